@@ -1,0 +1,12 @@
+# System packages. Their CMake names differ between distributions; here each becomes one target.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(yaml-cpp REQUIRED)
+if(NOT TARGET yaml-cpp::yaml-cpp)
+  add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
+endif()
+if(BRAID_TESTS)
+  find_package(GTest REQUIRED)
+endif()

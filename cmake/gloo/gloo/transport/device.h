@@ -1,0 +1,10 @@
+#pragma once
+#include <gloo/context.h>
+
+namespace gloo::transport {
+class Device;
+class UnboundBuffer {
+ public:
+  virtual ~UnboundBuffer();
+};
+}  // namespace gloo::transport

@@ -1,0 +1,282 @@
+#include "base/config.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+// A mapping that is being read, and which of its keys the config knows.
+struct Frame {
+  YAML::Node node;
+  std::string path;
+  std::vector<std::string> known;
+};
+
+std::string join_path(const std::string& parent, const std::string& key) {
+  return parent.empty() ? key : parent + "." + key;
+}
+
+std::string kind_of(const YAML::Node& node) {
+  if (node.IsMap()) return "a mapping";
+  if (node.IsSequence()) return "a list";
+  if (node.IsNull()) return "nothing";
+  return "'" + node.Scalar() + "'";
+}
+
+std::optional<double> parse_double(const std::string& text) {
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+struct YamlReader::State {
+  std::string name;
+  YAML::Node root;
+  std::set<std::string> overridden;
+  std::vector<Frame> frames;
+  std::vector<Problem> problems;
+
+  // The flag that wrote this key or a section around it; a key the file lacks is there because of a flag
+  // below it.
+  std::optional<std::string> flag(const std::string& path, bool in_file) const {
+    for (const std::string& changed : overridden) {
+      if (path == changed || path.starts_with(changed + ".")) return "command line, --" + path;
+      if (!in_file && changed.starts_with(path + ".")) return "command line, --" + changed;
+    }
+    return std::nullopt;
+  }
+
+  std::string where(const YAML::Node& node, const std::string& path) const {
+    if (auto from_flag = flag(path, !node.Mark().is_null())) return *from_flag;
+    if (node.Mark().is_null()) return fmt::format("{}, {}", name, path);
+    return fmt::format("{}:{}, {}", name, node.Mark().line + 1, path);
+  }
+
+  void complain(const YAML::Node& node, const std::string& path, std::string what, std::string fix = "") {
+    problems.push_back({std::move(what), where(node, path), std::move(fix)});
+  }
+
+  // The node below `key` of the current mapping, which is thereby known; undefined where the document has
+  // none.
+  YAML::Node find(const std::string& key) {
+    Frame& frame = frames.back();
+    frame.known.push_back(key);
+    const YAML::Node& mapping = frame.node;
+    return mapping[key];
+  }
+
+  template <class T, class Parse>
+  void scalar(const char* key, T& value, const char* expected, Parse parse) {
+    YAML::Node node = find(key);
+    if (!node.IsDefined()) return;
+    auto parsed = node.IsScalar() ? parse(node.Scalar()) : std::nullopt;
+    if (parsed)
+      value = *parsed;
+    else
+      complain(node, join_path(frames.back().path, key),
+               fmt::format("{} should be {}, not {}", key, expected, kind_of(node)));
+  }
+
+  void open(const YAML::Node& mapping, const std::string& path) {
+    frames.push_back({mapping, path, {}});
+    std::set<std::string> seen;
+    for (const auto& item : mapping) {
+      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
+      if (!seen.insert(key).second)
+        complain(item.first, join_path(path, key), fmt::format("key '{}' is given twice", key),
+                 "keep one of them");
+    }
+  }
+
+  void close() {
+    Frame frame = frames.back();
+    frames.pop_back();
+    const std::set<std::string> known(frame.known.begin(), frame.known.end());
+    for (const auto& item : frame.node) {
+      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
+      if (known.count(key)) continue;
+      auto guess = nearest(key, frame.known);
+      complain(item.first, join_path(frame.path, key), fmt::format("unknown key '{}'", key),
+               guess ? fmt::format("did you mean '{}'?", *guess)
+                     : fmt::format("known keys here: {}", fmt::join(frame.known, ", ")));
+    }
+  }
+
+  void apply(const ConfigOverride& change) {
+    const std::string where = "command line, --" + change.path;
+    YAML::Node node = root;
+    std::string path;
+    for (const std::string& part : split(change.path, '.')) {
+      if (node.IsDefined() && !node.IsMap() && !node.IsNull())
+        throw ConfigError({fmt::format("'{}' cannot have a key '{}' below it", path, part), where, ""});
+      path = join_path(path, part);
+      node.reset(node[part]);
+    }
+    try {
+      node = YAML::Load(change.value);
+    } catch (const YAML::Exception& e) {
+      throw ConfigError({fmt::format("'{}' is not valid YAML: {}", change.value, e.msg), where, ""});
+    }
+    overridden.insert(change.path);
+  }
+};
+
+YamlReader::YamlReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
+YamlReader::YamlReader(YamlReader&&) noexcept = default;
+YamlReader::~YamlReader() = default;
+
+YamlReader YamlReader::from_file(const std::string& path, const std::vector<ConfigOverride>& overrides) {
+  std::ifstream file(path);
+  std::stringstream text;
+  // Streaming an empty file fails, so that case is told apart first; a folder opens but cannot be read.
+  const bool empty = file.peek() == std::ifstream::traits_type::eof() && file.eof() && !file.bad();
+  if (!empty && !(text << file.rdbuf()))
+    throw ConfigError(
+        {fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/demo.yaml"});
+  return from_text(text.str(), path, overrides);
+}
+
+YamlReader YamlReader::from_text(const std::string& text, const std::string& name,
+                                 const std::vector<ConfigOverride>& overrides) {
+  auto state = std::make_unique<State>();
+  state->name = name;
+  try {
+    state->root = YAML::Load(text);
+  } catch (const YAML::Exception& e) {
+    throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1), ""});
+  }
+  if (!state->root.IsMap() && !state->root.IsNull())
+    throw ConfigError({fmt::format("a recipe is a mapping of keys, not {}", kind_of(state->root)), name, ""});
+  for (const ConfigOverride& change : overrides) state->apply(change);
+  state->open(state->root, "");
+  return YamlReader(std::move(state));
+}
+
+void YamlReader::field(const char* key, int& value, const char*) {
+  state_->scalar(key, value, "an integer", [](const std::string& s) { return parse_int(s); });
+}
+
+void YamlReader::field(const char* key, std::optional<int>& value, const char*) {
+  state_->scalar(key, value, "an integer", [](const std::string& s) { return parse_int(s); });
+}
+
+void YamlReader::field(const char* key, double& value, const char*) {
+  state_->scalar(key, value, "a number", parse_double);
+}
+
+void YamlReader::field(const char* key, bool& value, const char*) {
+  state_->scalar(key, value, "true or false", [](const std::string& s) {
+    return s == "true" ? std::optional(true) : s == "false" ? std::optional(false) : std::nullopt;
+  });
+}
+
+void YamlReader::field(const char* key, std::string& value, const char*) {
+  state_->scalar(key, value, "a string", [](const std::string& s) { return std::optional(s); });
+}
+
+void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices,
+                        const char*) {
+  const std::string expected = fmt::format("one of {}", fmt::join(choices, ", "));
+  state_->scalar(key, value, expected.c_str(), [&](const std::string& s) {
+    bool allowed = std::find(choices.begin(), choices.end(), s) != choices.end();
+    return allowed ? std::optional(s) : std::nullopt;
+  });
+}
+
+bool YamlReader::enter(const std::string& key) {
+  YAML::Node node = state_->find(key);
+  if (!node.IsDefined() || node.IsNull()) return false;
+  const std::string path = join_path(state_->frames.back().path, key);
+  if (!node.IsMap()) {
+    state_->complain(node, path, fmt::format("{} should be a mapping of keys, not {}", key, kind_of(node)));
+    return false;
+  }
+  state_->open(node, path);
+  return true;
+}
+
+void YamlReader::leave() { state_->close(); }
+
+std::vector<std::string> YamlReader::entries(const std::vector<std::string>&) {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const auto& item : state_->frames.back().node)
+    if (item.first.IsScalar() && seen.insert(item.first.Scalar()).second)
+      names.push_back(item.first.Scalar());
+  return names;
+}
+
+std::vector<Problem> YamlReader::finish() {
+  while (!state_->frames.empty()) state_->close();
+  return std::exchange(state_->problems, {});
+}
+
+std::string YamlReader::where(const std::string& path) const {
+  if (auto from_flag = state_->flag(path, /*in_file=*/true)) return *from_flag;
+  YAML::Node node = state_->root;
+  YAML::Mark mark = YAML::Mark::null_mark();
+  for (const std::string& part : split(path, '.')) {
+    if (!node.IsMap()) break;
+    const YAML::Node& mapping = node;
+    YAML::Node next = mapping[part];
+    if (!next.IsDefined()) break;
+    node.reset(next);
+    if (!node.Mark().is_null()) mark = node.Mark();
+  }
+  return mark.is_null() ? fmt::format("{}, {}", state_->name, path)
+                        : fmt::format("{}:{}, {}", state_->name, mark.line + 1, path);
+}
+
+void YamlWriter::line(const std::string& key, const std::string& value, const std::string& help) {
+  const std::string text = fmt::format("{:{}}{}: {}", "", 2 * depth_, key, value);
+  text_ += help.empty() ? text : fmt::format("{:<36}  # {}", text, help);
+  text_ += '\n';
+}
+
+void YamlWriter::field(const char* key, int& value, const char* help) {
+  line(key, fmt::format("{}", value), help);
+}
+
+void YamlWriter::field(const char* key, std::optional<int>& value, const char* help) {
+  if (value) line(key, fmt::format("{}", *value), help);
+}
+
+void YamlWriter::field(const char* key, double& value, const char* help) {
+  line(key, fmt::format("{}", value), help);
+}
+
+void YamlWriter::field(const char* key, bool& value, const char* help) {
+  line(key, fmt::format("{}", value), help);
+}
+
+void YamlWriter::field(const char* key, std::string& value, const char* help) {
+  YAML::Emitter quoted;
+  quoted << YAML::DoubleQuoted << value;
+  line(key, quoted.c_str(), help);
+}
+
+void YamlWriter::choice(const char* key, std::string& value, const std::vector<std::string>& choices,
+                        const char* help) {
+  line(key, value, fmt::format("{} ({})", help, fmt::join(choices, " | ")));
+}
+
+bool YamlWriter::enter(const std::string& key) {
+  text_ += fmt::format("{:{}}{}:\n", "", 2 * depth_, key);
+  ++depth_;
+  return true;
+}
+
+void YamlWriter::leave() { --depth_; }
+
+}  // namespace braid

@@ -1,0 +1,139 @@
+// Configuration as plain structs. Each struct names its fields once, in a function found by
+// argument-dependent lookup:
+//
+//   void describe(Fields& f, GridConfig& c) { f.field("tp", c.tp, "tensor parallel size"); ... }
+//
+// and that one table drives reading from YAML, printing, and the list of keys in help and in error messages.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace braid {
+
+// Visits the named fields of a config struct. Keys and help texts must be string literals.
+class Fields {
+ public:
+  virtual ~Fields() = default;
+  virtual void field(const char* key, int& value, const char* help) = 0;
+  virtual void field(const char* key, std::optional<int>& value, const char* help) = 0;
+  virtual void field(const char* key, double& value, const char* help) = 0;
+  virtual void field(const char* key, bool& value, const char* help) = 0;
+  virtual void field(const char* key, std::string& value, const char* help) = 0;
+  // A string that must be one of `choices`.
+  virtual void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
+                      const char* help) = 0;
+
+  template <class Config>
+  void section(const char* key, Config& value) {
+    if (!enter(key)) return;
+    describe(*this, value);
+    leave();
+  }
+
+  // A mapping from names, in the order written, to structs that have a `name`.
+  template <class Config>
+  void named(const char* key, std::vector<Config>& values) {
+    if (!enter(key)) return;
+    for (const std::string& name : entry_names(values)) {
+      if (!enter(name)) continue;
+      describe(*this, entry(values, name));
+      leave();
+    }
+    leave();
+  }
+
+ protected:
+  virtual bool enter(const std::string& key) = 0;  // false: absent, skip it
+  virtual void leave() = 0;
+  // The names of the entries below the current key; `present` are those the value already has.
+  virtual std::vector<std::string> entries(const std::vector<std::string>& present) = 0;
+
+ private:
+  template <class Config>
+  std::vector<std::string> entry_names(const std::vector<Config>& values) {
+    std::vector<std::string> present;
+    for (const Config& value : values) present.push_back(value.name);
+    return entries(present);
+  }
+  template <class Config>
+  static Config& entry(std::vector<Config>& values, const std::string& name) {
+    for (Config& value : values)
+      if (value.name == name) return value;
+    values.emplace_back();
+    values.back().name = name;
+    return values.back();
+  }
+};
+
+// `path` is a dotted key (train.lr), `value` a YAML scalar; overrides win over the file.
+struct ConfigOverride {
+  std::string path, value;
+};
+
+// Reads a YAML document into config structs: describe(reader, config), then finish(). Nothing throws on the
+// way, so that one run reports every mistake: unknown keys (with the nearest known one), duplicates, wrong
+// types, each with its line.
+class YamlReader : public Fields {
+ public:
+  // A file that is missing or is not YAML is a ConfigError.
+  static YamlReader from_file(const std::string& path, const std::vector<ConfigOverride>& overrides = {});
+  static YamlReader from_text(const std::string& text, const std::string& name,
+                              const std::vector<ConfigOverride>& overrides = {});
+  YamlReader(YamlReader&&) noexcept;
+  ~YamlReader() override;
+
+  void field(const char* key, int& value, const char* help) override;
+  void field(const char* key, std::optional<int>& value, const char* help) override;
+  void field(const char* key, double& value, const char* help) override;
+  void field(const char* key, bool& value, const char* help) override;
+  void field(const char* key, std::string& value, const char* help) override;
+  void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
+              const char* help) override;
+
+  std::vector<Problem> finish();
+
+  // "demo.yaml:7, topology.modules": where a person finds this dotted key, or the nearest parent that the
+  // file has.
+  std::string where(const std::string& path) const;
+
+ protected:
+  bool enter(const std::string& key) override;
+  void leave() override;
+  std::vector<std::string> entries(const std::vector<std::string>& present) override;
+
+ private:
+  struct State;
+  explicit YamlReader(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// The whole config as YAML, one key a line with its help as a comment; reading it back gives the same config.
+class YamlWriter : public Fields {
+ public:
+  const std::string& text() const { return text_; }
+
+  void field(const char* key, int& value, const char* help) override;
+  void field(const char* key, std::optional<int>& value, const char* help) override;
+  void field(const char* key, double& value, const char* help) override;
+  void field(const char* key, bool& value, const char* help) override;
+  void field(const char* key, std::string& value, const char* help) override;
+  void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
+              const char* help) override;
+
+ protected:
+  bool enter(const std::string& key) override;
+  void leave() override;
+  std::vector<std::string> entries(const std::vector<std::string>& present) override { return present; }
+
+ private:
+  void line(const std::string& key, const std::string& value, const std::string& help);
+  std::string text_;
+  int depth_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+// The kinds of failure and how they read. Library code throws these; only main turns them into exit codes.
+//
+//   ConfigError   the user can fix it in a recipe, a flag or the environment; raised before any group exists
+//   CommError     a peer or the network failed; names group, operation and peer
+//   DataError     a file from outside is not what it should be
+//   BRAID_CHECK   our own invariants
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+struct Problem {
+  std::string what;   // a sentence with the offending value
+  std::string where;  // file:line and key, or a variable's name; may be empty
+  std::string fix;    // what to do about it; may be empty
+};
+
+class ConfigError : public std::runtime_error {
+ public:
+  explicit ConfigError(Problem problem) : ConfigError(std::vector<Problem>{std::move(problem)}) {}
+  explicit ConfigError(std::vector<Problem> problems);
+  const std::vector<Problem>& problems() const { return problems_; }
+
+ private:
+  std::vector<Problem> problems_;
+};
+
+struct CommError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct DataError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+[[noreturn]] void throw_check_failed(const char* file, int line, const std::string& message);
+
+// A system call failed: message, then errno in words.
+[[noreturn]] void throw_errno(const std::string& message);
+
+}  // namespace braid
+
+#define BRAID_CHECK(condition, ...) \
+  if (!(condition))                 \
+  ::braid::throw_check_failed(__FILE__, __LINE__, "expected " #condition ": " + fmt::format(__VA_ARGS__))
+
+#define BRAID_CHECK_EQ(a, b, ...) \
+  if (!((a) == (b)))              \
+  ::braid::throw_check_failed(    \
+      __FILE__, __LINE__,         \
+      fmt::format("expected " #a " == " #b ", got {} and {}: ", (a), (b)) + fmt::format(__VA_ARGS__))

@@ -1,0 +1,53 @@
+// TCP sockets as values: descriptors that close themselves, host:port pairs, listen and connect with plain
+// errors.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace braid {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd();
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Endpoint {
+  std::string host;
+  int port = 0;
+};
+
+// "127.0.0.1:29500"; an IPv6 host in brackets. Throws ConfigError when it is not host:port.
+Endpoint parse_endpoint(std::string_view text);
+std::string to_string(const Endpoint& endpoint);
+
+std::string host_name();
+
+// Listens on `host` ("" = every interface); port 0 lets the system choose. Throws std::system_error,
+// EADDRINUSE when busy.
+Fd listen_tcp(const std::string& host, int port);
+int local_port(const Fd& socket);
+
+// Retries until the deadline, since the other side may still be starting. Throws CommError naming host and
+// port.
+Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout);
+
+// Sends the whole text. False when the peer is gone or does not take it within the timeout.
+bool send_all(const Fd& socket, std::string_view text, std::chrono::milliseconds timeout);
+
+}  // namespace braid

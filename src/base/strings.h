@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+std::vector<std::string> split(std::string_view text, char separator);
+
+// The whole text as a decimal integer, or nothing.
+std::optional<int> parse_int(std::string_view text);
+
+// The candidate a person most likely meant (few edits away), or nothing when none is close.
+std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// "0-3,8,10-11": ascending ranks with runs folded.
+std::string fold_ranks(const std::vector<int>& ranks);
+
+}  // namespace braid

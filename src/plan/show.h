@@ -1,0 +1,25 @@
+// A topology for people (tables) and for programs (JSON).
+#pragma once
+
+#include <string>
+
+#include "plan/topology.h"
+
+namespace braid {
+
+// Modules with their sizes and ranks, every rank's coordinates, all groups in creation order. Large worlds
+// are shortened: the first and last ranks of a module, the first groups of a kind.
+std::string show_topology(const Topology& topology);
+
+// One rank: its modules, its coordinates in both views, and each of its groups with all members. A rank that
+// the world does not have is a ConfigError.
+std::string show_rank(const Topology& topology, int global_rank);
+
+// Everything, unshortened:
+//   {"world_size", "colocated",
+//    "modules": [{"name", "kind", "rank_offset", "dense": {"tp", ...}, "expert": {"expt_tp", ...},
+//                 "ranks": [{"global_rank", "dense": {"tp", ...}, "expert": {"expt_tp", ...}}]}],
+//    "groups": [{"module", "key", "ranks": [...]}]}
+std::string topology_json(const Topology& topology);
+
+}  // namespace braid

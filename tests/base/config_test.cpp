@@ -1,0 +1,333 @@
+// Reading YAML into config structs: what is accepted, and what a person is told about each mistake.
+#include "base/config.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace braid {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+struct LampConfig {
+  std::string name;
+  int watts = 5;
+};
+
+struct RoomConfig {
+  int area = 10;
+  std::optional<int> floor;
+  double height = 2.5;
+  bool warm = false;
+  std::string owner = "nobody";
+  std::string use = "office";
+  std::vector<LampConfig> lamps;
+};
+
+struct HouseConfig {
+  RoomConfig room{};
+  int number = 1;
+};
+
+void describe(Fields& f, LampConfig& c) { f.field("watts", c.watts, "power"); }
+
+void describe(Fields& f, RoomConfig& c) {
+  f.field("area", c.area, "square metres");
+  f.field("floor", c.floor, "storey; default: unknown");
+  f.field("height", c.height, "metres");
+  f.field("warm", c.warm, "heated");
+  f.field("owner", c.owner, "who pays");
+  f.choice("use", c.use, {"office", "kitchen"}, "what it is for");
+  f.named("lamps", c.lamps);
+}
+
+void describe(Fields& f, HouseConfig& c) {
+  f.section("room", c.room);
+  f.field("number", c.number, "in the street");
+}
+
+struct Reading {
+  HouseConfig house;
+  std::vector<Problem> problems;
+};
+
+Reading read(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {}) {
+  YamlReader reader = YamlReader::from_text(yaml, "house.yaml", overrides);
+  Reading reading;
+  describe(reader, reading.house);
+  reading.problems = reader.finish();
+  return reading;
+}
+
+// The one problem that reading finds.
+Problem problem_in(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {}) {
+  const Reading reading = read(yaml, overrides);
+  EXPECT_THAT(reading.problems, SizeIs(1));
+  return reading.problems.empty() ? Problem{} : reading.problems[0];
+}
+
+// The one problem of the ConfigError that `act` throws.
+template <class Act>
+Problem refusal(Act act) {
+  try {
+    act();
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.problems(), SizeIs(1));
+    return e.problems().at(0);
+  }
+  ADD_FAILURE() << "no ConfigError";
+  return {};
+}
+
+std::string print(HouseConfig house) {
+  YamlWriter writer;
+  describe(writer, house);
+  return writer.text();
+}
+
+TEST(YamlReaderTest, ReadsEveryKindOfField) {
+  const auto [house, problems] = read(R"(
+number: 12
+room:
+  area: 20
+  floor: -1
+  height: 3.25e0
+  warm: true
+  owner: "Ada # not a comment"
+  use: kitchen
+  lamps:
+    desk: {watts: 7}
+    ceiling: {}
+)");
+  EXPECT_THAT(problems, IsEmpty());
+  EXPECT_EQ(house.number, 12);
+  EXPECT_EQ(house.room.area, 20);
+  EXPECT_EQ(house.room.floor, -1);
+  EXPECT_EQ(house.room.height, 3.25);
+  EXPECT_TRUE(house.room.warm);
+  EXPECT_EQ(house.room.owner, "Ada # not a comment");
+  EXPECT_EQ(house.room.use, "kitchen");
+  ASSERT_THAT(house.room.lamps, SizeIs(2));
+  EXPECT_EQ(house.room.lamps[0].name, "desk");
+  EXPECT_EQ(house.room.lamps[0].watts, 7);
+  EXPECT_EQ(house.room.lamps[1].name, "ceiling");
+  EXPECT_EQ(house.room.lamps[1].watts, 5);
+}
+
+TEST(YamlReaderTest, AbsentKeysKeepTheirDefaults) {
+  for (const char* yaml : {"", "# only a comment", "room:", "room: {}", "room: {lamps: }"}) {
+    const auto [house, problems] = read(yaml);
+    EXPECT_THAT(problems, IsEmpty()) << yaml;
+    EXPECT_EQ(house.room.area, 10) << yaml;
+    EXPECT_EQ(house.room.floor, std::nullopt) << yaml;
+  }
+}
+
+TEST(YamlReaderTest, UnknownKeyNamesItsLineAndTheNearestKey) {
+  const Problem problem = problem_in("number: 3\nroom:\n  ara: 4\n");
+  EXPECT_EQ(problem.what, "unknown key 'ara'");
+  EXPECT_EQ(problem.where, "house.yaml:3, room.ara");
+  EXPECT_EQ(problem.fix, "did you mean 'area'?");
+}
+
+TEST(YamlReaderTest, UnknownKeyWithoutNeighboursListsTheKnownOnes) {
+  EXPECT_EQ(problem_in("zebra: 1").fix, "known keys here: room, number");
+}
+
+TEST(YamlReaderTest, UnknownKeyInsideANamedEntry) {
+  const Problem problem = problem_in("room:\n  lamps:\n    desk:\n      wats: 3\n");
+  EXPECT_EQ(problem.where, "house.yaml:4, room.lamps.desk.wats");
+  EXPECT_EQ(problem.fix, "did you mean 'watts'?");
+}
+
+TEST(YamlReaderTest, WrongTypesNameWhatWasExpectedAndTheLine) {
+  struct Case {
+    const char *line, *what;
+  };
+  for (const auto& [line, what] : {
+           Case{"area: big", "area should be an integer, not 'big'"},
+           Case{"area: 2.5", "area should be an integer, not '2.5'"},
+           Case{"area: 99999999999", "area should be an integer, not '99999999999'"},
+           Case{"area: [1, 2]", "area should be an integer, not a list"},
+           Case{"area: {a: 1}", "area should be an integer, not a mapping"},
+           Case{"area:", "area should be an integer, not nothing"},
+           Case{"floor: top", "floor should be an integer, not 'top'"},
+           Case{"height: tall", "height should be a number, not 'tall'"},
+           Case{"warm: yes", "warm should be true or false, not 'yes'"},
+           Case{"owner: [Ada]", "owner should be a string, not a list"},
+           Case{"use: cinema", "use should be one of office, kitchen, not 'cinema'"},
+           Case{"lamps: 3", "lamps should be a mapping of keys, not '3'"},
+       }) {
+    const Problem problem = problem_in(std::string("room:\n  ") + line);
+    EXPECT_EQ(problem.what, what);
+    EXPECT_THAT(problem.where, HasSubstr("house.yaml:2, room.")) << line;
+  }
+}
+
+TEST(YamlReaderTest, AKeyGivenTwiceIsRefused) {
+  const Problem problem = problem_in("number: 1\nroom: {}\nnumber: 2\n");
+  EXPECT_EQ(problem.what, "key 'number' is given twice");
+  EXPECT_EQ(problem.where, "house.yaml:3, number");
+}
+
+TEST(YamlReaderTest, AnEntryGivenTwiceIsRefused) {
+  EXPECT_EQ(problem_in("room:\n  lamps:\n    desk: {}\n    desk: {}\n").where,
+            "house.yaml:4, room.lamps.desk");
+}
+
+TEST(YamlReaderTest, ReportsEveryMistakeAtOnce) {
+  EXPECT_THAT(read("number: x\nroom: {area: y, zzz: 1, warm: maybe}\nnumber: 3\n").problems, SizeIs(5));
+}
+
+TEST(YamlReaderTest, RefusesWhatIsNotYaml) {
+  const Problem problem = refusal([] { read("room: {area: 3\nnumber: [\n"); });
+  EXPECT_THAT(problem.what, HasSubstr("not valid YAML"));
+  EXPECT_THAT(problem.where, HasSubstr("house.yaml:"));
+}
+
+TEST(YamlReaderTest, RefusesYamlThatIsNoMapping) {
+  EXPECT_THAT(refusal([] { read("- a\n- b\n"); }).what, HasSubstr("not a list"));
+  EXPECT_THAT(refusal([] { read("just words"); }).what, HasSubstr("not 'just words'"));
+}
+
+TEST(YamlReaderTest, SaysWhereAKeyIsOrWouldBe) {
+  YamlReader reader = YamlReader::from_text("number: 1\nroom:\n  area: 4\n", "house.yaml", {{"number", "2"}});
+  EXPECT_EQ(reader.where("room.area"), "house.yaml:3, room.area");
+  EXPECT_EQ(reader.where("room.area.deeper"), "house.yaml:3, room.area.deeper");
+  EXPECT_EQ(reader.where("number"), "command line, --number");
+  EXPECT_EQ(reader.where("garden"), "house.yaml, garden");
+}
+
+TEST(YamlReaderTest, MissingFileIsNamed) {
+  EXPECT_THAT(refusal([] { YamlReader::from_file("no/such/house.yaml"); }).what,
+              HasSubstr("no/such/house.yaml"));
+}
+
+TEST(YamlReaderTest, AFolderIsNoFile) {
+  EXPECT_THAT(refusal([] { YamlReader::from_file(testing::TempDir()); }).what, HasSubstr("cannot read"));
+}
+
+TEST(YamlReaderTest, AnEmptyFileIsAnEmptyConfig) {
+  const std::string path = testing::TempDir() + "/braid_config_test_empty.yaml";
+  std::ofstream(path).close();
+  HouseConfig house;
+  YamlReader reader = YamlReader::from_file(path);
+  describe(reader, house);
+  EXPECT_THAT(reader.finish(), IsEmpty());
+  std::filesystem::remove(path);
+}
+
+TEST(OverrideTest, WinsOverTheFile) {
+  const auto [house, problems] =
+      read("number: 1\nroom: {area: 5, warm: true}", {{"room.area", "6"}, {"number", "7"}});
+  EXPECT_THAT(problems, IsEmpty());
+  EXPECT_EQ(house.room.area, 6);
+  EXPECT_TRUE(house.room.warm);
+  EXPECT_EQ(house.number, 7);
+}
+
+TEST(OverrideTest, TheLastOfTwoWins) {
+  EXPECT_EQ(read("", {{"number", "2"}, {"number", "3"}}).house.number, 3);
+}
+
+TEST(OverrideTest, MakesSectionsAndEntriesThatTheFileLacks) {
+  const auto [house, problems] = read("", {{"room.area", "6"}, {"room.lamps.desk.watts", "8"}});
+  EXPECT_THAT(problems, IsEmpty());
+  EXPECT_EQ(house.room.area, 6);
+  ASSERT_THAT(house.room.lamps, SizeIs(1));
+  EXPECT_EQ(house.room.lamps[0].watts, 8);
+}
+
+TEST(OverrideTest, BadValueIsBlamedOnTheCommandLine) {
+  const Problem problem = problem_in("room: {area: 5}", {{"room.area", "big"}});
+  EXPECT_EQ(problem.what, "area should be an integer, not 'big'");
+  EXPECT_EQ(problem.where, "command line, --room.area");
+}
+
+TEST(OverrideTest, UnknownPathGetsTheNearestKey) {
+  const Problem problem = problem_in("number: 1", {{"room.aera", "3"}});
+  EXPECT_EQ(problem.where, "command line, --room.aera");
+  EXPECT_EQ(problem.fix, "did you mean 'area'?");
+}
+
+TEST(OverrideTest, UnknownSectionIsBlamedOnTheCommandLine) {
+  const Problem problem = problem_in("number: 1", {{"rom.area", "3"}});
+  EXPECT_EQ(problem.what, "unknown key 'rom'");
+  EXPECT_THAT(problem.where, HasSubstr("command line"));
+  EXPECT_EQ(problem.fix, "did you mean 'room'?");
+}
+
+TEST(OverrideTest, MistakesInsideAWholeSectionAreBlamedOnTheCommandLine) {
+  const Problem problem = problem_in("number: 1\n\nroom: {area: 5}", {{"room", "{area: 6, warm: maybe}"}});
+  EXPECT_EQ(problem.where, "command line, --room.warm");
+}
+
+TEST(OverrideTest, APathThroughAValueIsRefused) {
+  const Problem problem = refusal([] { read("room: {area: 5}", {{"room.area.exact", "5"}}); });
+  EXPECT_EQ(problem.what, "'room.area' cannot have a key 'exact' below it");
+  EXPECT_EQ(problem.where, "command line, --room.area.exact");
+}
+
+TEST(OverrideTest, AValueThatIsNotYamlIsRefused) {
+  const Problem problem = refusal([] { read("", {{"number", "[1,"}}); });
+  EXPECT_THAT(problem.what, HasSubstr("not valid YAML"));
+  EXPECT_EQ(problem.where, "command line, --number");
+}
+
+TEST(YamlWriterTest, PrintsOneKeyALineWithItsHelp) {
+  HouseConfig house;
+  house.room.lamps = {{"desk", 7}};
+  const std::string text = print(house);
+  EXPECT_THAT(text, HasSubstr("number: 1 "));
+  EXPECT_THAT(text, HasSubstr("# in the street\n"));
+  EXPECT_THAT(text, HasSubstr("  use: office "));
+  EXPECT_THAT(text, HasSubstr("# what it is for (office | kitchen)\n"));
+  EXPECT_THAT(text, HasSubstr("    desk:\n      watts: 7 "));
+  EXPECT_THAT(text, testing::Not(HasSubstr("floor")));  // no value: the key is left out
+}
+
+TEST(YamlWriterTest, WhatItPrintsReadsBackTheSame) {
+  HouseConfig house;
+  house.number = -3;
+  house.room = {.area = 2147483647,
+                .floor = 0,
+                .height = 0.1 + 0.2,
+                .warm = true,
+                .owner = "Zoë: \"quoted\" # \\ 'n\n\ttabs",
+                .use = "kitchen",
+                .lamps = {{"a", 1}, {"b-2", 0}}};
+  const auto [again, problems] = read(print(house));
+  EXPECT_THAT(problems, IsEmpty());
+  EXPECT_EQ(again.room.height, house.room.height);
+  EXPECT_EQ(again.room.owner, house.room.owner);
+  EXPECT_EQ(again.room.floor, 0);
+  ASSERT_THAT(again.room.lamps, SizeIs(2));
+  EXPECT_EQ(again.room.lamps[1].name, "b-2");
+  EXPECT_EQ(print(again), print(house));
+}
+
+TEST(YamlWriterTest, StringsThatLookLikeOtherTypesStayStrings) {
+  for (const char* owner : {"", "true", "12", "~", "null", "- x", "{a: b}", "*alias"}) {
+    HouseConfig house;
+    house.room.owner = owner;
+    const auto [again, problems] = read(print(house));
+    EXPECT_THAT(problems, IsEmpty()) << owner;
+    EXPECT_EQ(again.room.owner, owner);
+  }
+}
+
+TEST(YamlWriterTest, DoublesKeepEveryBit) {
+  for (double height : {0.0, 1.0, 1e-8, 6.02214076e23, -2.5e-310, 1.0 / 3}) {
+    HouseConfig house;
+    house.room.height = height;
+    EXPECT_EQ(read(print(house)).house.room.height, height);
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,59 @@
+#include "base/strings.h"
+
+#include <gmock/gmock.h>
+
+namespace braid {
+namespace {
+
+using testing::ElementsAre;
+using testing::Optional;
+
+TEST(SplitTest, KeepsEmptyParts) {
+  EXPECT_THAT(split("a.b.c", '.'), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(split("plain", '.'), ElementsAre("plain"));
+  EXPECT_THAT(split("", '.'), ElementsAre(""));
+  EXPECT_THAT(split(".a..", '.'), ElementsAre("", "a", "", ""));
+}
+
+TEST(ParseIntTest, TakesTheWholeTextOrNothing) {
+  EXPECT_THAT(parse_int("42"), Optional(42));
+  EXPECT_THAT(parse_int("-7"), Optional(-7));
+  EXPECT_THAT(parse_int("2147483647"), Optional(2147483647));
+  for (const char* text : {"", " 1", "1 ", "1.0", "1e3", "0x10", "four", "-", "--1"})
+    EXPECT_EQ(parse_int(text), std::nullopt) << "'" << text << "'";
+}
+
+TEST(ParseIntTest, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(parse_int("2147483648"), std::nullopt);
+  EXPECT_EQ(parse_int("-99999999999999999999"), std::nullopt);
+}
+
+TEST(NearestTest, FindsTheWordThatWasMeant) {
+  const std::vector<std::string> keys = {"micro_batch", "global_batch", "lr", "iterations"};
+  EXPECT_THAT(nearest("micro_bacth", keys), Optional(std::string("micro_batch")));
+  EXPECT_THAT(nearest("global-batch", keys), Optional(std::string("global_batch")));
+  EXPECT_THAT(nearest("iteration", keys), Optional(std::string("iterations")));
+  EXPECT_THAT(nearest("lrr", keys), Optional(std::string("lr")));
+}
+
+TEST(NearestTest, IsSilentWhenNothingIsClose) {
+  EXPECT_EQ(nearest("xyz", {"micro_batch", "lr"}), std::nullopt);
+  EXPECT_EQ(nearest("tokenizer", {"lr", "seed"}), std::nullopt);
+  EXPECT_EQ(nearest("lr", {}), std::nullopt);
+  EXPECT_EQ(nearest("", {"tp", "seed"}), std::nullopt);
+}
+
+// Of several equally close words the first wins, so messages do not depend on anything else.
+TEST(NearestTest, PrefersTheFirstOfEquals) {
+  EXPECT_THAT(nearest("ap", {"tp", "cp", "dp"}), Optional(std::string("tp")));
+}
+
+TEST(FoldRanksTest, FoldsRuns) {
+  EXPECT_EQ(fold_ranks({}), "");
+  EXPECT_EQ(fold_ranks({5}), "5");
+  EXPECT_EQ(fold_ranks({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
+  EXPECT_EQ(fold_ranks({0, 2, 4}), "0,2,4");
+}
+
+}  // namespace
+}  // namespace braid
