@@ -1,0 +1,119 @@
+#include "dist/board_messages.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace braid {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLongestLine = 1 << 20;
+
+json to_json(const RankIdentity& who) {
+  return {{"rank", who.rank}, {"host", who.host}, {"place", who.place}};
+}
+
+RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), j.at("place")}; }
+
+json to_json(const RankStatus& s) {
+  json j = {{"op", s.op}, {"arrivals", s.arrivals}, {"idle_s", s.idle_s}};
+  if (s.waiting)
+    j["waits"] = {{"channel", s.meeting.channel}, {"members", s.meeting.members}, {"arrival", s.arrival}};
+  return j;
+}
+
+RankStatus status_from(const json& j) {
+  RankStatus s;
+  s.op = j.at("op");
+  s.arrivals = j.at("arrivals").get<std::map<std::string, std::int64_t>>();
+  s.idle_s = j.at("idle_s");
+  if (auto waits = j.find("waits"); waits != j.end()) {
+    s.waiting = true;
+    s.meeting = {waits->at("channel"), waits->at("members").get<std::vector<int>>()};
+    s.arrival = waits->at("arrival");
+  }
+  return s;
+}
+
+struct Encoder {
+  json operator()(const Hello& m) const {
+    return {{"type", "hello"},
+            {"who", to_json(m.who)},
+            {"world_size", m.world_size},
+            {"hang_limit_s", m.hang_limit_s}};
+  }
+  json operator()(const Beat& m) const { return {{"type", "beat"}, {"status", to_json(m.status)}}; }
+  json operator()(const Fail& m) const {
+    return {{"type", "fail"}, {"op", m.op}, {"message", m.message}, {"consequence", m.consequence}};
+  }
+  json operator()(const Bye&) const { return {{"type", "bye"}}; }
+  json operator()(const Welcome& m) const { return {{"type", "welcome"}, {"server", to_json(m.server)}}; }
+  json operator()(const Tick&) const { return {{"type", "tick"}}; }
+  json operator()(const RootCause& m) const {
+    return {{"type", "cause"}, {"rank", m.rank}, {"line", m.line}};
+  }
+  json operator()(const Close&) const { return {{"type", "close"}}; }
+};
+
+BoardMessage message_from(const json& j) {
+  const std::string type = j.at("type");
+  if (type == "hello") return Hello{identity_from(j.at("who")), j.at("world_size"), j.at("hang_limit_s")};
+  if (type == "beat") return Beat{status_from(j.at("status"))};
+  if (type == "fail") return Fail{j.at("op"), j.at("message"), j.at("consequence")};
+  if (type == "bye") return Bye{};
+  if (type == "welcome") return Welcome{identity_from(j.at("server"))};
+  if (type == "tick") return Tick{};
+  if (type == "cause") return RootCause{j.at("rank"), j.at("line")};
+  if (type == "close") return Close{};
+  throw std::invalid_argument("unknown message type");
+}
+
+// A root cause is one line of a log, whatever the error's text looked like.
+std::string one_line(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::string line;
+  for (char c : text) {
+    if (c == '\n')
+      line += "; ";
+    else if (static_cast<unsigned char>(c) >= 0x20)
+      line += c;
+  }
+  return line;
+}
+
+}  // namespace
+
+RootCause make_root_cause(const RankIdentity& who, const std::string& op, const std::string& message) {
+  return {who.rank, fmt::format("rank {} (host {}, {}) failed in {}: {}", who.rank, who.host,
+                                who.place.empty() ? "module unknown" : who.place,
+                                op.empty() ? "no operation" : one_line(op), one_line(message))};
+}
+
+std::string encode(const BoardMessage& message) {
+  // Error texts come from anywhere; bytes that are not UTF-8 are replaced, not thrown over.
+  return std::visit(Encoder{}, message).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::optional<BoardMessage> decode(const std::string& line) {
+  try {
+    return message_from(json::parse(line));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool LineBuffer::append(const char* data, std::size_t size) {
+  pending_.append(data, size);
+  return pending_.size() <= kLongestLine || pending_.find('\n') != std::string::npos;
+}
+
+std::optional<std::string> LineBuffer::next() {
+  const std::size_t end = pending_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  std::string line = pending_.substr(0, end);
+  pending_.erase(0, end + 1);
+  return line;
+}
+
+}  // namespace braid

@@ -1,0 +1,231 @@
+#include "dist/collectives.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+using torch::autograd::variable_list;
+
+// One node class for every collective: its backward is a function of the output's gradient.
+class CommNode : public torch::autograd::Node {
+ public:
+  using Backward = std::function<at::Tensor(const at::Tensor& grad)>;
+
+  CommNode(const char* name, Backward backward) : name_(name), backward_(std::move(backward)) {}
+
+  variable_list apply(variable_list&& grads) override {
+    // Peers take part in the backward collective whether or not this rank's output was used.
+    const at::Tensor grad = grads[0].defined() ? grads[0] : input_metadata(0).zeros_like();
+    at::Tensor result = backward_(grad);
+    return num_outputs() == 0 ? variable_list{} : variable_list{result};
+  }
+  std::string name() const override { return name_; }
+
+ private:
+  const char* name_;
+  Backward backward_;
+};
+
+// Makes `output` remember how to send its gradient back. `input` may be undefined: the output then is a leaf
+// of this rank's graph whose gradient goes to another rank.
+at::Tensor attach(const char* name, const at::Tensor& input, at::Tensor output, CommNode::Backward backward) {
+  std::shared_ptr<CommNode> node(new CommNode(name, std::move(backward)), torch::autograd::deleteNode);
+  if (input.defined()) node->set_next_edges(torch::autograd::collect_next_edges(input));
+  torch::autograd::set_history(output, node);
+  return output;
+}
+
+bool needs_gradient(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad(); }
+
+// The collective itself, outside autograd's sight.
+template <class Compute>
+at::Tensor without_grad(Compute compute) {
+  at::NoGradGuard guard;
+  return compute();
+}
+
+at::Tensor sum_over(const at::Tensor& x, const Group& group) {
+  return without_grad([&] {
+    at::Tensor y = x.contiguous().clone();
+    group.all_reduce(y);
+    return y;
+  });
+}
+
+at::Tensor gather_along(const at::Tensor& x, const Group& group, std::int64_t dim) {
+  return without_grad([&] {
+    const at::Tensor part = x.movedim(dim, 0).contiguous();
+    std::vector<std::int64_t> shape = part.sizes().vec();
+    shape[0] *= group.size();
+    at::Tensor whole = at::empty(shape, part.options());
+    group.all_gather(whole, part);
+    return whole.movedim(0, dim).contiguous();
+  });
+}
+
+at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64_t dim) {
+  return without_grad([&] {
+    const at::Tensor whole = x.movedim(dim, 0).contiguous();
+    std::vector<std::int64_t> shape = whole.sizes().vec();
+    BRAID_CHECK_EQ(shape[0] % group.size(), 0, "reduce_scatter of dimension {} with {} rows on {}", dim,
+                   shape[0], group.name());
+    shape[0] /= group.size();
+    at::Tensor part = at::empty(shape, whole.options());
+    group.reduce_scatter(part, whole);
+    return part.movedim(0, dim).contiguous();
+  });
+}
+
+at::Tensor exchange_rows(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+                         const std::vector<std::int64_t>& rows_from, const Group& group) {
+  return without_grad([&] {
+    std::vector<std::int64_t> shape = x.sizes().vec();
+    shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
+    at::Tensor y = at::empty(shape, x.options());
+    group.all_to_all(y, x.contiguous(), rows_from, rows_to);
+    return y;
+  });
+}
+
+std::vector<std::int64_t> agree_on_rows(const std::vector<std::int64_t>& rows_to, const Group& group) {
+  const auto options = at::TensorOptions(at::kLong);
+  const at::Tensor counts = at::tensor(rows_to, options).to(group.device());
+  at::Tensor answer = at::empty_like(counts);
+  const std::vector<std::int64_t> ones(rows_to.size(), 1);
+  group.all_to_all(answer, counts, ones, ones);
+  answer = answer.cpu();
+  return {answer.data_ptr<std::int64_t>(), answer.data_ptr<std::int64_t>() + answer.numel()};
+}
+
+// What travels ahead of a tensor whose shape the other side does not know.
+struct Header {
+  static constexpr std::int64_t kMaxDims = 8, kSize = 3 + kMaxDims;
+  at::ScalarType dtype = at::kFloat;
+  bool requires_grad = false;
+  std::vector<std::int64_t> shape;
+
+  static Header of(const at::Tensor& x) {
+    BRAID_CHECK(x.dim() <= kMaxDims, "a tensor of {} dimensions cannot travel", x.dim());
+    return {x.scalar_type(), needs_gradient(x), x.sizes().vec()};
+  }
+
+  at::Tensor pack(const Group& group) const {
+    std::vector<std::int64_t> words(kSize, 0);
+    words[0] = static_cast<std::int64_t>(dtype);
+    words[1] = requires_grad;
+    words[2] = static_cast<std::int64_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), words.begin() + 3);
+    return at::tensor(words, at::kLong).to(group.device());
+  }
+
+  static Header unpack(const at::Tensor& packed) {
+    const at::Tensor host = packed.cpu();
+    const auto* words = host.data_ptr<std::int64_t>();
+    return {static_cast<at::ScalarType>(words[0]), words[1] != 0, {words + 3, words + 3 + words[2]}};
+  }
+
+  at::Tensor make_tensor(const Group& group) const {
+    return at::empty(shape, at::TensorOptions(dtype).device(group.device()));
+  }
+};
+
+at::Tensor sum_at_root(const at::Tensor& grad, int root, const Group& group) {
+  at::Tensor total = sum_over(grad, group);
+  return group.rank() == root ? total : at::Tensor();
+}
+
+void send_tensor(const at::Tensor& x, int to, const Group& group) {
+  at::NoGradGuard guard;
+  if (x.numel() > 0) group.send(x.contiguous(), to);
+}
+
+at::Tensor receive_tensor(const Header& header, int from, const Group& group) {
+  at::NoGradGuard guard;
+  at::Tensor x = header.make_tensor(group);
+  if (x.numel() > 0) group.receive(x, from);
+  return x;
+}
+
+}  // namespace
+
+at::Tensor all_reduce(const at::Tensor& x, const Group& group) {
+  at::Tensor y = sum_over(x, group);
+  if (!needs_gradient(x)) return y;
+  return attach("AllReduceBackward", x, y, [group](const at::Tensor& grad) { return sum_over(grad, group); });
+}
+
+at::Tensor all_gather(const at::Tensor& x, const Group& group, std::int64_t dim) {
+  at::Tensor y = gather_along(x, group, dim);
+  if (!needs_gradient(x)) return y;
+  return attach("AllGatherBackward", x, y,
+                [group, dim](const at::Tensor& grad) { return scatter_sum_along(grad, group, dim); });
+}
+
+at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t dim) {
+  at::Tensor y = scatter_sum_along(x, group, dim);
+  if (!needs_gradient(x)) return y;
+  return attach("ReduceScatterBackward", x, y,
+                [group, dim](const at::Tensor& grad) { return gather_along(grad, group, dim); });
+}
+
+at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to, const Group& group) {
+  BRAID_CHECK_EQ(static_cast<int>(rows_to.size()), group.size(), "all_to_all on {}", group.name());
+  const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
+  BRAID_CHECK_EQ(rows, x.size(0), "all_to_all on {}", group.name());
+  const std::vector<std::int64_t> rows_from = agree_on_rows(rows_to, group);
+  at::Tensor y = exchange_rows(x, rows_to, rows_from, group);
+  if (!needs_gradient(x)) return y;
+  return attach("AllToAllBackward", x, y, [group, rows_to, rows_from](const at::Tensor& grad) {
+    return exchange_rows(grad, rows_from, rows_to, group);
+  });
+}
+
+at::Tensor broadcast(const at::Tensor& x, int root, const Group& group) {
+  const bool is_root = group.rank() == root;
+  at::Tensor packed = (is_root ? Header::of(x) : Header{}).pack(group);
+  group.broadcast(packed, root);
+  const Header header = Header::unpack(packed);
+  at::Tensor y = without_grad([&] {
+    at::Tensor copy = is_root ? x.contiguous().clone() : header.make_tensor(group);
+    if (copy.numel() > 0) group.broadcast(copy, root);
+    return copy;
+  });
+  if (!header.requires_grad) return y;
+  return attach("BroadcastBackward", is_root ? x : at::Tensor(), y,
+                [group, root](const at::Tensor& grad) { return sum_at_root(grad, root, group); });
+}
+
+at::Tensor send(const at::Tensor& x, int to, const Group& group) {
+  const Header header = Header::of(x);
+  group.send(header.pack(group), to);
+  send_tensor(x, to, group);
+  if (!header.requires_grad) return {};
+  return attach("SendBackward", x, at::zeros({}, x.options().requires_grad(false)),
+                [group, to, header](const at::Tensor&) { return receive_tensor(header, to, group); });
+}
+
+at::Tensor receive(int from, const Group& group) {
+  at::Tensor packed = Header{}.pack(group);
+  group.receive(packed, from);
+  const Header header = Header::unpack(packed);
+  at::Tensor x = receive_tensor(header, from, group);
+  if (!header.requires_grad) return x;
+  return attach("ReceiveBackward", {}, x, [group, from](const at::Tensor& grad) {
+    send_tensor(grad, from, group);
+    return at::Tensor();
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,292 @@
+#include "dist/failure_board.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "base/socket.h"
+#include "dist/hang_diagnosis.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{500};
+constexpr milliseconds kVerdictWait{
+    1500};  // from a lost connection to the parent's word on how the process ended
+constexpr milliseconds kConsequenceWait{
+    3000};  // from a broken collective to the loss of the peer that broke it
+constexpr milliseconds kSendTimeout{1000};
+
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+struct Connection {
+  Fd socket;
+  LineBuffer lines;
+  std::optional<int> rank;  // from hello on
+  bool open = true;
+};
+
+struct RankRecord {
+  RankIdentity who;
+  RankStatus status;
+  Clock::time_point last_heard = Clock::now();
+  bool joined = false, finished = false;
+  std::optional<Clock::time_point> lost_at;  // the connection ended without a goodbye
+};
+
+struct Verdict {
+  int rank;
+  std::string how;
+  bool failed;
+};
+
+struct Suspicion {
+  int rank;
+  std::string op, message;
+  Clock::time_point since;
+};
+
+}  // namespace
+
+class FailureBoard::Impl {
+ public:
+  Impl(BoardOptions options, std::function<void(const RootCause&)> on_failure)
+      : options_(std::move(options)),
+        on_failure_(std::move(on_failure)),
+        listener_(listen_tcp(options_.bind_host, 0)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        ranks_(static_cast<std::size_t>(options_.world_size)) {
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const bool known = static_cast<std::size_t>(rank) < options_.places.size();
+      ranks_[rank].who = {rank, host_name(), known ? options_.places[rank] : ""};
+    }
+    thread_ = std::thread([this] { serve(); });
+  }
+
+  ~Impl() { finish(); }
+
+  void finish() {
+    if (!thread_.joinable()) return;
+    stopping_ = true;
+    wake();
+    thread_.join();
+    broadcast(Close{});
+  }
+
+  int port() const { return local_port(listener_); }
+
+  std::optional<RootCause> root_cause() const {
+    std::lock_guard lock(mutex_);
+    return root_cause_;
+  }
+
+  void process_ended(Verdict verdict) {
+    {
+      std::lock_guard lock(mutex_);
+      verdicts_.push_back(std::move(verdict));
+    }
+    wake();
+  }
+
+  void expect_end() { end_expected_ = true; }
+
+ private:
+  void wake() { eventfd_write(wake_.get(), 1); }
+
+  void serve() {
+    for (bool last_round = false; !last_round;) {
+      last_round = stopping_;
+      wait_for_events();
+      // Before the verdicts: what a rank said before it ended was sent before it ended.
+      for (Connection& connection : connections_) receive(connection);
+      connections_.remove_if([](const Connection& c) { return !c.open; });
+      judge_verdicts();
+      judge_waiting_suspicions();
+      judge_hangs();
+      tick();
+    }
+  }
+
+  void wait_for_events() {
+    std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    for (const Connection& connection : connections_) entries.push_back({connection.socket.get(), POLLIN, 0});
+    poll(entries.data(), entries.size(), static_cast<int>(kTick.count()) / 2);
+    eventfd_t ignored;
+    eventfd_read(wake_.get(), &ignored);
+    if (entries[0].revents & POLLIN) accept_one();
+  }
+
+  void accept_one() {
+    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) return;
+    connections_.push_back({std::move(socket), {}, std::nullopt, true});
+    send_to(connections_.back(), Welcome{options_.server});
+    if (root_cause_) send_to(connections_.back(), *root_cause_);
+  }
+
+  void receive(Connection& connection) {
+    char buffer[16384];
+    while (connection.open) {
+      const ssize_t size = recv(connection.socket.get(), buffer, sizeof buffer, 0);
+      if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (size <= 0 || !connection.lines.append(buffer, static_cast<std::size_t>(size)))
+        connection.open = false;
+      while (auto line = connection.lines.next())
+        if (auto message = decode(*line)) handle(connection, *message);
+    }
+    lost(connection);
+  }
+
+  void handle(Connection& connection, const BoardMessage& message) {
+    if (const auto* hello = std::get_if<Hello>(&message)) return join(connection, *hello);
+    if (!connection.rank) return;
+    RankRecord& record = ranks_[*connection.rank];
+    record.last_heard = Clock::now();
+    if (const auto* beat = std::get_if<Beat>(&message)) record.status = beat->status;
+    if (std::holds_alternative<Bye>(message)) record.finished = true;
+    if (const auto* fail = std::get_if<Fail>(&message)) {
+      record.status.op = fail->op;
+      if (!fail->consequence)
+        declare(record.who, fail->op, fail->message);
+      else if (!suspicion_)
+        suspicion_ = Suspicion{record.who.rank, fail->op, fail->message, Clock::now()};
+    }
+  }
+
+  void join(Connection& connection, const Hello& hello) {
+    if (hello.who.rank < 0 || hello.who.rank >= options_.world_size) return;
+    if (!first_join_) first_join_ = Clock::now();
+    connection.rank = hello.who.rank;
+    RankRecord& record = ranks_[hello.who.rank];
+    record = {.who = hello.who,
+              .status = {},
+              .last_heard = Clock::now(),
+              .joined = true,
+              .finished = false,
+              .lost_at = {}};
+    hang_limit_s_ = hello.hang_limit_s;
+  }
+
+  void lost(const Connection& connection) {
+    if (!connection.rank) return;
+    RankRecord& record = ranks_[*connection.rank];
+    if (!record.finished && !record.lost_at) record.lost_at = Clock::now();
+  }
+
+  void judge_verdicts() {
+    std::vector<Verdict> verdicts;
+    {
+      std::lock_guard lock(mutex_);
+      verdicts.swap(verdicts_);
+    }
+    for (const Verdict& verdict : verdicts) {
+      const RankRecord& record = ranks_[verdict.rank];
+      const bool too_early = record.joined && !record.finished;
+      if (verdict.failed || too_early)
+        declare(record.who, last_seen(record),
+                verdict.how + (verdict.failed ? "" : " before the run was over"));
+    }
+  }
+
+  void judge_waiting_suspicions() {
+    const auto verdict_wait = options_.verdicts_follow ? kVerdictWait : milliseconds(0);
+    for (const RankRecord& record : ranks_)
+      if (record.lost_at && Clock::now() - *record.lost_at >= verdict_wait)
+        declare(record.who, last_seen(record),
+                "its process ended without finishing (killed, crashed or exited early)");
+    if (suspicion_ && Clock::now() - suspicion_->since >= kConsequenceWait)
+      declare(ranks_[suspicion_->rank].who, suspicion_->op, suspicion_->message);
+  }
+
+  void judge_hangs() {
+    if (!first_join_ || root_cause_) return;
+    std::map<int, ObservedRank> observed;
+    for (const RankRecord& record : ranks_)
+      observed[record.who.rank] = {record.status,
+                                   seconds_since(record.joined ? record.last_heard : *first_join_),
+                                   record.joined, record.finished};
+    const auto hang = diagnose_hang(observed, hang_limit_s_);
+    if (hang) declare(ranks_[hang->culprit].who, ranks_[hang->culprit].status.op, hang->message);
+  }
+
+  // What a rank was doing when it could still say so.
+  static std::string last_seen(const RankRecord& record) {
+    if (!record.joined) return "start-up";
+    return record.status.op.empty() ? "" : "(last seen) " + record.status.op;
+  }
+
+  void declare(const RankIdentity& who, const std::string& op, const std::string& message) {
+    if (root_cause_ || end_expected_) return;
+    const RootCause cause = make_root_cause(who, op, message);
+    {
+      std::lock_guard lock(mutex_);
+      root_cause_ = cause;
+    }
+    broadcast(cause);
+    on_failure_(cause);
+  }
+
+  void tick() {
+    if (Clock::now() - last_tick_ < kTick) return;
+    last_tick_ = Clock::now();
+    broadcast(Tick{});
+  }
+
+  // The server's own rank hears last: to hear of a failure may be the end of this process.
+  void broadcast(const BoardMessage& message) {
+    for (bool own : {false, true})
+      for (Connection& connection : connections_)
+        if (own == (connection.rank && *connection.rank == options_.server.rank))
+          send_to(connection, message);
+  }
+
+  // A rank that does not read (stopped, say) fills its socket; it must not hold up the others.
+  static void send_to(Connection& connection, const BoardMessage& message) {
+    const bool urgent = std::holds_alternative<RootCause>(message);
+    send_all(connection.socket, encode(message), urgent ? kSendTimeout : milliseconds(0));
+  }
+
+  const BoardOptions options_;
+  const std::function<void(const RootCause&)> on_failure_;
+  Fd listener_, wake_;
+  std::list<Connection> connections_;
+  std::vector<RankRecord> ranks_;
+  std::optional<Suspicion> suspicion_;
+  std::optional<Clock::time_point> first_join_;
+  Clock::time_point last_tick_ = Clock::now();
+  double hang_limit_s_ = 300;
+  std::atomic<bool> stopping_ = false, end_expected_ = false;
+
+  mutable std::mutex mutex_;  // of the two below, which other threads touch
+  std::vector<Verdict> verdicts_;
+  std::optional<RootCause> root_cause_;  // written by the board's thread only
+  std::thread thread_;
+};
+
+FailureBoard::FailureBoard(BoardOptions options, std::function<void(const RootCause&)> on_failure)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(on_failure))) {}
+FailureBoard::~FailureBoard() = default;
+int FailureBoard::port() const { return impl_->port(); }
+std::optional<RootCause> FailureBoard::root_cause() const { return impl_->root_cause(); }
+void FailureBoard::finish() { impl_->finish(); }
+void FailureBoard::expect_end() { impl_->expect_end(); }
+void FailureBoard::process_ended(int rank, const std::string& how, bool failed) {
+  impl_->process_ended({rank, how, failed});
+}
+
+}  // namespace braid

@@ -1,0 +1,179 @@
+#include "dist/group.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "dist/progress.h"
+
+namespace braid {
+
+struct Group::State {
+  std::string name;
+  std::vector<int> ranks;
+  int rank;
+  c10::Device device;
+  c10::intrusive_ptr<c10d::Backend> backend;
+  Progress& progress;
+  bool
+      through_host;  // Gloo carries CUDA tensors only for some operations: all of them go through host memory
+
+  // Runs one operation: visible while it lasts, errors named.
+  template <class Start>
+  void run(const char* op, Meeting meeting, Start start) const {
+    auto scope = progress.meet(op, std::move(meeting));
+    try {
+      start()->wait();
+    } catch (const c10::DistError& e) {
+      fail(op, e.what_without_backtrace());
+    } catch (const c10::Error& e) {
+      // Not a peer's doing: the arguments were wrong (mixed dtypes, splits that do not add up).
+      throw std::invalid_argument(describe(op, e.what_without_backtrace()));
+    } catch (const std::exception& e) {
+      fail(op, e.what());
+    }
+  }
+
+  template <class Start>
+  void run_collective(const char* op, Start start) const {
+    run(op, {name, ranks}, start);
+  }
+
+  void run_exchange(const std::vector<Transfer>& transfers,
+                    std::vector<std::vector<at::Tensor>>& wires) const {
+    // It counts as waiting for its first transfer; the others show in the peers' own operations.
+    const Transfer& first = transfers.front();
+    const bool together = backend->supportsCoalescing();
+    std::vector<c10::intrusive_ptr<c10d::Work>> pending;
+    run("exchange", first.outgoing ? pair(rank, first.peer) : pair(first.peer, rank), [&] {
+      if (together) backend->startCoalescing();
+      for (std::size_t i = 0; i < transfers.size(); ++i) {
+        const int peer = transfers[i].peer;
+        pending.push_back(transfers[i].outgoing ? backend->send(wires[i], peer, 0)
+                                                : backend->recv(wires[i], peer, 0));
+      }
+      if (together) return backend->endCoalescing();
+      for (std::size_t i = 0; i + 1 < pending.size(); ++i) pending[i]->wait();
+      return pending.back();
+    });
+  }
+
+  std::string describe(const char* op, const std::string& why) const {
+    return fmt::format("{} on {} (ranks {}): {}", op, name, fold_ranks(ranks), why);
+  }
+  [[noreturn]] void fail(const char* op, const std::string& why) const { throw CommError(describe(op, why)); }
+
+  Meeting pair(int from, int to) const {
+    Meeting meeting{fmt::format("{} {}>{}", name, ranks.at(from), ranks.at(to)),
+                    {ranks.at(from), ranks.at(to)}};
+    if (from > to) std::swap(meeting.members[0], meeting.members[1]);
+    return meeting;
+  }
+
+  at::Tensor to_wire(const at::Tensor& tensor) const {
+    return through_host ? tensor.cpu().contiguous() : tensor.contiguous();
+  }
+  static void from_wire(at::Tensor& tensor, const at::Tensor& wire) {
+    if (!wire.is_same(tensor)) tensor.copy_(wire);
+  }
+};
+
+namespace {
+
+c10d::ReduceOp to_c10d(Reduce op) { return op == Reduce::Sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX; }
+
+}  // namespace
+
+Group::Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
+             c10::intrusive_ptr<c10d::Backend> backend, Progress& progress) {
+  BRAID_CHECK(backend || ranks.size() == 1, "group {} of {} ranks needs a backend", name, ranks.size());
+  const bool through_host = backend && device.is_cuda() && backend->getBackendName() == "gloo";
+  state_ = std::make_shared<State>(State{std::move(name), std::move(ranks), group_rank, device,
+                                         std::move(backend), progress, through_host});
+}
+Group::~Group() = default;
+Group::Group(const Group&) = default;
+Group& Group::operator=(const Group&) = default;
+
+const std::string& Group::name() const { return state_->name; }
+int Group::rank() const { return state_->rank; }
+int Group::size() const { return static_cast<int>(state_->ranks.size()); }
+const std::vector<int>& Group::ranks() const { return state_->ranks; }
+c10::Device Group::device() const { return state_->device; }
+
+void Group::all_reduce(at::Tensor& tensor, Reduce op) const {
+  if (!state_->backend) return;
+  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = to_c10d(op);
+  state_->run_collective("all_reduce", [&] { return state_->backend->allreduce(wire, options); });
+  State::from_wire(tensor, wire[0]);
+}
+
+void Group::broadcast(at::Tensor& tensor, int root) const {
+  if (!state_->backend) return;
+  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  state_->run_collective("broadcast", [&] { return state_->backend->broadcast(wire, options); });
+  State::from_wire(tensor, wire[0]);
+}
+
+void Group::all_gather(at::Tensor& output, const at::Tensor& input) const {
+  BRAID_CHECK_EQ(output.numel(), input.numel() * size(), "all_gather on {}", name());
+  if (!state_->backend) return void(output.copy_(input.reshape(output.sizes())));
+  at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
+  state_->run_collective("all_gather", [&] { return state_->backend->_allgather_base(wire_out, wire_in); });
+  State::from_wire(output, wire_out);
+}
+
+void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
+  BRAID_CHECK_EQ(input.numel(), output.numel() * size(), "reduce_scatter on {}", name());
+  if (!state_->backend) return void(output.copy_(input.reshape(output.sizes())));
+  at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
+  state_->run_collective("reduce_scatter",
+                         [&] { return state_->backend->_reduce_scatter_base(wire_out, wire_in); });
+  State::from_wire(output, wire_out);
+}
+
+void Group::all_to_all(at::Tensor& output, const at::Tensor& input,
+                       const std::vector<std::int64_t>& output_rows,
+                       const std::vector<std::int64_t>& input_rows) const {
+  if (!state_->backend) return void(output.copy_(input));
+  at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
+  std::vector<std::int64_t> out_rows = output_rows, in_rows = input_rows;
+  state_->run_collective(
+      "all_to_all", [&] { return state_->backend->alltoall_base(wire_out, wire_in, out_rows, in_rows); });
+  State::from_wire(output, wire_out);
+}
+
+void Group::send(const at::Tensor& tensor, int to) const {
+  BRAID_CHECK(state_->backend, "send on {}, a group of one", name());
+  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
+  state_->run("send", state_->pair(rank(), to), [&] { return state_->backend->send(wire, to, 0); });
+}
+
+void Group::receive(at::Tensor& tensor, int from) const {
+  BRAID_CHECK(state_->backend, "receive on {}, a group of one", name());
+  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
+  state_->run("receive", state_->pair(from, rank()), [&] { return state_->backend->recv(wire, from, 0); });
+  State::from_wire(tensor, wire[0]);
+}
+
+void Group::exchange(const std::vector<Transfer>& transfers) const {
+  if (transfers.empty()) return;
+  BRAID_CHECK(state_->backend, "exchange on {}, a group of one", name());
+  std::vector<std::vector<at::Tensor>> wires;
+  for (const Transfer& transfer : transfers) wires.push_back({state_->to_wire(transfer.tensor)});
+  state_->run_exchange(transfers, wires);
+  for (std::size_t i = 0; i < transfers.size(); ++i)
+    if (!transfers[i].outgoing) State::from_wire(transfers[i].tensor, wires[i][0]);
+}
+
+void Group::barrier() const {
+  if (!state_->backend) return;
+  state_->run_collective("barrier", [&] { return state_->backend->barrier(); });
+}
+
+}  // namespace braid

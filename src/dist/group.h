@@ -1,0 +1,71 @@
+// One set of ranks that can talk. The collectives here work in place on plain tensors; dist/collectives.h has
+// those with autograd. Every call blocks until its result may be read on the current stream, is visible to
+// the failure board while it runs, and throws CommError naming group, operation and ranks when it breaks.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+namespace c10 {
+struct Device;
+}
+namespace c10d {
+class Backend;
+class Work;
+}  // namespace c10d
+
+namespace braid {
+
+class Progress;
+
+enum class Reduce { Sum, Max };
+
+class Group {  // cheap to copy
+ public:
+  // `ranks` are global, ascending, and `ranks[group_rank]` is this rank. Without a backend the group must be
+  // of size 1.
+  Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
+        c10::intrusive_ptr<c10d::Backend> backend, Progress& progress);
+  ~Group();
+  Group(const Group&);
+  Group& operator=(const Group&);
+
+  const std::string& name() const;
+  int rank() const;  // in this group
+  int size() const;
+  const std::vector<int>& ranks() const;
+  c10::Device device() const;  // where its tensors live
+
+  void all_reduce(at::Tensor& tensor, Reduce op = Reduce::Sum) const;
+  void broadcast(at::Tensor& tensor, int root) const;
+  void all_gather(at::Tensor& output,
+                  const at::Tensor& input) const;  // output: [size * n, ...], input: [n, ...]
+  void reduce_scatter(at::Tensor& output,
+                      const at::Tensor& input) const;  // output: [n, ...], input: [size * n, ...]
+  void all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& output_rows,
+                  const std::vector<std::int64_t>& input_rows) const;  // rows from and to each rank
+  void send(const at::Tensor& tensor, int to) const;
+  void receive(at::Tensor& tensor, int from) const;
+  // Sends and receives that run together, so that ranks which exchange tensors do not wait for each other's
+  // first send.
+  struct Transfer {
+    at::Tensor& tensor;
+    int peer;
+    bool outgoing;
+  };
+  void exchange(const std::vector<Transfer>& transfers) const;
+  void barrier() const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace braid

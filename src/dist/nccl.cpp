@@ -1,0 +1,53 @@
+// Built with BRAID_CUDA only; dist/no_nccl.cpp stands in otherwise.
+#include <nccl.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "base/error.h"
+#include "dist/backend_factory.h"
+#include "dist/store.h"
+
+namespace braid {
+namespace {
+
+class NcclFactory : public BackendFactory {
+ public:
+  NcclFactory(std::shared_ptr<Store> store, int device_index, std::chrono::milliseconds timeout)
+      : store_(std::move(store)),
+        device_(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index)),
+        timeout_(timeout) {}
+
+  c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
+                                         int group_rank) override {
+    auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store_->c10d_store());
+    auto store =
+        c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, fmt::join(ranks, ",")), base);
+    auto options = c10d::ProcessGroupNCCL::Options::create();
+    options->timeout = timeout_;
+    options->group_name = name;
+    auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group_rank,
+                                                               static_cast<int>(ranks.size()), options);
+    backend->setBoundDeviceId(device_);
+    return backend;
+  }
+
+ private:
+  std::shared_ptr<Store> store_;
+  c10::Device device_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace
+
+std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,
+                                                  std::chrono::milliseconds timeout) {
+  return std::make_unique<NcclFactory>(std::move(store), device_index, timeout);
+}
+
+std::string nccl_version() {
+  int version = 0;
+  ncclGetVersion(&version);
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace braid

@@ -1,0 +1,13 @@
+#include "base/error.h"
+#include "dist/backend_factory.h"
+
+namespace braid {
+
+std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store>, int, std::chrono::milliseconds) {
+  throw ConfigError({"this braid was built without NCCL", "dist.backend",
+                     "use gloo, or build with the CMake preset `cuda` on a machine with the CUDA toolkit"});
+}
+
+std::string nccl_version() { return ""; }
+
+}  // namespace braid

@@ -1,0 +1,54 @@
+#include "dist/progress.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <exception>
+
+namespace braid {
+
+Progress::Scope::Scope(Progress& progress, bool meeting)
+    : progress_(progress), meeting_(meeting), exceptions_(std::uncaught_exceptions()) {}
+
+Progress::Scope::~Scope() {
+  std::lock_guard lock(progress_.mutex_);
+  if (std::uncaught_exceptions() > exceptions_ && progress_.failed_op_.empty())
+    progress_.failed_op_ = progress_.joined_ops();
+  progress_.ops_.pop_back();
+  if (meeting_) progress_.status_.waiting = false;
+  progress_.last_change_ = std::chrono::steady_clock::now();
+}
+
+Progress::Scope Progress::phase(std::string name) {
+  std::lock_guard lock(mutex_);
+  ops_.push_back(std::move(name));
+  last_change_ = std::chrono::steady_clock::now();
+  return Scope(*this, false);
+}
+
+Progress::Scope Progress::meet(const std::string& op, Meeting meeting) {
+  std::lock_guard lock(mutex_);
+  status_.arrival = ++status_.arrivals[meeting.channel];
+  ops_.push_back(fmt::format("{} #{} on {}", op, status_.arrival, meeting.channel));
+  status_.meeting = std::move(meeting);
+  status_.waiting = true;
+  last_change_ = std::chrono::steady_clock::now();
+  return Scope(*this, true);
+}
+
+RankStatus Progress::snapshot() const {
+  std::lock_guard lock(mutex_);
+  RankStatus status = status_;
+  status.op = joined_ops();
+  status.idle_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_change_).count();
+  return status;
+}
+
+std::string Progress::op_at_failure() const {
+  std::lock_guard lock(mutex_);
+  return failed_op_.empty() ? joined_ops() : failed_op_;
+}
+
+std::string Progress::joined_ops() const { return fmt::format("{}", fmt::join(ops_, " > ")); }
+
+}  // namespace braid

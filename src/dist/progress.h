@@ -1,0 +1,65 @@
+// What a rank is doing right now, for its peers to see when something goes wrong. Collectives and long phases
+// open a scope; the failure monitor takes snapshots from its own thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+// A meeting point of ranks: a group's collectives, or one direction of a pair's sends. The n-th arrival of
+// each member belongs together.
+struct Meeting {
+  std::string channel;       // e.g. "language.dp-cp", "language.pp 3>4"
+  std::vector<int> members;  // global ranks, ascending
+};
+
+struct RankStatus {
+  std::string op;            // scopes in progress, outermost first, joined by " > "; empty between them
+  bool waiting = false;      // inside a meeting
+  Meeting meeting;           // which, when waiting
+  std::int64_t arrival = 0;  // its number there, from 1
+  std::map<std::string, std::int64_t> arrivals;  // how often this rank came to each channel
+  double idle_s = 0;                             // since a scope was opened or closed
+};
+
+class Progress {
+ public:
+  class Scope {
+   public:
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    friend class Progress;
+    Scope(Progress& progress, bool meeting);
+    Progress& progress_;
+    bool meeting_;
+    int exceptions_;
+  };
+
+  [[nodiscard]] Scope phase(std::string name);  // "iteration 12"
+  [[nodiscard]] Scope meet(const std::string& op,
+                           Meeting meeting);  // "all_reduce" -> "all_reduce #3 on language.tp"
+
+  RankStatus snapshot() const;
+
+  // The scopes that were open where an exception started, which has closed them since.
+  std::string op_at_failure() const;
+
+ private:
+  std::string joined_ops() const;
+
+  mutable std::mutex mutex_;
+  std::vector<std::string> ops_;
+  std::string failed_op_;
+  RankStatus status_;
+  std::chrono::steady_clock::time_point last_change_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace braid

@@ -1,0 +1,215 @@
+#include "dist/rank_monitor.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kShortestBeat{50};
+constexpr milliseconds kSendTimeout{2000};
+constexpr milliseconds kAnswerTimeout{8000};  // longer than the board holds back a consequence
+constexpr double kBoardSlack_s =
+    3;  // the board itself gets this much more than a rank before it counts as hung
+
+}  // namespace
+
+class RankMonitor::Impl {
+ public:
+  Impl(const Endpoint& board, Hello hello, const Progress& progress,
+       std::function<void(const RootCause&)> on_failure, milliseconds connect_timeout)
+      : hello_(std::move(hello)),
+        progress_(progress),
+        on_failure_(std::move(on_failure)),
+        socket_(connect_tcp(board, connect_timeout)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    send(hello_);
+    thread_ = std::thread([this] { watch(); });
+  }
+
+  ~Impl() {
+    stopping_ = true;
+    eventfd_write(wake_.get(), 1);
+    thread_.join();
+  }
+
+  RootCause report(const std::string& message, bool consequence) {
+    std::unique_lock lock(mutex_);
+    reporting_ = true;
+    const std::string op = progress_.op_at_failure();
+    send(Fail{op, message, consequence});
+    answered_.wait_for(lock, kAnswerTimeout, [&] { return cause_.has_value(); });
+    return cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
+  }
+
+  void goodbye() {
+    send(Bye{});
+    over_ = true;
+  }
+
+  void publish_fatal_signal(int signal) noexcept {
+    if (std::this_thread::get_id() == thread_.get_id()) return;
+    fatal_signal_ = signal;
+    eventfd_write(wake_.get(), 1);
+    const timespec pause = {0, 10'000'000};
+    for (int waited_ms = 0; !over_ && waited_ms < kSendTimeout.count(); waited_ms += 10)
+      nanosleep(&pause, nullptr);
+  }
+
+ private:
+  void watch() {
+    // The board hears about a thousand beats a second however many ranks there are.
+    const auto beat = std::max(kShortestBeat, milliseconds(hello_.world_size));
+    Clock::time_point last_beat = Clock::now() - beat;
+    while (!stopping_) {
+      pollfd entries[] = {{socket_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+      poll(entries, 2, static_cast<int>(beat.count()));
+      if (fatal_signal_ != 0 && !std::exchange(fatal_signal_published_, true)) publish_crash();
+      receive();
+      if (over_) continue;
+      if (!connected_)
+        return conclude(
+            about_server("its process ended without finishing (killed, crashed or exited early)"));
+      if (std::chrono::duration<double>(Clock::now() - last_heard_).count() >
+          hello_.hang_limit_s + kBoardSlack_s)
+        return conclude(about_server(fmt::format("no sign of life for more than {} s", hello_.hang_limit_s)));
+      if (Clock::now() - last_beat < beat) continue;
+      last_beat = Clock::now();
+      send(Beat{progress_.snapshot()});
+    }
+  }
+
+  void publish_crash() {
+    send(Fail{progress_.op_at_failure(),
+              fmt::format("{} ({})", strsignal(fatal_signal_), sigabbrev(fatal_signal_)), false});
+  }
+
+  static std::string sigabbrev(int signal) { return std::string("SIG") + sigabbrev_np(signal); }
+
+  void receive() {
+    char buffer[4096];
+    while (connected_) {
+      const ssize_t size = recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+      if (size < 0 && (errno == EAGAIN || errno == EINTR)) break;
+      if (size <= 0 || !lines_.append(buffer, static_cast<std::size_t>(size))) connected_ = false;
+      last_heard_ = Clock::now();
+    }
+    while (auto line = lines_.next())
+      if (auto message = decode(*line)) handle(*message);
+  }
+
+  void handle(const BoardMessage& message) {
+    if (const auto* welcome = std::get_if<Welcome>(&message)) server_ = welcome->server;
+    if (std::holds_alternative<Close>(message)) over_ = true;
+    if (const auto* cause = std::get_if<RootCause>(&message)) conclude(*cause);
+  }
+
+  // Every rank words it alike, so that all logs carry the same line.
+  RootCause about_server(const std::string& message) const {
+    if (server_.rank < 0) return {-1, "the launcher on host " + server_.host + " is gone: " + message};
+    return make_root_cause(server_, "unknown, since it served the failure board", message);
+  }
+
+  void conclude(const RootCause& cause) {
+    bool reporting;
+    {
+      std::lock_guard lock(mutex_);
+      cause_ = cause;
+      reporting = reporting_;
+    }
+    answered_.notify_all();
+    over_ = true;
+    // A crashing thread ends the process itself, with the signal as its status.
+    if (!reporting && fatal_signal_ == 0) on_failure_(cause);
+  }
+
+  void send(const BoardMessage& message) {
+    std::lock_guard lock(send_mutex_);
+    send_all(socket_, encode(message), kSendTimeout);
+  }
+
+  const Hello hello_;
+  const Progress& progress_;
+  const std::function<void(const RootCause&)> on_failure_;
+  Fd socket_, wake_;
+  LineBuffer lines_;
+  RankIdentity server_{-1, "unknown", ""};
+  Clock::time_point last_heard_ = Clock::now();
+  bool connected_ = true, fatal_signal_published_ = false;
+  std::atomic<bool> stopping_ = false, over_ = false;
+  std::atomic<int> fatal_signal_ = 0;
+  std::mutex send_mutex_;
+
+  std::mutex mutex_;  // of the three below
+  std::condition_variable answered_;
+  std::optional<RootCause> cause_;
+  bool reporting_ = false;
+  std::thread thread_;
+};
+
+RankMonitor::RankMonitor(const Endpoint& board, Hello hello, const Progress& progress,
+                         std::function<void(const RootCause&)> on_failure, milliseconds connect_timeout)
+    : impl_(std::make_unique<Impl>(board, std::move(hello), progress, std::move(on_failure),
+                                   connect_timeout)) {}
+RankMonitor::~RankMonitor() = default;
+RootCause RankMonitor::report(const std::string& message, bool consequence) {
+  return impl_->report(message, consequence);
+}
+void RankMonitor::goodbye() { impl_->goodbye(); }
+void RankMonitor::publish_fatal_signal(int signal) noexcept { impl_->publish_fatal_signal(signal); }
+
+namespace {
+
+constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+// Signal dispositions belong to the process, so this one pointer does too.
+std::atomic<RankMonitor*> crash_monitor = nullptr;
+
+extern "C" void on_fatal_signal(int signal) {
+  if (RankMonitor* monitor = crash_monitor.exchange(nullptr)) monitor->publish_fatal_signal(signal);
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(signal, &standard, nullptr);
+  raise(signal);
+}
+
+}  // namespace
+
+CrashHandler::CrashHandler(RankMonitor& monitor) {
+  crash_monitor = &monitor;
+  struct sigaction action {};
+  action.sa_handler = on_fatal_signal;
+  // A stack of its own lets the handler run after a stack overflow.
+  static char stack[64 * 1024];
+  stack_t alternative{};
+  alternative.ss_sp = stack;
+  alternative.ss_size = sizeof stack;
+  sigaltstack(&alternative, nullptr);
+  action.sa_flags = SA_ONSTACK;
+  for (int signal : kFatalSignals) sigaction(signal, &action, nullptr);
+}
+
+CrashHandler::~CrashHandler() {
+  crash_monitor = nullptr;
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  for (int signal : kFatalSignals) sigaction(signal, &standard, nullptr);
+}
+
+}  // namespace braid

@@ -1,0 +1,97 @@
+#include "dist/store.h"
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <future>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+
+namespace braid {
+
+struct StoreServer::Impl {
+  c10::intrusive_ptr<c10d::TCPStore> store;
+};
+
+StoreServer::StoreServer(const std::string& bind_host, int port) {
+  Fd listener;
+  try {
+    listener = listen_tcp(bind_host, port);
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::address_in_use) throw;
+    throw ConfigError({fmt::format("port {} of {} is in use by another program", port, host_name()),
+                       "MASTER_PORT",
+                       "set MASTER_PORT to a free port, or end the run that still holds this one"});
+  }
+  port_ = local_port(listener);
+  // TCPStore by itself would listen on every interface; a socket bound here goes where it should.
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port_);
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.masterListenFd = listener.release();
+  impl_ = std::make_unique<Impl>();
+  impl_->store = c10::make_intrusive<c10d::TCPStore>(bind_host.empty() ? "localhost" : bind_host, options);
+}
+
+StoreServer::~StoreServer() = default;
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
+
+// A TCPStore client waits for ever on a server that accepts and says nothing, so it is made on a thread that
+// can be left behind.
+StorePtr connect_client(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
+  connect_tcp(endpoint,
+              timeout);  // first, since libtorch's own retries end in a message without host and port
+  std::packaged_task<StorePtr()> connect([endpoint, timeout] {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(endpoint.port);
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    return c10::make_intrusive<c10d::TCPStore>(endpoint.host, options);
+  });
+  std::future<StorePtr> client = connect.get_future();
+  std::thread(std::move(connect)).detach();
+  if (client.wait_for(timeout) != std::future_status::ready)
+    throw CommError("something accepts connections there, but it is not a store");
+  return client.get();
+}
+
+}  // namespace
+
+struct Store::Impl {
+  StorePtr store;
+};
+
+Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout)
+    : endpoint_(endpoint), timeout_(timeout), impl_(std::make_unique<Impl>()) {
+  try {
+    impl_->store = connect_client(endpoint, timeout);
+  } catch (const std::exception& e) {
+    throw CommError(fmt::format("the store at {} does not answer within {:.1f} s: {}", to_string(endpoint),
+                                timeout.count() / 1e3, e.what()));
+  }
+}
+
+Store::~Store() = default;
+
+void Store::set(const std::string& key, const std::string& value) {
+  impl_->store->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+}
+
+std::string Store::get(const std::string& key) {
+  try {
+    const std::vector<std::uint8_t> value = impl_->store->get(key);
+    return {value.begin(), value.end()};
+  } catch (const std::exception& e) {
+    throw CommError(fmt::format("key '{}' did not appear in the store at {} within {:.1f} s", key,
+                                to_string(endpoint_), timeout_.count() / 1e3));
+  }
+}
+
+c10d::Store& Store::c10d_store() const { return *impl_->store; }
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+// The key-value store through which ranks find each other (c10d's TCPStore).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/socket.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace braid {
+
+// Serves a store from this process until destroyed.
+class StoreServer {
+ public:
+  // `bind_host` "" listens on every interface. A busy port is a ConfigError; port 0 lets the system choose.
+  StoreServer(const std::string& bind_host, int port);
+  ~StoreServer();
+  int port() const { return port_; }
+
+ private:
+  struct Impl;
+  int port_ = 0;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A client of a store. Cheap to copy.
+class Store {
+ public:
+  // CommError naming host and port when nothing answers in time.
+  Store(const Endpoint& endpoint, std::chrono::milliseconds timeout);
+  ~Store();
+
+  void set(const std::string& key, const std::string& value);
+  // Waits until the key is there; CommError naming key, host and port when it does not come in time.
+  std::string get(const std::string& key);
+
+  c10d::Store& c10d_store() const;  // for process groups
+
+ private:
+  struct Impl;
+  Endpoint endpoint_;
+  std::chrono::milliseconds timeout_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid

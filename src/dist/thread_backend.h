@@ -1,0 +1,26 @@
+// Ranks as threads of one process, exchanging tensors through memory behind the same c10d interface as Gloo
+// and NCCL. A collective costs microseconds, a debugger sees every rank, and hundreds of ranks fit in one
+// test.
+#pragma once
+
+#include <functional>
+
+namespace braid {
+
+class World;
+
+enum class ThreadSemantics {
+  Relaxed,  // like Gloo: a send ends at once, its receive may come later
+  Strict,   // the strictest reading of NCCL: a send ends only when its receive is posted, and the operations
+           // of one group run in the order each rank posted them; only a coalesced batch of sends and
+           // receives runs together
+};
+
+// Runs `body` once per rank, each in a thread of its own, and returns when all have returned. The first
+// exception is thrown here; the other ranks are woken with a CommError. Ranks that wait for each other in a
+// way that can never end are found at once, without a time-out, and reported as a CommError that says where
+// each of them waits.
+void run_as_threads(int size, const std::function<void(World&)>& body,
+                    ThreadSemantics semantics = ThreadSemantics::Relaxed);
+
+}  // namespace braid

@@ -1,0 +1,77 @@
+// The meeting place behind the thread backend: ranks post operations, and whoever posts the last missing part
+// of one carries it out for all. Nothing here knows c10d.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dist/group.h"
+#include "dist/thread_backend.h"
+
+namespace braid {
+
+enum class OpKind { AllReduce, Broadcast, AllGather, ReduceScatter, AllToAll, Barrier, Send, Receive };
+
+struct PostedOp {
+  OpKind kind;
+  int group_rank = 0;
+  at::Tensor input{}, output{};  // all_reduce and broadcast work in place on `output`
+  Reduce reduce = Reduce::Sum;
+  int peer = 0;                                           // of a send or receive; root of a broadcast
+  std::vector<std::int64_t> input_rows{}, output_rows{};  // of an all-to-all
+
+  bool done = false;
+  std::string error{};
+};
+
+using PostedOpPtr = std::shared_ptr<PostedOp>;
+
+class ThreadExchange {
+ public:
+  ThreadExchange(int world_size, ThreadSemantics semantics);
+
+  // One communicator per (name, ranks); the n-th call of each rank for the same name meets the n-th of the
+  // others.
+  struct Communicator {
+    std::vector<int> ranks;
+    std::vector<std::deque<std::vector<PostedOpPtr>>> queues;  // by group rank: batches in posting order
+  };
+  std::shared_ptr<Communicator> communicator(const std::string& name, const std::vector<int>& ranks);
+
+  // Operations of one batch (a coalesced group of sends and receives, else a single one) run together.
+  void post(Communicator& communicator, int group_rank, std::vector<PostedOpPtr> batch);
+  void wait(const Communicator& communicator,
+            const PostedOp& op);  // CommError when it failed or the run is aborted
+
+  void rank_ended();
+  void abort(const std::string& reason);  // wakes every waiting rank
+  bool deadlocked() const;
+
+ private:
+  void run_ready(Communicator& communicator);
+  bool run_collective(Communicator& communicator);
+  bool run_transfer(Communicator& communicator);
+  std::vector<PostedOpPtr> active(const Communicator& communicator, int group_rank) const;
+  void complete(Communicator& communicator, const PostedOpPtr& op);
+  void wake_all();
+  void check_deadlock();
+
+  const ThreadSemantics semantics_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Communicator>> communicators_;
+  std::vector<std::condition_variable> wake_;  // by global rank
+  std::vector<const PostedOp*> waiting_;       // by global rank: what it waits for, unless that is done
+  int blocked_ = 0, alive_;
+  bool deadlocked_ = false;
+  std::string abort_reason_;
+};
+
+}  // namespace braid

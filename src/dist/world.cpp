@@ -1,0 +1,55 @@
+#include "dist/world.h"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "dist/backend_factory.h"
+#include "plan/topology.h"
+
+namespace braid {
+
+World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends)
+    : rank_(rank), size_(size), device_(device), backends_(std::move(backends)) {}
+
+World::~World() = default;
+
+Group World::make_group(const std::string& name, const std::vector<int>& ranks) {
+  const auto self = std::find(ranks.begin(), ranks.end(), rank_);
+  BRAID_CHECK(self != ranks.end(), "rank {} makes group {} without being in it", rank_, name);
+  const int group_rank = static_cast<int>(self - ranks.begin());
+  if (ranks.size() == 1) return Group(name, ranks, group_rank, device_, nullptr, progress_);
+
+  const std::string instance = fmt::format("{}@{}", name, ++groups_made_[name]);
+  auto scope = progress_.meet("connect", {name, ranks});
+  try {
+    connections_.push_back(backends_->make(instance, ranks, group_rank));
+    return Group(name, ranks, group_rank, device_, connections_.back(), progress_);
+  } catch (const c10::Error& e) {
+    throw CommError(fmt::format("connecting group {}: {}", name, e.what_without_backtrace()));
+  } catch (const std::runtime_error& e) {
+    throw CommError(fmt::format("connecting group {}: {}", name, e.what()));
+  }
+}
+
+Group World::make_world_group() {
+  std::vector<int> ranks(static_cast<std::size_t>(size_));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return make_group("world", ranks);
+}
+
+Groups::Groups(World& world, const Topology& topology) : world_(world.make_world_group()) {
+  for (const GroupSpec& spec : topology.groups())
+    if (std::binary_search(spec.ranks.begin(), spec.ranks.end(), world.rank()))
+      by_name_.emplace(spec.name, world.make_group(spec.name, spec.ranks));
+}
+
+const Group& Groups::get(const std::string& module, const std::string& key) const {
+  const auto group = by_name_.find(module + "." + key);
+  BRAID_CHECK(group != by_name_.end(), "rank {} is in no group {}.{}", world_.rank(), module, key);
+  return group->second;
+}
+
+}  // namespace braid

@@ -1,0 +1,183 @@
+// The board's judgement, with ranks played by monitors in this process.
+#include "dist/failure_board.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/socket.h>
+
+#include <future>
+#include <thread>
+
+#include "base/socket.h"
+#include "dist/rank_monitor.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+struct FakeRank {
+  Progress progress;
+  std::promise<RootCause> heard;
+  std::unique_ptr<RankMonitor> monitor;
+
+  FakeRank(int rank, int port, double hang_limit_s = 60)
+      : monitor(std::make_unique<RankMonitor>(
+            Endpoint{"127.0.0.1", port},
+            Hello{
+                {rank, "host" + std::to_string(rank), "m[tp=" + std::to_string(rank) + "]"}, 3, hang_limit_s},
+            progress, [this](const RootCause& cause) { heard.set_value(cause); }, 5s)) {}
+
+  RootCause root_cause() { return heard.get_future().get(); }
+};
+
+BoardOptions for_ranks(int ranks) {
+  return {.bind_host = "127.0.0.1",
+          .server = {-1, "launcher", ""},
+          .world_size = ranks,
+          .places = {},
+          .verdicts_follow = false};
+}
+
+TEST(FailureBoard, EveryRankHearsTheSameLine) {
+  std::promise<RootCause> at_board;
+  FailureBoard board(for_ranks(3), [&](const RootCause& cause) { at_board.set_value(cause); });
+  FakeRank a(0, board.port()), b(1, board.port()), c(2, board.port());
+  auto scope = b.progress.phase("iteration 7");
+  const RootCause own = b.monitor->report("disk is full\nsecond line", false);
+  EXPECT_EQ(own.rank, 1);
+  EXPECT_EQ(own.line, "rank 1 (host host1, m[tp=1]) failed in iteration 7: disk is full; second line");
+  EXPECT_EQ(a.root_cause().line, own.line);
+  EXPECT_EQ(c.root_cause().line, own.line);
+  EXPECT_EQ(at_board.get_future().get().line, own.line);
+}
+
+TEST(FailureBoard, AConnectionThatEndsWithoutGoodbyeIsADeath) {
+  FailureBoard board(for_ranks(2), [](const RootCause&) {});
+  FakeRank a(0, board.port());
+  {
+    FakeRank b(1, board.port());
+    std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_THAT(a.root_cause().line,
+              AllOf(HasSubstr("rank 1 (host host1, m[tp=1])"), HasSubstr("ended without finishing")));
+}
+
+TEST(FailureBoard, GoodbyesAreNoFailure) {
+  FailureBoard board(for_ranks(1), [](const RootCause&) {});
+  {
+    FakeRank a(0, board.port());
+    a.monitor->goodbye();
+  }
+  board.process_ended(0, "exited with code 0", false);
+  board.finish();
+  EXPECT_FALSE(board.root_cause());
+}
+
+// A collective breaks on rank 0 because rank 1 died; the death is known a moment later and is the cause.
+TEST(FailureBoard, ABrokenCollectiveWaitsForABetterExplanation) {
+  FailureBoard board(for_ranks(3), [](const RootCause&) {});
+  FakeRank a(0, board.port()), c(2, board.port());
+  auto b = std::make_unique<FakeRank>(1, board.port());
+  auto reported =
+      std::async(std::launch::async, [&] { return a.monitor->report("connection closed by peer", true); });
+  std::this_thread::sleep_for(300ms);
+  b.reset();
+  EXPECT_EQ(reported.get().rank, 1);
+  EXPECT_EQ(c.root_cause().rank, 1);
+}
+
+TEST(FailureBoard, ABrokenCollectiveIsTheCauseWhenNothingBetterComes) {
+  FailureBoard board(for_ranks(2), [](const RootCause&) {});
+  FakeRank a(0, board.port()), b(1, board.port());
+  EXPECT_EQ(a.monitor->report("connection reset", true).rank, 0);
+  EXPECT_THAT(b.root_cause().line, HasSubstr("connection reset"));
+}
+
+TEST(FailureBoard, TheParentsWordSaysHowAProcessEnded) {
+  BoardOptions options = for_ranks(2);
+  options.verdicts_follow = true;
+  FailureBoard board(options, [](const RootCause&) {});
+  FakeRank a(0, board.port());
+  auto b = std::make_unique<FakeRank>(1, board.port());
+  std::this_thread::sleep_for(100ms);
+  b.reset();
+  board.process_ended(1, "exited with code 0", false);
+  EXPECT_THAT(
+      a.root_cause().line,
+      HasSubstr(
+          "rank 1 (host host1, m[tp=1]) failed in no operation: exited with code 0 before the run was over"));
+}
+
+TEST(FailureBoard, AProcessThatNeverJoinedIsNamedFromThePlan) {
+  BoardOptions options = for_ranks(2);
+  options.places = {"a[tp=0]", "b[tp=0]"};
+  options.verdicts_follow = true;
+  FailureBoard board(options, [](const RootCause&) {});
+  board.process_ended(1, "exited with code 127", true);
+  board.finish();
+  EXPECT_THAT(board.root_cause()->line,
+              AllOf(HasSubstr("b[tp=0]"), HasSubstr("start-up"), HasSubstr("code 127")));
+}
+
+TEST(FailureBoard, ARankThatStopsMovingIsNamedWithThoseWhoWait) {
+  FailureBoard board(for_ranks(2), [](const RootCause&) {});
+  FakeRank a(0, board.port(), 1.5), b(1, board.port(), 1.5);
+  auto waiting = a.progress.meet("all_reduce", {"world", {0, 1}});
+  auto stuck = b.progress.phase("iteration 9");
+  EXPECT_THAT(a.root_cause().line,
+              AllOf(HasSubstr("rank 1"), HasSubstr("iteration 9"), HasSubstr("no progress"),
+                    HasSubstr("rank 0 in all_reduce #1 on world")));
+}
+
+// Where rank 0 serves the board and dies, the others can only tell that it is gone, and all tell it alike.
+TEST(RankMonitor, TheLossOfTheBoardIsTheLossOfTheRankThatServedIt) {
+  Fd listener = listen_tcp("127.0.0.1", 0);
+  FakeRank a(1, local_port(listener));
+  {
+    Fd served(accept(listener.get(), nullptr, nullptr));
+    send_all(served, encode(Welcome{{0, "head", "m[tp=0]"}}), 1s);
+    std::this_thread::sleep_for(100ms);
+  }
+  EXPECT_THAT(a.root_cause().line,
+              AllOf(HasSubstr("rank 0 (host head, m[tp=0])"), HasSubstr("ended without finishing")));
+}
+
+TEST(BoardMessages, StrangersDoNotDisturb) {
+  FailureBoard board(for_ranks(1), [](const RootCause&) {});
+  const Fd stranger = connect_tcp({"127.0.0.1", board.port()}, 1s);
+  send_all(stranger,
+           "GET / "
+           "HTTP/"
+           "1.1\r\n\r\n{\"type\":\"fail\"}\n{\"type\":\"hello\",\"who\":{\"rank\":99,\"host\":\"\",\"place\":"
+           "\"\"},\"world_size\":1,\"hang_limit_s\":1}\n",
+           1s);
+  send_all(stranger, std::string(2 << 20, 'x'), 1s);
+  FakeRank a(0, board.port());
+  a.monitor->goodbye();
+  board.finish();
+  EXPECT_FALSE(board.root_cause());
+}
+
+TEST(BoardMessages, SurviveTheWire) {
+  RankStatus status;
+  status.op = "x \"quoted\" \xff";
+  status.waiting = true;
+  status.meeting = {"c", {1, 2}};
+  status.arrival = 3;
+  status.arrivals = {{"c", 3}};
+  std::string line = encode(Beat{status});
+  line.pop_back();
+  const auto back = std::get<Beat>(*decode(line)).status;
+  EXPECT_THAT(back.op, HasSubstr("\"quoted\""));
+  EXPECT_EQ(back.meeting.members, status.meeting.members);
+  EXPECT_EQ(back.arrivals, status.arrivals);
+  EXPECT_FALSE(decode("{}"));
+  EXPECT_FALSE(decode("[1,2"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,126 @@
+// Who is blamed when nothing moves. Each test is a picture of what the board knows about the ranks.
+#include "dist/hang_diagnosis.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A rank that came to `channel` `arrival` times and waits there.
+ObservedRank waits(const std::string& channel, std::vector<int> members, std::int64_t arrival,
+                   double idle_s) {
+  ObservedRank rank;
+  rank.status.op = "all_reduce #" + std::to_string(arrival) + " on " + channel;
+  rank.status.waiting = true;
+  rank.status.meeting = {channel, std::move(members)};
+  rank.status.arrival = arrival;
+  rank.status.arrivals[channel] = arrival;
+  rank.status.idle_s = idle_s;
+  return rank;
+}
+
+// A rank that is in no meeting.
+ObservedRank computes(std::map<std::string, std::int64_t> arrivals, double idle_s) {
+  ObservedRank rank;
+  rank.status.op = "iteration 4";
+  rank.status.arrivals = std::move(arrivals);
+  rank.status.idle_s = idle_s;
+  return rank;
+}
+
+TEST(HangDiagnosis, NobodyIsBlamedWithinTheLimit) {
+  EXPECT_FALSE(diagnose_hang({{0, waits("world", {0, 1}, 3, 4.9)}, {1, computes({{"world", 2}}, 4.9)}}, 5));
+}
+
+TEST(HangDiagnosis, BlamesTheRankThatOthersWaitFor) {
+  const auto hang = diagnose_hang({{0, waits("world", {0, 1, 2}, 3, 6)},
+                                   {1, computes({{"world", 2}}, 6.2)},
+                                   {2, waits("world", {0, 1, 2}, 3, 6)}},
+                                  5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_THAT(hang->message, AllOf(HasSubstr("no progress for more than 5 s"),
+                                   HasSubstr("waiting: ranks 0,2 in all_reduce #3 on world")));
+}
+
+// Rank 0 waits for 1 in one group, 1 waits for 3 in another: 3 is to blame although it waited the shortest.
+TEST(HangDiagnosis, FollowsTheWaitingThroughGroups) {
+  auto middle = waits("tp", {1, 3}, 7, 8);
+  middle.status.arrivals["dp"] = 1;
+  auto silent = computes({{"tp", 6}, {"dp", 2}}, 1);
+  silent.silent_s = 6;
+  const auto hang = diagnose_hang({{0, waits("dp", {0, 1}, 2, 9)}, {1, middle}, {3, silent}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 3);
+  EXPECT_THAT(hang->message, HasSubstr("no sign of life for more than 5 s"));
+}
+
+TEST(HangDiagnosis, NamesACircle) {
+  auto a = waits("a", {0, 1}, 1, 6), b = waits("b", {0, 1}, 1, 6);
+  const auto hang = diagnose_hang({{0, a}, {1, b}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_THAT(hang->message, AllOf(HasSubstr("deadlock"), HasSubstr(" -> ")));
+}
+
+TEST(HangDiagnosis, BlamesARankThatFinishedOrNeverJoined) {
+  ObservedRank finished = computes({{"world", 2}}, 0);
+  finished.finished = true;
+  auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 6)}, {1, finished}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_THAT(hang->message, HasSubstr("finished"));
+
+  ObservedRank absent;
+  absent.joined = false;
+  absent.silent_s = 6;
+  hang = diagnose_hang({{0, waits("world", {0, 1}, 1, 6)}, {1, absent}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_THAT(hang->message, HasSubstr("did not join"));
+}
+
+TEST(HangDiagnosis, FinishedRanksAreNeverStuck) {
+  ObservedRank finished = computes({}, 100);
+  finished.finished = true;
+  EXPECT_FALSE(diagnose_hang({{0, finished}, {1, computes({}, 1)}}, 5));
+}
+
+TEST(HangDiagnosis, ABusyRankIsBlamedInOtherWords) {
+  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 6)}, {1, computes({{"world", 2}}, 0.1)}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_THAT(hang->message, HasSubstr("busy elsewhere"));
+}
+
+TEST(Progress, ShowsWhatIsOpen) {
+  Progress progress;
+  EXPECT_EQ(progress.snapshot().op, "");
+  auto outer = progress.phase("iteration 3");
+  {
+    auto inner = progress.meet("all_reduce", {"language.tp", {2, 3}});
+    const RankStatus status = progress.snapshot();
+    EXPECT_EQ(status.op, "iteration 3 > all_reduce #1 on language.tp");
+    EXPECT_TRUE(status.waiting);
+    EXPECT_EQ(status.arrivals.at("language.tp"), 1);
+  }
+  EXPECT_EQ(progress.snapshot().op, "iteration 3");
+  EXPECT_FALSE(progress.snapshot().waiting);
+}
+
+TEST(Progress, RemembersWhereAnExceptionStarted) {
+  Progress progress;
+  try {
+    auto outer = progress.phase("iteration 3");
+    auto inner = progress.phase("loss");
+    throw std::runtime_error("x");
+  } catch (const std::exception&) {
+  }
+  EXPECT_EQ(progress.op_at_failure(), "iteration 3 > loss");
+}
+
+}  // namespace
+}  // namespace braid

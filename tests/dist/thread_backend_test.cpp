@@ -1,0 +1,118 @@
+// What ranks as threads must do beyond being right: fail for everyone at once, and find deadlocks without a
+// clock.
+#include "dist/thread_backend.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "dist/world.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string error_of(int ranks, ThreadSemantics semantics, const std::function<void(World&)>& body) {
+  try {
+    run_as_threads(ranks, body, semantics);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+void both_send_first(World& world) {
+  const Group pair = world.make_world_group();
+  at::Tensor mine = at::ones({4}), theirs = at::zeros({4});
+  pair.send(mine, 1 - world.rank());
+  pair.receive(theirs, 1 - world.rank());
+}
+
+TEST(ThreadBackend, RelaxedSendsEndBeforeTheirReceive) {
+  EXPECT_EQ(error_of(2, ThreadSemantics::Relaxed, both_send_first), "");
+}
+
+TEST(ThreadBackend, StrictSendsWaitForTheirReceiveAndTheDeadlockIsNamed) {
+  EXPECT_THAT(error_of(2, ThreadSemantics::Strict, both_send_first),
+              AllOf(HasSubstr("deadlock"), HasSubstr("rank 0 in send #1 on world 0>1"),
+                    HasSubstr("rank 1 in send #1 on world 1>0")));
+}
+
+// On NCCL the operations of one communicator run in program order, so these two ranks wait for each other for
+// ever.
+TEST(ThreadBackend, StrictOperationsOfOneGroupRunInOrder) {
+  const auto crossed = [](World& world) {
+    const Group a = world.make_world_group();
+    at::Tensor x = at::ones({1});
+    if (world.rank() == 0) {
+      a.all_reduce(x);
+      a.send(x, 1);
+    } else {
+      a.receive(x, 0);
+      a.all_reduce(x);
+    }
+  };
+  EXPECT_THAT(error_of(2, ThreadSemantics::Strict, crossed), HasSubstr("deadlock"));
+}
+
+// Different groups are different communicators: a send on one may wait while a collective on the other runs.
+TEST(ThreadBackend, StrictGroupsDoNotWaitForEachOther) {
+  const auto body = [](World& world) {
+    at::Tensor x = at::ones({1});
+    if (world.rank() < 2) {
+      const Group a = world.make_group("a", {0, 1});
+      if (world.rank() == 0) return a.send(x, 1);
+      world.make_group("b", {1, 2}).all_reduce(x);
+      return a.receive(x, 0);
+    }
+    world.make_group("b", {1, 2}).all_reduce(x);
+  };
+  EXPECT_EQ(error_of(3, ThreadSemantics::Strict, body), "");
+}
+
+TEST(ThreadBackend, RankThatReturnsEarlyLeavesADeadlockNotAHang) {
+  EXPECT_THAT(error_of(3, ThreadSemantics::Relaxed,
+                       [](World& world) {
+                         const Group all = world.make_world_group();
+                         if (world.rank() != 1) all.barrier();
+                       }),
+              AllOf(HasSubstr("deadlock"), HasSubstr("ranks 0,2 in barrier #2 on world")));
+}
+
+TEST(ThreadBackend, FirstExceptionWinsAndWakesTheOthers) {
+  EXPECT_EQ(error_of(8, ThreadSemantics::Relaxed,
+                     [](World& world) {
+                       const Group all = world.make_world_group();
+                       if (world.rank() == 5) throw std::runtime_error("rank five is broken");
+                       all.barrier();
+                     }),
+            "rank five is broken");
+}
+
+TEST(ThreadBackend, RanksThatDisagreeAreToldSo) {
+  const auto disagree = [](const std::function<void(const Group&)>& first,
+                           const std::function<void(const Group&)>& second) {
+    return error_of(2, ThreadSemantics::Relaxed, [&](World& world) {
+      const Group all = world.make_world_group();
+      (world.rank() == 0 ? first : second)(all);
+    });
+  };
+  const auto reduce = [](at::IntArrayRef shape, at::ScalarType dtype) {
+    return [shape = shape.vec(), dtype](const Group& group) {
+      at::Tensor x = at::ones(shape, dtype);
+      group.all_reduce(x);
+    };
+  };
+  EXPECT_THAT(disagree(reduce({2}, at::kFloat), reduce({3}, at::kFloat)),
+              HasSubstr("ranks disagree on shape"));
+  EXPECT_THAT(disagree(reduce({2}, at::kFloat), reduce({2}, at::kLong)),
+              HasSubstr("ranks disagree on dtype"));
+  EXPECT_THAT(disagree(reduce({2}, at::kFloat), [](const Group& group) { group.barrier(); }),
+              AllOf(HasSubstr("world"), HasSubstr("ranks disagree on which collective comes next")));
+}
+
+}  // namespace
+}  // namespace braid
