@@ -1,0 +1,26 @@
+// Each subcommand adds itself to the application; what it throws becomes the exit code in main.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace braid {
+
+void add_plan_command(CLI::App& app);
+void add_run_command(CLI::App& app, int& exit_code);
+void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
+
+std::string version_text();
+
+// Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
+// ("--train-iters 10"). ConfigError for anything else.
+std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments);
+std::string overrides_help();
+
+}  // namespace braid

@@ -1,0 +1,54 @@
+// braid: one program, one file per subcommand. Errors become one message and an exit code here and nowhere
+// else: 2 for misuse and bad recipes, 1 for failures.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/strings.h"
+#include "cli/commands.h"
+
+namespace {
+
+// The same program again, wherever it was called from.
+std::vector<std::string> own_command_line(int argc, char** argv) {
+  std::vector<std::string> command(argv, argv + argc);
+  command[0] = std::filesystem::read_symlink("/proc/self/exe").string();
+  return command;
+}
+
+int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  std::string name = command->get_name();
+  for (const CLI::App* parent = command->get_parent(); parent; parent = parent->get_parent())
+    name = parent->get_name() + " " + name;
+  fmt::print(stderr, "braid: {}\n  fix:   see `{} --help`\n", error.what(), name);
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> command_line = own_command_line(argc, argv);
+  int exit_code = 0;
+  CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", [] { return braid::version_text(); });
+  braid::add_train_command(app, command_line, exit_code);
+  braid::add_plan_command(app);
+  braid::add_run_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return report_misuse(app, e);
+  } catch (const braid::ConfigError& e) {
+    fmt::print(stderr, "braid: {}\n", e.what());
+    return 2;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "braid: {}\n", e.what());
+    return 1;
+  }
+  return exit_code;
+}

@@ -1,0 +1,79 @@
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "dist/run_as_rank.h"
+#include "dist/world.h"
+#include "launch/local_launcher.h"
+#include "models/demo_net.h"
+#include "train/recipe.h"
+#include "train/trainer.h"
+
+namespace braid {
+namespace {
+
+struct TrainOptions {
+  std::string recipe_path, log_dir;
+  bool print_recipe = false;
+};
+
+std::vector<std::string> places_of(const Topology& topology) {
+  std::vector<std::string> places;
+  for (int rank = 0; rank < topology.world_size(); ++rank) places.push_back(topology.place_of(rank));
+  return places;
+}
+
+void check_world(const WorldSpec& spec, const Topology& topology) {
+  if (spec.size == topology.world_size()) return;
+  throw ConfigError({fmt::format("the recipe's topology has {} ranks, but {} were started",
+                                 topology.world_size(), spec.size),
+                     "topology",
+                     fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
+}
+
+int train_command(const TrainOptions& options, const std::vector<ConfigOverride>& overrides,
+                  const std::vector<std::string>& command_line) {
+  const Recipe recipe = load_recipe(options.recipe_path, overrides);
+  if (options.print_recipe) {
+    fmt::print("{}", to_yaml(recipe));
+    return 0;
+  }
+  const Topology topology(recipe.topology, workload_of(recipe));
+  check_demo_topology(topology, recipe.model);
+
+  const auto spec = world_spec_from(process_env());
+  if (!spec) {
+    fmt::print("braid: starting {} ranks on this host\n", topology.world_size());
+    std::fflush(stdout);
+    return launch_local({.ranks = topology.world_size(),
+                         .command = command_line,
+                         .log_dir = options.log_dir,
+                         .port = 0,
+                         .places = places_of(topology)});
+  }
+  check_world(*spec, topology);
+  return run_as_rank(*spec, recipe.dist, places_of(topology),
+                     [&](World& world) { train(recipe, topology, world); });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
+  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/demo.yaml")->required();
+  command->add_option("--log-dir", options->log_dir,
+                      "also write what rank N prints to rank_N.log in this folder");
+  command->add_flag("--print-recipe", options->print_recipe, "print the resolved recipe and stop");
+  command->allow_extras();
+  command->footer(
+      "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each\n"
+      "process becomes the rank it was started as.\n\n" +
+      overrides_help());
+  command->callback([options, command, &command_line, &exit_code] {
+    exit_code = train_command(*options, parse_overrides(command->remaining()), command_line);
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,230 @@
+#include "launch/local_launcher.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "base/error.h"
+#include "dist/failure_board.h"
+#include "dist/store.h"
+#include "dist/world_spec.h"
+#include "launch/rank_output.h"
+#include "launch/rank_process.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLeaveAlone{2000};  // ranks that know of the failure end by themselves
+constexpr milliseconds kAfterTerm{3000};   // then SIGTERM, and this much later SIGKILL
+constexpr milliseconds kAfterUserSignal{
+    60000};  // a user's signal lets ranks save and leave; a second one does not wait
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
+// Signals are read from a descriptor in the main loop; the mask goes back when the run is over.
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (int signal : kForwarded) sigaddset(&set, signal);
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+    fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  int fd() const { return fd_.get(); }
+  int next() const {  // 0: none
+    signalfd_siginfo info;
+    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+  }
+
+ private:
+  sigset_t before_;
+  Fd fd_;
+};
+
+StoreServer serve_store(int port) {
+  try {
+    return StoreServer("127.0.0.1", port);
+  } catch (const ConfigError&) {
+    if (port == 0) throw;
+    fmt::print(stderr, "braid: port {} is in use, taking another one\n", port);
+    return StoreServer("127.0.0.1", 0);
+  }
+}
+
+class LocalRun {
+ public:
+  explicit LocalRun(const LaunchOptions& options)
+      : options_(options),
+        spared_(children_of_this_process()),
+        store_(serve_store(options.port)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        board_({.bind_host = "127.0.0.1",
+                .server = {-1, host_name(), ""},
+                .world_size = options.ranks,
+                .places = options.places,
+                .verdicts_follow = true},
+               [this](const RootCause&) { eventfd_write(wake_.get(), 1); }) {}
+
+  int run() {
+    become_subreaper();
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      outputs_.emplace_back(rank, options_.ranks, options_.log_dir);
+    try {
+      start_ranks();
+      while (running() > 0) step();
+    } catch (...) {
+      kill_descendants(spared_);
+      throw;
+    }
+    kill_descendants(spared_);
+    pump_outputs();
+    board_.finish();
+    if (board_.root_cause() && !announced_) announce(*board_.root_cause());
+    return exit_code();
+  }
+
+ private:
+  void start_ranks() {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      WorldSpec spec;
+      spec.rank = spec.local_rank = rank;
+      spec.size = spec.local_size = options_.ranks;
+      spec.store = {"127.0.0.1", store_.port()};
+      spec.store_is_served = true;
+      spec.board = Endpoint{"127.0.0.1", board_.port()};
+      auto env = local_rank_env(spec);
+      if (!process_env()("OMP_NUM_THREADS"))
+        env["OMP_NUM_THREADS"] = std::to_string(
+            std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
+      processes_.push_back(spawn_rank(options_.command, env));
+    }
+  }
+
+  int running() const {
+    return static_cast<int>(
+        std::count_if(processes_.begin(), processes_.end(), [](const RankProcess& p) { return !p.status; }));
+  }
+
+  void step() {
+    wait_for_events();
+    while (const int signal = signals_.next())
+      if (signal != SIGCHLD) user_signal(signal);
+    pump_outputs();
+    reap();
+    if (board_.root_cause() && !announced_) announce(*board_.root_cause());
+    escalate();
+  }
+
+  void wait_for_events() {
+    std::vector<pollfd> entries = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    for (const RankProcess& process : processes_)
+      for (const Fd* pipe : {&process.out, &process.err})
+        if (*pipe) entries.push_back({pipe->get(), POLLIN, 0});
+    poll(entries.data(), entries.size(), 200);
+    eventfd_t ignored;
+    eventfd_read(wake_.get(), &ignored);
+  }
+
+  void pump_outputs() {
+    for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+      RankProcess& process = processes_[rank];
+      if (process.out && !outputs_[rank].pump(process.out, stdout)) process.out = Fd();
+      if (process.err && !outputs_[rank].pump(process.err, stderr)) process.err = Fd();
+    }
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      const auto process = std::find_if(processes_.begin(), processes_.end(),
+                                        [&](const RankProcess& p) { return p.pid == pid; });
+      if (process == processes_.end()) continue;  // an orphan that a rank left behind
+      process->status = status;
+      process->ended_by_launcher = ending_;
+      const int rank = static_cast<int>(process - processes_.begin());
+      if (!ending_) board_.process_ended(rank, describe_status(status), status != 0);
+    }
+  }
+
+  void user_signal(int signal) {
+    if (signal == SIGUSR1 || signal == SIGUSR2)
+      return signal_ranks(signal);  // a message, not an order to end
+    board_.expect_end();
+    if (!user_signal_) kill_at_ = Clock::now() + kAfterUserSignal;
+    signal_ranks(user_signal_ ? SIGKILL : signal);
+    user_signal_ = signal;
+  }
+
+  void announce(const RootCause& cause) {
+    announced_ = true;
+    fmt::print(stderr, "braid: root cause: {}\n", cause.line);
+    if (!user_signal_) term_at_ = Clock::now() + kLeaveAlone;
+  }
+
+  void escalate() {
+    if (term_at_ && Clock::now() >= *term_at_) {
+      ending_ = true;
+      signal_ranks(SIGTERM);
+      signal_ranks(SIGCONT);  // a stopped rank hears nothing else
+      term_at_.reset();
+      kill_at_ = Clock::now() + kAfterTerm;
+    }
+    if (kill_at_ && Clock::now() >= *kill_at_) {
+      ending_ = true;
+      signal_ranks(SIGKILL);
+      kill_at_.reset();
+    }
+  }
+
+  void signal_ranks(int signal) {
+    for (const RankProcess& process : processes_)
+      if (!process.status) kill(-process.pid, signal);
+  }
+
+  int exit_code() const {
+    if (const auto cause = board_.root_cause()) {
+      const RankProcess& culprit = processes_[cause->rank];
+      return *culprit.status == 0 || culprit.ended_by_launcher ? 1 : exit_code_of(*culprit.status);
+    }
+    for (const RankProcess& process : processes_)
+      if (*process.status != 0) return user_signal_ ? 128 + user_signal_ : exit_code_of(*process.status);
+    return 0;
+  }
+
+  const LaunchOptions& options_;
+  const std::vector<pid_t> spared_;
+  SignalQueue signals_;
+  StoreServer store_;
+  Fd wake_;
+  FailureBoard board_;
+  std::vector<RankProcess> processes_;
+  std::vector<RankOutput> outputs_;
+  bool announced_ = false, ending_ = false;
+  int user_signal_ = 0;
+  std::optional<Clock::time_point> term_at_, kill_at_;
+};
+
+}  // namespace
+
+int launch_local(const LaunchOptions& options) {
+  if (options.ranks < 1)
+    throw ConfigError({fmt::format("cannot start {} ranks", options.ranks), "-n", "give a number from 1"});
+  return LocalRun(options).run();
+}
+
+}  // namespace braid

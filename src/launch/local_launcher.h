@@ -1,0 +1,24 @@
+// Starts the ranks of a run on this host and stays with them: serves their store and failure board, shows
+// their output with a prefix per rank, passes signals on, and ends the whole process tree when one of them
+// fails.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace braid {
+
+struct LaunchOptions {
+  int ranks = 1;
+  std::vector<std::string> command;  // program (searched in PATH) and arguments, the same for every rank
+  std::string log_dir;               // when given, rank_N.log there gets what rank N prints
+  int port = 0;                      // for the store; 0, or a busy one: the system chooses
+  std::vector<std::string> places;   // module and coordinates of each rank, for failure reports
+};
+
+// Returns when every rank has ended and nothing they started is left. The exit code is that of the first rank
+// that failed (128 + N for signal N; 1 if it ended with 0 too early or hung), 128 + N when signal N stopped
+// the run, else 0.
+int launch_local(const LaunchOptions& options);
+
+}  // namespace braid

@@ -1,0 +1,133 @@
+#include "launch/rank_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+struct Pipe {
+  Fd read, write;
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
+    read = Fd(ends[0]);
+    write = Fd(ends[1]);
+  }
+};
+
+std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
+  std::vector<std::string> merged;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string variable = *entry;
+    if (!added.count(variable.substr(0, variable.find('=')))) merged.push_back(variable);
+  }
+  for (const auto& [name, value] : added) merged.push_back(name + "=" + value);
+  return merged;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const std::string& s : strings) result.push_back(const_cast<char*>(s.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
+[[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe,
+                         pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);  // it died before the line above
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null = open("/dev/null", O_RDONLY);
+  dup2(null, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  execvpe(argv[0], argv, env);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t ignored = write(error_pipe, &error, sizeof error);
+  _exit(127);
+}
+
+}  // namespace
+
+RankProcess spawn_rank(const std::vector<std::string>& command,
+                       const std::map<std::string, std::string>& env) {
+  const std::vector<std::string> environment = merged_environment(env);
+  const std::vector<char*> argv = pointers(command), envp = pointers(environment);
+  Pipe out, err, failure;
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw_errno("cannot start a process");
+  if (pid == 0)
+    become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), parent);
+
+  setpgid(pid, pid);  // here too: whoever comes first
+  failure.write = Fd();
+  int error = 0;
+  if (read(failure.read.get(), &error, sizeof error) == sizeof error) {
+    waitpid(pid, nullptr, 0);
+    throw ConfigError({fmt::format("cannot run '{}': {}", command.at(0), std::strerror(error)), "",
+                       "give a program in PATH or with its path, behind `--`"});
+  }
+  for (const Fd* end : {&out.read, &err.read}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
+  return {pid, std::move(out.read), std::move(err.read), std::nullopt, false};
+}
+
+std::string describe_status(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("exited with code {}", WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  const char* name = sigabbrev_np(signal);
+  return fmt::format("killed by SIG{} ({})", name ? name : std::to_string(signal), strsignal(signal));
+}
+
+int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+std::vector<pid_t> children_of_this_process() {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const auto pid = parse_int(entry.path().filename().string());
+    if (!pid) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string stat;
+    std::getline(file, stat);
+    // "pid (name, which may hold anything) state parent ..."
+    const std::size_t name_end = stat.rfind(") ");
+    if (name_end == std::string::npos) continue;
+    if (parse_int(split(stat.substr(name_end + 4), ' ')[0]) == getpid()) children.push_back(*pid);
+  }
+  return children;
+}
+
+void kill_descendants(const std::vector<pid_t>& spared) {
+  while (true) {
+    bool found = false;
+    for (pid_t child : children_of_this_process()) {
+      if (std::find(spared.begin(), spared.end(), child) != spared.end()) continue;
+      found = true;
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);  // its own children become ours and are found in the next round
+    }
+    if (!found) return;
+  }
+}
+
+}  // namespace braid

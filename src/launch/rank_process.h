@@ -1,0 +1,37 @@
+// One child process of the launcher, in a process group of its own, with its output on two pipes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/socket.h"
+
+namespace braid {
+
+struct RankProcess {
+  pid_t pid = -1;
+  Fd out, err;
+  std::optional<int> status;  // of waitpid, once it has ended
+  bool ended_by_launcher = false;
+};
+
+// The variables of `env` are added to this process's. The child dies with its parent thread. ConfigError when
+// the program cannot be run.
+RankProcess spawn_rank(const std::vector<std::string>& command,
+                       const std::map<std::string, std::string>& env);
+
+// "exited with code 3", "killed by SIGKILL (Killed)"
+std::string describe_status(int status);
+int exit_code_of(int status);
+
+// Ends the descendants of this process that are still there, however they detached themselves; those in
+// `spared` stay. Needs become_subreaper() to have been called before they were started.
+void become_subreaper();
+std::vector<pid_t> children_of_this_process();
+void kill_descendants(const std::vector<pid_t>& spared);
+
+}  // namespace braid

@@ -1,0 +1,178 @@
+// When a rank fails, the run says why: in every way a rank can fail, at any time, every survivor and the
+// launcher print the same line naming the culprit, the job ends non-zero, and nothing is left running.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/wait.h>
+
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <set>
+
+#include "base/socket.h"
+#include "base/strings.h"
+#include "dist/world_spec.h"
+#include "launch/rank_process.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+using testing::built_program;
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::run_program;
+using ::testing::StartsWith;
+using testing::TemporaryFolder;
+
+constexpr int kRanks = 4;
+constexpr const char* kTrialVariable = "BRAID_TEST_TRIAL";
+
+std::vector<std::string> root_causes(const std::string& text) {
+  const std::string prefix = "braid: root cause: ";
+  std::vector<std::string> lines;
+  for (const std::string& line : split(text, '\n'))
+    if (line.rfind(prefix, 0) == 0) lines.push_back(line.substr(prefix.size()));
+  return lines;
+}
+
+// Processes that carry the trial's mark in their environment, whoever their parent is now.
+std::vector<pid_t> left_running(const std::string& mark) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const auto pid = parse_int(entry.path().filename().string());
+    if (!pid || *pid == getpid()) continue;
+    const std::string environment = read_file((entry.path() / "environ").string());
+    if (environment.find(std::string(kTrialVariable) + "=" + mark) != std::string::npos)
+      found.push_back(*pid);
+  }
+  return found;
+}
+
+struct Failure {
+  std::string kind;
+  int victim;
+  int delay_ms;
+
+  std::vector<std::string> command() const {
+    return {built_program("chaos_rank"), kind, std::to_string(victim), std::to_string(delay_ms), "5"};
+  }
+  std::string expected_message() const {
+    if (kind == "throw") return "the victim threw";
+    if (kind == "segfault") return "SIGSEGV";
+    if (kind == "abort") return "SIGABRT";
+    if (kind == "kill") return "killed by SIGKILL";
+    if (kind == "stop") return "no sign of life for more than 5 s";
+    if (kind == "spin") return "no progress for more than 5 s";
+    return "exited with code 0 before the run was over";
+  }
+  int expected_exit_code() const {
+    if (kind == "segfault") return 128 + SIGSEGV;
+    if (kind == "abort") return 128 + SIGABRT;
+    if (kind == "kill") return 128 + SIGKILL;
+    return 1;
+  }
+};
+
+void PrintTo(const Failure& failure, std::ostream* out) {
+  *out << failure.kind << " of rank " << failure.victim << " after " << failure.delay_ms << " ms";
+}
+
+void try_failure(const Failure& failure, const std::string& mark) {
+  SCOPED_TRACE(::testing::PrintToString(failure));
+  TemporaryFolder logs;
+  std::vector<std::string> command = {
+      built_program("braid"), "run", "-n", std::to_string(kRanks), "--log-dir", logs.path(), "--"};
+  for (const std::string& word : failure.command()) command.push_back(word);
+  const auto run = run_program(command, {{kTrialVariable, mark}});
+
+  EXPECT_EQ(run.exit_code, failure.expected_exit_code());
+  const auto from_launcher = root_causes(run.err);
+  ASSERT_EQ(from_launcher.size(), 1u) << run.err;
+  const std::string place = failure.victim == 0
+                                ? "images[tp=0 cp=0 dp=0 pp=0]"
+                                : "language[tp=" + std::to_string(failure.victim - 1) + " cp=0 dp=0 pp=0]";
+  EXPECT_THAT(from_launcher[0], StartsWith("rank " + std::to_string(failure.victim) + " (host " +
+                                           host_name() + ", " + place + ") failed in "));
+  EXPECT_THAT(from_launcher[0], HasSubstr(failure.expected_message()));
+  EXPECT_THAT(from_launcher[0], HasSubstr("iteration "));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const bool survives = rank != failure.victim;
+    const auto printed = root_causes(read_file(logs.path() + "/rank_" + std::to_string(rank) + ".log"));
+    if (survives || failure.kind == "throw") {
+      ASSERT_EQ(printed.size(), 1u) << "rank " << rank;
+      EXPECT_EQ(printed[0], from_launcher[0]) << "rank " << rank;
+    }
+  }
+  EXPECT_THAT(left_running(mark), ::testing::IsEmpty());
+}
+
+TEST(Failures, ThirtySeededTrials) {
+  std::mt19937 random(20240901);
+  const std::vector<std::string> kinds = {"throw", "segfault", "kill", "stop", "exit"};
+  for (int trial = 0; trial < 30; ++trial) {
+    const Failure failure{kinds[trial % kinds.size()], static_cast<int>(random() % kRanks),
+                          200 + static_cast<int>(random() % 400)};
+    try_failure(failure, "seeded-" + std::to_string(getpid()) + "-" + std::to_string(trial));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Failures, AbortAndAHangOutsideCollectives) {
+  try_failure({"abort", 1, 200}, "abort-" + std::to_string(getpid()));
+  try_failure({"spin", 2, 200}, "spin-" + std::to_string(getpid()));
+}
+
+// The same without Braid's launcher: rank 0 serves store and board, as under srun.
+void try_without_launcher(const Failure& failure, const std::string& message) {
+  SCOPED_TRACE(::testing::PrintToString(failure));
+  Fd listener = listen_tcp("127.0.0.1", 0);
+  const int port = local_port(listener);
+  listener = Fd();
+  std::vector<RankProcess> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.push_back(spawn_rank(failure.command(), {{"RANK", std::to_string(rank)},
+                                                   {"LOCAL_RANK", std::to_string(rank)},
+                                                   {"WORLD_SIZE", std::to_string(kRanks)},
+                                                   {"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", std::to_string(port)}}));
+  std::set<std::string> lines;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == failure.victim && failure.kind == "stop") continue;
+    int status = 0;
+    waitpid(ranks[rank].pid, &status, 0);
+    if (rank == failure.victim && failure.kind != "throw") continue;
+    char buffer[65536];
+    const ssize_t size = read(ranks[rank].err.get(), buffer, sizeof buffer);
+    const auto printed =
+        root_causes(std::string(buffer, static_cast<std::size_t>(std::max<ssize_t>(0, size))));
+    EXPECT_NE(status, 0);
+    ASSERT_EQ(printed.size(), 1u) << "rank " << rank;
+    lines.insert(printed[0]);
+  }
+  if (failure.kind == "stop") {
+    kill(ranks[failure.victim].pid, SIGKILL);
+    waitpid(ranks[failure.victim].pid, nullptr, 0);
+  }
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(*lines.begin(), StartsWith("rank " + std::to_string(failure.victim) + " (host "));
+  EXPECT_THAT(*lines.begin(), HasSubstr(message));
+}
+
+TEST(Failures, WithoutALauncherRankZeroServesTheBoard) {
+  try_without_launcher({"throw", 2, 100}, "the victim threw");
+  try_without_launcher({"segfault", 0, 100}, "SIGSEGV");
+  try_without_launcher({"kill", 3, 100}, "ended without finishing");
+  try_without_launcher({"stop", 1, 100}, "no sign of life");
+}
+
+TEST(Failures, WithoutALauncherTheDeathOfTheBoardsServerIsNamedToo) {
+  try_without_launcher({"kill", 0, 100}, "ended without finishing");
+  try_without_launcher({"stop", 0, 100}, "no sign of life");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,85 @@
+// A rank that talks to its peers without end until one of them fails in the way the command line says:
+//   chaos_rank KIND VICTIM MILLISECONDS HANG_LIMIT_S
+// KIND: throw, segfault, abort, kill, stop, exit (with code 0), spin (hang outside any collective).
+#include <ATen/ATen.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "dist/run_as_rank.h"
+#include "dist/world.h"
+#include "plan/topology.h"
+
+namespace {
+
+using namespace braid;
+using Clock = std::chrono::steady_clock;
+
+Topology make_topology() {
+  TopologyConfig config;
+  config.modules.resize(2);
+  config.modules[0].name = "images";
+  config.modules[0].kind = "encoder";
+  config.modules[1].name = "language";
+  config.modules[1].tp = 3;
+  return Topology(config, {.micro_batch = 1, .global_batch = 1, .num_experts = 0});
+}
+
+// These strike from another thread, wherever the rank's own thread is.
+void strike(const std::string& kind) {
+  if (kind == "segfault") *static_cast<volatile int*>(nullptr) = 1;
+  if (kind == "abort") std::abort();
+  if (kind == "kill") kill(getpid(), SIGKILL);
+  if (kind == "stop") kill(getpid(), SIGSTOP);
+}
+
+// These happen on the rank's own thread, between two collectives.
+void misbehave(const std::string& kind) {
+  if (kind == "throw") throw std::runtime_error("the victim threw");
+  if (kind == "exit") std::exit(0);
+  while (kind == "spin") std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+void talk(const Group& group, int step) {
+  at::Tensor x = at::full({1000}, static_cast<float>(step));
+  group.all_reduce(x);
+  at::Tensor all = at::empty({1000 * group.size()});
+  group.all_gather(all, x);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) return 2;
+  const std::string kind = argv[1];
+  const int victim = std::atoi(argv[2]);
+  const auto delay = std::chrono::milliseconds(std::atoi(argv[3]));
+  const Topology topology = make_topology();
+  std::vector<std::string> places;
+  for (int rank = 0; rank < topology.world_size(); ++rank) places.push_back(topology.place_of(rank));
+  DistConfig config;
+  config.device = "cpu";
+  config.hang_limit_s = std::atof(argv[4]);
+
+  return run_as_rank(*world_spec_from(process_env()), config, places, [&](World& world) {
+    const Groups groups(world, topology);
+    groups.world().barrier();
+    const auto time = Clock::now() + delay;
+    const bool is_victim = world.rank() == victim;
+    if (is_victim)
+      std::thread([=] {
+        std::this_thread::sleep_until(time);
+        strike(kind);
+      }).detach();
+    for (int step = 1; Clock::now() < time + std::chrono::seconds(120); ++step) {
+      auto scope = world.progress().phase(fmt::format("iteration {}", step));
+      if (is_victim && Clock::now() >= time) misbehave(kind);
+      if (world.rank() > 0) talk(groups.get("language", "tp"), step);
+      talk(groups.world(), step);
+    }
+  });
+}
