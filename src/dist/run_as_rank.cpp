@@ -54,59 +54,79 @@ std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const Dist
   return make_gloo_factory(std::move(store), spec.launcher == Launcher::Local, timeout);
 }
 
-// What a rank needs around it, in the order it comes up. Whatever the launcher does not serve, rank 0 does.
-struct RankRuntime {
-  std::optional<StoreServer> store_server;
-  std::shared_ptr<Store> store;
-  std::optional<FailureBoard> board;
-  std::optional<World> world;
-  std::optional<RankMonitor> monitor;
-  std::optional<CrashHandler> crash_handler;
+// What a rank needs around it. Whatever the launcher does not serve, rank 0 does.
+class RankRuntime {
+ public:
+  RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places)
+      : spec_(spec), config_(config), places_(places) {}
 
-  RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places) {
-    if (spec.rank == 0 && !spec.store_is_served)
-      store_server.emplace(spec.launcher == Launcher::Local ? "127.0.0.1" : "", spec.store.port);
-    store = std::make_shared<Store>(spec.store, to_ms(config.connect_timeout_s));
-    const c10::Device device = choose_device(spec, config);
-    world.emplace(spec.rank, spec.size, device, choose_backend(spec, config, device, store));
+  // As early as there is a board to tell, failures go there.
+  void run(const std::function<void(World&)>& body) {
+    if (spec_.board) watch(*spec_.board);
+    connect_store();
+    if (!spec_.board) watch(share_board());
+    const c10::Device device = choose_device(spec_, config_);
+    world_.emplace(spec_.rank, spec_.size, device, choose_backend(spec_, config_, device, store_), progress_);
 
-    const auto place = static_cast<std::size_t>(spec.rank);
-    const RankIdentity self{spec.rank, host_name(), place < places.size() ? places[place] : ""};
-    const Endpoint endpoint = spec.board ? *spec.board : share_board(spec, self, places);
-    monitor.emplace(endpoint, Hello{self, spec.size, config.hang_limit_s}, world->progress(), end_process,
-                    to_ms(config.connect_timeout_s));
-    crash_handler.emplace(*monitor);
+    const Group everyone = world_->make_world_group();
+    body(*world_);
+    // Ranks finish together: one that is done early would otherwise look as if it had left.
+    auto scope = progress_.phase("finish");
+    everyone.barrier();
+    monitor_->goodbye();
+  }
+
+  void report(const std::string& message, bool consequence) {
+    if (monitor_)
+      print_root_cause(monitor_->report(message, consequence));
+    else
+      print_root_cause(make_root_cause(identity(), "start-up", message));
   }
 
  private:
-  Endpoint share_board(const WorldSpec& spec, const RankIdentity& self,
-                       const std::vector<std::string>& places) {
+  RankIdentity identity() const {
+    const auto rank = static_cast<std::size_t>(spec_.rank);
+    return {spec_.rank, host_name(), rank < places_.size() ? places_[rank] : ""};
+  }
+
+  void connect_store() {
+    auto scope = progress_.phase("connecting to the store at " + to_string(spec_.store));
+    if (spec_.rank == 0 && !spec_.store_is_served)
+      store_server_.emplace(spec_.launcher == Launcher::Local ? "127.0.0.1" : "", spec_.store.port);
+    store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s));
+  }
+
+  Endpoint share_board() {
     const std::string key = "braid/failure_board";
-    if (spec.rank != 0) return parse_endpoint(store->get(key));
-    board.emplace(BoardOptions{.bind_host = "",
-                               .server = self,
-                               .world_size = spec.size,
-                               .places = places,
-                               .verdicts_follow = false},
-                  [](const RootCause&) {});
-    const Endpoint endpoint{spec.store.host, board->port()};
-    store->set(key, to_string(endpoint));
+    if (spec_.rank != 0) return parse_endpoint(store_->get(key));
+    board_.emplace(BoardOptions{.bind_host = "",
+                                .server = identity(),
+                                .world_size = spec_.size,
+                                .places = places_,
+                                .verdicts_follow = false},
+                   [](const RootCause&) {});
+    const Endpoint endpoint{spec_.store.host, board_->port()};
+    store_->set(key, to_string(endpoint));
     return endpoint;
   }
+
+  void watch(const Endpoint& board) {
+    monitor_.emplace(board, Hello{identity(), spec_.size, config_.hang_limit_s}, progress_, end_process,
+                     to_ms(config_.connect_timeout_s));
+    crash_handler_.emplace(*monitor_);
+  }
+
+  const WorldSpec& spec_;
+  const DistConfig& config_;
+  const std::vector<std::string>& places_;
+  Progress progress_;
+  std::optional<StoreServer> store_server_;
+  std::shared_ptr<Store> store_;
+  std::optional<FailureBoard> board_;
+  std::optional<RankMonitor> monitor_;
+  std::optional<CrashHandler> crash_handler_;
+  std::optional<World> world_;
 };
-
-// Ranks finish together: one that is done early would otherwise look as if it had left.
-void run_to_the_end(World& world, const std::function<void(World&)>& body) {
-  const Group everyone = world.make_world_group();
-  body(world);
-  auto scope = world.progress().phase("finish");
-  everyone.barrier();
-}
-
-int fail(RankMonitor& monitor, const std::string& message, bool consequence, int exit_code) {
-  print_root_cause(monitor.report(message, consequence));
-  return exit_code;
-}
 
 }  // namespace
 
@@ -114,15 +134,17 @@ int run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vect
                 const std::function<void(World&)>& body) {
   RankRuntime runtime(spec, config, places);
   try {
-    run_to_the_end(*runtime.world, body);
-    runtime.monitor->goodbye();
+    runtime.run(body);
     return 0;
   } catch (const CommError& e) {
-    return fail(*runtime.monitor, e.what(), true, 1);
+    runtime.report(e.what(), true);
+    return 1;
   } catch (const ConfigError& e) {
-    return fail(*runtime.monitor, e.what(), false, 2);
+    runtime.report(e.what(), false);
+    return 2;
   } catch (const std::exception& e) {
-    return fail(*runtime.monitor, e.what(), false, 1);
+    runtime.report(e.what(), false);
+    return 1;
   }
 }
 

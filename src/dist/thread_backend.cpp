@@ -158,11 +158,12 @@ void run_as_threads(int size, const std::function<void(World&)>& body, ThreadSem
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
-      World world(rank, size, c10::kCPU, factory);
+      Progress progress;
+      World world(rank, size, c10::kCPU, factory, progress);
       try {
         body(world);
       } catch (const std::exception& e) {
-        outcome.note(rank, world.progress().op_at_failure(), std::current_exception());
+        outcome.note(rank, progress.op_at_failure(), std::current_exception());
         exchange->abort(fmt::format("rank {} failed: {}", rank, e.what()));
       }
       exchange->rank_ended();

@@ -12,8 +12,8 @@ class World;
 enum class ThreadSemantics {
   Relaxed,  // like Gloo: a send ends at once, its receive may come later
   Strict,   // the strictest reading of NCCL: a send ends only when its receive is posted, and the operations
-           // of one group run in the order each rank posted them; only a coalesced batch of sends and
-           // receives runs together
+            // of one group run in the order each rank posted them; only a coalesced batch of sends and
+            // receives runs together
 };
 
 // Runs `body` once per rank, each in a thread of its own, and returns when all have returned. The first

@@ -11,8 +11,9 @@
 
 namespace braid {
 
-World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends)
-    : rank_(rank), size_(size), device_(device), backends_(std::move(backends)) {}
+World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends,
+             Progress& progress)
+    : rank_(rank), size_(size), device_(device), backends_(std::move(backends)), progress_(progress) {}
 
 World::~World() = default;
 

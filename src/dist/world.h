@@ -19,7 +19,8 @@ class Topology;
 
 class World {
  public:
-  World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends);
+  // `progress` outlives the world and says what this rank is doing.
+  World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -42,7 +43,7 @@ class World {
   // Connections stay open as long as the world: when an exception unwinds a rank, its peers must not see them
   // close before the rank has said what happened.
   std::vector<c10::intrusive_ptr<c10d::Backend>> connections_;
-  Progress progress_;
+  Progress& progress_;
 };
 
 // This rank's process groups of a topology, made in plan order on every rank.

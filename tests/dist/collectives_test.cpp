@@ -7,8 +7,12 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/cuda.h>
 
 #include "base/error.h"
+#include "dist/backend_factory.h"
+#include "dist/store.h"
 #include "support/ranks.h"
 
 namespace braid {
@@ -248,6 +252,17 @@ TEST(CollectivesOnManyThreads, TwoHundredFiftySixRanks) {
       }
     }
   });
+}
+
+// One GPU holds one NCCL rank, so this is as large as NCCL gets on a single-GPU machine.
+TEST(Collectives, NcclInAWorldOfOne) {
+  if (nccl_version().empty()) GTEST_SKIP() << "this build has no NCCL";
+  if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+  const StoreServer server("127.0.0.1", 0);
+  const auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, std::chrono::seconds(30));
+  const auto backend = make_nccl_factory(store, 0, std::chrono::seconds(60))->make("nccl", {0}, 0);
+  Progress progress;
+  check_all(Group("nccl", {0}, 0, c10::Device(c10::kCUDA, 0), backend, progress));
 }
 
 // Groups of a part of the world, two at once, do not disturb each other.

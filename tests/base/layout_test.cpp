@@ -1,0 +1,57 @@
+// The repository keeps its own promises: includes point one way, and the README names only what exists.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = BRAID_SOURCE_DIR;
+
+// What each folder may include besides itself; docs/architecture.md draws the same picture.
+const std::map<std::string, std::set<std::string>> kMayInclude = {
+    {"base", {}},
+    {"plan", {"base"}},
+    {"dist", {"base", "plan"}},
+    {"models", {"base", "plan", "dist"}},
+    {"launch", {"base", "plan", "dist"}},
+    {"train", {"base", "plan", "dist", "models"}},
+    {"cli", {"base", "plan", "dist", "models", "launch", "train"}},
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Layout, IncludesPointDown) {
+  int checked = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
+    if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
+    const std::string folder = entry.path().parent_path().filename().string();
+    ASSERT_TRUE(kMayInclude.count(folder)) << folder << " has no place in the layout";
+    const std::string text = read(entry.path());
+    static const std::regex include("#include \"([a-z]+)/");
+    for (std::sregex_iterator match(text.begin(), text.end(), include), end; match != end; ++match, ++checked)
+      EXPECT_TRUE((*match)[1] == folder || kMayInclude.at(folder).count((*match)[1]))
+          << entry.path() << " includes upwards: " << match->str();
+  }
+  EXPECT_GT(checked, 50);
+}
+
+TEST(Layout, PathsInTheReadmeExist) {
+  int checked = 0;
+  const std::string readme = read(kRoot / "README.md");
+  static const std::regex path(
+      "[(`]((?:src|docs|recipes|tests|bench|tools|cmake)/[A-Za-z0-9_./-]*|[A-Z]+\\.md|LICENSE|dev)[)`]");
+  for (std::sregex_iterator match(readme.begin(), readme.end(), path), end; match != end; ++match, ++checked)
+    EXPECT_TRUE(fs::exists(kRoot / (*match)[1].str())) << "README.md names " << (*match)[1];
+  EXPECT_GT(checked, 5);
+}
+
+}  // namespace

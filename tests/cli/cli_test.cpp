@@ -1,0 +1,155 @@
+// The program as a person meets it in a terminal: exit codes, one clear message, help everywhere.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/strings.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+Finished braid(std::vector<std::string> arguments, const std::map<std::string, std::string>& env = {}) {
+  arguments.insert(arguments.begin(), testing::built_program("braid"));
+  return testing::run_program(arguments, env);
+}
+
+const char* const kRecipe = R"(
+topology:
+  modules:
+    images: {kind: encoder, dp: 2}
+    language: {tp: 2, dp: 2}
+train: {iterations: 40, micro_batch: 4, global_batch: 16, lr: 0.5, log_interval: 10}
+)";
+
+TEST(Cli, HelpListsOnlyWhatWorks) {
+  const Finished help = braid({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* command : {"train", "plan", "run"}) {
+    EXPECT_THAT(help.out, HasSubstr(command));
+    const Finished own = braid({command, "--help"});
+    EXPECT_EQ(own.exit_code, 0);
+    EXPECT_THAT(own.out, HasSubstr("Usage: "));
+  }
+  EXPECT_THAT(braid({"plan", "show", "--help"}).out, HasSubstr("--rank"));
+}
+
+TEST(Cli, VersionNamesWhatItIsBuiltOn) {
+  const Finished version = braid({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, AllOf(ContainsRegex("braid [0-9]"), ContainsRegex("libtorch 2\\.11"),
+                                 HasSubstr("CUDA "), HasSubstr("NCCL ")));
+}
+
+TEST(Cli, MisuseIsExitCodeTwoWithAHint) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{{},
+                                                                     {"fly"},
+                                                                     {"run"},
+                                                                     {"run", "-n", "0", "--", "true"},
+                                                                     {"run", "-n", "two", "--", "true"},
+                                                                     {"train"},
+                                                                     {"plan", "show"},
+                                                                     {"plan", "show", "no-such-file.yaml"},
+                                                                     {"train", "no-such-file.yaml"},
+                                                                     {"run", "-n", "1"}}) {
+    const Finished run = braid(arguments);
+    EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(arguments);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("braid: "), HasSubstr("fix:")))
+        << ::testing::PrintToString(arguments);
+    EXPECT_THAT(run.out, IsEmpty());
+  }
+}
+
+TEST(Cli, PlanShow) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kRecipe);
+  EXPECT_THAT(braid({"plan", "show", recipe}).out,
+              AllOf(HasSubstr("world of 6 ranks"), HasSubstr("language.dp-cp")));
+  EXPECT_THAT(braid({"plan", "show", recipe, "--rank", "3"}).out, HasSubstr("language"));
+  const Finished beyond = braid({"plan", "show", recipe, "--rank", "6"});
+  EXPECT_EQ(beyond.exit_code, 2);
+  EXPECT_THAT(beyond.err, HasSubstr("rank 6 is beyond the world of 6"));
+}
+
+TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
+  TemporaryFolder folder;
+  const Finished run = braid({"train", folder.write("r.yaml", kRecipe), "--train-iters", "20", "--log-dir",
+                              folder.path() + "/logs"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  std::vector<double> losses;
+  for (const std::string& line : split(run.out, '\n')) {
+    const std::size_t loss = line.find("lm loss: ");
+    if (loss != std::string::npos) losses.push_back(std::stod(line.substr(loss + 9)));
+  }
+  ASSERT_EQ(losses.size(), 2u) << run.out;
+  EXPECT_LT(losses[1], losses[0]);
+  EXPECT_THAT(
+      run.out,
+      ContainsRegex(
+          "\\[2\\]  \\[[0-9-]+ [0-9:.]+\\] iteration       20/      20 \\| consumed samples:          320 "
+          "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| learning rate: 5\\.000000E-01 \\| "
+          "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
+          "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
+  EXPECT_THAT(testing::read_file(folder.path() + "/logs/rank_2.log"), HasSubstr("iteration       20/"));
+}
+
+TEST(Cli, PrintRecipeShowsOverridesAndStops) {
+  TemporaryFolder folder;
+  const Finished run =
+      braid({"train", folder.write("r.yaml", kRecipe), "--print-recipe", "--lr", "0.25", "--train.seed=7"});
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 0.25"), HasSubstr("seed: 7")));
+}
+
+TEST(Cli, TrainRefusesBadInputBeforeAnyRankStarts) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kRecipe);
+  const Finished problems =
+      braid({"train", recipe, "--global-batch-size", "17", "--topology.modules.language.pp", "2"});
+  EXPECT_EQ(problems.exit_code, 2);
+  EXPECT_THAT(problems.err, HasSubstr("global_batch=17"));
+  EXPECT_THAT(problems.out, Not(HasSubstr("starting")));
+  EXPECT_THAT(braid({"train", recipe, "--trian-iters", "3"}).err, HasSubstr("did you mean --train-iters?"));
+  EXPECT_THAT(braid({"train", recipe, "--train.lr"}).err, HasSubstr("--train.lr needs a value"));
+}
+
+TEST(Cli, TrainChecksTheWorldItWasStartedIn) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kRecipe);
+  const Finished lone = braid({"train", recipe}, {{"RANK", "0"}});
+  EXPECT_EQ(lone.exit_code, 2);
+  EXPECT_THAT(lone.err, HasSubstr("WORLD_SIZE is not set, although RANK is"));
+  const Finished small = braid({"train", recipe}, {{"RANK", "0"},
+                                                   {"LOCAL_RANK", "0"},
+                                                   {"WORLD_SIZE", "4"},
+                                                   {"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", "1"}});
+  EXPECT_EQ(small.exit_code, 2);
+  EXPECT_THAT(small.err, HasSubstr("topology has 6 ranks, but 4 were started"));
+}
+
+// Under srun: ranks, address and port all come from SLURM_ variables.
+TEST(Cli, TrainRunsFromSlurmsVariables) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kRecipe);
+  const std::string program = testing::built_program("braid");
+  const std::string script =
+      "export SLURM_NTASKS=6 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost "
+      "SLURM_TASKS_PER_NODE=6; "
+      "for r in 0 1 2 3 4 5; do SLURM_PROCID=$r SLURM_LOCALID=$r " +
+      program + " train " + recipe +
+      " --dist.device cpu & pids=\"$pids $!\"; done; for p in $pids; do wait $p || exit 1; done";
+  const Finished run = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("iteration       40/      40"));
+}
+
+}  // namespace
+}  // namespace braid
