@@ -46,12 +46,15 @@ struct DataError : std::runtime_error {
 
 }  // namespace braid
 
+// The empty branch keeps a following `else` from attaching itself to the check.
 #define BRAID_CHECK(condition, ...) \
-  if (!(condition))                 \
-  ::braid::throw_check_failed(__FILE__, __LINE__, "expected " #condition ": " + fmt::format(__VA_ARGS__))
+  if (condition) {                  \
+  } else                            \
+    ::braid::throw_check_failed(__FILE__, __LINE__, "expected " #condition ": " + fmt::format(__VA_ARGS__))
 
 #define BRAID_CHECK_EQ(a, b, ...) \
-  if (!((a) == (b)))              \
-  ::braid::throw_check_failed(    \
-      __FILE__, __LINE__,         \
-      fmt::format("expected " #a " == " #b ", got {} and {}: ", (a), (b)) + fmt::format(__VA_ARGS__))
+  if ((a) == (b)) {               \
+  } else                          \
+    ::braid::throw_check_failed(  \
+        __FILE__, __LINE__,       \
+        fmt::format("expected " #a " == " #b ", got {} and {}: ", (a), (b)) + fmt::format(__VA_ARGS__))

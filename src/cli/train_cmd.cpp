@@ -53,8 +53,8 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
                          .places = places_of(topology)});
   }
   check_world(*spec, topology);
-  return run_as_rank(*spec, recipe.dist, places_of(topology),
-                     [&](World& world) { train(recipe, topology, world); });
+  run_as_rank(*spec, recipe.dist, places_of(topology), [&](World& world) { train(recipe, topology, world); });
+  return 0;
 }
 
 }  // namespace

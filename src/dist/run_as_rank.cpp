@@ -18,15 +18,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-void print_root_cause(const RootCause& cause) {
+[[noreturn]] void end_process(const RootCause& cause, int exit_code) {
   fmt::print(stderr, "braid: root cause: {}\n", cause.line);
-  std::fflush(stderr);
-}
-
-void end_process(const RootCause& cause) {
-  print_root_cause(cause);
-  std::fflush(stdout);
-  _exit(1);
+  std::fflush(nullptr);
+  _exit(exit_code);
 }
 
 milliseconds to_ms(double seconds) { return milliseconds(static_cast<long long>(seconds * 1e3)); }
@@ -76,11 +71,10 @@ class RankRuntime {
     monitor_->goodbye();
   }
 
-  void report(const std::string& message, bool consequence) {
-    if (monitor_)
-      print_root_cause(monitor_->report(message, consequence));
-    else
-      print_root_cause(make_root_cause(identity(), "start-up", message));
+  [[noreturn]] void fail(const std::string& message, bool consequence, int exit_code) {
+    end_process(monitor_ ? monitor_->report(message, consequence)
+                         : make_root_cause(identity(), progress_.op_at_failure(), message),
+                exit_code);
   }
 
  private:
@@ -111,8 +105,9 @@ class RankRuntime {
   }
 
   void watch(const Endpoint& board) {
-    monitor_.emplace(board, Hello{identity(), spec_.size, config_.hang_limit_s}, progress_, end_process,
-                     to_ms(config_.connect_timeout_s));
+    monitor_.emplace(
+        board, Hello{identity(), spec_.size, config_.hang_limit_s}, progress_,
+        [](const RootCause& cause) { end_process(cause, 1); }, to_ms(config_.connect_timeout_s));
     crash_handler_.emplace(*monitor_);
   }
 
@@ -130,21 +125,17 @@ class RankRuntime {
 
 }  // namespace
 
-int run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
-                const std::function<void(World&)>& body) {
+void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
+                 const std::function<void(World&)>& body) {
   RankRuntime runtime(spec, config, places);
   try {
     runtime.run(body);
-    return 0;
   } catch (const CommError& e) {
-    runtime.report(e.what(), true);
-    return 1;
+    runtime.fail(e.what(), true, 1);
   } catch (const ConfigError& e) {
-    runtime.report(e.what(), false);
-    return 2;
+    runtime.fail(e.what(), false, 2);
   } catch (const std::exception& e) {
-    runtime.report(e.what(), false);
-    return 1;
+    runtime.fail(e.what(), false, 1);
   }
 }
 

@@ -12,13 +12,14 @@ namespace braid {
 
 class World;
 
-// Runs `body` as the rank that `spec` says and returns the process's exit code: 0, 2 for a ConfigError, 1
-// otherwise. `places` says, by rank, which module and coordinates it has (may be empty).
+// Runs `body` as the rank that `spec` says and returns when every rank has run it. `places` says, by rank,
+// which module and coordinates it has (may be empty).
 //
-// When this or any other rank fails, the root cause is printed on stderr, the same line on every rank. If
-// another rank failed the process is ended from the monitor's thread, since `body` may be stuck in a
-// collective for good.
-int run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
-                const std::function<void(World&)>& body);
+// When this or any other rank fails, the root cause is printed on stderr, the same line on every rank, and
+// the process ends here: `body` may be stuck in a collective for good, and taking connections down politely
+// could wait for peers that are gone. The exit code is 2 when this rank's own error was a ConfigError,
+// else 1.
+void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
+                 const std::function<void(World&)>& body);
 
 }  // namespace braid

@@ -149,7 +149,9 @@ void check_broadcast(const Case& c) {
   y.backward(c.fill({2, 3}, c.group.rank(), 2));
   Tensors grads;
   for (int rank = 0; rank < c.ranks(); ++rank) grads.push_back(c.fill({2, 3}, rank, 2).to(at::kDouble));
-  if (is_root) EXPECT_TRUE(at::equal(x.grad().to(at::kDouble), sum(grads)));
+  if (is_root) {
+    EXPECT_TRUE(at::equal(x.grad().to(at::kDouble), sum(grads)));
+  }
 }
 
 // Even ranks send to the next one, which sends the gradient back; shapes differ by pair and may be empty.

@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   config.device = "cpu";
   config.hang_limit_s = std::atof(argv[4]);
 
-  return run_as_rank(*world_spec_from(process_env()), config, places, [&](World& world) {
+  run_as_rank(*world_spec_from(process_env()), config, places, [&](World& world) {
     const Groups groups(world, topology);
     groups.world().barrier();
     const auto time = Clock::now() + delay;
