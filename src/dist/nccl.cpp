@@ -1,5 +1,5 @@
 // Built with BRAID_CUDA only; dist/no_nccl.cpp stands in otherwise.
-#include <nccl.h>
+#include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -45,9 +45,8 @@ std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, 
 }
 
 std::string nccl_version() {
-  int version = 0;
-  ncclGetVersion(&version);
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  const std::uint64_t version = torch::cuda::nccl::version();
+  return fmt::format("{}.{}.{}", version >> 32, version >> 16 & 0xffff, version & 0xffff);
 }
 
 }  // namespace braid

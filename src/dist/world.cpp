@@ -21,7 +21,7 @@ Group World::make_group(const std::string& name, const std::vector<int>& ranks) 
   const auto self = std::find(ranks.begin(), ranks.end(), rank_);
   BRAID_CHECK(self != ranks.end(), "rank {} makes group {} without being in it", rank_, name);
   const int group_rank = static_cast<int>(self - ranks.begin());
-  if (ranks.size() == 1) return Group(name, ranks, group_rank, device_, nullptr, progress_);
+  if (ranks.size() == 1) return Group(name, {rank_}, 0, device_, nullptr, progress_);
 
   const std::string instance = fmt::format("{}@{}", name, ++groups_made_[name]);
   auto scope = progress_.meet("connect", {name, ranks});
