@@ -155,7 +155,8 @@ class LocalRun {
                                         [&](const RankProcess& p) { return p.pid == pid; });
       if (process == processes_.end()) continue;  // an orphan that a rank left behind
       process->status = status;
-      process->ended_by_launcher = ending_;
+      // A crash stays a crash: its core dump may outlast our patience.
+      process->ended_by_launcher = ending_ && (status == SIGTERM || status == SIGKILL);
       const int rank = static_cast<int>(process - processes_.begin());
       if (!ending_) board_.process_ended(rank, describe_status(status), status != 0);
     }
