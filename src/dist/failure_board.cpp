@@ -38,7 +38,7 @@ struct Connection {
   Fd socket;
   LineBuffer lines;
   std::optional<int> rank;  // from hello on
-  bool open = true;
+  bool open = true, readable = false;
 };
 
 struct RankRecord {
@@ -113,12 +113,12 @@ class FailureBoard::Impl {
       last_round = stopping_;
       wait_for_events();
       // Before the verdicts: what a rank said before it ended was sent before it ended.
-      for (Connection& connection : connections_) receive(connection);
+      for (Connection& connection : connections_)
+        if (connection.readable) receive(connection);
       connections_.remove_if([](const Connection& c) { return !c.open; });
       judge_verdicts();
       judge_waiting_suspicions();
-      judge_hangs();
-      tick();
+      if (Clock::now() - last_tick_ >= kTick) tick();
     }
   }
 
@@ -126,6 +126,8 @@ class FailureBoard::Impl {
     std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     for (const Connection& connection : connections_) entries.push_back({connection.socket.get(), POLLIN, 0});
     poll(entries.data(), entries.size(), static_cast<int>(kTick.count()) / 2);
+    auto entry = entries.begin() + 2;
+    for (Connection& connection : connections_) connection.readable = (entry++)->revents != 0;
     eventfd_t ignored;
     eventfd_read(wake_.get(), &ignored);
     if (entries[0].revents & POLLIN) accept_one();
@@ -134,7 +136,7 @@ class FailureBoard::Impl {
   void accept_one() {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return;
-    connections_.push_back({std::move(socket), {}, std::nullopt, true});
+    connections_.emplace_back().socket = std::move(socket);
     send_to(connections_.back(), Welcome{options_.server});
     if (root_cause_) send_to(connections_.back(), *root_cause_);
   }
@@ -242,8 +244,8 @@ class FailureBoard::Impl {
   }
 
   void tick() {
-    if (Clock::now() - last_tick_ < kTick) return;
     last_tick_ = Clock::now();
+    judge_hangs();
     broadcast(Tick{});
   }
 

@@ -55,6 +55,8 @@ class RankMonitor::Impl {
     const std::string op = progress_.op_at_failure();
     send(Fail{op, message, consequence});
     answered_.wait_for(lock, kAnswerTimeout, [&] { return cause_.has_value(); });
+    // Another thread is crashing: let it end the process, with its signal as the status.
+    if (fatal_signal_ != 0) std::this_thread::sleep_for(kAnswerTimeout);
     return cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
   }
 
@@ -135,7 +137,6 @@ class RankMonitor::Impl {
     }
     answered_.notify_all();
     over_ = true;
-    // A crashing thread ends the process itself, with the signal as its status.
     if (!reporting && fatal_signal_ == 0) on_failure_(cause);
   }
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
+#include <mutex>
 #include <optional>
 
 #include "dist/backend_factory.h"
@@ -18,7 +18,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// The monitor's thread and the rank's own may both come here; the first one speaks and ends the other.
 [[noreturn]] void end_process(const RootCause& cause, int exit_code) {
+  static std::mutex only_one;
+  only_one.lock();
   fmt::print(stderr, "braid: root cause: {}\n", cause.line);
   std::fflush(nullptr);
   _exit(exit_code);

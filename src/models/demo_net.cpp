@@ -77,7 +77,7 @@ class TensorParallelMlp {
 };
 
 std::int64_t rows_per_replica(const Module& module, std::int64_t rows) {
-  return rows / module.dense.dims()[2].size;
+  return rows / module.dense.size_of("dp");
 }
 
 struct RowRange {
@@ -117,7 +117,7 @@ void check_demo_topology(const Topology& topology, const DemoNetConfig& config) 
           problems.push_back({fmt::format("the demo network does not use {}={}", dim.name, dim.size),
                               where + "." + dim.name, "set it to 1"});
       }
-    const int tp = module.dense.dims()[0].size;
+    const int tp = module.dense.size_of("tp");
     if (config.hidden % tp != 0)
       problems.push_back(
           {fmt::format("model.hidden={} does not divide over tp={} of {}", config.hidden, tp, module.name),
@@ -131,12 +131,12 @@ class DemoNet::Impl {
   Impl(const DemoNetConfig& config, const Topology& topology, World& world, const Groups& groups, int seed)
       : config_(config),
         topology_(topology),
+        language_module_(topology.language()),
         world_(world),
         everyone_(groups.world()),
         seed_(seed),
         options_(at::TensorOptions(config.float64 ? at::kDouble : at::kFloat).device(world.device())) {
     for (const Module& module : topology.modules()) {
-      if (!module.is_encoder) language_module_ = &module;
       if (!module.dense.contains(world.rank())) continue;
       if (module.is_encoder)
         encoders_.push_back({&module, TensorParallelMlp(module, config, groups, seed, options_)});
@@ -148,7 +148,7 @@ class DemoNet::Impl {
   }
 
   StepResult step(std::int64_t first_sample, int micro_batch, int global_batch, double lr) {
-    const std::int64_t rows = static_cast<std::int64_t>(micro_batch) * language_module_->dense.dims()[2].size;
+    const std::int64_t rows = static_cast<std::int64_t>(micro_batch) * language_module_.dense.size_of("dp");
     at::Tensor loss_sum = at::zeros({}, options_);
     for (std::int64_t done = 0; done < global_batch; done += rows)
       loss_sum += run_microbatch(first_sample + done, rows, global_batch);
@@ -177,7 +177,7 @@ class DemoNet::Impl {
     at::Tensor loss = at::zeros({}, options_);
     if (language_) {
       const at::Tensor shared = broadcast(features, 0, language_->tp());
-      const at::Tensor target = teach(samples(first_sample, rows_of(*language_module_, world_.rank(), rows)));
+      const at::Tensor target = teach(samples(first_sample, rows_of(language_module_, world_.rank(), rows)));
       loss = (language_->forward(shared) - target).square().mean(1).sum() /
              (global_batch * language_->tp().size());
       loss.backward();
@@ -193,7 +193,7 @@ class DemoNet::Impl {
     const bool leads = language_ && language_->tp().rank() == 0;
     at::Tensor features;
     if (leads) {
-      const RowRange mine = rows_of(*language_module_, world_.rank(), rows);
+      const RowRange mine = rows_of(language_module_, world_.rank(), rows);
       features = has_encoders() ? at::zeros({mine.end - mine.begin, config_.features}, options_)
                                 : samples(first_sample, mine);
     }
@@ -203,7 +203,7 @@ class DemoNet::Impl {
       if (transfer.from_rank == world_.rank())
         part = my_rows(output_of(encoder), encoder, transfer, rows).contiguous();
       part = carry(part, transfer.from_rank, transfer.to_rank, transfer);
-      if (transfer.to_rank == world_.rank()) my_rows(features, *language_module_, transfer, rows).add_(part);
+      if (transfer.to_rank == world_.rank()) my_rows(features, language_module_, transfer, rows).add_(part);
     });
     return leads ? features.requires_grad_() : features;
   }
@@ -213,7 +213,7 @@ class DemoNet::Impl {
       at::NoGradGuard guard;
       at::Tensor part;
       if (transfer.to_rank == world_.rank())
-        part = my_rows(gradient, *language_module_, transfer, rows).contiguous();
+        part = my_rows(gradient, language_module_, transfer, rows).contiguous();
       part = carry(part, transfer.to_rank, transfer.from_rank, transfer);
       if (transfer.from_rank == world_.rank())
         my_rows(gradient_of(encoder), encoder, transfer, rows).copy_(part);
@@ -224,7 +224,7 @@ class DemoNet::Impl {
   void for_each_transfer(std::int64_t rows, Act act) {
     for (const Module& module : topology_.modules())
       if (module.is_encoder)
-        for (const RowTransfer& transfer : plan_row_transfers(module, *language_module_, rows))
+        for (const RowTransfer& transfer : plan_row_transfers(module, language_module_, rows))
           if (transfer.from_rank == world_.rank() || transfer.to_rank == world_.rank()) act(module, transfer);
   }
 
@@ -283,11 +283,11 @@ class DemoNet::Impl {
 
   const DemoNetConfig config_;
   const Topology& topology_;
+  const Module& language_module_;
   World& world_;
   const Group everyone_;
   const int seed_;
   const at::TensorOptions options_;
-  const Module* language_module_ = nullptr;
   std::vector<Encoder> encoders_;              // those that run on this rank
   std::optional<TensorParallelMlp> language_;  // when it runs on this rank
   at::Tensor teacher_in_, teacher_out_;

@@ -46,6 +46,8 @@ std::vector<int> Grid::coords(int global_rank) const {
   return coords;
 }
 
+int Grid::size_of(const std::string& dim) const { return dims_[index_of(dim)].size; }
+
 int Grid::coord(int global_rank, const std::string& dim) const { return coords(global_rank)[index_of(dim)]; }
 
 int Grid::rank_at(const std::vector<int>& coords) const {

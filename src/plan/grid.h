@@ -22,6 +22,7 @@ class Grid {
   int end() const { return rank_offset_ + size_; }
   bool contains(int global_rank) const { return global_rank >= rank_offset_ && global_rank < end(); }
   const std::vector<Dim>& dims() const { return dims_; }
+  int size_of(const std::string& dim) const;
 
   // Coordinates in the order of dims(), and back.
   std::vector<int> coords(int global_rank) const;

@@ -95,6 +95,10 @@ const Module& Topology::module(const std::string& name) const {
   return *found;
 }
 
+const Module& Topology::language() const {
+  return *std::find_if(modules_.begin(), modules_.end(), [](const Module& m) { return !m.is_encoder; });
+}
+
 std::vector<const Module*> Topology::modules_of(int global_rank) const {
   std::vector<const Module*> present;
   for (const Module& module : modules_)

@@ -72,6 +72,7 @@ class Topology {
   int world_size() const { return world_size_; }
   const std::vector<Module>& modules() const { return modules_; }
   const Module& module(const std::string& name) const;
+  const Module& language() const;  // there is exactly one
   bool colocated() const { return colocated_; }
 
   // Modules that run on this rank, in recipe order: one, or all of them when colocated.

@@ -14,14 +14,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The language rank with tp 0, the last pipeline stage and dp 0 speaks for the run.
+// The language rank with tp 0, cp 0, dp 0 and the last pipeline stage speaks for the run.
 bool is_logging_rank(const Topology& topology, int global_rank) {
-  for (const Module& module : topology.modules()) {
-    if (module.is_encoder || !module.dense.contains(global_rank)) continue;
-    const std::vector<int> coords = module.dense.coords(global_rank);
-    return coords[0] == 0 && coords[1] == 0 && coords[2] == 0 && coords[3] == module.dense.dims()[3].size - 1;
-  }
-  return false;
+  const Grid& grid = topology.language().dense;
+  return global_rank == grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
 }
 
 // Prints Megatron's log line at each interval.

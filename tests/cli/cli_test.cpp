@@ -135,6 +135,20 @@ TEST(Cli, TrainChecksTheWorldItWasStartedIn) {
   EXPECT_THAT(small.err, HasSubstr("topology has 6 ranks, but 4 were started"));
 }
 
+// The backend can be chosen, and a choice that cannot work is every rank's and the launcher's clear error.
+TEST(Cli, TrainTakesTheBackendItIsTold) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kRecipe);
+  EXPECT_EQ(braid({"train", recipe, "--train-iters", "2", "--dist.backend", "gloo", "--dist.device", "cpu"})
+                .exit_code,
+            0);
+  const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"});
+  EXPECT_EQ(nccl.exit_code, 2);
+  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: root cause: rank "),
+                              HasSubstr("nccl needs a GPU for each of the 6 ranks"),
+                              HasSubstr("fix:   use gloo or auto")));
+}
+
 // Under srun: ranks, address and port all come from SLURM_ variables.
 TEST(Cli, TrainRunsFromSlurmsVariables) {
   TemporaryFolder folder;

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <iostream>
 #include <random>
 #include <set>
 
@@ -81,6 +82,16 @@ void PrintTo(const Failure& failure, std::ostream* out) {
   *out << failure.kind << " of rank " << failure.victim << " after " << failure.delay_ms << " ms";
 }
 
+// From the moment the victim failed to the end of the whole job, for the reader of the test's output.
+void print_latency(const Failure& failure, const std::string& out) {
+  const std::size_t at = out.find("fails at ");
+  ASSERT_NE(at, std::string::npos) << out;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  std::cout << ::testing::PrintToString(failure) << ": over in " << now_ms - std::stoll(out.substr(at + 9))
+            << " ms\n";
+}
+
 void try_failure(const Failure& failure, const std::string& mark) {
   SCOPED_TRACE(::testing::PrintToString(failure));
   TemporaryFolder logs;
@@ -89,6 +100,7 @@ void try_failure(const Failure& failure, const std::string& mark) {
   for (const std::string& word : failure.command()) command.push_back(word);
   const auto run = run_program(command, {{kTrialVariable, mark}});
 
+  print_latency(failure, run.out);
   EXPECT_EQ(run.exit_code, failure.expected_exit_code());
   const auto from_launcher = root_causes(run.err);
   ASSERT_EQ(from_launcher.size(), 1u) << run.err;

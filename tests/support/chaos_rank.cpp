@@ -29,8 +29,18 @@ Topology make_topology() {
   return Topology(config, {.micro_batch = 1, .global_batch = 1, .num_experts = 0});
 }
 
+void say_when() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  fmt::print("fails at {} ms\n", std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  std::fflush(stdout);
+}
+
+bool is_own_doing(const std::string& kind) { return kind == "throw" || kind == "exit" || kind == "spin"; }
+
 // These strike from another thread, wherever the rank's own thread is.
 void strike(const std::string& kind) {
+  if (is_own_doing(kind)) return;
+  say_when();
   if (kind == "segfault") *static_cast<volatile int*>(nullptr) = 1;
   if (kind == "abort") std::abort();
   if (kind == "kill") kill(getpid(), SIGKILL);
@@ -39,6 +49,7 @@ void strike(const std::string& kind) {
 
 // These happen on the rank's own thread, between two collectives.
 void misbehave(const std::string& kind) {
+  if (is_own_doing(kind)) say_when();
   if (kind == "throw") throw std::runtime_error("the victim threw");
   if (kind == "exit") std::exit(0);
   while (kind == "spin") std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -1,0 +1,104 @@
+// Groups of real topologies, and where their sockets listen.
+#include "dist/world.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include "plan/topology.h"
+#include "support/ranks.h"
+
+namespace braid {
+namespace {
+
+// Nine nodes of eight: eight encoder ranks and sixty-four language ranks with experts.
+Topology nine_nodes() {
+  TopologyConfig config;
+  config.modules.resize(2);
+  config.modules[0].name = "images";
+  config.modules[0].kind = "encoder";
+  config.modules[0].dp = 8;
+  config.modules[1].name = "language";
+  config.modules[1].tp = 2;
+  config.modules[1].dp = 16;
+  config.modules[1].pp = 2;
+  config.modules[1].ep = 16;
+  return Topology(config, {.micro_batch = 1, .global_batch = 16, .num_experts = 128});
+}
+
+TEST(Groups, EveryGroupOfNineNodesConnectsItsOwnRanks) {
+  const Topology topology = nine_nodes();
+  ASSERT_EQ(topology.world_size(), 72);
+  testing::on_threads(
+      72,
+      [&](World& world) {
+        const Groups groups(world, topology);
+        for (const GroupSpec& spec : topology.groups()) {
+          const auto self = std::find(spec.ranks.begin(), spec.ranks.end(), world.rank());
+          if (self == spec.ranks.end()) continue;
+          const std::size_t dot = spec.name.find('.');
+          const Group& group = groups.get(spec.name.substr(0, dot), spec.name.substr(dot + 1));
+          EXPECT_EQ(group.ranks(), spec.ranks);
+          EXPECT_EQ(group.rank(), self - spec.ranks.begin());
+          at::Tensor sum = at::full({1}, world.rank(), at::kLong);
+          group.all_reduce(sum);
+          EXPECT_EQ(sum.item<std::int64_t>(), std::accumulate(spec.ranks.begin(), spec.ranks.end(), 0))
+              << spec.name;
+        }
+      },
+      ThreadSemantics::Strict);
+}
+
+TEST(Groups, AskingForAGroupOfAnotherModuleIsAnError) {
+  const Topology topology = nine_nodes();
+  EXPECT_THROW(testing::on_threads(72,
+                                   [&](World& world) {
+                                     const Groups groups(world, topology);
+                                     if (world.rank() == 0) groups.get("language", "tp");
+                                   }),
+               std::logic_error);
+}
+
+// Local addresses, as the kernel writes them, of the sockets on which a process listens.
+std::set<std::string> listening_addresses(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  std::set<std::string> inodes, addresses;
+  for (const auto& fd : std::filesystem::directory_iterator(folder + "/fd")) {
+    std::error_code ignored;
+    const std::string target = std::filesystem::read_symlink(fd.path(), ignored).string();
+    if (target.rfind("socket:[", 0) == 0) inodes.insert(target.substr(8, target.size() - 9));
+  }
+  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
+    std::ifstream file(folder + table);
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+      std::istringstream words(line);
+      std::string slot, local, remote, state, skipped, inode;
+      words >> slot >> local >> remote >> state;
+      for (int i = 0; i < 5; ++i) words >> skipped;
+      words >> inode;
+      if (state == "0A" && inodes.count(inode)) addresses.insert(local.substr(0, local.find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST(World, NothingListensBeyondLoopbackInLocalMode) {
+  testing::on_processes(2, [](World& world) {
+    world.make_world_group().barrier();
+    EXPECT_THAT(listening_addresses(getpid()), ::testing::ElementsAre("0100007F"));  // Gloo: 127.0.0.1
+    EXPECT_THAT(listening_addresses(getppid()),
+                ::testing::ElementsAre("0100007F"));  // store and failure board
+  });
+}
+
+}  // namespace
+}  // namespace braid
