@@ -77,19 +77,19 @@ def recipe_of(topology):
     return "\n".join(lines) + "\n"
 
 
-@pytest.fixture(scope="session")
-def braid():
-    path = os.environ.get("BRAID")
-    assert path, "set BRAID to the braid program, e.g. BRAID=build/braid"
-    return path
-
-
-def plan_of(braid, topology, folder):
+def plan_of(topology, folder):
     recipe = folder / "recipe.yaml"
     recipe.write_text(recipe_of(topology))
-    result = subprocess.run([braid, "plan", "show", str(recipe), "--json"], capture_output=True, text=True)
+    result = subprocess.run([os.environ["BRAID"], "plan", "show", str(recipe), "--json"], capture_output=True, text=True)
     assert result.returncode == 0, f"{recipe.read_text()}\n{result.stderr}"
     return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module", params=range(TOPOLOGIES))
+def planned(request, tmp_path_factory):
+    """A topology and what braid makes of it, computed once for all tests."""
+    topology = random_topology(request.param)
+    return topology, plan_of(topology, tmp_path_factory.mktemp("plan"))
 
 
 def oracle_views(topology, monkeypatch):
@@ -113,18 +113,14 @@ def oracle_groups(views):
     return groups
 
 
-@pytest.mark.parametrize("seed", range(TOPOLOGIES))
-def test_groups_and_their_order(seed, braid, tmp_path, monkeypatch):
-    topology = random_topology(seed)
-    plan = plan_of(braid, topology, tmp_path)
+def test_groups_and_their_order(planned, monkeypatch):
+    topology, plan = planned
     assert plan["groups"] == oracle_groups(oracle_views(topology, monkeypatch))
 
 
-@pytest.mark.parametrize("seed", range(TOPOLOGIES))
-def test_coordinates_of_every_rank(seed, braid, tmp_path, monkeypatch):
+def test_coordinates_of_every_rank(planned, monkeypatch):
     """A rank's coordinate in a dimension is its index in its group over that dimension alone."""
-    topology = random_topology(seed)
-    plan = plan_of(braid, topology, tmp_path)
+    topology, plan = planned
     views = oracle_views(topology, monkeypatch)
     assert [module["name"] for module in plan["modules"]] == list(topology)
     for module in plan["modules"]:
