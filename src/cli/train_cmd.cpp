@@ -24,6 +24,19 @@ std::vector<std::string> places_of(const Topology& topology) {
   return places;
 }
 
+// "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)"
+std::string summary_of(const Topology& topology) {
+  std::vector<std::string> modules;
+  for (const Module& module : topology.modules()) {
+    std::vector<std::string> sizes;
+    for (const Dim& dim : module.dense.dims())
+      if (dim.size > 1) sizes.push_back(fmt::format("{} {}", dim.name, dim.size));
+    modules.push_back(fmt::format("{} on {} ({})", module.name, module.dense.span(),
+                                  sizes.empty() ? "not split" : fmt::format("{}", fmt::join(sizes, ", "))));
+  }
+  return fmt::format("{}", fmt::join(modules, ", "));
+}
+
 void check_world(const WorldSpec& spec, const Topology& topology) {
   if (spec.size == topology.world_size()) return;
   throw ConfigError({fmt::format("the recipe's topology has {} ranks, but {} were started",
@@ -43,15 +56,17 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
   check_demo_topology(topology, recipe.model);
 
   const auto spec = world_spec_from(process_env());
-  if (!spec) {
-    fmt::print("braid: starting {} ranks on this host\n", topology.world_size());
+  const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
+  if (first) {
+    fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), summary_of(topology));
     std::fflush(stdout);
+  }
+  if (!spec)
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
                          .log_dir = options.log_dir,
                          .port = 0,
                          .places = places_of(topology)});
-  }
   check_world(*spec, topology);
   run_as_rank(*spec, recipe.dist, places_of(topology), [&](World& world) { train(recipe, topology, world); });
   return 0;

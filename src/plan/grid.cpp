@@ -46,6 +46,10 @@ std::vector<int> Grid::coords(int global_rank) const {
   return coords;
 }
 
+std::string Grid::span() const {
+  return size_ == 1 ? fmt::format("{}", rank_offset_) : fmt::format("{}-{}", rank_offset_, end() - 1);
+}
+
 int Grid::size_of(const std::string& dim) const { return dims_[index_of(dim)].size; }
 
 int Grid::coord(int global_rank, const std::string& dim) const { return coords(global_rank)[index_of(dim)]; }

@@ -20,6 +20,7 @@ class Grid {
   int rank_offset() const { return rank_offset_; }
   int size() const { return size_; }
   int end() const { return rank_offset_ + size_; }
+  std::string span() const;  // "2-5", or "2" for one rank
   bool contains(int global_rank) const { return global_rank >= rank_offset_ && global_rank < end(); }
   const std::vector<Dim>& dims() const { return dims_; }
   int size_of(const std::string& dim) const;

@@ -22,12 +22,6 @@ constexpr std::size_t kRunsAtFront = 3;
 
 std::string kind_of(const Module& module) { return module.is_encoder ? "encoder" : "language"; }
 
-std::string span_of(const Module& module) {
-  std::vector<int> ends = {module.dense.rank_offset()};
-  if (module.dense.size() > 1) ends.push_back(module.dense.end() - 1);
-  return fmt::format("{}", fmt::join(ends, "-"));
-}
-
 void append_numbers(Row& row, const std::vector<int>& numbers) {
   for (int number : numbers) row.push_back(fmt::format("{}", number));
 }
@@ -49,7 +43,7 @@ Row header_of_views(Row first, const Module& module) {
 std::string table_of_modules(const Topology& topology) {
   std::vector<Row> rows;
   for (const Module& module : topology.modules()) {
-    Row& row = rows.emplace_back(Row{module.name, kind_of(module), span_of(module)});
+    Row& row = rows.emplace_back(Row{module.name, kind_of(module), module.dense.span()});
     append_numbers(row, sizes_of(module.dense));
     append_numbers(row, sizes_of(module.expert));
     row.pop_back();
