@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/table.h"
 #include "dist/backend_factory.h"
 #include "dist/group.h"
@@ -42,8 +42,7 @@ std::vector<Timing> measure(int repeats, const std::vector<std::function<void()>
     for (std::size_t k = 0; k < acts.size(); ++k) {
       const auto start = Clock::now();
       acts[k]();
-      if (i >= 0)
-        times_us[k].push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+      if (i >= 0) times_us[k].push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
     }
   std::vector<Timing> timings;
   for (auto& times : times_us) {
@@ -69,8 +68,7 @@ void check_sum(at::Tensor& x, int ranks, const std::function<void()>& reduce) {
 void bench_gloo(const WorldSpec& spec) {
   const auto store = std::make_shared<Store>(spec.store, std::chrono::seconds(60));
   const std::vector<int> ranks = first_ranks(spec.size);
-  const auto backend =
-      make_gloo_factory(store, true, std::chrono::seconds(60))->make("bench", ranks, spec.rank);
+  const auto backend = make_gloo_factory(store, true, std::chrono::seconds(60))->make("bench", ranks, spec.rank);
   Progress progress;
   const Group group("bench", ranks, spec.rank, c10::kCPU, backend, progress);
 
@@ -85,8 +83,7 @@ void bench_gloo(const WorldSpec& spec) {
     const Timing timing = timings[0], peer = timings[1];
     const double megabytes = static_cast<double>(elements) * 4 / 1e6;
     rows.push_back({fmt::format("{:.3f}", megabytes), fmt::format("{:.0f}", timing.p50_us),
-                    fmt::format("{:.0f}", timing.p99_us),
-                    fmt::format("{:.0f}", megabytes / timing.p50_us * 1e6),
+                    fmt::format("{:.0f}", timing.p99_us), fmt::format("{:.0f}", megabytes / timing.p50_us * 1e6),
                     fmt::format("{:.0f}", peer.p50_us), fmt::format("{:.2f}", timing.p50_us / peer.p50_us)});
   }
   if (spec.rank == 0)
@@ -99,14 +96,14 @@ void bench_threads() {
   for (int ranks : {2, 8, 64, 256}) {
     Timing timing{};
     run_as_threads(ranks, [&](World& world) {
-      const Group group = world.make_world_group();
+      const Group group = world.everyone();
       at::Tensor x = at::zeros({1024});
       check_sum(x, ranks, [&] { group.all_reduce(x); });
       const Timing own = measure(std::max(20, 2000 / ranks), {[&] { group.all_reduce(x); }})[0];
       if (world.rank() == 0) timing = own;
     });
-    rows.push_back({std::to_string(ranks), fmt::format("{:.0f}", timing.p50_us),
-                    fmt::format("{:.0f}", timing.p99_us), fmt::format("{:.2f}", timing.p50_us / ranks)});
+    rows.push_back({std::to_string(ranks), fmt::format("{:.0f}", timing.p50_us), fmt::format("{:.0f}", timing.p99_us),
+                    fmt::format("{:.2f}", timing.p50_us / ranks)});
   }
   fmt::print("\nall_reduce of 1024 floats, ranks as threads\n{}",
              format_table({"ranks", "p50 us", "p99 us", "us per rank"}, rows));
@@ -120,9 +117,8 @@ int main() {
     bench_gloo(*spec);
     return 0;
   }
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const int code =
-      launch_local({.ranks = kProcesses, .command = {self}, .log_dir = "", .port = 0, .places = {}});
+      launch_local({.ranks = kProcesses, .command = {own_executable()}, .log_dir = "", .port = 0, .places = {}});
   if (code == 0) bench_threads();
   return code;
 }

@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <set>
@@ -34,7 +35,7 @@ std::string kind_of(const YAML::Node& node) {
 std::optional<double> parse_double(const std::string& text) {
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
   return value;
 }
 
@@ -94,8 +95,7 @@ struct YamlReader::State {
     for (const auto& item : mapping) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (!seen.insert(key).second)
-        complain(item.first, join_path(path, key), fmt::format("key '{}' is given twice", key),
-                 "keep one of them");
+        complain(item.first, join_path(path, key), fmt::format("key '{}' is given twice", key), "keep one of them");
     }
   }
 
@@ -142,8 +142,7 @@ YamlReader YamlReader::from_file(const std::string& path, const std::vector<Conf
   // Streaming an empty file fails, so that case is told apart first; a folder opens but cannot be read.
   const bool empty = file.peek() == std::ifstream::traits_type::eof() && file.eof() && !file.bad();
   if (!empty && !(text << file.rdbuf()))
-    throw ConfigError(
-        {fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/demo.yaml"});
+    throw ConfigError({fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/demo.yaml"});
   return from_text(text.str(), path, overrides);
 }
 
@@ -185,8 +184,7 @@ void YamlReader::field(const char* key, std::string& value, const char*) {
   state_->scalar(key, value, "a string", [](const std::string& s) { return std::optional(s); });
 }
 
-void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices,
-                        const char*) {
+void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char*) {
   const std::string expected = fmt::format("one of {}", fmt::join(choices, ", "));
   state_->scalar(key, value, expected.c_str(), [&](const std::string& s) {
     bool allowed = std::find(choices.begin(), choices.end(), s) != choices.end();
@@ -212,8 +210,7 @@ std::vector<std::string> YamlReader::entries(const std::vector<std::string>&) {
   std::vector<std::string> names;
   std::set<std::string> seen;
   for (const auto& item : state_->frames.back().node)
-    if (item.first.IsScalar() && seen.insert(item.first.Scalar()).second)
-      names.push_back(item.first.Scalar());
+    if (item.first.IsScalar() && seen.insert(item.first.Scalar()).second) names.push_back(item.first.Scalar());
   return names;
 }
 
@@ -244,21 +241,15 @@ void YamlWriter::line(const std::string& key, const std::string& value, const st
   text_ += '\n';
 }
 
-void YamlWriter::field(const char* key, int& value, const char* help) {
-  line(key, fmt::format("{}", value), help);
-}
+void YamlWriter::field(const char* key, int& value, const char* help) { line(key, fmt::format("{}", value), help); }
 
 void YamlWriter::field(const char* key, std::optional<int>& value, const char* help) {
   if (value) line(key, fmt::format("{}", *value), help);
 }
 
-void YamlWriter::field(const char* key, double& value, const char* help) {
-  line(key, fmt::format("{}", value), help);
-}
+void YamlWriter::field(const char* key, double& value, const char* help) { line(key, fmt::format("{}", value), help); }
 
-void YamlWriter::field(const char* key, bool& value, const char* help) {
-  line(key, fmt::format("{}", value), help);
-}
+void YamlWriter::field(const char* key, bool& value, const char* help) { line(key, fmt::format("{}", value), help); }
 
 void YamlWriter::field(const char* key, std::string& value, const char* help) {
   YAML::Emitter quoted;

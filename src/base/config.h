@@ -40,8 +40,9 @@ class Fields {
   void named(const char* key, std::vector<Config>& values) {
     if (!enter(key)) return;
     for (const std::string& name : entry_names(values)) {
+      Config& value = entry(values, name);  // also for a bare `name:`, which means all defaults
       if (!enter(name)) continue;
-      describe(*this, entry(values, name));
+      describe(*this, value);
       leave();
     }
     leave();
@@ -92,8 +93,7 @@ class YamlReader : public Fields {
   void field(const char* key, double& value, const char* help) override;
   void field(const char* key, bool& value, const char* help) override;
   void field(const char* key, std::string& value, const char* help) override;
-  void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
-              const char* help) override;
+  void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;
 
   std::vector<Problem> finish();
 
@@ -122,8 +122,7 @@ class YamlWriter : public Fields {
   void field(const char* key, double& value, const char* help) override;
   void field(const char* key, bool& value, const char* help) override;
   void field(const char* key, std::string& value, const char* help) override;
-  void choice(const char* key, std::string& value, const std::vector<std::string>& choices,
-              const char* help) override;
+  void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;
 
  protected:
   bool enter(const std::string& key) override;

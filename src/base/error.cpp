@@ -30,8 +30,6 @@ void throw_check_failed(const char* file, int line, const std::string& message) 
   throw std::logic_error(fmt::format("internal error at {}:{}: {}", file, line, message));
 }
 
-void throw_errno(const std::string& message) {
-  throw std::system_error(errno, std::generic_category(), message);
-}
+void throw_errno(const std::string& message) { throw std::system_error(errno, std::generic_category(), message); }
 
 }  // namespace braid

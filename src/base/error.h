@@ -2,7 +2,6 @@
 //
 //   ConfigError   the user can fix it in a recipe, a flag or the environment; raised before any group exists
 //   CommError     a peer or the network failed; names group, operation and peer
-//   DataError     a file from outside is not what it should be
 //   BRAID_CHECK   our own invariants
 #pragma once
 
@@ -32,10 +31,6 @@ class ConfigError : public std::runtime_error {
 };
 
 struct CommError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-struct DataError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 

@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -22,23 +23,26 @@ namespace braid {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kOneAddress{3};  // a filtered address must not use up the time of the next one
+
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+// Empty when the name service asks to try again later.
 AddressList resolve(const std::string& host, int port, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  const int error =
-      getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (error != 0) throw CommError(fmt::format("cannot resolve host '{}': {}", host, gai_strerror(error)));
+  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (error != 0 && error != EAI_AGAIN)
+    throw CommError(fmt::format("cannot resolve host '{}': {}", host, gai_strerror(error)));
   return AddressList(list, freeaddrinfo);
 }
 
 int remaining_ms(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::max<long long>(0, left));
+  return static_cast<int>(std::clamp<long long>(left, 0, 1 << 30));
 }
 
 bool wait_until(int fd, short events, Clock::time_point deadline) {
@@ -52,8 +56,7 @@ bool wait_until(int fd, short events, Clock::time_point deadline) {
 
 // One attempt at one address; an empty Fd and errno on failure.
 Fd try_connect(const addrinfo& address, Clock::time_point deadline) {
-  Fd socket(
-      ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
+  Fd socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
   if (!socket) return {};
   if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS) return {};
   if (!wait_until(socket.get(), POLLOUT, deadline)) {
@@ -96,6 +99,7 @@ std::string host_name() {
 
 Fd listen_tcp(const std::string& host, int port) {
   const AddressList addresses = resolve(host, port, AI_PASSIVE);
+  if (!addresses) throw CommError(fmt::format("cannot resolve host '{}'", host));
   const addrinfo& address = *addresses;
   Fd socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
   if (!socket) throw_errno("cannot make a socket");
@@ -109,19 +113,18 @@ Fd listen_tcp(const std::string& host, int port) {
 int local_port(const Fd& socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw_errno("getsockname");
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) throw_errno("getsockname");
   if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
   return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  std::string reason = "no address";
+  std::string reason = "the name service does not answer";
   do {
     const AddressList addresses = resolve(endpoint.host, endpoint.port, 0);
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
-      if (Fd socket = try_connect(*address, deadline)) {
+      if (Fd socket = try_connect(*address, std::min(deadline, Clock::now() + kOneAddress))) {
         const int on = 1;
         setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         return socket;
@@ -130,22 +133,23 @@ Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(100, remaining_ms(deadline))));
   } while (remaining_ms(deadline) > 0);
-  throw CommError(fmt::format("no connection to {} within {:.1f} s ({})", to_string(endpoint),
-                              timeout.count() / 1e3, reason));
+  throw CommError(
+      fmt::format("no connection to {} within {:.1f} s ({})", to_string(endpoint), timeout.count() / 1e3, reason));
 }
 
-bool send_all(const Fd& socket, std::string_view text, std::chrono::milliseconds timeout) {
+std::size_t send_some(const Fd& socket, std::string_view text, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  while (!text.empty()) {
-    const ssize_t sent = send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0)
-      text.remove_prefix(static_cast<std::size_t>(sent));
+  std::size_t sent = 0;
+  while (sent < text.size()) {
+    const ssize_t size = send(socket.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (size > 0)
+      sent += static_cast<std::size_t>(size);
     else if (errno != EAGAIN && errno != EINTR)
-      return false;
+      return text.size();
     else if (!wait_until(socket.get(), POLLOUT, deadline))
-      return false;
+      break;
   }
-  return true;
+  return sent;
 }
 
 }  // namespace braid

@@ -47,7 +47,7 @@ int local_port(const Fd& socket);
 // port.
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout);
 
-// Sends the whole text. False when the peer is gone or does not take it within the timeout.
-bool send_all(const Fd& socket, std::string_view text, std::chrono::milliseconds timeout);
+// Sends what the peer takes within the timeout and returns how much; a peer that is gone takes it all.
+std::size_t send_some(const Fd& socket, std::string_view text, std::chrono::milliseconds timeout);
 
 }  // namespace braid

@@ -24,6 +24,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -36,12 +44,8 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
-std::optional<int> parse_int(std::string_view text) {
-  int value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
+std::optional<int> parse_int(std::string_view text) { return parse_number<int>(text); }
+std::optional<std::int64_t> parse_int64(std::string_view text) { return parse_number<std::int64_t>(text); }
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;

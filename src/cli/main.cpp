@@ -3,9 +3,8 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <filesystem>
 
-#include "base/strings.h"
+#include "base/process.h"
 #include "cli/commands.h"
 
 namespace {
@@ -13,7 +12,7 @@ namespace {
 // The same program again, wherever it was called from.
 std::vector<std::string> own_command_line(int argc, char** argv) {
   std::vector<std::string> command(argv, argv + argc);
-  command[0] = std::filesystem::read_symlink("/proc/self/exe").string();
+  command[0] = braid::own_executable();
   return command;
 }
 

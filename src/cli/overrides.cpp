@@ -47,8 +47,7 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
 }
 
 std::string overrides_help() {
-  std::string text =
-      "Any recipe key can be set on the command line (--train.lr 1e-4). Megatron's names work too:";
+  std::string text = "Any recipe key can be set on the command line (--train.lr 1e-4). Megatron's names work too:";
   for (const auto& [name, path] : kMegatronNames) text += fmt::format("\n  --{:<20} {}", name, path);
   return text;
 }

@@ -4,7 +4,6 @@
 
 #include "cli/commands.h"
 #include "dist/run_as_rank.h"
-#include "dist/world.h"
 #include "launch/local_launcher.h"
 #include "models/demo_net.h"
 #include "train/recipe.h"
@@ -17,12 +16,6 @@ struct TrainOptions {
   std::string recipe_path, log_dir;
   bool print_recipe = false;
 };
-
-std::vector<std::string> places_of(const Topology& topology) {
-  std::vector<std::string> places;
-  for (int rank = 0; rank < topology.world_size(); ++rank) places.push_back(topology.place_of(rank));
-  return places;
-}
 
 // "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)"
 std::string summary_of(const Topology& topology) {
@@ -39,10 +32,9 @@ std::string summary_of(const Topology& topology) {
 
 void check_world(const WorldSpec& spec, const Topology& topology) {
   if (spec.size == topology.world_size()) return;
-  throw ConfigError({fmt::format("the recipe's topology has {} ranks, but {} were started",
-                                 topology.world_size(), spec.size),
-                     "topology",
-                     fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
+  throw ConfigError(
+      {fmt::format("the recipe's topology has {} ranks, but {} were started", topology.world_size(), spec.size),
+       "topology", fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
 }
 
 int train_command(const TrainOptions& options, const std::vector<ConfigOverride>& overrides,
@@ -66,9 +58,9 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
                          .command = command_line,
                          .log_dir = options.log_dir,
                          .port = 0,
-                         .places = places_of(topology)});
+                         .places = topology.places()});
   check_world(*spec, topology);
-  run_as_rank(*spec, recipe.dist, places_of(topology), [&](World& world) { train(recipe, topology, world); });
+  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) { train(recipe, topology, world); });
   return 0;
 }
 
@@ -78,8 +70,7 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
   command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/demo.yaml")->required();
-  command->add_option("--log-dir", options->log_dir,
-                      "also write what rank N prints to rank_N.log in this folder");
+  command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
   command->add_flag("--print-recipe", options->print_recipe, "print the resolved recipe and stop");
   command->allow_extras();
   command->footer(

@@ -7,8 +7,8 @@ namespace braid {
 
 std::string version_text() {
   const std::string nccl = nccl_version();
-  return fmt::format("braid {}\nlibtorch {}\nCUDA {}\nNCCL {}", BRAID_VERSION, TORCH_VERSION,
-                     BRAID_CUDA_VERSION, nccl.empty() ? "none (CPU build)" : nccl);
+  return fmt::format("braid {}\nlibtorch {}\nCUDA {}\nNCCL {}", BRAID_VERSION, TORCH_VERSION, BRAID_CUDA_VERSION,
+                     nccl.empty() ? "none (CPU build)" : nccl);
 }
 
 }  // namespace braid

@@ -34,4 +34,14 @@ std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, 
                                                   std::chrono::milliseconds timeout);
 std::string nccl_version();
 
+// What tells this GPU from every other one; empty in a build without CUDA.
+std::string gpu_identity(int device_index);
+
+// Which transport fits a world whose rank r has its tensors on devices[r] ("" = the CPU): NCCL when each rank has a GPU
+// of its own, else Gloo.
+std::string fitting_backend(const std::vector<std::string>& devices);
+
+// How a group is called in a store, where several have the same name.
+std::string group_key(const std::string& name, const std::vector<int>& ranks);
+
 }  // namespace braid

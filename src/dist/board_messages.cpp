@@ -10,16 +10,15 @@ using nlohmann::json;
 
 constexpr std::size_t kLongestLine = 1 << 20;
 
-json to_json(const RankIdentity& who) {
-  return {{"rank", who.rank}, {"host", who.host}, {"place", who.place}};
-}
+json to_json(const RankIdentity& who) { return {{"rank", who.rank}, {"host", who.host}, {"place", who.place}}; }
 
 RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), j.at("place")}; }
 
 json to_json(const RankStatus& s) {
   json j = {{"op", s.op}, {"arrivals", s.arrivals}, {"idle_s", s.idle_s}};
-  if (s.waiting)
-    j["waits"] = {{"channel", s.meeting.channel}, {"members", s.meeting.members}, {"arrival", s.arrival}};
+  for (const Wait& wait : s.waits)
+    j["waits"].push_back(
+        {{"channel", wait.meeting.channel}, {"members", wait.meeting.members}, {"arrival", wait.arrival}});
   return j;
 }
 
@@ -28,11 +27,9 @@ RankStatus status_from(const json& j) {
   s.op = j.at("op");
   s.arrivals = j.at("arrivals").get<std::map<std::string, std::int64_t>>();
   s.idle_s = j.at("idle_s");
-  if (auto waits = j.find("waits"); waits != j.end()) {
-    s.waiting = true;
-    s.meeting = {waits->at("channel"), waits->at("members").get<std::vector<int>>()};
-    s.arrival = waits->at("arrival");
-  }
+  if (auto waits = j.find("waits"); waits != j.end())
+    for (const json& wait : *waits)
+      s.waits.push_back({{wait.at("channel"), wait.at("members").get<std::vector<int>>()}, wait.at("arrival")});
   return s;
 }
 
@@ -41,7 +38,8 @@ struct Encoder {
     return {{"type", "hello"},
             {"who", to_json(m.who)},
             {"world_size", m.world_size},
-            {"hang_limit_s", m.hang_limit_s}};
+            {"hang_limit_s", m.hang_limit_s},
+            {"connect_timeout_s", m.connect_timeout_s}};
   }
   json operator()(const Beat& m) const { return {{"type", "beat"}, {"status", to_json(m.status)}}; }
   json operator()(const Fail& m) const {
@@ -50,15 +48,14 @@ struct Encoder {
   json operator()(const Bye&) const { return {{"type", "bye"}}; }
   json operator()(const Welcome& m) const { return {{"type", "welcome"}, {"server", to_json(m.server)}}; }
   json operator()(const Tick&) const { return {{"type", "tick"}}; }
-  json operator()(const RootCause& m) const {
-    return {{"type", "cause"}, {"rank", m.rank}, {"line", m.line}};
-  }
+  json operator()(const RootCause& m) const { return {{"type", "cause"}, {"rank", m.rank}, {"line", m.line}}; }
   json operator()(const Close&) const { return {{"type", "close"}}; }
 };
 
 BoardMessage message_from(const json& j) {
   const std::string type = j.at("type");
-  if (type == "hello") return Hello{identity_from(j.at("who")), j.at("world_size"), j.at("hang_limit_s")};
+  if (type == "hello")
+    return Hello{identity_from(j.at("who")), j.at("world_size"), j.at("hang_limit_s"), j.at("connect_timeout_s")};
   if (type == "beat") return Beat{status_from(j.at("status"))};
   if (type == "fail") return Fail{j.at("op"), j.at("message"), j.at("consequence")};
   if (type == "bye") return Bye{};
@@ -101,6 +98,11 @@ std::optional<BoardMessage> decode(const std::string& line) {
   } catch (const std::exception&) {
     return std::nullopt;
   }
+}
+
+void LineSender::send(const Fd& socket, const std::string& line, std::chrono::milliseconds timeout) {
+  pending_ += line;
+  pending_.erase(0, send_some(socket, pending_, timeout));
 }
 
 bool LineBuffer::append(const char* data, std::size_t size) {

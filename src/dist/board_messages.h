@@ -1,16 +1,17 @@
 // What ranks and the failure board say to each other: one JSON object a line over TCP.
 //
-//   rank -> board   hello   who it is              board -> rank   welcome  who serves the board
-//                   beat    what it is doing                       tick     the board is alive
-//                   fail    its own error                          cause    the root cause, the same for
-//                   everyone bye     it is done                             close    the run is over
+//   rank to board: hello (who it is), beat (what it is doing), fail (its own error), bye (it is done)
+//   board to rank: welcome (who serves the board), tick (it is alive), cause (the same for everyone), close (it is
+//   over)
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "base/socket.h"
 #include "dist/progress.h"
 
 namespace braid {
@@ -23,24 +24,27 @@ struct RankIdentity {
 
 struct RootCause {
   int rank = 0;
-  std::string line;  // "rank 3 (host a12, language[tp=1 ...]) failed in all_reduce #7 on language.tp: killed
-                     // by SIGKILL"
+  std::string line;  // "rank 3 (host a12, language[tp=1 ...]) failed in ...: killed by SIGKILL"
 };
 
 RootCause make_root_cause(const RankIdentity& who, const std::string& op, const std::string& message);
 
+// The words for a rank whose connection ended without a goodbye, the same from whoever notices.
+inline constexpr const char* kEndedWithoutFinishing =
+    "its process ended without finishing (killed, crashed or exited early)";
+
 struct Hello {
   RankIdentity who;
   int world_size = 1;
-  double hang_limit_s = 300;
+  double hang_limit_s = 300, connect_timeout_s = 300;
 };
 struct Beat {
   RankStatus status;
 };
 struct Fail {
   std::string op, message;
-  bool consequence =
-      false;  // a collective broke, most likely since a peer is gone: waits for a better explanation
+  // A collective broke, most likely since a peer is gone: it waits for a better explanation.
+  bool consequence = false;
 };
 struct Bye {};
 struct Welcome {
@@ -53,6 +57,18 @@ using BoardMessage = std::variant<Hello, Beat, Fail, Bye, Welcome, Tick, RootCau
 
 std::string encode(const BoardMessage& message);              // with the newline
 std::optional<BoardMessage> decode(const std::string& line);  // nothing when it is not a message of ours
+
+// Sends lines over a socket that may not take them at once. What it has begun to send it ends before anything else, so
+// that the other side never sees half a line.
+class LineSender {
+ public:
+  // Waits up to `timeout` for the socket to take everything, earlier lines included.
+  void send(const Fd& socket, const std::string& line, std::chrono::milliseconds timeout);
+  bool idle() const { return pending_.empty(); }
+
+ private:
+  std::string pending_;
+};
 
 // Cuts a byte stream into lines. A peer that never ends a line is cut off at a limit.
 class LineBuffer {

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -79,8 +80,8 @@ at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64
   return without_grad([&] {
     const at::Tensor whole = x.movedim(dim, 0).contiguous();
     std::vector<std::int64_t> shape = whole.sizes().vec();
-    BRAID_CHECK_EQ(shape[0] % group.size(), 0, "reduce_scatter of dimension {} with {} rows on {}", dim,
-                   shape[0], group.name());
+    BRAID_CHECK_EQ(shape[0] % group.size(), 0, "reduce_scatter of dimension {} with {} rows on {}", dim, shape[0],
+                   group.name());
     shape[0] /= group.size();
     at::Tensor part = at::empty(shape, whole.options());
     group.reduce_scatter(part, whole);
@@ -133,6 +134,9 @@ struct Header {
   static Header unpack(const at::Tensor& packed) {
     const at::Tensor host = packed.cpu();
     const auto* words = host.data_ptr<std::int64_t>();
+    const bool plausible = words[0] >= 0 && words[0] < static_cast<std::int64_t>(at::ScalarType::NumOptions) &&
+                           words[2] >= 0 && words[2] <= kMaxDims && *std::min_element(words + 3, words + kSize) >= 0;
+    if (!plausible) throw CommError("what arrived is not a tensor's header: the ranks are out of step");
     return {static_cast<at::ScalarType>(words[0]), words[1] != 0, {words + 3, words + 3 + words[2]}};
   }
 

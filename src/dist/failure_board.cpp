@@ -24,19 +24,18 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{500};
-constexpr milliseconds kVerdictWait{
-    1500};  // from a lost connection to the parent's word on how the process ended
-constexpr milliseconds kConsequenceWait{
-    3000};  // from a broken collective to the loss of the peer that broke it
+// From a lost connection to the parent's word on how the process ended.
+constexpr milliseconds kVerdictWait{1500};
+// From a broken collective to the loss of the peer that broke it.
+constexpr milliseconds kConsequenceWait{3000};
 constexpr milliseconds kSendTimeout{1000};
 
-double seconds_since(Clock::time_point then) {
-  return std::chrono::duration<double>(Clock::now() - then).count();
-}
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
 struct Connection {
   Fd socket;
   LineBuffer lines;
+  LineSender sender;
   std::optional<int> rank;  // from hello on
   bool open = true, readable = false;
 };
@@ -73,7 +72,9 @@ class FailureBoard::Impl {
         ranks_(static_cast<std::size_t>(options_.world_size)) {
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const bool known = static_cast<std::size_t>(rank) < options_.places.size();
-      ranks_[rank].who = {rank, host_name(), known ? options_.places[rank] : ""};
+      // Until a rank joins, only a launcher knows where it is: here.
+      const std::string host = options_.server.rank < 0 ? host_name() : "unknown";
+      ranks_[rank].who = {rank, host, known ? options_.places[rank] : ""};
     }
     thread_ = std::thread([this] { serve(); });
   }
@@ -111,21 +112,23 @@ class FailureBoard::Impl {
   void serve() {
     for (bool last_round = false; !last_round;) {
       last_round = stopping_;
-      wait_for_events();
-      // Before the verdicts: what a rank said before it ended was sent before it ended.
+      wait_for_events(last_round ? milliseconds(0) : kTick / 2);
+      // Verdicts are taken before the sockets are read and judged after: what a rank said before it ended was sent
+      // before it ended.
+      const std::vector<Verdict> verdicts = take_verdicts();
       for (Connection& connection : connections_)
-        if (connection.readable) receive(connection);
+        if (connection.readable || !verdicts.empty() || last_round) receive(connection);
       connections_.remove_if([](const Connection& c) { return !c.open; });
-      judge_verdicts();
-      judge_waiting_suspicions();
+      judge_verdicts(verdicts);
+      judge_suspicions(last_round);
       if (Clock::now() - last_tick_ >= kTick) tick();
     }
   }
 
-  void wait_for_events() {
+  void wait_for_events(milliseconds timeout) {
     std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     for (const Connection& connection : connections_) entries.push_back({connection.socket.get(), POLLIN, 0});
-    poll(entries.data(), entries.size(), static_cast<int>(kTick.count()) / 2);
+    poll(entries.data(), entries.size(), static_cast<int>(timeout.count()));
     auto entry = entries.begin() + 2;
     for (Connection& connection : connections_) connection.readable = (entry++)->revents != 0;
     eventfd_t ignored;
@@ -146,8 +149,7 @@ class FailureBoard::Impl {
     while (connection.open) {
       const ssize_t size = recv(connection.socket.get(), buffer, sizeof buffer, 0);
       if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-      if (size <= 0 || !connection.lines.append(buffer, static_cast<std::size_t>(size)))
-        connection.open = false;
+      if (size <= 0 || !connection.lines.append(buffer, static_cast<std::size_t>(size))) connection.open = false;
       while (auto line = connection.lines.next())
         if (auto message = decode(*line)) handle(connection, *message);
     }
@@ -175,13 +177,10 @@ class FailureBoard::Impl {
     if (!first_join_) first_join_ = Clock::now();
     connection.rank = hello.who.rank;
     RankRecord& record = ranks_[hello.who.rank];
-    record = {.who = hello.who,
-              .status = {},
-              .last_heard = Clock::now(),
-              .joined = true,
-              .finished = false,
-              .lost_at = {}};
+    record = {
+        .who = hello.who, .status = {}, .last_heard = Clock::now(), .joined = true, .finished = false, .lost_at = {}};
     hang_limit_s_ = hello.hang_limit_s;
+    connect_timeout_s_ = hello.connect_timeout_s;
   }
 
   void lost(const Connection& connection) {
@@ -190,37 +189,37 @@ class FailureBoard::Impl {
     if (!record.finished && !record.lost_at) record.lost_at = Clock::now();
   }
 
-  void judge_verdicts() {
-    std::vector<Verdict> verdicts;
-    {
-      std::lock_guard lock(mutex_);
-      verdicts.swap(verdicts_);
-    }
+  std::vector<Verdict> take_verdicts() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(verdicts_, {});
+  }
+
+  void judge_verdicts(const std::vector<Verdict>& verdicts) {
     for (const Verdict& verdict : verdicts) {
       const RankRecord& record = ranks_[verdict.rank];
       const bool too_early = record.joined && !record.finished;
       if (verdict.failed || too_early)
-        declare(record.who, last_seen(record),
-                verdict.how + (verdict.failed ? "" : " before the run was over"));
+        declare(record.who, last_seen(record), verdict.how + (verdict.failed ? "" : " before the run was over"));
     }
   }
 
-  void judge_waiting_suspicions() {
+  // Lost connections and broken collectives, once nothing better is to be expected.
+  void judge_suspicions(bool last_round) {
     const auto verdict_wait = options_.verdicts_follow ? kVerdictWait : milliseconds(0);
     for (const RankRecord& record : ranks_)
-      if (record.lost_at && Clock::now() - *record.lost_at >= verdict_wait)
-        declare(record.who, last_seen(record),
-                "its process ended without finishing (killed, crashed or exited early)");
-    if (suspicion_ && Clock::now() - suspicion_->since >= kConsequenceWait)
+      if (record.lost_at && (last_round || Clock::now() - *record.lost_at >= verdict_wait))
+        declare(record.who, last_seen(record), kEndedWithoutFinishing);
+    if (suspicion_ && (last_round || Clock::now() - suspicion_->since >= kConsequenceWait))
       declare(ranks_[suspicion_->rank].who, suspicion_->op, suspicion_->message);
   }
 
   void judge_hangs() {
     if (!first_join_ || root_cause_) return;
+    const bool all_joined = std::all_of(ranks_.begin(), ranks_.end(), [](const RankRecord& r) { return r.joined; });
+    if (!all_joined && seconds_since(*first_join_) < connect_timeout_s_) return;
     std::map<int, ObservedRank> observed;
     for (const RankRecord& record : ranks_)
-      observed[record.who.rank] = {record.status,
-                                   seconds_since(record.joined ? record.last_heard : *first_join_),
+      observed[record.who.rank] = {record.status, seconds_since(record.joined ? record.last_heard : *first_join_),
                                    record.joined, record.finished};
     const auto hang = diagnose_hang(observed, hang_limit_s_);
     if (hang) declare(ranks_[hang->culprit].who, ranks_[hang->culprit].status.op, hang->message);
@@ -253,14 +252,14 @@ class FailureBoard::Impl {
   void broadcast(const BoardMessage& message) {
     for (bool own : {false, true})
       for (Connection& connection : connections_)
-        if (own == (connection.rank && *connection.rank == options_.server.rank))
-          send_to(connection, message);
+        if (own == (connection.rank && *connection.rank == options_.server.rank)) send_to(connection, message);
   }
 
   // A rank that does not read (stopped, say) fills its socket; it must not hold up the others.
   static void send_to(Connection& connection, const BoardMessage& message) {
+    if (std::holds_alternative<Tick>(message) && !connection.sender.idle()) return;
     const bool urgent = std::holds_alternative<RootCause>(message);
-    send_all(connection.socket, encode(message), urgent ? kSendTimeout : milliseconds(0));
+    connection.sender.send(connection.socket, encode(message), urgent ? kSendTimeout : milliseconds(0));
   }
 
   const BoardOptions options_;
@@ -271,7 +270,7 @@ class FailureBoard::Impl {
   std::optional<Suspicion> suspicion_;
   std::optional<Clock::time_point> first_join_;
   Clock::time_point last_tick_ = Clock::now();
-  double hang_limit_s_ = 300;
+  double hang_limit_s_ = 300, connect_timeout_s_ = 300;
   std::atomic<bool> stopping_ = false, end_expected_ = false;
 
   mutable std::mutex mutex_;  // of the two below, which other threads touch

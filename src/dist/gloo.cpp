@@ -19,10 +19,8 @@ class GlooFactory : public BackendFactory {
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
                                          int group_rank) override {
     auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store_->c10d_store());
-    auto store =
-        c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, fmt::join(ranks, ",")), base);
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, group_rank, static_cast<int>(ranks.size()),
-                                                       options_);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(group_key(name, ranks), base);
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, group_rank, static_cast<int>(ranks.size()), options_);
   }
 
  private:

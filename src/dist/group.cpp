@@ -16,13 +16,12 @@ struct Group::State {
   c10::Device device;
   c10::intrusive_ptr<c10d::Backend> backend;
   Progress& progress;
-  bool
-      through_host;  // Gloo carries CUDA tensors only for some operations: all of them go through host memory
+  bool through_host;  // Gloo carries CUDA tensors only for some operations: all of them go through host memory
 
   // Runs one operation: visible while it lasts, errors named.
   template <class Start>
-  void run(const char* op, Meeting meeting, Start start) const {
-    auto scope = progress.meet(op, std::move(meeting));
+  void run(const char* op, std::vector<Meeting> meetings, Start start) const {
+    auto scope = progress.meet(op, std::move(meetings));
     try {
       start()->wait();
     } catch (const c10::DistError& e) {
@@ -37,21 +36,20 @@ struct Group::State {
 
   template <class Start>
   void run_collective(const char* op, Start start) const {
-    run(op, {name, ranks}, start);
+    run(op, {{name, ranks}}, start);
   }
 
-  void run_exchange(const std::vector<Transfer>& transfers,
-                    std::vector<std::vector<at::Tensor>>& wires) const {
-    // It counts as waiting for its first transfer; the others show in the peers' own operations.
-    const Transfer& first = transfers.front();
+  void run_exchange(const std::vector<Transfer>& transfers, std::vector<std::vector<at::Tensor>>& wires) const {
+    std::vector<Meeting> meetings;
+    for (const Transfer& transfer : transfers)
+      meetings.push_back(transfer.outgoing ? pair(rank, transfer.peer) : pair(transfer.peer, rank));
     const bool together = backend->supportsCoalescing();
     std::vector<c10::intrusive_ptr<c10d::Work>> pending;
-    run("exchange", first.outgoing ? pair(rank, first.peer) : pair(first.peer, rank), [&] {
+    run("exchange", std::move(meetings), [&] {
       if (together) backend->startCoalescing();
       for (std::size_t i = 0; i < transfers.size(); ++i) {
         const int peer = transfers[i].peer;
-        pending.push_back(transfers[i].outgoing ? backend->send(wires[i], peer, 0)
-                                                : backend->recv(wires[i], peer, 0));
+        pending.push_back(transfers[i].outgoing ? backend->send(wires[i], peer, 0) : backend->recv(wires[i], peer, 0));
       }
       if (together) return backend->endCoalescing();
       for (std::size_t i = 0; i + 1 < pending.size(); ++i) pending[i]->wait();
@@ -65,8 +63,7 @@ struct Group::State {
   [[noreturn]] void fail(const char* op, const std::string& why) const { throw CommError(describe(op, why)); }
 
   Meeting pair(int from, int to) const {
-    Meeting meeting{fmt::format("{} {}>{}", name, ranks.at(from), ranks.at(to)),
-                    {ranks.at(from), ranks.at(to)}};
+    Meeting meeting{fmt::format("{} {}>{}", name, ranks.at(from), ranks.at(to)), {ranks.at(from), ranks.at(to)}};
     if (from > to) std::swap(meeting.members[0], meeting.members[1]);
     return meeting;
   }
@@ -89,8 +86,8 @@ Group::Group(std::string name, std::vector<int> ranks, int group_rank, const c10
              c10::intrusive_ptr<c10d::Backend> backend, Progress& progress) {
   BRAID_CHECK(backend || ranks.size() == 1, "group {} of {} ranks needs a backend", name, ranks.size());
   const bool through_host = backend && device.is_cuda() && backend->getBackendName() == "gloo";
-  state_ = std::make_shared<State>(State{std::move(name), std::move(ranks), group_rank, device,
-                                         std::move(backend), progress, through_host});
+  state_ = std::make_shared<State>(
+      State{std::move(name), std::move(ranks), group_rank, device, std::move(backend), progress, through_host});
 }
 Group::~Group() = default;
 Group::Group(const Group&) = default;
@@ -132,32 +129,30 @@ void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
   BRAID_CHECK_EQ(input.numel(), output.numel() * size(), "reduce_scatter on {}", name());
   if (!state_->backend) return void(output.copy_(input.reshape(output.sizes())));
   at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
-  state_->run_collective("reduce_scatter",
-                         [&] { return state_->backend->_reduce_scatter_base(wire_out, wire_in); });
+  state_->run_collective("reduce_scatter", [&] { return state_->backend->_reduce_scatter_base(wire_out, wire_in); });
   State::from_wire(output, wire_out);
 }
 
-void Group::all_to_all(at::Tensor& output, const at::Tensor& input,
-                       const std::vector<std::int64_t>& output_rows,
+void Group::all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& output_rows,
                        const std::vector<std::int64_t>& input_rows) const {
   if (!state_->backend) return void(output.copy_(input));
   at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
   std::vector<std::int64_t> out_rows = output_rows, in_rows = input_rows;
-  state_->run_collective(
-      "all_to_all", [&] { return state_->backend->alltoall_base(wire_out, wire_in, out_rows, in_rows); });
+  state_->run_collective("all_to_all",
+                         [&] { return state_->backend->alltoall_base(wire_out, wire_in, out_rows, in_rows); });
   State::from_wire(output, wire_out);
 }
 
 void Group::send(const at::Tensor& tensor, int to) const {
   BRAID_CHECK(state_->backend, "send on {}, a group of one", name());
   std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
-  state_->run("send", state_->pair(rank(), to), [&] { return state_->backend->send(wire, to, 0); });
+  state_->run("send", {state_->pair(rank(), to)}, [&] { return state_->backend->send(wire, to, 0); });
 }
 
 void Group::receive(at::Tensor& tensor, int from) const {
   BRAID_CHECK(state_->backend, "receive on {}, a group of one", name());
   std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
-  state_->run("receive", state_->pair(from, rank()), [&] { return state_->backend->recv(wire, from, 0); });
+  state_->run("receive", {state_->pair(from, rank())}, [&] { return state_->backend->recv(wire, from, 0); });
   State::from_wire(tensor, wire[0]);
 }
 

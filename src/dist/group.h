@@ -1,6 +1,9 @@
-// One set of ranks that can talk. The collectives here work in place on plain tensors; dist/collectives.h has
-// those with autograd. Every call blocks until its result may be read on the current stream, is visible to
-// the failure board while it runs, and throws CommError naming group, operation and ranks when it breaks.
+// One set of ranks that can talk. The collectives here work in place on plain tensors; dist/collectives.h has those
+// with autograd. Every call returns once its result may be read on the current stream, is visible to the failure board
+// while it runs, and throws CommError naming group, operation and ranks when it breaks.
+//
+// On NCCL a call returns when it is queued: the board then sees the host's progress only, and a peer's failure is known
+// through the board, not through an exception here.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

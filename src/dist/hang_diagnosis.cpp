@@ -14,18 +14,19 @@ using Ranks = std::map<int, ObservedRank>;
 
 double stuck_for(const ObservedRank& rank) { return rank.silent_s + rank.status.idle_s; }
 
-// Members of the meeting that `rank` waits in which have not come to it yet.
+bool arrived(const ObservedRank& rank, const Wait& wait) {
+  const auto count = rank.status.arrivals.find(wait.meeting.channel);
+  return count != rank.status.arrivals.end() && count->second >= wait.arrival;
+}
+
+// Members of the meetings that `rank` waits in which have not come to them yet.
 std::vector<int> awaited_by(const Ranks& ranks, int rank) {
-  const RankStatus& status = ranks.at(rank).status;
   std::vector<int> missing;
-  if (!status.waiting) return missing;
-  for (int member : status.meeting.members) {
-    const auto peer = ranks.find(member);
-    if (member == rank || peer == ranks.end()) continue;
-    const auto& arrivals = peer->second.status.arrivals;
-    const auto arrived = arrivals.find(status.meeting.channel);
-    if (arrived == arrivals.end() || arrived->second < status.arrival) missing.push_back(member);
-  }
+  for (const Wait& wait : ranks.at(rank).status.waits)
+    for (int member : wait.meeting.members) {
+      const auto peer = ranks.find(member);
+      if (member != rank && peer != ranks.end() && !arrived(peer->second, wait)) missing.push_back(member);
+    }
   return missing;
 }
 
@@ -37,29 +38,26 @@ std::vector<int> follow(const Ranks& ranks, int start) {
     const std::vector<int> awaited = awaited_by(ranks, path.back());
     if (awaited.empty()) return path;
     // The one that has been stuck the longest stopped first.
-    const int next = *std::max_element(awaited.begin(), awaited.end(), [&](int a, int b) {
-      return stuck_for(ranks.at(a)) < stuck_for(ranks.at(b));
-    });
+    const int next = *std::max_element(awaited.begin(), awaited.end(),
+                                       [&](int a, int b) { return stuck_for(ranks.at(a)) < stuck_for(ranks.at(b)); });
     const bool cycle = std::find(path.begin(), path.end(), next) != path.end();
     path.push_back(next);
     if (cycle) return path;
   }
 }
 
-std::string op_of(const ObservedRank& rank) {
-  return rank.status.op.empty() ? "no operation" : rank.status.op;
-}
+std::string op_of(const ObservedRank& rank) { return rank.status.op.empty() ? "no operation" : rank.status.op; }
 
 // "ranks 0-2 in all_reduce #7 on world; rank 5 in ..." for everyone who waits in a meeting, except the
 // culprit.
 std::string who_waits(const Ranks& ranks, int culprit) {
   std::map<std::string, std::vector<int>> by_op;
   for (const auto& [number, rank] : ranks)
-    if (number != culprit && rank.status.waiting && !rank.finished) by_op[op_of(rank)].push_back(number);
+    if (number != culprit && !rank.status.waits.empty() && !rank.finished) by_op[op_of(rank)].push_back(number);
   std::string text;
   for (const auto& [op, waiting] : by_op)
-    text += fmt::format("{}rank{} {} in {}", text.empty() ? "; waiting: " : ", ",
-                        waiting.size() > 1 ? "s" : "", fold_ranks(waiting), op);
+    text += fmt::format("{}rank{} {} in {}", text.empty() ? "; waiting: " : ", ", waiting.size() > 1 ? "s" : "",
+                        fold_ranks(waiting), op);
   return text;
 }
 
@@ -71,13 +69,15 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, double li
     return fmt::format("deadlock, ranks wait for each other in a circle: {}", fmt::join(cycle, " -> "));
   }
   if (rank.finished) return "it finished while others still wait for it";
-  if (!rank.joined) return fmt::format("it did not join the run within {} s", limit_s);
-  if (rank.silent_s > limit_s) return fmt::format("no sign of life for more than {} s", limit_s);
+  if (!rank.joined) return "it did not join the run";
+  if (rank.silent_s > rank.status.idle_s) return no_sign_of_life(limit_s);
   if (stuck_for(rank) > limit_s) return fmt::format("hangs: no progress for more than {} s", limit_s);
   return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limit_s);
 }
 
 }  // namespace
+
+std::string no_sign_of_life(double limit_s) { return fmt::format("no sign of life for more than {} s", limit_s); }
 
 std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, double limit_s) {
   const std::pair<const int, ObservedRank>* longest = nullptr;

@@ -23,6 +23,9 @@ struct HangDiagnosis {
   std::string message;  // what is wrong with the culprit, and who waits for it where
 };
 
+// The words for a rank that has gone silent, the same from whoever notices.
+std::string no_sign_of_life(double limit_s);
+
 // Nothing while every rank moved within the limit.
 std::optional<HangDiagnosis> diagnose_hang(const std::map<int, ObservedRank>& ranks, double limit_s);
 

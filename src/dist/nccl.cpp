@@ -1,4 +1,5 @@
 // Built with BRAID_CUDA only; dist/no_nccl.cpp stands in otherwise.
+#include <ATen/cuda/CUDAContext.h>
 #include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -13,20 +14,17 @@ namespace {
 class NcclFactory : public BackendFactory {
  public:
   NcclFactory(std::shared_ptr<Store> store, int device_index, std::chrono::milliseconds timeout)
-      : store_(std::move(store)),
-        device_(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index)),
-        timeout_(timeout) {}
+      : store_(std::move(store)), device_(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index)), timeout_(timeout) {}
 
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
                                          int group_rank) override {
     auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store_->c10d_store());
-    auto store =
-        c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", name, fmt::join(ranks, ",")), base);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(group_key(name, ranks), base);
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = timeout_;
     options->group_name = name;
-    auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group_rank,
-                                                               static_cast<int>(ranks.size()), options);
+    auto backend =
+        c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group_rank, static_cast<int>(ranks.size()), options);
     backend->setBoundDeviceId(device_);
     return backend;
   }
@@ -42,6 +40,13 @@ class NcclFactory : public BackendFactory {
 std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,
                                                   std::chrono::milliseconds timeout) {
   return std::make_unique<NcclFactory>(std::move(store), device_index, timeout);
+}
+
+std::string gpu_identity(int device_index) {
+  const auto& uuid = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device_index))->uuid.bytes;
+  std::string text = "GPU-";
+  for (const char byte : uuid) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
 }
 
 std::string nccl_version() {

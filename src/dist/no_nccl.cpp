@@ -9,5 +9,6 @@ std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store>, int, s
 }
 
 std::string nccl_version() { return ""; }
+std::string gpu_identity(int) { return ""; }
 
 }  // namespace braid

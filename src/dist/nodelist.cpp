@@ -38,10 +38,9 @@ std::vector<std::string> expand_ranges(const std::string& ranges, const std::str
   for (const std::string& range : split(ranges, ',')) {
     const std::vector<std::string> ends = split(range, '-');
     const auto first = parse_int(ends.front()), last = parse_int(ends.back());
-    if (ends.size() > 2 || !first || !last || *first < 0 || *last < *first)
-      malformed(text, "bad range in brackets");
+    if (ends.size() > 2 || !first || !last || *first < 0 || *last < *first) malformed(text, "bad range in brackets");
     if (static_cast<std::size_t>(*last - *first) >= kMaxHosts) malformed(text, "too many hosts");
-    for (int number = *first; number <= *last; ++number)
+    for (std::int64_t number = *first; number <= *last; ++number)
       numbers.push_back(fmt::format("{:0{}}", number, ends.front().size()));
   }
   return numbers;
@@ -56,8 +55,7 @@ std::vector<std::string> expand_host(const std::string& pattern, const std::stri
   }
   const std::size_t close = pattern.find(']', open);
   const std::string rest = pattern.substr(close + 1);
-  const std::vector<std::string> tails =
-      rest.empty() ? std::vector<std::string>{""} : expand_host(rest, text);
+  const std::vector<std::string> tails = rest.empty() ? std::vector<std::string>{""} : expand_host(rest, text);
   std::vector<std::string> hosts;
   for (const std::string& number : expand_ranges(pattern.substr(open + 1, close - open - 1), text))
     for (const std::string& tail : tails) {
@@ -86,9 +84,8 @@ std::vector<int> expand_tasks_per_node(const std::string& text) {
     const auto count = parse_int(part.substr(0, times));
     auto repeat = std::optional(1);
     if (times != std::string::npos)
-      repeat = part.back() == ')'
-                   ? parse_int(std::string_view(part).substr(times + 2, part.size() - times - 3))
-                   : std::nullopt;
+      repeat = part.back() == ')' ? parse_int(std::string_view(part).substr(times + 2, part.size() - times - 3))
+                                  : std::nullopt;
     if (!count || *count < 1 || !repeat || *repeat < 1) malformed(text, "expected counts such as 8(x4),3");
     if (counts.size() + static_cast<std::size_t>(*repeat) > kMaxHosts) malformed(text, "too many hosts");
     counts.insert(counts.end(), static_cast<std::size_t>(*repeat), *count);

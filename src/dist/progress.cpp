@@ -15,23 +15,27 @@ Progress::Scope::~Scope() {
   if (std::uncaught_exceptions() > exceptions_ && progress_.failed_op_.empty())
     progress_.failed_op_ = progress_.joined_ops();
   progress_.ops_.pop_back();
-  if (meeting_) progress_.status_.waiting = false;
+  if (meeting_) progress_.status_.waits.clear();
   progress_.last_change_ = std::chrono::steady_clock::now();
 }
 
 Progress::Scope Progress::phase(std::string name) {
   std::lock_guard lock(mutex_);
+  failed_op_.clear();
   ops_.push_back(std::move(name));
   last_change_ = std::chrono::steady_clock::now();
   return Scope(*this, false);
 }
 
-Progress::Scope Progress::meet(const std::string& op, Meeting meeting) {
+Progress::Scope Progress::meet(const std::string& op, std::vector<Meeting> meetings) {
   std::lock_guard lock(mutex_);
-  status_.arrival = ++status_.arrivals[meeting.channel];
-  ops_.push_back(fmt::format("{} #{} on {}", op, status_.arrival, meeting.channel));
-  status_.meeting = std::move(meeting);
-  status_.waiting = true;
+  failed_op_.clear();
+  for (Meeting& meeting : meetings) {
+    const std::int64_t arrival = ++status_.arrivals[meeting.channel];
+    status_.waits.push_back({std::move(meeting), arrival});
+  }
+  const Wait& first = status_.waits.front();
+  ops_.push_back(fmt::format("{} #{} on {}", op, first.arrival, first.meeting.channel));
   last_change_ = std::chrono::steady_clock::now();
   return Scope(*this, true);
 }

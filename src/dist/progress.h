@@ -11,18 +11,21 @@
 
 namespace braid {
 
-// A meeting point of ranks: a group's collectives, or one direction of a pair's sends. The n-th arrival of
-// each member belongs together.
+// A meeting point of ranks: a group's collectives, or one direction of a pair's sends. The n-th arrival of each
+// member belongs together.
 struct Meeting {
   std::string channel;       // e.g. "language.dp-cp", "language.pp 3>4"
   std::vector<int> members;  // global ranks, ascending
 };
 
+struct Wait {
+  Meeting meeting;
+  std::int64_t arrival = 0;  // this rank's number there, from 1
+};
+
 struct RankStatus {
-  std::string op;            // scopes in progress, outermost first, joined by " > "; empty between them
-  bool waiting = false;      // inside a meeting
-  Meeting meeting;           // which, when waiting
-  std::int64_t arrival = 0;  // its number there, from 1
+  std::string op;           // scopes in progress, outermost first, joined by " > "; empty between them
+  std::vector<Wait> waits;  // the meetings it is in: several only in an exchange
   std::map<std::string, std::int64_t> arrivals;  // how often this rank came to each channel
   double idle_s = 0;                             // since a scope was opened or closed
 };
@@ -43,9 +46,10 @@ class Progress {
     int exceptions_;
   };
 
-  [[nodiscard]] Scope phase(std::string name);  // "iteration 12"
-  [[nodiscard]] Scope meet(const std::string& op,
-                           Meeting meeting);  // "all_reduce" -> "all_reduce #3 on language.tp"
+  // "iteration 12"
+  [[nodiscard]] Scope phase(std::string name);
+  // "all_reduce" -> "all_reduce #3 on language.tp"; an exchange meets at several places and is named after the first.
+  [[nodiscard]] Scope meet(const std::string& op, std::vector<Meeting> meetings);
 
   RankStatus snapshot() const;
 

@@ -15,6 +15,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/process.h"
+#include "dist/hang_diagnosis.h"
 
 namespace braid {
 namespace {
@@ -24,16 +26,17 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kShortestBeat{50};
 constexpr milliseconds kSendTimeout{2000};
-constexpr milliseconds kAnswerTimeout{8000};  // longer than the board holds back a consequence
-constexpr double kBoardSlack_s =
-    3;  // the board itself gets this much more than a rank before it counts as hung
+// Longer than the board holds back a consequence.
+constexpr milliseconds kAnswerTimeout{8000};
+// The board itself gets this much more than a rank before it counts as hung.
+constexpr double kBoardSlack_s = 3;
 
 }  // namespace
 
 class RankMonitor::Impl {
  public:
-  Impl(const Endpoint& board, Hello hello, const Progress& progress,
-       std::function<void(const RootCause&)> on_failure, milliseconds connect_timeout)
+  Impl(const Endpoint& board, Hello hello, const Progress& progress, std::function<void(const RootCause&)> on_failure,
+       milliseconds connect_timeout)
       : hello_(std::move(hello)),
         progress_(progress),
         on_failure_(std::move(on_failure)),
@@ -55,9 +58,11 @@ class RankMonitor::Impl {
     const std::string op = progress_.op_at_failure();
     send(Fail{op, message, consequence});
     answered_.wait_for(lock, kAnswerTimeout, [&] { return cause_.has_value(); });
+    const RootCause cause = cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
+    lock.unlock();
     // Another thread is crashing: let it end the process, with its signal as the status.
     if (fatal_signal_ != 0) std::this_thread::sleep_for(kAnswerTimeout);
-    return cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
+    return cause;
   }
 
   void goodbye() {
@@ -70,8 +75,7 @@ class RankMonitor::Impl {
     fatal_signal_ = signal;
     eventfd_write(wake_.get(), 1);
     const timespec pause = {0, 10'000'000};
-    for (int waited_ms = 0; !over_ && waited_ms < kSendTimeout.count(); waited_ms += 10)
-      nanosleep(&pause, nullptr);
+    for (int waited_ms = 0; !over_ && waited_ms < kSendTimeout.count(); waited_ms += 10) nanosleep(&pause, nullptr);
   }
 
  private:
@@ -80,29 +84,23 @@ class RankMonitor::Impl {
     const auto beat = std::max(kShortestBeat, milliseconds(hello_.world_size));
     Clock::time_point last_beat = Clock::now() - beat;
     while (!stopping_) {
-      pollfd entries[] = {{socket_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+      pollfd entries[] = {{connected_ ? socket_.get() : -1, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
       poll(entries, 2, static_cast<int>(beat.count()));
+      eventfd_t ignored;
+      eventfd_read(wake_.get(), &ignored);
       if (fatal_signal_ != 0 && !std::exchange(fatal_signal_published_, true)) publish_crash();
       receive();
       if (over_) continue;
-      if (!connected_)
-        return conclude(
-            about_server("its process ended without finishing (killed, crashed or exited early)"));
-      if (std::chrono::duration<double>(Clock::now() - last_heard_).count() >
-          hello_.hang_limit_s + kBoardSlack_s)
-        return conclude(about_server(fmt::format("no sign of life for more than {} s", hello_.hang_limit_s)));
+      if (!connected_) return conclude(about_server(kEndedWithoutFinishing));
+      if (std::chrono::duration<double>(Clock::now() - last_heard_).count() > hello_.hang_limit_s + kBoardSlack_s)
+        return conclude(about_server(no_sign_of_life(hello_.hang_limit_s)));
       if (Clock::now() - last_beat < beat) continue;
       last_beat = Clock::now();
       send(Beat{progress_.snapshot()});
     }
   }
 
-  void publish_crash() {
-    send(Fail{progress_.op_at_failure(),
-              fmt::format("{} ({})", strsignal(fatal_signal_), sigabbrev(fatal_signal_)), false});
-  }
-
-  static std::string sigabbrev(int signal) { return std::string("SIG") + sigabbrev_np(signal); }
+  void publish_crash() { send(Fail{progress_.op_at_failure(), describe_signal(fatal_signal_), false}); }
 
   void receive() {
     char buffer[4096];
@@ -142,7 +140,7 @@ class RankMonitor::Impl {
 
   void send(const BoardMessage& message) {
     std::lock_guard lock(send_mutex_);
-    send_all(socket_, encode(message), kSendTimeout);
+    sender_.send(socket_, encode(message), kSendTimeout);
   }
 
   const Hello hello_;
@@ -156,6 +154,7 @@ class RankMonitor::Impl {
   std::atomic<bool> stopping_ = false, over_ = false;
   std::atomic<int> fatal_signal_ = 0;
   std::mutex send_mutex_;
+  LineSender sender_;
 
   std::mutex mutex_;  // of the three below
   std::condition_variable answered_;
@@ -166,8 +165,7 @@ class RankMonitor::Impl {
 
 RankMonitor::RankMonitor(const Endpoint& board, Hello hello, const Progress& progress,
                          std::function<void(const RootCause&)> on_failure, milliseconds connect_timeout)
-    : impl_(std::make_unique<Impl>(board, std::move(hello), progress, std::move(on_failure),
-                                   connect_timeout)) {}
+    : impl_(std::make_unique<Impl>(board, std::move(hello), progress, std::move(on_failure), connect_timeout)) {}
 RankMonitor::~RankMonitor() = default;
 RootCause RankMonitor::report(const std::string& message, bool consequence) {
   return impl_->report(message, consequence);
@@ -176,8 +174,6 @@ void RankMonitor::goodbye() { impl_->goodbye(); }
 void RankMonitor::publish_fatal_signal(int signal) noexcept { impl_->publish_fatal_signal(signal); }
 
 namespace {
-
-constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 // Signal dispositions belong to the process, so this one pointer does too.
 std::atomic<RankMonitor*> crash_monitor = nullptr;
@@ -194,23 +190,22 @@ extern "C" void on_fatal_signal(int signal) {
 
 CrashHandler::CrashHandler(RankMonitor& monitor) {
   crash_monitor = &monitor;
-  struct sigaction action {};
-  action.sa_handler = on_fatal_signal;
   // A stack of its own lets the handler run after a stack overflow.
   static char stack[64 * 1024];
   stack_t alternative{};
   alternative.ss_sp = stack;
   alternative.ss_size = sizeof stack;
-  sigaltstack(&alternative, nullptr);
+  sigaltstack(&alternative, &old_stack_);
+  struct sigaction action {};
+  action.sa_handler = on_fatal_signal;
   action.sa_flags = SA_ONSTACK;
-  for (int signal : kFatalSignals) sigaction(signal, &action, nullptr);
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) sigaction(kFatalSignals[i], &action, &old_actions_[i]);
 }
 
 CrashHandler::~CrashHandler() {
   crash_monitor = nullptr;
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;
-  for (int signal : kFatalSignals) sigaction(signal, &standard, nullptr);
+  for (std::size_t i = 0; i < kFatalSignals.size(); ++i) sigaction(kFatalSignals[i], &old_actions_[i], nullptr);
+  sigaltstack(&old_stack_, nullptr);
 }
 
 }  // namespace braid

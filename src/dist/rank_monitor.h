@@ -2,6 +2,9 @@
 // failure, and speaks for the rank when it can no longer speak itself (a crash).
 #pragma once
 
+#include <signal.h>
+
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -43,6 +46,11 @@ class CrashHandler {
   ~CrashHandler();
   CrashHandler(const CrashHandler&) = delete;
   CrashHandler& operator=(const CrashHandler&) = delete;
+
+ private:
+  static constexpr std::array<int, 5> kFatalSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  std::array<struct sigaction, kFatalSignals.size()> old_actions_;
+  stack_t old_stack_;
 };
 
 }  // namespace braid

@@ -32,22 +32,33 @@ milliseconds to_ms(double seconds) { return milliseconds(static_cast<long long>(
 c10::Device choose_device(const WorldSpec& spec, const DistConfig& config) {
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   if (config.device == "cuda" && gpus == 0)
-    throw ConfigError({fmt::format("no GPU is visible to rank {} on {}", spec.rank, host_name()),
-                       "dist.device", "use cpu or auto, or a build and a machine with CUDA"});
+    throw ConfigError({fmt::format("no GPU is visible to rank {} on {}", spec.rank, host_name()), "dist.device",
+                       "use cpu or auto, or a build and a machine with CUDA"});
   if (config.device == "cpu" || gpus == 0) return c10::kCPU;
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(spec.local_rank % gpus));
 }
 
-std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config,
-                                               c10::Device device, std::shared_ptr<Store> store) {
+// Rank 0 hears where everybody's tensors live and decides for all, so that no two ranks decide differently.
+std::string agree_on_backend(const WorldSpec& spec, c10::Device device, Store& store) {
+  const auto key = [](int rank) { return fmt::format("device/{}", rank); };
+  store.set(key(spec.rank), device.is_cuda() ? gpu_identity(device.index()) : "");
+  if (spec.rank == 0) {
+    std::vector<std::string> devices;
+    for (int rank = 0; rank < spec.size; ++rank) devices.push_back(store.get(key(rank)));
+    store.set("backend", fitting_backend(devices));
+  }
+  return store.get("backend");
+}
+
+std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
+                                               std::shared_ptr<Store> store) {
   // The watchdog names a hang long before a collective's own time-out could hide it.
   const milliseconds timeout = to_ms(std::max(1800.0, 2 * config.hang_limit_s));
-  const bool gpu_each = device.is_cuda() && spec.local_size <= static_cast<int>(torch::cuda::device_count());
-  if (config.backend == "nccl" && !gpu_each)
-    throw ConfigError(
-        {fmt::format("nccl needs a GPU for each of the {} ranks on {}", spec.local_size, host_name()),
-         "dist.backend", "use gloo or auto, or fewer ranks per host"});
-  if (config.backend == "nccl" || (config.backend == "auto" && gpu_each))
+  const std::string fitting = agree_on_backend(spec, device, *store);
+  if (config.backend == "nccl" && fitting != "nccl")
+    throw ConfigError({fmt::format("nccl needs a GPU of its own for each of the {} ranks", spec.size), "dist.backend",
+                       "use gloo or auto, or fewer ranks per host"});
+  if ((config.backend == "auto" ? fitting : config.backend) == "nccl")
     return make_nccl_factory(std::move(store), device.index(), timeout);
   return make_gloo_factory(std::move(store), spec.launcher == Launcher::Local, timeout);
 }
@@ -66,11 +77,13 @@ class RankRuntime {
     const c10::Device device = choose_device(spec_, config_);
     world_.emplace(spec_.rank, spec_.size, device, choose_backend(spec_, config_, device, store_), progress_);
 
-    const Group everyone = world_->make_world_group();
+    world_->everyone();
     body(*world_);
-    // Ranks finish together: one that is done early would otherwise look as if it had left.
+    // Ranks finish together: one that is done early would otherwise look as if it had left. Connections are taken down
+    // while the board still watches.
     auto scope = progress_.phase("finish");
-    everyone.barrier();
+    world_->everyone().barrier();
+    world_.reset();
     monitor_->goodbye();
   }
 
@@ -90,11 +103,11 @@ class RankRuntime {
     auto scope = progress_.phase("connecting to the store at " + to_string(spec_.store));
     if (spec_.rank == 0 && !spec_.store_is_served)
       store_server_.emplace(spec_.launcher == Launcher::Local ? "127.0.0.1" : "", spec_.store.port);
-    store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s));
+    store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s), "braid/" + spec_.attempt);
   }
 
   Endpoint share_board() {
-    const std::string key = "braid/failure_board";
+    const std::string key = "failure_board";
     if (spec_.rank != 0) return parse_endpoint(store_->get(key));
     board_.emplace(BoardOptions{.bind_host = "",
                                 .server = identity(),
@@ -109,7 +122,7 @@ class RankRuntime {
 
   void watch(const Endpoint& board) {
     monitor_.emplace(
-        board, Hello{identity(), spec_.size, config_.hang_limit_s}, progress_,
+        board, Hello{identity(), spec_.size, config_.hang_limit_s, config_.connect_timeout_s}, progress_,
         [](const RootCause& cause) { end_process(cause, 1); }, to_ms(config_.connect_timeout_s));
     crash_handler_.emplace(*monitor_);
   }
@@ -137,6 +150,8 @@ void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vec
     runtime.fail(e.what(), true, 1);
   } catch (const ConfigError& e) {
     runtime.fail(e.what(), false, 2);
+  } catch (const c10::Error& e) {
+    runtime.fail(e.what_without_backtrace(), false, 1);
   } catch (const std::exception& e) {
     runtime.fail(e.what(), false, 1);
   }

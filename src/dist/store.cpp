@@ -1,5 +1,6 @@
 #include "dist/store.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <future>
@@ -20,8 +21,7 @@ StoreServer::StoreServer(const std::string& bind_host, int port) {
     listener = listen_tcp(bind_host, port);
   } catch (const std::system_error& e) {
     if (e.code() != std::errc::address_in_use) throw;
-    throw ConfigError({fmt::format("port {} of {} is in use by another program", port, host_name()),
-                       "MASTER_PORT",
+    throw ConfigError({fmt::format("port {} of {} is in use by another program", port, host_name()), "MASTER_PORT",
                        "set MASTER_PORT to a free port, or end the run that still holds this one"});
   }
   port_ = local_port(listener);
@@ -63,16 +63,17 @@ StorePtr connect_client(const Endpoint& endpoint, std::chrono::milliseconds time
 }  // namespace
 
 struct Store::Impl {
-  StorePtr store;
+  c10::intrusive_ptr<c10d::PrefixStore> store;
 };
 
-Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout)
+Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix)
     : endpoint_(endpoint), timeout_(timeout), impl_(std::make_unique<Impl>()) {
   try {
-    impl_->store = connect_client(endpoint, timeout);
+    impl_->store = c10::make_intrusive<c10d::PrefixStore>(prefix, connect_client(endpoint, timeout));
   } catch (const std::exception& e) {
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
     throw CommError(fmt::format("the store at {} does not answer within {:.1f} s: {}", to_string(endpoint),
-                                timeout.count() / 1e3, e.what()));
+                                timeout.count() / 1e3, torch_error ? torch_error->what_without_backtrace() : e.what()));
   }
 }
 
@@ -87,8 +88,8 @@ std::string Store::get(const std::string& key) {
     const std::vector<std::uint8_t> value = impl_->store->get(key);
     return {value.begin(), value.end()};
   } catch (const std::exception& e) {
-    throw CommError(fmt::format("key '{}' did not appear in the store at {} within {:.1f} s", key,
-                                to_string(endpoint_), timeout_.count() / 1e3));
+    throw CommError(fmt::format("key '{}' did not appear in the store at {} within {:.1f} s", key, to_string(endpoint_),
+                                timeout_.count() / 1e3));
   }
 }
 

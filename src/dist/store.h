@@ -27,11 +27,11 @@ class StoreServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// A client of a store. Cheap to copy.
+// A client of a store. Its keys stay apart from those under another prefix.
 class Store {
  public:
   // CommError naming host and port when nothing answers in time.
-  Store(const Endpoint& endpoint, std::chrono::milliseconds timeout);
+  Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "");
   ~Store();
 
   void set(const std::string& key, const std::string& value);

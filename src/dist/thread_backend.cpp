@@ -36,8 +36,8 @@ class ThreadWork : public c10d::Work {
 
 class ThreadBackend : public c10d::Backend {
  public:
-  ThreadBackend(std::shared_ptr<ThreadExchange> exchange,
-                std::shared_ptr<ThreadExchange::Communicator> communicator, int rank, int size)
+  ThreadBackend(std::shared_ptr<ThreadExchange> exchange, std::shared_ptr<ThreadExchange::Communicator> communicator,
+                int rank, int size)
       : Backend(rank, size), exchange_(std::move(exchange)), communicator_(std::move(communicator)) {}
 
   const std::string getBackendName() const override { return "threads"; }
@@ -50,18 +50,15 @@ class ThreadBackend : public c10d::Backend {
                  .reduce = from_c10d(options.reduceOp)});
   }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return post(
-        {.kind = OpKind::Broadcast, .output = tensors.at(0), .peer = static_cast<int>(options.rootRank)});
+    return post({.kind = OpKind::Broadcast, .output = tensors.at(0), .peer = static_cast<int>(options.rootRank)});
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override {
     return post({.kind = OpKind::AllGather, .input = input, .output = output});
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    return post({.kind = OpKind::ReduceScatter,
-                 .input = input,
-                 .output = output,
-                 .reduce = from_c10d(options.reduceOp)});
+    return post(
+        {.kind = OpKind::ReduceScatter, .input = input, .output = output, .reduce = from_c10d(options.reduceOp)});
   }
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_rows,
                         std::vector<std::int64_t>& input_rows, const c10d::AllToAllOptions&) override {
@@ -100,7 +97,9 @@ class ThreadBackend : public c10d::Backend {
   }
 
   static Reduce from_c10d(const c10d::ReduceOp& op) {
-    return op == c10d::ReduceOp::MAX ? Reduce::Max : Reduce::Sum;
+    if (op == c10d::ReduceOp::SUM) return Reduce::Sum;
+    BRAID_CHECK(op == c10d::ReduceOp::MAX, "threads reduce by sum or maximum only");
+    return Reduce::Max;
   }
 
   std::shared_ptr<ThreadExchange> exchange_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "dist/backend_factory.h"
 
 namespace braid {
 namespace {
@@ -128,7 +129,7 @@ ThreadExchange::ThreadExchange(int world_size, ThreadSemantics semantics)
 std::shared_ptr<ThreadExchange::Communicator> ThreadExchange::communicator(const std::string& name,
                                                                            const std::vector<int>& ranks) {
   std::lock_guard lock(mutex_);
-  auto& entry = communicators_[fmt::format("{}/{}", name, fmt::join(ranks, ","))];
+  auto& entry = communicators_[group_key(name, ranks)];
   if (!entry) {
     entry = std::make_shared<Communicator>();
     entry->ranks = ranks;

@@ -6,7 +6,6 @@
 
 #include <condition_variable>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>

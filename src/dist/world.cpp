@@ -11,8 +11,7 @@
 
 namespace braid {
 
-World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends,
-             Progress& progress)
+World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress)
     : rank_(rank), size_(size), device_(device), backends_(std::move(backends)), progress_(progress) {}
 
 World::~World() = default;
@@ -24,7 +23,7 @@ Group World::make_group(const std::string& name, const std::vector<int>& ranks) 
   if (ranks.size() == 1) return Group(name, {rank_}, 0, device_, nullptr, progress_);
 
   const std::string instance = fmt::format("{}@{}", name, ++groups_made_[name]);
-  auto scope = progress_.meet("connect", {name, ranks});
+  auto scope = progress_.meet("connect", {{name, ranks}});
   try {
     connections_.push_back(backends_->make(instance, ranks, group_rank));
     return Group(name, ranks, group_rank, device_, connections_.back(), progress_);
@@ -35,13 +34,16 @@ Group World::make_group(const std::string& name, const std::vector<int>& ranks) 
   }
 }
 
-Group World::make_world_group() {
-  std::vector<int> ranks(static_cast<std::size_t>(size_));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return make_group("world", ranks);
+const Group& World::everyone() {
+  if (!everyone_) {
+    std::vector<int> ranks(static_cast<std::size_t>(size_));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    everyone_ = make_group("world", ranks);
+  }
+  return *everyone_;
 }
 
-Groups::Groups(World& world, const Topology& topology) : world_(world.make_world_group()) {
+Groups::Groups(World& world, const Topology& topology) : world_(world.everyone()) {
   for (const GroupSpec& spec : topology.groups())
     if (std::binary_search(spec.ranks.begin(), spec.ranks.end(), world.rank()))
       by_name_.emplace(spec.name, world.make_group(spec.name, spec.ranks));

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ class World {
   // Collective over `ranks` (global, ascending, this rank among them). A group of one needs no backend and
   // gets none.
   Group make_group(const std::string& name, const std::vector<int>& ranks);
-  Group make_world_group();
+  // All ranks. The first call connects them, so every rank makes it at the same point.
+  const Group& everyone();
 
  private:
   const int rank_, size_;
@@ -43,6 +45,7 @@ class World {
   // Connections stay open as long as the world: when an exception unwinds a rank, its peers must not see them
   // close before the rank has said what happened.
   std::vector<c10::intrusive_ptr<c10d::Backend>> connections_;
+  std::optional<Group> everyone_;
   Progress& progress_;
 };
 

@@ -15,30 +15,28 @@ constexpr int kSlurmFirstPort = 15000, kSlurmPortCount = 15000;
 std::string require(const Env& env, const std::string& name, const std::string& because) {
   auto value = env(name);
   if (!value)
-    throw ConfigError(
-        {fmt::format("{} is not set, although {}", name, because), "environment",
-         "start ranks with `braid run`, torchrun or srun, or unset the variables left over from one"});
+    throw ConfigError({fmt::format("{} is not set, although {}", name, because), "environment",
+                       "start ranks with `braid run`, torchrun or srun, or unset the variables left over from one"});
   return *value;
 }
 
 int to_int(const std::string& name, const std::string& text, int lowest, int highest) {
   const auto value = parse_int(text);
   if (!value || *value < lowest || *value > highest)
-    throw ConfigError({fmt::format("{}='{}' should be an integer from {} to {}", name, text, lowest, highest),
-                       "environment", ""});
+    throw ConfigError(
+        {fmt::format("{}='{}' should be an integer from {} to {}", name, text, lowest, highest), "environment", ""});
   return *value;
 }
 
-int require_int(const Env& env, const std::string& name, const std::string& because, int lowest,
-                int highest) {
+int require_int(const Env& env, const std::string& name, const std::string& because, int lowest, int highest) {
   return to_int(name, require(env, name, because), lowest, highest);
 }
 
 void check_rank(const char* rank_name, int rank, const char* size_name, int size) {
   if (rank < size) return;
-  throw ConfigError({fmt::format("{}={} is beyond the world: {}={} has ranks 0 to {}", rank_name, rank,
-                                 size_name, size, size - 1),
-                     "environment", ""});
+  throw ConfigError(
+      {fmt::format("{}={} is beyond the world: {}={} has ranks 0 to {}", rank_name, rank, size_name, size, size - 1),
+       "environment", ""});
 }
 
 constexpr int kMaxRanks = 1 << 20;
@@ -59,24 +57,26 @@ WorldSpec from_torchrun(const Env& env) {
   check_rank("LOCAL_RANK", spec.local_rank, "LOCAL_WORLD_SIZE", spec.local_size);
   spec.store = {require(env, "MASTER_ADDR", because), require_int(env, "MASTER_PORT", because, 1, 65535)};
   spec.store_is_served = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  spec.attempt = env("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (auto board = env("BRAID_BOARD")) spec.board = parse_endpoint(*board);
   return spec;
 }
 
 int slurm_port(const Env& env) {
   const std::string job = require(env, "SLURM_JOB_ID", "SLURM_PROCID is");
-  const int job_id = to_int("SLURM_JOB_ID", job, 0, 1 << 30);
-  const auto step =
-      parse_int(env("SLURM_STEP_ID").value_or("0"));  // concurrent steps of one job must not collide
+  const auto job_id = parse_int64(job);
+  if (!job_id || *job_id < 0)
+    throw ConfigError({fmt::format("SLURM_JOB_ID='{}' is not a job id", job), "environment", ""});
+  const std::int64_t step = parse_int64(env("SLURM_STEP_ID").value_or("")).value_or(0);
+  // Concurrent steps of one job must not collide.
   return kSlurmFirstPort +
-         static_cast<int>((job_id + 131LL * std::max(0, step.value_or(0))) % kSlurmPortCount);
+         static_cast<int>((*job_id % kSlurmPortCount + 131 * (step % kSlurmPortCount)) % kSlurmPortCount);
 }
 
 int slurm_local_size(const Env& env, int world_size) {
   auto counts = env("SLURM_STEP_TASKS_PER_NODE");
   if (!counts) counts = env("SLURM_TASKS_PER_NODE");
-  if (!counts)
-    return to_int("SLURM_NTASKS_PER_NODE", env("SLURM_NTASKS_PER_NODE").value_or("1"), 1, world_size);
+  if (!counts) return to_int("SLURM_NTASKS_PER_NODE", env("SLURM_NTASKS_PER_NODE").value_or("1"), 1, world_size);
   const std::vector<int> per_node = expand_tasks_per_node(*counts);
   const int node = to_int("SLURM_NODEID", env("SLURM_NODEID").value_or("0"), 0, kMaxRanks);
   check_rank("SLURM_NODEID", node, "nodes in SLURM_TASKS_PER_NODE", static_cast<int>(per_node.size()));
@@ -116,9 +116,8 @@ void check_torchrun_against_slurm(const Env& env) {
     const auto tasks = parse_int(env("SLURM_STEP_NUM_TASKS").value_or(""));
     const auto nodes = parse_int(env("SLURM_STEP_NUM_NODES").value_or(""));
     if (tasks && nodes && *tasks > *nodes)
-      contradiction(
-          fmt::format("srun started {} tasks on {} nodes and each of them started torchrun", *tasks, *nodes),
-          "use srun --ntasks-per-node=1 with torchrun, or srun alone");
+      contradiction(fmt::format("srun started {} tasks on {} nodes and each of them started torchrun", *tasks, *nodes),
+                    "use srun --ntasks-per-node=1 with torchrun, or srun alone");
     return;
   }
   for (auto [ours, slurms] : {std::pair{"RANK", "SLURM_PROCID"}, {"WORLD_SIZE", "SLURM_NTASKS"}}) {
@@ -129,10 +128,15 @@ void check_torchrun_against_slurm(const Env& env) {
   }
 }
 
-// In a batch script, outside srun, Slurm sets SLURM_PROCID=0 without there being a step.
+// Slurm sets SLURM_PROCID=0 in places that are no rank of a program: the batch script itself, the shell of an
+// interactive step (whose number is one of the last before 2^32), a shell on a pseudo terminal. There Braid starts its
+// own ranks.
 bool started_by_srun(const Env& env) {
+  constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
   const bool batch_script = env("ENVIRONMENT") == "BATCH" && !env("SLURM_STEP_ID");
-  return env("SLURM_PROCID") && !batch_script;
+  const bool interactive =
+      env("SLURM_PTY_PORT") || parse_int64(env("SLURM_STEP_ID").value_or("")).value_or(0) >= kFirstSpecialStep;
+  return env("SLURM_PROCID") && !batch_script && !interactive;
 }
 
 }  // namespace

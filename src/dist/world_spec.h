@@ -23,7 +23,8 @@ struct WorldSpec {
   int local_rank = 0, local_size = 1;  // among the ranks on this host
   Endpoint store;                      // where ranks meet
   bool store_is_served = false;        // by the launcher; otherwise rank 0 serves it
-  std::optional<Endpoint> board;       // the launcher's failure board; otherwise rank 0 serves one
+  std::string attempt = "0";      // torchrun keeps its store when it starts ranks again; keys must not meet old ones
+  std::optional<Endpoint> board;  // the launcher's failure board; otherwise rank 0 serves one
 };
 
 // Nothing when no launcher left its variables (the caller may then spawn ranks itself). A ConfigError when

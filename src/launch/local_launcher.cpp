@@ -31,7 +31,7 @@ constexpr milliseconds kLeaveAlone{2000};  // ranks that know of the failure end
 constexpr milliseconds kAfterTerm{3000};   // then SIGTERM, and this much later SIGKILL
 constexpr milliseconds kAfterUserSignal{
     60000};  // a user's signal lets ranks save and leave; a second one does not wait
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
 
 // Signals are read from a descriptor in the main loop; the mask goes back when the run is over.
 class SignalQueue {
@@ -82,8 +82,7 @@ class LocalRun {
 
   int run() {
     become_subreaper();
-    for (int rank = 0; rank < options_.ranks; ++rank)
-      outputs_.emplace_back(rank, options_.ranks, options_.log_dir);
+    for (int rank = 0; rank < options_.ranks; ++rank) outputs_.emplace_back(rank, options_.ranks, options_.log_dir);
     try {
       start_ranks();
       while (running() > 0) step();
@@ -92,7 +91,8 @@ class LocalRun {
       throw;
     }
     kill_descendants(spared_);
-    pump_outputs();
+    while (pump_outputs()) {
+    }
     board_.finish();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     return exit_code();
@@ -109,8 +109,8 @@ class LocalRun {
       spec.board = Endpoint{"127.0.0.1", board_.port()};
       auto env = local_rank_env(spec);
       if (!process_env()("OMP_NUM_THREADS"))
-        env["OMP_NUM_THREADS"] = std::to_string(
-            std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
+        env["OMP_NUM_THREADS"] =
+            std::to_string(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
       processes_.push_back(spawn_rank(options_.command, env));
     }
   }
@@ -140,19 +140,23 @@ class LocalRun {
     eventfd_read(wake_.get(), &ignored);
   }
 
-  void pump_outputs() {
+  // False when every pipe has ended.
+  bool pump_outputs() {
+    bool open = false;
     for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
       RankProcess& process = processes_[rank];
       if (process.out && !outputs_[rank].pump(process.out, stdout)) process.out = Fd();
       if (process.err && !outputs_[rank].pump(process.err, stderr)) process.err = Fd();
+      open = open || process.out || process.err;
     }
+    return open;
   }
 
   void reap() {
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      const auto process = std::find_if(processes_.begin(), processes_.end(),
-                                        [&](const RankProcess& p) { return p.pid == pid; });
+      const auto process =
+          std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
       if (process == processes_.end()) continue;  // an orphan that a rank left behind
       process->status = status;
       // A crash stays a crash: its core dump may outlast our patience.
@@ -163,11 +167,11 @@ class LocalRun {
   }
 
   void user_signal(int signal) {
-    if (signal == SIGUSR1 || signal == SIGUSR2)
-      return signal_ranks(signal);  // a message, not an order to end
+    if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);  // a message, not an order to end
     board_.expect_end();
     if (!user_signal_) kill_at_ = Clock::now() + kAfterUserSignal;
-    signal_ranks(user_signal_ ? SIGKILL : signal);
+    const int passed_on = signal == SIGPIPE ? SIGTERM : signal;  // nobody reads our output any more
+    signal_ranks(user_signal_ ? SIGKILL : passed_on);
     user_signal_ = signal;
   }
 

@@ -18,32 +18,29 @@ constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir) {
   const auto width = std::to_string(ranks - 1).size();
   prefix_ = fmt::format("[{:>{}}] ", rank, width);
-  coloured_prefix_ = fmt::format("\033[{}m{}\033[0m",
-                                 kColours[static_cast<std::size_t>(rank) % std::size(kColours)], prefix_);
+  coloured_prefix_ =
+      fmt::format("\033[{}m{}\033[0m", kColours[static_cast<std::size_t>(rank) % std::size(kColours)], prefix_);
   if (log_dir.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(log_dir, ignored);
   const std::string path = fmt::format("{}/rank_{:0{}}.log", log_dir, rank, width);
   log_.open(path);
-  if (!log_)
-    throw ConfigError(
-        {fmt::format("cannot write '{}'", path), "--log-dir", "give a folder you may write to"});
+  if (!log_) throw ConfigError({fmt::format("cannot write '{}'", path), "--log-dir", "give a folder you may write to"});
 }
 
 bool RankOutput::pump(const Fd& pipe, std::FILE* stream) {
   std::string& pending = stream == stdout ? pending_out_ : pending_err_;
-  char buffer[16384];
-  while (true) {
-    const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && errno == EAGAIN) return true;
-    if (size <= 0) break;
+  char buffer[65536];
+  const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (size > 0) {
     pending.append(buffer, static_cast<std::size_t>(size));
     std::size_t start = 0;
     for (std::size_t end; (end = pending.find('\n', start)) != std::string::npos; start = end + 1)
       print_line(pending.substr(start, end - start), stream);
     pending.erase(0, start);
     if (pending.size() > kLongestLine) print_line(std::exchange(pending, {}), stream);
+    return true;
   }
   if (!pending.empty()) print_line(std::exchange(pending, {}), stream);
   return false;
@@ -51,7 +48,8 @@ bool RankOutput::pump(const Fd& pipe, std::FILE* stream) {
 
 void RankOutput::print_line(const std::string& line, std::FILE* stream) {
   const bool terminal = isatty(fileno(stream));
-  fmt::print(stream, "{}{}\n", terminal ? coloured_prefix_ : prefix_, line);
+  const std::string text = (terminal ? coloured_prefix_ : prefix_) + line + "\n";
+  std::fwrite(text.data(), 1, text.size(), stream);  // a closed stdout arrives as SIGPIPE, which the launcher handles
   std::fflush(stream);
   if (log_.is_open()) log_ << line << std::endl;
 }

@@ -15,7 +15,8 @@ class RankOutput {
   // `log_dir` may be empty. ConfigError when it cannot be written.
   RankOutput(int rank, int ranks, const std::string& log_dir);
 
-  // Moves what is readable from `pipe` to `stream`; false at its end.
+  // Moves some of what is readable from `pipe` to `stream`; false at its end. Some, so that a rank which prints without
+  // end cannot keep the launcher from everything else.
   bool pump(const Fd& pipe, std::FILE* stream);
 
  private:

@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -47,15 +48,14 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
-[[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe,
-                         pid_t parent) {
+[[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before the line above
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null = open("/dev/null", O_RDONLY);
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
@@ -67,16 +67,14 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-RankProcess spawn_rank(const std::vector<std::string>& command,
-                       const std::map<std::string, std::string>& env) {
+RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env) {
   const std::vector<std::string> environment = merged_environment(env);
   const std::vector<char*> argv = pointers(command), envp = pointers(environment);
   Pipe out, err, failure;
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) throw_errno("cannot start a process");
-  if (pid == 0)
-    become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), parent);
+  if (pid == 0) become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), parent);
 
   setpgid(pid, pid);  // here too: whoever comes first
   failure.write = Fd();
@@ -92,9 +90,7 @@ RankProcess spawn_rank(const std::vector<std::string>& command,
 
 std::string describe_status(int status) {
   if (!WIFSIGNALED(status)) return fmt::format("exited with code {}", WEXITSTATUS(status));
-  const int signal = WTERMSIG(status);
-  const char* name = sigabbrev_np(signal);
-  return fmt::format("killed by SIG{} ({})", name ? name : std::to_string(signal), strsignal(signal));
+  return "killed by " + describe_signal(WTERMSIG(status));
 }
 
 int exit_code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }

@@ -21,8 +21,7 @@ struct RankProcess {
 
 // The variables of `env` are added to this process's. The child dies with its parent thread. ConfigError when
 // the program cannot be run.
-RankProcess spawn_rank(const std::vector<std::string>& command,
-                       const std::map<std::string, std::string>& env);
+RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env);
 
 // "exited with code 3", "killed by SIGKILL (Killed)"
 std::string describe_status(int status);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "dist/collectives.h"
+#include "dist/world.h"
 
 // Shapes: B rows of a microbatch over all language replicas, b those of this replica, F features, H hidden, h
 // = H / tp.
@@ -76,9 +77,7 @@ class TensorParallelMlp {
   std::vector<at::Tensor> parameters_;
 };
 
-std::int64_t rows_per_replica(const Module& module, std::int64_t rows) {
-  return rows / module.dense.size_of("dp");
-}
+std::int64_t rows_per_replica(const Module& module, std::int64_t rows) { return rows / module.dense.size_of("dp"); }
 
 struct RowRange {
   std::int64_t begin, end;
@@ -92,8 +91,7 @@ RowRange rows_of(const Module& module, int global_rank, std::int64_t rows) {
 
 }  // namespace
 
-std::vector<RowTransfer> plan_row_transfers(const Module& encoder, const Module& language,
-                                            std::int64_t rows) {
+std::vector<RowTransfer> plan_row_transfers(const Module& encoder, const Module& language, std::int64_t rows) {
   std::vector<RowTransfer> transfers;
   const auto leaders = [](const Module& module) { return module.dense.groups({"dp"}).front(); };
   for (int from : leaders(encoder))
@@ -111,8 +109,7 @@ void check_demo_topology(const Topology& topology, const DemoNetConfig& config) 
     const std::string where = "topology.modules." + module.name;
     for (const auto& dims : {module.dense.dims(), module.expert.dims()})
       for (const Dim& dim : dims) {
-        const bool used =
-            dim.name == "tp" || dim.name == "dp" || dim.name == "expt_tp" || dim.name == "expt_dp";
+        const bool used = dim.name == "tp" || dim.name == "dp" || dim.name == "expt_tp" || dim.name == "expt_dp";
         if (!used && dim.size > 1)
           problems.push_back({fmt::format("the demo network does not use {}={}", dim.name, dim.size),
                               where + "." + dim.name, "set it to 1"});
@@ -178,8 +175,7 @@ class DemoNet::Impl {
     if (language_) {
       const at::Tensor shared = broadcast(features, 0, language_->tp());
       const at::Tensor target = teach(samples(first_sample, rows_of(language_module_, world_.rank(), rows)));
-      loss = (language_->forward(shared) - target).square().mean(1).sum() /
-             (global_batch * language_->tp().size());
+      loss = (language_->forward(shared) - target).square().mean(1).sum() / (global_batch * language_->tp().size());
       loss.backward();
     }
     cross_back(features.defined() ? features.grad() : at::Tensor(), rows);
@@ -194,14 +190,13 @@ class DemoNet::Impl {
     at::Tensor features;
     if (leads) {
       const RowRange mine = rows_of(language_module_, world_.rank(), rows);
-      features = has_encoders() ? at::zeros({mine.end - mine.begin, config_.features}, options_)
-                                : samples(first_sample, mine);
+      features =
+          has_encoders() ? at::zeros({mine.end - mine.begin, config_.features}, options_) : samples(first_sample, mine);
     }
     for_each_transfer(rows, [&](const Module& encoder, const RowTransfer& transfer) {
       at::NoGradGuard guard;
       at::Tensor part;
-      if (transfer.from_rank == world_.rank())
-        part = my_rows(output_of(encoder), encoder, transfer, rows).contiguous();
+      if (transfer.from_rank == world_.rank()) part = my_rows(output_of(encoder), encoder, transfer, rows).contiguous();
       part = carry(part, transfer.from_rank, transfer.to_rank, transfer);
       if (transfer.to_rank == world_.rank()) my_rows(features, language_module_, transfer, rows).add_(part);
     });
@@ -212,11 +207,9 @@ class DemoNet::Impl {
     for_each_transfer(rows, [&](const Module& encoder, const RowTransfer& transfer) {
       at::NoGradGuard guard;
       at::Tensor part;
-      if (transfer.to_rank == world_.rank())
-        part = my_rows(gradient, language_module_, transfer, rows).contiguous();
+      if (transfer.to_rank == world_.rank()) part = my_rows(gradient, language_module_, transfer, rows).contiguous();
       part = carry(part, transfer.to_rank, transfer.from_rank, transfer);
-      if (transfer.from_rank == world_.rank())
-        my_rows(gradient_of(encoder), encoder, transfer, rows).copy_(part);
+      if (transfer.from_rank == world_.rank()) my_rows(gradient_of(encoder), encoder, transfer, rows).copy_(part);
     });
   }
 
@@ -231,8 +224,7 @@ class DemoNet::Impl {
   // The rows of a transfer inside this replica's tensor.
   at::Tensor my_rows(const at::Tensor& mine, const Module& module, const RowTransfer& transfer,
                      std::int64_t rows) const {
-    return mine.narrow(0, transfer.begin - rows_of(module, world_.rank(), rows).begin,
-                       transfer.end - transfer.begin);
+    return mine.narrow(0, transfer.begin - rows_of(module, world_.rank(), rows).begin, transfer.end - transfer.begin);
   }
 
   // Moves a part between two ranks, which may be the same one.
@@ -258,8 +250,8 @@ class DemoNet::Impl {
   at::Tensor samples(std::int64_t first_sample, RowRange rows) const {
     std::vector<at::Tensor> list;
     for (std::int64_t row = rows.begin; row < rows.end; ++row)
-      list.push_back(random_normal(
-          {config_.features}, seed_for(seed_, "sample") + static_cast<std::uint64_t>(first_sample + row)));
+      list.push_back(random_normal({config_.features},
+                                   seed_for(seed_, "sample") + static_cast<std::uint64_t>(first_sample + row)));
     return at::stack(list).to(options_);
   }
 
@@ -293,8 +285,7 @@ class DemoNet::Impl {
   at::Tensor teacher_in_, teacher_out_;
 };
 
-DemoNet::DemoNet(const DemoNetConfig& config, const Topology& topology, World& world, const Groups& groups,
-                 int seed)
+DemoNet::DemoNet(const DemoNetConfig& config, const Topology& topology, World& world, const Groups& groups, int seed)
     : impl_(std::make_unique<Impl>(config, topology, world, groups, seed)) {}
 DemoNet::~DemoNet() = default;
 

@@ -10,11 +10,13 @@
 #include <memory>
 #include <vector>
 
-#include "dist/world.h"
 #include "models/demo_net_config.h"
 #include "plan/topology.h"
 
 namespace braid {
+
+class Groups;
+class World;
 
 // Rows of a microbatch that cross from an encoder replica to a language replica.
 struct RowTransfer {
@@ -36,8 +38,7 @@ struct StepResult {
 
 class DemoNet {
  public:
-  DemoNet(const DemoNetConfig& config, const Topology& topology, World& world, const Groups& groups,
-          int seed);
+  DemoNet(const DemoNetConfig& config, const Topology& topology, World& world, const Groups& groups, int seed);
   ~DemoNet();
 
   // One step of gradient descent on `global_batch` samples, the first of which has index `first_sample`.

@@ -47,8 +47,8 @@ std::string nearest_of(const std::string& key, const std::vector<std::int64_t>& 
 std::string smaller_size(ModuleConfig module) {
   const std::pair<const char*, int*> sizes[] = {
       {"tp", &module.tp}, {"cp", &module.cp}, {"dp", &module.dp}, {"pp", &module.pp}};
-  const auto [name, size] = *std::max_element(std::begin(sizes), std::end(sizes),
-                                              [](auto& a, auto& b) { return *a.second < *b.second; });
+  const auto [name, size] =
+      *std::max_element(std::begin(sizes), std::end(sizes), [](auto& a, auto& b) { return *a.second < *b.second; });
   *size = 1;
   const std::int64_t room = kMaxWorldSize / grid_size(module);
   return room ? fmt::format("{}={} or less", name, room) : "smaller sizes";
@@ -56,8 +56,7 @@ std::string smaller_size(ModuleConfig module) {
 
 std::vector<std::int64_t> possible_ep(const ModuleConfig& module, int num_experts) {
   const std::int64_t stage = std::int64_t{module.tp} * module.cp * module.dp;
-  return divisors(
-      std::gcd(stage % module.expt_tp ? stage : stage / module.expt_tp, std::int64_t{num_experts}));
+  return divisors(std::gcd(stage % module.expt_tp ? stage : stage / module.expt_tp, std::int64_t{num_experts}));
 }
 
 }  // namespace braid

@@ -23,20 +23,19 @@ std::vector<int> offsets(const std::vector<Dim>& dims, const std::vector<bool>& 
 
 }  // namespace
 
-Grid::Grid(int rank_offset, std::vector<Dim> dims)
-    : rank_offset_(rank_offset), size_(1), dims_(std::move(dims)) {
+Grid::Grid(int rank_offset, std::vector<Dim> dims) : rank_offset_(rank_offset), size_(1), dims_(std::move(dims)) {
   BRAID_CHECK(rank_offset >= 0, "a grid cannot begin at rank {}", rank_offset);
   for (const Dim& dim : dims_) {
     BRAID_CHECK(dim.size >= 1, "dimension {} has size {}", dim.name, dim.size);
-    BRAID_CHECK(dim.size <= (std::numeric_limits<int>::max() - rank_offset) / size_,
-                "{} ranks times {}={} is too many", size_, dim.name, dim.size);
+    BRAID_CHECK(dim.size <= (std::numeric_limits<int>::max() - rank_offset) / size_, "{} ranks times {}={} is too many",
+                size_, dim.name, dim.size);
     size_ *= dim.size;
   }
 }
 
 std::vector<int> Grid::coords(int global_rank) const {
-  BRAID_CHECK(contains(global_rank), "rank {} is outside of the grid's ranks {}-{}", global_rank,
-              rank_offset_, end() - 1);
+  BRAID_CHECK(contains(global_rank), "rank {} is outside of the grid's ranks {}-{}", global_rank, rank_offset_,
+              end() - 1);
   std::vector<int> coords;
   int rest = global_rank - rank_offset_;
   for (const Dim& dim : dims_) {
@@ -58,8 +57,8 @@ int Grid::rank_at(const std::vector<int>& coords) const {
   BRAID_CHECK_EQ(coords.size(), dims_.size(), "one coordinate per dimension");
   int rank = rank_offset_, stride = 1;
   for (std::size_t i = 0; i < dims_.size(); ++i) {
-    BRAID_CHECK(coords[i] >= 0 && coords[i] < dims_[i].size, "coordinate {} of dimension {} with size {}",
-                coords[i], dims_[i].name, dims_[i].size);
+    BRAID_CHECK(coords[i] >= 0 && coords[i] < dims_[i].size, "coordinate {} of dimension {} with size {}", coords[i],
+                dims_[i].name, dims_[i].size);
     rank += coords[i] * stride;
     stride *= dims_[i].size;
   }

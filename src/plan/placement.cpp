@@ -13,8 +13,7 @@ namespace {
 using Problems = std::vector<Problem>;
 
 std::string text_of(const Span& span) {
-  return span.size() == 1 ? fmt::format("rank {}", span.begin)
-                          : fmt::format("ranks {}-{}", span.begin, span.end - 1);
+  return span.size() == 1 ? fmt::format("rank {}", span.begin) : fmt::format("ranks {}-{}", span.begin, span.end - 1);
 }
 
 Problems colocation_problems(const TopologyConfig& config, const std::vector<Span>& spans) {
@@ -22,12 +21,10 @@ Problems colocation_problems(const TopologyConfig& config, const std::vector<Spa
   const ModuleConfig& first = config.modules[0];
   for (std::size_t i = 1; i < spans.size(); ++i) {
     const ModuleConfig& module = config.modules[i];
-    const std::string what =
-        fmt::format("colocated modules share all their ranks, but '{}' has {} and '{}' has {}", first.name,
-                    text_of(spans[0]), module.name, text_of(spans[i]));
+    const std::string what = fmt::format("colocated modules share all their ranks, but '{}' has {} and '{}' has {}",
+                                         first.name, text_of(spans[0]), module.name, text_of(spans[i]));
     if (spans[i].begin != spans[0].begin)
-      problems.push_back(
-          {what, key_of(module, "rank_offset"), fmt::format("use rank_offset={}", spans[0].begin)});
+      problems.push_back({what, key_of(module, "rank_offset"), fmt::format("use rank_offset={}", spans[0].begin)});
     else if (spans[i].end != spans[0].end)
       problems.push_back({what, key_of(module),
                           use_one_of({dp_for(module, spans[0].size()), dp_for(first, spans[i].size()),
@@ -44,12 +41,11 @@ Problems overlap_problems(const TopologyConfig& config, const std::vector<Span>&
       if (shared.size() <= 0) continue;
       const auto [left, right] = spans[i].begin <= spans[j].begin ? std::pair(i, j) : std::pair(j, i);
       const ModuleConfig& moving = config.modules[right];
-      problems.push_back(
-          {fmt::format("modules '{}' ({}) and '{}' ({}) both claim {}", config.modules[i].name,
-                       text_of(spans[i]), config.modules[j].name, text_of(spans[j]), text_of(shared)),
-           key_of(moving, "rank_offset"),
-           fmt::format("use {}.rank_offset={}, or topology.colocated=true if they are to share ranks",
-                       moving.name, spans[left].end)});
+      problems.push_back({fmt::format("modules '{}' ({}) and '{}' ({}) both claim {}", config.modules[i].name,
+                                      text_of(spans[i]), config.modules[j].name, text_of(spans[j]), text_of(shared)),
+                          key_of(moving, "rank_offset"),
+                          fmt::format("use {}.rank_offset={}, or topology.colocated=true if they are to share ranks",
+                                      moving.name, spans[left].end)});
     }
   }
   return problems;
@@ -64,8 +60,7 @@ Problems gap_problems(const TopologyConfig& config, const std::vector<Span>& spa
   for (std::size_t i : by_rank) {
     const Span gap = {covered, spans[i].begin};
     if (gap.size() > 0)
-      problems.push_back({fmt::format("no module uses {}", text_of(gap)),
-                          key_of(config.modules[i], "rank_offset"),
+      problems.push_back({fmt::format("no module uses {}", text_of(gap)), key_of(config.modules[i], "rank_offset"),
                           fmt::format("use {}.rank_offset={}", config.modules[i].name, gap.begin)});
     covered = spans[i].end;
   }

@@ -91,8 +91,7 @@ std::string table_of_groups(const Topology& topology) {
     for (; last < groups.size() && groups[last].name == groups[first].name; ++last)
       if (last - first < kGroupsShown) members.push_back(brief(groups[last].ranks));
     if (last - first > kGroupsShown) members.push_back("...");
-    rows.push_back({groups[first].name, fmt::format("{}", last - first),
-                    fmt::format("{}", groups[first].ranks.size()),
+    rows.push_back({groups[first].name, fmt::format("{}", last - first), fmt::format("{}", groups[first].ranks.size()),
                     fmt::format("{}", fmt::join(members, " "))});
   }
   return format_table({"group", "count", "size", "ranks"}, rows);
@@ -120,16 +119,16 @@ Json json_of(const Module& module) {
 }  // namespace
 
 std::string show_topology(const Topology& topology) {
-  return fmt::format("world of {} ranks, {} module{}{}\n\n{}\n{}\ngroups in creation order\n{}",
-                     topology.world_size(), topology.modules().size(),
-                     topology.modules().size() == 1 ? "" : "s", topology.colocated() ? ", colocated" : "",
-                     table_of_modules(topology), table_of_ranks(topology), table_of_groups(topology));
+  return fmt::format("world of {} ranks, {} module{}{}\n\n{}\n{}\ngroups in creation order\n{}", topology.world_size(),
+                     topology.modules().size(), topology.modules().size() == 1 ? "" : "s",
+                     topology.colocated() ? ", colocated" : "", table_of_modules(topology), table_of_ranks(topology),
+                     table_of_groups(topology));
 }
 
 std::string show_rank(const Topology& topology, int global_rank) {
   if (global_rank < 0 || global_rank >= topology.world_size())
-    throw ConfigError({fmt::format("rank {} is beyond the world of {} ranks (0-{})", global_rank,
-                                   topology.world_size(), topology.world_size() - 1),
+    throw ConfigError({fmt::format("rank {} is beyond the world of {} ranks (0-{})", global_rank, topology.world_size(),
+                                   topology.world_size() - 1),
                        "", fmt::format("give a rank from 0 to {}", topology.world_size() - 1)});
   std::vector<Row> places, groups;
   for (const Module* module : topology.modules_of(global_rank)) {
@@ -152,8 +151,7 @@ std::string topology_json(const Topology& topology) {
   for (const Module& module : topology.modules()) json["modules"].push_back(json_of(module));
   for (const auto& [name, ranks] : topology.groups()) {
     const std::size_t dot = name.find('.');
-    json["groups"].push_back(
-        {{"module", name.substr(0, dot)}, {"key", name.substr(dot + 1)}, {"ranks", ranks}});
+    json["groups"].push_back({{"module", name.substr(0, dot)}, {"key", name.substr(dot + 1)}, {"ranks", ranks}});
   }
   return json.dump();
 }

@@ -11,12 +11,11 @@ namespace {
 Module make_module(const ModuleConfig& config, const Span& span) {
   const int offset = static_cast<int>(span.begin);
   const int expt_dp = static_cast<int>(span.size()) / (config.expt_tp * config.ep * config.pp);
-  return {
-      .name = config.name,
-      .is_encoder = config.kind == "encoder",
-      .dense = Grid(offset, {{"tp", config.tp}, {"cp", config.cp}, {"dp", config.dp}, {"pp", config.pp}}),
-      .expert = Grid(
-          offset, {{"expt_tp", config.expt_tp}, {"ep", config.ep}, {"expt_dp", expt_dp}, {"pp", config.pp}})};
+  return {.name = config.name,
+          .is_encoder = config.kind == "encoder",
+          .dense = Grid(offset, {{"tp", config.tp}, {"cp", config.cp}, {"dp", config.dp}, {"pp", config.pp}}),
+          .expert =
+              Grid(offset, {{"expt_tp", config.expt_tp}, {"ep", config.ep}, {"expt_dp", expt_dp}, {"pp", config.pp}})};
 }
 
 // The order is Megatron's; it is part of the contract between ranks, since creating a group is a collective
@@ -89,8 +88,7 @@ Topology::Topology(const TopologyConfig& config, const Workload& workload) : col
 }
 
 const Module& Topology::module(const std::string& name) const {
-  auto found =
-      std::find_if(modules_.begin(), modules_.end(), [&](const Module& m) { return m.name == name; });
+  auto found = std::find_if(modules_.begin(), modules_.end(), [&](const Module& m) { return m.name == name; });
   BRAID_CHECK(found != modules_.end(), "the topology has no module '{}'", name);
   return *found;
 }
@@ -104,6 +102,12 @@ std::vector<const Module*> Topology::modules_of(int global_rank) const {
   for (const Module& module : modules_)
     if (module.dense.contains(global_rank)) present.push_back(&module);
   return present;
+}
+
+std::vector<std::string> Topology::places() const {
+  std::vector<std::string> places;
+  for (int rank = 0; rank < world_size_; ++rank) places.push_back(place_of(rank));
+  return places;
 }
 
 std::string Topology::place_of(int global_rank) const {

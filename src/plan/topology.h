@@ -81,6 +81,7 @@ class Topology {
   // "language[tp=1 cp=0 dp=0 pp=0]", joined by " + " when colocated: how logs and errors say where a rank
   // sits.
   std::string place_of(int global_rank) const;
+  std::vector<std::string> places() const;  // of every rank
 
   // All process groups of all modules in creation order. Every rank walks this same list, member or not.
   const std::vector<GroupSpec>& groups() const { return groups_; }

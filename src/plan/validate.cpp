@@ -51,9 +51,8 @@ Problems name_problems(const TopologyConfig& config) {
     if (plain.empty())
       problems.push_back({"a module has no name", key_of(module), "give it one, e.g. language or images"});
     else if (plain != module.name)
-      problems.push_back(
-          {fmt::format("the module name '{}' has more than letters, digits, '_' and '-'", module.name),
-           key_of(module), fmt::format("rename it, e.g. to '{}'", plain)});
+      problems.push_back({fmt::format("the module name '{}' has more than letters, digits, '_' and '-'", module.name),
+                          key_of(module), fmt::format("rename it, e.g. to '{}'", plain)});
     else if (!seen.insert(module.name).second)
       problems.push_back(
           {fmt::format("two modules are called '{}'", module.name), key_of(module), "rename one of them"});
@@ -69,9 +68,8 @@ Problems kind_problems(const TopologyConfig& config) {
                           key_of(module, "kind"), "use kind=encoder or kind=language"});
   const auto languages = modules_of_kind(config, "language");
   if (languages.size() > 1)
-    problems.push_back(
-        {fmt::format("{} modules are the language model: {}", languages.size(), quoted_names(languages)),
-         key_of(*languages[1], "kind"), "keep one and make the others kind=encoder"});
+    problems.push_back({fmt::format("{} modules are the language model: {}", languages.size(), quoted_names(languages)),
+                        key_of(*languages[1], "kind"), "keep one and make the others kind=encoder"});
   if (languages.empty() && problems.empty())
     problems.push_back(
         {"no module is the language model", "topology.modules",
@@ -83,8 +81,8 @@ Problems size_problems(const ModuleConfig& module) {
   Problems problems;
   auto at_least_one = [&](const char* field, std::optional<int> value) {
     if (value && *value < 1)
-      problems.push_back({fmt::format("module '{}' has {}={}", module.name, field, *value),
-                          key_of(module, field), fmt::format("use {}=1 or more", field)});
+      problems.push_back({fmt::format("module '{}' has {}={}", module.name, field, *value), key_of(module, field),
+                          fmt::format("use {}=1 or more", field)});
   };
   at_least_one("ranks", module.ranks);
   at_least_one("tp", module.tp);
@@ -95,8 +93,8 @@ Problems size_problems(const ModuleConfig& module) {
   at_least_one("expt_tp", module.expt_tp);
   at_least_one("expt_dp", module.expt_dp);
   if (problems.empty() && grid_size(module) > kMaxWorldSize)
-    problems.push_back({fmt::format("module '{}' asks for {} ranks, more than the {} a world may have",
-                                    module.name, product_of(module), kMaxWorldSize),
+    problems.push_back({fmt::format("module '{}' asks for {} ranks, more than the {} a world may have", module.name,
+                                    product_of(module), kMaxWorldSize),
                         key_of(module), "use " + smaller_size(module)});
   return problems;
 }
@@ -110,10 +108,8 @@ Problems offset_problems(const ModuleConfig& module) {
 Problems rank_count_problems(const ModuleConfig& module) {
   const std::int64_t size = grid_size(module);
   if (module.ranks.value_or(size) == size) return {};
-  return {{fmt::format("module '{}' has ranks={}, but {} is {}", module.name, *module.ranks,
-                       product_of(module), size),
-           key_of(module, "ranks"),
-           use_one_of({fmt::format("ranks={}", size), dp_for(module, *module.ranks)})}};
+  return {{fmt::format("module '{}' has ranks={}, but {} is {}", module.name, *module.ranks, product_of(module), size),
+           key_of(module, "ranks"), use_one_of({fmt::format("ranks={}", size), dp_for(module, *module.ranks)})}};
 }
 
 // Every stage of the pipeline has tp x cp x dp ranks, which the expert view splits anew.
@@ -121,20 +117,17 @@ Problems expert_view_problems(const ModuleConfig& module, int num_experts) {
   const std::int64_t stage = std::int64_t{module.tp} * module.cp * module.dp;
   const std::int64_t split = std::int64_t{module.expt_tp} * module.ep;
   if (stage % module.expt_tp)
-    return {{fmt::format("module '{}' has expt_tp={}, which does not divide its tp x cp x dp = {} ranks",
-                         module.name, module.expt_tp, stage),
+    return {{fmt::format("module '{}' has expt_tp={}, which does not divide its tp x cp x dp = {} ranks", module.name,
+                         module.expt_tp, stage),
              key_of(module, "expt_tp"), nearest_of("expt_tp", divisors(stage), module.expt_tp)}};
   if (stage % split)
-    return {
-        {fmt::format(
-             "module '{}' has expt_tp={} x ep={} (= {}), which does not divide its tp x cp x dp = {} ranks",
-             module.name, module.expt_tp, module.ep, split, stage),
-         key_of(module, "ep"), nearest_of("ep", possible_ep(module, num_experts), module.ep)}};
+    return {{fmt::format("module '{}' has expt_tp={} x ep={} (= {}), which does not divide its tp x cp x dp = {} ranks",
+                         module.name, module.expt_tp, module.ep, split, stage),
+             key_of(module, "ep"), nearest_of("ep", possible_ep(module, num_experts), module.ep)}};
   if (module.expt_dp.value_or(stage / split) != stage / split)
-    return {
-        {fmt::format("module '{}' has expt_tp={} x ep={} x expt_dp={} x pp={}, which is not its {} ranks",
-                     module.name, module.expt_tp, module.ep, *module.expt_dp, module.pp, stage * module.pp),
-         key_of(module, "expt_dp"), fmt::format("use expt_dp={}, or leave it out", stage / split)}};
+    return {{fmt::format("module '{}' has expt_tp={} x ep={} x expt_dp={} x pp={}, which is not its {} ranks",
+                         module.name, module.expt_tp, module.ep, *module.expt_dp, module.pp, stage * module.pp),
+             key_of(module, "expt_dp"), fmt::format("use expt_dp={}, or leave it out", stage / split)}};
   return {};
 }
 
@@ -152,8 +145,8 @@ Problems workload_problems(const Workload& workload) {
     problems.push_back({fmt::format("micro_batch={} is no batch", workload.micro_batch), "train.micro_batch",
                         "use micro_batch=1 or more"});
   if (workload.global_batch < 1)
-    problems.push_back({fmt::format("global_batch={} is no batch", workload.global_batch),
-                        "train.global_batch", "use global_batch=1 or more"});
+    problems.push_back({fmt::format("global_batch={} is no batch", workload.global_batch), "train.global_batch",
+                        "use global_batch=1 or more"});
   if (workload.num_experts < 0)
     problems.push_back({fmt::format("num_experts={} is negative", workload.num_experts), "model.num_experts",
                         "use num_experts=0 for a model without experts"});
@@ -166,9 +159,8 @@ Problems expert_count_problems(const ModuleConfig& language, int num_experts) {
     return {{fmt::format("module '{}' has ep={}, but the model has no experts", language.name, language.ep),
              key_of(language, "ep"), "use ep=1, or set model.num_experts to a multiple of ep"}};
   if (num_experts % language.ep)
-    return {
-        {fmt::format("num_experts={} does not divide over {}.ep={}", num_experts, language.name, language.ep),
-         key_of(language, "ep"), nearest_of("ep", possible_ep(language, num_experts), language.ep)}};
+    return {{fmt::format("num_experts={} does not divide over {}.ep={}", num_experts, language.name, language.ep),
+             key_of(language, "ep"), nearest_of("ep", possible_ep(language, num_experts), language.ep)}};
   return {};
 }
 
@@ -182,8 +174,8 @@ Problems global_batch_problems(const ModuleConfig& language, const Workload& wor
     std::erase_if(smaller, [&](std::int64_t size) { return size > workload.micro_batch; });
     fix += ", or " + nearest_of("micro_batch", smaller, workload.micro_batch);
   }
-  return {{fmt::format("global_batch={} does not divide into {}.dp={} x micro_batch={} (= {})", global,
-                       language.name, language.dp, workload.micro_batch, unit),
+  return {{fmt::format("global_batch={} does not divide into {}.dp={} x micro_batch={} (= {})", global, language.name,
+                       language.dp, workload.micro_batch, unit),
            "train.global_batch", fix}};
 }
 
@@ -196,14 +188,13 @@ Problems encoder_dp_problems(const ModuleConfig& encoder, const ModuleConfig& la
   const std::int64_t samples = std::int64_t{micro_batch} * language.dp;
   Problems problems;
   if (std::max(encoder.dp, language.dp) % std::min(encoder.dp, language.dp))
-    problems.push_back({fmt::format("{}.dp={} and {}.dp={}: the larger is not a multiple of the smaller",
-                                    encoder.name, encoder.dp, language.name, language.dp),
+    problems.push_back({fmt::format("{}.dp={} and {}.dp={}: the larger is not a multiple of the smaller", encoder.name,
+                                    encoder.dp, language.name, language.dp),
                         key_of(encoder, "dp"), fix});
   if (samples % encoder.dp)
-    problems.push_back(
-        {fmt::format("micro_batch={} x {}.dp={} (= {} samples) does not divide over {}.dp={}", micro_batch,
-                     language.name, language.dp, samples, encoder.name, encoder.dp),
-         key_of(encoder, "dp"), fix});
+    problems.push_back({fmt::format("micro_batch={} x {}.dp={} (= {} samples) does not divide over {}.dp={}",
+                                    micro_batch, language.name, language.dp, samples, encoder.name, encoder.dp),
+                        key_of(encoder, "dp"), fix});
   return problems;
 }
 
@@ -235,8 +226,7 @@ Problems work_problems(const TopologyConfig& config, const Workload& workload) {
   Problems problems = expert_count_problems(*languages[0], workload.num_experts);
   append(problems, global_batch_problems(*languages[0], workload));
   for (const ModuleConfig* encoder : modules_of_kind(config, "encoder"))
-    if (well_sized(*encoder))
-      append(problems, encoder_dp_problems(*encoder, *languages[0], workload.micro_batch));
+    if (well_sized(*encoder)) append(problems, encoder_dp_problems(*encoder, *languages[0], workload.micro_batch));
   return problems;
 }
 
@@ -245,13 +235,11 @@ Problems work_problems(const TopologyConfig& config, const Workload& workload) {
 std::vector<Problem> validate(const TopologyConfig& config, const Workload& workload) {
   Problems problems;
   if (config.modules.empty()) {
-    problems.push_back(
-        {"the topology has no modules", "topology.modules", "add at least one with kind=language"});
+    problems.push_back({"the topology has no modules", "topology.modules", "add at least one with kind=language"});
   } else {
     append(problems, name_problems(config));
     append(problems, kind_problems(config));
-    for (const ModuleConfig& module : config.modules)
-      append(problems, module_problems(module, workload.num_experts));
+    for (const ModuleConfig& module : config.modules) append(problems, module_problems(module, workload.num_experts));
     append(problems, world_size_problems(config));
     if (placeable(config)) append(problems, placement_problems(config));
   }

@@ -8,6 +8,13 @@ void check_positive(std::vector<Problem>& problems, const char* key, double valu
   problems.push_back({fmt::format("{}={} should be greater than 0", key, value), key, ""});
 }
 
+void check_seconds(std::vector<Problem>& problems, const char* key, double value) {
+  constexpr double kYear = 365 * 86400.0;
+  if (value > 0 && value <= kYear) return;
+  problems.push_back(
+      {fmt::format("{}={} should be greater than 0 and at most a year ({} s)", key, value, kYear), key, ""});
+}
+
 std::vector<Problem> validate(const Recipe& recipe) {
   std::vector<Problem> problems = validate(recipe.topology, workload_of(recipe));
   check_positive(problems, "train.iterations", recipe.train.iterations);
@@ -15,8 +22,8 @@ std::vector<Problem> validate(const Recipe& recipe) {
   check_positive(problems, "train.log_interval", recipe.train.log_interval);
   check_positive(problems, "model.features", recipe.model.features);
   check_positive(problems, "model.hidden", recipe.model.hidden);
-  check_positive(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
-  check_positive(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
+  check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
+  check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
   return problems;
 }
 

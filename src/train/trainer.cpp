@@ -40,8 +40,8 @@ class IterationLog {
         "grad norm: "
         "{:.3f} | number of skipped iterations: {:3d} | number of nan iterations: {:3d} |\n",
         *std::localtime(&seconds), micros % 1000000, iteration, config_.iterations,
-        static_cast<long long>(iteration) * config_.global_batch, elapsed_ms / steps_, config_.lr,
-        config_.global_batch, loss_sum_ / steps_, 1.0, result.grad_norm, 0, 0);
+        static_cast<long long>(iteration) * config_.global_batch, elapsed_ms / steps_, config_.lr, config_.global_batch,
+        loss_sum_ / steps_, 1.0, result.grad_norm, 0, 0);
     std::fflush(stdout);
     loss_sum_ = 0;
     steps_ = 0;

@@ -176,8 +176,7 @@ TEST(YamlReaderTest, AKeyGivenTwiceIsRefused) {
 }
 
 TEST(YamlReaderTest, AnEntryGivenTwiceIsRefused) {
-  EXPECT_EQ(problem_in("room:\n  lamps:\n    desk: {}\n    desk: {}\n").where,
-            "house.yaml:4, room.lamps.desk");
+  EXPECT_EQ(problem_in("room:\n  lamps:\n    desk: {}\n    desk: {}\n").where, "house.yaml:4, room.lamps.desk");
 }
 
 TEST(YamlReaderTest, ReportsEveryMistakeAtOnce) {
@@ -204,8 +203,7 @@ TEST(YamlReaderTest, SaysWhereAKeyIsOrWouldBe) {
 }
 
 TEST(YamlReaderTest, MissingFileIsNamed) {
-  EXPECT_THAT(refusal([] { YamlReader::from_file("no/such/house.yaml"); }).what,
-              HasSubstr("no/such/house.yaml"));
+  EXPECT_THAT(refusal([] { YamlReader::from_file("no/such/house.yaml"); }).what, HasSubstr("no/such/house.yaml"));
 }
 
 TEST(YamlReaderTest, AFolderIsNoFile) {
@@ -223,17 +221,14 @@ TEST(YamlReaderTest, AnEmptyFileIsAnEmptyConfig) {
 }
 
 TEST(OverrideTest, WinsOverTheFile) {
-  const auto [house, problems] =
-      read("number: 1\nroom: {area: 5, warm: true}", {{"room.area", "6"}, {"number", "7"}});
+  const auto [house, problems] = read("number: 1\nroom: {area: 5, warm: true}", {{"room.area", "6"}, {"number", "7"}});
   EXPECT_THAT(problems, IsEmpty());
   EXPECT_EQ(house.room.area, 6);
   EXPECT_TRUE(house.room.warm);
   EXPECT_EQ(house.number, 7);
 }
 
-TEST(OverrideTest, TheLastOfTwoWins) {
-  EXPECT_EQ(read("", {{"number", "2"}, {"number", "3"}}).house.number, 3);
-}
+TEST(OverrideTest, TheLastOfTwoWins) { EXPECT_EQ(read("", {{"number", "2"}, {"number", "3"}}).house.number, 3); }
 
 TEST(OverrideTest, MakesSectionsAndEntriesThatTheFileLacks) {
   const auto [house, problems] = read("", {{"room.area", "6"}, {"room.lamps.desk.watts", "8"}});

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/socket.h"
 #include "base/strings.h"
 #include "support/programs.h"
 
@@ -39,13 +40,18 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
     EXPECT_THAT(own.out, HasSubstr("Usage: "));
   }
   EXPECT_THAT(braid({"plan", "show", "--help"}).out, HasSubstr("--rank"));
+  const std::size_t list = help.out.find("Subcommands:");
+  ASSERT_NE(list, std::string::npos);
+  int listed = 0;
+  for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.rfind("  ", 0) == 0;
+  EXPECT_EQ(listed, 3) << help.out;
 }
 
 TEST(Cli, VersionNamesWhatItIsBuiltOn) {
   const Finished version = braid({"--version"});
   EXPECT_EQ(version.exit_code, 0);
-  EXPECT_THAT(version.out, AllOf(ContainsRegex("braid [0-9]"), ContainsRegex("libtorch 2\\.11"),
-                                 HasSubstr("CUDA "), HasSubstr("NCCL ")));
+  EXPECT_THAT(version.out, AllOf(ContainsRegex("braid [0-9]"), ContainsRegex("libtorch 2\\.11"), HasSubstr("CUDA "),
+                                 HasSubstr("NCCL ")));
 }
 
 TEST(Cli, MisuseIsExitCodeTwoWithAHint) {
@@ -61,8 +67,7 @@ TEST(Cli, MisuseIsExitCodeTwoWithAHint) {
                                                                      {"run", "-n", "1"}}) {
     const Finished run = braid(arguments);
     EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(arguments);
-    EXPECT_THAT(run.err, AllOf(HasSubstr("braid: "), HasSubstr("fix:")))
-        << ::testing::PrintToString(arguments);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("braid: "), HasSubstr("fix:"))) << ::testing::PrintToString(arguments);
     EXPECT_THAT(run.out, IsEmpty());
   }
 }
@@ -70,8 +75,7 @@ TEST(Cli, MisuseIsExitCodeTwoWithAHint) {
 TEST(Cli, PlanShow) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kRecipe);
-  EXPECT_THAT(braid({"plan", "show", recipe}).out,
-              AllOf(HasSubstr("world of 6 ranks"), HasSubstr("language.dp-cp")));
+  EXPECT_THAT(braid({"plan", "show", recipe}).out, AllOf(HasSubstr("world of 6 ranks"), HasSubstr("language.dp-cp")));
   EXPECT_THAT(braid({"plan", "show", recipe, "--rank", "3"}).out, HasSubstr("language"));
   const Finished beyond = braid({"plan", "show", recipe, "--rank", "6"});
   EXPECT_EQ(beyond.exit_code, 2);
@@ -80,8 +84,8 @@ TEST(Cli, PlanShow) {
 
 TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   TemporaryFolder folder;
-  const Finished run = braid({"train", folder.write("r.yaml", kRecipe), "--train-iters", "20", "--log-dir",
-                              folder.path() + "/logs"});
+  const Finished run =
+      braid({"train", folder.write("r.yaml", kRecipe), "--train-iters", "20", "--log-dir", folder.path() + "/logs"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   std::vector<double> losses;
   for (const std::string& line : split(run.out, '\n')) {
@@ -94,11 +98,10 @@ TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_LT(losses[1], losses[0]);
   EXPECT_THAT(
       run.out,
-      ContainsRegex(
-          "\\[2\\]  \\[[0-9-]+ [0-9:.]+\\] iteration       20/      20 \\| consumed samples:          320 "
-          "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| learning rate: 5\\.000000E-01 \\| "
-          "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
-          "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
+      ContainsRegex("\\[2\\]  \\[[0-9-]+ [0-9:.]+\\] iteration       20/      20 \\| consumed samples:          320 "
+                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| learning rate: 5\\.000000E-01 \\| "
+                    "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
+                    "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
   EXPECT_THAT(testing::read_file(folder.path() + "/logs/rank_2.log"), HasSubstr("iteration       20/"));
 }
 
@@ -128,26 +131,34 @@ TEST(Cli, TrainChecksTheWorldItWasStartedIn) {
   const Finished lone = braid({"train", recipe}, {{"RANK", "0"}});
   EXPECT_EQ(lone.exit_code, 2);
   EXPECT_THAT(lone.err, HasSubstr("WORLD_SIZE is not set, although RANK is"));
-  const Finished small = braid({"train", recipe}, {{"RANK", "0"},
-                                                   {"LOCAL_RANK", "0"},
-                                                   {"WORLD_SIZE", "4"},
-                                                   {"MASTER_ADDR", "127.0.0.1"},
-                                                   {"MASTER_PORT", "1"}});
+  const Finished small = braid(
+      {"train", recipe},
+      {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
   EXPECT_EQ(small.exit_code, 2);
   EXPECT_THAT(small.err, HasSubstr("topology has 6 ranks, but 4 were started"));
+}
+
+TEST(Cli, ABusyMasterPortIsNamed) {
+  TemporaryFolder folder;
+  const Fd other = listen_tcp("", 0);
+  const std::string port = std::to_string(local_port(other));
+  const Finished run = braid(
+      {"train", folder.write("r.yaml", "topology: {modules: {language: }}")},
+      {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("port " + port), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
 
 // The backend can be chosen, and a choice that cannot work is every rank's and the launcher's clear error.
 TEST(Cli, TrainTakesTheBackendItIsTold) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kRecipe);
-  EXPECT_EQ(braid({"train", recipe, "--train-iters", "2", "--dist.backend", "gloo", "--dist.device", "cpu"})
-                .exit_code,
+  EXPECT_EQ(braid({"train", recipe, "--train-iters", "2", "--dist.backend", "gloo", "--dist.device", "cpu"}).exit_code,
             0);
   const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"});
   EXPECT_EQ(nccl.exit_code, 2);
   EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: root cause: rank "),
-                              HasSubstr("nccl needs a GPU for each of the 6 ranks"),
+                              HasSubstr("nccl needs a GPU of its own for each of the 6 ranks"),
                               HasSubstr("fix:   use gloo or auto")));
 }
 

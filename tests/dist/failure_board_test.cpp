@@ -27,8 +27,7 @@ struct FakeRank {
   FakeRank(int rank, int port, double hang_limit_s = 60)
       : monitor(std::make_unique<RankMonitor>(
             Endpoint{"127.0.0.1", port},
-            Hello{
-                {rank, "host" + std::to_string(rank), "m[tp=" + std::to_string(rank) + "]"}, 3, hang_limit_s},
+            Hello{{rank, "host" + std::to_string(rank), "m[tp=" + std::to_string(rank) + "]"}, 3, hang_limit_s, 60},
             progress, [this](const RootCause& cause) { heard.set_value(cause); }, 5s)) {}
 
   RootCause root_cause() { return heard.get_future().get(); }
@@ -77,13 +76,37 @@ TEST(FailureBoard, GoodbyesAreNoFailure) {
   EXPECT_FALSE(board.root_cause());
 }
 
+// A goodbye just before the end of the process is never overtaken by the news of the end.
+TEST(FailureBoard, AQuickEndAfterAGoodbyeIsNoFailure) {
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    BoardOptions options = for_ranks(1);
+    options.verdicts_follow = true;
+    FailureBoard board(options, [](const RootCause&) {});
+    FakeRank a(0, board.port());
+    std::this_thread::sleep_for(2ms);
+    a.monitor->goodbye();
+    board.process_ended(0, "exited with code 0", false);
+    std::this_thread::sleep_for(1ms);
+    board.finish();
+    ASSERT_FALSE(board.root_cause()) << board.root_cause()->line;
+  }
+}
+
+// Until the time for connecting is over, a rank that has not come yet is late, not hung.
+TEST(FailureBoard, LateRanksGetTheTimeToConnect) {
+  FailureBoard board(for_ranks(2), [](const RootCause&) {});
+  FakeRank a(0, board.port(), 0.5);
+  std::this_thread::sleep_for(2s);
+  EXPECT_FALSE(board.root_cause());
+  a.monitor->goodbye();
+}
+
 // A collective breaks on rank 0 because rank 1 died; the death is known a moment later and is the cause.
 TEST(FailureBoard, ABrokenCollectiveWaitsForABetterExplanation) {
   FailureBoard board(for_ranks(3), [](const RootCause&) {});
   FakeRank a(0, board.port()), c(2, board.port());
   auto b = std::make_unique<FakeRank>(1, board.port());
-  auto reported =
-      std::async(std::launch::async, [&] { return a.monitor->report("connection closed by peer", true); });
+  auto reported = std::async(std::launch::async, [&] { return a.monitor->report("connection closed by peer", true); });
   std::this_thread::sleep_for(300ms);
   b.reset();
   EXPECT_EQ(reported.get().rank, 1);
@@ -108,8 +131,7 @@ TEST(FailureBoard, TheParentsWordSaysHowAProcessEnded) {
   board.process_ended(1, "exited with code 0", false);
   EXPECT_THAT(
       a.root_cause().line,
-      HasSubstr(
-          "rank 1 (host host1, m[tp=1]) failed in no operation: exited with code 0 before the run was over"));
+      HasSubstr("rank 1 (host host1, m[tp=1]) failed in no operation: exited with code 0 before the run was over"));
 }
 
 TEST(FailureBoard, AProcessThatNeverJoinedIsNamedFromThePlan) {
@@ -119,18 +141,16 @@ TEST(FailureBoard, AProcessThatNeverJoinedIsNamedFromThePlan) {
   FailureBoard board(options, [](const RootCause&) {});
   board.process_ended(1, "exited with code 127", true);
   board.finish();
-  EXPECT_THAT(board.root_cause()->line,
-              AllOf(HasSubstr("b[tp=0]"), HasSubstr("start-up"), HasSubstr("code 127")));
+  EXPECT_THAT(board.root_cause()->line, AllOf(HasSubstr("b[tp=0]"), HasSubstr("start-up"), HasSubstr("code 127")));
 }
 
 TEST(FailureBoard, ARankThatStopsMovingIsNamedWithThoseWhoWait) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
   FakeRank a(0, board.port(), 1.5), b(1, board.port(), 1.5);
-  auto waiting = a.progress.meet("all_reduce", {"world", {0, 1}});
+  auto waiting = a.progress.meet("all_reduce", {{"world", {0, 1}}});
   auto stuck = b.progress.phase("iteration 9");
-  EXPECT_THAT(a.root_cause().line,
-              AllOf(HasSubstr("rank 1"), HasSubstr("iteration 9"), HasSubstr("no progress"),
-                    HasSubstr("rank 0 in all_reduce #1 on world")));
+  EXPECT_THAT(a.root_cause().line, AllOf(HasSubstr("rank 1"), HasSubstr("iteration 9"), HasSubstr("no progress"),
+                                         HasSubstr("rank 0 in all_reduce #1 on world")));
 }
 
 // Where rank 0 serves the board and dies, the others can only tell that it is gone, and all tell it alike.
@@ -139,7 +159,7 @@ TEST(RankMonitor, TheLossOfTheBoardIsTheLossOfTheRankThatServedIt) {
   FakeRank a(1, local_port(listener));
   {
     Fd served(accept(listener.get(), nullptr, nullptr));
-    send_all(served, encode(Welcome{{0, "head", "m[tp=0]"}}), 1s);
+    send_some(served, encode(Welcome{{0, "head", "m[tp=0]"}}), 1s);
     std::this_thread::sleep_for(100ms);
   }
   EXPECT_THAT(a.root_cause().line,
@@ -149,13 +169,13 @@ TEST(RankMonitor, TheLossOfTheBoardIsTheLossOfTheRankThatServedIt) {
 TEST(BoardMessages, StrangersDoNotDisturb) {
   FailureBoard board(for_ranks(1), [](const RootCause&) {});
   const Fd stranger = connect_tcp({"127.0.0.1", board.port()}, 1s);
-  send_all(stranger,
-           "GET / "
-           "HTTP/"
-           "1.1\r\n\r\n{\"type\":\"fail\"}\n{\"type\":\"hello\",\"who\":{\"rank\":99,\"host\":\"\",\"place\":"
-           "\"\"},\"world_size\":1,\"hang_limit_s\":1}\n",
-           1s);
-  send_all(stranger, std::string(2 << 20, 'x'), 1s);
+  send_some(stranger,
+            "GET / "
+            "HTTP/"
+            "1.1\r\n\r\n{\"type\":\"fail\"}\n{\"type\":\"hello\",\"who\":{\"rank\":99,\"host\":\"\",\"place\":"
+            "\"\"},\"world_size\":1,\"hang_limit_s\":1,\"connect_timeout_s\":1}\n",
+            1s);
+  send_some(stranger, std::string(2 << 20, 'x'), 1s);
   FakeRank a(0, board.port());
   a.monitor->goodbye();
   board.finish();
@@ -165,15 +185,13 @@ TEST(BoardMessages, StrangersDoNotDisturb) {
 TEST(BoardMessages, SurviveTheWire) {
   RankStatus status;
   status.op = "x \"quoted\" \xff";
-  status.waiting = true;
-  status.meeting = {"c", {1, 2}};
-  status.arrival = 3;
+  status.waits = {{{"c", {1, 2}}, 3}};
   status.arrivals = {{"c", 3}};
   std::string line = encode(Beat{status});
   line.pop_back();
   const auto back = std::get<Beat>(*decode(line)).status;
   EXPECT_THAT(back.op, HasSubstr("\"quoted\""));
-  EXPECT_EQ(back.meeting.members, status.meeting.members);
+  EXPECT_EQ(back.waits.at(0).meeting.members, status.waits.at(0).meeting.members);
   EXPECT_EQ(back.arrivals, status.arrivals);
   EXPECT_FALSE(decode("{}"));
   EXPECT_FALSE(decode("[1,2"));

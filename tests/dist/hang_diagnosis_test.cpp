@@ -11,13 +11,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A rank that came to `channel` `arrival` times and waits there.
-ObservedRank waits(const std::string& channel, std::vector<int> members, std::int64_t arrival,
-                   double idle_s) {
+ObservedRank waits(const std::string& channel, std::vector<int> members, std::int64_t arrival, double idle_s) {
   ObservedRank rank;
   rank.status.op = "all_reduce #" + std::to_string(arrival) + " on " + channel;
-  rank.status.waiting = true;
-  rank.status.meeting = {channel, std::move(members)};
-  rank.status.arrival = arrival;
+  rank.status.waits = {{{channel, std::move(members)}, arrival}};
   rank.status.arrivals[channel] = arrival;
   rank.status.idle_s = idle_s;
   return rank;
@@ -37,10 +34,9 @@ TEST(HangDiagnosis, NobodyIsBlamedWithinTheLimit) {
 }
 
 TEST(HangDiagnosis, BlamesTheRankThatOthersWaitFor) {
-  const auto hang = diagnose_hang({{0, waits("world", {0, 1, 2}, 3, 6)},
-                                   {1, computes({{"world", 2}}, 6.2)},
-                                   {2, waits("world", {0, 1, 2}, 3, 6)}},
-                                  5);
+  const auto hang = diagnose_hang(
+      {{0, waits("world", {0, 1, 2}, 3, 6)}, {1, computes({{"world", 2}}, 6.2)}, {2, waits("world", {0, 1, 2}, 3, 6)}},
+      5);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
   EXPECT_THAT(hang->message, AllOf(HasSubstr("no progress for more than 5 s"),
@@ -57,6 +53,26 @@ TEST(HangDiagnosis, FollowsTheWaitingThroughGroups) {
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 3);
   EXPECT_THAT(hang->message, HasSubstr("no sign of life for more than 5 s"));
+}
+
+// A stopped rank is silent, even while the time since its last progress is only a little over the limit.
+TEST(HangDiagnosis, TellsSilentFromStuck) {
+  ObservedRank stopped = computes({{"world", 2}}, 0.02);
+  stopped.silent_s = 4.99;
+  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 4.9)}, {1, stopped}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_THAT(hang->message, HasSubstr("no sign of life"));
+}
+
+// In an exchange a rank waits at several places at once; the one whose peer is missing counts.
+TEST(HangDiagnosis, AnExchangeWaitsForEveryPeer) {
+  ObservedRank middle = waits("ring 0>1", {0, 1}, 4, 6);
+  middle.status.waits.push_back({{"ring 1>2", {1, 2}}, 4});
+  ObservedRank arrived = computes({{"ring 0>1", 4}}, 0.1), missing = computes({{"ring 1>2", 3}}, 7);
+  const auto hang = diagnose_hang({{0, arrived}, {1, middle}, {2, missing}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 2);
 }
 
 TEST(HangDiagnosis, NamesACircle) {
@@ -101,14 +117,14 @@ TEST(Progress, ShowsWhatIsOpen) {
   EXPECT_EQ(progress.snapshot().op, "");
   auto outer = progress.phase("iteration 3");
   {
-    auto inner = progress.meet("all_reduce", {"language.tp", {2, 3}});
+    auto inner = progress.meet("all_reduce", {{"language.tp", {2, 3}}});
     const RankStatus status = progress.snapshot();
     EXPECT_EQ(status.op, "iteration 3 > all_reduce #1 on language.tp");
-    EXPECT_TRUE(status.waiting);
+    EXPECT_EQ(status.waits.size(), 1u);
     EXPECT_EQ(status.arrivals.at("language.tp"), 1);
   }
   EXPECT_EQ(progress.snapshot().op, "iteration 3");
-  EXPECT_FALSE(progress.snapshot().waiting);
+  EXPECT_TRUE(progress.snapshot().waits.empty());
 }
 
 TEST(Progress, RemembersWhereAnExceptionStarted) {
@@ -120,6 +136,17 @@ TEST(Progress, RemembersWhereAnExceptionStarted) {
   } catch (const std::exception&) {
   }
   EXPECT_EQ(progress.op_at_failure(), "iteration 3 > loss");
+}
+
+TEST(Progress, AHandledExceptionIsForgotten) {
+  Progress progress;
+  try {
+    auto scope = progress.phase("iteration 3");
+    throw std::runtime_error("handled");
+  } catch (const std::exception&) {
+  }
+  auto scope = progress.phase("iteration 4");
+  EXPECT_EQ(progress.op_at_failure(), "iteration 4");
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ TEST(Nodelist, WritesOutSlurmsSyntax) {
 }
 
 TEST(Nodelist, RefusesWhatIsNotAList) {
-  for (const char* text : {"", "a[", "a]", "a[1-]", "a[2-1]", "a[1-2-3]", "a[x]", "a,,b", "a[[1]]",
-                           "a[0-99999999]", "a[0-999]b[0-999]", "a[]"})
+  for (const char* text : {"", "a[", "a]", "a[1-]", "a[2-1]", "a[1-2-3]", "a[x]", "a,,b", "a[[1]]", "a[0-99999999]",
+                           "a[0-999]b[0-999]", "a[]"})
     EXPECT_THROW(expand_nodelist(text), ConfigError) << text;
 }
 

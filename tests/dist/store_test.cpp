@@ -32,28 +32,25 @@ TEST(Store, CarriesValues) {
 TEST(Store, BusyPortIsAClearError) {
   const Fd other = listen_tcp("127.0.0.1", 0);
   const std::string error = error_of([&] { StoreServer("127.0.0.1", local_port(other)); });
-  EXPECT_THAT(error, AllOf(HasSubstr(std::to_string(local_port(other))), HasSubstr("in use"),
-                           HasSubstr("MASTER_PORT")));
+  EXPECT_THAT(error,
+              AllOf(HasSubstr(std::to_string(local_port(other))), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
 
 TEST(Store, NobodyListening) {
   Fd listener = listen_tcp("127.0.0.1", 0);
   const int port = local_port(listener);
   listener = Fd();
-  EXPECT_THAT(error_of([&] {
-                Store({"127.0.0.1", port}, 500ms);
-              }),
-              HasSubstr("127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(error_of([&] { Store({"127.0.0.1", port}, 500ms); }), HasSubstr("127.0.0.1:" + std::to_string(port)));
 }
 
 // Something listens but never says a word.
 TEST(Store, SilentServerTimesOutWithItsAddress) {
   const Fd listener = listen_tcp("127.0.0.1", 0);
-  EXPECT_THAT(error_of([&] {
-                Store({"127.0.0.1", local_port(listener)}, 2s);
-              }),
-              AllOf(HasSubstr("127.0.0.1:" + std::to_string(local_port(listener))),
-                    HasSubstr("does not answer within 2.0 s")));
+  EXPECT_THAT(
+      error_of([&] {
+        Store({"127.0.0.1", local_port(listener)}, 2s);
+      }),
+      AllOf(HasSubstr("127.0.0.1:" + std::to_string(local_port(listener))), HasSubstr("does not answer within 2.0 s")));
 }
 
 TEST(Store, KeyThatNeverComes) {
@@ -63,10 +60,7 @@ TEST(Store, KeyThatNeverComes) {
 }
 
 TEST(Store, UnknownHost) {
-  EXPECT_THAT(error_of([&] {
-                Store({"no-such-host.invalid", 1}, 500ms);
-              }),
-              HasSubstr("no-such-host.invalid"));
+  EXPECT_THAT(error_of([&] { Store({"no-such-host.invalid", 1}, 500ms); }), HasSubstr("no-such-host.invalid"));
 }
 
 }  // namespace

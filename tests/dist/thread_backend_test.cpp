@@ -25,7 +25,7 @@ std::string error_of(int ranks, ThreadSemantics semantics, const std::function<v
 }
 
 void both_send_first(World& world) {
-  const Group pair = world.make_world_group();
+  const Group pair = world.everyone();
   at::Tensor mine = at::ones({4}), theirs = at::zeros({4});
   pair.send(mine, 1 - world.rank());
   pair.receive(theirs, 1 - world.rank());
@@ -45,7 +45,7 @@ TEST(ThreadBackend, StrictSendsWaitForTheirReceiveAndTheDeadlockIsNamed) {
 // ever.
 TEST(ThreadBackend, StrictOperationsOfOneGroupRunInOrder) {
   const auto crossed = [](World& world) {
-    const Group a = world.make_world_group();
+    const Group a = world.everyone();
     at::Tensor x = at::ones({1});
     if (world.rank() == 0) {
       a.all_reduce(x);
@@ -76,7 +76,7 @@ TEST(ThreadBackend, StrictGroupsDoNotWaitForEachOther) {
 TEST(ThreadBackend, RankThatReturnsEarlyLeavesADeadlockNotAHang) {
   EXPECT_THAT(error_of(3, ThreadSemantics::Relaxed,
                        [](World& world) {
-                         const Group all = world.make_world_group();
+                         const Group all = world.everyone();
                          if (world.rank() != 1) all.barrier();
                        }),
               AllOf(HasSubstr("deadlock"), HasSubstr("ranks 0,2 in barrier #2 on world")));
@@ -85,7 +85,7 @@ TEST(ThreadBackend, RankThatReturnsEarlyLeavesADeadlockNotAHang) {
 TEST(ThreadBackend, FirstExceptionWinsAndWakesTheOthers) {
   EXPECT_EQ(error_of(8, ThreadSemantics::Relaxed,
                      [](World& world) {
-                       const Group all = world.make_world_group();
+                       const Group all = world.everyone();
                        if (world.rank() == 5) throw std::runtime_error("rank five is broken");
                        all.barrier();
                      }),
@@ -96,7 +96,7 @@ TEST(ThreadBackend, RanksThatDisagreeAreToldSo) {
   const auto disagree = [](const std::function<void(const Group&)>& first,
                            const std::function<void(const Group&)>& second) {
     return error_of(2, ThreadSemantics::Relaxed, [&](World& world) {
-      const Group all = world.make_world_group();
+      const Group all = world.everyone();
       (world.rank() == 0 ? first : second)(all);
     });
   };
@@ -106,10 +106,8 @@ TEST(ThreadBackend, RanksThatDisagreeAreToldSo) {
       group.all_reduce(x);
     };
   };
-  EXPECT_THAT(disagree(reduce({2}, at::kFloat), reduce({3}, at::kFloat)),
-              HasSubstr("ranks disagree on shape"));
-  EXPECT_THAT(disagree(reduce({2}, at::kFloat), reduce({2}, at::kLong)),
-              HasSubstr("ranks disagree on dtype"));
+  EXPECT_THAT(disagree(reduce({2}, at::kFloat), reduce({3}, at::kFloat)), HasSubstr("ranks disagree on shape"));
+  EXPECT_THAT(disagree(reduce({2}, at::kFloat), reduce({2}, at::kLong)), HasSubstr("ranks disagree on dtype"));
   EXPECT_THAT(disagree(reduce({2}, at::kFloat), [](const Group& group) { group.barrier(); }),
               AllOf(HasSubstr("world"), HasSubstr("ranks disagree on which collective comes next")));
 }

@@ -60,8 +60,7 @@ TEST(WorldSpec, FromTorchrun) {
   EXPECT_EQ(spec.local_size, 4);
   EXPECT_EQ(to_string(spec.store), "node-a:29500");
   EXPECT_FALSE(spec.store_is_served);
-  EXPECT_TRUE(
-      world_spec_from(env_of(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->store_is_served);
+  EXPECT_TRUE(world_spec_from(env_of(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->store_is_served);
 }
 
 TEST(WorldSpec, FromSlurm) {
@@ -76,26 +75,29 @@ TEST(WorldSpec, FromSlurm) {
 
 TEST(WorldSpec, SlurmPortFollowsTheJobAndStaysOutOfTheEphemeralRange) {
   const auto port = [](const std::string& job, const std::string& step) {
-    return world_spec_from(env_of(with(kSlurm, {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}})))
-        ->store.port;
+    return world_spec_from(env_of(with(kSlurm, {{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}})))->store.port;
   };
   EXPECT_EQ(port("4242", "0"), port("4242", "0"));
   EXPECT_NE(port("4242", "0"), port("4243", "0"));
   EXPECT_NE(port("4242", "0"), port("4242", "1"));
-  for (const char* job : {"0", "1", "14999", "15000", "1073741824"}) {
+  for (const char* job : {"0", "1", "14999", "15000", "1073741824", "134217728001"}) {
     EXPECT_GE(port(job, "0"), 1024);
     EXPECT_LT(port(job, "0"), 32768);
   }
 }
 
 TEST(WorldSpec, SlurmTakesMasterAddressAndPortWhenTheScriptExportsThem) {
-  const auto spec =
-      world_spec_from(env_of(with(kSlurm, {{"MASTER_ADDR", "ib0.head"}, {"MASTER_PORT", "12345"}})));
+  const auto spec = world_spec_from(env_of(with(kSlurm, {{"MASTER_ADDR", "ib0.head"}, {"MASTER_PORT", "12345"}})));
   EXPECT_EQ(to_string(spec->store), "ib0.head:12345");
 }
 
 TEST(WorldSpec, BatchScriptWithoutSrunIsNoWorld) {
   EXPECT_FALSE(world_spec_from(env_of(with(kSlurm, {{"ENVIRONMENT", "BATCH"}}, {"SLURM_STEP_ID"}))));
+}
+
+TEST(WorldSpec, InteractiveShellsOfSlurmAreNoWorld) {
+  EXPECT_FALSE(world_spec_from(env_of(with(kSlurm, {{"SLURM_PTY_PORT", "40000"}}))));
+  EXPECT_FALSE(world_spec_from(env_of(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}}))));
 }
 
 TEST(WorldSpec, LocalLauncherRoundTrip) {
@@ -145,8 +147,7 @@ TEST(WorldSpec, ValuesOutOfRangeAreNamed) {
   EXPECT_THAT(error_of(with(kTorchrun, {{"RANK", "five"}})), HasSubstr("RANK='five' should be an integer"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"MASTER_PORT", "70000"}})), HasSubstr("MASTER_PORT='70000'"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"LOCAL_RANK", "4"}})), HasSubstr("LOCAL_RANK=4 is beyond"));
-  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_PROCID", "32"}})),
-              HasSubstr("SLURM_PROCID=32 is beyond the world"));
+  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_PROCID", "32"}})), HasSubstr("SLURM_PROCID=32 is beyond the world"));
   EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_NODELIST", "a["}})), HasSubstr("not a Slurm list"));
 }
 

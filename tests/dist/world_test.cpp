@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "dist/backend_factory.h"
 #include "plan/topology.h"
 #include "support/ranks.h"
 
@@ -49,8 +50,7 @@ TEST(Groups, EveryGroupOfNineNodesConnectsItsOwnRanks) {
           EXPECT_EQ(group.rank(), self - spec.ranks.begin());
           at::Tensor sum = at::full({1}, world.rank(), at::kLong);
           group.all_reduce(sum);
-          EXPECT_EQ(sum.item<std::int64_t>(), std::accumulate(spec.ranks.begin(), spec.ranks.end(), 0))
-              << spec.name;
+          EXPECT_EQ(sum.item<std::int64_t>(), std::accumulate(spec.ranks.begin(), spec.ranks.end(), 0)) << spec.name;
         }
       },
       ThreadSemantics::Strict);
@@ -64,6 +64,14 @@ TEST(Groups, AskingForAGroupOfAnotherModuleIsAnError) {
                                      if (world.rank() == 0) groups.get("language", "tp");
                                    }),
                std::logic_error);
+}
+
+TEST(Backends, NcclOnlyWhereEveryRankHasAGpuOfItsOwn) {
+  EXPECT_EQ(fitting_backend({"GPU-a"}), "nccl");
+  EXPECT_EQ(fitting_backend({"GPU-a", "GPU-b", "GPU-c"}), "nccl");
+  EXPECT_EQ(fitting_backend({"GPU-a", "GPU-b", "GPU-a"}), "gloo");
+  EXPECT_EQ(fitting_backend({"GPU-a", ""}), "gloo");
+  EXPECT_EQ(fitting_backend({"", ""}), "gloo");
 }
 
 // Local addresses, as the kernel writes them, of the sockets on which a process listens.
@@ -93,7 +101,7 @@ std::set<std::string> listening_addresses(pid_t pid) {
 
 TEST(World, NothingListensBeyondLoopbackInLocalMode) {
   testing::on_processes(2, [](World& world) {
-    world.make_world_group().barrier();
+    world.everyone().barrier();
     EXPECT_THAT(listening_addresses(getpid()), ::testing::ElementsAre("0100007F"));  // Gloo: 127.0.0.1
     EXPECT_THAT(listening_addresses(getppid()),
                 ::testing::ElementsAre("0100007F"));  // store and failure board

@@ -7,6 +7,8 @@
 
 #include <sys/wait.h>
 
+#include <thread>
+
 #include "base/error.h"
 #include "base/socket.h"
 #include "base/strings.h"
@@ -24,8 +26,7 @@ using testing::read_file;
 using testing::run_program;
 using testing::TemporaryFolder;
 
-testing::Finished run_shell(int ranks, const std::string& script,
-                            const std::vector<std::string>& options = {}) {
+testing::Finished run_shell(int ranks, const std::string& script, const std::vector<std::string>& options = {}) {
   std::vector<std::string> command = {built_program("braid"), "run", "-n", std::to_string(ranks)};
   command.insert(command.end(), options.begin(), options.end());
   for (const std::string& word : {std::string("--"), std::string("bash"), std::string("-c"), script})
@@ -34,18 +35,16 @@ testing::Finished run_shell(int ranks, const std::string& script,
 }
 
 TEST(LocalLauncher, RanksFindTheirWorldInTheEnvironment) {
-  const auto run =
-      run_shell(3, "echo $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR");
+  const auto run = run_shell(3, "echo $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR");
   EXPECT_EQ(run.exit_code, 0) << run.err;
   for (const char* rank : {"0", "1", "2"})
-    EXPECT_THAT(run.out, HasSubstr(std::string("[") + rank + "] " + rank + " of 3, local " + rank +
-                                   " of 3 at 127.0.0.1\n"));
+    EXPECT_THAT(run.out,
+                HasSubstr(std::string("[") + rank + "] " + rank + " of 3, local " + rank + " of 3 at 127.0.0.1\n"));
 }
 
 TEST(LocalLauncher, StdoutAndStderrStayApartAndLinesWhole) {
   const auto run = run_shell(2, "printf 'no newline'; echo err >&2");
-  EXPECT_THAT(run.out,
-              AllOf(HasSubstr("[0] no newline\n"), HasSubstr("[1] no newline\n"), Not(HasSubstr("err"))));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("[0] no newline\n"), HasSubstr("[1] no newline\n"), Not(HasSubstr("err"))));
   EXPECT_THAT(run.err, HasSubstr("[1] err\n"));
 }
 
@@ -67,8 +66,8 @@ TEST(LocalLauncher, ExitCodeIsThatOfTheFirstRankThatFailed) {
 TEST(LocalLauncher, TheWholeProcessTreeEnds) {
   TemporaryFolder folder;
   // A grandchild in a session of its own, which no signal to the rank's process group reaches.
-  const auto run = run_shell(2, "setsid bash -c 'echo $$ > " + folder.path() +
-                                    "/pid$RANK; exec sleep 300' & sleep 1; [ $RANK = 0 ]");
+  const auto run = run_shell(
+      2, "setsid bash -c 'echo $$ > " + folder.path() + "/pid$RANK; exec sleep 300' & sleep 1; [ $RANK = 0 ]");
   EXPECT_EQ(run.exit_code, 1);
   for (const char* rank : {"0", "1"}) {
     const auto pid = parse_int(split(read_file(folder.path() + "/pid" + rank), '\n')[0]);
@@ -93,40 +92,82 @@ TEST(LocalLauncher, BusyPortIsReplaced) {
 }
 
 TEST(LocalLauncher, ArgumentsArriveAsGiven) {
-  const auto run = run_program(
-      {built_program("braid"), "run", "-n", "1", "--", "printf", "<%s>", "a b", "-n", "--", "--help", ""});
+  const auto run =
+      run_program({built_program("braid"), "run", "-n", "1", "--", "printf", "<%s>", "a b", "-n", "--", "--help", ""});
   EXPECT_THAT(run.out, HasSubstr("<a b><-n><--><--help><>"));
 }
 
-// Waits until `text` shows up on a pipe.
-void wait_for_output(const Fd& pipe, const std::string& text) {
+// Starts two ranks under a launcher and waits until both have said "ready".
+RankProcess start_and_wait(const std::string& script) {
+  RankProcess launcher = spawn_rank({built_program("braid"), "run", "-n", "2", "--", "bash", "-c", script}, {});
   std::string seen;
   char buffer[4096];
-  while (seen.find(text) == std::string::npos) {
-    pollfd entry{pipe.get(), POLLIN, 0};
-    ASSERT_EQ(poll(&entry, 1, 30000), 1) << "no '" << text << "' in: " << seen;
-    const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
+  while (seen.find("[0] ready") == std::string::npos || seen.find("[1] ready") == std::string::npos) {
+    pollfd entry{launcher.out.get(), POLLIN, 0};
+    if (poll(&entry, 1, 60000) != 1) throw std::runtime_error("ranks were not ready; seen: " + seen);
+    const ssize_t size = read(launcher.out.get(), buffer, sizeof buffer);
     if (size > 0) seen.append(buffer, static_cast<std::size_t>(size));
   }
+  return launcher;
+}
+
+int exit_code_of(const RankProcess& launcher) {
+  int status = 0;
+  waitpid(launcher.pid, &status, 0);
+  return braid::exit_code_of(status);
 }
 
 int signalled_exit_code(const std::string& script, int signal) {
-  RankProcess launcher =
-      spawn_rank({built_program("braid"), "run", "-n", "2", "--", "bash", "-c", script}, {});
-  wait_for_output(launcher.out, "[0] ready");
-  wait_for_output(launcher.out, "[1] ready");
+  const RankProcess launcher = start_and_wait(script);
   kill(launcher.pid, signal);
-  int status = 0;
-  waitpid(launcher.pid, &status, 0);
-  return exit_code_of(status);
+  return exit_code_of(launcher);
 }
 
-// `echo ready` twice: each wait above may swallow the other rank's line.
 TEST(LocalLauncher, SignalsReachTheRanks) {
-  const std::string ready = "for i in 1 2 3 4 5 6 7 8 9; do echo ready; sleep 0.2; done & ";
-  EXPECT_EQ(signalled_exit_code(ready + "trap 'exit 0' TERM; sleep 300 & wait", SIGTERM), 0);
-  EXPECT_EQ(signalled_exit_code(ready + "sleep 300", SIGINT), 128 + SIGINT);
-  EXPECT_EQ(signalled_exit_code(ready + "trap 'exit 5' USR1; sleep 300 & wait; wait", SIGUSR1), 5);
+  EXPECT_EQ(signalled_exit_code("trap 'exit 0' TERM; echo ready; sleep 300 & wait", SIGTERM), 0);
+  EXPECT_EQ(signalled_exit_code("echo ready; sleep 300", SIGINT), 128 + SIGINT);
+  EXPECT_EQ(signalled_exit_code("trap 'exit 5' USR1; echo ready; sleep 300 & wait; wait", SIGUSR1), 5);
+}
+
+TEST(LocalLauncher, ASecondSignalDoesNotWait) {
+  const RankProcess launcher = start_and_wait("trap 'echo stubborn' INT; echo ready; while true; do sleep 1; done");
+  kill(launcher.pid, SIGINT);
+  usleep(300000);
+  kill(launcher.pid, SIGINT);
+  EXPECT_EQ(exit_code_of(launcher), 128 + SIGINT);
+}
+
+// A rank that prints faster than anyone can read must not keep the launcher from hearing a signal.
+TEST(LocalLauncher, EndlessOutputDoesNotDeafenTheLauncher) {
+  const RankProcess launcher = start_and_wait("echo ready; sleep 1; exec yes");
+  std::thread reader([&] {
+    char buffer[65536];
+    pollfd entry{launcher.out.get(), POLLIN, 0};
+    do poll(&entry, 1, -1);
+    while (read(launcher.out.get(), buffer, sizeof buffer) != 0);
+  });
+  sleep(2);
+  kill(launcher.pid, SIGTERM);
+  EXPECT_EQ(exit_code_of(launcher), 128 + SIGTERM);
+  reader.join();
+}
+
+TEST(LocalLauncher, AReaderThatLeavesEndsTheRun) {
+  const auto run =
+      run_program({"bash", "-c", built_program("braid") + " run -n 2 -- yes | head -n 3; echo ${PIPESTATUS[0]}"});
+  EXPECT_THAT(run.out, HasSubstr("\n141\n"));  // 128 + SIGPIPE
+}
+
+TEST(LocalLauncher, PrefixesAreColouredOnATerminalOnly) {
+  const std::string command = built_program("braid") + " run -n 1 -- echo hello";
+  EXPECT_THAT(run_program({"script", "-qec", command, "/dev/null"}).out, HasSubstr("\033[36m[0] \033[0mhello"));
+  EXPECT_THAT(run_program({"bash", "-c", command}).out, HasSubstr("[0] hello"));
+}
+
+TEST(LocalLauncher, LogFolderThatCannotBeWritten) {
+  const auto run = run_shell(1, "true", {"--log-dir", "/dev/null/logs"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("cannot write '/dev/null/logs/rank_0.log'"), HasSubstr("--log-dir")));
 }
 
 }  // namespace

@@ -104,8 +104,7 @@ TEST(GridTest, CoordinatesInvertOnRandomGrids) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     const Grid grid = random_grid(random);
-    for (int rank = grid.rank_offset(); rank < grid.end(); ++rank)
-      ASSERT_EQ(grid.rank_at(grid.coords(rank)), rank);
+    for (int rank = grid.rank_offset(); rank < grid.end(); ++rank) ASSERT_EQ(grid.rank_at(grid.coords(rank)), rank);
   }
 }
 

@@ -54,8 +54,7 @@ TEST(ShowTest, OneRankHasBothViewsAndItsGroups) {
 
 TEST(ShowTest, AColocatedRankShowsAllItsModules) {
   const Topology topology(
-      {.colocated = true,
-       .modules = {{.name = "images", .kind = "encoder", .dp = 2}, {.name = "language", .tp = 2}}},
+      {.colocated = true, .modules = {{.name = "images", .kind = "encoder", .dp = 2}, {.name = "language", .tp = 2}}},
       {.micro_batch = 2, .global_batch = 2});
   const std::string text = show_rank(topology, 1);
   EXPECT_THAT(text, HasSubstr("images    dense   tp=0 cp=0 dp=1 pp=0\n"));
@@ -69,8 +68,7 @@ TEST(ShowTest, ARankBeyondTheWorldIsRefused) {
       show_rank(eight_ranks(), global_rank);
       FAIL() << "no ConfigError";
     } catch (const ConfigError& e) {
-      EXPECT_EQ(e.problems().at(0).what,
-                fmt::format("rank {} is beyond the world of 8 ranks (0-7)", global_rank));
+      EXPECT_EQ(e.problems().at(0).what, fmt::format("rank {} is beyond the world of 8 ranks (0-7)", global_rank));
     }
   }
 }
@@ -90,8 +88,7 @@ TEST(ShowTest, JsonHasEveryRankAndGroup) {
   EXPECT_EQ(language["ranks"][1]["dense"]["tp"], 1);
   EXPECT_EQ(language["ranks"][1]["expert"]["ep"], 1);
   ASSERT_EQ(json["groups"].size(), topology.groups().size());
-  EXPECT_EQ(json["groups"][0],
-            nlohmann::json::parse(R"({"module": "images", "key": "tp", "ranks": [0, 1]})"));
+  EXPECT_EQ(json["groups"][0], nlohmann::json::parse(R"({"module": "images", "key": "tp", "ranks": [0, 1]})"));
 }
 
 }  // namespace

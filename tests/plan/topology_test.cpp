@@ -73,8 +73,8 @@ ModuleConfig random_language(std::mt19937& random) {
 ModuleConfig random_encoder(const std::string& name, const Case& made, const ModuleConfig& language,
                             std::mt19937& random) {
   ModuleConfig module = {.name = name, .kind = "encoder"};
-  module.dp = random() % 2 ? divisor_of(language.dp, random)
-                           : language.dp * divisor_of(made.workload.micro_batch, random);
+  module.dp =
+      random() % 2 ? divisor_of(language.dp, random) : language.dp * divisor_of(made.workload.micro_batch, random);
   if (!made.config.colocated) {
     for (int* size : {&module.tp, &module.cp, &module.pp}) *size = one_of({1, 1, 2, 3}, random);
   } else {
@@ -184,8 +184,8 @@ TEST(TopologyTest, GroupsAreCreatedModuleByModuleInMegatronsOrder) {
     if (names.empty() || names.back() != group.name) names.push_back(group.name);
   std::vector<std::string> expected;
   for (const char* module : {"images", "language"})
-    for (const char* key : {"tp", "cp", "pp", "dp", "dp-cp", "cp-tp", "ep", "expt_tp", "expt_dp", "pp-tp",
-                            "dp-cp-tp", "pp-dp-cp-tp", "ep-expt_tp", "pp-ep-expt_tp"})
+    for (const char* key : {"tp", "cp", "pp", "dp", "dp-cp", "cp-tp", "ep", "expt_tp", "expt_dp", "pp-tp", "dp-cp-tp",
+                            "pp-dp-cp-tp", "ep-expt_tp", "pp-ep-expt_tp"})
       expected.push_back(fmt::format("{}.{}", module, key));
   EXPECT_EQ(names, expected);
 }
@@ -195,8 +195,7 @@ TEST(TopologyTest, GroupsAreCreatedModuleByModuleInMegatronsOrder) {
 TEST(TopologyPropertyTest, EveryRankOfTheWorldHasAModule) {
   for_random_topologies(11, [](const Topology& topology) {
     const std::size_t expected = topology.colocated() ? topology.modules().size() : 1;
-    for (int rank = 0; rank < topology.world_size(); ++rank)
-      ASSERT_THAT(topology.modules_of(rank), SizeIs(expected));
+    for (int rank = 0; rank < topology.world_size(); ++rank) ASSERT_THAT(topology.modules_of(rank), SizeIs(expected));
   });
 }
 
@@ -252,8 +251,7 @@ std::vector<GroupSpec> groups_seen_from(const Topology& topology, int global_ran
     for (const auto& dims : kinds) {
       const bool expert = dims.back().starts_with("e");
       const Grid& view = expert ? module->expert : module->dense;
-      GroupSpec& group =
-          seen.emplace_back(GroupSpec{fmt::format("{}.{}", module->name, fmt::join(dims, "-")), {}});
+      GroupSpec& group = seen.emplace_back(GroupSpec{fmt::format("{}.{}", module->name, fmt::join(dims, "-")), {}});
       for (int peer : ranks_of(view)) {
         const bool together = std::all_of(view.dims().begin(), view.dims().end(), [&](const Dim& dim) {
           return std::count(dims.begin(), dims.end(), dim.name) ||
@@ -290,8 +288,7 @@ TEST(TopologyPropertyTest, PeersExpectTheirCommonGroupsInTheSameOrder) {
   for_random_topologies(15, [&](const Topology& topology) {
     const int one = static_cast<int>(random() % topology.world_size());
     const int other = static_cast<int>(random() % topology.world_size());
-    ASSERT_EQ(text_of(groups_seen_from(topology, one), other),
-              text_of(groups_seen_from(topology, other), one));
+    ASSERT_EQ(text_of(groups_seen_from(topology, one), other), text_of(groups_seen_from(topology, other), one));
   });
 }
 

@@ -25,8 +25,8 @@ ModuleConfig& images(TopologyConfig& config) { return config.modules[0]; }
 ModuleConfig& language(TopologyConfig& config) { return config.modules[1]; }
 
 auto problem(const std::string& what, const std::string& where, const std::string& fix) {
-  return testing::AllOf(Field("what", &Problem::what, HasSubstr(what)),
-                        Field("where", &Problem::where, where), Field("fix", &Problem::fix, HasSubstr(fix)));
+  return testing::AllOf(Field("what", &Problem::what, HasSubstr(what)), Field("where", &Problem::where, where),
+                        Field("fix", &Problem::fix, HasSubstr(fix)));
 }
 
 auto what(const std::string& text) { return Field("what", &Problem::what, HasSubstr(text)); }
@@ -44,33 +44,24 @@ TEST(ValidateTest, SizesBeginAtOne) {
   TopologyConfig config = good();
   language(config).tp = 0;
   language(config).ep = -4;
-  EXPECT_THAT(
-      validate(config, work()),
-      ElementsAre(
-          problem("module 'language' has tp=0", "topology.modules.language.tp", "use tp=1 or more"),
-          problem("module 'language' has ep=-4", "topology.modules.language.ep", "use ep=1 or more")));
+  EXPECT_THAT(validate(config, work()),
+              ElementsAre(problem("module 'language' has tp=0", "topology.modules.language.tp", "use tp=1 or more"),
+                          problem("module 'language' has ep=-4", "topology.modules.language.ep", "use ep=1 or more")));
 }
 
 TEST(ValidateTest, EverySizeIsChecked) {
   TopologyConfig config = good();
-  language(config) = {.name = "language",
-                      .ranks = 0,
-                      .tp = 0,
-                      .cp = 0,
-                      .dp = 0,
-                      .pp = 0,
-                      .ep = 0,
-                      .expt_tp = 0,
-                      .expt_dp = 0};
+  language(config) = {
+      .name = "language", .ranks = 0, .tp = 0, .cp = 0, .dp = 0, .pp = 0, .ep = 0, .expt_tp = 0, .expt_dp = 0};
   EXPECT_THAT(validate(config, work()), SizeIs(8));
 }
 
 TEST(ValidateTest, OffsetsAreNotNegative) {
   TopologyConfig config = good();
   language(config).rank_offset = -4;
-  EXPECT_THAT(validate(config, work()), ElementsAre(problem("module 'language' has rank_offset=-4",
-                                                            "topology.modules.language.rank_offset",
-                                                            "use rank_offset=0 or more, or leave it out")));
+  EXPECT_THAT(validate(config, work()),
+              ElementsAre(problem("module 'language' has rank_offset=-4", "topology.modules.language.rank_offset",
+                                  "use rank_offset=0 or more, or leave it out")));
 }
 
 TEST(ValidateTest, WorldSizeBeginsAtOne) {
@@ -95,13 +86,11 @@ TEST(ValidateTest, RanksMustBeTheProductOfTheSizes) {
 TEST(ValidateTest, AbsurdSizesGetASentence) {
   TopologyConfig config = good();
   language(config).tp = 1000000000;
-  EXPECT_THAT(
-      validate(config, work()),
-      ElementsAre(problem("tp=1000000000 x cp=1 x dp=4 x pp=1 ranks, more than the 131072 a world may have",
-                          "topology.modules.language", "use tp=32768 or less")));
+  EXPECT_THAT(validate(config, work()),
+              ElementsAre(problem("tp=1000000000 x cp=1 x dp=4 x pp=1 ranks, more than the 131072 a world may have",
+                                  "topology.modules.language", "use tp=32768 or less")));
   const int most = 2147483647;
-  language(config) = {
-      .name = "language", .tp = most, .cp = most, .dp = most, .pp = most, .ep = most, .expt_tp = most};
+  language(config) = {.name = "language", .tp = most, .cp = most, .dp = most, .pp = most, .ep = most, .expt_tp = most};
   EXPECT_THAT(validate(config, {.micro_batch = most, .global_batch = most, .num_experts = most}),
               ElementsAre(problem("2147483647 x", "topology.modules.language", "use smaller sizes")));
 }
@@ -120,14 +109,14 @@ TEST(ValidateTest, AbsurdOffsetsAndWorldsGetASentence) {
   TopologyConfig config = good();
   language(config).rank_offset = 2147483647;
   EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("no module uses ranks 4-2147483646",
-                                  "topology.modules.language.rank_offset", "use language.rank_offset=4"),
+              ElementsAre(problem("no module uses ranks 4-2147483646", "topology.modules.language.rank_offset",
+                                  "use language.rank_offset=4"),
                           problem("rank 2147483654 is beyond the largest possible world of 131072",
                                   "topology.modules.language.rank_offset", "use a smaller rank_offset")));
   config = good();
   config.world_size = 2147483647;
-  EXPECT_THAT(validate(config, work()), ElementsAre(problem("no module uses ranks 12-2147483646",
-                                                            "topology.world_size", "use world_size=12")));
+  EXPECT_THAT(validate(config, work()),
+              ElementsAre(problem("no module uses ranks 12-2147483646", "topology.world_size", "use world_size=12")));
 }
 
 TEST(ValidateTest, ModulesTogetherStayBelowTheLargestWorld) {
@@ -144,8 +133,8 @@ TEST(ValidateTest, ModulesTogetherStayBelowTheLargestWorld) {
 TEST(ValidateTest, NamesAreUnique) {
   TopologyConfig config = good();
   images(config).name = "language";
-  EXPECT_THAT(validate(config, work()), ElementsAre(problem("two modules are called 'language'",
-                                                            "topology.modules.language", "rename")));
+  EXPECT_THAT(validate(config, work()),
+              ElementsAre(problem("two modules are called 'language'", "topology.modules.language", "rename")));
 }
 
 TEST(ValidateTest, NamesAreNotEmpty) {
@@ -159,33 +148,29 @@ TEST(ValidateTest, NamesAreNotEmpty) {
 TEST(ValidateTest, NamesAreMadeOfLettersDigitsAndDashes) {
   TopologyConfig config = good();
   images(config).name = "left.eye";
-  EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("the module name 'left.eye'", "topology.modules.left.eye",
-                                  "rename it, e.g. to 'left_eye'")));
+  EXPECT_THAT(validate(config, work()), ElementsAre(problem("the module name 'left.eye'", "topology.modules.left.eye",
+                                                            "rename it, e.g. to 'left_eye'")));
 }
 
 TEST(ValidateTest, OneModuleIsTheLanguageModel) {
   TopologyConfig config = good();
   language(config).kind = "encoder";
-  EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("no module is the language model", "topology.modules",
-                                  "give kind=language to one of 'images', 'language'")));
+  EXPECT_THAT(validate(config, work()), ElementsAre(problem("no module is the language model", "topology.modules",
+                                                            "give kind=language to one of 'images', 'language'")));
 }
 
 TEST(ValidateTest, OnlyOneModuleIsTheLanguageModel) {
   TopologyConfig config = good();
   images(config).kind = "language";
-  EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("2 modules are the language model: 'images', 'language'",
-                                  "topology.modules.language.kind", "kind=encoder")));
+  EXPECT_THAT(validate(config, work()), ElementsAre(problem("2 modules are the language model: 'images', 'language'",
+                                                            "topology.modules.language.kind", "kind=encoder")));
 }
 
 TEST(ValidateTest, KindsAreKnown) {
   TopologyConfig config = good();
   images(config).kind = "decoder";
-  EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("module 'images' has the unknown kind 'decoder'",
-                                  "topology.modules.images.kind", "use kind=encoder")));
+  EXPECT_THAT(validate(config, work()), ElementsAre(problem("module 'images' has the unknown kind 'decoder'",
+                                                            "topology.modules.images.kind", "use kind=encoder")));
 }
 
 // --- the expert view
@@ -193,19 +178,18 @@ TEST(ValidateTest, KindsAreKnown) {
 TEST(ValidateTest, ExpertParallelSizeDividesTheGrid) {
   TopologyConfig config = good();
   language(config).ep = 3;
-  EXPECT_THAT(validate(config, {.micro_batch = 2, .global_batch = 16, .num_experts = 12}),
-              ElementsAre(problem(
-                  "module 'language' has expt_tp=1 x ep=3 (= 3), which does not divide its tp x cp x dp = 8",
-                  "topology.modules.language.ep", "use ep=2 or ep=4")));
+  EXPECT_THAT(
+      validate(config, {.micro_batch = 2, .global_batch = 16, .num_experts = 12}),
+      ElementsAre(problem("module 'language' has expt_tp=1 x ep=3 (= 3), which does not divide its tp x cp x dp = 8",
+                          "topology.modules.language.ep", "use ep=2 or ep=4")));
 }
 
 TEST(ValidateTest, ExpertTensorParallelSizeDividesTheGrid) {
   TopologyConfig config = good();
   language(config).expt_tp = 16;
-  EXPECT_THAT(
-      validate(config, work()),
-      ElementsAre(problem("module 'language' has expt_tp=16, which does not divide its tp x cp x dp = 8",
-                          "topology.modules.language.expt_tp", "use expt_tp=8")));
+  EXPECT_THAT(validate(config, work()),
+              ElementsAre(problem("module 'language' has expt_tp=16, which does not divide its tp x cp x dp = 8",
+                                  "topology.modules.language.expt_tp", "use expt_tp=8")));
 }
 
 TEST(ValidateTest, ExpertViewFillsTheGrid) {
@@ -229,19 +213,17 @@ TEST(ValidateTest, EncodersHaveAnExpertViewToo) {
 TEST(ValidateTest, ModulesDoNotOverlap) {
   TopologyConfig config = good();
   language(config).rank_offset = 2;
-  EXPECT_THAT(
-      validate(config, work()),
-      ElementsAre(problem("modules 'images' (ranks 0-3) and 'language' (ranks 2-9) both claim ranks 2-3",
-                          "topology.modules.language.rank_offset", "use language.rank_offset=4")));
+  EXPECT_THAT(validate(config, work()),
+              ElementsAre(problem("modules 'images' (ranks 0-3) and 'language' (ranks 2-9) both claim ranks 2-3",
+                                  "topology.modules.language.rank_offset", "use language.rank_offset=4")));
 }
 
 TEST(ValidateTest, OverlapIsFoundWhicheverModuleComesFirst) {
   TopologyConfig config = good();
   images(config).rank_offset = 7;
   language(config).rank_offset = 0;
-  EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("both claim rank 7", "topology.modules.images.rank_offset",
-                                  "use images.rank_offset=8")));
+  EXPECT_THAT(validate(config, work()), ElementsAre(problem("both claim rank 7", "topology.modules.images.rank_offset",
+                                                            "use images.rank_offset=8")));
 }
 
 TEST(ValidateTest, RanksBetweenModulesAreNamed) {
@@ -255,9 +237,9 @@ TEST(ValidateTest, RanksBetweenModulesAreNamed) {
 TEST(ValidateTest, RanksBeforeTheFirstModuleAreNamed) {
   TopologyConfig config = good();
   images(config).rank_offset = 1;
-  EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("no module uses rank 0", "topology.modules.images.rank_offset",
-                                  "images.rank_offset=0")));
+  EXPECT_THAT(
+      validate(config, work()),
+      ElementsAre(problem("no module uses rank 0", "topology.modules.images.rank_offset", "images.rank_offset=0")));
 }
 
 TEST(ValidateTest, RanksBehindTheLastModuleAreNamed) {
@@ -280,8 +262,8 @@ TEST(ValidateTest, ColocatedModulesHaveTheSameSize) {
   TopologyConfig config = good();
   config.colocated = true;
   EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("'images' has ranks 0-3 and 'language' has ranks 0-7",
-                                  "topology.modules.language", "use language.dp=2 or images.dp=4")));
+              ElementsAre(problem("'images' has ranks 0-3 and 'language' has ranks 0-7", "topology.modules.language",
+                                  "use language.dp=2 or images.dp=4")));
 }
 
 TEST(ValidateTest, ColocatedModulesBeginAtTheSameRank) {
@@ -298,8 +280,8 @@ TEST(ValidateTest, ColocatedModulesBeginAtTheSameRank) {
 
 TEST(ValidateTest, ExpertsDivideOverTheirRanks) {
   EXPECT_THAT(validate(good(), {.micro_batch = 2, .global_batch = 16, .num_experts = 10}),
-              ElementsAre(problem("num_experts=10 does not divide over language.ep=4",
-                                  "topology.modules.language.ep", "use ep=2")));
+              ElementsAre(problem("num_experts=10 does not divide over language.ep=4", "topology.modules.language.ep",
+                                  "use ep=2")));
 }
 
 TEST(ValidateTest, ExpertParallelNeedsExperts) {
@@ -309,10 +291,10 @@ TEST(ValidateTest, ExpertParallelNeedsExperts) {
 }
 
 TEST(ValidateTest, GlobalBatchDividesIntoMicrobatches) {
-  EXPECT_THAT(validate(good(), {.micro_batch = 4, .global_batch = 24, .num_experts = 8}),
-              ElementsAre(problem("global_batch=24 does not divide into language.dp=4 x micro_batch=4 (= 16)",
-                                  "train.global_batch",
-                                  "use global_batch=16 or global_batch=32, or use micro_batch=3")));
+  EXPECT_THAT(
+      validate(good(), {.micro_batch = 4, .global_batch = 24, .num_experts = 8}),
+      ElementsAre(problem("global_batch=24 does not divide into language.dp=4 x micro_batch=4 (= 16)",
+                          "train.global_batch", "use global_batch=16 or global_batch=32, or use micro_batch=3")));
 }
 
 TEST(ValidateTest, GlobalBatchHoldsAtLeastOneMicrobatchPerReplica) {
@@ -331,10 +313,9 @@ TEST(ValidateTest, BatchesBeginAtOne) {
 TEST(ValidateTest, SamplesDivideOverEncoderReplicas) {
   TopologyConfig config = good();
   images(config).dp = 8;
-  EXPECT_THAT(
-      validate(config, {.micro_batch = 1, .global_batch = 16, .num_experts = 8}),
-      ElementsAre(problem("micro_batch=1 x language.dp=4 (= 4 samples) does not divide over images.dp=8",
-                          "topology.modules.images.dp", "use dp=4")));
+  EXPECT_THAT(validate(config, {.micro_batch = 1, .global_batch = 16, .num_experts = 8}),
+              ElementsAre(problem("micro_batch=1 x language.dp=4 (= 4 samples) does not divide over images.dp=8",
+                                  "topology.modules.images.dp", "use dp=4")));
   EXPECT_THAT(validate(config, work()), IsEmpty());
 }
 
@@ -342,10 +323,9 @@ TEST(ValidateTest, SamplesDivideOverEncoderReplicas) {
 TEST(ValidateTest, EncoderAndLanguageReplicasPairUp) {
   TopologyConfig config = good();
   images(config).dp = 3;
-  EXPECT_THAT(
-      validate(config, {.micro_batch = 3, .global_batch = 24, .num_experts = 8}),
-      ElementsAre(problem("images.dp=3 and language.dp=4: the larger is not a multiple of the smaller",
-                          "topology.modules.images.dp", "use dp=2 or dp=4")));
+  EXPECT_THAT(validate(config, {.micro_batch = 3, .global_batch = 24, .num_experts = 8}),
+              ElementsAre(problem("images.dp=3 and language.dp=4: the larger is not a multiple of the smaller",
+                                  "topology.modules.images.dp", "use dp=2 or dp=4")));
 }
 
 TEST(ValidateTest, EveryEncoderIsChecked) {

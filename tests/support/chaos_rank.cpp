@@ -1,6 +1,7 @@
 // A rank that talks to its peers without end until one of them fails in the way the command line says:
 //   chaos_rank KIND VICTIM MILLISECONDS HANG_LIMIT_S
-// KIND: throw, segfault, abort, kill, stop, exit (with code 0), spin (hang outside any collective).
+// KIND: throw, aten (libtorch throws), segfault, abort, kill, stop, exit (with code 0), spin (hang outside any
+// collective).
 #include <ATen/ATen.h>
 #include <signal.h>
 #include <unistd.h>
@@ -35,7 +36,9 @@ void say_when() {
   std::fflush(stdout);
 }
 
-bool is_own_doing(const std::string& kind) { return kind == "throw" || kind == "exit" || kind == "spin"; }
+bool is_own_doing(const std::string& kind) {
+  return kind == "throw" || kind == "aten" || kind == "exit" || kind == "spin";
+}
 
 // These strike from another thread, wherever the rank's own thread is.
 void strike(const std::string& kind) {
@@ -51,6 +54,7 @@ void strike(const std::string& kind) {
 void misbehave(const std::string& kind) {
   if (is_own_doing(kind)) say_when();
   if (kind == "throw") throw std::runtime_error("the victim threw");
+  if (kind == "aten") at::ones({2}).add_(at::ones({3}));
   if (kind == "exit") std::exit(0);
   while (kind == "spin") std::this_thread::sleep_for(std::chrono::seconds(1));
 }
@@ -70,13 +74,11 @@ int main(int argc, char** argv) {
   const int victim = std::atoi(argv[2]);
   const auto delay = std::chrono::milliseconds(std::atoi(argv[3]));
   const Topology topology = make_topology();
-  std::vector<std::string> places;
-  for (int rank = 0; rank < topology.world_size(); ++rank) places.push_back(topology.place_of(rank));
   DistConfig config;
   config.device = "cpu";
   config.hang_limit_s = std::atof(argv[4]);
 
-  run_as_rank(*world_spec_from(process_env()), config, places, [&](World& world) {
+  run_as_rank(*world_spec_from(process_env()), config, topology.places(), [&](World& world) {
     const Groups groups(world, topology);
     groups.world().barrier();
     const auto time = Clock::now() + delay;

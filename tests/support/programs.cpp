@@ -10,16 +10,15 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/process.h"
 #include "launch/rank_process.h"
 
 namespace braid::testing {
 
 namespace fs = std::filesystem;
 
-std::string own_program() { return fs::read_symlink("/proc/self/exe").string(); }
-
 std::string built_program(const std::string& name) {
-  return (fs::path(own_program()).parent_path() / name).string();
+  return (fs::path(own_executable()).parent_path() / name).string();
 }
 
 Finished run_program(const std::vector<std::string>& command, const std::map<std::string, std::string>& env) {
@@ -28,8 +27,7 @@ Finished run_program(const std::vector<std::string>& command, const std::map<std
   const auto drain = [](Fd& pipe, std::string& text) {
     char buffer[16384];
     ssize_t size;
-    while ((size = read(pipe.get(), buffer, sizeof buffer)) > 0)
-      text.append(buffer, static_cast<std::size_t>(size));
+    while ((size = read(pipe.get(), buffer, sizeof buffer)) > 0) text.append(buffer, static_cast<std::size_t>(size));
     if (size == 0) pipe = Fd();
   };
   while (process.out || process.err) {

@@ -7,8 +7,7 @@
 
 namespace braid::testing {
 
-std::string own_program();                           // this test's executable
-std::string built_program(const std::string& name);  // another one of the same build
+std::string built_program(const std::string& name);  // another program of this test's build
 
 struct Finished {
   int exit_code = 0;
@@ -16,8 +15,7 @@ struct Finished {
 };
 
 // Runs a program to its end; `env` is added to this process's environment.
-Finished run_program(const std::vector<std::string>& command,
-                     const std::map<std::string, std::string>& env = {});
+Finished run_program(const std::vector<std::string>& command, const std::map<std::string, std::string>& env = {});
 
 // A folder of its own for one test, removed at the end.
 class TemporaryFolder {

@@ -7,24 +7,34 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/process.h"
 #include "dist/run_as_rank.h"
 #include "launch/local_launcher.h"
-#include "support/programs.h"
 
 namespace braid::testing {
 namespace {
 
 constexpr const char* kCallVariable = "BRAID_TEST_CALL";
 
+int calls_in_this_test = 0;
+
+struct CallCounter : ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo&) override { calls_in_this_test = 0; }
+};
+
+// A rank process that comes to its end here never found the call it was started for.
+struct RankEnvironment : ::testing::Environment {
+  void SetUp() override { ::testing::UnitTest::GetInstance()->listeners().Append(new CallCounter); }
+  void TearDown() override {
+    if (const char* wanted = std::getenv(kCallVariable)) ADD_FAILURE() << wanted << " was never reached";
+  }
+};
+const auto* const rank_environment = ::testing::AddGlobalTestEnvironment(new RankEnvironment);
+
 // Which call of on_processes this is: "Suite.Test" and how many came before it in that test.
 std::string next_call() {
-  static std::string test;
-  static int calls = 0;
   const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-  const std::string current = std::string(info->test_suite_name()) + "." + info->name();
-  if (current != test) calls = 0;
-  test = current;
-  return test + "#" + std::to_string(calls++);
+  return fmt::format("{}.{}#{}", info->test_suite_name(), info->name(), calls_in_this_test++);
 }
 
 [[noreturn]] void run_this_rank(const std::function<void(World&)>& body) {
@@ -48,7 +58,7 @@ void on_processes(int ranks, const std::function<void(World&)>& body) {
   setenv(kCallVariable, call.c_str(), 1);
   const std::string filter = "--gtest_filter=" + call.substr(0, call.rfind('#'));
   const int code = launch_local({.ranks = ranks,
-                                 .command = {own_program(), filter, "--gtest_brief=1"},
+                                 .command = {own_executable(), filter, "--gtest_brief=1"},
                                  .log_dir = "",
                                  .port = 0,
                                  .places = {}});

@@ -41,16 +41,13 @@ TEST(Recipe, PrintedRecipeReadsBackTheSame) {
 
 TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
   EXPECT_EQ(parse_recipe(kTwoGrids, {{"topology.modules.language.dp", "4"}}).topology.modules.at(1).dp, 4);
-  EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}),
-              HasSubstr("command line, --train.iterations"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}), HasSubstr("command line, --train.iterations"));
 }
 
 TEST(Recipe, TopologyAndTrainingProblemsComeTogether) {
   EXPECT_THAT(
-      error_of(kTwoGrids,
-               {{"train.global_batch", "33"}, {"train.lr", "0"}, {"topology.modules.images.dp", "3"}}),
-      AllOf(HasSubstr("global_batch=33"), HasSubstr("train.lr=0"), HasSubstr("images"),
-            HasSubstr("problems")));
+      error_of(kTwoGrids, {{"train.global_batch", "33"}, {"train.lr", "0"}, {"topology.modules.images.dp", "3"}}),
+      AllOf(HasSubstr("global_batch=33"), HasSubstr("train.lr=0"), HasSubstr("images"), HasSubstr("problems")));
 }
 
 TEST(Recipe, ExpertsMustDivideOverEp) {

@@ -31,16 +31,15 @@ std::vector<double> losses_on_threads(const Recipe& recipe, ThreadSemantics sema
   check_demo_topology(topology, recipe.model);
   std::vector<std::vector<double>> losses(static_cast<std::size_t>(topology.world_size()));
   run_as_threads(
-      topology.world_size(), [&](World& world) { losses[world.rank()] = train(recipe, topology, world); },
-      semantics);
+      topology.world_size(), [&](World& world) { losses[world.rank()] = train(recipe, topology, world); }, semantics);
   for (const auto& other : losses) EXPECT_EQ(other, losses[0]);
   return losses[0];
 }
 
 const std::vector<double>& one_rank_losses() {
-  static const std::vector<double> losses = losses_on_threads(
-      recipe_with("topology: {colocated: true, modules: {images: {kind: encoder}, language: {}}}"),
-      ThreadSemantics::Strict);
+  static const std::vector<double> losses =
+      losses_on_threads(recipe_with("topology: {colocated: true, modules: {images: {kind: encoder}, language: {}}}"),
+                        ThreadSemantics::Strict);
   return losses;
 }
 
@@ -54,15 +53,14 @@ TEST_P(EveryLayout, TrainsTheSameNetwork) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, EveryLayout,
-    ::testing::Values(
-        "{modules: {images: {kind: encoder}, language: {}}}",
-        "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2}}}",
-        "{modules: {images: {kind: encoder, tp: 3}, language: {dp: 4}}}",                // fan-out
-        "{modules: {images: {kind: encoder, dp: 4}, language: {tp: 2, dp: 2}}}",         // fan-in
-        "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 4}}}",                // fan-in
-        "{modules: {language: {tp: 2, dp: 3}, images: {kind: encoder, tp: 2, dp: 3}}}",  // order
-        "{colocated: true, modules: {images: {kind: encoder, tp: 4}, language: {dp: 4}}}",
-        "{colocated: true, modules: {images: {kind: encoder, dp: 6}, language: {tp: 2, dp: 3}}}"));
+    ::testing::Values("{modules: {images: {kind: encoder}, language: {}}}",
+                      "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2}}}",
+                      "{modules: {images: {kind: encoder, tp: 3}, language: {dp: 4}}}",                // fan-out
+                      "{modules: {images: {kind: encoder, dp: 4}, language: {tp: 2, dp: 2}}}",         // fan-in
+                      "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 4}}}",                // fan-in
+                      "{modules: {language: {tp: 2, dp: 3}, images: {kind: encoder, tp: 2, dp: 3}}}",  // order
+                      "{colocated: true, modules: {images: {kind: encoder, tp: 4}, language: {dp: 4}}}",
+                      "{colocated: true, modules: {images: {kind: encoder, dp: 6}, language: {tp: 2, dp: 3}}}"));
 
 TEST(Trainer, LossFalls) {
   const auto& losses = one_rank_losses();
@@ -98,8 +96,7 @@ TEST(Trainer, RefusesWhatTheDemoNetworkDoesNotUse) {
     check_demo_topology(Topology(recipe.topology, workload_of(recipe)), recipe.model);
     FAIL() << "no error";
   } catch (const ConfigError& e) {
-    for (const char* part : {"cp=2", "pp=2", "model.hidden=12", "tp=5"})
-      EXPECT_THAT(e.what(), HasSubstr(part));
+    for (const char* part : {"cp=2", "pp=2", "model.hidden=12", "tp=5"}) EXPECT_THAT(e.what(), HasSubstr(part));
   }
 }
 
