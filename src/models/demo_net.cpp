@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "dist/collectives.h"
 #include "dist/world.h"
+#include "plan/row_transfers.h"
 
 // Shapes: B rows of a microbatch over all language replicas, b those of this replica, F features, H hidden, h
 // = H / tp.
@@ -77,31 +78,7 @@ class TensorParallelMlp {
   std::vector<at::Tensor> parameters_;
 };
 
-std::int64_t rows_per_replica(const Module& module, std::int64_t rows) { return rows / module.dense.size_of("dp"); }
-
-struct RowRange {
-  std::int64_t begin, end;
-};
-
-RowRange rows_of(const Module& module, int global_rank, std::int64_t rows) {
-  const std::int64_t share = rows_per_replica(module, rows);
-  const std::int64_t replica = module.dense.coord(global_rank, "dp");
-  return {replica * share, (replica + 1) * share};
-}
-
 }  // namespace
-
-std::vector<RowTransfer> plan_row_transfers(const Module& encoder, const Module& language, std::int64_t rows) {
-  std::vector<RowTransfer> transfers;
-  const auto leaders = [](const Module& module) { return module.dense.groups({"dp"}).front(); };
-  for (int from : leaders(encoder))
-    for (int to : leaders(language)) {
-      const RowRange have = rows_of(encoder, from, rows), need = rows_of(language, to, rows);
-      const std::int64_t begin = std::max(have.begin, need.begin), end = std::min(have.end, need.end);
-      if (begin < end) transfers.push_back({from, to, begin, end});
-    }
-  return transfers;
-}
 
 void check_demo_topology(const Topology& topology, const DemoNetConfig& config) {
   std::vector<Problem> problems;
@@ -146,6 +123,7 @@ class DemoNet::Impl {
 
   StepResult step(std::int64_t first_sample, int micro_batch, int global_batch, double lr) {
     const std::int64_t rows = static_cast<std::int64_t>(micro_batch) * language_module_.dense.size_of("dp");
+    transfers_ = plan_transfers(rows);
     at::Tensor loss_sum = at::zeros({}, options_);
     for (std::int64_t done = 0; done < global_batch; done += rows)
       loss_sum += run_microbatch(first_sample + done, rows, global_batch);
@@ -193,32 +171,41 @@ class DemoNet::Impl {
       features =
           has_encoders() ? at::zeros({mine.end - mine.begin, config_.features}, options_) : samples(first_sample, mine);
     }
-    for_each_transfer(rows, [&](const Module& encoder, const RowTransfer& transfer) {
+    for (const auto& [encoder, transfer] : transfers_) {
       at::NoGradGuard guard;
       at::Tensor part;
-      if (transfer.from_rank == world_.rank()) part = my_rows(output_of(encoder), encoder, transfer, rows).contiguous();
+      if (transfer.from_rank == world_.rank())
+        part = my_rows(mine(*encoder).output, *encoder, transfer, rows).contiguous();
       part = carry(part, transfer.from_rank, transfer.to_rank, transfer);
       if (transfer.to_rank == world_.rank()) my_rows(features, language_module_, transfer, rows).add_(part);
-    });
+    }
     return leads ? features.requires_grad_() : features;
   }
 
   void cross_back(const at::Tensor& gradient, std::int64_t rows) {
-    for_each_transfer(rows, [&](const Module& encoder, const RowTransfer& transfer) {
+    for (const auto& [encoder, transfer] : transfers_) {
       at::NoGradGuard guard;
       at::Tensor part;
       if (transfer.to_rank == world_.rank()) part = my_rows(gradient, language_module_, transfer, rows).contiguous();
       part = carry(part, transfer.to_rank, transfer.from_rank, transfer);
-      if (transfer.from_rank == world_.rank()) my_rows(gradient_of(encoder), encoder, transfer, rows).copy_(part);
-    });
+      if (transfer.from_rank == world_.rank()) my_rows(mine(*encoder).gradient, *encoder, transfer, rows).copy_(part);
+    }
   }
 
-  template <class Act>
-  void for_each_transfer(std::int64_t rows, Act act) {
+  struct CrossGridTransfer {
+    const Module* encoder;
+    RowTransfer rows;
+  };
+
+  // Those of this rank.
+  std::vector<CrossGridTransfer> plan_transfers(std::int64_t rows) const {
+    std::vector<CrossGridTransfer> mine;
     for (const Module& module : topology_.modules())
       if (module.is_encoder)
         for (const RowTransfer& transfer : plan_row_transfers(module, language_module_, rows))
-          if (transfer.from_rank == world_.rank() || transfer.to_rank == world_.rank()) act(module, transfer);
+          if (transfer.from_rank == world_.rank() || transfer.to_rank == world_.rank())
+            mine.push_back({&module, transfer});
+    return mine;
   }
 
   // The rows of a transfer inside this replica's tensor.
@@ -264,8 +251,6 @@ class DemoNet::Impl {
       if (encoder.module == &module) return encoder;
     throw_check_failed(__FILE__, __LINE__, "rank does not run " + module.name);
   }
-  const at::Tensor& output_of(const Module& module) { return mine(module).output; }
-  const at::Tensor& gradient_of(const Module& module) { return mine(module).gradient; }
 
   template <class Act>
   void for_each_mlp(Act act) {
@@ -282,6 +267,7 @@ class DemoNet::Impl {
   const at::TensorOptions options_;
   std::vector<Encoder> encoders_;              // those that run on this rank
   std::optional<TensorParallelMlp> language_;  // when it runs on this rank
+  std::vector<CrossGridTransfer> transfers_;
   at::Tensor teacher_in_, teacher_out_;
 };
 

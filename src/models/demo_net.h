@@ -18,16 +18,6 @@ namespace braid {
 class Groups;
 class World;
 
-// Rows of a microbatch that cross from an encoder replica to a language replica.
-struct RowTransfer {
-  int from_rank, to_rank;   // global
-  std::int64_t begin, end;  // rows of the microbatch over all language replicas
-};
-
-// Every transfer of one encoder into the language module, in an order that is the same on all ranks. Replicas
-// hold equal shares of the rows in dp order, so a transfer is where two shares overlap, for any two dp sizes.
-std::vector<RowTransfer> plan_row_transfers(const Module& encoder, const Module& language, std::int64_t rows);
-
 // Throws ConfigError for what the demo network does not use: cp, pp, experts, widths that tp does not divide.
 void check_demo_topology(const Topology& topology, const DemoNetConfig& config);
 
