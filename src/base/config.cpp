@@ -151,7 +151,11 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
   auto state = std::make_unique<State>();
   state->name = name;
   try {
-    state->root = YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1)
+      throw ConfigError({fmt::format("{} YAML documents where one is expected", documents.size()), name,
+                         "keep one of the parts between `---` lines"});
+    state->root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents[0];
   } catch (const YAML::Exception& e) {
     throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1), ""});
   }

@@ -23,4 +23,8 @@ std::string version_text();
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments);
 std::string overrides_help();
 
+// The command line with every "--train.lr 1e-4" as one word, "--train.lr=1e-4", so that recipe keys may stand before
+// the recipe. Words behind `--`, and those of subcommands without a recipe, stay as they are.
+std::vector<std::string> join_overrides(const std::vector<std::string>& words);
+
 }  // namespace braid

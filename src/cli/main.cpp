@@ -2,9 +2,11 @@
 // else: 2 for misuse and bad recipes, 1 for failures.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/process.h"
+#include "base/strings.h"
 #include "cli/commands.h"
 
 namespace {
@@ -14,6 +16,18 @@ std::vector<std::string> own_command_line(int argc, char** argv) {
   std::vector<std::string> command(argv, argv + argc);
   command[0] = braid::own_executable();
   return command;
+}
+
+void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::string>& command_line) {
+  if (command_line.size() < 2 || command_line[1].rfind("-", 0) == 0) return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), command_line[1]) != names.end()) return;
+  const auto guess = braid::nearest(command_line[1], names);
+  throw braid::ConfigError(
+      {fmt::format("there is no subcommand '{}'", command_line[1]), "command line",
+       guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
 }
 
 int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
@@ -39,7 +53,11 @@ int main(int argc, char** argv) {
   braid::add_plan_command(app);
   braid::add_run_command(app, exit_code);
   try {
-    app.parse(argc, argv);
+    refuse_unknown_subcommand(app, command_line);
+    std::vector<std::string> words = braid::join_overrides(command_line);
+    std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
+    words.erase(words.begin());
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
     return report_misuse(app, e);
   } catch (const braid::ConfigError& e) {

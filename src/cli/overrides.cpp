@@ -30,20 +30,32 @@ std::string to_path(const std::string& flag) {
 
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments) {
   std::vector<ConfigOverride> overrides;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
+  for (const std::string& argument : arguments) {
     if (argument.rfind("--", 0) != 0)
       throw ConfigError({fmt::format("unexpected argument '{}'", argument), "command line", "see --help"});
     const std::size_t equals = argument.find('=');
     const std::string path = to_path(argument.substr(2, equals == std::string::npos ? equals : equals - 2));
     if (equals != std::string::npos)
       overrides.push_back({path, argument.substr(equals + 1)});
-    else if (i + 1 < arguments.size())
-      overrides.push_back({path, arguments[++i]});
     else
       throw ConfigError({fmt::format("{} needs a value", argument), "command line", ""});
   }
   return overrides;
+}
+
+std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
+  if (words.size() < 2 || (words[1] != "train" && words[1] != "plan")) return words;
+  std::vector<std::string> joined;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const bool is_key = word.rfind("--", 0) == 0 && word.find('=') == std::string::npos &&
+                        (word.find('.') != std::string::npos || kMegatronNames.count(word.substr(2)));
+    if (is_key && i + 1 < words.size())
+      joined.push_back(word + "=" + words[++i]);
+    else
+      joined.push_back(word);
+  }
+  return joined;
 }
 
 std::string overrides_help() {

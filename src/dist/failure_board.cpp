@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/socket.h"
+#include "base/strings.h"
 #include "dist/hang_diagnosis.h"
 
 namespace braid {
@@ -213,14 +214,26 @@ class FailureBoard::Impl {
       declare(ranks_[suspicion_->rank].who, suspicion_->op, suspicion_->message);
   }
 
+  std::vector<int> absent_ranks() const {
+    std::vector<int> absent;
+    for (const RankRecord& record : ranks_)
+      if (!record.joined) absent.push_back(record.who.rank);
+    return absent;
+  }
+
+  void judge_absence(const std::vector<int>& absent) {
+    if (seconds_since(*first_join_) < connect_timeout_s_) return;
+    declare(ranks_[absent.front()].who, "start-up",
+            fmt::format("rank{} {} did not join the run within {} s", absent.size() > 1 ? "s" : "", fold_ranks(absent),
+                        connect_timeout_s_));
+  }
+
   void judge_hangs() {
     if (!first_join_ || root_cause_) return;
-    const bool all_joined = std::all_of(ranks_.begin(), ranks_.end(), [](const RankRecord& r) { return r.joined; });
-    if (!all_joined && seconds_since(*first_join_) < connect_timeout_s_) return;
+    if (const std::vector<int> absent = absent_ranks(); !absent.empty()) return judge_absence(absent);
     std::map<int, ObservedRank> observed;
     for (const RankRecord& record : ranks_)
-      observed[record.who.rank] = {record.status, seconds_since(record.joined ? record.last_heard : *first_join_),
-                                   record.joined, record.finished};
+      observed[record.who.rank] = {record.status, seconds_since(record.last_heard), record.finished};
     const auto hang = diagnose_hang(observed, hang_limit_s_);
     if (hang) declare(ranks_[hang->culprit].who, ranks_[hang->culprit].status.op, hang->message);
   }

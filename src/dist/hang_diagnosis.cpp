@@ -69,7 +69,6 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, double li
     return fmt::format("deadlock, ranks wait for each other in a circle: {}", fmt::join(cycle, " -> "));
   }
   if (rank.finished) return "it finished while others still wait for it";
-  if (!rank.joined) return "it did not join the run";
   if (rank.silent_s > rank.status.idle_s) return no_sign_of_life(limit_s);
   if (stuck_for(rank) > limit_s) return fmt::format("hangs: no progress for more than {} s", limit_s);
   return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limit_s);

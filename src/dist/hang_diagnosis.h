@@ -14,7 +14,6 @@ namespace braid {
 struct ObservedRank {
   RankStatus status;
   double silent_s = 0;    // since it was last heard of
-  bool joined = true;     // it was heard of at all
   bool finished = false;  // it said goodbye
 };
 

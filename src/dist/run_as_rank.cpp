@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "dist/backend_factory.h"
+#include "dist/blas_quirk.h"
 #include "dist/failure_board.h"
 #include "dist/rank_monitor.h"
 #include "dist/store.h"
@@ -143,6 +144,7 @@ class RankRuntime {
 
 void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
                  const std::function<void(World&)>& body) {
+  work_around_blas();
   RankRuntime runtime(spec, config, places);
   try {
     runtime.run(body);

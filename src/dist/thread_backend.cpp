@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "dist/backend_factory.h"
+#include "dist/blas_quirk.h"
 #include "dist/thread_exchange.h"
 #include "dist/world.h"
 
@@ -151,6 +152,7 @@ class Outcome {
 }  // namespace
 
 void run_as_threads(int size, const std::function<void(World&)>& body, ThreadSemantics semantics) {
+  work_around_blas();
   auto exchange = std::make_shared<ThreadExchange>(size, semantics);
   auto factory = std::make_shared<ThreadFactory>(exchange);
   Outcome outcome;

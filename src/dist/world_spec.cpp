@@ -14,7 +14,7 @@ constexpr int kSlurmFirstPort = 15000, kSlurmPortCount = 15000;
 
 std::string require(const Env& env, const std::string& name, const std::string& because) {
   auto value = env(name);
-  if (!value)
+  if (!value || value->empty())
     throw ConfigError({fmt::format("{} is not set, although {}", name, because), "environment",
                        "start ranks with `braid run`, torchrun or srun, or unset the variables left over from one"});
   return *value;

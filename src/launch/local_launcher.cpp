@@ -18,6 +18,7 @@
 #include "dist/failure_board.h"
 #include "dist/store.h"
 #include "dist/world_spec.h"
+#include "launch/output_writer.h"
 #include "launch/rank_output.h"
 #include "launch/rank_process.h"
 
@@ -82,7 +83,8 @@ class LocalRun {
 
   int run() {
     become_subreaper();
-    for (int rank = 0; rank < options_.ranks; ++rank) outputs_.emplace_back(rank, options_.ranks, options_.log_dir);
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      outputs_.emplace_back(rank, options_.ranks, options_.log_dir, writer_);
     try {
       start_ranks();
       while (running() > 0) step();
@@ -91,8 +93,7 @@ class LocalRun {
       throw;
     }
     kill_descendants(spared_);
-    while (pump_outputs()) {
-    }
+    drain_outputs();
     board_.finish();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     return exit_code();
@@ -134,19 +135,27 @@ class LocalRun {
     std::vector<pollfd> entries = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     for (const RankProcess& process : processes_)
       for (const Fd* pipe : {&process.out, &process.err})
-        if (*pipe) entries.push_back({pipe->get(), POLLIN, 0});
+        if (*pipe && !writer_.full()) entries.push_back({pipe->get(), POLLIN, 0});
     poll(entries.data(), entries.size(), 200);
     eventfd_t ignored;
     eventfd_read(wake_.get(), &ignored);
   }
 
+  // What the ranks have left behind, as far as somebody reads it.
+  void drain_outputs() {
+    const auto deadline = Clock::now() + kAfterTerm;
+    while (pump_outputs() && Clock::now() < deadline)
+      if (writer_.full()) std::this_thread::sleep_for(milliseconds(20));
+  }
+
   // False when every pipe has ended.
   bool pump_outputs() {
+    if (writer_.full()) return true;
     bool open = false;
     for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
       RankProcess& process = processes_[rank];
-      if (process.out && !outputs_[rank].pump(process.out, stdout)) process.out = Fd();
-      if (process.err && !outputs_[rank].pump(process.err, stderr)) process.err = Fd();
+      if (process.out && !outputs_[rank].pump(process.out, STDOUT_FILENO)) process.out = Fd();
+      if (process.err && !outputs_[rank].pump(process.err, STDERR_FILENO)) process.err = Fd();
       open = open || process.out || process.err;
     }
     return open;
@@ -177,7 +186,7 @@ class LocalRun {
 
   void announce(const RootCause& cause) {
     announced_ = true;
-    fmt::print(stderr, "braid: root cause: {}\n", cause.line);
+    writer_.write(STDERR_FILENO, fmt::format("braid: root cause: {}\n", cause.line));
     if (!user_signal_) term_at_ = Clock::now() + kLeaveAlone;
   }
 
@@ -217,6 +226,7 @@ class LocalRun {
   StoreServer store_;
   Fd wake_;
   FailureBoard board_;
+  OutputWriter writer_;
   std::vector<RankProcess> processes_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
@@ -15,7 +16,7 @@ constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
 }  // namespace
 
-RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir) {
+RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir, OutputWriter& writer) : writer_(writer) {
   const auto width = std::to_string(ranks - 1).size();
   prefix_ = fmt::format("[{:>{}}] ", rank, width);
   coloured_prefix_ =
@@ -23,13 +24,15 @@ RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir) {
   if (log_dir.empty()) return;
   std::error_code ignored;
   std::filesystem::create_directories(log_dir, ignored);
-  const std::string path = fmt::format("{}/rank_{:0{}}.log", log_dir, rank, width);
-  log_.open(path);
-  if (!log_) throw ConfigError({fmt::format("cannot write '{}'", path), "--log-dir", "give a folder you may write to"});
+  log_path_ = fmt::format("{}/rank_{:0{}}.log", log_dir, rank, width);
+  log_.open(log_path_);
+  if (!log_)
+    throw ConfigError({fmt::format("cannot write '{}': {}", log_path_, std::strerror(errno)), "--log-dir",
+                       "give a folder you may write to"});
 }
 
-bool RankOutput::pump(const Fd& pipe, std::FILE* stream) {
-  std::string& pending = stream == stdout ? pending_out_ : pending_err_;
+bool RankOutput::pump(const Fd& pipe, int stream) {
+  std::string& pending = stream == STDOUT_FILENO ? pending_out_ : pending_err_;
   char buffer[65536];
   const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -46,12 +49,13 @@ bool RankOutput::pump(const Fd& pipe, std::FILE* stream) {
   return false;
 }
 
-void RankOutput::print_line(const std::string& line, std::FILE* stream) {
-  const bool terminal = isatty(fileno(stream));
-  const std::string text = (terminal ? coloured_prefix_ : prefix_) + line + "\n";
-  std::fwrite(text.data(), 1, text.size(), stream);  // a closed stdout arrives as SIGPIPE, which the launcher handles
-  std::fflush(stream);
-  if (log_.is_open()) log_ << line << std::endl;
+void RankOutput::print_line(const std::string& line, int stream) {
+  writer_.write(stream, (isatty(stream) ? coloured_prefix_ : prefix_) + line + "\n");
+  if (!log_.is_open()) return;
+  log_ << line << std::endl;
+  if (log_) return;
+  writer_.write(STDERR_FILENO, fmt::format("braid: cannot write '{}' any more: {}\n", log_path_, std::strerror(errno)));
+  log_.close();
 }
 
 }  // namespace braid

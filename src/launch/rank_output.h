@@ -2,27 +2,28 @@
 // files.
 #pragma once
 
-#include <cstdio>
 #include <fstream>
 #include <string>
 
 #include "base/socket.h"
+#include "launch/output_writer.h"
 
 namespace braid {
 
 class RankOutput {
  public:
   // `log_dir` may be empty. ConfigError when it cannot be written.
-  RankOutput(int rank, int ranks, const std::string& log_dir);
+  RankOutput(int rank, int ranks, const std::string& log_dir, OutputWriter& writer);
 
-  // Moves some of what is readable from `pipe` to `stream`; false at its end. Some, so that a rank which prints without
-  // end cannot keep the launcher from everything else.
-  bool pump(const Fd& pipe, std::FILE* stream);
+  // Moves some of what is readable from `pipe` to `stream` (STDOUT_FILENO or STDERR_FILENO); false at its end. Some, so
+  // that a rank which prints without end cannot keep the launcher from everything else.
+  bool pump(const Fd& pipe, int stream);
 
  private:
-  void print_line(const std::string& line, std::FILE* stream);
+  void print_line(const std::string& line, int stream);
 
-  std::string prefix_, coloured_prefix_;
+  OutputWriter& writer_;
+  std::string prefix_, coloured_prefix_, log_path_;
   std::ofstream log_;
   std::string pending_out_, pending_err_;  // lines that have not ended yet
 };

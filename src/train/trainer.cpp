@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 
@@ -20,14 +21,15 @@ bool is_logging_rank(const Topology& topology, int global_rank) {
   return global_rank == grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
 }
 
-// Prints Megatron's log line at each interval.
+// Prints Megatron's log line at each interval: the loss is the mean of the iterations that had a finite one.
 class IterationLog {
  public:
   explicit IterationLog(const TrainConfig& config) : config_(config) {}
 
   void add(int iteration, const StepResult& result) {
-    loss_sum_ += result.loss;
-    ++steps_;
+    const bool finite = std::isfinite(result.loss);
+    if (finite) loss_sum_ += result.loss;
+    ++(finite ? finite_steps_ : nan_steps_);
     if (iteration % config_.log_interval != 0 && iteration != config_.iterations) return;
     const double elapsed_ms = std::chrono::duration<double, std::milli>(Clock::now() - since_).count();
     const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -40,18 +42,19 @@ class IterationLog {
         "grad norm: "
         "{:.3f} | number of skipped iterations: {:3d} | number of nan iterations: {:3d} |\n",
         *std::localtime(&seconds), micros % 1000000, iteration, config_.iterations,
-        static_cast<long long>(iteration) * config_.global_batch, elapsed_ms / steps_, config_.lr, config_.global_batch,
-        loss_sum_ / steps_, 1.0, result.grad_norm, 0, 0);
+        static_cast<long long>(iteration) * config_.global_batch, elapsed_ms / (finite_steps_ + nan_steps_), config_.lr,
+        config_.global_batch, finite_steps_ > 0 ? loss_sum_ / finite_steps_ : result.loss, 1.0, result.grad_norm, 0,
+        nan_steps_);
     std::fflush(stdout);
     loss_sum_ = 0;
-    steps_ = 0;
+    finite_steps_ = nan_steps_ = 0;
     since_ = Clock::now();
   }
 
  private:
   const TrainConfig& config_;
   double loss_sum_ = 0;
-  int steps_ = 0;
+  int finite_steps_ = 0, nan_steps_ = 0;
   Clock::time_point since_ = Clock::now();
 };
 

@@ -324,5 +324,9 @@ TEST(YamlWriterTest, DoublesKeepEveryBit) {
   }
 }
 
+TEST(YamlReaderTest, ASecondDocumentIsNotIgnored) {
+  EXPECT_THROW(YamlReader::from_text("a: 1\n---\nb: 2\n", "two.yaml"), ConfigError);
+}
+
 }  // namespace
 }  // namespace braid

@@ -72,6 +72,19 @@ TEST(Cli, MisuseIsExitCodeTwoWithAHint) {
   }
 }
 
+TEST(Cli, AMistypedSubcommandGetsASuggestion) {
+  EXPECT_THAT(braid({"trian"}).err, AllOf(HasSubstr("no subcommand 'trian'"), HasSubstr("did you mean 'train'?")));
+}
+
+// Whatever variables the shell had: some BLAS builds need one to work at all.
+TEST(Cli, TrainWorksInAnEmptyEnvironment) {
+  TemporaryFolder folder;
+  const Finished run =
+      testing::run_program({"env", "-i", testing::built_program("braid"), "train", folder.write("r.yaml", kRecipe),
+                            "--train-iters", "2", "--dist.hang_limit_s", "60"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
 TEST(Cli, PlanShow) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kRecipe);
@@ -111,6 +124,15 @@ TEST(Cli, PrintRecipeShowsOverridesAndStops) {
       braid({"train", folder.write("r.yaml", kRecipe), "--print-recipe", "--lr", "0.25", "--train.seed=7"});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 0.25"), HasSubstr("seed: 7")));
+}
+
+TEST(Cli, RecipeKeysMayStandBeforeTheRecipe) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kRecipe);
+  const Finished run = braid({"train", "--lr", "0.25", "--train.seed", "7", recipe, "--print-recipe"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 0.25"), HasSubstr("seed: 7")));
+  EXPECT_EQ(braid({"plan", "show", "--topology.modules.language.dp", "4", recipe}).exit_code, 0);
 }
 
 TEST(Cli, TrainRefusesBadInputBeforeAnyRankStarts) {

@@ -24,10 +24,13 @@ struct FakeRank {
   std::promise<RootCause> heard;
   std::unique_ptr<RankMonitor> monitor;
 
-  FakeRank(int rank, int port, double hang_limit_s = 60)
+  FakeRank(int rank, int port, double hang_limit_s = 60, double connect_timeout_s = 60)
       : monitor(std::make_unique<RankMonitor>(
             Endpoint{"127.0.0.1", port},
-            Hello{{rank, "host" + std::to_string(rank), "m[tp=" + std::to_string(rank) + "]"}, 3, hang_limit_s, 60},
+            Hello{{rank, "host" + std::to_string(rank), "m[tp=" + std::to_string(rank) + "]"},
+                  3,
+                  hang_limit_s,
+                  connect_timeout_s},
             progress, [this](const RootCause& cause) { heard.set_value(cause); }, 5s)) {}
 
   RootCause root_cause() { return heard.get_future().get(); }
@@ -99,6 +102,12 @@ TEST(FailureBoard, LateRanksGetTheTimeToConnect) {
   std::this_thread::sleep_for(2s);
   EXPECT_FALSE(board.root_cause());
   a.monitor->goodbye();
+}
+
+TEST(FailureBoard, RanksThatNeverComeAreAllNamed) {
+  FailureBoard board(for_ranks(4), [](const RootCause&) {});
+  FakeRank a(1, board.port(), 60, 0.5);
+  EXPECT_THAT(a.root_cause().line, HasSubstr("ranks 0,2-3 did not join the run within 0.5 s"));
 }
 
 // A collective breaks on rank 0 because rank 1 died; the death is known a moment later and is the cause.

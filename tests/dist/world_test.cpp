@@ -74,15 +74,24 @@ TEST(Backends, NcclOnlyWhereEveryRankHasAGpuOfItsOwn) {
   EXPECT_EQ(fitting_backend({"", ""}), "gloo");
 }
 
-// Local addresses, as the kernel writes them, of the sockets on which a process listens.
-std::set<std::string> listening_addresses(pid_t pid) {
-  const std::string folder = "/proc/" + std::to_string(pid);
-  std::set<std::string> inodes, addresses;
-  for (const auto& fd : std::filesystem::directory_iterator(folder + "/fd")) {
+std::set<std::string> socket_inodes(pid_t pid) {
+  std::set<std::string> inodes;
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
     std::error_code ignored;
     const std::string target = std::filesystem::read_symlink(fd.path(), ignored).string();
     if (target.rfind("socket:[", 0) == 0) inodes.insert(target.substr(8, target.size() - 9));
   }
+  return inodes;
+}
+
+// What this process and the launcher before it were started with is not theirs.
+const std::set<std::string> inherited_inodes = socket_inodes(getpid());
+
+// Local addresses, as the kernel writes them, of the sockets on which a process listens.
+std::set<std::string> listening_addresses(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  std::set<std::string> inodes = socket_inodes(pid), addresses;
+  for (const std::string& inode : inherited_inodes) inodes.erase(inode);
   for (const char* table : {"/net/tcp", "/net/tcp6"}) {
     std::ifstream file(folder + table);
     std::string line;
