@@ -14,28 +14,33 @@ using Ranks = std::map<int, ObservedRank>;
 
 double stuck_for(const ObservedRank& rank) { return rank.silent_s + rank.status.idle_s; }
 
+// Ranks speak several times a second while they live; half the limit without a word is not slowness.
+bool silent(const ObservedRank& rank, double limit_s) { return !rank.finished && rank.silent_s > limit_s / 2; }
+
 bool arrived(const ObservedRank& rank, const Wait& wait) {
   const auto count = rank.status.arrivals.find(wait.meeting.channel);
   return count != rank.status.arrivals.end() && count->second >= wait.arrival;
 }
 
-// Members of the meetings that `rank` waits in which have not come to them yet.
-std::vector<int> awaited_by(const Ranks& ranks, int rank) {
+// Members of the meetings that `rank` waits in which have not come to them yet, or have gone silent in them.
+std::vector<int> awaited_by(const Ranks& ranks, int rank, double limit_s) {
   std::vector<int> missing;
   for (const Wait& wait : ranks.at(rank).status.waits)
     for (int member : wait.meeting.members) {
       const auto peer = ranks.find(member);
-      if (member != rank && peer != ranks.end() && !arrived(peer->second, wait)) missing.push_back(member);
+      if (member == rank || peer == ranks.end()) continue;
+      if (!arrived(peer->second, wait) || silent(peer->second, limit_s)) missing.push_back(member);
     }
   return missing;
 }
 
-// Follows the waiting until a rank that waits for nobody, or until it comes back: then the path ends in the
-// cycle.
-std::vector<int> follow(const Ranks& ranks, int start) {
+// Follows the waiting until a rank that is silent or waits for nobody, or until it comes back: then the path ends in
+// the cycle.
+std::vector<int> follow(const Ranks& ranks, int start, double limit_s) {
   std::vector<int> path = {start};
   while (true) {
-    const std::vector<int> awaited = awaited_by(ranks, path.back());
+    if (silent(ranks.at(path.back()), limit_s)) return path;
+    const std::vector<int> awaited = awaited_by(ranks, path.back(), limit_s);
     if (awaited.empty()) return path;
     // The one that has been stuck the longest stopped first.
     const int next = *std::max_element(awaited.begin(), awaited.end(),
@@ -69,7 +74,7 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, double li
     return fmt::format("deadlock, ranks wait for each other in a circle: {}", fmt::join(cycle, " -> "));
   }
   if (rank.finished) return "it finished while others still wait for it";
-  if (rank.silent_s > rank.status.idle_s) return no_sign_of_life(limit_s);
+  if (silent(rank, limit_s)) return no_sign_of_life(limit_s);
   if (stuck_for(rank) > limit_s) return fmt::format("hangs: no progress for more than {} s", limit_s);
   return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limit_s);
 }
@@ -85,7 +90,7 @@ std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, double limit_s) {
     if (!longest || stuck_for(entry.second) > stuck_for(longest->second)) longest = &entry;
   }
   if (!longest) return std::nullopt;
-  const std::vector<int> path = follow(ranks, longest->first);
+  const std::vector<int> path = follow(ranks, longest->first, limit_s);
   return HangDiagnosis{path.back(), describe(ranks, path, limit_s) + who_waits(ranks, path.back())};
 }
 

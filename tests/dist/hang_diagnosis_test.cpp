@@ -65,6 +65,17 @@ TEST(HangDiagnosis, TellsSilentFromStuck) {
   EXPECT_THAT(hang->message, HasSubstr("no sign of life"));
 }
 
+// Rank 1 was stopped inside a collective that everyone has reached: nobody is missing, but one has gone silent.
+TEST(HangDiagnosis, ARankStoppedInsideACollectiveIsBlamed) {
+  ObservedRank stopped = waits("world", {0, 1, 2}, 41, 0.05);
+  stopped.silent_s = 5;
+  const auto hang = diagnose_hang(
+      {{0, waits("world", {0, 1, 2}, 41, 5.1)}, {1, stopped}, {2, waits("world", {0, 1, 2}, 41, 5.05)}}, 5);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_THAT(hang->message, AllOf(HasSubstr("no sign of life"), HasSubstr("ranks 0,2 in all_reduce #41 on world")));
+}
+
 // In an exchange a rank waits at several places at once; the one whose peer is missing counts.
 TEST(HangDiagnosis, AnExchangeWaitsForEveryPeer) {
   ObservedRank middle = waits("ring 0>1", {0, 1}, 4, 6);
