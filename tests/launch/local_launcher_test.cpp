@@ -1,4 +1,5 @@
 // What `braid run` promises about the programs it starts, whatever they are.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -159,6 +160,7 @@ TEST(LocalLauncher, AReaderThatLeavesEndsTheRun) {
 }
 
 TEST(LocalLauncher, PrefixesAreColouredOnATerminalOnly) {
+  if (!Fd(posix_openpt(O_RDWR | O_NOCTTY))) GTEST_SKIP() << "no pseudo terminals here";
   const std::string command = built_program("braid") + " run -n 1 -- echo hello";
   EXPECT_THAT(run_program({"script", "-qec", command, "/dev/null"}).out, HasSubstr("\033[36m[0] \033[0mhello"));
   EXPECT_THAT(run_program({"bash", "-c", command}).out, HasSubstr("[0] hello"));
