@@ -135,7 +135,9 @@ class RankMonitor::Impl {
     }
     answered_.notify_all();
     over_ = true;
-    if (!reporting && fatal_signal_ == 0) on_failure_(cause);
+    // A rank that crashes by itself ends with its signal; one that crashes in the wake of another says so first.
+    const bool own_crash = fatal_signal_ != 0 && cause.rank == hello_.who.rank;
+    if (!reporting && !own_crash) on_failure_(cause);
   }
 
   void send(const BoardMessage& message) {

@@ -116,9 +116,10 @@ void try_failure(const Failure& failure, const std::string& mark) {
   EXPECT_THAT(from_launcher[0], ::testing::Not(HasSubstr("frame #")));  // no backtrace in the line
   for (int rank = 0; rank < kRanks; ++rank) {
     const bool survives = rank != failure.victim;
-    const auto printed = root_causes(read_file(logs.path() + "/rank_" + std::to_string(rank) + ".log"));
+    const std::string log = read_file(logs.path() + "/rank_" + std::to_string(rank) + ".log");
+    const auto printed = root_causes(log);
     if (survives || failure.kind == "throw" || failure.kind == "aten") {
-      ASSERT_EQ(printed.size(), 1u) << "rank " << rank;
+      ASSERT_EQ(printed.size(), 1u) << "rank " << rank << " printed: " << log;
       EXPECT_EQ(printed[0], from_launcher[0]) << "rank " << rank;
     }
   }
