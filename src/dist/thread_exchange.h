@@ -37,8 +37,7 @@ class ThreadExchange {
  public:
   ThreadExchange(int world_size, ThreadSemantics semantics);
 
-  // One communicator per (name, ranks); the n-th call of each rank for the same name meets the n-th of the
-  // others.
+  // One communicator per (name, ranks), made by whoever asks first.
   struct Communicator {
     std::vector<int> ranks;
     std::vector<std::deque<std::vector<PostedOpPtr>>> queues;  // by group rank: batches in posting order
