@@ -5,50 +5,27 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include "base/error.h"
+#include "dist/autograd.h"
 
 namespace braid {
 namespace {
 
-using torch::autograd::variable_list;
-
-// One node class for every collective: its backward is a function of the output's gradient.
-class CommNode : public torch::autograd::Node {
- public:
-  using Backward = std::function<at::Tensor(const at::Tensor& grad)>;
-
-  CommNode(const char* name, Backward backward) : name_(name), backward_(std::move(backward)) {}
-
-  variable_list apply(variable_list&& grads) override {
-    // Peers take part in the backward collective whether or not this rank's output was used.
-    const at::Tensor grad = grads[0].defined() ? grads[0] : input_metadata(0).zeros_like();
-    at::Tensor result = backward_(grad);
-    return num_outputs() == 0 ? variable_list{} : variable_list{result};
-  }
-  std::string name() const override { return name_; }
-
- private:
-  const char* name_;
-  Backward backward_;
-};
-
 // Makes `output` remember how to send its gradient back. `input` may be undefined: the output then is a leaf
 // of this rank's graph whose gradient goes to another rank.
-at::Tensor attach(const char* name, const at::Tensor& input, at::Tensor output, CommNode::Backward backward) {
-  std::shared_ptr<CommNode> node(new CommNode(name, std::move(backward)), torch::autograd::deleteNode);
-  if (input.defined()) node->set_next_edges(torch::autograd::collect_next_edges(input));
-  torch::autograd::set_history(output, node);
-  return output;
+at::Tensor attach(const char* name, const at::Tensor& input, const at::Tensor& output,
+                  const std::function<at::Tensor(const at::Tensor& grad)>& backward) {
+  return attach_backward(name, {input}, {output}, [backward](const std::vector<at::Tensor>& grads) {
+    return std::vector<at::Tensor>{backward(grads[0])};
+  })[0];
 }
 
-bool needs_gradient(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad(); }
+bool needs_gradient(const at::Tensor& x) { return braid::needs_gradient({x}); }
 
 // The collective itself, outside autograd's sight.
 template <class Compute>

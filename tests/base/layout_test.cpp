@@ -18,10 +18,13 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"base", {}},
     {"plan", {"base"}},
     {"dist", {"base", "plan"}},
-    {"models", {"base", "plan", "dist"}},
+    {"ops", {"base", "plan", "dist"}},
+    {"nn", {"base", "plan", "dist", "ops"}},
+    {"ckpt", {"base", "plan", "dist", "nn"}},
+    {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
     {"launch", {"base", "plan", "dist"}},
-    {"train", {"base", "plan", "dist", "models"}},
-    {"cli", {"base", "plan", "dist", "models", "launch", "train"}},
+    {"train", {"base", "plan", "dist", "ops", "nn", "ckpt", "models"}},
+    {"cli", {"base", "plan", "dist", "ckpt", "models", "launch", "train"}},
 };
 
 std::string read(const fs::path& path) {

@@ -1,0 +1,60 @@
+// The Nemotron hybrid language model as data: its sizes, its parameters, how layers go to pipeline stages, and what
+// layouts it can run in. No libtorch here.
+//
+// The pattern has one letter per residual layer: M Mamba2, * attention, E mixture of experts, - dense MLP. A '|'
+// between letters starts a new pipeline stage; without any, layers are split as evenly as they go.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "plan/param_spec.h"
+
+namespace braid {
+
+struct HybridLmConfig {
+  std::string pattern = "M*E-";
+  int hidden = 64;
+  int vocab = 256;
+  double norm_eps = 1e-5;
+  double init_std = 0.02;
+
+  int heads = 4, kv_heads = 2, head_dim = 16;  // attention
+
+  int mamba_heads = 8, mamba_head_dim = 16, mamba_groups = 2, mamba_state = 16, mamba_conv = 4, mamba_chunk = 128;
+  double mamba_dt_min = 0;                      // softplus(dt) is clamped to [dt_min, dt_max]; no upper limit: 0
+  double mamba_dt_max = 0;
+  bool mamba_conv_bias = true;
+
+  int ffn = 128;  // of a dense MLP layer
+
+  int experts = 8, top_k = 2, expert_ffn = 64, shared_ffn = 128;  // shared_ffn 0: no shared expert
+  double router_scaling = 1;
+  bool router_normalize = true;
+  double aux_loss_coeff = 0;           // of the sequence auxiliary loss
+  double expert_bias_rate = 1e-3;
+  bool force_load_balancing = false;   // random routing, for benchmarks
+};
+
+void describe(Fields& fields, HybridLmConfig& config);
+
+// The pattern without '|'.
+std::string layer_letters(const HybridLmConfig& config);
+
+// The first layer of each stage and, at the end, the number of layers: stage s has [bounds[s], bounds[s + 1]).
+// Throws ConfigError where the pattern's own stages are not pp.
+std::vector<int> stage_bounds(const HybridLmConfig& config, int pp);
+
+// Every parameter of the model, named as Megatron names it, in layer order.
+std::vector<ParamSpec> declare_parameters(const HybridLmConfig& config, int pp = 1);
+
+// The sizes of a layout, as far as a model cares.
+struct LayoutSizes {
+  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1;
+};
+
+// Why the config makes no sense, or cannot run in this layout; `where` of each is "<where>.<field>".
+std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& layout, const std::string& where);
+
+}  // namespace braid

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "dist/group.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace braid {
+
+inline constexpr std::int64_t kIgnoredLabel = -100;
+
+// The loss of each token, log(sum exp logits) - logits[label], with the vocabulary split over a group in rank order;
+// zero where the label is kIgnoredLabel. The same on every rank of the group, and counted once: the gradient that
+// arrives must be the same on every rank and is that of the one loss. Arithmetic in fp32 or wider.
+//
+// Never makes a second tensor of the logits' size: backward overwrites the logits with their gradient. Whoever wants
+// to read them after backward copies them first.   logits: [T, V / size], labels: [T] int64, global -> [T]
+at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group);
+
+}  // namespace braid

@@ -1,0 +1,44 @@
+// The steps of a mixture of experts between tokens and experts: choose, sort, multiply, put back.
+// E experts, k chosen per token, T tokens, R = T * k rows that go to experts.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace braid {
+
+struct Routing {
+  at::Tensor scores;   // [T, E] sigmoid of the logits, fp32 or wider; with gradient
+  at::Tensor experts;  // [T, k] int64, chosen by score + bias, best first
+  at::Tensor weights;  // [T, k] score / (sum of the chosen scores + 1e-20) * scaling; with gradient
+};
+
+struct RouterOptions {
+  std::int64_t top_k = 1;
+  double scaling = 1;
+  bool normalize = true;  // false: weights are score * scaling
+};
+
+// The bias moves the choice only, never the weights. Ties go to the lower expert index on every device.
+// logits: [T, E] fp32 or wider, bias: [E]
+Routing route(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options);
+
+// How rows are sorted by expert, stably: row i of the sorted order is slot `order[i]` of the flattened [T * k].
+struct ExpertOrder {
+  at::Tensor order;   // [T * k] int64
+  at::Tensor counts;  // [E] int64: rows of each expert
+};
+ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts);
+
+// Row i is x[order[i] / k].   x: [T, H] -> [T * k, H]
+at::Tensor permute_to_experts(const at::Tensor& x, const ExpertOrder& order, std::int64_t top_k);
+// The transpose: sums the k rows of each token.   rows: [T * k, H] -> [T, H]
+at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k);
+
+// rows[begin_e : end_e] times weight[e]^T for each expert e, counts[e] rows each (on the host; they sum to R).
+// rows: [R, In], weight: [E, Out, In] -> [R, Out]
+at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const std::vector<std::int64_t>& counts);
+
+}  // namespace braid

@@ -1,0 +1,32 @@
+#include "ops/packed_sequences.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace braid {
+
+PackedSequences pack_sequences(std::vector<std::int64_t> offsets, const at::Device& device) {
+  BRAID_CHECK(!offsets.empty() && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end()),
+              "sequence offsets must start at 0 and never fall");
+  PackedSequences packed;
+  std::vector<int> narrow(offsets.begin(), offsets.end());
+  std::vector<std::int64_t> sequence_of, position_of;
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const std::int64_t length = offsets[i + 1] - offsets[i];
+    packed.max_length = std::max(packed.max_length, length);
+    for (std::int64_t position = 0; position < length; ++position) {
+      sequence_of.push_back(static_cast<std::int64_t>(i));
+      position_of.push_back(position);
+    }
+  }
+  packed.cu_seqlens = at::tensor(narrow, at::kInt).to(device);
+  packed.sequence_of = at::tensor(sequence_of, at::kLong).to(device);
+  packed.position_of = at::tensor(position_of, at::kLong).to(device);
+  packed.offsets = std::move(offsets);
+  return packed;
+}
+
+}  // namespace braid

@@ -1,0 +1,26 @@
+// Several sequences laid end to end on one token axis of T tokens. Everything that looks along a sequence (attention,
+// convolution, state space scan) stays inside it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace braid {
+
+struct PackedSequences {
+  std::vector<std::int64_t> offsets;  // 0 = start of the first, ..., T = end of the last
+  at::Tensor cu_seqlens;              // [n + 1] int32, the same on the tensors' device
+  at::Tensor sequence_of;             // [T] int64 on the device: which sequence a token belongs to
+  at::Tensor position_of;             // [T] int64 on the device: its place in it
+  std::int64_t max_length = 0;
+
+  std::int64_t tokens() const { return offsets.back(); }
+  std::int64_t count() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
+};
+
+// Offsets must start at 0 and never fall; empty sequences are fine. Nothing later copies between host and device.
+PackedSequences pack_sequences(std::vector<std::int64_t> offsets, const at::Device& device);
+
+}  // namespace braid

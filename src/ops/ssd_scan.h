@@ -1,0 +1,31 @@
+#pragma once
+
+#include <limits>
+
+#include "ops/packed_sequences.h"
+
+namespace braid {
+
+// h heads of width p in g groups that share B and C, state size n.
+struct SsdInputs {
+  at::Tensor x;        // [T, h, p]
+  at::Tensor dt;       // [T, h] before bias and softplus
+  at::Tensor A_log;    // [h]
+  at::Tensor B, C;     // [T, g, n]; head i belongs to group i / (h / g)
+  at::Tensor D;        // [h]
+  at::Tensor dt_bias;  // [h]
+};
+
+struct SsdOptions {
+  std::int64_t chunk = 128;
+  double dt_min = 0, dt_max = std::numeric_limits<double>::infinity();  // softplus(dt + bias) is clamped to these
+};
+
+// Mamba2's selective state space scan. With s = clamp(softplus(dt + dt_bias)) and A = -exp(A_log), per head:
+//   H_t = exp(s_t A) H_{t-1} + s_t x_t B_t^T,   y_t = H_t C_t + D x_t
+// and H = 0 before the first token of each sequence. Computed in chunks: inside a chunk as masked matrix products,
+// between chunks by passing the state on. Saves its inputs and the states at chunk borders; the rest is recomputed in
+// backward. Arithmetic in fp32, or in double for double tensors.   y: [T, h, p] in x's dtype
+at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences);
+
+}  // namespace braid

@@ -1,0 +1,65 @@
+// A parameter of a model, declared once: its global shape, how it is split, which pipeline stage has it and how it
+// starts. Initialisation, loading, gradient reduction, checkpoints and memory tables all read this declaration.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace braid {
+
+struct InitRule {
+  enum Kind {
+    Zeros,
+    Ones,
+    Normal,   // mean 0, standard deviation `scale`
+    Uniform,  // between -scale and scale
+    DtBias,   // Mamba's time step: softplus(value) is log-uniform between 0.001 and 0.1
+    ALog,     // Mamba's decay: the logarithm of a uniform value between 1 and 16
+  };
+  Kind kind = Zeros;
+  double scale = 0;
+};
+
+struct ParamSpec {
+  std::string name{};                 // unique in its module
+  std::vector<std::int64_t> shape{};  // global
+  int tp_dim = -1;  // the dimension split over tp (of an expert parameter: over expt_tp); -1: every rank has all of it
+  // A fused weight is several blocks along tp_dim, each split over tp on its own: rank r has the r-th part of every
+  // block, one after the other. Lengths of the blocks; empty: one block.
+  std::vector<std::int64_t> tp_blocks{};
+  bool expert = false;  // dimension 0 counts experts and is split over ep
+  int stage = 0;        // the pipeline stage that has it
+  InitRule init{};
+  bool trainable = true;  // false: a buffer without a gradient, kept in fp32 or wider
+};
+
+std::int64_t num_elements(const ParamSpec& spec);
+
+// Where a rank stands in the grids of its module, as far as parameters care.
+struct ShardPlace {
+  int tp = 0, tp_size = 1;
+  int ep = 0, ep_size = 1;
+  int expt_tp = 0, expt_tp_size = 1;
+};
+
+std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardPlace& place);
+
+// A box of elements that lie together in the global tensor and in the local shard.
+struct Box {
+  std::vector<std::int64_t> global_begin, local_begin, size;
+};
+
+// What a rank holds: one box, or one per block of a fused weight.
+std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardPlace& place);
+
+// The same box as runs of rows, where a row is a line along the last dimension and rows are numbered over all the
+// others (a vector's rows are its elements, one column each).
+struct RowRun {
+  std::int64_t global_row, local_row, rows;
+  std::int64_t global_column, local_column, columns;
+};
+std::vector<RowRun> row_runs(const Box& box, const std::vector<std::int64_t>& global_shape,
+                             const std::vector<std::int64_t>& local_shape);
+
+}  // namespace braid
