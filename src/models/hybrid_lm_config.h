@@ -49,11 +49,6 @@ std::vector<int> stage_bounds(const HybridLmConfig& config, int pp);
 // Every parameter of the model, named as Megatron names it, in layer order.
 std::vector<ParamSpec> declare_parameters(const HybridLmConfig& config, int pp = 1);
 
-// The sizes of a layout, as far as a model cares.
-struct LayoutSizes {
-  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1;
-};
-
 // Why the config makes no sense, or cannot run in this layout; `where` of each is "<where>.<field>".
 std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& layout, const std::string& where);
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/config.h"
-#include "models/hybrid_lm_config.h"
 #include "plan/param_spec.h"
 
 namespace braid {
