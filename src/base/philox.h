@@ -9,7 +9,8 @@
 namespace braid {
 
 // One block of Philox 4x32 with ten rounds.
-std::array<std::uint32_t, 4> philox(const std::array<std::uint32_t, 4>& counter, const std::array<std::uint32_t, 2>& key);
+std::array<std::uint32_t, 4> philox(const std::array<std::uint32_t, 4>& counter,
+                                    const std::array<std::uint32_t, 2>& key);
 
 class RandomField {
  public:

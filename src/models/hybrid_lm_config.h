@@ -23,7 +23,7 @@ struct HybridLmConfig {
   int heads = 4, kv_heads = 2, head_dim = 16;  // attention
 
   int mamba_heads = 8, mamba_head_dim = 16, mamba_groups = 2, mamba_state = 16, mamba_conv = 4, mamba_chunk = 128;
-  double mamba_dt_min = 0;                      // softplus(dt) is clamped to [dt_min, dt_max]; no upper limit: 0
+  double mamba_dt_min = 0;  // softplus(dt) is clamped to [dt_min, dt_max]; no upper limit: 0
   double mamba_dt_max = 0;
   bool mamba_conv_bias = true;
 
@@ -32,9 +32,9 @@ struct HybridLmConfig {
   int experts = 8, top_k = 2, expert_ffn = 64, shared_ffn = 128;  // shared_ffn 0: no shared expert
   double router_scaling = 1;
   bool router_normalize = true;
-  double aux_loss_coeff = 0;           // of the sequence auxiliary loss
+  double aux_loss_coeff = 0;  // of the sequence auxiliary loss
   double expert_bias_rate = 1e-3;
-  bool force_load_balancing = false;   // random routing, for benchmarks
+  bool force_load_balancing = false;  // random routing, for benchmarks
 };
 
 void describe(Fields& fields, HybridLmConfig& config);

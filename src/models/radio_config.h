@@ -16,19 +16,20 @@ struct RadioConfig {
   int class_tokens = 10;    // class and register tokens in front of each image
   double norm_eps = 1e-6;
   double init_std = 0.02;
-  std::string gelu = "erf";    // erf | tanh
+  std::string gelu = "erf";  // erf | tanh
   bool qkv_bias = true;
-  bool layer_scale = false;    // a factor per channel on each residual branch
+  bool layer_scale = false;  // a factor per channel on each residual branch
   bool final_norm = false;
   bool normalize_pixels = false;  // (pixel - mean) / std inside the model, with the buffers below
 };
 
 void describe(Fields& fields, RadioConfig& config);
+std::vector<int> stage_bounds(const RadioConfig& config, int pp);  // stage s has layers [bounds[s], bounds[s + 1])
 std::vector<ParamSpec> declare_parameters(const RadioConfig& config, int pp = 1);
 std::vector<Problem> validate(const RadioConfig& config, const LayoutSizes& layout, const std::string& where);
 
 struct ProjectorConfig {
-  std::string kind = "affine";  // affine | mlp
+  std::string kind = "affine";                  // affine | mlp
   int input = 256, hidden = 1024, output = 64;  // hidden: of the mlp
   double init_std = 0.02;
 };

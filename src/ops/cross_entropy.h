@@ -1,8 +1,8 @@
 #pragma once
 
-#include "dist/group.h"
-
 #include <ATen/core/Tensor.h>
+
+#include "dist/group.h"
 
 namespace braid {
 

@@ -1,0 +1,258 @@
+#include "models/hybrid_lm_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/strings.h"
+#include "models/checks.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kLetters = "M*E-";
+
+bool has(const HybridLmConfig& config, char letter) { return config.pattern.find(letter) != std::string::npos; }
+
+// Collects the parameters of one layer after the other.
+class Declaration {
+ public:
+  explicit Declaration(const HybridLmConfig& config)
+      : config_(config),
+        normal_{InitRule::Normal, config.init_std},
+        // What is added to the residual stream starts smaller, the more layers add to it.
+        residual_{InitRule::Normal, config.init_std / std::sqrt(static_cast<double>(layer_letters(config).size()))} {}
+
+  std::vector<ParamSpec> run(const std::vector<int>& bounds) {
+    const int last_stage = static_cast<int>(bounds.size()) - 2;
+    const std::string letters = layer_letters(config_);
+    add({.name = "embedding.word_embeddings.weight",
+         .shape = {config_.vocab, config_.hidden},
+         .tp_dim = 0,
+         .init = normal_});
+    for (stage_ = 0; stage_ <= last_stage; ++stage_)
+      for (int layer = bounds[stage_]; layer < bounds[stage_ + 1]; ++layer) {
+        prefix_ = fmt::format("decoder.layers.{}.", layer);
+        add_layer(letters[layer]);
+      }
+    stage_ = last_stage;
+    prefix_.clear();
+    add_norm("decoder.final_norm.weight");
+    add({.name = "output_layer.weight", .shape = {config_.vocab, config_.hidden}, .tp_dim = 0, .init = normal_});
+    return std::move(specs_);
+  }
+
+ private:
+  void add(ParamSpec spec) {
+    spec.name = prefix_ + spec.name;
+    spec.stage = stage_;
+    specs_.push_back(std::move(spec));
+  }
+  void add_norm(const char* name) { add({.name = name, .shape = {config_.hidden}, .init = {InitRule::Ones}}); }
+
+  void add_layer(char letter) {
+    if (letter == 'M') add_mamba();
+    if (letter == '*') add_attention();
+    if (letter == 'E') add_moe();
+    if (letter == '-') {
+      add_norm("mlp.linear_fc1.layer_norm_weight");
+      add_mlp("mlp.", config_.ffn);
+    }
+  }
+
+  void add_mamba() {
+    const std::int64_t inner = std::int64_t{config_.mamba_heads} * config_.mamba_head_dim, heads = config_.mamba_heads;
+    const std::int64_t group_states = std::int64_t{config_.mamba_groups} * config_.mamba_state;
+    const std::int64_t conv = inner + 2 * group_states, kernel = config_.mamba_conv;
+    const std::vector<std::int64_t> conv_blocks = {inner, group_states, group_states};
+    const InitRule conv_init = {InitRule::Uniform, 1 / std::sqrt(static_cast<double>(kernel))};
+    add_norm("mixer.in_proj.layer_norm_weight");
+    add({.name = "mixer.in_proj.weight",
+         .shape = {inner + conv + heads, config_.hidden},
+         .tp_dim = 0,
+         .tp_blocks = {inner, inner, group_states, group_states, heads},
+         .init = normal_});
+    add({.name = "mixer.conv1d.weight",
+         .shape = {conv, 1, kernel},
+         .tp_dim = 0,
+         .tp_blocks = conv_blocks,
+         .init = conv_init});
+    if (config_.mamba_conv_bias)
+      add({.name = "mixer.conv1d.bias", .shape = {conv}, .tp_dim = 0, .tp_blocks = conv_blocks, .init = conv_init});
+    add({.name = "mixer.A_log", .shape = {heads}, .tp_dim = 0, .init = {InitRule::ALog}});
+    add({.name = "mixer.D", .shape = {heads}, .tp_dim = 0, .init = {InitRule::Ones}});
+    add({.name = "mixer.dt_bias", .shape = {heads}, .tp_dim = 0, .init = {InitRule::DtBias}});
+    add({.name = "mixer.norm.weight", .shape = {inner}, .tp_dim = 0, .init = {InitRule::Ones}});
+    add({.name = "mixer.out_proj.weight", .shape = {config_.hidden, inner}, .tp_dim = 1, .init = residual_});
+  }
+
+  void add_attention() {
+    const std::int64_t query = std::int64_t{config_.heads} * config_.head_dim;
+    const std::int64_t key_value = 2 * std::int64_t{config_.kv_heads} * config_.head_dim;
+    add_norm("self_attention.linear_qkv.layer_norm_weight");
+    add({.name = "self_attention.linear_qkv.weight",
+         .shape = {query + key_value, config_.hidden},
+         .tp_dim = 0,
+         .init = normal_});
+    add({.name = "self_attention.linear_proj.weight",
+         .shape = {config_.hidden, query},
+         .tp_dim = 1,
+         .init = residual_});
+  }
+
+  void add_moe() {
+    const std::int64_t experts = config_.experts, ffn = config_.expert_ffn, hidden = config_.hidden;
+    add_norm("pre_mlp_layernorm.weight");
+    add({.name = "mlp.router.weight", .shape = {experts, hidden}, .init = normal_});
+    add({.name = "mlp.router.expert_bias", .shape = {experts}, .trainable = false});
+    add({.name = "mlp.experts.experts.linear_fc1.weight",
+         .shape = {experts, ffn, hidden},
+         .tp_dim = 1,
+         .expert = true,
+         .init = normal_});
+    add({.name = "mlp.experts.experts.linear_fc2.weight",
+         .shape = {experts, hidden, ffn},
+         .tp_dim = 2,
+         .expert = true,
+         .init = residual_});
+    if (config_.shared_ffn > 0) add_mlp("mlp.shared_experts.", config_.shared_ffn);
+  }
+
+  void add_mlp(const std::string& where, std::int64_t ffn) {
+    add({.name = where + "linear_fc1.weight", .shape = {ffn, config_.hidden}, .tp_dim = 0, .init = normal_});
+    add({.name = where + "linear_fc2.weight", .shape = {config_.hidden, ffn}, .tp_dim = 1, .init = residual_});
+  }
+
+  const HybridLmConfig& config_;
+  const InitRule normal_, residual_;
+  std::string prefix_;
+  int stage_ = 0;
+  std::vector<ParamSpec> specs_;
+};
+
+void check_pattern(const HybridLmConfig& config, int pp, Checks& checks) {
+  const std::string& pattern = config.pattern;
+  for (std::size_t i = 0; i < pattern.size(); ++i)
+    if (kLetters.find(pattern[i]) == kLetters.npos && pattern[i] != '|')
+      checks.add("pattern",
+                 fmt::format("'{}' at position {} of the layer pattern is no layer:\n    {}\n    {:>{}}", pattern[i],
+                             i + 1, pattern, '^', i + 1),
+                 "use M (Mamba2), * (attention), E (mixture of experts), - (MLP), and | between pipeline stages");
+  const int layers = static_cast<int>(layer_letters(config).size());
+  if (layers == 0) checks.add("pattern", "the layer pattern has no layers", "give it at least one of M, *, E, -");
+  if (checks.failed()) return;
+  const int stages = static_cast<int>(std::count(pattern.begin(), pattern.end(), '|')) + 1;
+  if (stages > 1 && stages != pp)
+    checks.add("pattern", fmt::format("the layer pattern has {} pipeline stages, the layout pp={}", stages, pp),
+               fmt::format("use pp={}, or move the '|' in '{}'", stages, pattern));
+  if (stages == 1 && pp > layers)
+    checks.add("pattern", fmt::format("{} layers cannot fill pp={} stages", layers, pp),
+               fmt::format("use pp={} or less", layers));
+}
+
+void check_sizes(const HybridLmConfig& c, Checks& checks) {
+  using Field = std::pair<const char*, int>;
+  std::vector<Field> fields = {{"hidden", c.hidden}, {"vocab", c.vocab}};
+  if (has(c, '*'))
+    fields.insert(fields.end(), {{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}});
+  if (has(c, 'M'))
+    fields.insert(fields.end(), {{"mamba_heads", c.mamba_heads},
+                                 {"mamba_head_dim", c.mamba_head_dim},
+                                 {"mamba_groups", c.mamba_groups},
+                                 {"mamba_state", c.mamba_state},
+                                 {"mamba_conv", c.mamba_conv},
+                                 {"mamba_chunk", c.mamba_chunk}});
+  if (has(c, '-')) fields.push_back({"ffn", c.ffn});
+  if (has(c, 'E'))
+    fields.insert(fields.end(), {{"experts", c.experts}, {"top_k", c.top_k}, {"expert_ffn", c.expert_ffn}});
+  for (const auto& [field, value] : fields) checks.positive(field, value);
+  if (has(c, 'E') && c.top_k > c.experts)
+    checks.add("top_k", fmt::format("top_k={} experts per token, but there are only {}", c.top_k, c.experts),
+               fmt::format("use top_k={} or less", c.experts));
+}
+
+void check_splits(const HybridLmConfig& c, const LayoutSizes& layout, Checks& checks) {
+  const std::string tp = fmt::format("tp={}", layout.tp);
+  // Context parallel exchanges sequence for heads, so heads split over both.
+  const int heads_split = layout.tp * layout.cp;
+  const std::string tp_cp = fmt::format("tp={} x cp={}", layout.tp, layout.cp);
+  checks.divides("vocab", c.vocab, layout.tp, tp);
+  if (has(c, '*')) {
+    checks.divides("heads", c.heads, c.kv_heads, fmt::format("kv_heads={}", c.kv_heads));
+    checks.divides("kv_heads", c.kv_heads, heads_split, tp_cp);
+  }
+  if (has(c, 'M')) {
+    checks.divides("mamba_heads", c.mamba_heads, c.mamba_groups, fmt::format("mamba_groups={}", c.mamba_groups));
+    checks.divides("mamba_groups", c.mamba_groups, heads_split, tp_cp);
+  }
+  if (has(c, '-')) checks.divides("ffn", c.ffn, layout.tp, tp);
+  if (has(c, 'E')) {
+    checks.divides("experts", c.experts, layout.ep, fmt::format("ep={}", layout.ep));
+    checks.divides("expert_ffn", c.expert_ffn, layout.expt_tp, fmt::format("expt_tp={}", layout.expt_tp));
+    checks.divides("shared_ffn", c.shared_ffn, layout.tp, tp);
+  }
+}
+
+}  // namespace
+
+void describe(Fields& fields, HybridLmConfig& c) {
+  fields.field("pattern", c.pattern,
+               "a letter per layer: M Mamba2, * attention, E experts, - MLP; | starts a pipeline stage");
+  fields.field("hidden", c.hidden, "width of the residual stream");
+  fields.field("vocab", c.vocab, "vocabulary size");
+  fields.field("norm_eps", c.norm_eps, "epsilon of every RMSNorm");
+  fields.field("init_std", c.init_std, "standard deviation of initial weights");
+  fields.field("heads", c.heads, "query heads of attention");
+  fields.field("kv_heads", c.kv_heads, "key/value heads of attention");
+  fields.field("head_dim", c.head_dim, "width of an attention head");
+  fields.field("mamba_heads", c.mamba_heads, "heads of a Mamba2 layer");
+  fields.field("mamba_head_dim", c.mamba_head_dim, "width of a Mamba2 head");
+  fields.field("mamba_groups", c.mamba_groups, "groups of heads that share B and C");
+  fields.field("mamba_state", c.mamba_state, "state size");
+  fields.field("mamba_conv", c.mamba_conv, "taps of the causal convolution");
+  fields.field("mamba_chunk", c.mamba_chunk, "chunk length of the scan");
+  fields.field("mamba_dt_min", c.mamba_dt_min, "lower limit of the time step");
+  fields.field("mamba_dt_max", c.mamba_dt_max, "upper limit of the time step, 0: none");
+  fields.field("mamba_conv_bias", c.mamba_conv_bias, "whether the convolution has a bias");
+  fields.field("ffn", c.ffn, "inner width of an MLP layer");
+  fields.field("experts", c.experts, "experts of a mixture layer");
+  fields.field("top_k", c.top_k, "experts per token");
+  fields.field("expert_ffn", c.expert_ffn, "inner width of an expert");
+  fields.field("shared_ffn", c.shared_ffn, "inner width of the shared expert, 0: none");
+  fields.field("router_scaling", c.router_scaling, "factor on the routing weights");
+  fields.field("router_normalize", c.router_normalize, "whether a token's routing weights sum to router_scaling");
+  fields.field("aux_loss_coeff", c.aux_loss_coeff, "coefficient of the sequence auxiliary loss");
+  fields.field("expert_bias_rate", c.expert_bias_rate, "step of the expert bias update");
+  fields.field("force_load_balancing", c.force_load_balancing, "route at random, for benchmarks");
+}
+
+std::string layer_letters(const HybridLmConfig& config) {
+  std::string letters = config.pattern;
+  std::erase(letters, '|');
+  return letters;
+}
+
+std::vector<int> stage_bounds(const HybridLmConfig& config, int pp) {
+  std::vector<int> bounds = {0};
+  if (config.pattern.find('|') != std::string::npos)
+    for (const std::string& stage : split(config.pattern, '|'))
+      bounds.push_back(bounds.back() + static_cast<int>(stage.size()));
+  else
+    for (int stage = 1; stage <= pp; ++stage)
+      bounds.push_back(static_cast<int>(layer_letters(config).size()) * stage / pp);
+  BRAID_CHECK_EQ(static_cast<int>(bounds.size()), pp + 1, "stages of the pattern {}", config.pattern);
+  return bounds;
+}
+
+std::vector<ParamSpec> declare_parameters(const HybridLmConfig& config, int pp) {
+  return Declaration(config).run(stage_bounds(config, pp));
+}
+
+std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& layout, const std::string& where) {
+  Checks checks(where);
+  check_pattern(config, layout.pp, checks);
+  check_sizes(config, checks);
+  if (!checks.failed()) check_splits(config, layout, checks);
+  return checks.take();
+}
+
+}  // namespace braid
