@@ -77,7 +77,7 @@ struct Forward {
 };
 
 Forward forward_in_blocks(const Attention& a) {
-  Forward result{at::empty(a.q.sizes(), a.q.options().requires_grad(false)), {}};
+  Forward result{at::empty(a.q.sizes(), a.q.options()), {}};
   result.log_sum_exp =
       at::empty({a.q.size(0), a.q.size(1), 1}, result.out.options().dtype(at::toOpMathType(a.q.scalar_type())));
   for (const Block& block : blocks_of(a)) {
@@ -93,7 +93,7 @@ Forward forward_in_blocks(const Attention& a) {
 
 std::vector<at::Tensor> backward_in_blocks(const Attention& a, const Forward& forward, const at::Tensor& output_grad) {
   const auto wide = forward.log_sum_exp.options();
-  at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options().requires_grad(false));
+  at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options());
   const at::Tensor grad_k = at::zeros(a.k.sizes(), wide), grad_v = at::zeros(a.v.sizes(), wide);
   for (const Block& block : blocks_of(a)) {
     const at::Tensor queries = a.to_matrices(block.queries_of(a.q)), keys = a.to_matrices(block.keys_of(a.k));
@@ -127,8 +127,9 @@ at::Tensor attention_in_blocks(const Attention& a) {
 }
 
 bool flash_can(const Attention& a) {
+  const at::ScalarType dtype = a.q.scalar_type();
   const std::int64_t width = a.q.size(2);
-  return a.q.is_cuda() && a.q.numel() > 0 && at::isReducedFloatingType(a.q.scalar_type()) && width % 8 == 0 &&
+  return a.q.is_cuda() && a.q.numel() > 0 && (dtype == at::kBFloat16 || dtype == at::kHalf) && width % 8 == 0 &&
          width <= 256;
 }
 

@@ -107,9 +107,7 @@ class Scan {
   std::int64_t groups() const { return in_.B.size(1); }
   std::int64_t heads() const { return in_.x.size(1); }
   std::int64_t chunks() const { return layout_.count(); }
-  at::TensorOptions wide_options() const {
-    return in_.x.options().dtype(at::toOpMathType(in_.x.scalar_type())).requires_grad(false);
-  }
+  at::TensorOptions wide_options() const { return in_.x.options().dtype(at::toOpMathType(in_.x.scalar_type())); }
   at::Tensor wide(const at::Tensor& x) const { return x.to(wide_options()); }
 
   at::Tensor A() const { return wide(in_.A_log).exp().neg_(); }              // [h]
@@ -186,7 +184,7 @@ at::Tensor Scan::states_before_chunks(const Chunked& all) const {
 Scan::Forward Scan::forward() const {
   const Chunked all = chunked(steps(raw_steps()));
   const at::Tensor states = states_before_chunks(all), skip = wide(in_.D).view({groups(), -1, 1, 1});
-  at::Tensor y = at::empty(all.x.sizes(), in_.x.options().requires_grad(false));
+  at::Tensor y = at::empty(all.x.sizes(), in_.x.options());
   for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
     const Block block = block_at(all, begin);
     const at::Tensor from_state = block.C.matmul(states.slice(0, block.begin, block.end).transpose(2, 3));
@@ -241,8 +239,13 @@ BlockGrads backward_of(const Block& block, const at::Tensor& before, const at::T
     grads.C = grad_scores.matmul(block.B);
     grads.B = grad_scores.transpose(2, 3).matmul(block.C);
     const at::Tensor grad_s = (grad_weights * decay).mul_(scores);  // [c, g, r, l, l]
-    grads.s = grad_s.sum(3);
-    grads.sums = grad_s.matmul(block.s.unsqueeze(4)).squeeze(4) - grads.s * block.s;
+    // On the diagonal the running sums cancel. Its terms are the largest, so they are left out, not cancelled.
+    at::Tensor diagonal = grad_s.diagonal(0, 3, 4);
+    const at::Tensor grad_s_of_itself = diagonal.clone();
+    diagonal.zero_();
+    const at::Tensor grad_s_of_later = grad_s.sum(3);
+    grads.s = grad_s_of_itself + grad_s_of_later;
+    grads.sums = grad_s.matmul(block.s.unsqueeze(4)).squeeze(4) - grad_s_of_later * block.s;
   }
 
   // y from the state before the chunk.
@@ -282,8 +285,8 @@ std::vector<at::Tensor> Scan::backward(const at::Tensor& states, const at::Tenso
   const at::Tensor grad_y = per_head(output_grad), skip = wide(in_.D).view({groups(), -1, 1, 1});
   const at::Tensor grads_after = state_grads_after_chunks(all, grad_y);
 
-  at::Tensor grad_x = at::empty(all.x.sizes(), in_.x.options().requires_grad(false));
-  at::Tensor grad_B = at::empty(all.B.sizes(), in_.B.options().requires_grad(false)), grad_C = at::empty_like(grad_B);
+  at::Tensor grad_x = at::empty(all.x.sizes(), in_.x.options());
+  at::Tensor grad_B = at::empty(all.B.sizes(), in_.B.options()), grad_C = at::empty_like(grad_B);
   at::Tensor grad_s = at::empty(all.s.sizes(), wide_options());
   at::Tensor grad_A = at::zeros({groups(), heads() / groups()}, wide_options()), grad_D = at::zeros_like(grad_A);
   for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
