@@ -23,7 +23,7 @@ ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts) 
   // Not bincount: it would make the host wait for the GPU.
   at::Tensor counts = at::zeros({num_experts}, flat.options());
   counts.scatter_add_(0, flat, flat.new_ones(flat.sizes()));
-  return {.order = std::get<1>(at::sort(flat, /*stable=*/true)), .counts = counts};
+  return {.order = std::get<1>(at::sort(flat, /*stable=*/true, /*dim=*/0, /*descending=*/false)), .counts = counts};
 }
 
 namespace {
