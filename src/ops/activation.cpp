@@ -1,6 +1,7 @@
 #include "ops/activation.h"
 
 #include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include "base/error.h"
@@ -25,7 +26,7 @@ at::Tensor squared_relu(const at::Tensor& x) {
 namespace {
 
 at::ScalarType wider(const at::Tensor& a, const at::Tensor& b) {
-  return at::toOpMathType(at::promote_types(a.scalar_type(), b.scalar_type()));
+  return at::toOpMathType(c10::promoteTypes(a.scalar_type(), b.scalar_type()));
 }
 
 std::vector<at::Tensor> scaled_squared_relu_backward(const at::Tensor& x, const at::Tensor& scale,

@@ -1,4 +1,5 @@
 #include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/sort.h>

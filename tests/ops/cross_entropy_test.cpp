@@ -1,6 +1,7 @@
 // The oracle is log_softmax over the whole vocabulary, in double, differentiated by autograd.
 #include "ops/cross_entropy.h"
 
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"

@@ -1,6 +1,8 @@
 // Position tables against libtorch's own bilinear resizing of the whole table; pixel shuffle against its definition.
 #include "ops/vision.h"
 
+#include <algorithm>
+
 #include "ops/gradients.h"
 
 namespace braid {
