@@ -5,8 +5,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -51,11 +53,12 @@ inline void expect_close(const at::Tensor& got, const at::Tensor& expected, doub
   ASSERT_EQ(got.sizes(), expected.sizes()) << what;
   if (got.numel() == 0) return;
   const at::Tensor a = got.detach().to(at::kDouble), b = expected.detach().to(at::kDouble);
-  const double difference = (a - b).abs().max().item<double>(), magnitude = b.abs().max().item<double>();
-  EXPECT_LE(difference, tolerance * magnitude)
-      << what << " differs by " << difference << " where the largest is " << magnitude << "\ngot\n"
-      << a << "\nexpected\n"
-      << b;
+  const std::int64_t worst = (a - b).abs().argmax().item<std::int64_t>();
+  const double magnitude = b.abs().max().item<double>();
+  const double got_worst = a.flatten()[worst].item<double>(), expected_worst = b.flatten()[worst].item<double>();
+  EXPECT_LE(std::abs(got_worst - expected_worst), tolerance * magnitude)
+      << what << " of shape " << a.sizes() << ", element " << worst << ": got " << got_worst << ", expected "
+      << expected_worst << "; the largest is " << magnitude;
 }
 
 inline bool is_differentiable(const at::Tensor& x) { return x.defined() && at::isFloatingType(x.scalar_type()); }
