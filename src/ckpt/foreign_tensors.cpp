@@ -107,17 +107,18 @@ void check_cover(const std::vector<ForeignTensor>& tensors, const std::vector<Pa
   }
 }
 
-StoredDtype common_dtype(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source) {
-  const StoredTensor& first = stored(tensors.at(0), source);
+void check_dtypes(const TensorsOfParam& tensors, const SafetensorsReader& source) {
   ProblemList problems;
-  for (const ForeignTensor& tensor : tensors)
-    if (const StoredTensor& other = stored(tensor, source); other.dtype != first.dtype)
-      problems.add(
-          fmt::format("tensor {} has dtype {}, but {} has {}, and both are parts of one parameter",
-                      in_quotes(other.name), name_of(other.dtype), in_quotes(first.name), name_of(first.dtype)),
-          other.file, "store both in the same dtype");
+  for (const auto& [param, parts] : tensors) {
+    const StoredTensor& first = stored(parts.at(0), source);
+    for (const ForeignTensor& part : parts)
+      if (const StoredTensor& other = stored(part, source); other.dtype != first.dtype)
+        problems.add(
+            fmt::format("tensor {} has dtype {}, but {} has {}, and both are parts of one parameter",
+                        in_quotes(other.name), name_of(other.dtype), in_quotes(first.name), name_of(first.dtype)),
+            other.file, "store both in the same dtype");
+  }
   problems.throw_if_any();
-  return first.dtype;
 }
 
 std::vector<std::byte> parameter_bytes(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source) {

@@ -45,8 +45,8 @@ void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsR
 // Our own promise: the list gives every row of every parameter once.
 void check_cover(const std::vector<ForeignTensor>& tensors, const std::vector<ParamSpec>& specs);
 
-// The dtype that the tensors of one parameter share; ConfigError where they do not.
-StoredDtype common_dtype(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source);
+// The tensors of one parameter must share a dtype where it is to keep its bytes; ConfigError for all that do not.
+void check_dtypes(const TensorsOfParam& tensors, const SafetensorsReader& source);
 
 // A whole parameter put together from the source, and a foreign tensor taken out of a whole parameter, byte for byte.
 std::vector<std::byte> parameter_bytes(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source);
