@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   braid::add_train_command(app, command_line, exit_code);
   braid::add_plan_command(app);
   braid::add_run_command(app, exit_code);
+  braid::add_ckpt_command(app);
   try {
     refuse_unknown_subcommand(app, command_line);
     std::vector<std::string> words = braid::join_overrides(command_line);
