@@ -105,6 +105,8 @@ class LanguageRun {
   ForwardResult collect(ForwardResult mine) {
     const at::TensorOptions options = at::TensorOptions(options_.dtype).device(world_.device());
     ForwardResult whole;
+    const std::vector<Box> kept = logit_boxes(world_.rank());
+    if (!kept.empty()) mine.output = mine.output.narrow(0, 0, kept[0].size[0]);
     whole.output = assemble(
         mine.output, {batch_.ids.size(0), config_.vocab}, [this](int rank) { return logit_boxes(rank); },
         groups_.world(), options);

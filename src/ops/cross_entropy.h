@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-
 #include "dist/group.h"
 
 namespace braid {

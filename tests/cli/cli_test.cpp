@@ -33,7 +33,7 @@ train: {iterations: 40, micro_batch: 4, global_batch: 16, lr: 0.5, log_interval:
 TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "plan", "model", "run"}) {
+  for (const char* command : {"train", "plan", "model", "run", "ckpt"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
@@ -44,7 +44,7 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   ASSERT_NE(list, std::string::npos);
   int listed = 0;
   for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.rfind("  ", 0) == 0;
-  EXPECT_EQ(listed, 4) << help.out;
+  EXPECT_EQ(listed, 5) << help.out;
 }
 
 TEST(Cli, VersionNamesWhatItIsBuiltOn) {

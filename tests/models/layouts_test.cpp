@@ -115,7 +115,7 @@ class Layouts : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Layouts, EqualOneProcess) {
   const HybridLmConfig config = small_model();
-  const TokenBatch batch = make_batch({9, 1, 13, 5}, config.vocab);
+  const TokenBatch batch = make_batch({9, 2, 13, 5}, config.vocab);
   expect_same(run(config, batch, GetParam(), kDouble), run(config, batch, {}, kDouble), 1e-10);
 }
 

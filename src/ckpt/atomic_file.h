@@ -1,0 +1,31 @@
+// A file that appears under its name complete or not at all: written beside it, brought to disk, then renamed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  ~AtomicFile();  // not committed: nothing stays behind
+
+  void write_at(std::int64_t offset, std::span<const std::byte> data);
+  void commit();
+
+ private:
+  std::string path_, temporary_path_;
+  int fd_ = -1;
+};
+
+void write_file(const std::string& path, std::string_view text);
+
+// Brings the names in a folder to disk, as commit() did with contents.
+void sync_folder(const std::string& path);
+
+}  // namespace braid

@@ -1,0 +1,30 @@
+// Problems of one file, collected to be thrown together. A file from elsewhere may have millions; only the first ones
+// are kept, and the rest counted.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace braid {
+
+class ProblemList {
+ public:
+  void add(std::string what, std::string where, std::string fix) {
+    if (++count_ <= kKept) problems_.push_back({std::move(what), std::move(where), std::move(fix)});
+  }
+  bool empty() const { return count_ == 0; }
+  void throw_if_any() {
+    if (count_ > kKept) problems_.push_back({fmt::format("and {} more problems", count_ - kKept), "", ""});
+    if (count_ > 0) throw ConfigError(std::exchange(problems_, {}));
+  }
+
+ private:
+  static constexpr std::size_t kKept = 50;
+  std::vector<Problem> problems_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace braid

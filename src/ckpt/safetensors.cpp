@@ -1,0 +1,266 @@
+#include "ckpt/safetensors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "ckpt/safetensors_header.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
+const char* const kFetchAgain = "the file is damaged or was not written to its end: fetch it again";
+
+struct DtypeRow {
+  StoredDtype dtype;
+  const char* name;
+  std::int64_t bytes;
+};
+constexpr std::array kDtypes = {DtypeRow{StoredDtype::F64, "F64", 8}, DtypeRow{StoredDtype::F32, "F32", 4},
+                                DtypeRow{StoredDtype::F16, "F16", 2}, DtypeRow{StoredDtype::BF16, "BF16", 2},
+                                DtypeRow{StoredDtype::I64, "I64", 8}, DtypeRow{StoredDtype::I32, "I32", 4},
+                                DtypeRow{StoredDtype::I16, "I16", 2}, DtypeRow{StoredDtype::I8, "I8", 1},
+                                DtypeRow{StoredDtype::U8, "U8", 1},   DtypeRow{StoredDtype::Bool, "BOOL", 1}};
+
+std::optional<StoredDtype> dtype_named(const std::string& name) {
+  for (const DtypeRow& row : kDtypes)
+    if (name == row.name) return row.dtype;
+  return std::nullopt;
+}
+
+// The bytes of a regular file; a pipe or a device would block or never end.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0)
+      throw ConfigError({fmt::format("cannot read '{}': {}", path, std::strerror(errno)), "", "check the path"});
+    if (!S_ISREG(info.st_mode)) throw ConfigError({fmt::format("'{}' is not a file", path), "", "check the path"});
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+      throw ConfigError({fmt::format("cannot read '{}': {}", path, std::strerror(errno)), "", "check its permissions"});
+    if (::fstat(fd, &info) == 0 && info.st_size > 0) {
+      size_ = static_cast<std::size_t>(info.st_size);
+      data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    ::close(fd);
+    if (data_ == MAP_FAILED) throw_errno(fmt::format("cannot map '{}'", path));
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() {
+    if (data_) ::munmap(data_, size_);
+  }
+
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
+  std::string_view text() const { return {static_cast<const char*>(data_), size_}; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Where the header ends, once its length is known to be true.
+std::size_t header_bytes(std::span<const std::byte> file, const std::string& path) {
+  if (file.size() < 8)
+    throw ConfigError({fmt::format("{} bytes are too few for a safetensors file", file.size()), path, kFetchAgain});
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
+  if (length > kMaxHeaderBytes)
+    throw ConfigError(
+        {fmt::format("the header claims {} bytes, more than the {} that are allowed", length, kMaxHeaderBytes), path,
+         "this is no safetensors file, or a damaged one"});
+  if (length > file.size() - 8)
+    throw ConfigError({fmt::format("the header claims {} bytes, but the file has {} in all", length, file.size()), path,
+                       kFetchAgain});
+  return static_cast<std::size_t>(length);
+}
+
+std::optional<std::int64_t> checked_bytes(const std::vector<std::int64_t>& shape, StoredDtype dtype) {
+  std::int64_t bytes = bytes_of(dtype);
+  // An empty tensor may have any other dimensions, so a zero is looked for first.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  for (const std::int64_t size : shape)
+    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+  return bytes;
+}
+
+// Where a tensor's bytes are, counted from the end of the header.
+struct Extent {
+  std::int64_t begin, end;
+  std::string name;
+};
+
+// What is wrong with one entry, or nothing.
+std::string entry_problem(const HeaderEntry& entry, std::int64_t data_bytes) {
+  if (!entry.dtype) return "has no dtype";
+  const auto dtype = dtype_named(*entry.dtype);
+  if (!dtype) return fmt::format("has the unknown dtype {}", in_quotes(*entry.dtype));
+  if (!entry.shape) return "has no shape of whole numbers from 0 up";
+  if (!entry.offsets || entry.offsets->size() != 2) return "has no data_offsets of two whole numbers from 0 up";
+  const std::int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
+  if (begin > end || end > data_bytes)
+    return fmt::format("has data_offsets [{}, {}], outside the file's {} data bytes", begin, end, data_bytes);
+  const auto expected = checked_bytes(*entry.shape, *dtype);
+  if (!expected) return fmt::format("has a shape too large to exist: {}", shape_text(*entry.shape));
+  if (*expected != end - begin)
+    return fmt::format("has {} data bytes, but shape {} of {} needs {}", end - begin, shape_text(*entry.shape),
+                       *entry.dtype, *expected);
+  return "";
+}
+
+// Every byte behind the header belongs to exactly one tensor.
+void check_cover(std::vector<Extent> extents, std::int64_t data_bytes, const std::string& path, ProblemList& problems) {
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& a, const Extent& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::int64_t covered = 0;
+  for (const Extent& extent : extents) {
+    if (extent.begin > covered)
+      problems.add(fmt::format("data bytes {} to {} in front of tensor {} belong to no tensor", covered, extent.begin,
+                               in_quotes(extent.name)),
+                   path, kFetchAgain);
+    if (extent.begin < covered)
+      problems.add(fmt::format("tensor {} overlaps the one in front of it: it starts at data byte {}, before {}",
+                               in_quotes(extent.name), extent.begin, covered),
+                   path, kFetchAgain);
+    covered = std::max(covered, extent.end);
+  }
+  if (covered < data_bytes)
+    problems.add(fmt::format("{} bytes at the end of the file belong to no tensor", data_bytes - covered), path,
+                 kFetchAgain);
+}
+
+std::vector<StoredTensor> read_file(const MappedFile& file, const std::string& path, ProblemList& problems) {
+  const std::size_t length = header_bytes(file.bytes(), path);
+  const std::span<const std::byte> data = file.bytes().subspan(8 + length);
+  const auto data_bytes = static_cast<std::int64_t>(data.size());
+  std::vector<StoredTensor> tensors;
+  std::vector<Extent> extents;
+  const std::vector<HeaderEntry> entries = parse_header(file.text().substr(8, length), path, problems);
+  for (const HeaderEntry& entry : entries) {
+    const std::string wrong = entry_problem(entry, data_bytes);
+    if (!wrong.empty()) {
+      problems.add(fmt::format("tensor {} {}", in_quotes(entry.name), wrong), path, kFetchAgain);
+      continue;
+    }
+    const std::int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
+    extents.push_back({begin, end, entry.name});
+    tensors.push_back({{entry.name, *dtype_named(*entry.dtype), *entry.shape},
+                       path,
+                       data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))});
+  }
+  // The bytes of an entry that could not be read would only look like a gap.
+  if (extents.size() == entries.size()) check_cover(std::move(extents), data_bytes, path, problems);
+  return tensors;
+}
+
+bool is_plain_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
+}
+
+// The shards an index names, less those with names that would lead out of the folder or with no file behind them.
+std::set<std::string> usable_shards(const std::map<std::string, std::string>& index, const fs::path& folder,
+                                    const std::string& index_path, ProblemList& problems) {
+  std::set<std::string> usable, seen;
+  for (const auto& [tensor, shard] : index) {
+    if (!seen.insert(shard).second) continue;
+    std::error_code ignored;
+    if (!is_plain_file_name(shard))
+      problems.add(
+          fmt::format("the index sends tensor {} to {}, which is no file name", in_quotes(tensor), in_quotes(shard)),
+          index_path, "shards lie beside the index: use a name without folders");
+    else if (!fs::is_regular_file(folder / shard, ignored))
+      problems.add(fmt::format("the index names shard {}, which is not there", in_quotes(shard)), index_path,
+                   "fetch the missing shard");
+    else
+      usable.insert(shard);
+  }
+  return usable;
+}
+
+void check_against_index(const std::map<std::string, std::string>& index, const std::string& index_path,
+                         const std::set<std::string>& shards, const std::vector<StoredTensor>& tensors,
+                         ProblemList& problems) {
+  std::set<std::pair<std::string, std::string>> present;
+  for (const StoredTensor& tensor : tensors) {
+    const std::string shard = fs::path(tensor.file).filename();
+    present.emplace(tensor.name, shard);
+    if (const auto entry = index.find(tensor.name); entry == index.end() || entry->second != shard)
+      problems.add(
+          fmt::format("tensor {} is in {}, but the index does not say so", in_quotes(tensor.name), in_quotes(shard)),
+          index_path, "index and shards are of different models: fetch them again");
+  }
+  for (const auto& [name, shard] : index)
+    if (shards.count(shard) && !present.count({name, shard}))
+      problems.add(fmt::format("the index has tensor {} in {}, which lacks it", in_quotes(name), in_quotes(shard)),
+                   index_path, "index and shards are of different models: fetch them again");
+}
+
+std::string weights_of_folder(const fs::path& folder) {
+  const fs::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  std::error_code ignored;
+  const bool has_single = fs::exists(single, ignored), has_index = fs::exists(index, ignored);
+  if (has_single && has_index)
+    throw ConfigError({"the folder has model.safetensors and an index of shards", folder, "remove the stale one"});
+  if (!has_single && !has_index)
+    throw ConfigError({"the folder has neither model.safetensors nor model.safetensors.index.json", folder,
+                       "give a folder of weights in the safetensors format"});
+  return has_single ? single : index;
+}
+
+}  // namespace
+
+const char* name_of(StoredDtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)].name; }
+std::int64_t bytes_of(StoredDtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)].bytes; }
+
+std::int64_t bytes_of(const TensorInfo& tensor) {
+  const auto bytes = checked_bytes(tensor.shape, tensor.dtype);
+  BRAID_CHECK(bytes, "{} has shape {}", tensor.name, shape_text(tensor.shape));
+  return *bytes;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
+  ProblemList problems;
+  const auto add_file = [&](const std::string& file_path) {
+    const auto file = std::make_shared<const MappedFile>(file_path);
+    mappings_.push_back(file);
+    for (StoredTensor& tensor : read_file(*file, file_path, problems)) tensors_.push_back(std::move(tensor));
+  };
+  std::error_code ignored;
+  const std::string weights = fs::is_directory(path, ignored) ? weights_of_folder(path) : path;
+  if (weights.ends_with(".json")) {
+    const fs::path folder = fs::path(weights).parent_path();
+    const MappedFile file(weights);
+    const auto index = parse_index(file.text(), weights, problems);
+    const std::set<std::string> shards = usable_shards(index, folder, weights, problems);
+    for (const std::string& shard : shards) add_file(folder / shard);
+    if (problems.empty()) check_against_index(index, weights, shards, tensors_, problems);
+  } else {
+    add_file(weights);
+  }
+  problems.throw_if_any();
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+}
+
+const StoredTensor* SafetensorsReader::find(const std::string& name) const {
+  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                      [](const StoredTensor& tensor, const std::string& n) { return tensor.name < n; });
+  return found != tensors_.end() && found->name == name ? &*found : nullptr;
+}
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+// Safetensors, the file format of Hugging Face: eight bytes of header length, a JSON header, then the tensors' bytes.
+// Files come from elsewhere, so the reader trusts nothing in them: whatever is wrong is a ConfigError that names it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/atomic_file.h"
+
+namespace braid {
+
+enum class StoredDtype { F64, F32, F16, BF16, I64, I32, I16, I8, U8, Bool };
+
+const char* name_of(StoredDtype dtype);  // as in the file, e.g. "BF16"
+std::int64_t bytes_of(StoredDtype dtype);
+
+struct TensorInfo {
+  std::string name{};
+  StoredDtype dtype{};
+  std::vector<std::int64_t> shape{};
+};
+
+std::int64_t bytes_of(const TensorInfo& tensor);
+
+struct StoredTensor : TensorInfo {
+  std::string file{};                 // where it is, for messages
+  std::span<const std::byte> data{};  // in the mapped file: lives as long as the reader
+};
+
+// "[2, 3]"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+// The tensors of one file, or of a folder with model.safetensors or with model.safetensors.index.json and its shards.
+// Reads headers only; pages of tensors come in when touched.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // by name
+  const StoredTensor* find(const std::string& name) const;               // null: there is none
+
+ private:
+  std::string path_;
+  std::vector<std::shared_ptr<const void>> mappings_;
+  std::vector<StoredTensor> tensors_;
+};
+
+inline constexpr std::int64_t kShardBytes = 5'000'000'000;
+
+// Writes model.safetensors into a folder or, where the tensors exceed `max_shard_bytes`, shards and their index. All
+// tensors are declared first and then written in any order; files appear in finish(), complete.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(std::string folder, const std::vector<TensorInfo>& tensors,
+                    std::int64_t max_shard_bytes = kShardBytes);
+
+  void write(const std::string& name, std::span<const std::byte> data);  // the whole tensor
+  void finish();
+  std::int64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  struct Slot {
+    std::size_t shard;
+    std::int64_t offset, bytes;
+    bool written = false;
+  };
+  void start_shard(const std::string& file_name, std::vector<TensorInfo> tensors);
+
+  std::string folder_;
+  std::vector<std::string> file_names_;
+  std::vector<AtomicFile> files_;
+  std::map<std::string, Slot> slots_;
+  std::int64_t total_bytes_ = 0;
+};
+
+}  // namespace braid

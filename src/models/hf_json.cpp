@@ -1,0 +1,140 @@
+#include "models/hf_json.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* const kFloatKey = "__float__";
+
+std::string with_quoted_infinities(const std::string& text) {
+  std::string result;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    if (in_string && rest.size() > 1 && rest[0] == '\\') {
+      result += rest.substr(0, 2);
+      i += 2;
+      continue;
+    }
+    if (rest[0] == '"') in_string = !in_string;
+    bool replaced = false;
+    for (const char* word : {"-Infinity", "Infinity", "NaN"})
+      if (!in_string && !replaced && rest.starts_with(word)) {
+        result += fmt::format(R"({{"{}": "{}"}})", kFloatKey, word);
+        i += std::string_view(word).size();
+        replaced = true;
+      }
+    if (!replaced) result += text[i++];
+  }
+  return result;
+}
+
+std::optional<double> as_number(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_object() || value.size() != 1 || !value.contains(kFloatKey)) return std::nullopt;
+  const Json& word = value[kFloatKey];
+  if (word == "Infinity") return std::numeric_limits<double>::infinity();
+  if (word == "-Infinity") return -std::numeric_limits<double>::infinity();
+  if (word == "NaN") return std::nan("");
+  return std::nullopt;
+}
+
+}  // namespace
+
+Json parse_hf_json(const std::string& text, const std::string& name) {
+  Json config;
+  try {
+    config = Json::parse(with_quoted_infinities(text));
+  } catch (const Json::parse_error& e) {
+    throw ConfigError({fmt::format("not JSON: {}", e.what()), name, "fetch the file again"});
+  }
+  if (!config.is_object())
+    throw ConfigError({"a model's configuration is a JSON object", name, "fetch the file again"});
+  return config;
+}
+
+HfConfigReader::HfConfigReader(const Json& config, std::string where) : config_(config), where_(std::move(where)) {}
+
+const Json* HfConfigReader::find(std::initializer_list<const char*> keys, const char** key) const {
+  for (const char* candidate : keys)
+    if (const auto found = config_.find(candidate); found != config_.end()) {
+      *key = candidate;
+      return &*found;
+    }
+  return nullptr;
+}
+
+void HfConfigReader::wrong_type(const char* key, const Json& value, const char* expected) {
+  complain(key, fmt::format("{} should be {}, not {}", key, expected, value.dump()), "");
+}
+
+int HfConfigReader::integer(std::initializer_list<const char*> keys, int fallback) {
+  const char* key = nullptr;
+  const Json* value = find(keys, &key);
+  if (!value) return fallback;
+  const bool fits = value->is_number_integer() && *value >= std::numeric_limits<int>::min() &&
+                    *value <= std::numeric_limits<int>::max();
+  if (!fits) wrong_type(key, *value, "an integer");
+  return fits ? value->get<int>() : fallback;
+}
+
+double HfConfigReader::number(std::initializer_list<const char*> keys, double fallback) {
+  const char* key = nullptr;
+  const Json* value = find(keys, &key);
+  if (!value) return fallback;
+  const auto parsed = as_number(*value);
+  if (parsed && std::isfinite(*parsed)) return *parsed;
+  wrong_type(key, *value, "a finite number");
+  return fallback;
+}
+
+bool HfConfigReader::boolean(std::initializer_list<const char*> keys, bool fallback) {
+  const char* key = nullptr;
+  const Json* value = find(keys, &key);
+  if (!value) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  wrong_type(key, *value, "true or false");
+  return fallback;
+}
+
+std::string HfConfigReader::string(std::initializer_list<const char*> keys, const std::string& fallback) {
+  const char* key = nullptr;
+  const Json* value = find(keys, &key);
+  if (!value) return fallback;
+  if (value->is_string()) return value->get<std::string>();
+  wrong_type(key, *value, "a string");
+  return fallback;
+}
+
+const Json& HfConfigReader::value(const char* key) const {
+  static const Json null;
+  const auto found = config_.find(key);
+  return found == config_.end() ? null : *found;
+}
+
+void HfConfigReader::supports_only(const char* key, const Json& supported) {
+  const auto found = config_.find(key);
+  if (found != config_.end() && *found != supported)
+    complain(key, fmt::format("{}={} is not supported", key, found->dump()),
+             fmt::format("Braid's model has {}={}", key, supported.dump()));
+}
+
+void HfConfigReader::complain(const std::string& key, std::string what, std::string fix) {
+  problems_.push_back({std::move(what), fmt::format("{}, {}", where_, key), std::move(fix)});
+}
+
+void HfConfigReader::add(std::vector<Problem> problems) {
+  for (Problem& problem : problems) problems_.push_back(std::move(problem));
+}
+
+void HfConfigReader::throw_if_failed() {
+  if (failed()) throw ConfigError(std::move(problems_));
+}
+
+}  // namespace braid

@@ -1,0 +1,48 @@
+// Hugging Face's config.json: reading it, and taking typed values out of it with every mistake collected.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace braid {
+
+// Python writes Infinity and NaN as bare words, which are no JSON; here they become {"__float__": "Infinity"}, as newer
+// versions of transformers write them. `name` is for messages.
+nlohmann::json parse_hf_json(const std::string& text, const std::string& name);
+
+class HfConfigReader {
+ public:
+  HfConfigReader(const nlohmann::json& config, std::string where);
+
+  // The value of the first of these keys that the config has; `fallback`, transformers' default, where it has none.
+  int integer(std::initializer_list<const char*> keys, int fallback);
+  double number(std::initializer_list<const char*> keys, double fallback);
+  bool boolean(std::initializer_list<const char*> keys, bool fallback);
+  std::string string(std::initializer_list<const char*> keys, const std::string& fallback);
+
+  // The value as it stands; null where there is none.
+  const nlohmann::json& value(const char* key) const;
+
+  // Braid's models have one way of doing this: any other value is a problem. Absent is fine.
+  void supports_only(const char* key, const nlohmann::json& supported);
+
+  void complain(const std::string& key, std::string what, std::string fix);
+  bool failed() const { return !problems_.empty(); }
+  void add(std::vector<Problem> problems);
+  void throw_if_failed();
+
+ private:
+  const nlohmann::json* find(std::initializer_list<const char*> keys, const char** key) const;
+  void wrong_type(const char* key, const nlohmann::json& value, const char* expected);
+
+  const nlohmann::json& config_;
+  std::string where_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace braid

@@ -1,0 +1,218 @@
+#include "models/hf_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "ckpt/load.h"
+#include "models/hf_json.h"
+#include "models/hf_nemotron_h.h"
+#include "models/hf_radio.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const char* const kConfigFile = "config.json";
+const char* const kBraidFile = "model.yaml";
+const char* const kOriginalConfigFile = "hf_config.json";
+
+std::string read_text(const fs::path& path, const std::string& fix) {
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!fs::is_regular_file(path) || !(text << file.rdbuf()))
+    throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", fix});
+  return text.str();
+}
+
+void require_folder(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored))
+    throw ConfigError({fmt::format("'{}' is not a folder", path), "", "give the folder of a model"});
+}
+
+void make_empty_folder(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path, error) && !fs::is_directory(path, error))
+    throw ConfigError({fmt::format("'{}' is there already and is not a folder", path), "", "choose another name"});
+  if (fs::is_directory(path, error) && !fs::is_empty(path, error))
+    throw ConfigError({fmt::format("the folder '{}' is not empty", path), "", "choose another one, or empty it"});
+  fs::create_directories(path, error);
+  if (error)
+    throw ConfigError({fmt::format("cannot create '{}': {}", path, error.message()), "", "choose another folder"});
+}
+
+// model.yaml: what kind of model, and its configuration below a key of that name.
+struct ModelFile {
+  std::string kind;
+  HybridLmConfig nemotron_h{};
+  RadioConfig radio{};
+};
+
+void describe(Fields& fields, ModelFile& file) {
+  fields.choice("kind", file.kind, {"nemotron_h", "radio"}, "architecture");
+  if (file.kind == "nemotron_h") fields.section("nemotron_h", file.nemotron_h);
+  if (file.kind == "radio") fields.section("radio", file.radio);
+}
+
+ModelConfig read_model_file(const std::string& path) {
+  ModelFile file;
+  YamlReader reader = YamlReader::from_text(read_text(path, "give a folder that `braid ckpt import` wrote"), path);
+  describe(reader, file);
+  std::vector<Problem> problems = reader.finish();
+  if (problems.empty() && file.kind.empty())
+    problems.push_back(
+        {"the file does not say what kind of model this is", path + ", kind", "use nemotron_h or radio"});
+  const ModelConfig config = file.kind == "radio" ? ModelConfig(file.radio) : ModelConfig(file.nemotron_h);
+  if (problems.empty()) problems = std::visit([&](const auto& c) { return validate(c, LayoutSizes{}, path); }, config);
+  if (!problems.empty()) throw ConfigError(problems);
+  return config;
+}
+
+std::string model_file_text(const ModelConfig& config) {
+  ModelFile file;
+  if (const auto* language = std::get_if<HybridLmConfig>(&config)) {
+    file.kind = "nemotron_h";
+    file.nemotron_h = *language;
+    file.nemotron_h.pattern = layer_letters(*language);  // stages belong to a run
+  } else {
+    file.kind = "radio";
+    file.radio = std::get<RadioConfig>(config);
+  }
+  YamlWriter writer;
+  describe(writer, file);
+  return writer.text();
+}
+
+std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
+  return std::visit([](const auto& c) { return declare_parameters(c); }, config);
+}
+
+struct TensorList {
+  std::vector<ForeignTensor> tensors;
+  std::vector<std::string> ignorable;
+};
+
+// RADIO's summary indices, where the source has them, in the shape they have there.
+void add_summary(const SafetensorsReader& source, const std::string& name, const RadioSpelling& spelling,
+                 std::vector<ForeignTensor>& tensors) {
+  const StoredTensor* stored = source.find(name);
+  if (stored && stored->shape.size() == 1) tensors.push_back(radio_summary_tensor(spelling, stored->shape[0]));
+}
+
+// What a Hugging Face folder in published names has for this model.
+std::vector<ForeignTensor> hub_tensors(const StoredModel& model) {
+  if (const auto* language = std::get_if<HybridLmConfig>(&model.config)) return nemotron_h_tensors(*language, {});
+  std::vector<ForeignTensor> tensors = radio_tensors(std::get<RadioConfig>(model.config), {});
+  add_summary(model.source, kRadioSummary, {}, tensors);
+  return tensors;
+}
+
+Json exported_config(const StoredModel& model, const std::string& folder) {
+  const Json original = model.hf_config.empty()
+                            ? Json::object()
+                            : parse_hf_json(model.hf_config, (fs::path(folder) / kOriginalConfigFile).string());
+  const std::string where = (fs::path(folder) / kBraidFile).string();
+  Json json = std::holds_alternative<HybridLmConfig>(model.config)
+                  ? nemotron_h_json(std::get<HybridLmConfig>(model.config), original, where)
+                  : radio_json(std::get<RadioConfig>(model.config), original, where);
+  const std::map<StoredDtype, const char*> names = {{StoredDtype::F32, "float32"},
+                                                    {StoredDtype::BF16, "bfloat16"},
+                                                    {StoredDtype::F16, "float16"},
+                                                    {StoredDtype::F64, "float64"}};
+  // Without a dtype transformers would load everything as float32.
+  const char* const largest =
+      std::holds_alternative<RadioConfig>(model.config) ? "embedder.weight" : "output_layer.weight";
+  if (!json.contains("dtype") && !json.contains("torch_dtype"))
+    json["dtype"] = names.at(model.source.find(largest)->dtype);
+  return json;
+}
+
+}  // namespace
+
+StoredModel open_hf_model(const std::string& folder) {
+  require_folder(folder);
+  const std::string path = (fs::path(folder) / kConfigFile).string();
+  const Json json = parse_hf_json(read_text(path, "a Hugging Face folder has a config.json"), path);
+  const Json type = json.value("model_type", Json());
+  if (type != "nemotron_h" && type != "radio")
+    throw ConfigError({fmt::format("model_type is {}", type.dump()), path, "Braid reads nemotron_h and radio"});
+  const bool is_radio = type == "radio";
+  const std::optional<HybridLmConfig> language = is_radio ? std::nullopt : std::optional(nemotron_h_config(json, path));
+  SafetensorsReader source(folder);
+  ModelConfig config = is_radio ? ModelConfig(radio_config(json, source, path)) : ModelConfig(*language);
+  std::vector<ForeignTensor> tensors;
+  std::vector<std::string> ignorable;
+  if (is_radio) {
+    const RadioSpelling spelling = radio_spelling(source);
+    tensors = radio_tensors(std::get<RadioConfig>(config), spelling);
+    add_summary(source, radio_summary_tensor(spelling, 0).name, spelling, tensors);
+  } else {
+    tensors = nemotron_h_tensors(*language, nemotron_h_spelling(source));
+    ignorable = nemotron_h_ignorable();
+  }
+  check_tensors(tensors, source, ignorable);
+  check_cover(tensors, parameters_of(config));
+  return {std::move(config), std::move(source), by_param(tensors), json.dump(2) + "\n"};
+}
+
+StoredModel open_braid_model(const std::string& folder) {
+  require_folder(folder);
+  ModelConfig config = read_model_file((fs::path(folder) / kBraidFile).string());
+  SafetensorsReader source(folder);
+  std::vector<ForeignTensor> tensors;
+  for (const ParamSpec& spec : parameters_of(config))
+    tensors.push_back(whole_parameter(spec.name, spec.shape, spec.name));
+  if (std::holds_alternative<RadioConfig>(config)) add_summary(source, kRadioSummary, {.modules = true}, tensors);
+  check_tensors(tensors, source, {});
+  const fs::path original = fs::path(folder) / kOriginalConfigFile;
+  return {std::move(config), std::move(source), by_param(tensors), fs::exists(original) ? read_text(original, "") : ""};
+}
+
+void load(const StoredModel& model, const ParamSpec& spec, const ShardPlace& place, at::Tensor& local) {
+  const auto tensors = model.tensors.find(spec.name);
+  BRAID_CHECK(tensors != model.tensors.end(), "the stored model has no parameter {}", spec.name);
+  load_shard(spec, place, model.source, tensors->second, local);
+}
+
+WrittenModel import_hf(const std::string& hf_folder, const std::string& braid_folder) {
+  const StoredModel model = open_hf_model(hf_folder);
+  check_dtypes(model.tensors, model.source);
+  std::vector<TensorInfo> infos;
+  for (const ParamSpec& spec : parameters_of(model.config)) infos.push_back({spec.name, {}, spec.shape});
+  if (const auto summary = model.tensors.find(kRadioSummary); summary != model.tensors.end())
+    infos.push_back({kRadioSummary, {}, summary->second[0].shape});
+  for (TensorInfo& info : infos) info.dtype = model.source.find(model.tensors.at(info.name)[0].name)->dtype;
+  make_empty_folder(braid_folder);
+  SafetensorsWriter writer(braid_folder, infos);
+  for (const TensorInfo& info : infos)
+    writer.write(info.name, parameter_bytes(model.tensors.at(info.name), model.source));
+  writer.finish();
+  write_file(fs::path(braid_folder) / kOriginalConfigFile, model.hf_config);
+  write_file(fs::path(braid_folder) / kBraidFile, model_file_text(model.config));
+  sync_folder(braid_folder);
+  return {static_cast<std::int64_t>(infos.size()), writer.total_bytes()};
+}
+
+WrittenModel export_hf(const std::string& braid_folder, const std::string& hf_folder) {
+  const StoredModel model = open_braid_model(braid_folder);
+  const Json config = exported_config(model, braid_folder);
+  const std::vector<ForeignTensor> tensors = hub_tensors(model);
+  std::vector<TensorInfo> infos;
+  for (const ForeignTensor& tensor : tensors)
+    infos.push_back({tensor.name, model.source.find(tensor.param)->dtype, tensor.shape});
+  make_empty_folder(hf_folder);
+  SafetensorsWriter writer(hf_folder, infos);
+  for (const ForeignTensor& tensor : tensors)
+    writer.write(tensor.name, foreign_bytes(tensor, *model.source.find(tensor.param)));
+  writer.finish();
+  write_file(fs::path(hf_folder) / kConfigFile, config.dump(2) + "\n");
+  sync_folder(hf_folder);
+  return {static_cast<std::int64_t>(infos.size()), writer.total_bytes()};
+}
+
+}  // namespace braid

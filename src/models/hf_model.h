@@ -1,0 +1,46 @@
+// A model in a folder: as Hugging Face writes it (config.json and its own tensor names), or as Braid does (model.yaml
+// and whole parameters under our names). Both are opened the same way, checked before anything is loaded, and converted
+// into each other without changing a bit.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ckpt/foreign_tensors.h"
+#include "models/hybrid_lm_config.h"
+#include "models/radio_config.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace braid {
+
+using ModelConfig = std::variant<HybridLmConfig, RadioConfig>;
+
+struct StoredModel {
+  ModelConfig config;
+  SafetensorsReader source;
+  TensorsOfParam tensors;  // all of the file that belong to the model, by our parameters' names
+  std::string hf_config;   // config.json of the Hugging Face folder it is or came from; may be empty
+};
+
+// A Hugging Face folder with model_type nemotron_h or radio.
+StoredModel open_hf_model(const std::string& folder);
+
+// A folder that import_hf() wrote.
+StoredModel open_braid_model(const std::string& folder);
+
+// Fills a rank's shard of a parameter.
+void load(const StoredModel& model, const ParamSpec& spec, const ShardPlace& place, at::Tensor& local);
+
+struct WrittenModel {
+  std::int64_t tensors, bytes;
+};
+
+// Each reads one tensor at a time and refuses to write into a folder that has something in it.
+WrittenModel import_hf(const std::string& hf_folder, const std::string& braid_folder);
+WrittenModel export_hf(const std::string& braid_folder, const std::string& hf_folder);
+
+}  // namespace braid

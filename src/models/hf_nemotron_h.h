@@ -1,0 +1,34 @@
+// The hybrid language model as Hugging Face transformers stores it (model_type nemotron_h): its config.json, and its
+// tensors under the names of published checkpoints or of transformers' own modules. No libtorch here.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+#include <vector>
+
+#include "ckpt/foreign_tensors.h"
+#include "models/hybrid_lm_config.h"
+
+namespace braid {
+
+struct NemotronHSpelling {
+  std::string prefix = "backbone.";  // transformers' modules: "model."
+  bool stacked_experts = false;      // one tensor [experts, ...], as in the modules, or one for each expert
+};
+
+NemotronHSpelling nemotron_h_spelling(const SafetensorsReader& source);
+
+// Everything in config.json that Braid's model does not do, or that makes no sense, is in one ConfigError; `where` is
+// the file's path.
+HybridLmConfig nemotron_h_config(const nlohmann::json& config, const std::string& where);
+
+// `original`, the config.json the model was imported with or an empty object, keeps what only transformers cares about.
+nlohmann::json nemotron_h_json(const HybridLmConfig& config, const nlohmann::json& original, const std::string& where);
+
+std::vector<ForeignTensor> nemotron_h_tensors(const HybridLmConfig& config, const NemotronHSpelling& spelling);
+
+// Tensors of checkpoints that are not part of the model: multi-token prediction.
+std::vector<std::string> nemotron_h_ignorable();
+
+}  // namespace braid
