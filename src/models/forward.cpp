@@ -1,12 +1,13 @@
 #include "models/forward.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/zeros.h>
 
 #include "dist/collectives.h"
 #include "dist/world.h"
 #include "models/hybrid_lm.h"
+#include "models/radio.h"
 #include "ops/cross_entropy.h"
 
 namespace braid {
@@ -31,7 +32,9 @@ at::Tensor fill_up(const at::Tensor& tokens, std::int64_t length, std::int64_t v
   return at::constant_pad_nd(tokens, {0, length - tokens.size(0)}, value);
 }
 
-ReplicaBatch batch_of_replica(const TokenBatch& batch, int replica, int replicas, std::int64_t multiple) {
+ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int global_rank) {
+  const int replica = grid.coord(global_rank, "dp"), replicas = grid.size_of("dp");
+  const std::int64_t multiple = grid.size_of("tp") * grid.size_of("cp");
   ReplicaBatch mine;
   std::tie(mine.begin, mine.end) = tokens_of_replica(batch.offsets, replica, replicas);
   mine.offsets = {0};
@@ -45,112 +48,135 @@ ReplicaBatch batch_of_replica(const TokenBatch& batch, int replica, int replicas
   return mine;
 }
 
-// One rank's part of forward_language.
-class LanguageRun {
- public:
-  LanguageRun(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch, const ForwardOptions& options,
-              const Topology& topology, World& world)
-      : config_(config),
-        batch_(batch),
-        options_(options),
-        module_(topology.language()),
-        groups_(world, topology),
-        parallel_(make_parallel(groups_, module_.name, options.sequence_parallel)),
-        pp_(groups_.get(module_.name, "pp")),
-        specs_(declare_parameters(config, pp_.size())),
-        parameters_(specs_, pp_.rank(), shard_place(module_, world.rank()), options.dtype, world.device()),
-        model_(config, parameters_, parallel_, pp_.rank(), pp_.size(), options.recompute),
-        world_(world) {
-    fill(parameters_);
+// One rank of a run: its groups and its shards. The topology's only module is the model.
+struct RankRun {
+  RankRun(const ForwardOptions& options, const Topology& topology, World& world)
+      : options(options),
+        module(topology.language()),
+        groups(world, topology),
+        parallel(make_parallel(groups, module.name, options.sequence_parallel)),
+        pp(groups.get(module.name, "pp")),
+        world(world) {}
+
+  Parameters make_parameters(const std::vector<ParamSpec>& specs, const Fill& fill) const {
+    Parameters parameters(specs, pp.rank(), shard_place(module, world.rank()), options.dtype, world.device());
+    fill(parameters);
+    return parameters;
   }
 
-  ForwardResult run() {
-    at::AutoGradMode grad_mode(options_.grads);
-    const ReplicaBatch mine = replica_batch(world_.rank());
-    const SequenceBatch sequences = {.sequences = pack_sequences(mine.offsets, world_.device()),
-                                     .samples = 1,
-                                     .aux_loss_scale = options_.aux_loss_scale};
-    const at::Tensor input = model_.is_first_stage() ? model_.embed(cp_part(mine.ids)) : receive(pp_.rank() - 1, pp_);
-    const at::Tensor hidden = model_.run_layers(input, sequences);
-    ForwardResult result;
-    at::Tensor objective, logits;  // what backward starts from
-    if (model_.is_last_stage()) {
-      logits = model_.logits(hidden);
-      result.output = logits.detach().clone();
-      if (mine.labels.defined()) {
-        objective = model_.token_losses(logits, cp_part(mine.labels)).sum() / counted_labels();
-        result.loss = objective.detach();
-      }
-    } else {
-      objective = send(hidden, pp_.rank() + 1, pp_);
-    }
-    if (options_.grads) objective.backward();
-    return collect(result);
+  at::TensorOptions tensor_options() const { return at::TensorOptions(options.dtype).device(world.device()); }
+
+  // Backward from the loss of the last stage, stage by stage: those before it receive their gradients.
+  void run_backward(const at::Tensor& loss_or_sent) const {
+    if (options.grads && loss_or_sent.defined()) loss_or_sent.backward();
   }
 
- private:
-  ReplicaBatch replica_batch(int global_rank) const {
-    const Grid& grid = module_.dense;
-    return batch_of_replica(batch_, grid.coord(global_rank, "dp"), grid.size_of("dp"),
-                            grid.size_of("tp") * grid.size_of("cp"));
+  // A loss that every tp rank of the last stage has counts once.
+  at::Tensor sum_of_losses(const at::Tensor& mine) const {
+    const bool counts = mine.defined() && parallel.tp.rank() == 0;
+    at::Tensor sum = counts ? mine.detach().to(at::kDouble) : at::zeros({}, tensor_options().dtype(at::kDouble));
+    groups.world().all_reduce(sum);
+    return world.rank() == 0 ? sum : at::Tensor();
   }
 
-  at::Tensor cp_part(const at::Tensor& tokens) const {
-    const std::int64_t rows = tokens.size(0) / parallel_.cp.size();
-    return tokens.narrow(0, parallel_.cp.rank() * rows, rows).to(world_.device());
-  }
-
-  double counted_labels() const { return (batch_.labels != kIgnoredLabel).sum().item<double>(); }
-
-  ForwardResult collect(ForwardResult mine) {
-    const at::TensorOptions options = at::TensorOptions(options_.dtype).device(world_.device());
-    ForwardResult whole;
-    const std::vector<Box> kept = logit_boxes(world_.rank());
-    if (!kept.empty()) mine.output = mine.output.narrow(0, 0, kept[0].size[0]);
-    whole.output = assemble(
-        mine.output, {batch_.ids.size(0), config_.vocab}, [this](int rank) { return logit_boxes(rank); },
-        groups_.world(), options);
-    if (batch_.labels.defined()) {
-      // Every tp rank has the same loss; it counts once.
-      const bool counts = mine.loss.defined() && parallel_.tp.rank() == 0;
-      at::Tensor sum = counts ? mine.loss.to(at::kDouble) : at::zeros({}, options.dtype(at::kDouble));
-      groups_.world().all_reduce(sum);
-      if (world_.rank() == 0) whole.loss = sum;
-    }
-    if (options_.grads) whole.grads = assemble_gradients(specs_, parameters_, module_, groups_.world(), options);
-    return whole;
-  }
-
-  // The part of the logits that a rank has, without what was filled up.
-  std::vector<Box> logit_boxes(int global_rank) const {
-    const Grid& grid = module_.dense;
-    const int tp = grid.coord(global_rank, "tp"), cp = grid.coord(global_rank, "cp");
-    if (grid.coord(global_rank, "pp") != grid.size_of("pp") - 1) return {};
-    const ReplicaBatch batch = replica_batch(global_rank);
-    const std::int64_t rows = batch.ids.size(0) / grid.size_of("cp"), columns = config_.vocab / grid.size_of("tp");
-    const std::int64_t begin = batch.begin + cp * rows, end = std::min(begin + rows, batch.end);
-    if (begin >= end) return {};
-    return {{.global_begin = {begin, tp * columns}, .local_begin = {0, 0}, .size = {end - begin, columns}}};
-  }
-
-  const HybridLmConfig& config_;
-  const TokenBatch& batch_;
-  const ForwardOptions& options_;
-  const Module& module_;
-  const Groups groups_;
-  const Parallel parallel_;
-  const Group pp_;
-  const std::vector<ParamSpec> specs_;
-  Parameters parameters_;
-  HybridLm model_;
-  World& world_;
+  const ForwardOptions& options;
+  const Module& module;
+  const Groups groups;
+  const Parallel parallel;
+  const Group pp;
+  World& world;
 };
+
+// The part of the logits that a rank has, without what was filled up.
+std::vector<Box> logit_boxes(const TokenBatch& batch, std::int64_t vocab, const Grid& grid, int global_rank) {
+  if (grid.coord(global_rank, "pp") != grid.size_of("pp") - 1) return {};
+  const ReplicaBatch replica = batch_of_replica(batch, grid, global_rank);
+  const std::int64_t rows = replica.ids.size(0) / grid.size_of("cp"), columns = vocab / grid.size_of("tp");
+  const std::int64_t begin = replica.begin + grid.coord(global_rank, "cp") * rows;
+  const std::int64_t end = std::min(begin + rows, replica.end);
+  if (begin >= end) return {};
+  return {{.global_begin = {begin, grid.coord(global_rank, "tp") * columns},
+           .local_begin = {0, 0},
+           .size = {end - begin, columns}}};
+}
 
 }  // namespace
 
 ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world) {
-  return LanguageRun(config, fill, batch, options, topology, world).run();
+  at::AutoGradMode grad_mode(options.grads);
+  const RankRun rank(options, topology, world);
+  const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
+  const Parameters parameters = rank.make_parameters(specs, fill);
+  const HybridLm model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
+  const ReplicaBatch mine = batch_of_replica(batch, rank.module.dense, world.rank());
+  const SequenceBatch sequences = {.sequences = pack_sequences(mine.offsets, world.device()),
+                                   .samples = 1,
+                                   .aux_loss_scale = options.aux_loss_scale};
+  const auto cp_part = [&](const at::Tensor& tokens) {
+    const Group& cp = rank.parallel.cp;
+    return tokens.chunk(cp.size(), 0)[static_cast<std::size_t>(cp.rank())].to(world.device());
+  };
+  at::Tensor x = model.is_first_stage() ? model.embed(cp_part(mine.ids)) : receive(rank.pp.rank() - 1, rank.pp);
+  x = model.run_layers(x, sequences);
+  at::Tensor logits, loss, sent;
+  if (model.is_last_stage()) {
+    const at::Tensor scores = model.logits(x);
+    logits = scores.detach().clone();  // backward overwrites them
+    if (mine.labels.defined())
+      loss =
+          model.token_losses(scores, cp_part(mine.labels)).sum() / (batch.labels != kIgnoredLabel).sum().item<double>();
+  } else {
+    sent = send(x, rank.pp.rank() + 1, rank.pp);
+  }
+  rank.run_backward(loss.defined() ? loss : sent);
+
+  const auto boxes_of = [&](int global_rank) {
+    return logit_boxes(batch, config.vocab, rank.module.dense, global_rank);
+  };
+  if (const std::vector<Box> kept = boxes_of(world.rank()); !kept.empty())
+    logits = logits.narrow(0, 0, kept[0].size[0]);
+  const Group& everyone = rank.groups.world();
+  ForwardResult whole;
+  whole.output = assemble(logits, {batch.ids.size(0), config.vocab}, boxes_of, everyone, rank.tensor_options());
+  if (batch.labels.defined()) whole.loss = rank.sum_of_losses(loss);
+  if (options.grads) whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  return whole;
+}
+
+ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
+                             const ForwardOptions& options, const Topology& topology, World& world) {
+  at::AutoGradMode grad_mode(options.grads);
+  const RankRun rank(options, topology, world);
+  const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
+  const Parameters parameters = rank.make_parameters(specs, fill);
+  const Radio model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
+  at::Tensor x = model.is_first_stage() ? model.embed(batch.patches.to(world.device()), batch.images)
+                                        : receive(rank.pp.rank() - 1, rank.pp);
+  x = model.run_layers(x, batch.images);
+  at::Tensor features, loss, sent;
+  if (model.is_last_stage()) {
+    const at::Tensor own = model.features(x, batch.images);
+    features = own.detach();
+    loss = (batch.feature_grads.defined() ? own * batch.feature_grads.to(own.options()) : own).sum();
+  } else {
+    sent = send(x, rank.pp.rank() + 1, rank.pp);
+  }
+  // Every tp rank computes the same loss from the same features; together they count it once.
+  rank.run_backward(loss.defined() ? loss / rank.parallel.tp.size() : sent);
+
+  const Grid& grid = rank.module.dense;
+  const int holder = grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
+  const std::vector<std::int64_t> shape = {batch.patches.size(0), config.hidden};
+  const auto boxes_of = [&](int global_rank) {
+    return global_rank == holder ? std::vector<Box>{{{0, 0}, {0, 0}, shape}} : std::vector<Box>();
+  };
+  const Group& everyone = rank.groups.world();
+  ForwardResult whole;
+  whole.output = assemble(features, shape, boxes_of, everyone, rank.tensor_options());
+  whole.loss = rank.sum_of_losses(loss);
+  if (options.grads) whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  return whole;
 }
 
 }  // namespace braid
