@@ -163,13 +163,10 @@ def test_single_tokens(batch, models, tmp_path):
     assert_close("logits", got["logits"], outputs["logits"], OUTPUT_BAR)
 
 
-@pytest.mark.parametrize("limit", [(0.05, 0.4), (0.0, float("inf"))], ids=["clamped", "free"])
-def test_time_step_limit(limit, models, tmp_path):
-    """As in the released checkpoints' own code and in Megatron, time_step_limit clamps and time_step_min does not: it
-    is for initial weights. transformers, which does the opposite, is told so."""
-    model, folder = models("MM", time_step_limit=limit, time_step_min=limit[0] or 0.1)
-    for layer in model.model.layers:
-        layer.mixer.time_step_limit = limit
+@pytest.mark.parametrize("shortest", [0.05, 0.3])
+def test_time_steps_are_clamped_as_transformers_does(shortest, models, tmp_path):
+    """transformers clamps to [time_step_min, inf) and ignores time_step_limit."""
+    model, folder = models("MM", time_step_min=shortest)
     inputs, outputs, grads = well_routed(model, 1, 37)
     assert_same(braid_forward(tmp_path, folder, inputs, "--grads"), outputs, grads)
 
