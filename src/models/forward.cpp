@@ -20,7 +20,7 @@ struct ReplicaBatch {
   std::vector<std::int64_t> offsets;
 };
 
-// Which tokens a replica gets: whole sequences, as many to each as they go.
+// Which tokens (or patches) a replica gets: whole sequences (or images), in order, as evenly as they go.
 std::pair<std::int64_t, std::int64_t> tokens_of_replica(const std::vector<std::int64_t>& offsets, int replica,
                                                         int replicas) {
   const auto sequences = static_cast<std::int64_t>(offsets.size()) - 1;
@@ -46,6 +46,33 @@ ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int glo
   mine.ids = fill_up(batch.ids.narrow(0, mine.begin, tokens), length, 0);
   if (batch.labels.defined()) mine.labels = fill_up(batch.labels.narrow(0, mine.begin, tokens), length, kIgnoredLabel);
   return mine;
+}
+
+// The offsets of images among the patches of all.
+std::vector<std::int64_t> patch_offsets(const std::vector<PatchGrid>& images) {
+  std::vector<std::int64_t> offsets = {0};
+  for (const PatchGrid& image : images) offsets.push_back(offsets.back() + image.patches());
+  return offsets;
+}
+
+ImageBatch images_of_replica(const ImageBatch& batch, const Grid& grid, int global_rank) {
+  const std::vector<std::int64_t> offsets = patch_offsets(batch.images);
+  const auto [begin, end] = tokens_of_replica(offsets, grid.coord(global_rank, "dp"), grid.size_of("dp"));
+  ImageBatch mine;
+  mine.patches = batch.patches.narrow(0, begin, end - begin);
+  if (batch.feature_grads.defined()) mine.feature_grads = batch.feature_grads.narrow(0, begin, end - begin);
+  for (std::size_t i = 0; i < batch.images.size(); ++i)
+    if (offsets[i] >= begin && offsets[i] < end) mine.images.push_back(batch.images[i]);
+  return mine;
+}
+
+// Every tp rank of the last stage has its replica's features; the first speaks for them.
+std::vector<Box> feature_boxes(const ImageBatch& batch, std::int64_t hidden, const Grid& grid, int global_rank) {
+  if (grid.coord(global_rank, "pp") != grid.size_of("pp") - 1 || grid.coord(global_rank, "tp") != 0) return {};
+  const auto [begin, end] =
+      tokens_of_replica(patch_offsets(batch.images), grid.coord(global_rank, "dp"), grid.size_of("dp"));
+  if (begin == end) return {};
+  return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, hidden}}};
 }
 
 // One rank of a run: its groups and its shards. The topology's only module is the model.
@@ -151,31 +178,32 @@ ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const 
   const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
   const Parameters parameters = rank.make_parameters(specs, fill);
   const Radio model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
-  at::Tensor x = model.is_first_stage() ? model.embed(batch.patches.to(world.device()), batch.images)
+  const ImageBatch mine = images_of_replica(batch, rank.module.dense, world.rank());
+  at::Tensor x = model.is_first_stage() ? model.embed(mine.patches.to(world.device()), mine.images)
                                         : receive(rank.pp.rank() - 1, rank.pp);
-  x = model.run_layers(x, batch.images);
+  x = model.run_layers(x, mine.images);
   at::Tensor features, loss, sent;
   if (model.is_last_stage()) {
-    const at::Tensor own = model.features(x, batch.images);
+    const at::Tensor own = model.features(x, mine.images);
     features = own.detach();
-    loss = (batch.feature_grads.defined() ? own * batch.feature_grads.to(own.options()) : own).sum();
+    loss = (mine.feature_grads.defined() ? own * mine.feature_grads.to(own.options()) : own).sum();
   } else {
     sent = send(x, rank.pp.rank() + 1, rank.pp);
   }
   // Every tp rank computes the same loss from the same features; together they count it once.
   rank.run_backward(loss.defined() ? loss / rank.parallel.tp.size() : sent);
 
-  const Grid& grid = rank.module.dense;
-  const int holder = grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
   const std::vector<std::int64_t> shape = {batch.patches.size(0), config.hidden};
   const auto boxes_of = [&](int global_rank) {
-    return global_rank == holder ? std::vector<Box>{{{0, 0}, {0, 0}, shape}} : std::vector<Box>();
+    return feature_boxes(batch, config.hidden, rank.module.dense, global_rank);
   };
   const Group& everyone = rank.groups.world();
   ForwardResult whole;
   whole.output = assemble(features, shape, boxes_of, everyone, rank.tensor_options());
-  whole.loss = rank.sum_of_losses(loss);
-  if (options.grads) whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  if (options.grads) {
+    whole.loss = rank.sum_of_losses(loss);
+    whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  }
   return whole;
 }
 

@@ -49,7 +49,8 @@ struct ImageBatch {
   std::vector<PatchGrid> images;
 };
 
-// The loss is the sum of features * feature_grads. One replica only.
+// The loss, which there is with gradients only, is the sum of features * feature_grads. Images are dealt to the
+// replicas in order.
 ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
                              const ForwardOptions& options, const Topology& topology, World& world);
 

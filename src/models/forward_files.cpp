@@ -16,8 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string where_is(const SafetensorsReader& inputs, const std::string& name) {
+  return fmt::format("{}, {}", inputs.path(), name);
+}
+
 [[noreturn]] void refuse(const SafetensorsReader& inputs, const std::string& name, std::string what, std::string fix) {
-  throw ConfigError({std::move(what), fmt::format("{}, {}", inputs.path(), name), std::move(fix)});
+  throw ConfigError({std::move(what), where_is(inputs, name), std::move(fix)});
 }
 
 const StoredTensor& require(const SafetensorsReader& inputs, const std::string& name) {
@@ -42,15 +46,16 @@ at::Tensor read_floats(const SafetensorsReader& inputs, const std::string& name)
   return tensor;
 }
 
-void check_range(const SafetensorsReader& inputs, const std::string& name, const at::Tensor& values, std::int64_t vocab,
-                 std::int64_t also) {
-  const at::Tensor bad = ((values < 0) | (values >= vocab)) & (values != also);
+void check_range(const SafetensorsReader& inputs, const std::string& name, const at::Tensor& bad,
+                 const at::Tensor& values, const std::string& fix) {
   if (!bad.any().item<bool>()) return;
   const std::int64_t first = bad.flatten().nonzero()[0].item<std::int64_t>();
   refuse(inputs, name,
          fmt::format("{} has the value {} at place {}", name, values.flatten()[first].item<std::int64_t>(), first),
-         fmt::format("the vocabulary has 0 to {}", vocab - 1));
+         fix);
 }
+
+at::Tensor outside(const at::Tensor& values, std::int64_t vocab) { return (values < 0).logical_or(values >= vocab); }
 
 // --- language
 
@@ -96,7 +101,8 @@ TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& c
   if (ids.dim() < 1 || ids.dim() > 2 || ids.numel() == 0)
     refuse(inputs, "input_ids", fmt::format("input_ids has shape {}", shape_text(ids.sizes().vec())),
            "give [batch, sequence] or [tokens], with at least one token");
-  check_range(inputs, "input_ids", ids, config.vocab, 0);
+  const std::string range = fmt::format("use 0 to {}", config.vocab - 1);
+  check_range(inputs, "input_ids", outside(ids, config.vocab), ids, range);
   TokenInputs result{{ids.flatten(), {}, sequence_offsets(inputs, ids)}, ids.sizes().vec()};
   if (inputs.find("labels")) {
     const at::Tensor labels = read_integers(inputs, "labels");
@@ -105,7 +111,8 @@ TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& c
           inputs, "labels",
           fmt::format("labels has shape {}, input_ids {}", shape_text(labels.sizes().vec()), shape_text(result.shape)),
           "give a label, or -100, for every token");
-    check_range(inputs, "labels", labels, config.vocab, kIgnoredLabel);
+    check_range(inputs, "labels", outside(labels, config.vocab).logical_and(labels != kIgnoredLabel), labels,
+                fmt::format("{}, or {} for no label", range, kIgnoredLabel));
     result.batch.labels = shift_labels(labels.flatten(), result.batch.offsets);
   } else if (needs_labels) {
     refuse(inputs, "labels", "--grads needs a loss, and the inputs have no 'labels'",
@@ -140,7 +147,7 @@ ImageInputs read_packed_images(const SafetensorsReader& inputs, const RadioConfi
            fmt::format("give [patches, {}]", pixels));
   ImageInputs result;
   result.batch.patches = patches.reshape({-1, pixels});
-  result.batch.images = patch_grids(read_sizes(inputs), config.patch);
+  result.batch.images = patch_grids(read_sizes(inputs), config.patch, where_is(inputs, "imgs_sizes"));
   std::int64_t expected = 0;
   for (const PatchGrid& image : result.batch.images) expected += image.patches();
   if (expected != result.batch.patches.size(0))
@@ -152,22 +159,23 @@ ImageInputs read_packed_images(const SafetensorsReader& inputs, const RadioConfi
   return result;
 }
 
-ImageInputs read_images(const SafetensorsReader& inputs, const RadioConfig& config) {
+ImageInputs read_equal_images(const SafetensorsReader& inputs, const RadioConfig& config) {
+  if (!inputs.find("pixel_values"))
+    throw ConfigError({"the inputs have no images", inputs.path(), "give pixel_values, or patches and imgs_sizes"});
+  const at::Tensor pixels = read_floats(inputs, "pixel_values");
+  if (pixels.dim() != 4 || pixels.size(1) != config.channels || pixels.size(0) == 0)
+    refuse(inputs, "pixel_values", fmt::format("pixel_values has shape {}", shape_text(pixels.sizes().vec())),
+           fmt::format("give [images, {}, height, width] with at least one image", config.channels));
+  const std::vector<ImageSize> sizes(static_cast<std::size_t>(pixels.size(0)), {pixels.size(2), pixels.size(3)});
   ImageInputs result;
-  if (inputs.find("patches")) {
-    result = read_packed_images(inputs, config);
-  } else {
-    const at::Tensor pixels = read_floats(inputs, "pixel_values");
-    if (pixels.dim() != 4 || pixels.size(1) != config.channels)
-      refuse(inputs, "pixel_values", fmt::format("pixel_values has shape {}", shape_text(pixels.sizes().vec())),
-             fmt::format("give [images, {}, height, width]", config.channels));
-    const std::vector<ImageSize> sizes(static_cast<std::size_t>(pixels.size(0)), {pixels.size(2), pixels.size(3)});
-    result.batch.images = patch_grids(sizes, config.patch);
-    result.batch.patches = patchify(pixels, config.patch);
-    const std::int64_t patches = result.batch.images.empty() ? 0 : result.batch.images[0].patches();
-    result.shape = {pixels.size(0), patches, config.hidden};
-  }
-  if (result.batch.images.empty()) refuse(inputs, "pixel_values", "there are no images", "give at least one");
+  result.batch.images = patch_grids(sizes, config.patch, where_is(inputs, "pixel_values"));
+  result.batch.patches = patchify(pixels, config.patch);
+  result.shape = {pixels.size(0), result.batch.images[0].patches(), config.hidden};
+  return result;
+}
+
+ImageInputs read_images(const SafetensorsReader& inputs, const RadioConfig& config) {
+  ImageInputs result = inputs.find("patches") ? read_packed_images(inputs, config) : read_equal_images(inputs, config);
   if (inputs.find("features_grad")) {
     const at::Tensor grads = read_floats(inputs, "features_grad");
     if (grads.sizes().vec() != result.shape)
@@ -208,11 +216,9 @@ LayoutSizes sizes_of(const ModuleConfig& layout) {
 }
 
 void check_vision_layout(const ModuleConfig& layout) {
-  for (const auto& [name, size] :
-       {std::pair("cp", layout.cp), {"dp", layout.dp}, {"ep", layout.ep}, {"expt_tp", layout.expt_tp}})
+  for (const auto& [name, size] : {std::pair("cp", layout.cp), {"ep", layout.ep}, {"expt_tp", layout.expt_tp}})
     if (size != 1)
-      throw ConfigError(
-          {fmt::format("radio does not run with {}={} here", name, size), "command line", "use tp and pp"});
+      throw ConfigError({fmt::format("radio does not run with {}={}", name, size), "layout", "use tp, pp and dp"});
 }
 
 NamedTensors outputs_of(const StoredModel& model, const ForwardResult& result, const std::string& name,

@@ -43,7 +43,7 @@ std::vector<at::Tensor> positions_of(const at::Tensor& table, const std::vector<
 
 }  // namespace
 
-std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int patch) {
+std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int patch, const std::string& where) {
   std::vector<PatchGrid> grids;
   std::vector<Problem> problems;
   const auto next_multiple = [&](std::int64_t side) {
@@ -55,7 +55,7 @@ std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int pat
       problems.push_back(
           {fmt::format("image {} of {} is {} x {} pixels, which patches of {} x {} do not tile", i, images.size(),
                        height, width, patch, patch),
-           "", fmt::format("resize or pad it, e.g. to {} x {}", next_multiple(height), next_multiple(width))});
+           where, fmt::format("resize or pad it, e.g. to {} x {}", next_multiple(height), next_multiple(width))});
     grids.push_back({height / patch, width / patch});
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));

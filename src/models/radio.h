@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "models/radio_config.h"
@@ -22,8 +23,8 @@ struct ImageSize {
   std::int64_t height = 0, width = 0;  // pixels
 };
 
-// Throws a ConfigError that names every image whose sides are no multiples of the patch.
-std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int patch);
+// Throws a ConfigError that names every image whose sides are no multiples of the patch; `where` they come from.
+std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int patch, const std::string& where = "");
 
 // Patches row by row, each as (channel, y, x).   pixels: [B, C, H, W] -> [B * H / patch * W / patch, C * patch * patch]
 at::Tensor patchify(const at::Tensor& pixels, int patch);

@@ -356,7 +356,7 @@ def test_tp_that_does_not_divide(copy, tmp_path):
 BAD_INPUTS = {
     "no input_ids": ({"labels": SOUND["labels"]}, ["input_ids"]),
     "input_ids of floats": ({"input_ids": torch.ones(1, 20)}, ["input_ids", "F32"]),
-    "input_ids of one dimension": ({"input_ids": torch.arange(20)}, ["input_ids", "[20]"]),
+    "input_ids of three dimensions": ({"input_ids": torch.ones(2, 2, 5).long()}, ["input_ids", "[2, 2, 5]"]),
     "input_ids beyond the vocabulary": ({"input_ids": torch.tensor([[1, 2, VOCAB]])}, ["input_ids", "64"]),
     "negative input_ids": ({"input_ids": torch.tensor([[1, -2, 3]])}, ["input_ids", "-2"]),
     "labels beyond the vocabulary": ({**SOUND, "labels": SOUND["labels"] + 45}, ["labels", "64", "-100"]),
