@@ -12,30 +12,22 @@
 namespace braid {
 namespace {
 
+constexpr std::pair<StoredDtype, at::ScalarType> kDtypes[] = {
+    {StoredDtype::F64, at::kDouble},    {StoredDtype::F32, at::kFloat}, {StoredDtype::F16, at::kHalf},
+    {StoredDtype::BF16, at::kBFloat16}, {StoredDtype::I64, at::kLong},  {StoredDtype::I32, at::kInt},
+    {StoredDtype::I16, at::kShort},     {StoredDtype::I8, at::kChar},   {StoredDtype::U8, at::kByte},
+    {StoredDtype::Bool, at::kBool}};
+
 at::ScalarType scalar_type(StoredDtype dtype) {
-  switch (dtype) {
-    case StoredDtype::F64:
-      return at::kDouble;
-    case StoredDtype::F32:
-      return at::kFloat;
-    case StoredDtype::F16:
-      return at::kHalf;
-    case StoredDtype::BF16:
-      return at::kBFloat16;
-    case StoredDtype::I64:
-      return at::kLong;
-    case StoredDtype::I32:
-      return at::kInt;
-    case StoredDtype::I16:
-      return at::kShort;
-    case StoredDtype::I8:
-      return at::kChar;
-    case StoredDtype::U8:
-      return at::kByte;
-    case StoredDtype::Bool:
-      return at::kBool;
-  }
+  for (const auto& [stored, scalar] : kDtypes)
+    if (stored == dtype) return scalar;
   throw_check_failed(__FILE__, __LINE__, "a dtype that is none");
+}
+
+StoredDtype stored_dtype(at::ScalarType dtype) {
+  for (const auto& [stored, scalar] : kDtypes)
+    if (scalar == dtype) return stored;
+  throw_check_failed(__FILE__, __LINE__, fmt::format("tensors of {} cannot be stored", at::toString(dtype)));
 }
 
 // Rows of a stored tensor; a view of the mapped file where its position allows.
@@ -104,6 +96,23 @@ at::Tensor foreign_tensor(const ForeignTensor& tensor, const at::Tensor& full_pa
   for (const RowCopy& copy : tensor.rows)
     to.narrow(0, copy.foreign_row, copy.rows).copy_(from.narrow(0, copy.param_row, copy.rows));
   return foreign;
+}
+
+at::Tensor read_tensor(const StoredTensor& stored) {
+  const std::int64_t rows = rows_and_columns(stored.shape).rows;
+  return stored_rows(stored, 0, rows).clone().view(stored.shape);
+}
+
+void write_tensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, tensor] : tensors)
+    infos.push_back({name, stored_dtype(tensor.scalar_type()), tensor.sizes().vec()});
+  SafetensorsWriter writer = SafetensorsWriter::to_file(path, infos);
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor host = tensor.cpu().contiguous();
+    writer.write(name, {static_cast<const std::byte*>(host.data_ptr()), host.nbytes()});
+  }
+  writer.finish();
 }
 
 }  // namespace braid

@@ -1,6 +1,8 @@
-// Foreign tensors in and out of libtorch's tensors.
+// Stored tensors in and out of libtorch's.
 #pragma once
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/foreign_tensors.h"
@@ -19,5 +21,9 @@ void load_shard(const ParamSpec& spec, const ShardPlace& place, const Safetensor
 
 // The other way: the foreign tensor that a whole parameter, or its gradient, has in it.
 at::Tensor foreign_tensor(const ForeignTensor& tensor, const at::Tensor& full_parameter);
+
+// A copy of a stored tensor, and a file of tensors.
+at::Tensor read_tensor(const StoredTensor& stored);
+void write_tensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
 }  // namespace braid

@@ -59,6 +59,8 @@ class SafetensorsWriter {
  public:
   SafetensorsWriter(std::string folder, const std::vector<TensorInfo>& tensors,
                     std::int64_t max_shard_bytes = kShardBytes);
+  // One file of any name and size.
+  static SafetensorsWriter to_file(const std::string& path, const std::vector<TensorInfo>& tensors);
 
   void write(const std::string& name, std::span<const std::byte> data);  // the whole tensor
   void finish();
@@ -70,6 +72,7 @@ class SafetensorsWriter {
     std::int64_t offset, bytes;
     bool written = false;
   };
+  explicit SafetensorsWriter(std::string folder) : folder_(std::move(folder)) {}
   void start_shard(const std::string& file_name, std::vector<TensorInfo> tensors);
 
   std::string folder_;

@@ -37,6 +37,13 @@ SafetensorsWriter::SafetensorsWriter(std::string folder, const std::vector<Tenso
                 shards[i]);
 }
 
+SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std::vector<TensorInfo>& tensors) {
+  const std::filesystem::path file = std::filesystem::absolute(path);
+  SafetensorsWriter writer(file.parent_path().string());
+  writer.start_shard(file.filename().string(), tensors);
+  return writer;
+}
+
 void SafetensorsWriter::start_shard(const std::string& file_name, std::vector<TensorInfo> tensors) {
   // Wide elements first keep every tensor aligned.
   std::stable_sort(tensors.begin(), tensors.end(),

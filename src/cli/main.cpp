@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", [] { return braid::version_text(); });
   braid::add_train_command(app, command_line, exit_code);
   braid::add_plan_command(app);
+  braid::add_model_command(app);
   braid::add_run_command(app, exit_code);
   braid::add_ckpt_command(app);
   try {

@@ -163,9 +163,13 @@ at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t 
 
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to, const Group& group) {
   BRAID_CHECK_EQ(static_cast<int>(rows_to.size()), group.size(), "all_to_all on {}", group.name());
+  return all_to_all(x, rows_to, agree_on_rows(rows_to, group), group);
+}
+
+at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+                      const std::vector<std::int64_t>& rows_from, const Group& group) {
   const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
   BRAID_CHECK_EQ(rows, x.size(0), "all_to_all on {}", group.name());
-  const std::vector<std::int64_t> rows_from = agree_on_rows(rows_to, group);
   at::Tensor y = exchange_rows(x, rows_to, rows_from, group);
   if (!needs_gradient(x)) return y;
   return attach("AllToAllBackward", x, y, [group, rows_to, rows_from](const at::Tensor& grad) {

@@ -25,6 +25,10 @@ at::Tensor reduce_scatter(const at::Tensor& x, const Group& group,
 // on first.
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to, const Group& group);
 
+// The same where the rows that come are known already.
+at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+                      const std::vector<std::int64_t>& rows_from, const Group& group);
+
 // Only the root's x is read; elsewhere it may be undefined, since shape and dtype travel first.
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group);
 

@@ -170,6 +170,27 @@ StoredModel open_braid_model(const std::string& folder) {
   return {std::move(config), std::move(source), by_param(tensors), fs::exists(original) ? read_text(original, "") : ""};
 }
 
+StoredModel open_model(const std::string& folder) {
+  return fs::exists(fs::path(folder) / kBraidFile) ? open_braid_model(folder) : open_hf_model(folder);
+}
+
+std::vector<ForeignTensor> all_spellings(const StoredModel& model) {
+  std::map<std::string, ForeignTensor> by_name;
+  const auto add = [&](const std::vector<ForeignTensor>& tensors) {
+    for (const ForeignTensor& tensor : tensors) by_name.emplace(tensor.name, tensor);
+  };
+  for (const auto& [param, tensors] : model.tensors) add(tensors);
+  if (const auto* language = std::get_if<HybridLmConfig>(&model.config)) {
+    add(nemotron_h_tensors(*language, {}));
+    add(nemotron_h_tensors(*language, {.prefix = "model.", .stacked_experts = true}));
+  } else {
+    for (const bool modules : {false, true}) add(radio_tensors(std::get<RadioConfig>(model.config), {modules}));
+  }
+  std::vector<ForeignTensor> all;
+  for (auto& [name, tensor] : by_name) all.push_back(std::move(tensor));
+  return all;
+}
+
 void load(const StoredModel& model, const ParamSpec& spec, const ShardPlace& place, at::Tensor& local) {
   const auto tensors = model.tensors.find(spec.name);
   BRAID_CHECK(tensors != model.tensors.end(), "the stored model has no parameter {}", spec.name);

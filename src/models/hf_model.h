@@ -32,6 +32,11 @@ StoredModel open_hf_model(const std::string& folder);
 // A folder that import_hf() wrote.
 StoredModel open_braid_model(const std::string& folder);
 
+StoredModel open_model(const std::string& folder);  // either
+
+// The model's tensors under every name they go by: in this folder, in published checkpoints, in transformers' modules.
+std::vector<ForeignTensor> all_spellings(const StoredModel& model);
+
 // Fills a rank's shard of a parameter.
 void load(const StoredModel& model, const ParamSpec& spec, const ShardPlace& place, at::Tensor& local);
 

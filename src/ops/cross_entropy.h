@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include "dist/group.h"
 
 namespace braid {
@@ -13,7 +14,8 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 // arrives must be the same on every rank and is that of the one loss. Arithmetic in fp32 or wider.
 //
 // Never makes a second tensor of the logits' size: backward overwrites the logits with their gradient. Whoever wants
-// to read them after backward copies them first.   logits: [T, V / size], labels: [T] int64, global -> [T]
+// to read them after backward copies them first.   logits: [T, V / size], labels: [T] int64, global -> [T] fp32 or
+// wider
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group);
 
 }  // namespace braid

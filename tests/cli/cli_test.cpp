@@ -33,7 +33,7 @@ train: {iterations: 40, micro_batch: 4, global_batch: 16, lr: 0.5, log_interval:
 TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "plan", "run", "ckpt"}) {
+  for (const char* command : {"train", "plan", "model", "run", "ckpt"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);

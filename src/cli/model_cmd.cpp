@@ -1,0 +1,119 @@
+// braid model: look at the models that can be trained, without building one.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "base/strings.h"
+#include "cli/commands.h"
+#include "models/describe.h"
+#include "train/recipe.h"
+
+namespace braid {
+namespace {
+
+struct DescribeOptions {
+  std::string provider, topology;
+  std::string dtype = "bfloat16";
+  bool json = false;
+};
+
+struct Modules {
+  ModuleConfig language{}, encoder{};
+};
+
+// What a list can set. Bare keys are the language module's; dp makes replicas, which all hold the same.
+std::map<std::string, int*> keys_of(Modules& modules) {
+  ModuleConfig &language = modules.language, &encoder = modules.encoder;
+  return {{"tp", &language.tp},        {"cp", &language.cp},        {"pp", &language.pp},
+          {"dp", &language.dp},        {"ep", &language.ep},        {"expt_tp", &language.expt_tp},
+          {"encoder.tp", &encoder.tp}, {"encoder.cp", &encoder.cp}, {"encoder.pp", &encoder.pp},
+          {"encoder.dp", &encoder.dp}};
+}
+
+std::optional<Problem> apply(const std::string& item, const std::map<std::string, int*>& keys) {
+  const std::size_t equals = std::min(item.find('='), item.size());
+  const std::string key = item.substr(0, equals);
+  const auto found = keys.find(key);
+  if (found == keys.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : keys) names.push_back(name);
+    const auto guess = nearest(key, names);
+    return Problem{fmt::format("there is no size '{}'", key), "--topology",
+                   guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use {}", fmt::join(names, ", "))};
+  }
+  const auto size = equals < item.size() ? parse_int(item.substr(equals + 1)) : std::nullopt;
+  if (!size || *size < 1 || *size > kMaxWorldSize)
+    return Problem{fmt::format("'{}' gives {} no size", item, key), "--topology",
+                   fmt::format("write {}=N with N from 1 to {}", key, kMaxWorldSize)};
+  *found->second = *size;
+  return std::nullopt;
+}
+
+Modules parse_list(const std::string& list) {
+  Modules modules;
+  const std::map<std::string, int*> keys = keys_of(modules);
+  std::vector<Problem> problems;
+  for (const std::string& item : split(list, ','))
+    if (auto problem = apply(item, keys)) problems.push_back(std::move(*problem));
+  for (const ModuleConfig* module : {&modules.language, &modules.encoder})
+    if (grid_size(*module) > kMaxWorldSize)
+      problems.push_back({fmt::format("'{}' makes a grid of more than {} ranks", list, kMaxWorldSize), "--topology",
+                          "use smaller sizes"});
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return modules;
+}
+
+Modules modules_of(const Recipe& recipe) {
+  Modules modules;
+  int encoders = 0;
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    (module.kind == "encoder" ? modules.encoder : modules.language) = module;
+    encoders += module.kind == "encoder";
+  }
+  if (encoders > 1)
+    throw ConfigError({fmt::format("the recipe has {} encoder modules, the model one", encoders), "topology.modules",
+                       "give the sizes as a list, e.g. tp=2,encoder.tp=2"});
+  return modules;
+}
+
+LayoutSizes layout_of(const ModuleConfig& module) {
+  return {.tp = module.tp, .cp = module.cp, .ep = module.ep, .expt_tp = module.expt_tp, .pp = module.pp};
+}
+
+ProviderLayout layout_from(const std::string& topology) {
+  if (topology.empty()) return {};
+  const bool is_list = topology.find('=') != std::string::npos;
+  const Modules modules = is_list ? parse_list(topology) : modules_of(load_recipe(topology));
+  return {.language = layout_of(modules.language), .encoder = layout_of(modules.encoder)};
+}
+
+void describe_provider(const DescribeOptions& options) {
+  const ModelDescription model =
+      describe_model(provider(options.provider), layout_from(options.topology), options.dtype);
+  if (options.json)
+    fmt::print("{}\n", model_json(model));
+  else
+    fmt::print("{}", show_model(model));
+}
+
+}  // namespace
+
+void add_model_command(CLI::App& app) {
+  CLI::App* model = app.add_subcommand("model", "Look at the models that can be trained, without building one");
+  model->require_subcommand(1);
+  auto options = std::make_shared<DescribeOptions>();
+  CLI::App* describe = model->add_subcommand(
+      "describe", "Print every parameter of a model, how a layout splits it and what a rank holds");
+  std::vector<std::string> names;
+  for (const Provider& provider : providers()) names.push_back(provider.name);
+  describe->add_option("provider", options->provider, fmt::format("one of {}", fmt::join(names, ", ")))->required();
+  describe->add_option("--topology", options->topology,
+                       "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module)");
+  describe->add_option("--dtype", options->dtype, "of the parameters: bfloat16, float32 or float64");
+  describe->add_flag("--json", options->json, "print JSON, for programs");
+  describe->callback([options] { describe_provider(*options); });
+}
+
+}  // namespace braid

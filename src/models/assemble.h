@@ -1,0 +1,34 @@
+// Whole tensors on global rank 0 out of what every rank holds of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/parameters.h"
+#include "plan/topology.h"
+
+namespace braid {
+
+class Group;
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// What a rank holds of a tensor; no boxes: nothing.
+using BoxesOf = std::function<std::vector<Box>(int global_rank)>;
+
+// Adds every rank's `local` into a tensor of `shape` on rank 0, at the rank's boxes; undefined elsewhere. Where several
+// ranks hold the same box, the sum is what they hold together. Collective over `everyone`.
+at::Tensor assemble(const at::Tensor& local, const std::vector<std::int64_t>& shape, const BoxesOf& boxes_of,
+                    const Group& everyone, const at::TensorOptions& options);
+
+ShardPlace shard_place(const Module& module, int global_rank);
+
+// Every trainable parameter's gradient, summed over the ranks that hold it, in the order of `specs`; empty off rank 0.
+NamedTensors assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                                const Group& everyone, const at::TensorOptions& options);
+
+}  // namespace braid

@@ -1,0 +1,295 @@
+#include "models/describe.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "base/strings.h"
+#include "base/table.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kLayerPrefix = "decoder.layers.";
+
+std::int64_t bytes_of(const std::string& dtype) {
+  static const std::map<std::string, std::int64_t> bytes = {{"bfloat16", 2}, {"float32", 4}, {"float64", 8}};
+  if (const auto found = bytes.find(dtype); found != bytes.end()) return found->second;
+  throw ConfigError({fmt::format("there is no dtype '{}'", dtype), "", "use bfloat16, float32 or float64"});
+}
+
+// Every rank of a stage holds as much as the first.
+ShardPlace first_place(const LayoutSizes& layout) {
+  return {.tp_size = layout.tp, .ep_size = layout.ep, .expt_tp_size = layout.expt_tp};
+}
+
+std::string split_of(const ParamSpec& spec) {
+  std::vector<std::string> parts;
+  if (spec.expert) parts.push_back("ep dim 0");
+  if (spec.tp_dim >= 0) parts.push_back(fmt::format("{} dim {}", spec.expert ? "expt_tp" : "tp", spec.tp_dim));
+  if (spec.tp_blocks.size() > 1) parts.back() += fmt::format(" ({} blocks)", spec.tp_blocks.size());
+  return parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string kind_of_letter(char letter) {
+  switch (letter) {
+    case 'M':
+      return "Mamba2";
+    case '*':
+      return "attention";
+    case 'E':
+      return "mixture-of-experts";
+    default:
+      return "MLP";
+  }
+}
+
+// Sorts the parameters of one module into groups of layers.
+class ModuleTable {
+ public:
+  // `kinds` has one entry per layer.
+  ModuleTable(std::string name, std::vector<std::string> kinds, const LayoutSizes& layout)
+      : kinds_(std::move(kinds)), place_(first_place(layout)) {
+    module_.name = std::move(name);
+  }
+
+  void add(const ParamSpec& spec) {
+    (spec.trainable ? module_.parameters : module_.buffers) += num_elements(spec);
+    if (!spec.name.starts_with(kLayerPrefix)) return add_row(outside_layers(), spec.name, spec);
+    const std::string rest = spec.name.substr(kLayerPrefix.size());
+    const std::size_t dot = rest.find('.');
+    if (const auto layer = parse_int(rest.substr(0, dot)))
+      add_row(group_of_layer(*layer), rest.substr(dot + 1), spec);
+    else
+      add_row(outside_layers(), spec.name, spec);
+  }
+
+  ModuleDescription take() { return std::move(module_); }
+
+ private:
+  ParamGroup& outside_layers() {
+    if (module_.groups.empty() || !module_.groups.back().layers.empty()) module_.groups.emplace_back();
+    return module_.groups.back();
+  }
+
+  ParamGroup& group_of_layer(int layer) {
+    const std::string& kind = kinds_.at(static_cast<std::size_t>(layer));
+    auto group = std::find_if(module_.groups.begin(), module_.groups.end(),
+                              [&](const ParamGroup& g) { return !g.layers.empty() && g.kind == kind; });
+    if (group == module_.groups.end()) group = module_.groups.insert(module_.groups.end(), {.kind = kind});
+    if (group->layers.empty() || group->layers.back() != layer) group->layers.push_back(layer);
+    return *group;
+  }
+
+  void add_row(ParamGroup& group, const std::string& name, const ParamSpec& spec) {
+    auto row = std::find_if(group.rows.begin(), group.rows.end(), [&](const ParamRow& r) { return r.name == name; });
+    if (row == group.rows.end())
+      row = group.rows.insert(row, {.name = name,
+                                    .shape = spec.shape,
+                                    .shard = local_shape(spec, place_),
+                                    .split = split_of(spec),
+                                    .stages = {},
+                                    .trainable = spec.trainable});
+    BRAID_CHECK(row->shape == spec.shape, "{} has another shape than in the layers before", spec.name);
+    row->elements += num_elements(spec);
+    if (row->stages.empty() || row->stages.back() != spec.stage) row->stages.push_back(spec.stage);
+  }
+
+  const std::vector<std::string> kinds_;
+  const ShardPlace place_;
+  ModuleDescription module_;
+};
+
+ModuleDescription describe_module(const std::string& name, std::vector<std::string> kinds, const LayoutSizes& layout,
+                                  const std::vector<ParamSpec>& specs) {
+  ModuleTable table(name, std::move(kinds), layout);
+  for (const ParamSpec& spec : specs) table.add(spec);
+  return table.take();
+}
+
+GridDescription describe_grid(const std::string& name, const LayoutSizes& layout, const std::vector<ParamSpec>& specs,
+                              std::int64_t dtype_bytes) {
+  GridDescription grid = {name, layout, std::vector<StageSize>(static_cast<std::size_t>(layout.pp))};
+  for (const ParamSpec& spec : specs) {
+    ParamSpec shard = spec;
+    shard.shape = local_shape(spec, first_place(layout));
+    StageSize& stage = grid.stages.at(static_cast<std::size_t>(spec.stage));
+    stage.elements += num_elements(shard);
+    stage.bytes += num_elements(shard) * (spec.trainable ? dtype_bytes : std::max<std::int64_t>(dtype_bytes, 4));
+  }
+  return grid;
+}
+
+std::int64_t active_elements(const HybridLmConfig& config, const std::vector<ParamSpec>& specs) {
+  std::int64_t active = 0;
+  for (const ParamSpec& spec : specs)
+    if (spec.trainable) active += spec.expert ? num_elements(spec) / config.experts * config.top_k : num_elements(spec);
+  return active;
+}
+
+}  // namespace
+
+ModelDescription describe_model(const Provider& provider, const ProviderLayout& layout, const std::string& dtype) {
+  const std::int64_t dtype_bytes = bytes_of(dtype);
+  if (std::vector<Problem> problems = validate(provider, layout.language, layout.encoder); !problems.empty())
+    throw ConfigError(std::move(problems));
+
+  const std::vector<ParamSpec> language = declare_parameters(provider.language, layout.language.pp);
+  const std::vector<ParamSpec> vision = declare_parameters(provider.vision, layout.encoder.pp);
+  std::vector<ParamSpec> projector = declare_parameters(provider.projector);
+  for (ParamSpec& spec : projector) spec.stage = layout.encoder.pp - 1;
+  std::vector<ParamSpec> encoder = vision;
+  encoder.insert(encoder.end(), projector.begin(), projector.end());
+
+  std::vector<std::string> language_kinds;
+  for (const char letter : layer_letters(provider.language)) language_kinds.push_back(kind_of_letter(letter));
+  const std::vector<std::string> vision_kinds(static_cast<std::size_t>(provider.vision.layers), "transformer");
+
+  ModelDescription model = {.provider = provider.name,
+                            .dtype = dtype,
+                            .modules = {describe_module("language", language_kinds, layout.language, language),
+                                        describe_module("vision", vision_kinds, layout.encoder, vision),
+                                        describe_module("projector", {}, layout.encoder, projector)},
+                            .grids = {describe_grid("language", layout.language, language, dtype_bytes),
+                                      describe_grid("encoder", layout.encoder, encoder, dtype_bytes)},
+                            .active_parameters = active_elements(provider.language, language)};
+  for (const ModuleDescription& module : model.modules) model.parameters += module.parameters;
+  return model;
+}
+
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string with_commas(std::int64_t number) {
+  std::string digits = fmt::format("{}", number);
+  for (std::size_t end = digits.size(); end > 3;) digits.insert(end -= 3, ",");
+  return digits;
+}
+
+std::string readable_bytes(std::int64_t bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
+}
+
+// Numbers line up at their last digit.
+void align_right(std::vector<Row>& rows, std::size_t column) {
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row[column].size());
+  for (Row& row : rows) row[column] = fmt::format("{:>{}}", row[column], width);
+}
+
+std::string words_of(const LayoutSizes& layout) {
+  return fmt::format("tp={} cp={} pp={} ep={} expt_tp={}", layout.tp, layout.cp, layout.pp, layout.ep, layout.expt_tp);
+}
+
+std::string title_of(const ParamGroup& group) {
+  return fmt::format("  {} {} layer{}: {}{{{}}}", group.layers.size(), group.kind, group.layers.size() == 1 ? "" : "s",
+                     kLayerPrefix, fold_ranks(group.layers));
+}
+
+// A header, then every group's rows below its title; titles may be wider than the first column.
+std::string table_of(const ModuleDescription& module) {
+  std::vector<Row> rows = {{module.name, "shape", "split", "shard", "stage", "elements"}};
+  for (const ParamGroup& group : module.groups)
+    for (const ParamRow& row : group.rows)
+      rows.push_back(
+          {fmt::format("{:{}}{}{}", "", group.layers.empty() ? 2 : 4, row.name, row.trainable ? "" : " (buffer)"),
+           fmt::format("{}", fmt::join(row.shape, "x")), row.split, fmt::format("{}", fmt::join(row.shard, "x")),
+           fold_ranks(row.stages), with_commas(row.elements)});
+  align_right(rows, 5);
+  const Row header = rows.front();
+  const std::vector<std::string> lines = split(format_table(header, {rows.begin() + 1, rows.end()}), '\n');
+  std::string text = lines[0] + '\n';
+  std::size_t line = 1;
+  for (const ParamGroup& group : module.groups) {
+    if (!group.layers.empty()) text += title_of(group) + '\n';
+    for (std::size_t i = 0; i < group.rows.size(); ++i) text += lines[line++] + '\n';
+  }
+  return text;
+}
+
+std::string totals_of(const ModelDescription& model) {
+  std::vector<Row> rows;
+  for (const ModuleDescription& module : model.modules)
+    rows.push_back({"  " + module.name, with_commas(module.parameters),
+                    module.buffers > 0 ? fmt::format("and {} in buffers", with_commas(module.buffers)) : ""});
+  rows.push_back({"  in all", with_commas(model.parameters), ""});
+  rows.push_back({"  language, active per token", with_commas(model.active_parameters), ""});
+  align_right(rows, 1);
+  return format_table({"parameters", "", ""}, rows);
+}
+
+std::string sizes_of_ranks(const ModelDescription& model) {
+  std::vector<Row> rows = {{"each rank holds", "stage", "elements", "bytes", ""}};
+  for (const GridDescription& grid : model.grids) {
+    const auto by_bytes = [](const StageSize& a, const StageSize& b) { return a.bytes < b.bytes; };
+    const auto [least, most] = std::minmax_element(grid.stages.begin(), grid.stages.end(), by_bytes);
+    for (auto stage = grid.stages.begin(); stage != grid.stages.end(); ++stage) {
+      const char* note = least->bytes == most->bytes ? ""
+                         : stage == least            ? " (least)"
+                         : stage == most             ? " (most)"
+                                                     : "";
+      rows.push_back({"  " + grid.name, fmt::format("{}", stage - grid.stages.begin()), with_commas(stage->elements),
+                      with_commas(stage->bytes), readable_bytes(stage->bytes) + note});
+    }
+  }
+  align_right(rows, 2);
+  align_right(rows, 3);
+  const Row header = rows.front();
+  return format_table(header, {rows.begin() + 1, rows.end()});
+}
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const ModuleDescription& module) {
+  Json json = {{"name", module.name}, {"parameters", module.parameters}, {"buffers", module.buffers}};
+  for (const ParamGroup& group : module.groups)
+    for (const ParamRow& row : group.rows)
+      json["tensors"].push_back(
+          {{"name", group.layers.empty() ? row.name : fmt::format("{}{{}}.{}", kLayerPrefix, row.name)},
+           {"layers", group.layers},
+           {"shape", row.shape},
+           {"split", row.split},
+           {"shard", row.shard},
+           {"stages", row.stages},
+           {"elements", row.elements},
+           {"trainable", row.trainable}});
+  return json;
+}
+
+Json json_of(const GridDescription& grid) {
+  const LayoutSizes& layout = grid.layout;
+  Json json = {
+      {"name", grid.name},
+      {"layout",
+       {{"tp", layout.tp}, {"cp", layout.cp}, {"pp", layout.pp}, {"ep", layout.ep}, {"expt_tp", layout.expt_tp}}}};
+  for (const StageSize& stage : grid.stages)
+    json["stages"].push_back({{"elements_per_rank", stage.elements}, {"bytes_per_rank", stage.bytes}});
+  return json;
+}
+
+}  // namespace
+
+std::string show_model(const ModelDescription& model) {
+  std::string text = fmt::format("{} in {}\n", model.provider, model.dtype);
+  for (const GridDescription& grid : model.grids) text += fmt::format("  {:<9} {}\n", grid.name, words_of(grid.layout));
+  for (const ModuleDescription& module : model.modules) text += '\n' + table_of(module);
+  return text + '\n' + totals_of(model) + '\n' + sizes_of_ranks(model);
+}
+
+std::string model_json(const ModelDescription& model) {
+  Json json = {{"provider", model.provider},
+               {"dtype", model.dtype},
+               {"parameters", model.parameters},
+               {"active_language_parameters_per_token", model.active_parameters}};
+  for (const ModuleDescription& module : model.modules) json["modules"].push_back(json_of(module));
+  for (const GridDescription& grid : model.grids) json["grids"].push_back(json_of(grid));
+  return json.dump();
+}
+
+}  // namespace braid

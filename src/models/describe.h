@@ -1,0 +1,67 @@
+// What a model's parameters are, how a layout splits them and what that costs each rank; as numbers, as text and as
+// JSON. No libtorch here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/providers.h"
+
+namespace braid {
+
+// Where a provider's parts run. The projector shares the encoder's grid, on its last stage.
+struct ProviderLayout {
+  LayoutSizes language{}, encoder{};
+};
+
+// One parameter, or the same one of several layers.
+struct ParamRow {
+  std::string name;                 // inside its layer
+  std::vector<std::int64_t> shape;  // of one layer, global
+  std::vector<std::int64_t> shard;  // of one layer, on a rank
+  std::string split;                // "tp dim 0 (5 blocks)", "ep dim 0, expt_tp dim 1", "-"
+  std::vector<int> stages;          // ascending
+  std::int64_t elements = 0;        // global, of all layers
+  bool trainable = true;
+};
+
+// Layers of one kind, or what is outside of layers: then `kind` and `layers` are empty.
+struct ParamGroup {
+  std::string kind;
+  std::vector<int> layers;
+  std::vector<ParamRow> rows;
+};
+
+struct ModuleDescription {
+  std::string name;  // language, vision, projector
+  std::vector<ParamGroup> groups;
+  std::int64_t parameters = 0, buffers = 0;  // elements
+};
+
+// What each rank of a pipeline stage holds; the ranks of a stage hold equally much.
+struct StageSize {
+  std::int64_t elements = 0, bytes = 0;  // buffers included
+};
+
+struct GridDescription {
+  std::string name;  // language, encoder
+  LayoutSizes layout;
+  std::vector<StageSize> stages;
+};
+
+struct ModelDescription {
+  std::string provider, dtype;
+  std::vector<ModuleDescription> modules;
+  std::vector<GridDescription> grids;
+  std::int64_t parameters = 0;         // of all modules
+  std::int64_t active_parameters = 0;  // of the language model, per token: experts count top_k / experts
+};
+
+// `dtype` is bfloat16, float32 or float64. Throws a ConfigError with everything validate() finds.
+ModelDescription describe_model(const Provider& provider, const ProviderLayout& layout, const std::string& dtype);
+
+std::string show_model(const ModelDescription& model);
+std::string model_json(const ModelDescription& model);
+
+}  // namespace braid

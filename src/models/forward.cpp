@@ -1,0 +1,182 @@
+#include "models/forward.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/zeros.h>
+
+#include "dist/collectives.h"
+#include "dist/world.h"
+#include "models/hybrid_lm.h"
+#include "models/radio.h"
+#include "ops/cross_entropy.h"
+
+namespace braid {
+namespace {
+
+// The tokens of one replica, filled up to split evenly, and where they came from.
+struct ReplicaBatch {
+  std::int64_t begin, end;  // its tokens in the whole batch
+  at::Tensor ids, labels;   // [T']
+  std::vector<std::int64_t> offsets;
+};
+
+// Which tokens a replica gets: whole sequences, as many to each as they go.
+std::pair<std::int64_t, std::int64_t> tokens_of_replica(const std::vector<std::int64_t>& offsets, int replica,
+                                                        int replicas) {
+  const auto sequences = static_cast<std::int64_t>(offsets.size()) - 1;
+  const auto first = [&](int r) { return offsets[static_cast<std::size_t>(sequences * r / replicas)]; };
+  return {first(replica), first(replica + 1)};
+}
+
+at::Tensor fill_up(const at::Tensor& tokens, std::int64_t length, std::int64_t value) {
+  return at::constant_pad_nd(tokens, {0, length - tokens.size(0)}, value);
+}
+
+ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int global_rank) {
+  const int replica = grid.coord(global_rank, "dp"), replicas = grid.size_of("dp");
+  const std::int64_t multiple = grid.size_of("tp") * grid.size_of("cp");
+  ReplicaBatch mine;
+  std::tie(mine.begin, mine.end) = tokens_of_replica(batch.offsets, replica, replicas);
+  mine.offsets = {0};
+  for (const std::int64_t offset : batch.offsets)
+    if (offset > mine.begin && offset <= mine.end) mine.offsets.push_back(offset - mine.begin);
+  const std::int64_t tokens = mine.end - mine.begin;
+  const std::int64_t length = (std::max<std::int64_t>(tokens, 1) + multiple - 1) / multiple * multiple;
+  if (length > tokens) mine.offsets.push_back(length);
+  mine.ids = fill_up(batch.ids.narrow(0, mine.begin, tokens), length, 0);
+  if (batch.labels.defined()) mine.labels = fill_up(batch.labels.narrow(0, mine.begin, tokens), length, kIgnoredLabel);
+  return mine;
+}
+
+// One rank of a run: its groups and its shards. The topology's only module is the model.
+struct RankRun {
+  RankRun(const ForwardOptions& options, const Topology& topology, World& world)
+      : options(options),
+        module(topology.language()),
+        groups(world, topology),
+        parallel(make_parallel(groups, module.name, options.sequence_parallel)),
+        pp(groups.get(module.name, "pp")),
+        world(world) {}
+
+  Parameters make_parameters(const std::vector<ParamSpec>& specs, const Fill& fill) const {
+    Parameters parameters(specs, pp.rank(), shard_place(module, world.rank()), options.dtype, world.device());
+    fill(parameters);
+    return parameters;
+  }
+
+  at::TensorOptions tensor_options() const { return at::TensorOptions(options.dtype).device(world.device()); }
+
+  // Backward from the loss of the last stage, stage by stage: those before it receive their gradients.
+  void run_backward(const at::Tensor& loss_or_sent) const {
+    if (options.grads && loss_or_sent.defined()) loss_or_sent.backward();
+  }
+
+  // A loss that every tp rank of the last stage has counts once.
+  at::Tensor sum_of_losses(const at::Tensor& mine) const {
+    const bool counts = mine.defined() && parallel.tp.rank() == 0;
+    at::Tensor sum = counts ? mine.detach().to(at::kDouble) : at::zeros({}, tensor_options().dtype(at::kDouble));
+    groups.world().all_reduce(sum);
+    return world.rank() == 0 ? sum : at::Tensor();
+  }
+
+  const ForwardOptions& options;
+  const Module& module;
+  const Groups groups;
+  const Parallel parallel;
+  const Group pp;
+  World& world;
+};
+
+// The part of the logits that a rank has, without what was filled up.
+std::vector<Box> logit_boxes(const TokenBatch& batch, std::int64_t vocab, const Grid& grid, int global_rank) {
+  if (grid.coord(global_rank, "pp") != grid.size_of("pp") - 1) return {};
+  const ReplicaBatch replica = batch_of_replica(batch, grid, global_rank);
+  const std::int64_t rows = replica.ids.size(0) / grid.size_of("cp"), columns = vocab / grid.size_of("tp");
+  const std::int64_t begin = replica.begin + grid.coord(global_rank, "cp") * rows;
+  const std::int64_t end = std::min(begin + rows, replica.end);
+  if (begin >= end) return {};
+  return {{.global_begin = {begin, grid.coord(global_rank, "tp") * columns},
+           .local_begin = {0, 0},
+           .size = {end - begin, columns}}};
+}
+
+}  // namespace
+
+ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
+                               const ForwardOptions& options, const Topology& topology, World& world) {
+  at::AutoGradMode grad_mode(options.grads);
+  const RankRun rank(options, topology, world);
+  const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
+  const Parameters parameters = rank.make_parameters(specs, fill);
+  const HybridLm model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
+  const ReplicaBatch mine = batch_of_replica(batch, rank.module.dense, world.rank());
+  const SequenceBatch sequences = {.sequences = pack_sequences(mine.offsets, world.device()),
+                                   .samples = 1,
+                                   .aux_loss_scale = options.aux_loss_scale};
+  const auto cp_part = [&](const at::Tensor& tokens) {
+    const Group& cp = rank.parallel.cp;
+    return tokens.chunk(cp.size(), 0)[static_cast<std::size_t>(cp.rank())].to(world.device());
+  };
+  at::Tensor x = model.is_first_stage() ? model.embed(cp_part(mine.ids)) : receive(rank.pp.rank() - 1, rank.pp);
+  x = model.run_layers(x, sequences);
+  at::Tensor logits, loss, sent;
+  if (model.is_last_stage()) {
+    const at::Tensor scores = model.logits(x);
+    logits = scores.detach().clone();  // backward overwrites them
+    if (mine.labels.defined())
+      loss =
+          model.token_losses(scores, cp_part(mine.labels)).sum() / (batch.labels != kIgnoredLabel).sum().item<double>();
+  } else {
+    sent = send(x, rank.pp.rank() + 1, rank.pp);
+  }
+  rank.run_backward(loss.defined() ? loss : sent);
+
+  const auto boxes_of = [&](int global_rank) {
+    return logit_boxes(batch, config.vocab, rank.module.dense, global_rank);
+  };
+  if (const std::vector<Box> kept = boxes_of(world.rank()); !kept.empty())
+    logits = logits.narrow(0, 0, kept[0].size[0]);
+  const Group& everyone = rank.groups.world();
+  ForwardResult whole;
+  whole.output = assemble(logits, {batch.ids.size(0), config.vocab}, boxes_of, everyone, rank.tensor_options());
+  if (batch.labels.defined()) whole.loss = rank.sum_of_losses(loss);
+  if (options.grads) whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  return whole;
+}
+
+ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
+                             const ForwardOptions& options, const Topology& topology, World& world) {
+  at::AutoGradMode grad_mode(options.grads);
+  const RankRun rank(options, topology, world);
+  const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
+  const Parameters parameters = rank.make_parameters(specs, fill);
+  const Radio model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
+  at::Tensor x = model.is_first_stage() ? model.embed(batch.patches.to(world.device()), batch.images)
+                                        : receive(rank.pp.rank() - 1, rank.pp);
+  x = model.run_layers(x, batch.images);
+  at::Tensor features, loss, sent;
+  if (model.is_last_stage()) {
+    const at::Tensor own = model.features(x, batch.images);
+    features = own.detach();
+    loss = (batch.feature_grads.defined() ? own * batch.feature_grads.to(own.options()) : own).sum();
+  } else {
+    sent = send(x, rank.pp.rank() + 1, rank.pp);
+  }
+  // Every tp rank computes the same loss from the same features; together they count it once.
+  rank.run_backward(loss.defined() ? loss / rank.parallel.tp.size() : sent);
+
+  const Grid& grid = rank.module.dense;
+  const int holder = grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
+  const std::vector<std::int64_t> shape = {batch.patches.size(0), config.hidden};
+  const auto boxes_of = [&](int global_rank) {
+    return global_rank == holder ? std::vector<Box>{{{0, 0}, {0, 0}, shape}} : std::vector<Box>();
+  };
+  const Group& everyone = rank.groups.world();
+  ForwardResult whole;
+  whole.output = assemble(features, shape, boxes_of, everyone, rank.tensor_options());
+  whole.loss = rank.sum_of_losses(loss);
+  if (options.grads) whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  return whole;
+}
+
+}  // namespace braid

@@ -1,0 +1,56 @@
+// One forward, and if asked backward, of a model on one batch in any layout, with whole results on global rank 0:
+// what `braid forward` runs, and how layouts are compared.
+#pragma once
+
+#include <functional>
+
+#include "models/assemble.h"
+#include "models/hybrid_lm_config.h"
+#include "models/radio_config.h"
+#include "nn/parameters.h"
+#include "ops/vision.h"
+
+namespace braid {
+
+class World;
+
+struct ForwardOptions {
+  at::ScalarType dtype = at::kFloat;
+  bool grads = false;
+  bool sequence_parallel = false;
+  bool recompute = false;
+  double aux_loss_scale = 0;  // see SequenceBatch
+};
+
+// On global rank 0; elsewhere everything is undefined or empty.
+struct ForwardResult {
+  at::Tensor output;   // logits [T, V] or features [P, H]
+  at::Tensor loss;     // in double, or undefined
+  NamedTensors grads;  // of that loss, by native name
+};
+
+using Fill = std::function<void(Parameters&)>;  // gives a rank's shards their values
+
+// Sequences end to end. Labels are of the next token, kIgnoredLabel where there is none; undefined: no loss.
+struct TokenBatch {
+  at::Tensor ids, labels;             // [T] int64, on the CPU
+  std::vector<std::int64_t> offsets;  // of the sequences, 0 ... T
+};
+
+// The loss is the mean over counted labels. Sequences are dealt to the replicas in order. Token counts that do not
+// split evenly over tp and cp are filled up by a sequence of their own, which no loss and no other token sees.
+ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
+                               const ForwardOptions& options, const Topology& topology, World& world);
+
+// Images end to end.
+struct ImageBatch {
+  at::Tensor patches;        // [P, pixels of a patch]
+  at::Tensor feature_grads;  // [P, H]; undefined: ones
+  std::vector<PatchGrid> images;
+};
+
+// The loss is the sum of features * feature_grads. One replica only.
+ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
+                             const ForwardOptions& options, const Topology& topology, World& world);
+
+}  // namespace braid

@@ -1,0 +1,113 @@
+#include "models/hybrid_lm.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "nn/linear.h"
+#include "nn/mamba2.h"
+#include "nn/moe.h"
+#include "nn/recompute.h"
+#include "nn/self_attention.h"
+#include "ops/cross_entropy.h"
+#include "ops/norm.h"
+
+namespace braid {
+namespace {
+
+class Mlp : public Layer {
+ public:
+  Mlp(double norm_eps, const Parameters& parameters, const std::string& prefix, const Parallel& parallel)
+      : norm_eps_(norm_eps),
+        parallel_(parallel),
+        norm_(parameters.get(prefix + "linear_fc1.layer_norm_weight")),
+        fc1_(parameters.get(prefix + "linear_fc1.weight")),
+        fc2_(parameters.get(prefix + "linear_fc2.weight")) {}
+
+  at::Tensor branch(const at::Tensor& x, const SequenceBatch&) override {
+    return squared_relu_mlp(rms_norm(x, norm_, norm_eps_), fc1_, fc2_, parallel_);
+  }
+
+ private:
+  const double norm_eps_;
+  const Parallel& parallel_;
+  const at::Tensor norm_, fc1_, fc2_;
+};
+
+Mamba2Shape mamba_shape(const HybridLmConfig& c) {
+  return {.heads = c.mamba_heads, .head_dim = c.mamba_head_dim, .groups = c.mamba_groups, .state = c.mamba_state};
+}
+
+SsdOptions scan_options(const HybridLmConfig& c) {
+  return {.chunk = c.mamba_chunk,
+          .dt_min = c.mamba_dt_min,
+          .dt_max = c.mamba_dt_max > 0 ? c.mamba_dt_max : std::numeric_limits<double>::infinity()};
+}
+
+MoeOptions moe_options(const HybridLmConfig& c) {
+  return {.experts = c.experts,
+          .router = {.top_k = c.top_k, .scaling = c.router_scaling, .normalize = c.router_normalize},
+          .aux_loss_coeff = c.aux_loss_coeff,
+          .expert_bias_rate = c.expert_bias_rate,
+          .force_load_balancing = c.force_load_balancing,
+          .norm_eps = c.norm_eps};
+}
+
+std::unique_ptr<Layer> make_layer(char letter, const HybridLmConfig& c, const Parameters& parameters,
+                                  const std::string& prefix, const Parallel& parallel) {
+  switch (letter) {
+    case 'M':
+      return std::make_unique<Mamba2>(mamba_shape(c), scan_options(c), c.norm_eps, parameters, prefix + "mixer.",
+                                      parallel);
+    case '*':
+      return std::make_unique<SelfAttention>(
+          AttentionShape{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim}, c.norm_eps, parameters,
+          prefix + "self_attention.", parallel);
+    case 'E':
+      return std::make_unique<Moe>(moe_options(c), parameters, prefix, parallel);
+    case '-':
+      return std::make_unique<Mlp>(c.norm_eps, parameters, prefix + "mlp.", parallel);
+  }
+  throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is no layer", letter));
+}
+
+}  // namespace
+
+HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
+                   int pp, bool recompute)
+    : config_(config), parameters_(parameters), parallel_(parallel), stage_(stage), pp_(pp), recompute_(recompute) {
+  const std::string letters = layer_letters(config);
+  const std::vector<int> bounds = stage_bounds(config, pp);
+  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) {
+    layers_.push_back(
+        make_layer(letters[layer], config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
+    if (letters[layer] == 'E') moe_layers_.push_back(static_cast<Moe*>(layers_.back().get()));
+  }
+}
+
+HybridLm::~HybridLm() = default;
+
+at::Tensor HybridLm::embed(const at::Tensor& ids) const {
+  return braid::embed(ids, parameters_.get("embedding.word_embeddings.weight"), parallel_);
+}
+
+at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const {
+  for (const auto& layer : layers_) {
+    // Backward may run it again after the caller's batch is gone.
+    const auto add_branch = [layer = layer.get(), batch](const at::Tensor& input) {
+      return input + layer->branch(input, batch);
+    };
+    x = recompute_ ? braid::recompute(add_branch, x) : add_branch(x);
+  }
+  return x;
+}
+
+at::Tensor HybridLm::logits(const at::Tensor& x) const {
+  const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_norm.weight"), config_.norm_eps);
+  return column_linear(normed, parameters_.get("output_layer.weight"), {}, parallel_);
+}
+
+at::Tensor HybridLm::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {
+  return vocab_parallel_cross_entropy(logits, labels, parallel_.tp);
+}
+
+}  // namespace braid

@@ -1,0 +1,13 @@
+#include "models/providers.h"
+
+namespace braid {
+
+// The 20-layer model, deeper.
+Provider nemotron_vlm_54l() {
+  Provider p = nemotron_vlm_20l();
+  p.name = "nemotron-vlm-54l";
+  p.language.pattern = "MEMEM*EMEM*EMEM*EMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEME";
+  return p;
+}
+
+}  // namespace braid

@@ -1,0 +1,25 @@
+// From what the encoder sees to what the language model reads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "models/radio_config.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+
+namespace braid {
+
+class Projector {
+ public:
+  // `parameters` and `parallel` outlive the projector; every tp rank has all rows (no sequence parallelism).
+  Projector(const ProjectorConfig& config, const Parameters& parameters, const Parallel& parallel);
+
+  at::Tensor forward(const at::Tensor& x) const;  // [N, input] -> [N, output]
+
+ private:
+  const bool affine_;
+  const Parameters& parameters_;
+  const Parallel& parallel_;
+};
+
+}  // namespace braid

@@ -1,0 +1,59 @@
+// The RADIO vision transformer: one pipeline stage of it, on this rank's share of the grid.
+//
+//   x = embed(patches, images)        first stage
+//   x = run_layers(x, images)         every stage
+//   features(x, images)               last stage
+//
+// Images of any sizes lie end to end. P counts their patches; T = P + class_tokens * images, since each image has its
+// class tokens in front from embed to features. Every tp rank has all rows (no sequence parallelism here).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/radio_config.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+#include "ops/vision.h"
+
+namespace braid {
+
+struct ImageSize {
+  std::int64_t height = 0, width = 0;  // pixels
+};
+
+// Throws a ConfigError that names every image whose sides are no multiples of the patch.
+std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int patch);
+
+// Patches row by row, each as (channel, y, x).   pixels: [B, C, H, W] -> [B * H / patch * W / patch, C * patch * patch]
+at::Tensor patchify(const at::Tensor& pixels, int patch);
+
+class Radio {
+ public:
+  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  Radio(const RadioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
+        bool recompute = false);
+  ~Radio();
+
+  bool is_first_stage() const { return stage_ == 0; }
+  bool is_last_stage() const { return stage_ == pp_ - 1; }
+
+  // Patches may have any float dtype; pixels are normalised, where the model does that, before they take the weights'.
+  at::Tensor embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const;  // [P, pixels] -> [T, H]
+  at::Tensor run_layers(at::Tensor x, const std::vector<PatchGrid>& images) const;          // [T, H] -> [T, H]
+  at::Tensor features(const at::Tensor& x, const std::vector<PatchGrid>& images) const;     // [T, H] -> [P, H]
+
+ private:
+  class TransformerLayer;
+
+  at::Tensor normalize(const at::Tensor& patches) const;
+
+  const RadioConfig config_;
+  const Parameters& parameters_;
+  const Parallel& parallel_;
+  const int stage_, pp_;
+  const bool recompute_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+};
+
+}  // namespace braid

@@ -1,0 +1,36 @@
+#include "nn/linear.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+
+#include "ops/activation.h"
+
+namespace braid {
+
+at::Tensor column_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const Parallel& parallel) {
+  return at::linear(gather_sequence(x, parallel), weight, bias);
+}
+
+at::Tensor row_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Parallel& parallel) {
+  const at::Tensor y = reduce_to_sequence(at::linear(x, weight), parallel);
+  return bias.defined() ? y + bias : y;
+}
+
+at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel& parallel) {
+  if (parallel.tp.size() == 1) return at::embedding(weight, ids);
+  const std::int64_t rows = weight.size(0);
+  const at::Tensor local = ids - parallel.tp.rank() * rows;
+  const at::Tensor elsewhere = (local < 0).logical_or(local >= rows);
+  const at::Tensor found =
+      at::embedding(weight, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(1), 0);
+  return reduce_to_sequence(found, parallel);
+}
+
+at::Tensor squared_relu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2,
+                            const Parallel& parallel) {
+  return row_linear(squared_relu(column_linear(x, fc1, {}, parallel)), fc2, {}, parallel);
+}
+
+}  // namespace braid

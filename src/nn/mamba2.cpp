@@ -1,0 +1,78 @@
+#include "nn/mamba2.h"
+
+#include <ATen/ops/cat.h>
+
+#include "nn/linear.h"
+#include "ops/causal_conv.h"
+#include "ops/norm.h"
+
+namespace braid {
+namespace {
+
+// This cp rank's share of each block along dimension 0 of a tp rank's parameter.
+at::Tensor share_of_blocks(const at::Tensor& parameter, const std::vector<std::int64_t>& blocks, const Group& cp) {
+  if (cp.size() == 1 || !parameter.defined()) return parameter;
+  std::vector<at::Tensor> shares;
+  for (const at::Tensor& block : parameter.split_with_sizes(blocks, 0))
+    shares.push_back(block.chunk(cp.size(), 0)[static_cast<std::size_t>(cp.rank())]);
+  return at::cat(shares, 0);
+}
+
+// The same for features, while this rank's part of the sequence turns into all of it.
+at::Tensor exchange_blocks(const at::Tensor& x, const std::vector<std::int64_t>& blocks, const Group& cp) {
+  if (cp.size() == 1) return x;
+  std::vector<at::Tensor> by_rank;  // [t, cp, block / cp] each
+  for (const at::Tensor& block : x.split_with_sizes(blocks, 1))
+    by_rank.push_back(block.unflatten(1, {cp.size(), block.size(1) / cp.size()}));
+  return sequence_to_heads(at::cat(by_rank, 2), cp).squeeze(1);
+}
+
+}  // namespace
+
+Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
+               const std::string& prefix, const Parallel& parallel)
+    : shape_{shape.heads / parallel.tp.size(), shape.head_dim, shape.groups / parallel.tp.size(), shape.state},
+      scan_(scan),
+      norm_eps_(norm_eps),
+      parallel_(parallel),
+      pre_norm_(parameters.get(prefix + "in_proj.layer_norm_weight")),
+      in_proj_(parameters.get(prefix + "in_proj.weight")),
+      conv_weight_(parameters.get(prefix + "conv1d.weight")),
+      conv_bias_(parameters.get_if_declared(prefix + "conv1d.bias")),
+      A_log_(parameters.get(prefix + "A_log")),
+      D_(parameters.get(prefix + "D")),
+      dt_bias_(parameters.get(prefix + "dt_bias")),
+      gate_norm_(parameters.get(prefix + "norm.weight")),
+      out_proj_(parameters.get(prefix + "out_proj.weight")) {}
+
+at::Tensor Mamba2::branch(const at::Tensor& x, const SequenceBatch& batch) {
+  const at::Tensor projected = column_linear(rms_norm(x, pre_norm_, norm_eps_), in_proj_, {}, parallel_);
+  return row_linear(mix(projected, batch.sequences), out_proj_, {}, parallel_);
+}
+
+at::Tensor Mamba2::mix(const at::Tensor& projected, const PackedSequences& sequences) const {
+  const Group& cp = parallel_.cp;
+  const std::int64_t inner = std::int64_t{shape_.heads} * shape_.head_dim;
+  const std::int64_t states = std::int64_t{shape_.groups} * shape_.state;
+  const at::Tensor features = exchange_blocks(projected, {inner, inner, states, states, shape_.heads}, cp);
+  const auto share = [&](std::int64_t size) { return size / cp.size(); };
+  const std::vector<at::Tensor> z_xbc_dt =
+      features.split_with_sizes({share(inner), share(inner + 2 * states), share(shape_.heads)}, 1);
+  const std::vector<std::int64_t> conv_blocks = {inner, states, states}, per_head = {shape_.heads};
+  const at::Tensor xbc = causal_conv_silu(z_xbc_dt[1], share_of_blocks(conv_weight_, conv_blocks, cp).squeeze(1),
+                                          share_of_blocks(conv_bias_, conv_blocks, cp), sequences);
+  const std::vector<at::Tensor> x_b_c = xbc.split_with_sizes({share(inner), share(states), share(states)}, 1);
+  const at::Tensor y = ssd_scan({.x = x_b_c[0].unflatten(1, {-1, shape_.head_dim}),
+                                 .dt = z_xbc_dt[2],
+                                 .A_log = share_of_blocks(A_log_, per_head, cp),
+                                 .B = x_b_c[1].unflatten(1, {-1, shape_.state}),
+                                 .C = x_b_c[2].unflatten(1, {-1, shape_.state}),
+                                 .D = share_of_blocks(D_, per_head, cp),
+                                 .dt_bias = share_of_blocks(dt_bias_, per_head, cp)},
+                                scan_, sequences);
+  const at::Tensor normed = gated_rms_norm(y.flatten(1, 2), z_xbc_dt[0], share_of_blocks(gate_norm_, {inner}, cp),
+                                           share(shape_.groups), norm_eps_);
+  return heads_to_sequence(normed.unsqueeze(1), cp).flatten(1, 2);
+}
+
+}  // namespace braid

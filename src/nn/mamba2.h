@@ -1,0 +1,33 @@
+#pragma once
+
+#include "nn/layer.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+#include "ops/ssd_scan.h"
+
+namespace braid {
+
+struct Mamba2Shape {
+  int heads = 1, head_dim = 1, groups = 1, state = 1;
+};
+
+// Mamba2: in_proj gives z | x | B | C | dt; a causal convolution over x | B | C; the scan; the gated norm; out_proj.
+// Heads and groups are split over tp; context parallel splits them further between in_proj and out_proj, where a rank
+// then works on all tokens with its share of the heads.
+class Mamba2 : public Layer {
+ public:
+  Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
+         const std::string& prefix, const Parallel& parallel);
+  at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
+
+ private:
+  at::Tensor mix(const at::Tensor& projected, const PackedSequences& sequences) const;
+
+  const Mamba2Shape shape_;  // of this tp rank: heads and groups are its share
+  const SsdOptions scan_;
+  const double norm_eps_;
+  const Parallel& parallel_;
+  const at::Tensor pre_norm_, in_proj_, conv_weight_, conv_bias_, A_log_, D_, dt_bias_, gate_norm_, out_proj_;
+};
+
+}  // namespace braid

@@ -1,0 +1,127 @@
+#include "nn/moe.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "dist/autograd.h"
+#include "nn/expert_exchange.h"
+#include "nn/linear.h"
+#include "ops/activation.h"
+#include "ops/norm.h"
+
+namespace braid {
+namespace {
+
+// y, with `loss` counted `scale` times beside what y leads to.
+at::Tensor with_extra_loss(const at::Tensor& y, const at::Tensor& loss, double scale) {
+  if (!needs_gradient({loss})) return y;
+  return attach_backward("ExtraLossBackward", {y, loss}, {y.detach()},
+                         [scale, options = loss.options()](const std::vector<at::Tensor>& grads) {
+                           return std::vector<at::Tensor>{grads[0], at::full({}, scale, options)};
+                         })[0];
+}
+
+// The index of this rank's first token among the replica's, and how many it has.
+std::int64_t first_token(const Parallel& parallel, std::int64_t own) {
+  return (parallel.cp.rank() * parallel.tp.size() + parallel.tp.rank()) * own;
+}
+
+}  // namespace
+
+Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel)
+    : options_(options),
+      prefix_(prefix),
+      parallel_(parallel),
+      norm_(parameters.get(prefix + "pre_mlp_layernorm.weight")),
+      router_(parameters.get(prefix + "mlp.router.weight")),
+      fc1_(parameters.get(prefix + "mlp.experts.experts.linear_fc1.weight")),
+      fc2_(parameters.get(prefix + "mlp.experts.experts.linear_fc2.weight")),
+      shared_fc1_(parameters.get_if_declared(prefix + "mlp.shared_experts.linear_fc1.weight")),
+      shared_fc2_(parameters.get_if_declared(prefix + "mlp.shared_experts.linear_fc2.weight")),
+      expert_bias_(parameters.get(prefix + "mlp.router.expert_bias")),
+      tokens_per_expert_(at::zeros_like(expert_bias_)),
+      aux_loss_sum_(at::zeros({}, expert_bias_.options())) {}
+
+at::Tensor Moe::branch(const at::Tensor& x, const SequenceBatch& batch) {
+  const at::Tensor normed = rms_norm(x, norm_, options_.norm_eps);
+  const at::Tensor routed = all_rows(route_and_compute(own_rows(normed, parallel_), batch), parallel_);
+  return shared_fc1_.defined() ? routed + squared_relu_mlp(normed, shared_fc1_, shared_fc2_, parallel_) : routed;
+}
+
+at::Tensor Moe::route_and_compute(const at::Tensor& x, const SequenceBatch& batch) {
+  const Routing routing = route(logits_of(x), expert_bias_, options_.router);
+  const std::int64_t top_k = options_.router.top_k;
+  const ExpertOrder order = sort_by_expert(routing.experts, options_.experts);
+  const ExpertExchange exchange(order.counts, parallel_.ep, parallel_.expt_tp);
+
+  const at::Tensor rows = exchange.dispatch(permute_to_experts(x, order, top_k));
+  const at::Tensor weights = exchange.dispatch(routing.weights.flatten().index_select(0, order.order));
+  const at::Tensor inner = scaled_squared_relu(grouped_linear(rows, fc1_, exchange.local_counts()), weights);
+  const at::Tensor outer = exchange.combine(grouped_linear(inner, fc2_, exchange.local_counts()));
+  const at::Tensor y = unpermute_from_experts(outer, order, top_k);
+
+  // With recomputation a layer runs twice, once of them with gradients: tokens are counted then.
+  if (!at::GradMode::is_enabled()) return y;
+  tokens_per_expert_ += order.counts;
+  if (options_.aux_loss_coeff == 0 || batch.aux_loss_scale == 0) return y;
+  const at::Tensor loss = aux_loss(routing.scores, batch);
+  aux_loss_sum_ += loss.detach();
+  return with_extra_loss(y, loss, options_.aux_loss_coeff * batch.aux_loss_scale);
+}
+
+at::Tensor Moe::logits_of(const at::Tensor& x) const {
+  const at::ScalarType wide = expert_bias_.scalar_type();
+  if (!options_.force_load_balancing) return at::linear(x.to(wide), router_.to(wide));
+  const RandomField field(0, prefix_);
+  at::Tensor logits = at::empty({x.size(0), options_.experts}, at::kDouble);
+  const std::int64_t first = first_token(parallel_, x.size(0)) * options_.experts;
+  for (std::int64_t i = 0; i < logits.numel(); ++i)
+    logits.data_ptr<double>()[i] = field.normal(static_cast<std::uint64_t>(first + i));
+  return logits.to(x.device(), wide);
+}
+
+// With s the scores of a token scaled to sum 1, P the sum of s over the tokens of a sample and f how often an expert is
+// among the k best of s there:  E / (k S^2 B) * sum over samples and experts of P f. P is this rank's part, f
+// everyone's.
+at::Tensor Moe::aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const {
+  const std::int64_t own = scores.size(0), experts = options_.experts, top_k = options_.router.top_k;
+  const std::int64_t length = own * parallel_.tp_cp.size() / batch.samples;
+  const at::Tensor sample_of =
+      (at::arange(own, scores.options().dtype(at::kLong).requires_grad(false)) + first_token(parallel_, own))
+          .floor_divide(length);
+  const at::Tensor share = scores / scores.sum(1, true);
+  const auto per_sample = [&](const at::Tensor& tokens) {
+    return at::zeros({batch.samples, experts}, tokens.options()).index_add(0, sample_of, tokens);
+  };
+  at::Tensor chosen;
+  {
+    at::NoGradGuard guard;
+    const at::Tensor best = std::get<1>(share.topk(top_k, 1));
+    chosen = per_sample(at::zeros_like(share).scatter_(1, best, 1));
+    if (parallel_.tp_cp.size() > 1) parallel_.tp_cp.all_reduce(chosen);
+  }
+  const double factor =
+      static_cast<double>(experts) /
+      (static_cast<double>(top_k) * static_cast<double>(length * length) * static_cast<double>(batch.samples));
+  return (per_sample(share) * chosen).sum() * factor;
+}
+
+at::Tensor Moe::take_aux_loss() {
+  const at::Tensor sum = aux_loss_sum_.clone();
+  aux_loss_sum_.zero_();
+  return sum;
+}
+
+void Moe::update_expert_bias(const Group& group) {
+  if (group.size() > 1) group.all_reduce(tokens_per_expert_);
+  expert_bias_ += options_.expert_bias_rate * (tokens_per_expert_.mean() - tokens_per_expert_).sign();
+  tokens_per_expert_.zero_();
+}
+
+}  // namespace braid

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "nn/layer.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+#include "ops/moe.h"
+
+namespace braid {
+
+struct MoeOptions {
+  int experts = 1;
+  RouterOptions router{};
+  double aux_loss_coeff = 0;
+  double expert_bias_rate = 0;
+  bool force_load_balancing = false;
+  double norm_eps = 1e-5;
+};
+
+// A mixture of experts with a shared expert beside it. Every rank routes its own tokens: T / (cp tp) of them, with or
+// without sequence parallelism.
+class Moe : public Layer {
+ public:
+  Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel);
+  at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
+
+  // The unweighted auxiliary loss, this rank's share, summed over the forwards with gradient since the last call.
+  // Balanced routing gives 1 per forward and sample over all shares.
+  at::Tensor take_aux_loss();
+
+  // After a step: moves the expert bias towards the experts that got fewer tokens than the mean, counted over `group`
+  // (all ranks that saw other tokens) since the last update.
+  void update_expert_bias(const Group& group);
+
+ private:
+  at::Tensor route_and_compute(const at::Tensor& x, const SequenceBatch& batch);
+  at::Tensor aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const;
+  at::Tensor logits_of(const at::Tensor& x) const;
+
+  const MoeOptions options_;
+  const std::string prefix_;
+  const Parallel& parallel_;
+  const at::Tensor norm_, router_, fc1_, fc2_, shared_fc1_, shared_fc2_;
+  at::Tensor expert_bias_, tokens_per_expert_, aux_loss_sum_;
+};
+
+}  // namespace braid

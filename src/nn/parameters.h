@@ -1,0 +1,45 @@
+// The shards of a module's parameters that one rank holds, by name.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/param_spec.h"
+
+namespace braid {
+
+class Parameters {
+ public:
+  struct Entry {
+    ParamSpec spec;
+    at::Tensor value;
+  };
+
+  // Allocates, without filling, the shards of those `specs` that stage `stage` has.
+  Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype,
+             const at::Device& device);
+
+  // Draws every value by seed, name and global position, so that no layout changes it.
+  void initialize(std::uint64_t seed);
+
+  const at::Tensor& get(const std::string& name) const;
+  at::Tensor get_if_declared(const std::string& name) const;  // undefined when the model has no such parameter
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  const ShardPlace& place() const { return place_; }
+  std::int64_t bytes() const;
+
+ private:
+  ShardPlace place_;
+  std::vector<Entry> entries_;  // in declaration order
+  std::map<std::string, std::size_t> index_;
+};
+
+// The dtype of a parameter in a model of `dtype`: buffers are fp32 at least.
+at::ScalarType storage_type(const ParamSpec& spec, at::ScalarType dtype);
+
+}  // namespace braid

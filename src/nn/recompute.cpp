@@ -1,0 +1,27 @@
+#include "nn/recompute.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "dist/autograd.h"
+
+namespace braid {
+
+at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x) {
+  if (!at::GradMode::is_enabled()) return layer(x);
+  at::Tensor y;
+  {
+    at::NoGradGuard guard;
+    y = layer(x);
+  }
+  const bool wants_input_grad = x.requires_grad();
+  return attach_backward("RecomputeBackward", {x}, {y},
+                         [layer, saved = x.detach(), wants_input_grad](const std::vector<at::Tensor>& grads) {
+                           at::AutoGradMode enabled(true);
+                           const at::Tensor input = saved.detach().requires_grad_(wants_input_grad);
+                           torch::autograd::backward({layer(input)}, {grads[0]});
+                           return std::vector<at::Tensor>{input.grad()};
+                         })[0];
+}
+
+}  // namespace braid

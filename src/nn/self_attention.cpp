@@ -1,0 +1,35 @@
+#include "nn/self_attention.h"
+
+#include <cmath>
+
+#include "nn/linear.h"
+#include "ops/attention.h"
+#include "ops/norm.h"
+
+namespace braid {
+
+at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causal, const PackedSequences& sequences,
+                  const Parallel& parallel) {
+  const std::int64_t queries = shape.heads / shape.kv_heads, width = shape.head_dim;
+  const at::Tensor by_group = sequence_to_heads(qkv.unflatten(1, {-1, queries + 2, width}), parallel.cp);
+  const at::Tensor q = by_group.narrow(2, 0, queries).flatten(1, 2);  // [T, heads, width]
+  const at::Tensor k = by_group.select(2, queries), v = by_group.select(2, queries + 1);
+  const at::Tensor out = attention(q, k, v, sequences, causal, 1 / std::sqrt(static_cast<double>(width)));
+  return heads_to_sequence(out, parallel.cp).flatten(1, 2);
+}
+
+SelfAttention::SelfAttention(const AttentionShape& shape, double norm_eps, const Parameters& parameters,
+                             const std::string& prefix, const Parallel& parallel)
+    : shape_(shape),
+      norm_eps_(norm_eps),
+      parallel_(parallel),
+      norm_(parameters.get(prefix + "linear_qkv.layer_norm_weight")),
+      qkv_(parameters.get(prefix + "linear_qkv.weight")),
+      proj_(parameters.get(prefix + "linear_proj.weight")) {}
+
+at::Tensor SelfAttention::branch(const at::Tensor& x, const SequenceBatch& batch) {
+  const at::Tensor qkv = column_linear(rms_norm(x, norm_, norm_eps_), qkv_, {}, parallel_);
+  return row_linear(attend(qkv, shape_, true, batch.sequences, parallel_), proj_, {}, parallel_);
+}
+
+}  // namespace braid

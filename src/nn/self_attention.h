@@ -1,0 +1,33 @@
+#pragma once
+
+#include "nn/layer.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+
+namespace braid {
+
+struct AttentionShape {
+  int heads = 1, kv_heads = 1, head_dim = 1;
+};
+
+// Attention on the output of a fused projection, whose features are, per key/value head: its query heads, the key, the
+// value. Heads are split over tp; context parallel splits them further for the time of the attention.
+// qkv: [T / cp, kv_heads / tp * (heads / kv_heads + 2) * head_dim] -> [T / cp, heads / tp * head_dim]
+at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causal, const PackedSequences& sequences,
+                  const Parallel& parallel);
+
+// Causal grouped-query attention without position embedding or biases.
+class SelfAttention : public Layer {
+ public:
+  SelfAttention(const AttentionShape& shape, double norm_eps, const Parameters& parameters, const std::string& prefix,
+                const Parallel& parallel);
+  at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
+
+ private:
+  const AttentionShape shape_;
+  const double norm_eps_;
+  const Parallel& parallel_;
+  const at::Tensor norm_, qkv_, proj_;
+};
+
+}  // namespace braid

@@ -1,0 +1,124 @@
+#include "ops/cross_entropy.h"
+
+#include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "dist/autograd.h"
+
+namespace braid {
+namespace {
+
+// Calls visit(begin, rows) for blocks of rows whose fp32 copy takes 64 MiB at most: enough to fill a GPU, little beside
+// the logits of a long sequence.
+template <class Visit>
+void for_each_block(const at::Tensor& logits, Visit visit) {
+  constexpr std::int64_t kBlockElements = std::int64_t{16} << 20;
+  const std::int64_t rows = logits.size(0);
+  const std::int64_t step = std::max<std::int64_t>(1, kBlockElements / std::max<std::int64_t>(1, logits.size(1)));
+  for (std::int64_t begin = 0; begin < rows; begin += step) visit(begin, std::min(step, rows - begin));
+}
+
+// Where each label lies in this rank's slice of the vocabulary.
+struct Targets {
+  at::Tensor column;  // [T, 1], 0 where the label is not here
+  at::Tensor here;    // [T] bool
+
+  Targets(const at::Tensor& labels, std::int64_t width, const Group& group) {
+    const at::Tensor local = labels - group.rank() * width;
+    here = (local >= 0).logical_and_(local < width);
+    column = local.mul_(here).unsqueeze(1);
+  }
+};
+
+// Softmax is exp(logit - max) / sum, over all ranks.
+struct RowSums {
+  at::Tensor max, sum;  // [T]
+};
+
+// [rows, V / size], a copy in the dtype of the row sums
+at::Tensor exponentials(const at::Tensor& logits, const at::Tensor& max) { return (logits - max.unsqueeze(1)).exp_(); }
+
+void check_labels_on_host(const at::Tensor& labels, std::int64_t vocabulary) {
+  if (!labels.is_cpu()) return;  // looking at them would make the host wait for the GPU
+  const at::Tensor valid = (labels == kIgnoredLabel).logical_or_((labels >= 0).logical_and_(labels < vocabulary));
+  if (valid.all().item<bool>()) return;
+  const std::int64_t token = valid.to(at::kInt).argmin().item<std::int64_t>();
+  throw ConfigError({.what = fmt::format("label {} of token {} is outside the vocabulary of {}",
+                                         labels[token].item<std::int64_t>(), token, vocabulary),
+                     .where = "labels of the cross entropy",
+                     .fix = fmt::format("train with the tokenizer that the model's vocabulary was made for; labels "
+                                        "without a loss are {}",
+                                        kIgnoredLabel)});
+}
+
+void reduce(at::Tensor& values, Reduce op, const Group& group) {
+  if (values.numel() > 0) group.all_reduce(values, op);
+}
+
+// The losses, and the row sums that backward needs.
+std::pair<at::Tensor, RowSums> losses_of(const at::Tensor& logits, const at::Tensor& labels, const Group& group) {
+  const at::ScalarType dtype = at::toOpMathType(logits.scalar_type());
+  at::Tensor max = logits.amax(1).to(dtype);
+  reduce(max, Reduce::Max, group);
+  at::Tensor sum = at::empty_like(max);
+  for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
+    at::Tensor part = sum.narrow(0, begin, rows);
+    at::sum_out(part, exponentials(logits.narrow(0, begin, rows), max.narrow(0, begin, rows)), 1);
+  });
+  const Targets targets(labels, logits.size(1), group);
+  const at::Tensor found = logits.gather(1, targets.column).squeeze(1) - max;
+  // One collective for both; the label's logit comes from the one rank that has it.
+  at::Tensor sums = at::stack({sum, at::where(targets.here, found, at::zeros_like(found))});
+  reduce(sums, Reduce::Sum, group);
+  const at::Tensor loss = (sums[0].log() - sums[1]).masked_fill_(labels == kIgnoredLabel, 0);
+  return {loss, {max, sums[0]}};
+}
+
+// Overwrites the logits with (softmax - [column == label]) * grad.
+void turn_into_gradient(const at::Tensor& logits, const at::Tensor& labels, const RowSums& row_sums,
+                        const at::Tensor& grad, const Group& group) {
+  const Targets targets(labels, logits.size(1), group);
+  const at::Tensor hit = targets.here.to(row_sums.sum.scalar_type()).unsqueeze(1).neg_();
+  const at::Tensor ignored = (labels == kIgnoredLabel).unsqueeze(1);
+  for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
+    const auto block = [&](const at::Tensor& x) { return x.narrow(0, begin, rows); };
+    at::Tensor result = exponentials(block(logits), block(row_sums.max)).div_(block(row_sums.sum).unsqueeze(1));
+    result.scatter_add_(1, block(targets.column), block(hit)).mul_(block(grad).unsqueeze(1));
+    block(logits).copy_(result.masked_fill_(block(ignored), 0));
+  });
+}
+
+}  // namespace
+
+at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group) {
+  BRAID_CHECK(logits.dim() == 2 && labels.dim() == 1 && logits.size(0) == labels.size(0), "one label per row");
+  at::Tensor loss;
+  RowSums row_sums;
+  {
+    at::NoGradGuard guard;
+    check_labels_on_host(labels, logits.size(1) * group.size());
+    std::tie(loss, row_sums) = losses_of(logits, labels, group);
+  }
+  if (!needs_gradient({logits})) return loss;
+  const auto backward = [logits, labels, row_sums, group,
+                         version = logits._version()](const std::vector<at::Tensor>& grads) {
+    BRAID_CHECK_EQ(logits._version(), version, "the logits of a cross entropy changed before its backward");
+    const at::Tensor gradient = logits.detach();
+    turn_into_gradient(gradient, labels, row_sums, grads[0], group);
+    return std::vector<at::Tensor>{gradient};
+  };
+  return attach_backward("VocabParallelCrossEntropyBackward", {logits}, {loss}, backward)[0];
+}
+
+}  // namespace braid

@@ -1,0 +1,158 @@
+#include "ops/moe.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "dist/autograd.h"
+
+namespace braid {
+
+ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts) {
+  at::NoGradGuard guard;
+  const at::Tensor flat = experts.reshape(-1);
+  // Not bincount: it would make the host wait for the GPU.
+  at::Tensor counts = at::zeros({num_experts}, flat.options());
+  counts.scatter_add_(0, flat, flat.new_ones(flat.sizes()));
+  return {.order = std::get<1>(at::sort(flat, /*stable=*/true, /*dim=*/0, /*descending=*/false)), .counts = counts};
+}
+
+namespace {
+
+at::Tensor rows_of_tokens(const at::Tensor& x, const at::Tensor& order, std::int64_t top_k) {
+  return x.index_select(0, order.div(top_k, "floor"));
+}
+
+// Gathers through the inverse order: unlike adding at an index, the sum is the same on every run. ATen sums bf16 in
+// fp32.
+at::Tensor sum_of_rows(const at::Tensor& rows, const at::Tensor& order, std::int64_t top_k) {
+  at::Tensor inverse = at::empty_like(order);
+  inverse.scatter_(0, order, at::arange(order.numel(), order.options()));
+  return rows.index_select(0, inverse).view({rows.size(0) / top_k, top_k, rows.size(1)}).sum(1);
+}
+
+void check_row_count(std::int64_t rows, const ExpertOrder& order, std::int64_t top_k) {
+  BRAID_CHECK_EQ(rows, order.order.numel(), "rows sorted by expert");
+  BRAID_CHECK_EQ(rows % top_k, 0, "each token has {} rows", top_k);
+}
+
+}  // namespace
+
+at::Tensor permute_to_experts(const at::Tensor& x, const ExpertOrder& order, std::int64_t top_k) {
+  check_row_count(x.size(0) * top_k, order, top_k);
+  at::Tensor rows;
+  {
+    at::NoGradGuard guard;
+    rows = rows_of_tokens(x, order.order, top_k);
+  }
+  if (!needs_gradient({x})) return rows;
+  return attach_backward("PermuteToExpertsBackward", {x}, {rows},
+                         [order = order.order, top_k](const std::vector<at::Tensor>& grads) {
+                           return std::vector<at::Tensor>{sum_of_rows(grads[0], order, top_k)};
+                         })[0];
+}
+
+at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k) {
+  check_row_count(rows.size(0), order, top_k);
+  at::Tensor x;
+  {
+    at::NoGradGuard guard;
+    x = sum_of_rows(rows, order.order, top_k);
+  }
+  if (!needs_gradient({rows})) return x;
+  return attach_backward("UnpermuteFromExpertsBackward", {rows}, {x},
+                         [order = order.order, top_k](const std::vector<at::Tensor>& grads) {
+                           return std::vector<at::Tensor>{rows_of_tokens(grads[0], order, top_k)};
+                         })[0];
+}
+
+namespace {
+
+using Counts = std::vector<std::int64_t>;
+
+// libtorch's grouped product wants bf16 on a GPU, a row at least, and strides of whole 16 bytes.
+bool has_grouped_kernel(const at::Tensor& rows, const at::Tensor& weight) {
+  const bool aligned = weight.size(1) % 8 == 0 && weight.size(2) % 8 == 0;
+  return rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && rows.size(0) > 0 && aligned;
+}
+
+at::Tensor ends_of(const Counts& counts, const at::Device& device) {
+  std::vector<int> ends;
+  std::int64_t end = 0;
+  for (std::int64_t count : counts) ends.push_back(static_cast<int>(end += count));
+  return at::tensor(ends, at::kInt).to(device);
+}
+
+template <class Visit>
+void for_each_expert(const Counts& counts, Visit visit) {  // visit(expert, begin, count), those with rows only
+  std::int64_t begin = 0;
+  for (std::size_t expert = 0; expert < counts.size(); ++expert) {
+    if (counts[expert] > 0) visit(static_cast<std::int64_t>(expert), begin, counts[expert]);
+    begin += counts[expert];
+  }
+}
+
+// Each expert's rows times its matrix.   rows: [R, In], matrices: [E, In, Out] -> [R, Out]
+at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, const Counts& counts) {
+  if (has_grouped_kernel(rows, matrices))
+    return at::_grouped_mm(rows.contiguous(), matrices, ends_of(counts, rows.device()));
+  at::Tensor result = at::empty({rows.size(0), matrices.size(2)}, rows.options());
+  for_each_expert(counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+    at::Tensor part = result.narrow(0, begin, count);
+    at::mm_out(part, rows.narrow(0, begin, count), matrices.select(0, expert));
+  });
+  return result;
+}
+
+// Each expert's outer products of output gradients and rows, summed.   grad: [R, Out], rows: [R, In] -> [E, Out, In]
+at::Tensor weight_grad_of(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& weight,
+                          const Counts& counts) {
+  if (has_grouped_kernel(rows, weight)) {
+    at::Tensor result = at::_grouped_mm(grad.t(), rows.contiguous(), ends_of(counts, rows.device()));
+    // Some GPUs leave the sum over no rows unwritten.
+    for (std::size_t expert = 0; expert < counts.size(); ++expert)
+      if (counts[expert] == 0) result.select(0, static_cast<std::int64_t>(expert)).zero_();
+    return result;
+  }
+  at::Tensor result = at::zeros(weight.sizes(), weight.options());
+  for_each_expert(counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+    at::Tensor part = result.select(0, expert);
+    at::mm_out(part, grad.narrow(0, begin, count).t(), rows.narrow(0, begin, count));
+  });
+  return result;
+}
+
+}  // namespace
+
+at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const std::vector<std::int64_t>& counts) {
+  BRAID_CHECK(rows.dim() == 2 && weight.dim() == 3 && rows.size(1) == weight.size(2), "rows and weights must fit");
+  BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), weight.size(0), "a row count per expert");
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
+  at::Tensor result;
+  {
+    at::NoGradGuard guard;
+    result = multiply_rows(rows, weight.transpose(1, 2), counts);
+  }
+  if (!needs_gradient({rows, weight})) return result;
+  const at::Tensor rows_to_save = weight.requires_grad() ? rows : at::Tensor();
+  const bool rows_want_grad = rows.requires_grad();
+  return attach_backward("GroupedLinearBackward", {rows, weight}, {result},
+                         [rows = rows_to_save, weight, rows_want_grad, counts](const std::vector<at::Tensor>& grads) {
+                           const at::Tensor grad = grads[0].contiguous();
+                           return std::vector<at::Tensor>{
+                               rows_want_grad ? multiply_rows(grad, weight, counts) : at::Tensor(),
+                               rows.defined() ? weight_grad_of(grad, rows, weight, counts) : at::Tensor()};
+                         })[0];
+}
+
+}  // namespace braid

@@ -1,0 +1,338 @@
+#include "ops/ssd_scan.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "dist/autograd.h"
+#include "ops/widen.h"
+
+// Each sequence gets a whole number of chunks, the last one filled up with slots where x = B = C = s = 0, which change
+// nothing. c chunks of l slots; g groups of r heads, h = g * r. Inside a block of chunks, per-head tensors are
+// [c, g, r, l, ...] and per-group ones [c, g, l, ...], and the r heads of a group are rows of one matrix product.
+//
+// With a_t = s_t A and its running sum inside a chunk, sum_i = a_1 + ... + a_i, for the state H before the chunk:
+//   y_i     = sum_{j <= i} (C_i . B_j) exp(sum_i - sum_j) s_j x_j + exp(sum_i) H C_i + D x_i
+//   H_after = exp(sum_l) H + sum_j exp(sum_l - sum_j) s_j x_j B_j^T
+// Every exponent is at most zero.
+namespace braid {
+namespace {
+
+// A block of chunks holds at most this many numbers in a tensor [c, h, l, l], or is one chunk.
+constexpr std::int64_t kBlockNumbers = std::int64_t{1} << 24;
+
+class ChunkLayout {
+ public:
+  ChunkLayout(const PackedSequences& sequences, std::int64_t max_chunk)
+      : length_(std::max<std::int64_t>(1, std::min(max_chunk, sequences.max_length))) {
+    for (std::size_t i = 0; i + 1 < sequences.offsets.size(); ++i) {
+      const std::int64_t tokens = sequences.offsets[i + 1] - sequences.offsets[i];
+      for (std::int64_t begin = 0; begin < tokens; begin += length_) starts_sequence_.push_back(begin == 0);
+    }
+    if (sequences.tokens() == count() * length_) return;
+    const at::Tensor chunks = (sequences.cu_seqlens.diff().to(at::kLong) + (length_ - 1)).floor_divide(length_);
+    slot_of_ = ((chunks.cumsum(0) - chunks) * length_).index_select(0, sequences.sequence_of) + sequences.position_of;
+  }
+
+  std::int64_t length() const { return length_; }
+  std::int64_t count() const { return static_cast<std::int64_t>(starts_sequence_.size()); }
+  bool starts_sequence(std::int64_t chunk) const { return starts_sequence_[static_cast<std::size_t>(chunk)]; }
+
+  // [T, ...] -> [chunks, length, ...]
+  at::Tensor to_chunks(const at::Tensor& x) const {
+    std::vector<std::int64_t> shape = x.sizes().vec();
+    shape[0] = count() * length_;
+    const at::Tensor slots = slot_of_.defined() ? at::zeros(shape, x.options()).index_copy_(0, slot_of_, x) : x;
+    return slots.unflatten(0, {count(), length_});
+  }
+  // The way back.
+  at::Tensor to_tokens(const at::Tensor& chunks) const {
+    const at::Tensor slots = chunks.flatten(0, 1);
+    return slot_of_.defined() ? slots.index_select(0, slot_of_) : slots;
+  }
+
+ private:
+  std::int64_t length_;
+  std::vector<bool> starts_sequence_;
+  at::Tensor slot_of_;  // [T]; undefined where all sequences fill their chunks
+};
+
+// [c, l, g, r, ...] -> [c, g, r, l, ...] and back
+at::Tensor heads_first(const at::Tensor& x) { return x.movedim(1, 3); }
+at::Tensor slots_first(const at::Tensor& x) { return x.movedim(3, 1); }
+
+// [c, g, r, l, p] as the matrices [c, g, l, r * p], and back
+at::Tensor heads_in_columns(const at::Tensor& x) { return x.transpose(2, 3).flatten(3); }
+at::Tensor heads_apart(const at::Tensor& x, std::int64_t heads) { return x.unflatten(3, {heads, -1}).transpose(2, 3); }
+
+// Some chunks, in the type computed in, with what forward and backward both need of them.
+struct Block {
+  std::int64_t begin, end;
+  at::Tensor x, s, sums;  // [c, g, r, l, p], [c, g, r, l], [c, g, r, l]
+  at::Tensor B, C;        // [c, g, l, n]
+
+  std::int64_t heads() const { return x.size(2); }
+  at::Tensor decay_from_start() const { return sums.exp(); }                     // [c, g, r, l]
+  at::Tensor decay_to_end() const { return (sums.slice(3, -1) - sums).exp_(); }  // [c, g, r, l]
+  at::Tensor decay_between() const {                                             // [c, g, r, l, l]
+    const std::int64_t length = sums.size(3);
+    const at::Tensor future = at::ones({length, length}, at::TensorOptions(at::kBool).device(sums.device())).triu(1);
+    return (sums.unsqueeze(4) - sums.unsqueeze(3))
+        .masked_fill_(future, -std::numeric_limits<double>::infinity())
+        .exp_();
+  }
+  at::Tensor scores() const { return C.matmul(B.transpose(2, 3)); }  // [c, g, l, l]
+
+  // What the chunks add to the states that pass through them.   [c, g, r * p, n]
+  at::Tensor added_states() const {
+    return heads_in_columns(x * (decay_to_end() * s).unsqueeze(4)).transpose(2, 3).matmul(B);
+  }
+};
+
+class Scan {
+ public:
+  Scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences)
+      : in_(inputs), options_(options), layout_(sequences, options.chunk) {}
+
+  struct Forward {
+    at::Tensor y, states;  // [T, h, p], [chunks, g, r * p, n] before each chunk
+  };
+  Forward forward() const;
+  std::vector<at::Tensor> backward(const at::Tensor& states, const at::Tensor& output_grad) const;
+
+ private:
+  std::int64_t groups() const { return in_.B.size(1); }
+  std::int64_t heads() const { return in_.x.size(1); }
+  std::int64_t chunks() const { return layout_.count(); }
+  at::TensorOptions wide_options() const { return in_.x.options().dtype(at::toOpMathType(in_.x.scalar_type())); }
+  at::Tensor wide(const at::Tensor& x) const { return x.to(wide_options()); }
+
+  at::Tensor A() const { return wide(in_.A_log).exp().neg_(); }              // [h]
+  at::Tensor raw_steps() const { return wide(in_.dt) + wide(in_.dt_bias); }  // [T, h]
+  at::Tensor steps(const at::Tensor& raw) const { return at::softplus(raw).clamp_(options_.dt_min, options_.dt_max); }
+  at::Tensor grad_of_raw_steps(const at::Tensor& raw, const at::Tensor& grad_steps) const;
+
+  // The inputs in chunks, still in their own types.
+  struct Chunked {
+    at::Tensor x, s, sums, B, C;  // [chunks, l, g, r, p], [chunks, l, g, r] twice, [chunks, l, g, n] twice
+  };
+  Chunked chunked(const at::Tensor& steps) const;
+  at::Tensor per_head(const at::Tensor& x) const { return layout_.to_chunks(x).unflatten(2, {groups(), -1}); }
+  Block block_at(const Chunked& all, std::int64_t begin) const;
+  std::int64_t block_chunks() const {
+    return std::max<std::int64_t>(1, kBlockNumbers / (heads() * layout_.length() * layout_.length()));
+  }
+
+  at::Tensor decays_over_chunks(const Chunked& all) const;
+  at::Tensor empty_states() const {
+    return at::zeros({chunks(), groups(), heads() / groups() * in_.x.size(2), in_.B.size(2)}, wide_options());
+  }
+  at::Tensor states_before_chunks(const Chunked& all) const;
+  at::Tensor state_grads_after_chunks(const Chunked& all, const at::Tensor& grad_y) const;
+
+  SsdInputs in_;
+  SsdOptions options_;
+  ChunkLayout layout_;
+};
+
+Scan::Chunked Scan::chunked(const at::Tensor& steps) const {
+  Chunked all;
+  all.x = per_head(in_.x);
+  all.s = per_head(steps);
+  all.sums = (all.s * A().view({groups(), -1})).cumsum(1);
+  all.B = layout_.to_chunks(in_.B);
+  all.C = layout_.to_chunks(in_.C);
+  return all;
+}
+
+Block Scan::block_at(const Chunked& all, std::int64_t begin) const {
+  const std::int64_t end = std::min(begin + block_chunks(), chunks());
+  const auto part = [&](const at::Tensor& x) { return wide(x.slice(0, begin, end)); };
+  return {begin,
+          end,
+          heads_first(part(all.x)).contiguous(),
+          heads_first(part(all.s)).contiguous(),
+          heads_first(part(all.sums)).contiguous(),
+          part(all.B).transpose(1, 2).contiguous(),
+          part(all.C).transpose(1, 2).contiguous()};
+}
+
+// By how much a chunk shrinks each row of a state that passes through it.   [chunks, g, r * p, 1]
+at::Tensor Scan::decays_over_chunks(const Chunked& all) const {
+  return all.sums.select(1, layout_.length() - 1).exp().repeat_interleave(in_.x.size(2), 2).unsqueeze(3);
+}
+
+at::Tensor Scan::states_before_chunks(const Chunked& all) const {
+  at::Tensor states = empty_states();
+  for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
+    const Block block = block_at(all, begin);
+    const at::Tensor after = states.slice(0, block.begin + 1, block.end + 1);
+    after.copy_(block.added_states().slice(0, 0, after.size(0)));
+  }
+  const at::Tensor decays = decays_over_chunks(all);
+  for (std::int64_t chunk = 1; chunk < chunks(); ++chunk)
+    if (layout_.starts_sequence(chunk))
+      states[chunk].zero_();
+    else
+      states[chunk].addcmul_(states[chunk - 1], decays[chunk - 1]);
+  return states;
+}
+
+Scan::Forward Scan::forward() const {
+  const Chunked all = chunked(steps(raw_steps()));
+  const at::Tensor states = states_before_chunks(all), skip = wide(in_.D).view({groups(), -1, 1, 1});
+  at::Tensor y = at::empty(all.x.sizes(), in_.x.options());
+  for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
+    const Block block = block_at(all, begin);
+    const at::Tensor from_state = block.C.matmul(states.slice(0, block.begin, block.end).transpose(2, 3));
+    at::Tensor sum = heads_apart(from_state, block.heads()) * block.decay_from_start().unsqueeze(4);
+    const at::Tensor weights = block.decay_between().mul_(block.scores().unsqueeze(2)).mul_(block.s.unsqueeze(3));
+    sum += weights.matmul(block.x);
+    sum += block.x * skip;
+    y.slice(0, block.begin, block.end).copy_(slots_first(sum));
+  }
+  return {layout_.to_tokens(y.flatten(2, 3)), states};
+}
+
+// The gradient of the state that leaves each chunk; zero where the next chunk begins another sequence.
+at::Tensor Scan::state_grads_after_chunks(const Chunked& all, const at::Tensor& grad_y) const {
+  at::Tensor grads = empty_states();
+  for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
+    const Block block = block_at(all, begin);
+    const at::Tensor grad = heads_first(wide(grad_y.slice(0, block.begin, block.end)));
+    const at::Tensor weighted = heads_in_columns(grad * block.decay_from_start().unsqueeze(4));
+    const at::Tensor before = weighted.transpose(2, 3).matmul(block.C);
+    const std::int64_t first = block.begin == 0 ? 1 : 0;  // nothing leaves for the very first chunk
+    grads.slice(0, block.begin + first - 1, block.end - 1).copy_(before.slice(0, first));
+  }
+  const at::Tensor decays = decays_over_chunks(all);
+  for (std::int64_t chunk = chunks() - 1; chunk > 0; --chunk)
+    if (layout_.starts_sequence(chunk))
+      grads[chunk - 1].zero_();
+    else
+      grads[chunk - 1].addcmul_(grads[chunk], decays[chunk]);
+  return grads;
+}
+
+struct BlockGrads {
+  at::Tensor x;        // [c, g, r, l, p], without D's part
+  at::Tensor B, C;     // [c, g, l, n]
+  at::Tensor s, sums;  // [c, g, r, l]: of s where it multiplies x, and of the running sums of s A
+};
+
+// From the gradients of y and of the states that leave the chunks (grad_after), given the states before them.
+BlockGrads backward_of(const Block& block, const at::Tensor& before, const at::Tensor& grad_after,
+                       const at::Tensor& grad_y) {
+  const at::Tensor s_of_column = block.s.unsqueeze(3);
+  BlockGrads grads;
+
+  // y from inside the chunk: weights = scores * decay * s.
+  {
+    const at::Tensor decay = block.decay_between(), scores = block.scores().unsqueeze(2);
+    const at::Tensor decay_s = decay * s_of_column;
+    grads.x = (decay_s * scores).transpose(3, 4).matmul(grad_y);
+    const at::Tensor grad_weights = grad_y.matmul(block.x.transpose(3, 4));
+    const at::Tensor grad_scores = (grad_weights * decay_s).sum(2);
+    grads.C = grad_scores.matmul(block.B);
+    grads.B = grad_scores.transpose(2, 3).matmul(block.C);
+    const at::Tensor grad_s = (grad_weights * decay).mul_(scores);  // [c, g, r, l, l]
+    // On the diagonal the running sums cancel. Its terms are the largest, so they are left out, not cancelled.
+    at::Tensor diagonal = grad_s.diagonal(0, 3, 4);
+    const at::Tensor grad_s_of_itself = diagonal.clone();
+    diagonal.zero_();
+    const at::Tensor grad_s_of_later = grad_s.sum(3);
+    grads.s = grad_s_of_itself + grad_s_of_later;
+    grads.sums = grad_s.matmul(block.s.unsqueeze(4)).squeeze(4) - grad_s_of_later * block.s;
+  }
+
+  // y from the state before the chunk.
+  {
+    const at::Tensor decayed_grad = grad_y * block.decay_from_start().unsqueeze(4);
+    const at::Tensor from_state = heads_apart(block.C.matmul(before.transpose(2, 3)), block.heads());
+    grads.C += heads_in_columns(decayed_grad).matmul(before);
+    grads.sums += (decayed_grad * from_state).sum(4);
+  }
+
+  // The state after the chunk, from x and from the state before.
+  {
+    const at::Tensor decay = block.decay_to_end(), decay_s = decay * block.s;
+    const at::Tensor grad_added = heads_apart(block.B.matmul(grad_after.transpose(2, 3)), block.heads());
+    const at::Tensor grad_decay_s = (grad_added * block.x).sum(4);
+    grads.x += grad_added * decay_s.unsqueeze(4);
+    grads.B += heads_in_columns(block.x * decay_s.unsqueeze(4)).matmul(grad_after);
+    grads.s += grad_decay_s * decay;
+    const at::Tensor grad_exponent = grad_decay_s * decay_s;
+    grads.sums -= grad_exponent;
+    const at::Tensor grad_passed = (grad_after * before).sum(3).unflatten(2, {block.heads(), -1}).sum(3);  // [c, g, r]
+    const at::Tensor passed = block.sums.select(3, -1).exp();
+    grads.sums.select(3, -1).add_(grad_exponent.sum(3)).addcmul_(grad_passed, passed);
+  }
+  return grads;
+}
+
+at::Tensor Scan::grad_of_raw_steps(const at::Tensor& raw, const at::Tensor& grad_steps) const {
+  const at::Tensor unclamped = at::softplus(raw);
+  const at::Tensor inside = (unclamped >= options_.dt_min).logical_and_(unclamped <= options_.dt_max);
+  return at::softplus_backward(grad_steps, raw, /*beta=*/1, /*threshold=*/20).mul_(inside);
+}
+
+std::vector<at::Tensor> Scan::backward(const at::Tensor& states, const at::Tensor& output_grad) const {
+  const at::Tensor raw = raw_steps();
+  const Chunked all = chunked(steps(raw));
+  const at::Tensor grad_y = per_head(output_grad), skip = wide(in_.D).view({groups(), -1, 1, 1});
+  const at::Tensor grads_after = state_grads_after_chunks(all, grad_y);
+
+  at::Tensor grad_x = at::empty(all.x.sizes(), in_.x.options());
+  at::Tensor grad_B = at::empty(all.B.sizes(), in_.B.options()), grad_C = at::empty_like(grad_B);
+  at::Tensor grad_s = at::empty(all.s.sizes(), wide_options());
+  at::Tensor grad_A = at::zeros({groups(), heads() / groups()}, wide_options()), grad_D = at::zeros_like(grad_A);
+  for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
+    const Block block = block_at(all, begin);
+    const auto part = [&](const at::Tensor& x) { return x.slice(0, block.begin, block.end); };
+    const at::Tensor grad = heads_first(wide(part(grad_y))).contiguous();
+    const BlockGrads grads = backward_of(block, part(states), part(grads_after), grad);
+    const at::Tensor grad_a = grads.sums.flip(3).cumsum(3).flip(3);
+    part(grad_x).copy_(slots_first(at::addcmul(grads.x, grad, skip)));
+    part(grad_B).copy_(grads.B.transpose(1, 2));
+    part(grad_C).copy_(grads.C.transpose(1, 2));
+    part(grad_s).copy_(slots_first(at::addcmul(grads.s, grad_a, A().view({groups(), -1, 1}))));
+    grad_A += (grad_a * block.s).sum(at::IntArrayRef{0, 3});
+    grad_D += (grad * block.x).sum(at::IntArrayRef{0, 3, 4});
+  }
+
+  const at::Tensor grad_raw = grad_of_raw_steps(raw, layout_.to_tokens(grad_s.flatten(2, 3)));
+  return {layout_.to_tokens(grad_x.flatten(2, 3)),
+          grad_raw.to(in_.dt.scalar_type()),
+          (grad_A.flatten() * A()).to(in_.A_log.scalar_type()),
+          layout_.to_tokens(grad_B),
+          layout_.to_tokens(grad_C),
+          grad_D.flatten().to(in_.D.scalar_type()),
+          grad_raw.sum(0).to(in_.dt_bias.scalar_type())};
+}
+
+}  // namespace
+
+at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
+  BRAID_CHECK_EQ(inputs.x.size(0), sequences.tokens(), "tokens of ssd_scan");
+  BRAID_CHECK_EQ(inputs.x.size(1) % inputs.B.size(1), 0, "heads and groups of ssd_scan");
+  BRAID_CHECK(inputs.B.sizes() == inputs.C.sizes(), "B and C of ssd_scan differ in shape");
+  BRAID_CHECK(options.chunk > 0, "chunks of {} tokens", options.chunk);
+  const Scan scan(inputs, options, sequences);
+  Scan::Forward forward;
+  {
+    at::NoGradGuard guard;
+    forward = scan.forward();
+  }
+  const std::vector<at::Tensor> differentiable = {inputs.x, inputs.dt, inputs.A_log,  inputs.B,
+                                                  inputs.C, inputs.D,  inputs.dt_bias};
+  if (!needs_gradient(differentiable)) return forward.y;
+  return attach_backward("SsdScanBackward", differentiable, {forward.y},
+                         [scan, states = forward.states](const std::vector<at::Tensor>& grads) {
+                           return scan.backward(states, grads[0]);
+                         })[0];
+}
+
+}  // namespace braid

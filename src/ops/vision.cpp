@@ -1,0 +1,123 @@
+#include "ops/vision.h"
+
+#include <ATen/OpMathType.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "dist/autograd.h"
+
+namespace braid {
+namespace {
+
+// The first `count` rows of the matrix that resizes `side` samples to `size` linearly. Sample i lies at i + 1/2; what
+// lies outside the first or last sample takes its value.   [count, side]
+at::Tensor resize_matrix(std::int64_t count, std::int64_t size, std::int64_t side, const at::TensorOptions& options) {
+  at::Tensor matrix = at::zeros({count, side}, at::kDouble);
+  auto weights = matrix.accessor<double, 2>();
+  const double scale = static_cast<double>(side) / static_cast<double>(size);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double source = std::max(0.0, (static_cast<double>(i) + 0.5) * scale - 0.5);
+    const auto before = static_cast<std::int64_t>(source);
+    const double share = source - static_cast<double>(before);
+    weights[i][before] += 1 - share;
+    weights[i][std::min(before + 1, side - 1)] += share;
+  }
+  return matrix.to(options);
+}
+
+// Bilinear resizing is linear in rows and columns apart, hence two small matrix products.
+struct Resize {
+  std::int64_t side, channels;
+  at::Tensor to_rows, to_columns;  // [rows, side], [columns, side], in the dtype of the arithmetic
+
+  Resize(const at::Tensor& table, PatchGrid grid)
+      : side(std::llround(std::sqrt(static_cast<double>(table.size(0))))), channels(table.size(1)) {
+    BRAID_CHECK_EQ(side * side, table.size(0), "a position table must be square");
+    const at::TensorOptions options = table.options().dtype(at::toOpMathType(table.scalar_type())).requires_grad(false);
+    const std::int64_t size = std::max(grid.rows, grid.columns);
+    to_rows = resize_matrix(grid.rows, size, side, options);
+    to_columns = resize_matrix(grid.columns, size, side, options);
+  }
+
+  at::Tensor forward(const at::Tensor& table) const {
+    const std::int64_t rows = to_rows.size(0), columns = to_columns.size(0);
+    const at::Tensor wide = table.to(to_rows.scalar_type()).reshape({side, side * channels});
+    const at::Tensor stretched = at::mm(to_rows, wide).view({rows, side, channels});
+    return at::matmul(to_columns, stretched).view({rows * columns, channels}).to(table.scalar_type());
+  }
+
+  at::Tensor backward(const at::Tensor& grad) const {
+    const std::int64_t rows = to_rows.size(0), columns = to_columns.size(0);
+    const at::Tensor wide = grad.to(to_rows.scalar_type()).reshape({rows, columns, channels});
+    const at::Tensor stretched = at::matmul(to_columns.t(), wide).view({rows, side * channels});
+    return at::mm(to_rows.t(), stretched).view({side * side, channels}).to(grad.scalar_type());
+  }
+};
+
+}  // namespace
+
+at::Tensor interpolate_positions(const at::Tensor& table, PatchGrid grid) {
+  const Resize resize(table, grid);
+  at::Tensor positions;
+  {
+    at::NoGradGuard guard;
+    positions = resize.forward(table);
+  }
+  if (!needs_gradient({table})) return positions;
+  return attach_backward(
+      "InterpolatePositionsBackward", {table}, {positions},
+      [resize](const std::vector<at::Tensor>& grads) { return std::vector<at::Tensor>{resize.backward(grads[0])}; })[0];
+}
+
+namespace {
+
+// Calls visit(patches, tokens) for every image with views of both in one shape: [token rows, token columns, 2, 2, H].
+template <class Visit>
+void for_each_image(const at::Tensor& patches, const at::Tensor& tokens, const std::vector<PatchGrid>& images,
+                    Visit visit) {
+  std::int64_t begin = 0;
+  for (const PatchGrid& image : images) {
+    const std::int64_t rows = image.rows / 2, columns = image.columns / 2, channels = patches.size(1);
+    visit(patches.narrow(0, begin, image.patches()).view({rows, 2, columns, 2, channels}).transpose(1, 2),
+          tokens.narrow(0, begin / 4, rows * columns).view({rows, columns, 2, 2, channels}));
+    begin += image.patches();
+  }
+}
+
+void check_images(const at::Tensor& x, const std::vector<PatchGrid>& images) {
+  std::int64_t patches = 0;
+  for (const PatchGrid& image : images) {
+    BRAID_CHECK(image.rows % 2 == 0 && image.columns % 2 == 0, "an image of {} x {} patches has no 2 x 2 squares",
+                image.rows, image.columns);
+    patches += image.patches();
+  }
+  BRAID_CHECK_EQ(patches, x.size(0), "patches of {} images", images.size());
+}
+
+}  // namespace
+
+at::Tensor pixel_shuffle(const at::Tensor& x, const std::vector<PatchGrid>& images) {
+  check_images(x, images);
+  const at::Tensor tokens = at::empty({x.size(0) / 4, x.size(1) * 4}, x.options().requires_grad(false));
+  {
+    at::NoGradGuard guard;
+    for_each_image(x, tokens, images, [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); });
+  }
+  if (!needs_gradient({x})) return tokens;
+  const auto backward = [images](const std::vector<at::Tensor>& grads) {
+    const at::Tensor grad = at::empty({grads[0].size(0) * 4, grads[0].size(1) / 4}, grads[0].options());
+    for_each_image(grad, grads[0].contiguous(), images,
+                   [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); });
+    return std::vector<at::Tensor>{grad};
+  };
+  return attach_backward("PixelShuffleBackward", {x}, {tokens}, backward)[0];
+}
+
+}  // namespace braid

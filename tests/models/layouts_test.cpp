@@ -1,0 +1,179 @@
+// The same model on the same batch in every layout: logits, loss and every gradient equal those of one process. In
+// float64, where a wrong factor cannot hide behind rounding. Ranks are threads; a few layouts run as processes too.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "models/forward.h"
+#include "ops/cross_entropy.h"
+#include "support/ranks.h"
+
+namespace braid {
+namespace {
+
+HybridLmConfig small_model() {
+  HybridLmConfig config;
+  config.pattern = "ME*-M*E";
+  config.hidden = 24;
+  config.vocab = 40;
+  config.heads = 8;
+  config.kv_heads = 4;
+  config.head_dim = 6;
+  config.mamba_heads = 8;
+  config.mamba_head_dim = 4;
+  config.mamba_groups = 4;
+  config.mamba_state = 5;
+  config.mamba_chunk = 4;
+  config.ffn = 20;
+  config.experts = 8;
+  config.top_k = 3;
+  config.expert_ffn = 12;
+  config.shared_ffn = 16;
+  config.router_scaling = 2.5;
+  config.init_std = 0.3;
+  return config;
+}
+
+struct Layout {
+  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, dp = 1;
+  bool sp = false;
+  bool recompute = false;
+  int ranks() const { return tp * cp * pp * dp; }
+};
+
+std::ostream& operator<<(std::ostream& out, const Layout& layout) {
+  out << "tp" << layout.tp << "_cp" << layout.cp << "_ep" << layout.ep << "_expttp" << layout.expt_tp << "_pp"
+      << layout.pp << "_dp" << layout.dp;
+  return out << (layout.sp ? "_sp" : "") << (layout.recompute ? "_recompute" : "");
+}
+
+Topology topology_of(const Layout& layout) {
+  ModuleConfig language;
+  language.name = "language";
+  language.tp = layout.tp;
+  language.cp = layout.cp;
+  language.ep = layout.ep;
+  language.expt_tp = layout.expt_tp;
+  language.pp = layout.pp;
+  language.dp = layout.dp;
+  TopologyConfig config;
+  config.modules = {language};
+  return Topology(config, {.micro_batch = 1, .global_batch = layout.dp, .num_experts = 8});
+}
+
+// Sequences of these lengths, with some labels left out.
+TokenBatch make_batch(const std::vector<std::int64_t>& lengths, std::int64_t vocab) {
+  TokenBatch batch;
+  batch.offsets = {0};
+  for (const std::int64_t length : lengths) batch.offsets.push_back(batch.offsets.back() + length);
+  const std::int64_t tokens = batch.offsets.back();
+  batch.ids = at::arange(tokens, at::kLong).mul(7).add(3).remainder(vocab);
+  batch.labels = at::arange(tokens, at::kLong).mul(11).add(5).remainder(vocab);
+  batch.labels.masked_fill_(at::arange(tokens, at::kLong).remainder(5) == 2, kIgnoredLabel);
+  return batch;
+}
+
+void draw(Parameters& parameters) {
+  parameters.initialize(1234);
+  at::NoGradGuard guard;
+  for (const auto& entry : parameters.entries())  // a bias of zero would hide where it is added
+    if (!entry.spec.trainable) entry.value.copy_(at::arange(entry.value.numel(), at::kDouble).mul(1.7).sin().mul(0.05));
+}
+
+ForwardResult run(const HybridLmConfig& config, const TokenBatch& batch, const Layout& layout, ForwardOptions options,
+                  ThreadSemantics semantics = ThreadSemantics::Relaxed) {
+  options.sequence_parallel = layout.sp;
+  options.recompute = layout.recompute;
+  ForwardResult result;
+  testing::on_threads(
+      layout.ranks(),
+      [&](World& world) {
+        ForwardResult mine = forward_language(config, draw, batch, options, topology_of(layout), world);
+        if (world.rank() == 0) result = mine;
+      },
+      semantics);
+  return result;
+}
+
+double relative_error(const at::Tensor& got, const at::Tensor& expected) {
+  const double scale = expected.abs().max().item<double>();
+  return (got - expected).abs().max().item<double>() / (scale > 0 ? scale : 1);
+}
+
+void expect_same(const ForwardResult& got, const ForwardResult& expected, double tolerance) {
+  EXPECT_LE(relative_error(got.output, expected.output), tolerance) << "logits";
+  EXPECT_LE(relative_error(got.loss, expected.loss), tolerance) << "loss";
+  ASSERT_EQ(got.grads.size(), expected.grads.size());
+  for (std::size_t i = 0; i < got.grads.size(); ++i) {
+    ASSERT_EQ(got.grads[i].first, expected.grads[i].first);
+    EXPECT_LE(relative_error(got.grads[i].second, expected.grads[i].second), tolerance) << got.grads[i].first;
+  }
+}
+
+const ForwardOptions kDouble = {.dtype = at::kDouble, .grads = true};
+
+class Layouts : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(Layouts, EqualOneProcess) {
+  const HybridLmConfig config = small_model();
+  const TokenBatch batch = make_batch({9, 2, 13, 5}, config.vocab);
+  expect_same(run(config, batch, GetParam(), kDouble), run(config, batch, {}, kDouble), 1e-10);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, Layouts,
+    ::testing::Values(Layout{.tp = 2}, Layout{.tp = 4}, Layout{.tp = 2, .sp = true}, Layout{.tp = 4, .sp = true},
+                      Layout{.cp = 2}, Layout{.cp = 4}, Layout{.tp = 2, .cp = 2}, Layout{.tp = 2, .cp = 2, .sp = true},
+                      Layout{.ep = 2, .dp = 2}, Layout{.ep = 4, .dp = 4}, Layout{.ep = 8, .dp = 8},
+                      Layout{.tp = 2, .ep = 2}, Layout{.tp = 2, .ep = 2, .sp = true},
+                      Layout{.tp = 2, .ep = 4, .dp = 2, .sp = true}, Layout{.cp = 2, .ep = 2},
+                      Layout{.tp = 2, .cp = 2, .ep = 4, .sp = true}, Layout{.tp = 2, .expt_tp = 2},
+                      Layout{.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2, .sp = true},
+                      Layout{.ep = 2, .expt_tp = 2, .dp = 4}, Layout{.pp = 2}, Layout{.pp = 3}, Layout{.pp = 7},
+                      Layout{.tp = 2, .pp = 2, .sp = true}, Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2, .sp = true},
+                      Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2}, Layout{.cp = 2, .ep = 4, .pp = 3, .dp = 2},
+                      Layout{.dp = 2}, Layout{.dp = 8}, Layout{.recompute = true},
+                      Layout{.tp = 2, .ep = 4, .pp = 2, .dp = 2, .sp = true, .recompute = true}),
+    ::testing::PrintToStringParamName());
+
+TEST(Layouts, AreFreeOfDeadlockUnderStrictSemantics) {
+  const HybridLmConfig config = small_model();
+  const TokenBatch batch = make_batch({8, 8}, config.vocab);
+  const Layout layout = {.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true};
+  expect_same(run(config, batch, layout, kDouble, ThreadSemantics::Strict), run(config, batch, {}, kDouble), 1e-10);
+}
+
+// The auxiliary loss moves gradients, and by the same amount in every layout.
+TEST(Layouts, AgreeOnTheAuxiliaryLoss) {
+  HybridLmConfig config = small_model();
+  config.aux_loss_coeff = 0.1;
+  const TokenBatch batch = make_batch({16, 8}, config.vocab);
+  ForwardOptions options = kDouble;
+  const ForwardResult without = run(config, batch, {}, options);
+  options.aux_loss_scale = 1;
+  const ForwardResult expected = run(config, batch, {}, options);
+  EXPECT_GT(relative_error(expected.grads[1].second, without.grads[1].second), 1e-3);
+  for (const Layout& layout : {Layout{.tp = 2}, Layout{.tp = 2, .sp = true}, Layout{.cp = 2}, Layout{.pp = 2},
+                               Layout{.tp = 2, .cp = 2, .ep = 2, .sp = true, .recompute = true}})
+    expect_same(run(config, batch, layout, options), expected, 1e-10);
+}
+
+TEST(Layouts, AgreeInSinglePrecision) {
+  const HybridLmConfig config = small_model();
+  const TokenBatch batch = make_batch({9, 14, 5}, config.vocab);
+  const ForwardOptions options = {.dtype = at::kFloat, .grads = true};
+  const ForwardResult expected = run(config, batch, {}, options);
+  for (const Layout& layout : {Layout{.tp = 2, .sp = true}, Layout{.cp = 2}, Layout{.ep = 2, .dp = 2}, Layout{.pp = 3},
+                               Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2}}) {
+    const ForwardResult got = run(config, batch, layout, options);
+    EXPECT_LE(relative_error(got.output, expected.output), 2e-5) << layout;
+    EXPECT_LE(relative_error(got.loss, expected.loss), 1e-6) << layout;
+    for (std::size_t i = 0; i < got.grads.size(); ++i) {
+      const at::Tensor &mine = got.grads[i].second, &other = expected.grads[i].second;
+      EXPECT_LE((mine - other).norm().item<double>(), 5e-5 * other.norm().item<double>())
+          << got.grads[i].first << " " << layout;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,336 @@
+// RADIO on packed images. Two oracles: each image alone (packing must not let images see each other), and one process
+// (every layout computes the same features and, summed over ranks, the same gradients). In float64 both differ only by
+// the order of sums, so 1e-10 of the largest value leaves no room for a wrong factor.
+#include "models/radio.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "dist/collectives.h"
+#include "models/assemble.h"
+#include "models/projector.h"
+#include "support/ranks.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double kTolerance = 1e-10;
+
+RadioConfig small_radio() {
+  RadioConfig config;
+  config.hidden = 16;
+  config.layers = 3;
+  config.heads = 4;
+  config.ffn = 24;
+  config.patch = 2;
+  config.position_side = 5;
+  config.class_tokens = 2;
+  config.init_std = 0.4;
+  config.layer_scale = true;
+  config.final_norm = true;
+  config.normalize_pixels = true;
+  return config;
+}
+
+const std::vector<PatchGrid> kImages = {{2, 3}, {4, 2}, {1, 1}, {2, 3}, {6, 7}};
+
+// Different numbers everywhere, the same in every layout.
+at::Tensor waves(at::IntArrayRef shape, double step) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return at::arange(count, at::kDouble).mul(step).sin().view(shape);
+}
+
+std::int64_t patches_of(const std::vector<PatchGrid>& images) {
+  std::int64_t sum = 0;
+  for (const PatchGrid& image : images) sum += image.patches();
+  return sum;
+}
+
+at::Tensor patches_for(const RadioConfig& config, const std::vector<PatchGrid>& images) {
+  return waves({patches_of(images), config.channels * config.patch * config.patch}, 0.37);
+}
+
+// Biases, factors and buffers at their initial zeros and ones would hide where they are applied.
+void draw(Parameters& parameters) {
+  parameters.initialize(77);
+  at::NoGradGuard guard;
+  for (const auto& entry : parameters.entries()) {
+    if (entry.spec.init.kind == InitRule::Normal) continue;
+    const at::Tensor whole = waves(entry.spec.shape, 1.3).mul(0.3).add(entry.spec.init.kind == InitRule::Ones ? 1 : 0);
+    for (const Box& box : shard_boxes(entry.spec, parameters.place())) {
+      at::Tensor from = whole, to = entry.value;
+      for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
+        from = from.narrow(static_cast<std::int64_t>(dim), box.global_begin[dim], box.size[dim]);
+        to = to.narrow(static_cast<std::int64_t>(dim), box.local_begin[dim], box.size[dim]);
+      }
+      to.copy_(from);
+    }
+  }
+}
+
+struct Layout {
+  int tp = 1, pp = 1;
+  bool recompute = false;
+};
+
+Topology topology_of(const Layout& layout) {
+  ModuleConfig language, images;
+  language.name = "language";
+  images.name = "images";
+  images.kind = "encoder";
+  images.tp = layout.tp;
+  images.pp = layout.pp;
+  TopologyConfig config;
+  config.modules = {images, language};
+  return Topology(config, {.micro_batch = 1, .global_batch = 1});
+}
+
+struct Result {
+  at::Tensor features;  // [P, H]
+  NamedTensors grads;
+};
+
+// Features, and gradients of their sum weighted by fixed numbers.
+Result run_rank(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
+                const at::Tensor& patches, const at::Tensor& loss_weights, World& world) {
+  const Topology topology = topology_of(layout);
+  const Module& module = topology.module("images");
+  const Groups groups(world, topology);
+  const at::TensorOptions options = at::TensorOptions(at::kDouble);
+  const std::vector<ParamSpec> specs = declare_parameters(config, layout.pp);
+  if (!module.dense.contains(world.rank())) {  // the language module's rank, which has no part in this
+    Parameters none({}, 0, {}, at::kDouble, world.device());
+    assemble_gradients(specs, none, module, groups.world(), options);
+    return {};
+  }
+  const Parallel parallel = make_parallel(groups, "images", false);
+  const Group& pp = groups.get("images", "pp");
+  Parameters parameters(specs, pp.rank(), shard_place(module, world.rank()), at::kDouble, world.device());
+  draw(parameters);
+  const Radio radio(config, parameters, parallel, pp.rank(), pp.size(), layout.recompute);
+
+  const at::Tensor input = radio.is_first_stage() ? radio.embed(patches, images) : receive(pp.rank() - 1, pp);
+  const at::Tensor hidden = radio.run_layers(input, images);
+  Result result;
+  if (radio.is_last_stage()) {
+    result.features = radio.features(hidden, images);
+    // Every tp rank has the same features; together their losses count once.
+    (result.features * loss_weights).sum().div(layout.tp).backward();
+  } else {
+    send(hidden, pp.rank() + 1, pp).backward();
+  }
+  result.grads = assemble_gradients(specs, parameters, module, groups.world(), options);
+  return result;
+}
+
+// Features as the last stage's ranks have them, gradients as rank 0 collects them.
+Result run(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
+           const at::Tensor& patches, const at::Tensor& loss_weights) {
+  Result result;
+  const int ranks = layout.tp * layout.pp;
+  testing::on_threads(ranks + 1, [&](World& world) {
+    Result mine = run_rank(config, images, layout, patches, loss_weights, world);
+    if (world.rank() == 0) result.grads = mine.grads;
+    if (world.rank() == ranks - 1) result.features = mine.features.detach();
+  });
+  return result;
+}
+
+Result run(const RadioConfig& config, const Layout& layout = {}) {
+  return run(config, kImages, layout, patches_for(config, kImages), waves({patches_of(kImages), config.hidden}, 0.9));
+}
+
+double relative_error(const at::Tensor& got, const at::Tensor& expected) {
+  return (got - expected).abs().max().item<double>() / expected.abs().max().item<double>();
+}
+
+void expect_same(const Result& got, const Result& expected) {
+  EXPECT_LE(relative_error(got.features, expected.features), kTolerance) << "features";
+  ASSERT_EQ(got.grads.size(), expected.grads.size());
+  for (std::size_t i = 0; i < got.grads.size(); ++i) {
+    ASSERT_EQ(got.grads[i].first, expected.grads[i].first);
+    EXPECT_GT(expected.grads[i].second.abs().max().item<double>(), 0) << got.grads[i].first;
+    EXPECT_LE(relative_error(got.grads[i].second, expected.grads[i].second), kTolerance) << got.grads[i].first;
+  }
+}
+
+TEST(Radio, PackedImagesEqualEachImageAlone) {
+  const RadioConfig config = small_radio();
+  const at::Tensor patches = patches_for(config, kImages);
+  const at::Tensor loss_weights = waves({patches_of(kImages), config.hidden}, 0.9);
+  Result alone;
+  std::vector<at::Tensor> features;
+  std::int64_t begin = 0;
+  for (const PatchGrid& image : kImages) {
+    const Result one = run(config, {image}, {}, patches.narrow(0, begin, image.patches()),
+                           loss_weights.narrow(0, begin, image.patches()));
+    features.push_back(one.features);
+    if (alone.grads.empty())
+      alone.grads = one.grads;
+    else
+      for (std::size_t i = 0; i < one.grads.size(); ++i) alone.grads[i].second += one.grads[i].second;
+    begin += image.patches();
+  }
+  alone.features = at::cat(features);
+  expect_same(run(config), alone);
+}
+
+class RadioLayouts : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(RadioLayouts, EqualOneProcess) { expect_same(run(small_radio(), GetParam()), run(small_radio())); }
+
+INSTANTIATE_TEST_SUITE_P(Threads, RadioLayouts,
+                         ::testing::Values(Layout{.tp = 2}, Layout{.tp = 4}, Layout{.pp = 2}, Layout{.pp = 3},
+                                           Layout{.tp = 2, .pp = 2}, Layout{.recompute = true},
+                                           Layout{.tp = 2, .pp = 2, .recompute = true}),
+                         [](const auto& info) {
+                           return fmt::format("tp{}_pp{}{}", info.param.tp, info.param.pp,
+                                              info.param.recompute ? "_recompute" : "");
+                         });
+
+// As the whole recipes run it: no layer scale, pixels as they come, the tanh form.
+TEST(Radio, OptionalPartsMayBeAbsent) {
+  RadioConfig config = small_radio();
+  config.layer_scale = config.final_norm = config.normalize_pixels = config.qkv_bias = false;
+  config.gelu = "tanh";
+  expect_same(run(config, {.tp = 2}), run(config));
+  RadioConfig exact = config;
+  exact.gelu = "erf";
+  EXPECT_GT(relative_error(run(exact).features, run(config).features), 1e-6);
+}
+
+TEST(Radio, NoClassTokens) {
+  RadioConfig config = small_radio();
+  config.class_tokens = 0;
+  const Result result = run(config, {.tp = 2});
+  EXPECT_EQ(result.features.sizes(), (std::vector<std::int64_t>{patches_of(kImages), config.hidden}));
+  EXPECT_LE(relative_error(result.features, run(config).features), kTolerance);
+}
+
+// A microbatch without images still takes part in every collective.
+TEST(Radio, NoImages) {
+  const RadioConfig config = small_radio();
+  const Result result =
+      run(config, {}, {.tp = 2, .pp = 2}, patches_for(config, {}), at::zeros({0, config.hidden}, at::kDouble));
+  EXPECT_EQ(result.features.sizes(), (std::vector<std::int64_t>{0, config.hidden}));
+  for (const auto& [name, grad] : result.grads) EXPECT_EQ(grad.abs().max().item<double>(), 0) << name;
+}
+
+// The definition, with nothing of ours but the parameters: one image, one layer, written out in ATen.
+TEST(Radio, EqualsTheFormula) {
+  RadioConfig config = small_radio();
+  config.layers = 1;
+  const PatchGrid image = {5, 5};  // as large as the table: positions are not resized
+  Parameters parameters(declare_parameters(config), 0, {}, at::kDouble, at::kCPU);
+  draw(parameters);
+  const auto p = [&](const std::string& name) { return parameters.get(name); };
+  const auto linear = [&](const at::Tensor& x, const std::string& name) {
+    return at::linear(x, p(name + ".weight"), p(name + ".bias"));
+  };
+  const auto norm = [&](const at::Tensor& x, const std::string& name) {
+    return at::layer_norm(x, {config.hidden}, p(name + "weight"), p(name + "bias"), config.norm_eps);
+  };
+  const at::Tensor patches = patches_for(config, {image});
+  const at::Tensor pixels = (patches.view({image.patches(), config.channels, config.patch, config.patch}) -
+                             p("input_conditioner.norm_mean")) /
+                            p("input_conditioner.norm_std");
+  at::Tensor x = at::linear(pixels.flatten(1), p("embedder.weight")) + p("position_embeddings")[0];
+  x = at::cat({p("class_token"), x});
+  const std::string attention = "decoder.layers.0.self_attention.", mlp = "decoder.layers.0.mlp.";
+  const at::Tensor qkv = linear(norm(x, attention + "linear_qkv.layer_norm_"), attention + "linear_qkv");
+  std::vector<at::Tensor> heads;
+  for (const at::Tensor& head : qkv.chunk(config.heads, 1)) {
+    const std::vector<at::Tensor> parts = head.chunk(3, 1);
+    const double scale = 1 / std::sqrt(static_cast<double>(config.hidden / config.heads));
+    heads.push_back(at::mm(at::softmax(at::mm(parts[0], parts[1].t()) * scale, 1), parts[2]));
+  }
+  x = x + linear(at::cat(heads, 1), attention + "linear_proj") * p(attention + "layer_scale");
+  const at::Tensor inner = at::gelu(linear(norm(x, mlp + "linear_fc1.layer_norm_"), mlp + "linear_fc1"));
+  x = x + linear(inner, mlp + "linear_fc2") * p(mlp + "layer_scale");
+  const at::Tensor expected = norm(x, "decoder.final_layernorm.").narrow(0, config.class_tokens, image.patches());
+
+  testing::on_threads(1, [&](World& world) {
+    const Group one = world.make_group("one", {0});
+    const Parallel parallel = {one, one, one, one, one};
+    const Radio radio(config, parameters, parallel, 0, 1);
+    const at::Tensor got = radio.features(radio.run_layers(radio.embed(patches, {image}), {image}), {image});
+    EXPECT_LE(relative_error(got, expected), kTolerance);
+  });
+}
+
+// A patch is (channel, y, x); patches go row by row.
+TEST(Radio, PatchifyOrder) {
+  const at::Tensor pixels = at::arange(2 * 3 * 4 * 6).view({2, 3, 4, 6});
+  const at::Tensor patches = patchify(pixels, 2);
+  ASSERT_EQ(patches.sizes(), (std::vector<std::int64_t>{2 * 2 * 3, 3 * 2 * 2}));
+  const std::int64_t image = 1, row = 1, column = 2, channel = 2, y = 0, x = 1;
+  EXPECT_TRUE(patches[(image * 2 + row) * 3 + column][(channel * 2 + y) * 2 + x].equal(
+      pixels[image][channel][row * 2 + y][column * 2 + x]));
+}
+
+TEST(Radio, ImagesThatPatchesDoNotTileAreAllNamed) {
+  EXPECT_EQ(patch_grids({{32, 48}}, 16)[0].columns, 3);
+  try {
+    patch_grids({{32, 32}, {33, 32}, {64, 64}, {16, 0}}, 16);
+    FAIL() << "no error";
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("image 1 of 4 is 33 x 32"), HasSubstr("e.g. to 48 x 32"),
+                                HasSubstr("image 3 of 4 is 16 x 0"), Not(HasSubstr("image 2"))));
+  }
+  EXPECT_THROW(patchify(at::zeros({1, 3, 20, 16}), 16), ConfigError);
+}
+
+// --- the projector
+
+NamedTensors project(const ProjectorConfig& config, int tp) {
+  NamedTensors result;  // the output, then gradients
+  const at::Tensor x = waves({5, config.input}, 0.7), loss_weights = waves({5, config.output}, 0.3);
+  testing::on_threads(tp + 1, [&](World& world) {
+    const Topology topology = topology_of({.tp = tp});
+    const Module& module = topology.module("images");
+    const Groups groups(world, topology);
+    const std::vector<ParamSpec> specs = declare_parameters(config);
+    const bool takes_part = module.dense.contains(world.rank());
+    Parameters parameters(takes_part ? specs : std::vector<ParamSpec>(), 0,
+                          takes_part ? shard_place(module, world.rank()) : ShardPlace(), at::kDouble, world.device());
+    at::Tensor y;
+    if (takes_part) {
+      parameters.initialize(5);
+      const Parallel parallel = make_parallel(groups, "images", false);
+      y = Projector(config, parameters, parallel).forward(x);
+      (y * loss_weights).sum().div(tp).backward();
+    }
+    const NamedTensors grads =
+        assemble_gradients(specs, parameters, module, groups.world(), at::TensorOptions(at::kDouble));
+    if (world.rank() != 0) return;
+    result = grads;
+    result.emplace_back("output", y.detach());
+  });
+  return result;
+}
+
+TEST(Projector, EveryTensorParallelSizeGivesTheSame) {
+  for (const char* kind : {"affine", "mlp"}) {
+    const ProjectorConfig config = {.kind = kind, .input = 12, .hidden = 16, .output = 8, .init_std = 0.5};
+    const NamedTensors expected = project(config, 1);
+    EXPECT_EQ(expected.back().second.sizes(), (std::vector<std::int64_t>{5, 8}));
+    for (const int tp : {2, 4}) {
+      const NamedTensors got = project(config, tp);
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i)
+        EXPECT_LE(relative_error(got[i].second, expected[i].second), kTolerance) << kind << " " << got[i].first;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

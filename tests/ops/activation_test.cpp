@@ -1,0 +1,69 @@
+#include "ops/activation.h"
+
+#include "base/error.h"
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+constexpr double kOneRounding = 0.501;  // in units of epsilon: half of one, and room for the reference's own rounding
+
+at::Tensor op(const Tensors& in) { return squared_relu(in[0]); }
+at::Tensor naive(const Tensors& in) { return in[0].relu().pow(2); }
+at::Tensor scaled_op(const Tensors& in) { return scaled_squared_relu(in[0], in[1]); }
+at::Tensor scaled_naive(const Tensors& in) { return in[0].relu().pow(2) * in[1].unsqueeze(1); }
+
+TEST(SquaredRelu, IsItsFormulaForwardAndBackward) {
+  check_gradients(op, naive, {random_tensor({5, 7}, 1)});
+  check_gradients(op, naive, {random_tensor({2, 3, 4}, 2).transpose(0, 2)});
+  check_partial_gradients(op, {random_tensor({5, 7}, 1)});
+}
+
+TEST(SquaredRelu, RoundsOnce) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+    check_precision(op, {random_tensor({31, 33}, 3)}, dtype, kOneRounding);
+}
+
+TEST(ScaledSquaredRelu, IsItsFormulaForwardAndBackward) {
+  const Tensors inputs = {random_tensor({5, 7}, 4), random_tensor({5}, 5)};
+  check_gradients(scaled_op, scaled_naive, inputs);
+  check_partial_gradients(scaled_op, inputs);
+  check_precision(scaled_op, inputs, at::kBFloat16, kOneRounding);
+  check_precision(scaled_op, inputs, at::kFloat, /*epsilons=*/4);  // two products, and a sum over 7 of them
+}
+
+// (17/16)^2 = 289/256 lies between the bf16 numbers 288/256 and 290/256. A scale that bf16 would round to 1 decides.
+TEST(ScaledSquaredRelu, TakesTheProductInTheWiderType) {
+  const at::Tensor x = at::full({1, 1}, 17.0 / 16, at::kBFloat16).to(test_device());
+  const at::Tensor above = at::full({1}, 1 + 1.0 / 1024, at::kFloat).to(test_device());
+  const at::Tensor below = at::full({1}, 1 - 1.0 / 1024, at::kFloat).to(test_device());
+  EXPECT_EQ(scaled_squared_relu(x, above).item<double>(), 290.0 / 256);
+  EXPECT_EQ(scaled_squared_relu(x, below).item<double>(), 288.0 / 256);
+}
+
+TEST(ScaledSquaredRelu, GivesEachInputAGradientOfItsOwnType) {
+  const at::Tensor x = random_tensor({4, 6}, 6).to(at::kBFloat16), scale = random_tensor({4}, 7).to(at::kFloat);
+  const at::Tensor grad = random_tensor({4, 6}, 8).to(at::kBFloat16);
+  const Evaluation got = evaluate(scaled_op, {x, scale}, grad);
+  EXPECT_EQ(got.output.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(got.gradients[0].scalar_type(), at::kBFloat16);
+  EXPECT_EQ(got.gradients[1].scalar_type(), at::kFloat);
+  const Evaluation expected = evaluate(scaled_naive, {x.to(at::kDouble), scale.to(at::kDouble)}, grad.to(at::kDouble));
+  expect_close(got.output, expected.output, kOneRounding * epsilon_of(at::kBFloat16));
+  expect_close(got.gradients[0], expected.gradients[0], kOneRounding * epsilon_of(at::kBFloat16));
+  expect_close(got.gradients[1], expected.gradients[1], 8 * epsilon_of(at::kFloat));
+}
+
+TEST(ScaledSquaredRelu, OfNoRowsIsEmpty) {
+  const Evaluation got =
+      evaluate(scaled_op, {random_tensor({0, 7}, 1), random_tensor({0}, 1)}, random_tensor({0, 7}, 1));
+  EXPECT_EQ(got.output.sizes(), at::IntArrayRef({0, 7}));
+  EXPECT_EQ(got.gradients[0].sizes(), at::IntArrayRef({0, 7}));
+  EXPECT_EQ(got.gradients[1].sizes(), at::IntArrayRef({0}));
+  EXPECT_THROW(scaled_squared_relu(random_tensor({3, 7}, 1), random_tensor({1}, 1)), std::logic_error);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,132 @@
+#include "ops/attention.h"
+
+#include <limits>
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using testing::check_gradients;
+using testing::check_partial_gradients;
+using testing::check_precision;
+using testing::evaluate;
+using testing::expect_close;
+using testing::Operator;
+using testing::random_tensor;
+using testing::Tensors;
+using testing::test_device;
+
+constexpr double kScale = 0.4;
+
+struct Heads {
+  std::int64_t query = 4, key = 2, width = 3;
+};
+
+Tensors inputs(std::int64_t tokens, Heads heads) {
+  return {random_tensor({tokens, heads.query, heads.width}, 1), random_tensor({tokens, heads.key, heads.width}, 2),
+          random_tensor({tokens, heads.key, heads.width}, 3)};
+}
+
+Operator packed_attention(const std::vector<std::int64_t>& offsets, bool causal) {
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  return [=](const Tensors& in) { return attention(in[0], in[1], in[2], sequences, causal, kScale); };
+}
+
+// One matrix of all tokens by all tokens for each head.
+Operator naive(const std::vector<std::int64_t>& offsets, bool causal) {
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  return [=](const Tensors& in) {
+    const at::Tensor& of = sequences.sequence_of;
+    at::Tensor hidden = of.unsqueeze(1) != of.unsqueeze(0);
+    if (causal) hidden = hidden.logical_or(at::ones_like(hidden).triu(1));
+    const std::int64_t sharing = in[0].size(1) / in[1].size(1);
+    Tensors heads;
+    for (std::int64_t head = 0; head < in[0].size(1); ++head) {
+      const at::Tensor q = in[0].select(1, head), k = in[1].select(1, head / sharing);
+      const at::Tensor scores =
+          at::mm(q, k.t()).mul(kScale).masked_fill(hidden, -std::numeric_limits<double>::infinity());
+      heads.push_back(at::mm(scores.softmax(-1), in[2].select(1, head / sharing)));
+    }
+    return at::stack(heads, 1);
+  };
+}
+
+void check_all_shapes(bool causal) {
+  for (const std::vector<std::int64_t>& offsets : {std::vector<std::int64_t>{0, 6}, {0, 0, 3, 4, 4, 9}, {0}, {0, 0}})
+    for (const Heads& heads : {Heads{1, 1, 4}, Heads{4, 4, 3}, Heads{4, 2, 3}, Heads{3, 1, 2}}) {
+      SCOPED_TRACE(::testing::Message() << offsets.size() - 1 << " sequences, " << heads.query << " query heads on "
+                                        << heads.key);
+      check_gradients(packed_attention(offsets, causal), naive(offsets, causal), inputs(offsets.back(), heads));
+    }
+}
+
+TEST(Attention, CausalIsItsFormulaInsideEachSequence) { check_all_shapes(/*causal=*/true); }
+TEST(Attention, BidirectionalIsItsFormulaInsideEachSequence) { check_all_shapes(/*causal=*/false); }
+
+// Longer than the blocks in which queries are taken, and not by a whole number of them.
+TEST(Attention, LongSequencesAreTheSameInBlocks) {
+  for (const bool causal : {true, false}) {
+    const std::vector<std::int64_t> offsets = {0, 600, 601, 900};
+    const Tensors in = inputs(900, {4, 2, 8});
+    const at::Tensor grad = random_tensor({900, 4, 8}, 4);
+    testing::expect_same_evaluation(evaluate(packed_attention(offsets, causal), in, grad),
+                                    evaluate(naive(offsets, causal), in, grad), 1e-12);
+  }
+}
+
+TEST(Attention, HugeScoresDoNotOverflow) {
+  Tensors in = inputs(6, {});
+  in[0] = in[0] * 1e6;
+  expect_close(packed_attention({0, 6}, true)(in), naive({0, 6}, true)(in), 1e-9);
+}
+
+// In fp32 a score of a few units is off by a few units of rounding, and so are its probability, relatively, and what
+// comes of it. In bf16 the output is rounded once forward, and the rounded output goes into the gradient; a kernel that
+// multiplies rounded probabilities adds as much again.
+TEST(Attention, NarrowTypesAreRoundedAtTheEnds) {
+  for (const bool causal : {true, false}) {
+    check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), at::kFloat, 40);
+    check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), at::kBFloat16, 3);
+  }
+}
+
+TEST(Attention, NothingCrossesABorder) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
+    Tensors in = inputs(9, {4, 2, 8});
+    for (at::Tensor& x : in) x = x.to(dtype);
+    at::Tensor grad = at::zeros_like(in[0]);
+    grad.slice(0, 4, 7).copy_(random_tensor({3, 4, 8}, 4));  // of the middle sequence
+    for (const at::Tensor& gradient : evaluate(packed_attention({0, 4, 7, 9}, false), in, grad).gradients) {
+      EXPECT_TRUE(gradient.slice(0, 0, 4).eq(0).all().item<bool>());
+      EXPECT_TRUE(gradient.slice(0, 4, 7).ne(0).all().item<bool>());
+      EXPECT_TRUE(gradient.slice(0, 7, 9).eq(0).all().item<bool>());
+    }
+  }
+}
+
+TEST(Attention, CausalTokensDoNotSeeWhatComesLater) {
+  Tensors in = inputs(6, {});
+  const at::Tensor before = packed_attention({0, 6}, true)(in);
+  for (at::Tensor& x : in) x = at::cat({x.slice(0, 0, 4), x.slice(0, 4) * -7});
+  EXPECT_TRUE(at::equal(packed_attention({0, 6}, true)(in).slice(0, 0, 4), before.slice(0, 0, 4)));
+}
+
+TEST(Attention, PackedSequencesAreTheSequencesOneByOne) {
+  const Tensors in = inputs(9, {});
+  const at::Tensor packed = packed_attention({0, 4, 4, 9}, true)(in);
+  const auto alone = [&](std::int64_t begin, std::int64_t end) {
+    Tensors part;
+    for (const at::Tensor& x : in) part.push_back(x.slice(0, begin, end));
+    return packed_attention({0, end - begin}, true)(part);
+  };
+  EXPECT_TRUE(at::equal(packed.slice(0, 0, 4), alone(0, 4)));
+  EXPECT_TRUE(at::equal(packed.slice(0, 4, 9), alone(4, 9)));
+}
+
+TEST(Attention, ComputesGradientsOnlyForWhoWantsThem) {
+  check_partial_gradients(packed_attention({0, 3, 7}, true), inputs(7, {}));
+}
+
+}  // namespace
+}  // namespace braid

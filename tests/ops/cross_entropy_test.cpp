@@ -1,0 +1,149 @@
+// The oracle is log_softmax over the whole vocabulary, in double, differentiated by autograd.
+#include "ops/cross_entropy.h"
+
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+#include "dist/progress.h"
+#include "ops/gradients.h"
+#include "support/ranks.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+using Labels = std::vector<std::int64_t>;
+
+at::Tensor tensor_of(const Labels& labels) { return at::tensor(labels, at::kLong).to(test_device()); }
+
+at::Tensor on_one_rank(const at::Tensor& logits, const at::Tensor& labels) {
+  Progress progress;
+  return vocab_parallel_cross_entropy(logits, labels, Group("tp", {0}, 0, logits.device(), {}, progress));
+}
+
+at::Tensor op(const Tensors& in) { return on_one_rank(in[0], in[1]); }
+
+at::Tensor naive(const Tensors& in) {
+  const at::Tensor ignored = in[1] == kIgnoredLabel;
+  const at::Tensor columns = in[1].masked_fill(ignored, 0).unsqueeze(1);
+  return in[0].log_softmax(1).gather(1, columns).squeeze(1).neg().masked_fill(ignored, 0);
+}
+
+TEST(CrossEntropy, IsItsFormulaForwardAndBackward) {
+  const at::Tensor logits = random_tensor({5, 7}, 1) * 3;
+  for (const Labels& labels : {Labels{0, 6, 3, 3, 1}, Labels{kIgnoredLabel, 6, kIgnoredLabel, 0, 2}}) {
+    check_gradients(op, naive, {logits, tensor_of(labels)});
+    check_partial_gradients(op, {logits, tensor_of(labels)});
+  }
+}
+
+TEST(CrossEntropy, LossIsFloatAndGradientRoundsOnce) {
+  const at::Tensor labels = tensor_of({5, 0, kIgnoredLabel, 63, 17, 17});
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    const at::Tensor logits = (random_tensor({6, 64}, 2) * 4).to(dtype), grad = random_tensor({6}, 3).to(at::kFloat);
+    const Evaluation got = evaluate(op, {logits, labels}, grad);
+    const Evaluation expected = evaluate(naive, {logits.to(at::kDouble), labels}, grad.to(at::kDouble));
+    EXPECT_EQ(got.output.scalar_type(), at::kFloat);
+    EXPECT_EQ(got.gradients[0].scalar_type(), dtype);
+    const double arithmetic = 16 * epsilon_of(at::kFloat);  // differences and exponentials of up to 16
+    expect_close(got.output, expected.output, arithmetic);
+    expect_close(got.gradients[0], expected.gradients[0], epsilon_of(dtype) / 2 + arithmetic);
+  }
+}
+
+TEST(CrossEntropy, HoldsForLogitsFarFromZero) {
+  const at::Tensor logits = random_tensor({4, 9}, 4), labels = tensor_of({0, 3, 8, 2});
+  for (const double shift : {-4096.0, 4096.0}) {
+    const at::Tensor shifted = (logits.to(at::kFloat) + shift).requires_grad_();
+    const at::Tensor loss = on_one_rank(shifted, labels);
+    expect_close(loss, naive({shifted.detach().to(at::kDouble), labels}), 8 * epsilon_of(at::kFloat));
+    loss.sum().backward();
+    EXPECT_TRUE(shifted.grad().isfinite().all().item<bool>());
+  }
+}
+
+TEST(CrossEntropy, GradientTakesTheStorageOfTheLogits) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat, at::kDouble}) {
+    const at::Tensor logits = random_tensor({3, 8}, 5).to(dtype).requires_grad_();
+    const void* storage = logits.data_ptr();
+    on_one_rank(logits, tensor_of({1, kIgnoredLabel, 2})).sum().backward();
+    EXPECT_EQ(logits.grad().data_ptr(), storage);
+    EXPECT_TRUE(at::equal(logits.grad(), logits.detach()));
+  }
+}
+
+TEST(CrossEntropy, LogitsThatChangedBeforeBackwardAreAnError) {
+  const at::Tensor logits = random_tensor({3, 8}, 5).requires_grad_();
+  const at::Tensor loss = on_one_rank(logits, tensor_of({1, 4, 2})).sum();
+  loss.backward({}, /*retain_graph=*/true);
+  EXPECT_THROW(loss.backward(), std::exception) << "the first backward has overwritten the logits";
+}
+
+// What stands in the row of a token without a loss may be anything.
+TEST(CrossEntropy, IgnoredRowsHaveNeitherLossNorGradient) {
+  const at::Tensor logits = random_tensor({3, 8}, 6);
+  logits[1].fill_(std::numeric_limits<double>::quiet_NaN());
+  const Evaluation got = evaluate(op, {logits, tensor_of({1, kIgnoredLabel, 2})}, random_tensor({3}, 7));
+  EXPECT_EQ(got.output[1].item<double>(), 0);
+  EXPECT_TRUE(at::equal(got.gradients[0][1], at::zeros_like(logits[1])));
+  EXPECT_TRUE(got.gradients[0].isfinite().all().item<bool>());
+}
+
+TEST(CrossEntropy, OfIgnoredTokensOnlyOrOfNoneIsZero) {
+  for (const std::int64_t tokens : {0, 3}) {
+    const at::Tensor labels = at::full({tokens}, kIgnoredLabel, at::kLong).to(test_device());
+    const Evaluation got = evaluate(op, {random_tensor({tokens, 8}, 8), labels}, random_tensor({tokens}, 9));
+    EXPECT_TRUE(at::equal(got.output, at::zeros_like(got.output)));
+    EXPECT_TRUE(at::equal(got.gradients[0], at::zeros_like(got.gradients[0])));
+  }
+}
+
+// A vocabulary of 4 Mi takes five rows in two blocks. The rows are equal, so each is what it is alone.
+TEST(CrossEntropy, OfSeveralBlocksIsThatOfEachRow) {
+  const at::Tensor row = random_tensor({1, std::int64_t{4} << 20}, 10).to(at::kBFloat16);
+  const Evaluation one = evaluate(op, {row, tensor_of({12345})}, at::ones({1}).to(test_device()));
+  const Evaluation five =
+      evaluate(op, {row.expand({5, -1}).contiguous(), tensor_of(Labels(5, 12345))}, at::ones({5}).to(test_device()));
+  for (std::int64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(five.output[i].item<double>(), one.output[0].item<double>());
+    EXPECT_TRUE(at::equal(five.gradients[0][i], one.gradients[0][0])) << "row " << i;
+  }
+}
+
+TEST(CrossEntropy, NamesALabelOutsideTheVocabulary) {
+  if (!test_device().is_cpu()) GTEST_SKIP() << "on a GPU labels are not looked at";
+  try {
+    on_one_rank(random_tensor({3, 8}, 1), tensor_of({1, 8, 2}));
+    FAIL() << "label 8 of 0 ... 7 was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.problems()[0].what, "label 8 of token 1 is outside the vocabulary of 8");
+  }
+  EXPECT_THROW(on_one_rank(random_tensor({1, 8}, 1), tensor_of({-1})), ConfigError);
+}
+
+// Every rank has an equal slice of the vocabulary and sees the loss of the whole.
+TEST(CrossEntropy, SplitOverRanksIsThatOfOneRank) {
+  const auto cpu = [](const at::Tensor& x) { return x.cpu(); };
+  for (const int ranks : {2, 4})
+    for (const std::int64_t tokens : {0, 6}) {
+      const at::Tensor logits = cpu(random_tensor({tokens, 16}, 11)) * 3, grad = cpu(random_tensor({tokens}, 12));
+      const at::Tensor labels =
+          at::tensor({0, 15, 7, 8, static_cast<int>(kIgnoredLabel), 3}, at::kLong).narrow(0, 0, tokens);
+      const Evaluation whole = evaluate(naive, {logits, labels}, grad);
+      on_threads(ranks, [&](World& world) {
+        std::vector<int> members(ranks);
+        std::iota(members.begin(), members.end(), 0);
+        const Group group = world.make_group("tp", members);
+        const std::int64_t width = 16 / ranks, begin = world.rank() * width;
+        const Evaluation got =
+            evaluate([&](const Tensors& in) { return vocab_parallel_cross_entropy(in[0], in[1], group); },
+                     {logits.narrow(1, begin, width), labels}, grad);
+        expect_close(got.output, whole.output, 1e-13, "loss");
+        expect_close(got.gradients[0], whole.gradients[0].narrow(1, begin, width), 1e-13, "gradient");
+      });
+    }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,209 @@
+// Routing and the way of tokens to their experts and back. The oracles are loops over tokens and experts on the host.
+#include "ops/moe.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+using Integers = std::vector<std::int64_t>;
+
+at::Tensor integers(const Integers& values, at::IntArrayRef shape) {
+  return at::tensor(values, at::kLong).reshape(shape).to(test_device());
+}
+
+Integers to_host(const at::Tensor& x) {
+  const at::Tensor host = x.cpu().contiguous();
+  return {host.data_ptr<std::int64_t>(), host.data_ptr<std::int64_t>() + host.numel()};
+}
+
+// The k largest of each row, best first, the lower index first among equals.
+at::Tensor naive_choice(const at::Tensor& values, std::int64_t k) {
+  const at::Tensor host = values.detach().cpu();
+  Integers chosen;
+  for (std::int64_t token = 0; token < host.size(0); ++token) {
+    Integers experts(static_cast<std::size_t>(host.size(1)));
+    std::iota(experts.begin(), experts.end(), 0);
+    const auto value = [&](std::int64_t expert) { return host[token][expert].item<double>(); };
+    std::stable_sort(experts.begin(), experts.end(), [&](auto a, auto b) { return value(a) > value(b); });
+    chosen.insert(chosen.end(), experts.begin(), experts.begin() + k);
+  }
+  return integers(chosen, {host.size(0), k});
+}
+
+// Scores and weights side by side, so that one gradient covers both.
+Operator routed(const at::Tensor& bias, const RouterOptions& options) {
+  return [=](const Tensors& in) {
+    const Routing routing = route(in[0], bias, options);
+    return at::cat({routing.scores, routing.weights}, 1);
+  };
+}
+
+Operator naively_routed(const at::Tensor& bias, const RouterOptions& options) {
+  return [=](const Tensors& in) {
+    const at::Tensor scores = in[0].sigmoid();
+    const at::Tensor chosen = scores.gather(1, naive_choice(scores + bias, options.top_k));
+    const at::Tensor sum = chosen.sum(1, /*keepdim=*/true) + 1e-20;
+    return at::cat({scores, (options.normalize ? chosen / sum : chosen) * options.scaling}, 1);
+  };
+}
+
+TEST(Route, IsItsFormulaForwardAndBackward) {
+  const at::Tensor logits = random_tensor({6, 5}, 1), bias = random_tensor({5}, 2) * 0.3;
+  for (const std::int64_t top_k : {1, 2, 5})
+    for (const bool normalize : {true, false}) {
+      const RouterOptions options{.top_k = top_k, .scaling = 2.5, .normalize = normalize};
+      check_gradients(routed(bias, options), naively_routed(bias, options), {logits});
+      check_partial_gradients(routed(bias, options), {logits});
+      EXPECT_EQ(to_host(route(logits, bias, options).experts), to_host(naive_choice(logits.sigmoid() + bias, top_k)));
+    }
+}
+
+TEST(Route, GivesScoresAndWeightsAGradientEach) {
+  const RouterOptions options{.top_k = 2, .scaling = 1.5};
+  const at::Tensor bias = random_tensor({5}, 2);
+  for (const int used : {0, 1}) {
+    const auto one_output = [&](const Operator& both) {
+      return [both, used](const Tensors& in) { return both(in).split_with_sizes({5, 2}, 1)[used]; };
+    };
+    check_gradients(one_output(routed(bias, options)), one_output(naively_routed(bias, options)),
+                    {random_tensor({4, 5}, 3)});
+  }
+  const at::Tensor logits = random_tensor({4, 5}, 3).requires_grad_();
+  route(logits, bias, options).weights.sum().backward();  // the scores take part in no loss
+  EXPECT_TRUE(logits.grad().defined());
+}
+
+TEST(Route, TiesGoToTheLowerIndex) {
+  const at::Tensor logits = at::zeros({3, 64}, at::TensorOptions(at::kFloat).device(test_device()));
+  const at::Tensor bias = at::zeros_like(logits[0]);
+  EXPECT_EQ(to_host(route(logits, bias, {.top_k = 4}).experts), (Integers{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}));
+  bias[40] += 0.25;
+  bias[9] += 0.25;
+  EXPECT_EQ(to_host(route(logits, bias, {.top_k = 3}).experts[1]), (Integers{9, 40, 0}));
+}
+
+TEST(Route, BiasMovesTheChoiceButNotTheWeights) {
+  const at::Tensor logits = at::tensor({1.0, 2.0, 3.0}, at::kFloat).unsqueeze(0).to(test_device());
+  const at::Tensor bias = at::tensor({5.0, 0.0, 0.0}, at::kFloat).to(test_device());
+  const Routing routing = route(logits, bias, {.top_k = 2, .normalize = false});
+  EXPECT_EQ(to_host(routing.experts), (Integers{0, 2}));
+  EXPECT_TRUE(at::equal(routing.weights, logits.sigmoid().index_select(1, integers({0, 2}, {2}))));
+}
+
+TEST(Route, WeightsOfVanishingScoresAreFinite) {
+  const at::Tensor logits = at::full({2, 3}, -200.0, at::kFloat).to(test_device()).requires_grad_();
+  const Routing routing = route(logits, at::zeros({3}, logits.options().requires_grad(false)), {.top_k = 2});
+  routing.weights.sum().backward();
+  EXPECT_TRUE(routing.weights.isfinite().all().item<bool>());
+  EXPECT_TRUE(logits.grad().isfinite().all().item<bool>());
+}
+
+TEST(Route, KeepsToFloat) {
+  const at::Tensor bias = random_tensor({16}, 4).to(at::kFloat);
+  const RouterOptions options{.top_k = 4, .scaling = 2.5};
+  check_precision(routed(bias, options), {random_tensor({32, 16}, 5)}, at::kFloat, /*epsilons=*/16);
+}
+
+TEST(Route, OfNoTokensIsEmpty) {
+  const at::Tensor logits = random_tensor({0, 5}, 1).requires_grad_();
+  const Routing routing = route(logits, random_tensor({5}, 2), {.top_k = 3});
+  EXPECT_EQ(routing.experts.sizes(), at::IntArrayRef({0, 3}));
+  routing.weights.sum().backward();
+  EXPECT_EQ(logits.grad().sizes(), at::IntArrayRef({0, 5}));
+  EXPECT_EQ(to_host(sort_by_expert(routing.experts, 5).counts), Integers(5, 0));
+}
+
+TEST(SortByExpert, IsStableAndCountsExpertsWithoutTokens) {
+  const ExpertOrder order = sort_by_expert(integers({2, 0, 0, 3, 2, 0}, {3, 2}), 5);
+  EXPECT_EQ(to_host(order.order), (Integers{1, 2, 5, 0, 4, 3}));
+  EXPECT_EQ(to_host(order.counts), (Integers{3, 0, 2, 1, 0}));
+}
+
+struct PermutationTest : ::testing::Test {
+  static constexpr std::int64_t kTokens = 7, kTopK = 3, kExperts = 6, kHidden = 4;
+  ExpertOrder order = sort_by_expert(naive_choice(random_tensor({kTokens, kExperts}, 1), kTopK), kExperts);
+  Operator permute = [this](const Tensors& in) { return permute_to_experts(in[0], order, kTopK); };
+  Operator unpermute = [this](const Tensors& in) { return unpermute_from_experts(in[0], order, kTopK); };
+  at::Tensor x = random_tensor({kTokens, kHidden}, 2), rows = random_tensor({kTokens * kTopK, kHidden}, 3);
+};
+
+TEST_F(PermutationTest, TakesTheTokenOfEachSlot) {
+  check_gradients(
+      permute, [&](const Tensors& in) { return in[0].repeat_interleave(kTopK, 0).index_select(0, order.order); }, {x});
+  check_partial_gradients(permute, {x});
+  check_precision(permute, {x}, at::kBFloat16, /*epsilons=*/0.501);
+}
+
+TEST_F(PermutationTest, SumsTheSlotsOfEachToken) {
+  const at::Tensor token = at::floor_divide(order.order, kTopK);
+  check_gradients(unpermute, [&](const Tensors& in) { return at::zeros_like(x).index_add(0, token, in[0]); }, {rows});
+  check_partial_gradients(unpermute, {rows});
+  check_precision(unpermute, {rows}, at::kBFloat16, /*epsilons=*/0.501);
+}
+
+// 1 + 2^-8 + 2^-8 is a bf16 number, but adding one small part at a time in bf16 never leaves 1.
+TEST(Unpermute, SumsInFloat) {
+  const ExpertOrder order = sort_by_expert(integers({0, 1, 2}, {1, 3}), 3);
+  const at::Tensor rows =
+      at::tensor({1.0, 1.0 / 256, 1.0 / 256}, at::kDouble).unsqueeze(1).to(test_device(), at::kBFloat16);
+  EXPECT_EQ(unpermute_from_experts(rows, order, 3).item<double>(), 1 + 1.0 / 128);
+}
+
+TEST(Unpermute, OfNoTokensIsEmpty) {
+  const ExpertOrder order = sort_by_expert(integers({}, {0, 3}), 4);
+  const at::Tensor x = random_tensor({0, 5}, 1).requires_grad_();
+  const at::Tensor rows = permute_to_experts(x, order, 3), back = unpermute_from_experts(rows, order, 3);
+  EXPECT_EQ(rows.sizes(), at::IntArrayRef({0, 5}));
+  back.sum().backward();
+  EXPECT_EQ(x.grad().sizes(), at::IntArrayRef({0, 5}));
+}
+
+Operator grouped(const Integers& counts) {
+  return [counts](const Tensors& in) { return grouped_linear(in[0], in[1], counts); };
+}
+
+Operator naively_grouped(const Integers& counts) {
+  return [counts](const Tensors& in) {
+    Tensors parts;
+    std::int64_t begin = 0;
+    for (std::size_t expert = 0; expert < counts.size(); begin += counts[expert++])
+      parts.push_back(in[0].narrow(0, begin, counts[expert]).matmul(in[1][static_cast<std::int64_t>(expert)].t()));
+    return at::cat(parts);
+  };
+}
+
+TEST(GroupedLinear, MultipliesEachExpertsRows) {
+  for (const Integers& counts : {Integers{3, 0, 2, 1}, Integers{0, 0, 6, 0}, Integers{1, 2, 3, 0}}) {
+    const Tensors inputs = {random_tensor({6, 3}, 1), random_tensor({4, 5, 3}, 2)};
+    check_gradients(grouped(counts), naively_grouped(counts), inputs);
+    check_partial_gradients(grouped(counts), inputs);
+  }
+}
+
+// Sizes in whole 16 bytes, which the GPU's grouped product needs, and others.
+TEST(GroupedLinear, SumsInFloat) {
+  for (const std::int64_t in : {64, 60})
+    for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{64, 0, 0, 0}}) {
+      const Tensors inputs = {random_tensor({64, in}, 1), random_tensor({4, 32, in}, 2)};
+      check_precision(grouped(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
+      check_precision(grouped(counts), inputs, at::kFloat, /*epsilons=*/16);
+    }
+}
+
+TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
+    const Tensors inputs = {random_tensor({0, 8}, 1).to(dtype), random_tensor({2, 16, 8}, 2).to(dtype)};
+    const Evaluation got = evaluate(grouped({0, 0}), inputs, random_tensor({0, 16}, 3));
+    EXPECT_EQ(got.output.sizes(), at::IntArrayRef({0, 16}));
+    EXPECT_TRUE(at::equal(got.gradients[1], at::zeros_like(inputs[1])));
+  }
+  EXPECT_THROW(grouped_linear(random_tensor({3, 8}, 1), random_tensor({2, 16, 8}, 2), {1, 1}), std::logic_error);
+}
+
+}  // namespace
+}  // namespace braid

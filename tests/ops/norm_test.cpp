@@ -1,0 +1,89 @@
+#include "ops/norm.h"
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using testing::check_gradients;
+using testing::check_partial_gradients;
+using testing::check_precision;
+using testing::Operator;
+using testing::random_tensor;
+using testing::Tensors;
+
+constexpr double kEps = 1e-2;  // large enough for its place in the formula to show
+
+at::Tensor normalized(const at::Tensor& x) { return x / (x.pow(2).mean(-1, /*keepdim=*/true) + kEps).sqrt(); }
+
+Tensors rms_inputs(std::int64_t tokens) { return {random_tensor({tokens, 12}, 1), random_tensor({12}, 2)}; }
+const Operator rms = [](const Tensors& in) { return rms_norm(in[0], in[1], kEps); };
+const Operator naive_rms = [](const Tensors& in) { return normalized(in[0]) * in[1]; };
+
+Tensors gated_inputs(std::int64_t tokens) {
+  return {random_tensor({tokens, 12}, 1), random_tensor({tokens, 12}, 2), random_tensor({12}, 3)};
+}
+Operator gated(std::int64_t groups) {
+  return [groups](const Tensors& in) { return gated_rms_norm(in[0], in[1], in[2], groups, kEps); };
+}
+Operator naive_gated(std::int64_t groups) {
+  return [groups](const Tensors& in) {
+    const at::Tensor g = in[0] * in[1] * in[1].sigmoid();
+    Tensors parts;
+    for (const at::Tensor& part : g.chunk(groups, -1)) parts.push_back(normalized(part));
+    return at::cat(parts, -1) * in[2];
+  };
+}
+
+Tensors layer_inputs(std::int64_t tokens) {
+  return {random_tensor({tokens, 12}, 1) + 3, random_tensor({12}, 2), random_tensor({12}, 3)};
+}
+const Operator layer = [](const Tensors& in) { return layer_norm(in[0], in[1], in[2], kEps); };
+const Operator naive_layer = [](const Tensors& in) {
+  const at::Tensor centered = in[0] - in[0].mean(-1, /*keepdim=*/true);
+  return normalized(centered) * in[1] + in[2];
+};
+
+TEST(Norm, RmsNormIsItsFormula) { check_gradients(rms, naive_rms, rms_inputs(5)); }
+
+TEST(Norm, GatedRmsNormNormalisesEachGroupByItself) {
+  check_gradients(gated(1), naive_gated(1), gated_inputs(5));
+  check_gradients(gated(3), naive_gated(3), gated_inputs(5));
+}
+
+TEST(Norm, LayerNormIsItsFormula) { check_gradients(layer, naive_layer, layer_inputs(5)); }
+
+TEST(Norm, NoTokensGiveNoRowsAndZeroWeightGradients) {
+  check_gradients(rms, naive_rms, rms_inputs(0));
+  check_gradients(gated(3), naive_gated(3), gated_inputs(0));
+  check_gradients(layer, naive_layer, layer_inputs(0));
+}
+
+// Everything between input and output is fp32: bf16 results are rounded once, and fp32 ones after sums of 12 terms.
+TEST(Norm, NarrowTypesAreRoundedAtTheEndOnly) {
+  for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, 1.0}, {at::kHalf, 1.0}, {at::kFloat, 12.0}}) {
+    check_precision(rms, rms_inputs(7), dtype, epsilons);
+    check_precision(gated(3), gated_inputs(7), dtype, epsilons);
+    check_precision(layer, layer_inputs(7), dtype, epsilons);
+  }
+}
+
+TEST(Norm, ComputesGradientsOnlyForWhoWantsThem) {
+  check_partial_gradients(rms, rms_inputs(5));
+  check_partial_gradients(gated(2), gated_inputs(5));
+  check_partial_gradients(layer, layer_inputs(5));
+}
+
+// Weights are often kept in fp32 beside bf16 activations.
+TEST(Norm, GradientsHaveTheTypesOfTheirInputs) {
+  const at::Tensor x = random_tensor({5, 12}, 1).to(at::kBFloat16).requires_grad_();
+  const at::Tensor weight = random_tensor({12}, 2).to(at::kFloat).requires_grad_();
+  const at::Tensor y = rms_norm(x, weight, kEps);
+  EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+  y.backward(at::ones_like(y));
+  EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
+  EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
+}
+
+}  // namespace
+}  // namespace braid

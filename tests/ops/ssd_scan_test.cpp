@@ -1,0 +1,171 @@
+#include "ops/ssd_scan.h"
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using testing::check_gradients;
+using testing::check_partial_gradients;
+using testing::check_precision;
+using testing::evaluate;
+using testing::expect_close;
+using testing::Operator;
+using testing::random_tensor;
+using testing::Tensors;
+using testing::test_device;
+
+struct Shape {
+  std::int64_t heads = 4, width = 3, groups = 2, state = 2;
+};
+
+Tensors inputs(std::int64_t tokens, Shape shape = {}) {
+  return {random_tensor({tokens, shape.heads, shape.width}, 1),
+          random_tensor({tokens, shape.heads}, 2),
+          random_tensor({shape.heads}, 3) * 0.5,
+          random_tensor({tokens, shape.groups, shape.state}, 4),
+          random_tensor({tokens, shape.groups, shape.state}, 5),
+          random_tensor({shape.heads}, 6),
+          random_tensor({shape.heads}, 7)};
+}
+
+Operator scan(const std::vector<std::int64_t>& offsets, const SsdOptions& options) {
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  return [=](const Tensors& in) {
+    return ssd_scan({in[0], in[1], in[2], in[3], in[4], in[5], in[6]}, options, sequences);
+  };
+}
+
+// The recurrence, token by token.
+Operator recurrence(const std::vector<std::int64_t>& offsets, const SsdOptions& options) {
+  return [=](const Tensors& in) {
+    const at::Tensor &x = in[0], &dt = in[1], &A_log = in[2], &B = in[3], &C = in[4], &D = in[5], &dt_bias = in[6];
+    const std::int64_t sharing = x.size(1) / B.size(1);
+    const at::Tensor s = at::log1p((dt + dt_bias).exp()).clamp(options.dt_min, options.dt_max);
+    at::Tensor y = x * D.unsqueeze(1) + 0 * (s.sum() + A_log.sum() + B.sum() + C.sum());
+    Tensors rows;
+    for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+      at::Tensor state = at::zeros({x.size(1), x.size(2), B.size(2)}, x.options());  // [h, p, n]
+      for (std::int64_t t = offsets[i]; t < offsets[i + 1]; ++t) {
+        const at::Tensor decay = (s[t] * -A_log.exp()).exp().view({-1, 1, 1});
+        const at::Tensor b = B[t].repeat_interleave(sharing, 0), c = C[t].repeat_interleave(sharing, 0);  // [h, n]
+        state = decay * state + (s[t].unsqueeze(1) * x[t]).unsqueeze(2) * b.unsqueeze(1);
+        rows.push_back((state * c.unsqueeze(1)).sum(2));
+      }
+    }
+    return rows.empty() ? y : y + at::stack(rows);
+  };
+}
+
+const std::vector<std::vector<std::int64_t>> kPackings = {
+    {0, 8},                       // whole chunks of 1, 2 and 4
+    {0, 7},                       // no whole chunks
+    {0, 0, 1, 3, 3, 8, 9, 9, 12}  // lengths 1, 2, 5, 3 and empty ones
+};
+
+TEST(SsdScan, IsTheRecurrenceForAnyChunkLength) {
+  for (const std::vector<std::int64_t>& offsets : kPackings)
+    for (const std::int64_t chunk : {1, 2, 3, 4, 100}) {
+      SCOPED_TRACE(::testing::Message() << offsets.size() - 1 << " sequences, chunks of " << chunk);
+      const SsdOptions options{.chunk = chunk};
+      const Tensors in = inputs(offsets.back());
+      const at::Tensor grad = random_tensor(in[0].sizes(), 8);
+      testing::expect_same_evaluation(evaluate(scan(offsets, options), in, grad),
+                                      evaluate(recurrence(offsets, options), in, grad), 1e-12);
+    }
+}
+
+TEST(SsdScan, GradientsAreSlopes) {
+  for (const Shape& shape : {Shape{1, 2, 1, 2}, Shape{4, 2, 2, 3}, Shape{2, 1, 2, 1}, Shape{3, 2, 1, 1}}) {
+    SCOPED_TRACE(::testing::Message() << shape.heads << " heads in " << shape.groups << " groups");
+    const std::vector<std::int64_t> offsets = {0, 5, 5, 6, 8};
+    const SsdOptions options{.chunk = 2};
+    check_gradients(scan(offsets, options), recurrence(offsets, options), inputs(8, shape));
+  }
+}
+
+TEST(SsdScan, ClampedStepsPassNoGradient) {
+  const SsdOptions options{.chunk = 2, .dt_min = 0.5, .dt_max = 1.0};
+  const Tensors in = inputs(8);
+  const at::Tensor steps = at::softplus(in[1] + in[6]);
+  const at::Tensor clamped = (steps < 0.5).logical_or(steps > 1.0);
+  ASSERT_TRUE((steps < 0.5).any().item<bool>() && (steps > 1.0).any().item<bool>() && !clamped.all().item<bool>());
+  check_gradients(scan({0, 5, 8}, options), recurrence({0, 5, 8}, options), in);
+  const at::Tensor grad_dt = evaluate(scan({0, 5, 8}, options), in, at::ones_like(in[0])).gradients[1];
+  EXPECT_TRUE(at::equal(grad_dt == 0, clamped));
+}
+
+TEST(SsdScan, NoTokensGiveNoRowsAndZeroWeightGradients) {
+  for (const std::vector<std::int64_t>& offsets : {std::vector<std::int64_t>{0}, {0, 0}})
+    check_gradients(scan(offsets, {}), recurrence(offsets, {}), inputs(0));
+}
+
+// More chunks than are worked on at once, with heads enough that a block holds few.
+TEST(SsdScan, ManyBlocksOfChunksAreTheSameAsTheRecurrence) {
+  const std::vector<std::int64_t> offsets = {0, 300, 301, 400};
+  const Tensors in = inputs(400, {.heads = 512, .width = 1, .groups = 2, .state = 2});
+  const at::Tensor grad = random_tensor(in[0].sizes(), 8);
+  testing::expect_same_evaluation(evaluate(scan(offsets, {.chunk = 128}), in, grad),
+                                  evaluate(recurrence(offsets, {}), in, grad), 1e-11);
+}
+
+// Decays far below the smallest number, and steps past softplus's linear end, neither overflow nor give NaN.
+TEST(SsdScan, StrongDecaysStayFinite) {
+  Tensors in = inputs(64);
+  in[1] = in[1] * 100;
+  in[2] = in[2] + 5;
+  const at::Tensor grad = random_tensor(in[0].sizes(), 8);
+  const SsdOptions options{.chunk = 32};
+  testing::expect_same_evaluation(evaluate(scan({0, 40, 64}, options), in, grad),
+                                  evaluate(recurrence({0, 40, 64}, options), in, grad), 1e-9);
+}
+
+// In fp32 an exponent is the difference of running sums of up to 16 steps of about 1 each: it is off by some 10
+// epsilons, and so, relatively, is what it scales; sums over 23 tokens add as much. In bf16 the last rounding outweighs
+// all that.
+TEST(SsdScan, NarrowTypesAreRoundedAtTheEndOnly) {
+  check_precision(scan({0, 17, 40}, {.chunk = 16}), inputs(40), at::kFloat, 40);
+  check_precision(scan({0, 17, 40}, {.chunk = 16}), inputs(40), at::kBFloat16, 1);
+}
+
+TEST(SsdScan, NothingCrossesABorder) {
+  const Tensors in = inputs(12);
+  at::Tensor grad = at::zeros_like(in[0]);
+  grad.slice(0, 4, 9).copy_(random_tensor({5, 4, 3}, 8));  // of the middle sequence
+  const Tensors gradients = evaluate(scan({0, 4, 9, 12}, {.chunk = 2}), in, grad).gradients;
+  for (const std::size_t per_token : {0, 1, 3, 4}) {
+    EXPECT_TRUE(gradients[per_token].slice(0, 0, 4).eq(0).all().item<bool>());
+    EXPECT_TRUE(gradients[per_token].slice(0, 4, 9).ne(0).all().item<bool>());
+    EXPECT_TRUE(gradients[per_token].slice(0, 9, 12).eq(0).all().item<bool>());
+  }
+}
+
+TEST(SsdScan, PackedSequencesAreTheSequencesOneByOne) {
+  const Tensors in = inputs(9);
+  const at::Tensor packed = scan({0, 4, 4, 9}, {.chunk = 2})(in);
+  const auto alone = [&](std::int64_t begin, std::int64_t end) {
+    Tensors part = in;
+    for (const std::size_t per_token : {0, 1, 3, 4}) part[per_token] = in[per_token].slice(0, begin, end);
+    return scan({0, end - begin}, {.chunk = 2})(part);
+  };
+  expect_close(packed.slice(0, 0, 4), alone(0, 4), 1e-14);
+  expect_close(packed.slice(0, 4, 9), alone(4, 9), 1e-14);
+}
+
+TEST(SsdScan, ComputesGradientsOnlyForWhoWantsThem) {
+  check_partial_gradients(scan({0, 3, 7}, {.chunk = 2}), inputs(7));
+}
+
+// Steps and weights are often kept in fp32 beside bf16 activations.
+TEST(SsdScan, GradientsHaveTheTypesOfTheirInputs) {
+  Tensors in = inputs(7);
+  for (std::size_t i = 0; i < in.size(); ++i)
+    in[i] = in[i].to(i == 0 || i == 3 || i == 4 ? at::kBFloat16 : at::kFloat).requires_grad_();
+  const at::Tensor y = scan({0, 3, 7}, {.chunk = 2})(in);
+  EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+  y.backward(at::ones_like(y));
+  for (const at::Tensor& x : in) EXPECT_EQ(x.grad().scalar_type(), x.scalar_type());
+}
+
+}  // namespace
+}  // namespace braid

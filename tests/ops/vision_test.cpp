@@ -1,0 +1,108 @@
+// Position tables against libtorch's own bilinear resizing of the whole table; pixel shuffle against its definition.
+#include "ops/vision.h"
+
+#include <algorithm>
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+Operator interpolated(PatchGrid grid) {
+  return [grid](const Tensors& in) { return interpolate_positions(in[0], grid); };
+}
+
+Operator resized_and_cropped(std::int64_t side, PatchGrid grid) {
+  return [=](const Tensors& in) {
+    const std::int64_t size = std::max(grid.rows, grid.columns), channels = in[0].size(1);
+    const at::Tensor image = in[0].view({1, side, side, channels}).permute({0, 3, 1, 2});
+    const at::Tensor resized = at::upsample_bilinear2d(image, {size, size}, /*align_corners=*/false);
+    const at::Tensor corner = resized.narrow(2, 0, grid.rows).narrow(3, 0, grid.columns);
+    return corner.permute({0, 2, 3, 1}).reshape({grid.patches(), channels});
+  };
+}
+
+const std::vector<PatchGrid> kGrids = {{4, 4}, {3, 3}, {1, 1}, {2, 4}, {4, 1}, {2, 3}, {3, 5}, {9, 2}, {8, 8}};
+
+TEST(InterpolatePositions, IsTheCornerOfTheResizedTable) {
+  for (const std::int64_t side : {1, 4})
+    for (const PatchGrid grid : kGrids) {
+      SCOPED_TRACE(::testing::Message() << "side " << side << " to " << grid.rows << " x " << grid.columns);
+      const Tensors table = {random_tensor({side * side, 3}, 1)};
+      check_gradients(interpolated(grid), resized_and_cropped(side, grid), table);
+      check_partial_gradients(interpolated(grid), table);
+    }
+}
+
+// libtorch computes where a sample lies in fp32, which at position p is off by up to p epsilon; neighbours differ by up
+// to twice the largest value.
+TEST(InterpolatePositions, AgreesInFloatAtRealisticSizes) {
+  constexpr std::int64_t kSide = 32;
+  const at::Tensor table = random_tensor({kSide * kSide, 8}, 2).to(at::kFloat);
+  for (const PatchGrid grid : {PatchGrid{16, 16}, PatchGrid{24, 40}, PatchGrid{48, 20}})
+    expect_close(interpolate_positions(table, grid), resized_and_cropped(kSide, grid)({table}),
+                 4 * kSide * epsilon_of(at::kFloat));
+}
+
+TEST(InterpolatePositions, SumsInFloatAndRoundsOnce) {
+  for (const PatchGrid grid : kGrids) {
+    const Tensors table = {random_tensor({16, 5}, 3)};
+    check_precision(interpolated(grid), table, at::kBFloat16, /*epsilons=*/0.501);
+    check_precision(interpolated(grid), table, at::kFloat, /*epsilons=*/16);
+  }
+}
+
+TEST(InterpolatePositions, OfTheTablesOwnSizeIsTheTable) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor table = random_tensor({16, 5}, 4).to(dtype);
+    EXPECT_TRUE(at::equal(interpolate_positions(table, {4, 4}), table));
+    EXPECT_TRUE(at::equal(interpolate_positions(table, {2, 4}), table.narrow(0, 0, 8)));
+  }
+  EXPECT_THROW(interpolate_positions(random_tensor({15, 5}, 4), {4, 4}), std::logic_error);
+}
+
+// Patch 10 * row + column of each image, image i from 100 * i.
+TEST(PixelShuffle, JoinsSquaresOfPatchesRowByRow) {
+  const at::Tensor wide = at::tensor({0, 1, 2, 3, 10, 11, 12, 13}, at::kFloat);
+  const at::Tensor tall = at::tensor({100, 101, 110, 111, 120, 121, 130, 131}, at::kFloat);
+  const at::Tensor x = at::cat({wide, tall}).unsqueeze(1).to(test_device());
+  const at::Tensor expected =
+      at::tensor({0, 1, 10, 11, 2, 3, 12, 13, 100, 101, 110, 111, 120, 121, 130, 131}, at::kFloat).view({4, 4});
+  EXPECT_TRUE(at::equal(pixel_shuffle(x, {{2, 4}, {4, 2}}).cpu(), expected));
+}
+
+TEST(PixelShuffle, KeepsChannelsOfAPatchTogetherForwardAndBackward) {
+  const std::vector<PatchGrid> images = {{2, 4}, {6, 2}, {2, 2}, {4, 4}};
+  const Operator op = [&](const Tensors& in) { return pixel_shuffle(in[0], images); };
+  const Operator naive = [&](const Tensors& in) {
+    Tensors tokens;
+    std::int64_t first = 0;
+    for (const PatchGrid& image : images) {
+      const auto patch = [&](std::int64_t row, std::int64_t column) {
+        return in[0][first + row * image.columns + column];
+      };
+      for (std::int64_t row = 0; row < image.rows; row += 2)
+        for (std::int64_t column = 0; column < image.columns; column += 2)
+          tokens.push_back(at::cat(
+              {patch(row, column), patch(row, column + 1), patch(row + 1, column), patch(row + 1, column + 1)}));
+      first += image.patches();
+    }
+    return at::stack(tokens);
+  };
+  const at::Tensor x = random_tensor({40, 3}, 5);
+  check_gradients(op, naive, {x});
+  check_gradients(op, naive, {random_tensor({3, 40}, 6).t()});
+  check_partial_gradients(op, {x});
+  EXPECT_TRUE(at::equal(op({x.to(at::kBFloat16)}), naive({x.to(at::kBFloat16)})));
+}
+
+TEST(PixelShuffle, NeedsEvenSidesAndAllPatches) {
+  EXPECT_THROW(pixel_shuffle(random_tensor({6, 2}, 1), {{3, 2}}), std::logic_error);
+  EXPECT_THROW(pixel_shuffle(random_tensor({12, 2}, 1), {{2, 2}, {2, 2}}), std::logic_error);
+  EXPECT_EQ(pixel_shuffle(random_tensor({0, 2}, 1), std::vector<PatchGrid>()).sizes(), at::IntArrayRef({0, 8}));
+}
+
+}  // namespace
+}  // namespace braid
