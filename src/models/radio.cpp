@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"

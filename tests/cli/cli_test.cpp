@@ -33,7 +33,7 @@ train: {iterations: 40, micro_batch: 4, global_batch: 16, lr: 0.5, log_interval:
 TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "plan", "model", "run", "ckpt"}) {
+  for (const char* command : {"train", "plan", "model", "run", "ckpt", "forward"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
@@ -44,7 +44,7 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   ASSERT_NE(list, std::string::npos);
   int listed = 0;
   for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.rfind("  ", 0) == 0;
-  EXPECT_EQ(listed, 4) << help.out;
+  EXPECT_EQ(listed, 5) << help.out;
 }
 
 TEST(Cli, VersionNamesWhatItIsBuiltOn) {
@@ -93,6 +93,25 @@ TEST(Cli, PlanShow) {
   const Finished beyond = braid({"plan", "show", recipe, "--rank", "6"});
   EXPECT_EQ(beyond.exit_code, 2);
   EXPECT_THAT(beyond.err, HasSubstr("rank 6 is beyond the world of 6"));
+}
+
+TEST(Cli, ModelDescribe) {
+  TemporaryFolder folder;
+  const Finished list = braid({"model", "describe", "tiny-vlm", "--topology", "tp=2,dp=2,encoder.pp=2"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_THAT(list.out, AllOf(HasSubstr("tiny-vlm in bfloat16"), HasSubstr("tp=2 cp=1 pp=1"),
+                              HasSubstr("tp=1 cp=1 pp=2"), HasSubstr("mixer.in_proj.weight")));
+  const Finished recipe =
+      braid({"model", "describe", "tiny-vlm", "--topology", folder.write("r.yaml", kRecipe), "--json"});
+  EXPECT_THAT(recipe.out, HasSubstr(R"("name":"language","layout":{"tp":2,)"));
+  const Finished wrong = braid({"model", "describe", "tiny-vlm", "--topology", "ttp=2,encodr.tp=2,ep=0,cp"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err,
+              AllOf(HasSubstr("4 problems"), HasSubstr("did you mean 'tp'?"), HasSubstr("did you mean 'encoder.tp'?"),
+                    HasSubstr("write ep=N"), HasSubstr("write cp=N")));
+  EXPECT_THAT(braid({"model", "describe", "tiny-vlm", "--topology", "tp=3"}).err,
+              HasSubstr("tiny-vlm.language.kv_heads"));
+  EXPECT_THAT(braid({"model", "describe", "tinyvlm"}).err, HasSubstr("did you mean 'tiny-vlm'?"));
 }
 
 TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {

@@ -1,0 +1,80 @@
+// braid forward: one forward (and backward) of a stored model, in any layout.
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "cli/commands.h"
+#include "dist/run_as_rank.h"
+#include "launch/local_launcher.h"
+#include "models/forward_files.h"
+
+namespace braid {
+namespace {
+
+struct ForwardCommand {
+  ForwardRequest request{};
+  std::optional<int> dp{};
+  DistConfig dist{};
+};
+
+// The smallest number of replicas whose ranks the experts split over.
+int smallest_dp(const ModuleConfig& layout) {
+  const int experts = layout.ep * layout.expt_tp, dense = layout.tp * layout.cp;
+  return experts > 0 && dense > 0 ? std::lcm(experts, dense) / dense : 1;
+}
+
+int run(ForwardCommand command, const std::vector<std::string>& command_line) {
+  ForwardRequest& request = command.request;
+  request.layout.name = "model";
+  request.layout.dp = command.dp.value_or(smallest_dp(request.layout));
+  const Topology topology = check_forward(request);
+  const auto spec = world_spec_from(process_env());
+  if (!spec)
+    return launch_local({.ranks = topology.world_size(),
+                         .command = command_line,
+                         .log_dir = "",
+                         .port = 0,
+                         .places = topology.places()});
+  if (spec->size != topology.world_size())
+    throw ConfigError({fmt::format("the layout has {} ranks, but {} were started", topology.world_size(), spec->size),
+                       "command line", fmt::format("start {} ranks", topology.world_size())});
+  run_as_rank(*spec, command.dist, topology.places(), [&](World& world) { forward_files(request, topology, world); });
+  return 0;
+}
+
+}  // namespace
+
+void add_forward_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
+  auto command = std::make_shared<ForwardCommand>();
+  ForwardRequest& request = command->request;
+  CLI::App* forward = app.add_subcommand("forward", "Run a stored model once, in any layout, to compare its results");
+  forward->add_option("model_dir", request.model, "folder of a Hugging Face or Braid model")->required();
+  forward->add_option("--inputs", request.inputs, "safetensors file, see below")->required();
+  forward->add_option("--outputs", request.outputs, "safetensors file to write")->required();
+  forward->add_flag("--grads", request.grads, "run backward too and write every parameter's gradient");
+  forward->add_option("--dtype", request.dtype, "of weights and arithmetic")
+      ->check(CLI::IsMember({"float64", "float32", "bfloat16"}))
+      ->capture_default_str();
+  ModuleConfig& layout = request.layout;
+  forward->add_option("--tp", layout.tp, "tensor parallel size");
+  forward->add_option("--cp", layout.cp, "context parallel size");
+  forward->add_option("--ep", layout.ep, "expert parallel size");
+  forward->add_option("--expt-tp", layout.expt_tp, "tensor parallel size inside experts");
+  forward->add_option("--pp", layout.pp, "pipeline parallel size");
+  forward->add_option("--dp", command->dp, "replicas; default: as few as the expert layout needs");
+  forward->add_flag("--sequence-parallel", request.sequence_parallel, "split the sequence over tp between layers");
+  forward->add_flag("--recompute", request.recompute, "run each layer again in backward");
+  forward->add_option("--device", command->dist.device, "cpu, cuda, or auto: cuda where there is a GPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  forward->footer(
+      "inputs   nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences\n"
+      "         packed into one row.   radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes\n"
+      "         [images, 2]; features_grad, what backward starts from (default: ones).\n"
+      "outputs  logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the\n"
+      "         folder, in published checkpoints, in transformers. Whole tensors, whatever the layout.");
+  forward->callback([command, &command_line, &exit_code] { exit_code = run(*command, command_line); });
+}
+
+}  // namespace braid
