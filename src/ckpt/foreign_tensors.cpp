@@ -50,7 +50,8 @@ void check_rows(const ParamSpec& spec, const std::vector<ForeignTensor>& tensors
 
 RowsAndColumns rows_and_columns(const std::vector<std::int64_t>& shape) {
   std::int64_t elements = 1;
-  for (const std::int64_t size : shape) elements *= size;
+  for (const std::int64_t size : shape)
+    BRAID_CHECK(!__builtin_mul_overflow(elements, size, &elements), "the shape {}", shape_text(shape));
   const std::int64_t columns = shape.size() > 1 ? shape.back() : 1;
   return {columns == 0 ? 0 : elements / columns, columns};
 }

@@ -70,17 +70,16 @@ const Json* HfConfigReader::find(std::initializer_list<const char*> keys, const 
   return nullptr;
 }
 
-void HfConfigReader::wrong_type(const char* key, const Json& value, const char* expected) {
+void HfConfigReader::wrong_type(const char* key, const Json& value, const std::string& expected) {
   complain(key, fmt::format("{} should be {}, not {}", key, expected, value.dump()), "");
 }
 
-int HfConfigReader::integer(std::initializer_list<const char*> keys, int fallback) {
+int HfConfigReader::size(std::initializer_list<const char*> keys, int fallback, int most) {
   const char* key = nullptr;
   const Json* value = find(keys, &key);
   if (!value) return fallback;
-  const bool fits = value->is_number_integer() && *value >= std::numeric_limits<int>::min() &&
-                    *value <= std::numeric_limits<int>::max();
-  if (!fits) wrong_type(key, *value, "an integer");
+  const bool fits = value->is_number_integer() && *value >= 0 && *value <= most;
+  if (!fits) wrong_type(key, *value, fmt::format("an integer from 0 to {}", most));
   return fits ? value->get<int>() : fallback;
 }
 

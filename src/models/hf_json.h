@@ -20,7 +20,8 @@ class HfConfigReader {
   HfConfigReader(const nlohmann::json& config, std::string where);
 
   // The value of the first of these keys that the config has; `fallback`, transformers' default, where it has none.
-  int integer(std::initializer_list<const char*> keys, int fallback);
+  // A size is from 0 to `most`: a config that lies must not make us list a billion tensors.
+  int size(std::initializer_list<const char*> keys, int fallback, int most = 1 << 20);
   double number(std::initializer_list<const char*> keys, double fallback);
   bool boolean(std::initializer_list<const char*> keys, bool fallback);
   std::string string(std::initializer_list<const char*> keys, const std::string& fallback);
@@ -38,7 +39,7 @@ class HfConfigReader {
 
  private:
   const nlohmann::json* find(std::initializer_list<const char*> keys, const char** key) const;
-  void wrong_type(const char* key, const nlohmann::json& value, const char* expected);
+  void wrong_type(const char* key, const nlohmann::json& value, const std::string& expected);
 
   const nlohmann::json& config_;
   std::string where_;

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <map>
+#include <optional>
 
 #include "ckpt/load.h"
 #include "models/hf_json.h"
@@ -22,11 +24,11 @@ const char* const kBraidFile = "model.yaml";
 const char* const kOriginalConfigFile = "hf_config.json";
 
 std::string read_text(const fs::path& path, const std::string& fix) {
+  std::error_code ignored;
   std::ifstream file(path);
-  std::stringstream text;
-  if (!fs::is_regular_file(path) || !(text << file.rdbuf()))
+  if (!fs::is_regular_file(path, ignored) || !file)
     throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", fix});
-  return text.str();
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void require_folder(const std::string& path) {
@@ -91,11 +93,6 @@ std::string model_file_text(const ModelConfig& config) {
 std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
   return std::visit([](const auto& c) { return declare_parameters(c); }, config);
 }
-
-struct TensorList {
-  std::vector<ForeignTensor> tensors;
-  std::vector<std::string> ignorable;
-};
 
 // RADIO's summary indices, where the source has them, in the shape they have there.
 void add_summary(const SafetensorsReader& source, const std::string& name, const RadioSpelling& spelling,

@@ -96,8 +96,17 @@ void check_time_step_limit(HfConfigReader& reader, double time_step_min) {
   }
 }
 
-// Our field names in front of problems of the values mean little to the owner of a config.json, but say what is wrong.
+// Far beyond any model, and few enough tensors to list.
+constexpr std::int64_t kMostLayers = 1 << 14, kMostExperts = 1 << 22;
+
 void check_values(const HybridLmConfig& config, const std::string& where, HfConfigReader& reader) {
+  const std::string& pattern = config.pattern;
+  if (pattern.size() > kMostLayers)
+    reader.complain("layers_block_type", fmt::format("{} layers are too many", pattern.size()),
+                    fmt::format("use {} or less", kMostLayers));
+  if (std::count(pattern.begin(), pattern.end(), 'E') * std::int64_t{config.experts} > kMostExperts)
+    reader.complain("n_routed_experts", fmt::format("{} experts in each layer are too many", config.experts),
+                    fmt::format("use {} or less in all layers together", kMostExperts));
   if (!reader.failed()) reader.add(validate(config, LayoutSizes{}, where));
 }
 
@@ -221,29 +230,29 @@ HybridLmConfig nemotron_h_config(const Json& json, const std::string& where) {
   HybridLmConfig c;
   c.pattern = pattern_of(reader);
   refuse_unsupported(reader, c.pattern);
-  c.hidden = reader.integer({"hidden_size"}, 4096);
-  c.vocab = reader.integer({"vocab_size"}, 131072);
+  c.hidden = reader.size({"hidden_size"}, 4096);
+  c.vocab = reader.size({"vocab_size"}, 131072, 1 << 24);
   c.norm_eps = reader.number({"layer_norm_epsilon"}, 1e-5);
   c.init_std = reader.number({"initializer_range"}, 0.02);
-  c.heads = reader.integer({"num_attention_heads"}, 32);
+  c.heads = reader.size({"num_attention_heads"}, 32);
   c.kv_heads = c.heads;
   const bool null_kv_heads = json.contains("num_key_value_heads") && reader.value("num_key_value_heads").is_null();
-  if (!null_kv_heads) c.kv_heads = reader.integer({"num_key_value_heads"}, 8);
-  c.head_dim = reader.integer({"head_dim"}, 128);
-  c.mamba_heads = reader.integer({"mamba_num_heads"}, 128);
-  c.mamba_head_dim = reader.integer({"mamba_head_dim"}, 64);
-  c.mamba_groups = reader.integer({"mamba_n_groups", "n_groups"}, 8);
-  c.mamba_state = reader.integer({"ssm_state_size"}, 128);
-  c.mamba_conv = reader.integer({"mamba_d_conv", "conv_kernel"}, 4);
-  c.mamba_chunk = reader.integer({"mamba_chunk_size", "chunk_size"}, 128);
+  if (!null_kv_heads) c.kv_heads = reader.size({"num_key_value_heads"}, 8);
+  c.head_dim = reader.size({"head_dim"}, 128);
+  c.mamba_heads = reader.size({"mamba_num_heads"}, 128);
+  c.mamba_head_dim = reader.size({"mamba_head_dim"}, 64);
+  c.mamba_groups = reader.size({"mamba_n_groups", "n_groups"}, 8);
+  c.mamba_state = reader.size({"ssm_state_size"}, 128);
+  c.mamba_conv = reader.size({"mamba_d_conv", "conv_kernel"}, 4);
+  c.mamba_chunk = reader.size({"mamba_chunk_size", "chunk_size"}, 128);
   c.mamba_dt_min = reader.number({"mamba_dt_min", "time_step_min"}, 0.001);
   c.mamba_dt_max = 0;
   c.mamba_conv_bias = reader.boolean({"mamba_conv_bias", "use_conv_bias"}, true);
-  c.ffn = reader.integer({"intermediate_size"}, 21504);
-  c.experts = reader.integer({"n_routed_experts", "num_local_experts"}, 8);
-  c.top_k = reader.integer({"num_experts_per_tok"}, 2);
-  c.expert_ffn = reader.integer({"moe_intermediate_size"}, 7688);
-  c.shared_ffn = reader.integer({"moe_shared_expert_intermediate_size"}, 7688);
+  c.ffn = reader.size({"intermediate_size"}, 21504);
+  c.experts = reader.size({"n_routed_experts", "num_local_experts"}, 8);
+  c.top_k = reader.size({"num_experts_per_tok"}, 2);
+  c.expert_ffn = reader.size({"moe_intermediate_size"}, 7688);
+  c.shared_ffn = reader.size({"moe_shared_expert_intermediate_size"}, 7688);
   c.router_scaling = reader.number({"routed_scaling_factor"}, 1);
   c.router_normalize = reader.boolean({"norm_topk_prob"}, true);
   check_time_step_limit(reader, c.mamba_dt_min);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -108,12 +109,6 @@ void refuse_to_export(const RadioConfig& config, const std::string& where) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-// Whether transformers would read this value from the config, or from its defaults, as it is.
-bool keeps(const Json& json, const char* key, double default_value, double wanted) {
-  const auto found = json.find(key);
-  return found == json.end() ? default_value == wanted : *found == wanted;
-}
-
 }  // namespace
 
 RadioSpelling radio_spelling(const SafetensorsReader& source) {
@@ -124,16 +119,14 @@ RadioConfig radio_config(const Json& json, const SafetensorsReader& source, cons
   HfConfigReader reader(json, where);
   refuse_unsupported(reader);
   RadioConfig c;
-  c.hidden = reader.integer({"hidden_size"}, 1280);
-  c.layers = reader.integer({"num_hidden_layers"}, 32);
-  c.heads = reader.integer({"num_attention_heads"}, 16);
+  c.hidden = reader.size({"hidden_size"}, 1280);
+  c.layers = reader.size({"num_hidden_layers"}, 32, 1 << 14);
+  c.heads = reader.size({"num_attention_heads"}, 16);
   c.ffn = ffn_of(c.hidden, reader.number({"mlp_ratio"}, 4));
-  c.patch = reader.integer({"patch_size"}, 16);
-  c.channels = reader.integer({"num_channels"}, 3);
-  c.position_side = c.patch > 0 ? reader.integer({"max_img_size"}, 2048) / c.patch : 0;
-  const std::int64_t class_tokens =
-      std::int64_t{reader.integer({"num_cls_tokens"}, 3)} + reader.integer({"num_registers"}, 7);
-  c.class_tokens = class_tokens > 1'000'000 ? -1 : static_cast<int>(class_tokens);
+  c.patch = reader.size({"patch_size"}, 16);
+  c.channels = reader.size({"num_channels"}, 3);
+  c.position_side = c.patch > 0 ? reader.size({"max_img_size"}, 2048) / c.patch : 0;
+  c.class_tokens = reader.size({"num_cls_tokens"}, 3) + reader.size({"num_registers"}, 7);
   c.norm_eps = reader.number({"layer_norm_eps"}, 1e-6);
   c.init_std = reader.number({"initializer_range"}, 0.02);
   c.gelu = gelu_of(reader);
@@ -163,13 +156,16 @@ Json radio_json(const RadioConfig& c, const Json& original, const std::string& w
                    {"hidden_act", c.gelu == "erf" ? "gelu" : "gelu_pytorch_tanh"},
                    {"qkv_bias", c.qkv_bias}});
   // Several of their values give one of ours: what the original had stays where it still does.
-  if (ffn_of(c.hidden, json.value("mlp_ratio", 4.0)) != c.ffn) json["mlp_ratio"] = mlp_ratio_of(c);
-  if (json.value("max_img_size", 2048) / c.patch != c.position_side) json["max_img_size"] = c.position_side * c.patch;
-  if (json.value("num_cls_tokens", 3) + json.value("num_registers", 7) != c.class_tokens) {
+  HfConfigReader reader(original, "the original config.json");
+  if (ffn_of(c.hidden, reader.number({"mlp_ratio"}, 4)) != c.ffn) json["mlp_ratio"] = mlp_ratio_of(c);
+  if (reader.size({"max_img_size"}, 2048) / c.patch != c.position_side)
+    json["max_img_size"] = c.position_side * c.patch;
+  if (reader.size({"num_cls_tokens"}, 3) + reader.size({"num_registers"}, 7) != c.class_tokens) {
     json["num_cls_tokens"] = std::min(3, c.class_tokens);
     json["num_registers"] = c.class_tokens - std::min(3, c.class_tokens);
   }
-  if (!c.layer_scale && !keeps(json, "layerscale_value", 1, 1)) json["layerscale_value"] = 1.0;
+  if (!c.layer_scale) json["layerscale_value"] = 1.0;
+  reader.throw_if_failed();
   return json;
 }
 
