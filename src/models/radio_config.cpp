@@ -1,5 +1,7 @@
 #include "models/radio_config.h"
 
+#include <cmath>
+
 #include "models/checks.h"
 
 namespace braid {
@@ -8,6 +10,7 @@ namespace {
 void add_layer(const RadioConfig& c, int layer, int stage, std::vector<ParamSpec>& specs) {
   const std::string prefix = fmt::format("decoder.layers.{}.", layer);
   const InitRule normal = {InitRule::Normal, c.init_std}, ones = {InitRule::Ones};
+  const InitRule residual = {InitRule::Normal, c.init_std / std::sqrt(2.0 * c.layers)};  // two branches a layer
   const auto add = [&](ParamSpec spec) {
     spec.name = prefix + spec.name;
     spec.stage = stage;
@@ -21,13 +24,13 @@ void add_layer(const RadioConfig& c, int layer, int stage, std::vector<ParamSpec
   add_norm("self_attention.linear_qkv");
   add({.name = "self_attention.linear_qkv.weight", .shape = {qkv, hidden}, .tp_dim = 0, .init = normal});
   if (c.qkv_bias) add({.name = "self_attention.linear_qkv.bias", .shape = {qkv}, .tp_dim = 0});
-  add({.name = "self_attention.linear_proj.weight", .shape = {hidden, hidden}, .tp_dim = 1, .init = normal});
+  add({.name = "self_attention.linear_proj.weight", .shape = {hidden, hidden}, .tp_dim = 1, .init = residual});
   add({.name = "self_attention.linear_proj.bias", .shape = {hidden}});
   if (c.layer_scale) add({.name = "self_attention.layer_scale", .shape = {hidden}, .init = ones});
   add_norm("mlp.linear_fc1");
   add({.name = "mlp.linear_fc1.weight", .shape = {ffn, hidden}, .tp_dim = 0, .init = normal});
   add({.name = "mlp.linear_fc1.bias", .shape = {ffn}, .tp_dim = 0});
-  add({.name = "mlp.linear_fc2.weight", .shape = {hidden, ffn}, .tp_dim = 1, .init = normal});
+  add({.name = "mlp.linear_fc2.weight", .shape = {hidden, ffn}, .tp_dim = 1, .init = residual});
   add({.name = "mlp.linear_fc2.bias", .shape = {hidden}});
   if (c.layer_scale) add({.name = "mlp.layer_scale", .shape = {hidden}, .init = ones});
 }
@@ -61,7 +64,8 @@ std::vector<int> stage_bounds(const RadioConfig& config, int pp) {
 std::vector<ParamSpec> declare_parameters(const RadioConfig& c, int pp) {
   const std::int64_t positions = std::int64_t{c.position_side} * c.position_side;
   const std::int64_t pixels = std::int64_t{c.channels} * c.patch * c.patch;
-  const InitRule normal = {InitRule::Normal, c.init_std};
+  const InitRule unit = {InitRule::Normal, 1},
+                 position = {InitRule::Normal, 1 / std::sqrt(static_cast<double>(c.hidden))};
   std::vector<ParamSpec> specs;
   if (c.normalize_pixels)
     for (const char* name : {"input_conditioner.norm_mean", "input_conditioner.norm_std"})
@@ -69,9 +73,9 @@ std::vector<ParamSpec> declare_parameters(const RadioConfig& c, int pp) {
                        .shape = {c.channels, 1, 1},
                        .init = {name == std::string("input_conditioner.norm_std") ? InitRule::Ones : InitRule::Zeros},
                        .trainable = false});
-  specs.push_back({.name = "class_token", .shape = {c.class_tokens, c.hidden}, .init = normal});
-  specs.push_back({.name = "position_embeddings", .shape = {1, positions, c.hidden}, .init = normal});
-  specs.push_back({.name = "embedder.weight", .shape = {c.hidden, pixels}, .tp_dim = 0, .init = normal});
+  specs.push_back({.name = "class_token", .shape = {c.class_tokens, c.hidden}, .init = unit});
+  specs.push_back({.name = "position_embeddings", .shape = {1, positions, c.hidden}, .init = position});
+  specs.push_back({.name = "embedder.weight", .shape = {c.hidden, pixels}, .tp_dim = 0, .init = unit});
   const std::vector<int> bounds = stage_bounds(c, pp);
   for (int stage = 0; stage < pp; ++stage)
     for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) add_layer(c, layer, stage, specs);

@@ -175,5 +175,54 @@ TEST(Layouts, AgreeInSinglePrecision) {
   }
 }
 
+ForwardResult to_cpu(ForwardResult result) {
+  result.output = result.output.cpu();
+  result.loss = result.loss.cpu();
+  for (auto& [name, gradient] : result.grads) gradient = gradient.cpu();
+  return result;
+}
+
+// Over Gloo, on whatever device the tests run on; the reference is one rank on the CPU.
+TEST(Layouts, HoldAsProcesses) {
+  const HybridLmConfig config = small_model();
+  const TokenBatch batch = make_batch({9, 2, 13, 5}, config.vocab);
+  for (const Layout& layout :
+       {Layout{}, Layout{.tp = 2, .cp = 2, .sp = true}, Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2}}) {
+    ForwardOptions options = kDouble;
+    options.sequence_parallel = layout.sp;
+    testing::on_processes(layout.ranks(), [&](World& world) {
+      const ForwardResult got = forward_language(config, draw, batch, options, topology_of(layout), world);
+      if (world.rank() == 0) expect_same(to_cpu(got), run(config, batch, {}, kDouble), 1e-10);
+    });
+  }
+}
+
+// Images of three sizes, so that replicas and packed attention have something to get wrong.
+TEST(Layouts, HoldForVisionAsProcesses) {
+  const RadioConfig config = {.hidden = 16,
+                              .layers = 3,
+                              .heads = 4,
+                              .ffn = 24,
+                              .patch = 4,
+                              .position_side = 5,
+                              .class_tokens = 2,
+                              .init_std = 0.3,
+                              .layer_scale = true,
+                              .final_norm = true};
+  ImageBatch batch;
+  batch.images = {{2, 3}, {4, 2}, {6, 6}};
+  batch.patches = at::arange(50 * 48, at::kDouble).mul(0.37).sin().view({50, 48});
+  batch.feature_grads = at::arange(50 * 16, at::kDouble).mul(0.73).cos().view({50, 16});
+  for (const Layout& layout : {Layout{}, Layout{.tp = 2, .pp = 3}, Layout{.tp = 2, .dp = 2}})
+    testing::on_processes(layout.ranks(), [&](World& world) {
+      const ForwardResult got = forward_vision(config, draw, batch, kDouble, topology_of(layout), world);
+      if (world.rank() != 0) return;
+      ForwardResult expected;
+      testing::on_threads(
+          1, [&](World& alone) { expected = forward_vision(config, draw, batch, kDouble, topology_of({}), alone); });
+      expect_same(to_cpu(got), expected, 1e-10);
+    });
+}
+
 }  // namespace
 }  // namespace braid
