@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "base/error.h"
 #include "base/philox.h"
