@@ -77,7 +77,10 @@ class ModuleTable {
     const std::string& kind = kinds_.at(static_cast<std::size_t>(layer));
     auto group = std::find_if(module_.groups.begin(), module_.groups.end(),
                               [&](const ParamGroup& g) { return !g.layers.empty() && g.kind == kind; });
-    if (group == module_.groups.end()) group = module_.groups.insert(module_.groups.end(), {.kind = kind});
+    if (group == module_.groups.end()) {
+      group = module_.groups.emplace(module_.groups.end());
+      group->kind = kind;
+    }
     if (group->layers.empty() || group->layers.back() != layer) group->layers.push_back(layer);
     return *group;
   }

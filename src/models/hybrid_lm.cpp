@@ -1,5 +1,7 @@
 #include "models/hybrid_lm.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <limits>
 
 #include "base/error.h"

@@ -1,5 +1,7 @@
 #include "models/projector.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "base/error.h"
 #include "dist/collectives.h"
 #include "nn/linear.h"

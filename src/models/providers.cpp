@@ -29,7 +29,7 @@ const std::vector<Provider>& providers() {
   return all;
 }
 
-const Provider& provider(const std::string& name) {
+const Provider& provider(std::string_view name) {
   std::vector<std::string> names;
   for (const Provider& candidate : providers()) {
     if (candidate.name == name) return candidate;

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/hybrid_lm_config.h"
@@ -28,7 +29,7 @@ struct Provider {
 const std::vector<Provider>& providers();
 
 // ConfigError with the nearest name when there is none of this one.
-const Provider& provider(const std::string& name);
+const Provider& provider(std::string_view name);
 
 // The id that stands for an image token in the text: the tokenizer's, or without one the mock default. ConfigError when
 // the vocabulary has no such id.

@@ -1,5 +1,6 @@
 #include "models/radio.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
 

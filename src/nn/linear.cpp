@@ -1,5 +1,6 @@
 #include "nn/linear.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>

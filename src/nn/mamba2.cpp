@@ -1,5 +1,6 @@
 #include "nn/mamba2.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 
 #include "nn/linear.h"

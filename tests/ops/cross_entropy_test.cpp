@@ -1,6 +1,8 @@
 // The oracle is log_softmax over the whole vocabulary, in double, differentiated by autograd.
 #include "ops/cross_entropy.h"
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
 #include <limits>
 #include <numeric>
 

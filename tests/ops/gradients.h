@@ -153,8 +153,10 @@ inline void check_precision(const Operator& op, const Tensors& inputs, at::Scala
   const at::Tensor output_grad = random_tensor(output.sizes(), 998).to(dtype);
   const Evaluation got = evaluate(op, narrow, output_grad);
   EXPECT_EQ(got.output.scalar_type(), dtype);
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (got.gradients[i].defined()) EXPECT_EQ(got.gradients[i].scalar_type(), dtype) << "gradient of input " << i;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!got.gradients[i].defined()) continue;
+    EXPECT_EQ(got.gradients[i].scalar_type(), dtype) << "gradient of input " << i;
+  }
   expect_same_evaluation(got, evaluate(op, wide, output_grad.to(at::kDouble)), epsilons * epsilon_of(dtype),
                          at::toString(dtype));
 }
@@ -174,8 +176,10 @@ inline void check_partial_gradients(const Operator& op, const Tensors& inputs) {
     only_one[i] = inputs[i].detach().clone().requires_grad_();
     op(only_one).backward(output_grad);
     EXPECT_TRUE(at::equal(only_one[i].grad(), all.gradients[i])) << "gradient of input " << i;
-    for (std::size_t other = 0; other < inputs.size(); ++other)
-      if (other != i && inputs[other].defined()) EXPECT_FALSE(inputs[other].grad().defined());
+    for (std::size_t other = 0; other < inputs.size(); ++other) {
+      if (other == i || !inputs[other].defined()) continue;
+      EXPECT_FALSE(inputs[other].grad().defined());
+    }
   }
 }
 
