@@ -1,0 +1,189 @@
+#include "language_step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/cuda.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "dist/blas_quirk.h"
+#include "dist/world.h"
+#include "kernel_table.h"
+#include "models/hybrid_lm.h"
+#include "ops/cross_entropy.h"
+
+namespace braid {
+namespace {
+
+constexpr int kWarmUp = 3;
+
+Parallel make_single_rank(World& world) {
+  const Group alone = world.make_group("alone", {0});
+  return {.tp = alone, .cp = alone, .tp_cp = alone, .ep = alone, .expt_tp = alone};
+}
+
+// Values drawn where they live. Parameters::initialize gives every layout the same values, for which it computes each
+// of them on the CPU in double: minutes for 2.6 billion, while here only their distribution matters.
+void draw(const InitRule& rule, at::Tensor value) {
+  const auto uniform = [&] { return at::rand(value.sizes(), value.options().dtype(at::kFloat).requires_grad(false)); };
+  switch (rule.kind) {
+    case InitRule::Zeros:
+      value.zero_();
+      break;
+    case InitRule::Ones:
+      value.fill_(1);
+      break;
+    case InitRule::Normal:
+      value.normal_(0, rule.scale);
+      break;
+    case InitRule::Uniform:
+      value.uniform_(-rule.scale, rule.scale);
+      break;
+    case InitRule::DtBias: {
+      const at::Tensor dt = (uniform() * std::log(100.0) + std::log(0.001)).exp();
+      value.copy_(dt + dt.neg().expm1().neg().log());
+      break;
+    }
+    case InitRule::ALog:
+      value.copy_((uniform() * 15 + 1).log());
+      break;
+  }
+}
+
+class LanguageStep {
+ public:
+  LanguageStep(const HybridLmConfig& config, const StepOptions& options, const at::Device& device)
+      : device_(device),
+        world_(0, 1, device, nullptr, progress_),
+        parallel_(make_single_rank(world_)),
+        parameters_(declare_parameters(config), 0, {}, at::kBFloat16, device),
+        model_(config, parameters_, parallel_, 0, 1, options.recompute),
+        batch_({.sequences = pack_sequences({0, options.sequence}, device)}) {
+    at::NoGradGuard guard;
+    for (const Parameters::Entry& entry : parameters_.entries()) draw(entry.spec.init, entry.value);
+    const auto integers = at::TensorOptions(at::kLong).device(device);
+    ids_ = at::randint(config.vocab, {options.sequence}, integers);
+    labels_ = ids_.roll(-1);
+    labels_.slice(0, -1).fill_(kIgnoredLabel);
+  }
+
+  // The sum of the token losses.
+  at::Tensor forward() const {
+    const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
+    return model_.token_losses(model_.logits(x), labels_).sum();
+  }
+
+  at::Tensor forward_backward() const {
+    for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
+    const at::Tensor loss = forward();
+    loss.backward();
+    return loss.detach();
+  }
+
+  void synchronize() const {
+    if (device_.is_cuda()) torch::cuda::synchronize();
+  }
+
+  // How many parameters have a gradient, all of them finite and not zero.
+  std::size_t check_gradients() const {
+    std::vector<std::string> names;
+    std::vector<at::Tensor> norms;
+    for (const Parameters::Entry& entry : parameters_.entries()) {
+      if (!entry.spec.trainable) continue;
+      BRAID_CHECK(entry.value.grad().defined(), "{} has no gradient", entry.spec.name);
+      names.push_back(entry.spec.name);
+      norms.push_back(at::linalg_vector_norm(entry.value.grad(), 2, {}, false, at::kFloat));
+    }
+    const at::Tensor host = at::stack(norms).cpu();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const float norm = host.data_ptr<float>()[i];
+      BRAID_CHECK(std::isfinite(norm) && norm > 0, "the gradient of {} has norm {}", names[i], norm);
+    }
+    return names.size();
+  }
+
+ private:
+  const at::Device device_;
+  Progress progress_;
+  World world_;
+  const Parallel parallel_;
+  const Parameters parameters_;
+  const HybridLm model_;
+  const SequenceBatch batch_;
+  at::Tensor ids_, labels_;
+};
+
+// The final norm gives rows of length sqrt(hidden), so each logit is normal with this variance, and the mean loss is
+// log(vocab) plus half of it.
+double logit_variance(const HybridLmConfig& config) { return config.hidden * config.init_std * config.init_std; }
+
+void check_loss(const StepReport& report, const HybridLmConfig& config, int sequence) {
+  // The mean over the labels' logits strays by their deviation over the root of how many different ones there are; six
+  // times that, and what bf16 (8 bits) loses of the logits.
+  const double strays = std::sqrt(logit_variance(config) / std::min(sequence - 1, config.vocab));
+  const double tolerance = 6 * strays + 1.0 / 128;
+  BRAID_CHECK(std::abs(report.loss - report.expected_loss) <= tolerance, "loss {}, where random weights give {} +- {}",
+              report.loss, report.expected_loss, tolerance);
+}
+
+// Wall clock around work that the device has finished: a step that keeps the GPU waiting for the host is as slow as it
+// looks.
+double median_ms(int repeats, const LanguageStep& step, const std::function<void()>& act) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> times_ms;
+  for (int i = -kWarmUp; i < repeats; ++i) {
+    step.synchronize();
+    const auto start = Clock::now();
+    act();
+    step.synchronize();
+    if (i >= 0) times_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  }
+  std::sort(times_ms.begin(), times_ms.end());
+  const std::size_t middle = times_ms.size() / 2;
+  return times_ms.size() % 2 == 1 ? times_ms[middle] : (times_ms[middle - 1] + times_ms[middle]) / 2;
+}
+
+StepReport measure(const HybridLmConfig& config, const StepOptions& options, const at::Device& device) {
+  const LanguageStep step(config, options, device);
+  StepReport report;
+  report.expected_loss = std::log(config.vocab) + logit_variance(config) / 2;
+  report.loss = step.forward_backward().item<double>() / (options.sequence - 1);
+  check_loss(report, config, options.sequence);
+  report.gradients = step.check_gradients();
+
+  report.ms_forward = median_ms(options.repeats, step, [&] { step.forward(); });
+  if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
+  report.ms_forward_backward = median_ms(options.repeats, step, [&] { step.forward_backward(); });
+  if (device.is_cuda()) {
+    const auto all_pools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    report.peak_gb =
+        static_cast<double>(at::accelerator::getDeviceStats(device.index()).allocated_bytes[all_pools].peak) / 1e9;
+  }
+  report.kernels = kernel_table(device.is_cuda(), [&] {
+    step.forward_backward();
+    step.synchronize();
+  });
+  return report;
+}
+
+}  // namespace
+
+bool gpu_is_visible() { return torch::cuda::is_available(); }
+
+StepReport measure_language_step(const HybridLmConfig& config, const StepOptions& options) {
+  work_around_blas();
+  at::manual_seed(1);
+  const at::Device device = gpu_is_visible() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const StepReport report = measure(config, options, device);
+  if (device.is_cuda()) at::accelerator::emptyCache();
+  return report;
+}
+
+}  // namespace braid

@@ -1,0 +1,32 @@
+// Times one training step, forward and backward of one sequence, of a language model on this machine's GPU, or without
+// one on the CPU. One rank, bf16, random weights and tokens.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "models/hybrid_lm_config.h"
+
+namespace braid {
+
+struct StepOptions {
+  int sequence = 8192;
+  int repeats = 10;
+  bool recompute = false;
+};
+
+struct StepReport {
+  double loss = 0;           // mean over tokens
+  double expected_loss = 0;  // of these random weights
+  std::size_t gradients = 0;
+  double ms_forward = 0, ms_forward_backward = 0;  // medians
+  std::optional<double> peak_gb;                   // allocated at once, in 1e9 bytes; of a GPU
+  std::string kernels;                             // see kernel_table
+};
+
+bool gpu_is_visible();
+
+// Checks the loss and every gradient first, and throws when they are wrong. All memory is free again at the end.
+StepReport measure_language_step(const HybridLmConfig& config, const StepOptions& options);
+
+}  // namespace braid

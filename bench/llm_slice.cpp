@@ -1,0 +1,197 @@
+// The 20-layer language model with the experts one rank has at ep=8, forward and backward of one sequence of 8192: how
+// long it takes, where the time goes, and how that compares with transformers in the same job.
+// Results: docs/benchmarks/llm_slice.md
+//
+//   build/bench_llm_slice --peer python3        on a GPU
+//   build/bench_llm_slice --tiny                a toy model, on a CPU too
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/table.h"
+#include "language_step.h"
+#include "models/providers.h"
+
+namespace {
+
+using namespace braid;
+
+constexpr double kPeakTflops = 790;  // what a large bf16 matrix product reaches on an H200
+
+struct Command {
+  StepOptions step{};
+  bool tiny = false;
+  std::string layers{};
+  int experts = 0;
+  std::string peer{};
+  bool peer_eager = false;
+};
+
+HybridLmConfig model_of(const Command& command) {
+  HybridLmConfig config = provider(command.tiny ? "tiny-vlm" : "nemotron-vlm-20l").language;
+  if (!command.tiny) config.experts = 16;
+  if (command.experts > 0) config.experts = command.experts;
+  if (!command.layers.empty()) config.pattern = command.layers;
+  if (const std::vector<Problem> problems = validate(config, {}, "model"); !problems.empty())
+    throw ConfigError(problems);
+  return config;
+}
+
+std::int64_t trainable_elements(const HybridLmConfig& config) {
+  std::int64_t sum = 0;
+  for (const ParamSpec& spec : declare_parameters(config))
+    if (spec.trainable) sum += num_elements(spec);
+  return sum;
+}
+
+// Floating point operations of forward and backward, without recomputation.
+struct Flops {
+  double linear = 0, attention = 0, scan = 0;
+  double total() const { return linear + attention + scan; }
+};
+
+// A weight of a matrix product costs 2 per token, an expert's only for the tokens it gets; looking up embeddings costs
+// nothing. Backward costs twice what forward does.
+Flops count_flops(const HybridLmConfig& c, double tokens) {
+  Flops forward;
+  for (const ParamSpec& spec : declare_parameters(c)) {
+    const bool is_product = spec.shape.size() >= 2 && spec.name != "embedding.word_embeddings.weight" &&
+                            spec.name.find("conv1d") == spec.name.npos;
+    if (!is_product) continue;
+    const double active = spec.expert ? static_cast<double>(c.top_k) / c.experts : 1;
+    forward.linear += 2 * tokens * active * static_cast<double>(num_elements(spec));
+  }
+  const double inner = static_cast<double>(c.mamba_heads) * c.mamba_head_dim,
+               width = static_cast<double>(c.heads) * c.head_dim;
+  const double group_states = static_cast<double>(c.mamba_groups) * c.mamba_state;
+  for (const char letter : layer_letters(c)) {
+    // Two products, of which the causal half counts.
+    if (letter == '*') forward.attention += 2 * 2 * tokens * width * tokens / 2;
+    // Inside a chunk the same with B and C; into the chunk's state and out of it.
+    if (letter == 'M')
+      forward.scan += 2 * tokens * ((group_states + inner) * c.mamba_chunk / 2 + 2 * inner * c.mamba_state);
+  }
+  return {3 * forward.linear, 3 * forward.attention, 3 * forward.scan};
+}
+
+std::string shell_quoted(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// The last line the peer prints, or nothing when it fails: it has said why on stderr.
+std::optional<nlohmann::json> run_peer(const Command& command) {
+  std::string line = fmt::format("{} {} --sequence {} --repeats {}", shell_quoted(command.peer),
+                                 shell_quoted(BRAID_PEER_SCRIPT), command.step.sequence, command.step.repeats);
+  if (command.tiny) line += " --tiny";
+  if (command.peer_eager) line += " --eager";
+  if (command.experts > 0) line += fmt::format(" --experts {}", command.experts);
+  if (!command.layers.empty()) line += " --layers " + shell_quoted(command.layers);
+  std::FILE* pipe = popen(line.c_str(), "r");
+  if (pipe == nullptr) throw_errno("cannot start " + line);
+  std::string output;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
+  if (pclose(pipe) != 0) return std::nullopt;
+  return nlohmann::json::parse(output.substr(output.rfind('{')));
+}
+
+void print_model(const HybridLmConfig& config, const Command& command) {
+  fmt::print("{}: hidden {}, {} experts, top {}, {:.2f} M parameters; sequence {}, bf16{}, {}\n", config.pattern,
+             config.hidden, config.experts, config.top_k, static_cast<double>(trainable_elements(config)) / 1e6,
+             command.step.sequence, command.step.recompute ? ", recompute" : "", gpu_is_visible() ? "GPU" : "CPU");
+}
+
+std::string gigabytes(const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : "-"; }
+
+void print_step(const StepReport& report, const Flops& flops, int sequence) {
+  fmt::print("checked: loss {:.3f} (random weights: {:.3f}), {} gradients finite and not zero\n\n", report.loss,
+             report.expected_loss, report.gradients);
+  const double ms = report.ms_forward_backward, tflops = flops.total() / ms / 1e9;
+  const std::vector<std::vector<std::string>> rows = {
+      {"forward, ms", fmt::format("{:.2f}", report.ms_forward)},
+      {"forward + backward, ms", fmt::format("{:.2f}", ms)},
+      {"tokens/s", fmt::format("{:.0f}", sequence / ms * 1e3)},
+      {"peak GB", gigabytes(report.peak_gb)},
+      {"model TFLOP", fmt::format("{:.4g} = linear {:.4g} + attention {:.4g} + scan {:.4g}", flops.total() / 1e12,
+                                  flops.linear / 1e12, flops.attention / 1e12, flops.scan / 1e12)},
+      {"model TFLOP/s", fmt::format("{:.4g}", tflops)},
+      {fmt::format("share of {} TFLOP/s", kPeakTflops), fmt::format("{:.1f} %", 100 * tflops / kPeakTflops)},
+  };
+  fmt::print("{}\none step: {}\n", format_table({"measured", "value"}, rows), report.kernels);
+}
+
+void print_comparison(const StepReport& report, const nlohmann::json& peer, const Flops& flops, int sequence) {
+  const double peer_ms = peer.at("ms_forward_backward");
+  const auto row = [&](const std::string& program, double ms, const std::string& peak_gb, const std::string& loss) {
+    return std::vector<std::string>{
+        program, fmt::format("{:.2f}", ms),           fmt::format("{:.0f}", sequence / ms * 1e3),
+        peak_gb, fmt::format("{:.3f}", ms / peer_ms), loss};
+  };
+  const auto& peer_peak = peer.at("peak_gb");
+  const std::string peer_name =
+      fmt::format("transformers, {}, scan: {}", peer.at("compiled").get<bool>() ? "compiled" : "eager",
+                  peer.at("scan").get<std::string>());
+  std::vector<std::vector<std::string>> rows = {
+      row("braid", report.ms_forward_backward, gigabytes(report.peak_gb), fmt::format("{:.3f}", report.loss)),
+      row(peer_name, peer_ms, gigabytes(peer_peak.is_null() ? std::nullopt : std::optional(peer_peak.get<double>())),
+          fmt::format("{:.3f}", peer.at("loss").get<double>())),
+  };
+  if (gpu_is_visible())
+    rows.push_back(
+        row(fmt::format("linear layers alone at {} TFLOP/s", kPeakTflops), flops.linear / kPeakTflops / 1e9, "", ""));
+  fmt::print("{}", format_table({"program", "ms", "tokens/s", "peak GB", "ms / peer's", "loss"}, rows));
+}
+
+int run(const Command& command) {
+  if (!command.tiny && !gpu_is_visible())
+    throw ConfigError({"no GPU is visible, and on a CPU this model takes hours", "bench_llm_slice",
+                       "use --tiny, or a build and a machine with CUDA"});
+  const HybridLmConfig config = model_of(command);
+  const int sequence = command.step.sequence;
+  const Flops flops = count_flops(config, sequence);
+  print_model(config, command);
+  const StepReport report = measure_language_step(config, command.step);
+  print_step(report, flops, sequence);
+  if (command.peer.empty()) return 0;
+
+  std::fflush(stdout);
+  const auto peer = run_peer(command);
+  if (!peer) {
+    fmt::print(stderr, "bench_llm_slice: the peer failed\n");
+    return 1;
+  }
+  BRAID_CHECK_EQ(peer->at("parameters").get<std::int64_t>(), trainable_elements(config), "the peer is another model");
+  print_comparison(report, *peer, flops, sequence);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Command command;
+  std::optional<int> sequence;
+  CLI::App app("Time the language model's 20-layer slice and compare it with transformers");
+  app.add_option("--sequence", sequence, "tokens (default 8192; 128 with --tiny)")->check(CLI::Range(2, 1 << 24));
+  app.add_option("--experts", command.experts, "of each mixture (default 16; 8 with --tiny)");
+  app.add_option("--layers", command.layers, "pattern of M * E -");
+  app.add_option("--repeats", command.step.repeats, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("--recompute", command.step.recompute, "run each layer again in backward");
+  app.add_flag("--tiny", command.tiny, "toy sizes");
+  app.add_option("--peer", command.peer,
+                 "python with torch and transformers, to run bench/llm_slice_peer.py afterwards");
+  app.add_flag("--peer-eager", command.peer_eager, "the peer without torch.compile and its attention not chosen");
+  CLI11_PARSE(app, argc, argv);
+  command.step.sequence = sequence.value_or(command.tiny ? 128 : 8192);
+  try {
+    return run(command);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "bench_llm_slice: {}\n", e.what());
+    return 1;
+  }
+}

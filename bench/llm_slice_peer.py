@@ -1,0 +1,173 @@
+"""The peer of bench_llm_slice: the same model, sequence and dtype in Hugging Face transformers, forward + backward.
+
+    python3 bench/llm_slice_peer.py            compiled, attention on the causal cuDNN path: the strong peer
+    python3 bench/llm_slice_peer.py --eager    what a user gets who sets nothing
+    python3 bench/llm_slice_peer.py --tiny     a toy model, on a CPU too
+
+Prints one line of JSON. "scan" says what computed Mamba's state space scan:
+    kernels   mamba_ssm's Triton kernels, which transformers takes when that package is installed
+    matmul    this file's chunked scan out of matrix products
+    torch     transformers' reference, products and sums of broadcast tensors, which it warns is much slower
+Without mamba_ssm the compiled peer takes `matmul`, since a comparison with the reference would flatter us.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import NemotronHConfig, NemotronHForCausalLM
+from transformers.models.nemotron_h import modeling_nemotron_h
+
+WARM_UP = 3
+
+SLICE = dict(
+    hybrid_override_pattern="MEMEM*EMEMEM*EMEMEM*", hidden_size=2688, vocab_size=131072, initializer_range=0.0173,
+    num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+    mamba_num_heads=64, mamba_head_dim=64, n_groups=8, ssm_state_size=128, conv_kernel=4, chunk_size=128,
+    n_routed_experts=16, num_experts_per_tok=6, moe_intermediate_size=1856,
+    moe_shared_expert_intermediate_size=3712, routed_scaling_factor=2.5)  # fmt: skip
+
+# The language model of the provider tiny-vlm.
+TINY = dict(
+    hybrid_override_pattern="M*E-M*E", hidden_size=64, vocab_size=512, initializer_range=0.02, intermediate_size=128,
+    num_attention_heads=16, num_key_value_heads=8, head_dim=8,
+    mamba_num_heads=16, mamba_head_dim=8, n_groups=8, ssm_state_size=16, conv_kernel=4, chunk_size=16,
+    n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
+    moe_shared_expert_intermediate_size=64, routed_scaling_factor=2.5)  # fmt: skip
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="Time NemotronH of transformers on the 20L slice.")
+    parser.add_argument("--sequence", type=int, help="tokens (default 8192; 128 with --tiny)")
+    parser.add_argument("--experts", type=int)
+    parser.add_argument("--layers", help="pattern of M * E -")
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--tiny", action="store_true", help="toy sizes")
+    parser.add_argument("--eager", action="store_true", help="no torch.compile, attention as transformers chooses it")
+    parser.add_argument("--scan", choices=["auto", "transformers", "matmul"], default="auto",
+                        help="transformers: the kernels or the reference, as it finds them")  # fmt: skip
+    return parser.parse_args()
+
+
+def matmul_scan(x, dt, A, B, C, chunk_size, D=None, dt_bias=None, dt_limit=(0.0, float("inf")), **_):
+    """mamba2_chunk_scan of transformers as matrix products in the model's dtype; decays are fp32.
+
+    b batch, n chunks, i and j positions in a chunk, g groups, r heads of a group, p head dim, s state
+    """
+    batch, length, heads, head_dim = x.shape
+    groups = B.shape[2]
+    assert length % chunk_size == 0, "the sequence must be whole chunks"
+    per_head = (batch, length // chunk_size, chunk_size, groups, heads // groups)
+    per_group = (batch, length // chunk_size, chunk_size, groups, -1)
+    dt = F.softplus(dt.float() + dt_bias.float()).clamp(*dt_limit)
+    decay = (dt * A).view(per_head).cumsum(2)  # b n i g r
+    steps = x.view(*per_head, head_dim)
+    inputs = (steps * dt.view(per_head)[..., None]).to(x.dtype)
+    B, C = B.reshape(per_group), C.reshape(per_group)
+
+    by_head = decay.permute(0, 1, 3, 4, 2)  # b n g r i
+    later = torch.ones(chunk_size, chunk_size, dtype=torch.bool, device=x.device).triu(1)
+    within = (by_head[..., :, None] - by_head[..., None, :]).masked_fill(later, -torch.inf).exp()
+    weights = torch.einsum("bnigs,bnjgs->bngij", C, B)[:, :, :, None] * within
+    y = torch.einsum("bngrij,bnjgrp->bnigrp", weights.to(x.dtype), inputs)
+
+    to_end = (decay[:, :, -1:] - decay).exp()
+    states = torch.einsum("bnjgs,bnjgrp->bngrps", B, (inputs * to_end[..., None]).to(x.dtype)).float()
+    total = decay[:, :, -1].cumsum(1).permute(0, 2, 3, 1)  # b g r n: decay up to the end of each chunk
+    before = F.pad(total, (1, 0))[..., :-1]
+    not_earlier = torch.ones(per_head[1], per_head[1], dtype=torch.bool, device=x.device).triu()
+    carried = (before[..., :, None] - total[..., None, :]).masked_fill(not_earlier, -torch.inf).exp()
+    entering = torch.einsum("bgrnm,bmgrps->bngrps", carried, states)
+    y = y + torch.einsum("bnigs,bngrps->bnigrp", C, entering.to(x.dtype)) * decay.exp()[..., None]
+    return (y + steps * D.view(groups, -1)[..., None]).reshape(x.shape)
+
+
+def choose_scan(arguments):
+    """The name of what will run. transformers itself looks for packages only: without a network there is no hub."""
+    have_kernels, have_conv = (importlib.util.find_spec(name) for name in ("mamba_ssm", "causal_conv1d"))
+    without_fused = lambda *_, **__: None  # what transformers' own fallback returns: "take the separate steps"
+    if arguments.scan == "matmul" or (arguments.scan == "auto" and not have_kernels and not arguments.eager):
+        modeling_nemotron_h.mamba2_split_conv1d_scan_combined = without_fused
+        modeling_nemotron_h.mamba2_chunk_scan = matmul_scan
+        return "matmul"
+    if have_kernels and not have_conv:  # the fused kernel calls causal_conv1d's
+        modeling_nemotron_h.mamba2_split_conv1d_scan_combined = without_fused
+    return "kernels" if have_kernels else "torch"
+
+
+def make_model(arguments, device):
+    sizes = dict(TINY if arguments.tiny else SLICE)
+    if arguments.experts:
+        sizes["n_routed_experts"] = arguments.experts
+    if arguments.layers:
+        sizes["hybrid_override_pattern"] = arguments.layers
+    config = NemotronHConfig(**sizes, use_cache=False, max_position_embeddings=1 << 20)
+    with torch.device(device):
+        model = NemotronHForCausalLM._from_config(
+            config, dtype=torch.bfloat16, attn_implementation="sdpa", experts_implementation="grouped_mm"
+        )
+    return model.train()
+
+
+def make_step(model, ids, arguments):
+    """forward + backward; returns the mean loss."""
+    run = model if arguments.eager else torch.compile(model)
+    # Under torch.compile transformers would build a dense [S, S] mask, which keeps attention off the causal kernels.
+    # A dict of masks is taken as it is, and None there means is_causal=True.
+    masks = None if arguments.eager else {"full_attention": None, "linear_attention": None}
+
+    def step():
+        model.zero_grad(set_to_none=True)
+        loss = run(input_ids=ids, attention_mask=masks, labels=ids, use_cache=False).loss
+        loss.backward()
+        return loss.detach()
+
+    return step
+
+
+def measure(step, repeats, device):
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for _ in range(WARM_UP):
+        loss = step()
+    synchronize()
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    times_ms = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        synchronize()
+        times_ms.append((time.perf_counter() - start) * 1e3)
+    peak_gb = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else None
+    return statistics.median(times_ms), peak_gb, loss.item()
+
+
+def main():
+    arguments = parse_arguments()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and not arguments.tiny:
+        raise SystemExit("no GPU is visible; --tiny runs on a CPU")
+    torch.manual_seed(1)
+    sequence = arguments.sequence or (128 if arguments.tiny else 8192)
+    scan = choose_scan(arguments)
+    model = make_model(arguments, device)
+    ids = torch.randint(model.config.vocab_size, (1, sequence), device=device)
+    # Both when attention is traced and when it runs, cuDNN is the only choice.
+    forced = device == "cuda" and not arguments.eager
+    attention = sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if forced else contextlib.nullcontext()
+    with attention:
+        ms, peak_gb, loss = measure(make_step(model, ids, arguments), arguments.repeats, device)
+    result = dict(
+        ms_forward_backward=ms, tokens_per_s=sequence / ms * 1e3, peak_gb=peak_gb, loss=loss, scan=scan,
+        compiled=not arguments.eager, parameters=sum(p.numel() for p in model.parameters()))  # fmt: skip
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
