@@ -26,10 +26,10 @@ const MoeOptions kOptions = {
     .experts = kExperts, .router = {.top_k = 3, .scaling = 2.5}, .aux_loss_coeff = 0.3, .expert_bias_rate = 0.01};
 
 std::vector<ParamSpec> make_specs(bool shared_expert) {
-  const InitRule normal = {.kind = InitRule::Normal, .scale = 0.7};
+  const InitRule normal = {.kind = InitRule::Normal, .scale = 0.7}, wide = {.kind = InitRule::Normal, .scale = 2};
   const auto named = [](const char* name) { return std::string(kPrefix) + name; };
   std::vector<ParamSpec> specs = {{.name = named("pre_mlp_layernorm.weight"), .shape = {kHidden}, .init = normal},
-                                  {.name = named("mlp.router.weight"), .shape = {kExperts, kHidden}, .init = normal},
+                                  {.name = named("mlp.router.weight"), .shape = {kExperts, kHidden}, .init = wide},
                                   {.name = named("mlp.router.expert_bias"), .shape = {kExperts}, .trainable = false},
                                   {.name = named("mlp.experts.experts.linear_fc1.weight"),
                                    .shape = {kExperts, kWidth, kHidden},
@@ -57,7 +57,7 @@ Parameters make_parameters(bool shared_expert, const ShardPlace& place = {}) {
   Parameters parameters(make_specs(shared_expert), 0, place, at::kDouble, at::Device("cpu"));
   parameters.initialize(3);
   // A bias of zero would hide where it is added.
-  parameters.get(std::string(kPrefix) + "mlp.router.expert_bias").copy_(random_tensor({kExperts}, 4) * 0.2);
+  parameters.get(std::string(kPrefix) + "mlp.router.expert_bias").copy_(random_tensor({kExperts}, 4) * 0.05);
   return parameters;
 }
 
@@ -362,22 +362,21 @@ TEST_F(OneMoe, ExpertBiasMovesByTheTokensSinceTheLastUpdate) {
   });
 }
 
-// Tokens of opposite sign choose opposite experts, so that it shows when one of two microbatches counts twice.
+// An expert that gets 8 tokens of 24 is below the mean of 9; were they counted twice, it had 16 and the mean were 12.
 TEST_F(OneMoe, RecomputedTokensCountOnce) {
-  const at::Tensor plain = -x;
-  const auto bias_when_counted = [&](int times) {
+  const at::Tensor recomputed = x[0].expand({8, kHidden}), plain = -x[0].expand({16, kHidden});
+  batch.samples = 1;
+  step.shared_expert = false;
+  const auto bias_when_counted = [&](std::int64_t times) {
     Definition definition(step);
-    for (std::int64_t t = 0; t < kTokens; ++t) {
-      definition.token_output(plain[t]);
-      for (int i = 0; i < times; ++i) definition.token_output(x[t]);
-    }
+    const at::Tensor tokens = at::cat({plain, recomputed.repeat({times, 1})});
+    for (std::int64_t t = 0; t < tokens.size(0); ++t) definition.token_output(tokens[t]);
     return definition.bias_after_step();
   };
-  step.shared_expert = false;
   ASSERT_FALSE(at::equal(bias_when_counted(1), bias_when_counted(2))) << "says nothing";
   with_layer(kOptions, [&](Moe& moe, const Parameters& parameters) {
     moe.branch(plain, batch);
-    recompute([&](const at::Tensor& input) { return moe.branch(input, batch); }, x).sum().backward();
+    recompute([&](const at::Tensor& input) { return moe.branch(input, batch); }, recomputed).sum().backward();
     moe.update_expert_bias(*group);
     EXPECT_TRUE(at::equal(bias_of(parameters), bias_when_counted(1)));
   });
