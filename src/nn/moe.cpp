@@ -93,13 +93,14 @@ at::Tensor Moe::logits_of(const at::Tensor& x) const {
 // everyone's.
 at::Tensor Moe::aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const {
   const std::int64_t own = scores.size(0), experts = options_.experts, top_k = options_.router.top_k;
-  const std::int64_t length = own * parallel_.tp_cp.size() / batch.samples;
+  const std::int64_t tokens = own * parallel_.tp_cp.size(), length = tokens / batch.samples;
+  BRAID_CHECK_EQ(tokens % batch.samples, 0, "{} samples of equal length", batch.samples);
   const at::Tensor sample_of =
       (at::arange(own, scores.options().dtype(at::kLong).requires_grad(false)) + first_token(parallel_, own))
           .floor_divide(length);
   const at::Tensor share = scores / scores.sum(1, true);
-  const auto per_sample = [&](const at::Tensor& tokens) {
-    return at::zeros({batch.samples, experts}, tokens.options()).index_add(0, sample_of, tokens);
+  const auto per_sample = [&](const at::Tensor& values) {
+    return at::zeros({batch.samples, experts}, values.options()).index_add(0, sample_of, values);
   };
   at::Tensor chosen;
   {

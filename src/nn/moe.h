@@ -24,7 +24,7 @@ class Moe : public Layer {
   at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
 
   // The unweighted auxiliary loss, this rank's share, summed over the forwards with gradient since the last call.
-  // Balanced routing gives 1 per forward and sample over all shares.
+  // Balanced routing gives 1 per forward, over all shares and however many samples.
   at::Tensor take_aux_loss();
 
   // After a step: moves the expert bias towards the experts that got fewer tokens than the mean, counted over `group`

@@ -19,7 +19,8 @@ at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, 
                          [layer, saved = x.detach(), wants_input_grad](const std::vector<at::Tensor>& grads) {
                            at::AutoGradMode enabled(true);
                            const at::Tensor input = saved.detach().requires_grad_(wants_input_grad);
-                           torch::autograd::backward({layer(input)}, {grads[0]});
+                           const at::Tensor output = layer(input);
+                           if (output.requires_grad()) torch::autograd::backward({output}, {grads[0]});
                            return std::vector<at::Tensor>{input.grad()};
                          })[0];
 }

@@ -1,0 +1,73 @@
+// One module on threads in a given layout, for the tests of layers. Every rank returns what it computed; tests then
+// look at all ranks from one place.
+#pragma once
+
+#include <ostream>
+#include <type_traits>
+#include <vector>
+
+#include "nn/parallel.h"
+#include "plan/param_spec.h"
+#include "plan/topology.h"
+#include "support/ranks.h"
+
+namespace braid::testing {
+
+struct Layout {
+  int tp = 1, cp = 1, ep = 1, expt_tp = 1, dp = 1;
+  bool sp = false;
+  int ranks() const { return tp * cp * dp; }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Layout& layout) {
+  return out << "tp" << layout.tp << " cp" << layout.cp << " ep" << layout.ep << " expt_tp" << layout.expt_tp << " dp"
+             << layout.dp << (layout.sp ? " sp" : "");
+}
+
+inline Topology topology_of(const Layout& layout) {
+  ModuleConfig module;
+  module.name = "language";
+  module.tp = layout.tp;
+  module.cp = layout.cp;
+  module.dp = layout.dp;
+  module.ep = layout.ep;
+  module.expt_tp = layout.expt_tp;
+  TopologyConfig config;
+  config.modules = {module};
+  return Topology(config, {.micro_batch = 1, .global_batch = layout.dp, .num_experts = 8});
+}
+
+struct Rank {
+  const Parallel& parallel;
+  const Group& dp;
+  const Group& world;
+
+  // The part of a replica's rows that this rank has outside (t) and inside (T / cp) of tensor-parallel regions.
+  at::Tensor rows_outside(const at::Tensor& all) const {
+    const at::Tensor inside = rows_inside(all);
+    return parallel.sequence_parallel ? inside.chunk(parallel.tp.size(), 0)[parallel.tp.rank()] : inside;
+  }
+  at::Tensor rows_inside(const at::Tensor& all) const { return all.chunk(parallel.cp.size(), 0)[parallel.cp.rank()]; }
+  at::Tensor tp_part(const at::Tensor& whole, std::int64_t dim) const {
+    return whole.chunk(parallel.tp.size(), dim)[parallel.tp.rank()];
+  }
+  ShardPlace place() const {
+    return {parallel.tp.rank(), parallel.tp.size(),      parallel.ep.rank(),
+            parallel.ep.size(), parallel.expt_tp.rank(), parallel.expt_tp.size()};
+  }
+};
+
+// What `body` returns on each rank, by global rank.
+template <class Body>
+auto on_layout(const Layout& layout, const Body& body) {
+  std::vector<std::invoke_result_t<Body, const Rank&>> results(static_cast<std::size_t>(layout.ranks()));
+  on_threads(layout.ranks(), [&](World& world) {
+    const Groups groups(world, topology_of(layout));
+    const Parallel parallel = make_parallel(groups, "language", layout.sp);
+    results[static_cast<std::size_t>(world.rank())] =
+        body(Rank{parallel, groups.get("language", "dp"), groups.world()});
+  });
+  return results;
+}
+
+}  // namespace braid::testing

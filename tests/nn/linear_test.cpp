@@ -1,0 +1,144 @@
+// Split linear maps against whole ones: outputs by slices, gradients summed over the ranks that hold the same thing.
+// The loss is sum(output * a fixed tensor); where all tp ranks have the same output, each takes its share of it.
+#include "nn/linear.h"
+
+#include <ATen/ATen.h>
+
+#include <mutex>
+
+#include "nn/layout.h"
+#include "ops/activation.h"
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+constexpr std::int64_t kTokens = 8, kIn = 12, kOut = 20, kVocab = 24;
+constexpr double kSameFormula = 1e-13;
+
+const std::vector<Layout> kLayouts = {{},
+                                      {.tp = 2},
+                                      {.tp = 4},
+                                      {.tp = 2, .sp = true},
+                                      {.tp = 4, .sp = true},
+                                      {.cp = 2},
+                                      {.tp = 2, .cp = 2},
+                                      {.tp = 2, .cp = 2, .sp = true}};
+
+// A view of what a rank has of a whole tensor.
+using Part = std::function<at::Tensor(const at::Tensor& whole, const Rank& rank)>;
+
+const Part kEverything = [](const at::Tensor& whole, const Rank&) { return whole; };
+const Part kOutside = [](const at::Tensor& whole, const Rank& rank) { return rank.rows_outside(whole); };
+const Part kInside = [](const at::Tensor& whole, const Rank& rank) { return rank.rows_inside(whole); };
+const Part kInsideColumns = [](const at::Tensor& whole, const Rank& rank) {
+  return rank.tp_part(rank.rows_inside(whole), 1);
+};
+const Part kTpRows = [](const at::Tensor& whole, const Rank& rank) { return rank.tp_part(whole, 0); };
+const Part kTpColumns = [](const at::Tensor& whole, const Rank& rank) { return rank.tp_part(whole, 1); };
+
+struct Input {
+  at::Tensor whole;
+  Part part;
+};
+
+struct SplitOperator {
+  std::function<at::Tensor(const Tensors& inputs, const Parallel& parallel)> op;
+  Operator whole;
+  std::vector<Input> inputs;
+  Part output;
+  bool output_has_every_column;  // then tp ranks hold different rows, or all the same
+};
+
+struct Oracle {
+  Evaluation evaluation;
+  at::Tensor output_grad;
+};
+
+Oracle evaluate_whole(const SplitOperator& split) {
+  Tensors inputs;
+  for (const Input& input : split.inputs) inputs.push_back(input.whole);
+  const at::Tensor output_grad = random_tensor(split.whole(inputs).sizes(), 99);
+  return {evaluate(split.whole, inputs, output_grad), output_grad};
+}
+
+Evaluation evaluate_part(const SplitOperator& split, const Oracle& oracle, const Rank& rank) {
+  Tensors parts;
+  for (const Input& input : split.inputs)
+    parts.push_back(input.whole.defined() ? input.part(input.whole, rank) : input.whole);
+  const bool all_have_it = split.output_has_every_column && !rank.parallel.sequence_parallel;
+  const at::Tensor output_grad = split.output(oracle.output_grad, rank) / (all_have_it ? rank.parallel.tp.size() : 1);
+  return evaluate([&](const Tensors& in) { return split.op(in, rank.parallel); }, parts, output_grad);
+}
+
+void check_split(const SplitOperator& split) {
+  const Oracle oracle = evaluate_whole(split);
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(::testing::Message() << layout);
+    Evaluation sum{at::Tensor(), {}};
+    for (const at::Tensor& gradient : oracle.evaluation.gradients)
+      sum.gradients.push_back(gradient.defined() ? at::zeros_like(gradient) : gradient);
+    std::mutex mutex;
+    on_layout(layout, [&](const Rank& rank) {
+      const Evaluation part = evaluate_part(split, oracle, rank);
+      expect_close(part.output, split.output(oracle.evaluation.output, rank), kSameFormula, "output");
+      const std::lock_guard<std::mutex> lock(mutex);
+      for (std::size_t i = 0; i < sum.gradients.size(); ++i)
+        if (sum.gradients[i].defined()) split.inputs[i].part(sum.gradients[i], rank).add_(part.gradients[i]);
+      return true;
+    });
+    for (std::size_t i = 0; i < sum.gradients.size(); ++i)
+      if (sum.gradients[i].defined())
+        expect_close(sum.gradients[i], oracle.evaluation.gradients[i], kSameFormula,
+                     "gradient of input " + std::to_string(i));
+  }
+}
+
+const Operator kWholeLinear = [](const Tensors& in) { return at::linear(in[0], in[1], in[2]); };
+
+TEST(ColumnLinear, SplitsTheOutputFeatures) {
+  for (const bool with_bias : {true, false})
+    check_split({.op = [](const Tensors& in, const Parallel& p) { return column_linear(in[0], in[1], in[2], p); },
+                 .whole = kWholeLinear,
+                 .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
+                            {random_tensor({kOut, kIn}, 2), kTpRows},
+                            {with_bias ? random_tensor({kOut}, 3) : at::Tensor(), kTpRows}},
+                 .output = kInsideColumns,
+                 .output_has_every_column = false});
+}
+
+TEST(RowLinear, SplitsTheInputFeaturesAndCountsTheBiasOnce) {
+  for (const bool with_bias : {true, false})
+    check_split({.op = [](const Tensors& in, const Parallel& p) { return row_linear(in[0], in[1], in[2], p); },
+                 .whole = kWholeLinear,
+                 .inputs = {{random_tensor({kTokens, kIn}, 1), kInsideColumns},
+                            {random_tensor({kOut, kIn}, 2), kTpColumns},
+                            {with_bias ? random_tensor({kOut}, 3) : at::Tensor(), kEverything}},
+                 .output = kOutside,
+                 .output_has_every_column = true});
+}
+
+TEST(Embed, SplitsTheVocabulary) {
+  const std::vector<std::int64_t> ids = {0, 23, 7, 7, 12, 5, 11, 18};  // first and last word, one of them twice
+  check_split({.op = [](const Tensors& in, const Parallel& p) { return embed(in[0], in[1], p); },
+               .whole = [](const Tensors& in) { return at::embedding(in[1], in[0]); },
+               .inputs = {{at::tensor(ids, at::kLong), kInside}, {random_tensor({kVocab, kIn}, 1), kTpRows}},
+               .output = kOutside,
+               .output_has_every_column = true});
+}
+
+TEST(SquaredReluMlp, SplitsItsWidth) {
+  check_split(
+      {.op = [](const Tensors& in, const Parallel& p) { return squared_relu_mlp(in[0], in[1], in[2], p); },
+       .whole = [](const Tensors& in) { return at::linear(at::linear(in[0], in[1]).clamp_min(0).square(), in[2]); },
+       .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
+                  {random_tensor({kOut, kIn}, 2), kTpRows},
+                  {random_tensor({kIn, kOut}, 3), kTpColumns}},
+       .output = kOutside,
+       .output_has_every_column = true});
+}
+
+}  // namespace
+}  // namespace braid
