@@ -14,7 +14,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
+#include <functional>
 
 #include "base/error.h"
 #include "base/process.h"
@@ -38,6 +38,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kTolerance = 1e-10;
 constexpr double kNvlink = 450e9, kInfiniBand = 50e9;  // bytes per second and direction
+constexpr double kProductRate = 800e12;                // what a large bf16 matrix product reaches on a Hopper GPU, 1/s
 const std::string kPrefix = "decoder.layers.0.mixer.";
 
 struct Options {
@@ -105,6 +106,15 @@ class StatePassingMamba2 : public Layer {
     const at::Tensor gated =
         gated_rms_norm(y.flatten(1, 2), z_xbc_dt[0], parameter("norm.weight"), config_.mamba_groups, config_.norm_eps);
     return row_linear(gated, parameter("out_proj.weight"), {}, parallel_);
+  }
+
+  // Its collectives alone, forward and backward, with tensors of the right sizes.
+  void communicate(const at::TensorOptions& options) const {
+    const at::Tensor xbc = at::zeros({own_.tokens(), widths_.conv()}, options).requires_grad_(true);
+    const at::TensorOptions wide = options.dtype(at::toOpMathType(c10::typeMetaToScalarType(options.dtype())));
+    const at::Tensor leaving = at::zeros({widths_.inner, config_.mamba_state}, wide).requires_grad_(true);
+    const at::Tensor rows = halo(xbc), arriving = state_arriving(leaving, at::zeros({widths_.heads}, wide));
+    (rows.sum() + arriving.sum()).backward();
   }
 
  private:
@@ -200,7 +210,8 @@ std::vector<ParamSpec> mamba_parameters(const HybridLmConfig& config) {
 class Bench {
  public:
   Bench(const HybridLmConfig& config, std::int64_t tokens, at::ScalarType dtype, const Group& cp, const Group& alone)
-      : split_{alone, cp, cp, alone, alone},
+      : widths_(config),
+        split_{alone, cp, cp, alone, alone},
         alone_{alone, alone, alone, alone, alone},
         parameters_(mamba_parameters(config), 0, {}, dtype, cp.device()),
         own_rows_(tokens / cp.size()),
@@ -220,8 +231,16 @@ class Bench {
   };
   Result heads_exchange() { return run(heads_exchange_, all_tokens_, own(x_), own(grad_y_)); }
   Result state_passing() { return run(state_passing_, all_tokens_, own(x_), own(grad_y_)); }
+  // What any way to split the tokens has to compute at least: each part as if nothing came before it.
   Result no_exchange() { return run(one_rank_, own_tokens_, own(x_), own(grad_y_)); }
   Result whole() { return run(one_rank_, all_tokens_, x_, grad_y_); }
+
+  void heads_exchange_collectives() {
+    const at::Tensor projected = at::zeros({own_rows_, widths_.projected()}, x_.options()).requires_grad_(true);
+    const at::Tensor features = sequence_to_heads(projected, split_.cp);
+    heads_to_sequence(features.slice(1, 0, widths_.inner / split_.cp.size()), split_.cp).sum().backward();
+  }
+  void state_passing_collectives() { state_passing_.communicate(x_.options()); }
 
   // The largest difference from the one-rank result, relative to the largest value of the same tensor.
   double difference(const Result& parts, const Result& whole) const {
@@ -258,6 +277,7 @@ class Bench {
     return result;
   }
 
+  const Widths widths_;
   const Parallel split_, alone_;
   Parameters parameters_;
   const std::int64_t own_rows_;
@@ -314,24 +334,23 @@ void verify(const Options& options, const Group& cp, const Group& alone) {
         tokens, heads_exchange, state_passing, no_exchange);
 }
 
-std::vector<std::string> row_of(const std::string& name, const Timing& timing, const Timing& base, double bytes,
-                                double base_bytes) {
-  return {name,
-          fmt::format("{:.1f}", timing.p50_ms),
-          fmt::format("{:.1f}", timing.p99_ms),
-          fmt::format("{:.3f}", timing.p50_ms / base.p50_ms),
-          fmt::format("{:.0f}", bytes),
-          fmt::format("{:.4f}", bytes / base_bytes)};
-}
-
 // Returns the median of a rank's computation without any exchange.
 double measure_layer(const Options& options, const Group& cp, const Group& alone) {
   Bench bench(options.layer, options.tokens, options.scalar_type(), cp, alone);
   const std::vector<Timing> timings =
       measure(options.repeats, cp,
-              {[&] { bench.heads_exchange(); }, [&] { bench.state_passing(); }, [&] { bench.no_exchange(); }});
+              {[&] { bench.heads_exchange(); }, [&] { bench.state_passing(); }, [&] { bench.no_exchange(); },
+               [&] { bench.heads_exchange_collectives(); }, [&] { bench.state_passing_collectives(); }});
   const BytesSent bytes =
       count_bytes(options.layer, options.tokens, options.cp, at::elementSize(options.scalar_type()));
+  const auto row = [&](const char* name, std::size_t act, double sent) {
+    return std::vector<std::string>{name,
+                                    fmt::format("{:.1f}", timings[act].p50_ms),
+                                    fmt::format("{:.1f}", timings[act].p99_ms),
+                                    fmt::format("{:.3f}", timings[act].p50_ms / timings[0].p50_ms),
+                                    fmt::format("{:.0f}", sent),
+                                    fmt::format("{:.4f}", sent / bytes.heads_exchange)};
+  };
   const HybridLmConfig& c = options.layer;
   if (cp.rank() == 0)
     fmt::print(
@@ -339,9 +358,9 @@ double measure_layer(const Options& options, const Group& cp, const Group& alone
         c.hidden, c.mamba_heads, c.mamba_head_dim, c.mamba_groups, c.mamba_state, options.tokens, options.dtype,
         options.cp, options.device, options.repeats,
         format_table({"variant", "p50 ms", "p99 ms", "ratio", "bytes sent per rank", "ratio"},
-                     {row_of("heads exchange", timings[0], timings[0], bytes.heads_exchange, bytes.heads_exchange),
-                      row_of("state passing", timings[1], timings[0], bytes.state_passing, bytes.heads_exchange),
-                      row_of("no exchange (wrong)", timings[2], timings[0], 0, bytes.heads_exchange)}));
+                     {row("heads exchange", 0, bytes.heads_exchange), row("state passing", 1, bytes.state_passing),
+                      row("no exchange (wrong)", 2, 0), row("collectives of heads exchange", 3, bytes.heads_exchange),
+                      row("collectives of state passing", 4, bytes.state_passing)}));
   return timings[2].p50_ms;
 }
 
@@ -359,13 +378,13 @@ void print_real_layer(const Options& options, double compute_ms) {
   const double own_flops = projection_flops(options.layer, options.tokens / options.cp);
   fmt::print(
       "a Mamba2 layer of {}, {} tokens, bfloat16, cp {}: forward + backward, counted, not measured\n{}"
-      "  projections of one rank: {:.3f} TFLOP, {:.2f} ms at 800 TFLOP/s\n"
+      "  projections of one rank: {:.3f} TFLOP, {:.2f} ms at {:.0f} TFLOP/s (assumed)\n"
       "  measured above without exchange: {:.0f} ms, of which the projections are {:.3f} TFLOP\n",
       model.name, tokens, kCp,
       format_table({"variant", "bytes sent per rank", fmt::format("ms at {:.0f} GB/s (NVLink)", kNvlink / 1e9),
                     fmt::format("ms at {:.0f} GB/s (InfiniBand)", kInfiniBand / 1e9)},
                    {row("heads exchange", bytes.heads_exchange), row("state passing", bytes.state_passing)}),
-      flops / 1e12, flops / 800e12 * 1e3, compute_ms, own_flops / 1e12);
+      flops / 1e12, flops / kProductRate * 1e3, kProductRate / 1e12, compute_ms, own_flops / 1e12);
 }
 
 void run_rank(const Options& options, World& world) {
