@@ -1,6 +1,7 @@
 // The same model on the same batch in every layout: logits, loss and every gradient equal those of one process. In
 // float64, where a wrong factor cannot hide behind rounding. Ranks are threads; a few layouts run as processes too.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "models/forward.h"
