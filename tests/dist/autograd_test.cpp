@@ -2,6 +2,7 @@
 #include "dist/autograd.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
 #include <memory>

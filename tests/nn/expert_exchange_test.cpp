@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "nn/layout.h"
 #include "ops/gradients.h"
 

@@ -2,6 +2,8 @@
 // look at all ranks from one place.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <ostream>
 #include <type_traits>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "nn/layout.h"
-#include "ops/activation.h"
 #include "ops/gradients.h"
 
 namespace braid {

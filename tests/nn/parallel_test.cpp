@@ -2,6 +2,8 @@
 // backward is its transpose is said by <Ax, y> = <x, A'y>, where both products are sums over all ranks.
 #include "nn/parallel.h"
 
+#include <fmt/format.h>
+
 #include "nn/layout.h"
 #include "ops/gradients.h"
 

@@ -29,12 +29,12 @@ std::vector<ShardPlace> all_places(const Sizes& sizes) {
   return places;
 }
 
-// One to three dimensions, split along any or none of them, whole or in blocks; every length divides.
+// One to four dimensions, split along any or none of them, whole or in blocks; every length divides.
 ParamSpec random_spec(const Sizes& sizes, std::mt19937& random) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   ParamSpec spec;
   spec.name = "random";
-  for (int dims = 1 + below(3); dims > 0; --dims) spec.shape.push_back(1 + below(5));
+  for (int dims = 1 + below(4); dims > 0; --dims) spec.shape.push_back(1 + below(5));
   const int dims = static_cast<int>(spec.shape.size());
   spec.expert = dims > 1 && below(2);
   if (spec.expert) spec.shape[0] *= sizes.ep;
