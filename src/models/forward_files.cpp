@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <optional>
+#include <set>
 
 #include "ckpt/load.h"
 #include "dist/world.h"
@@ -221,17 +223,51 @@ void check_vision_layout(const ModuleConfig& layout) {
       throw ConfigError({fmt::format("radio does not run with {}={}", name, size), "layout", "use tp, pp and dp"});
 }
 
-NamedTensors outputs_of(const StoredModel& model, const ForwardResult& result, const std::string& name,
-                        std::vector<std::int64_t> shape) {
-  const bool is_double = result.output.scalar_type() == at::kDouble;
-  NamedTensors outputs = {{name, result.output.view(shape).to(is_double ? at::kDouble : at::kFloat)}};
-  if (result.loss.defined()) outputs.emplace_back("loss", result.loss.to(is_double ? at::kDouble : at::kFloat));
-  const std::map<std::string, at::Tensor> grads(result.grads.begin(), result.grads.end());
-  for (const ForeignTensor& tensor : all_spellings(model))
-    if (const auto grad = grads.find(tensor.param); grad != grads.end())
-      outputs.emplace_back("grad." + tensor.name, foreign_tensor(tensor, grad->second));
-  return outputs;
-}
+// Rank 0's file, written as results come: all gradients together may not fit in memory.
+class OutputFile {
+ public:
+  using Shape = std::vector<std::int64_t>;
+
+  OutputFile(const ForwardRequest& request, const StoredModel& model, const std::string& output, const Shape& shape,
+             bool has_loss)
+      : dtype_(scalar_type(request.dtype)), wide_(dtype_ == at::kDouble ? at::kDouble : at::kFloat), output_(output) {
+    std::vector<TensorInfo> tensors = {{output, stored_dtype(wide_), shape}};
+    if (has_loss) tensors.push_back({"loss", stored_dtype(wide_), {}});
+    if (request.grads) gradients_ = trainable_tensors(model);
+    for (const ForeignTensor& tensor : gradients_)
+      tensors.push_back({"grad." + tensor.name, stored_dtype(dtype_), tensor.shape});
+    writer_.emplace(SafetensorsWriter::to_file(request.outputs, tensors));
+    shape_ = shape;
+  }
+
+  void write_gradient(const std::string& parameter, const at::Tensor& gradient) {
+    for (const ForeignTensor& tensor : gradients_)
+      if (tensor.param == parameter) write_tensor(*writer_, "grad." + tensor.name, foreign_tensor(tensor, gradient));
+  }
+
+  void finish(const ForwardResult& result) {
+    write_tensor(*writer_, output_, result.output.view(shape_).to(wide_));
+    if (result.loss.defined()) write_tensor(*writer_, "loss", result.loss.to(wide_));
+    writer_->finish();
+  }
+
+ private:
+  static std::vector<ForeignTensor> trainable_tensors(const StoredModel& model) {
+    std::set<std::string> trainable;
+    const auto specs = std::visit([](const auto& config) { return declare_parameters(config); }, model.config);
+    for (const ParamSpec& spec : specs)
+      if (spec.trainable) trainable.insert(spec.name);
+    std::vector<ForeignTensor> tensors = all_spellings(model);
+    std::erase_if(tensors, [&](const ForeignTensor& tensor) { return !trainable.count(tensor.param); });
+    return tensors;
+  }
+
+  const at::ScalarType dtype_, wide_;
+  const std::string output_;
+  Shape shape_;
+  std::vector<ForeignTensor> gradients_;
+  std::optional<SafetensorsWriter> writer_;
+};
 
 }  // namespace
 
@@ -260,26 +296,28 @@ Topology check_forward(const ForwardRequest& request) {
 void forward_files(const ForwardRequest& request, const Topology& topology, World& world) {
   const StoredModel model = open_model(request.model);
   const SafetensorsReader inputs(request.inputs);
-  const ForwardOptions options = options_of(request);
   const Fill fill = [&](Parameters& parameters) {
     for (const Parameters::Entry& entry : parameters.entries()) {
       at::Tensor local = entry.value;
       load(model, entry.spec, parameters.place(), local);
     }
   };
-  NamedTensors outputs;
+  std::optional<OutputFile> file;
+  ForwardOptions options = options_of(request);
+  options.take_gradient = [&](const std::string& name, const at::Tensor& grad) { file->write_gradient(name, grad); };
+  ForwardResult result;
   if (const auto* language = std::get_if<HybridLmConfig>(&model.config)) {
     TokenInputs tokens = read_tokens(inputs, *language, request.grads);
-    const ForwardResult result = forward_language(*language, fill, tokens.batch, options, topology, world);
     tokens.shape.push_back(language->vocab);
-    if (world.rank() == 0) outputs = outputs_of(model, result, "logits", tokens.shape);
+    if (world.rank() == 0) file.emplace(request, model, "logits", tokens.shape, tokens.batch.labels.defined());
+    result = forward_language(*language, fill, tokens.batch, options, topology, world);
   } else {
     const auto& vision = std::get<RadioConfig>(model.config);
     const ImageInputs images = read_images(inputs, vision);
-    const ForwardResult result = forward_vision(vision, fill, images.batch, options, topology, world);
-    if (world.rank() == 0) outputs = outputs_of(model, result, "features", images.shape);
+    if (world.rank() == 0) file.emplace(request, model, "features", images.shape, request.grads);
+    result = forward_vision(vision, fill, images.batch, options, topology, world);
   }
-  if (world.rank() == 0) write_tensors(request.outputs, outputs);
+  if (file) file->finish(result);
 }
 
 }  // namespace braid

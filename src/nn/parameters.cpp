@@ -97,4 +97,8 @@ std::int64_t Parameters::bytes() const {
   return sum;
 }
 
+bool Parameters::trains() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.value.requires_grad(); });
+}
+
 }  // namespace braid
