@@ -4,31 +4,22 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <functional>
-
 #include "models/hf_json.h"
 #include "models/hf_model.h"
 #include "models/hf_nemotron_h.h"
 #include "models/hf_radio.h"
+#include "support/errors.h"
 #include "support/programs.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::TemporaryFolder;
 using Json = nlohmann::json;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 std::string nemotron_error(const Json& json) {
   return error_of([&] { nemotron_h_config(json, "config.json"); });

@@ -14,14 +14,18 @@
 #include "dist/collectives.h"
 #include "models/assemble.h"
 #include "models/projector.h"
-#include "support/ranks.h"
+#include "support/layout.h"
+#include "support/relative_error.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::Layout;
+using testing::module_of;
 using ::testing::Not;
+using testing::relative_error;
 
 constexpr double kTolerance = 1e-10;
 
@@ -78,20 +82,12 @@ void draw(Parameters& parameters) {
   }
 }
 
-struct Layout {
-  int tp = 1, pp = 1;
-  bool recompute = false;
-};
-
-Topology topology_of(const Layout& layout) {
-  ModuleConfig language, images;
-  language.name = "language";
-  images.name = "images";
+// The images' module in that layout, and a rank of the language's.
+Topology topology_with_images(const Layout& layout) {
+  ModuleConfig images = module_of(layout, "images");
   images.kind = "encoder";
-  images.tp = layout.tp;
-  images.pp = layout.pp;
   TopologyConfig config;
-  config.modules = {images, language};
+  config.modules = {images, module_of({}, "language")};
   return Topology(config, {.micro_batch = 1, .global_batch = 1});
 }
 
@@ -103,7 +99,7 @@ struct Result {
 // Features, and gradients of their sum weighted by fixed numbers.
 Result run_rank(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
                 const at::Tensor& patches, const at::Tensor& loss_weights, World& world) {
-  const Topology topology = topology_of(layout);
+  const Topology topology = topology_with_images(layout);
   const Module& module = topology.module("images");
   const Groups groups(world, topology);
   const at::TensorOptions options = at::TensorOptions(at::kDouble);
@@ -148,10 +144,6 @@ Result run(const RadioConfig& config, const std::vector<PatchGrid>& images, cons
 
 Result run(const RadioConfig& config, const Layout& layout = {}) {
   return run(config, kImages, layout, patches_for(config, kImages), waves({patches_of(kImages), config.hidden}, 0.9));
-}
-
-double relative_error(const at::Tensor& got, const at::Tensor& expected) {
-  return (got - expected).abs().max().item<double>() / expected.abs().max().item<double>();
 }
 
 void expect_same(const Result& got, const Result& expected) {
@@ -296,7 +288,7 @@ NamedTensors project(const ProjectorConfig& config, int tp) {
   NamedTensors result;  // the output, then gradients
   const at::Tensor x = waves({5, config.input}, 0.7), loss_weights = waves({5, config.output}, 0.3);
   testing::on_threads(tp + 1, [&](World& world) {
-    const Topology topology = topology_of({.tp = tp});
+    const Topology topology = topology_with_images({.tp = tp});
     const Module& module = topology.module("images");
     const Groups groups(world, topology);
     const std::vector<ParamSpec> specs = declare_parameters(config);

@@ -10,9 +10,9 @@
 #include <mutex>
 #include <numeric>
 
-#include "nn/layout.h"
 #include "nn/recompute.h"
 #include "ops/gradients.h"
+#include "support/layout.h"
 
 namespace braid {
 namespace {
