@@ -1,7 +1,10 @@
 #include "models/forward_files.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -59,6 +62,16 @@ void check_range(const SafetensorsReader& inputs, const std::string& name, const
 
 at::Tensor outside(const at::Tensor& values, std::int64_t vocab) { return (values < 0).logical_or(values >= vocab); }
 
+// What is not understood is not ignored: a mask that had no effect would look like a wrong result.
+void check_names(const SafetensorsReader& inputs, const std::set<std::string>& known) {
+  std::vector<std::string> unknown;
+  for (const StoredTensor& tensor : inputs.tensors())
+    if (!known.count(tensor.name)) unknown.push_back(in_quotes(tensor.name));
+  if (unknown.empty()) return;
+  throw ConfigError({fmt::format("the inputs have tensors that nothing reads: {}", fmt::join(unknown, ", ")),
+                     inputs.path(), fmt::format("leave them out; what is read is {}", fmt::join(known, ", "))});
+}
+
 // --- language
 
 std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, const at::Tensor& ids) {
@@ -99,6 +112,7 @@ struct TokenInputs {
 };
 
 TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& config, bool needs_labels) {
+  check_names(inputs, {"cu_seqlens", "input_ids", "labels"});
   const at::Tensor ids = read_integers(inputs, "input_ids");
   if (ids.dim() < 1 || ids.dim() > 2 || ids.numel() == 0)
     refuse(inputs, "input_ids", fmt::format("input_ids has shape {}", shape_text(ids.sizes().vec())),
@@ -177,6 +191,10 @@ ImageInputs read_equal_images(const SafetensorsReader& inputs, const RadioConfig
 }
 
 ImageInputs read_images(const SafetensorsReader& inputs, const RadioConfig& config) {
+  if (inputs.find("patches"))
+    check_names(inputs, {"features_grad", "imgs_sizes", "patches"});
+  else
+    check_names(inputs, {"features_grad", "pixel_values"});
   ImageInputs result = inputs.find("patches") ? read_packed_images(inputs, config) : read_equal_images(inputs, config);
   if (inputs.find("features_grad")) {
     const at::Tensor grads = read_floats(inputs, "features_grad");
@@ -204,20 +222,34 @@ ForwardOptions options_of(const ForwardRequest& request) {
           .recompute = request.recompute};
 }
 
-void check_outputs(const std::string& path) {
-  std::error_code ignored;
-  const fs::path folder = fs::absolute(path).parent_path();
-  if (!fs::is_directory(folder, ignored))
-    throw ConfigError({fmt::format("the folder '{}' does not exist", folder.string()), "--outputs", "create it"});
-  if (fs::is_directory(path, ignored))
-    throw ConfigError({fmt::format("'{}' is a folder", path), "--outputs", "give the name of a file"});
+void check_outputs(const ForwardRequest& request) {
+  const auto refuse_path = [](std::string what, std::string fix) {
+    throw ConfigError({std::move(what), "--outputs", std::move(fix)});
+  };
+  if (request.outputs.empty()) refuse_path("the name of the output file is empty", "give the name of a file");
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(request.outputs, error), folder = path.parent_path();
+  if (!fs::is_directory(folder, error))
+    refuse_path(fmt::format("the folder '{}' does not exist", folder.string()), "create it");
+  if (access(folder.c_str(), W_OK) != 0)
+    refuse_path(fmt::format("the folder '{}' cannot be written: {}", folder.string(), std::strerror(errno)),
+                "choose another");
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    refuse_path(fmt::format("'{}' is not a plain file", request.outputs), "give the name of a new file");
+  if (path == fs::weakly_canonical(request.inputs, error))
+    refuse_path("the outputs would replace the inputs", "choose another name");
+  if (folder == fs::weakly_canonical(request.model, error))
+    refuse_path("the outputs would lie among the model's files", "choose another folder");
 }
 
 LayoutSizes sizes_of(const ModuleConfig& layout) {
   return {.tp = layout.tp, .cp = layout.cp, .ep = layout.ep, .expt_tp = layout.expt_tp, .pp = layout.pp};
 }
 
-void check_vision_layout(const ModuleConfig& layout) {
+void check_vision_layout(const ForwardRequest& request) {
+  const ModuleConfig& layout = request.layout;
+  if (request.sequence_parallel)
+    throw ConfigError({"radio does not run with sequence parallelism", "layout", "leave out --sequence-parallel"});
   for (const auto& [name, size] : {std::pair("cp", layout.cp), {"ep", layout.ep}, {"expt_tp", layout.expt_tp}})
     if (size != 1)
       throw ConfigError({fmt::format("radio does not run with {}={}", name, size), "layout", "use tp, pp and dp"});
@@ -272,7 +304,7 @@ class OutputFile {
 }  // namespace
 
 Topology check_forward(const ForwardRequest& request) {
-  check_outputs(request.outputs);
+  check_outputs(request);
   const StoredModel model = open_model(request.model);
   std::vector<Problem> problems = std::visit(
       [&](const auto& config) { return validate(config, sizes_of(request.layout), "layout"); }, model.config);
@@ -282,7 +314,7 @@ Topology check_forward(const ForwardRequest& request) {
   if (language) {
     read_tokens(inputs, *language, request.grads);
   } else {
-    check_vision_layout(request.layout);
+    check_vision_layout(request);
     read_images(inputs, std::get<RadioConfig>(model.config));
   }
   TopologyConfig topology;
