@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/problem_list.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -29,7 +30,7 @@ std::string kind_of(const YAML::Node& node) {
   if (node.IsMap()) return "a mapping";
   if (node.IsSequence()) return "a list";
   if (node.IsNull()) return "nothing";
-  return "'" + node.Scalar() + "'";
+  return in_quotes(node.Scalar());
 }
 
 std::optional<double> parse_double(const std::string& text) {
@@ -46,7 +47,7 @@ struct YamlReader::State {
   YAML::Node root;
   std::set<std::string> overridden;
   std::vector<Frame> frames;
-  std::vector<Problem> problems;
+  ProblemList problems;
 
   // The flag that wrote this key or a section around it; a key the file lacks is there because of a flag
   // below it.
@@ -65,7 +66,7 @@ struct YamlReader::State {
   }
 
   void complain(const YAML::Node& node, const std::string& path, std::string what, std::string fix = "") {
-    problems.push_back({std::move(what), where(node, path), std::move(fix)});
+    problems.add(std::move(what), where(node, path), std::move(fix));
   }
 
   // The node below `key` of the current mapping, which is thereby known; undefined where the document has
@@ -95,7 +96,8 @@ struct YamlReader::State {
     for (const auto& item : mapping) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (!seen.insert(key).second)
-        complain(item.first, join_path(path, key), fmt::format("key '{}' is given twice", key), "keep one of them");
+        complain(item.first, join_path(path, key), fmt::format("key {} is given twice", in_quotes(key)),
+                 "keep one of them");
     }
   }
 
@@ -107,7 +109,7 @@ struct YamlReader::State {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (known.count(key)) continue;
       auto guess = nearest(key, frame.known);
-      complain(item.first, join_path(frame.path, key), fmt::format("unknown key '{}'", key),
+      complain(item.first, join_path(frame.path, key), fmt::format("unknown key {}", in_quotes(key)),
                guess ? fmt::format("did you mean '{}'?", *guess)
                      : fmt::format("known keys here: {}", fmt::join(frame.known, ", ")));
     }
@@ -220,7 +222,7 @@ std::vector<std::string> YamlReader::entries(const std::vector<std::string>&) {
 
 std::vector<Problem> YamlReader::finish() {
   while (!state_->frames.empty()) state_->close();
-  return std::exchange(state_->problems, {});
+  return state_->problems.take();
 }
 
 std::string YamlReader::where(const std::string& path) const {

@@ -2,6 +2,7 @@
 //
 //   ConfigError   the user can fix it in a recipe, a flag or the environment; raised before any group exists
 //   CommError     a peer or the network failed; names group, operation and peer
+//   DataError     a file or a batch holds something it cannot hold; raised while a run reads it
 //   BRAID_CHECK   our own invariants
 #pragma once
 
@@ -31,6 +32,10 @@ class ConfigError : public std::runtime_error {
 };
 
 struct CommError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct DataError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 

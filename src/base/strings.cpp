@@ -59,6 +59,13 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   return best;
 }
 
+std::string in_quotes(std::string_view name) {
+  constexpr std::size_t kLongest = 200;
+  std::string text = "'";
+  for (const char c : name.substr(0, kLongest)) text += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
+  return text + (name.size() > kLongest ? fmt::format("...' ({} letters)", name.size()) : "'");
+}
+
 std::string fold_ranks(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {

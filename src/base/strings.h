@@ -17,6 +17,10 @@ std::optional<std::int64_t> parse_int64(std::string_view text);
 // The candidate a person most likely meant (few edits away), or nothing when none is close.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+// A name from a file, in quotes, without control characters, which could play tricks on a terminal, and cut where it is
+// long.
+std::string in_quotes(std::string_view name);
+
 // "0-3,8,10-11": ascending ranks with runs folded.
 std::string fold_ranks(const std::vector<int>& ranks);
 

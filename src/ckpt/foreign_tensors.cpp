@@ -4,7 +4,8 @@
 #include <cstring>
 #include <set>
 
-#include "ckpt/safetensors_header.h"
+#include "base/problem_list.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {
@@ -16,12 +17,6 @@ bool holds_weights(StoredDtype dtype) {
 
 std::int64_t row_bytes(const ForeignTensor& tensor, StoredDtype dtype) {
   return rows_and_columns(tensor.shape).columns * bytes_of(dtype);
-}
-
-const StoredTensor& stored(const ForeignTensor& tensor, const SafetensorsReader& source) {
-  const StoredTensor* found = source.find(tensor.name);
-  BRAID_CHECK(found && found->shape == tensor.shape, "{} was not checked against {}", tensor.name, source.path());
-  return *found;
 }
 
 void check_rows(const ParamSpec& spec, const std::vector<ForeignTensor>& tensors) {
@@ -97,6 +92,12 @@ void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsR
                                shape_text(tensor.shape)),
                    tensor.file, fix);
   problems.throw_if_any();
+}
+
+const StoredTensor& stored(const ForeignTensor& tensor, const SafetensorsReader& source) {
+  const StoredTensor* found = source.find(tensor.name);
+  BRAID_CHECK(found && found->shape == tensor.shape, "{} was not checked against {}", tensor.name, source.path());
+  return *found;
 }
 
 void check_cover(const std::vector<ForeignTensor>& tensors, const std::vector<ParamSpec>& specs) {

@@ -42,6 +42,9 @@ TensorsOfParam by_param(const std::vector<ForeignTensor>& tensors);
 void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source,
                    const std::vector<std::string>& ignorable);
 
+// The tensor in a source that check_tensors() has passed.
+const StoredTensor& stored(const ForeignTensor& tensor, const SafetensorsReader& source);
+
 // Our own promise: the list gives every row of every parameter once.
 void check_cover(const std::vector<ForeignTensor>& tensors, const std::vector<ParamSpec>& specs);
 

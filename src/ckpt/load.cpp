@@ -65,16 +65,15 @@ void load_shard(const ParamSpec& spec, const ShardPlace& place, const Safetensor
   std::int64_t filled = 0;
   for (const RowRun& run : joined_runs(spec, place))
     for (const ForeignTensor& tensor : tensors) {
-      const StoredTensor* stored = source.find(tensor.name);
-      BRAID_CHECK(stored && stored->shape == tensor.shape, "{} was not checked against {}", tensor.name, source.path());
+      const StoredTensor& from = stored(tensor, source);
       for (const RowCopy& copy : tensor.rows) {
         const std::int64_t begin = std::max(run.global_row, copy.param_row);
         const std::int64_t count = std::min(run.global_row + run.rows, copy.param_row + copy.rows) - begin;
         if (count <= 0) continue;
-        const at::Tensor from = stored_rows(*stored, copy.foreign_row + begin - copy.param_row, count);
+        const at::Tensor read = stored_rows(from, copy.foreign_row + begin - copy.param_row, count);
         rows.narrow(0, run.local_row + begin - run.global_row, count)
             .narrow(1, run.local_column, run.columns)
-            .copy_(from.narrow(1, run.global_column, run.columns));
+            .copy_(read.narrow(1, run.global_column, run.columns));
         filled += count * run.columns;
       }
     }

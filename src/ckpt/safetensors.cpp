@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "base/strings.h"
 #include "ckpt/safetensors_header.h"
 
 namespace braid {
@@ -245,6 +246,10 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   if (weights.ends_with(".json")) {
     const fs::path folder = fs::path(weights).parent_path();
     const MappedFile file(weights);
+    if (file.bytes().size() > kMaxHeaderBytes)
+      throw ConfigError({fmt::format("the index has {} bytes, more than the {} that are allowed", file.bytes().size(),
+                                     kMaxHeaderBytes),
+                         weights, "this is no index of shards, or a damaged one"});
     const auto index = parse_index(file.text(), weights, problems);
     const std::set<std::string> shards = usable_shards(index, folder, weights, problems);
     for (const std::string& shard : shards) add_file(folder / shard);

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/strings.h"
+
 namespace braid {
 namespace {
 
@@ -207,12 +209,6 @@ std::map<std::string, std::string> parse_index(std::string_view json, const std:
   IndexSax sax(path, problems);
   sax.parse(json);
   return sax.take();
-}
-
-std::string in_quotes(std::string_view name) {
-  std::string text = "'";
-  for (const char c : name) text += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
-  return text + "'";
 }
 
 }  // namespace braid

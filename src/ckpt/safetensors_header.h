@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ckpt/problem_list.h"
+#include "base/problem_list.h"
 
 namespace braid {
 
@@ -25,8 +25,5 @@ std::vector<HeaderEntry> parse_header(std::string_view json, const std::string& 
 
 // The "weight_map" of model.safetensors.index.json: which shard has a tensor.
 std::map<std::string, std::string> parse_index(std::string_view json, const std::string& path, ProblemList& problems);
-
-// A name from a file, in quotes and without control characters, which could play tricks on a terminal.
-std::string in_quotes(std::string_view name);
 
 }  // namespace braid

@@ -1,6 +1,8 @@
 // braid forward: one forward (and backward) of a stored model, in any layout.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -21,8 +23,9 @@ struct ForwardCommand {
 
 // The smallest number of replicas whose ranks the experts split over.
 int smallest_dp(const ModuleConfig& layout) {
-  const int experts = layout.ep * layout.expt_tp, dense = layout.tp * layout.cp;
-  return experts > 0 && dense > 0 ? std::lcm(experts, dense) / dense : 1;
+  const std::int64_t experts = std::int64_t{layout.ep} * layout.expt_tp, dense = std::int64_t{layout.tp} * layout.cp;
+  const std::int64_t replicas = experts / std::gcd(experts, dense);
+  return static_cast<int>(std::min<std::int64_t>(replicas, kMaxWorldSize));
 }
 
 int run(ForwardCommand command, const std::vector<std::string>& command_line) {
@@ -58,12 +61,13 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
       ->check(CLI::IsMember({"float64", "float32", "bfloat16"}))
       ->capture_default_str();
   ModuleConfig& layout = request.layout;
-  forward->add_option("--tp", layout.tp, "tensor parallel size");
-  forward->add_option("--cp", layout.cp, "context parallel size");
-  forward->add_option("--ep", layout.ep, "expert parallel size");
-  forward->add_option("--expt-tp", layout.expt_tp, "tensor parallel size inside experts");
-  forward->add_option("--pp", layout.pp, "pipeline parallel size");
-  forward->add_option("--dp", command->dp, "replicas; default: as few as the expert layout needs");
+  const CLI::Range is_size(1, kMaxWorldSize);
+  forward->add_option("--tp", layout.tp, "tensor parallel size")->check(is_size);
+  forward->add_option("--cp", layout.cp, "context parallel size")->check(is_size);
+  forward->add_option("--ep", layout.ep, "expert parallel size")->check(is_size);
+  forward->add_option("--expt-tp", layout.expt_tp, "tensor parallel size inside experts")->check(is_size);
+  forward->add_option("--pp", layout.pp, "pipeline parallel size")->check(is_size);
+  forward->add_option("--dp", command->dp, "replicas; default: as few as the expert layout needs")->check(is_size);
   forward->add_flag("--sequence-parallel", request.sequence_parallel, "split the sequence over tp between layers");
   forward->add_flag("--recompute", request.recompute, "run each layer again in backward");
   forward->add_option("--device", command->dist.device, "cpu, cuda, or auto: cuda where there is a GPU")

@@ -79,15 +79,11 @@ Modules modules_of(const Recipe& recipe) {
   return modules;
 }
 
-LayoutSizes layout_of(const ModuleConfig& module) {
-  return {.tp = module.tp, .cp = module.cp, .ep = module.ep, .expt_tp = module.expt_tp, .pp = module.pp};
-}
-
 ProviderLayout layout_from(const std::string& topology) {
   if (topology.empty()) return {};
   const bool is_list = topology.find('=') != std::string::npos;
   const Modules modules = is_list ? parse_list(topology) : modules_of(load_recipe(topology));
-  return {.language = layout_of(modules.language), .encoder = layout_of(modules.encoder)};
+  return {.language = layout_sizes(modules.language), .encoder = layout_sizes(modules.encoder)};
 }
 
 void describe_provider(const DescribeOptions& options) {

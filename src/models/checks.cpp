@@ -10,12 +10,13 @@ void Checks::add(const char* field, std::string what, std::string fix) {
   problems_.push_back({std::move(what), where_ + "." + field, std::move(fix)});
 }
 
-void Checks::positive(const char* field, std::int64_t value) {
+void Checks::size(const char* field, std::int64_t value, std::int64_t most) {
   if (value < 1) add(field, fmt::format("{}={} is not positive", field, value), "use 1 or more");
+  if (value > most) add(field, fmt::format("{}={} is too large", field, value), fmt::format("use {} or less", most));
 }
 
 void Checks::divides(const char* field, std::int64_t value, std::int64_t parts, const std::string& split) {
-  if (value % parts == 0) return;
+  if (parts < 1 || value % parts == 0) return;
   std::vector<std::int64_t> possible = divisors(value);
   std::sort(possible.begin(), possible.end());
   add(field, fmt::format("{}={} does not split over {}", field, value, split),

@@ -1,6 +1,7 @@
 // The rules that model configs share, as sentences.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,12 +10,17 @@
 
 namespace braid {
 
+// Far beyond any model: whoever reads a config that lies must not list a billion tensors, nor overflow their sizes.
+inline constexpr std::int64_t kMostLayers = 1 << 14, kMostWidth = 1 << 20;
+
 class Checks {
  public:
   explicit Checks(std::string where) : where_(std::move(where)) {}
 
-  void positive(const char* field, std::int64_t value);
-  // `value` must split evenly over `parts`; `split` says what they are, e.g. "tp=2 x cp=2".
+  // From 1 to `most`.
+  void size(const char* field, std::int64_t value, std::int64_t most = kMostWidth);
+  // `value` must split evenly over `parts`; `split` says what they are, e.g. "tp=2 x cp=2". Parts below 1 are for
+  // whoever checks the layout itself.
   void divides(const char* field, std::int64_t value, std::int64_t parts, const std::string& split);
   void add(const char* field, std::string what, std::string fix);
 

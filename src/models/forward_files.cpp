@@ -3,12 +3,15 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <span>
 
+#include "base/strings.h"
 #include "ckpt/load.h"
 #include "dist/world.h"
 #include "models/forward.h"
@@ -25,6 +28,15 @@ std::string where_is(const SafetensorsReader& inputs, const std::string& name) {
   return fmt::format("{}, {}", inputs.path(), name);
 }
 
+// "0, 5, 9, ... (70 in all)": a file decides how many there are.
+template <class T>
+std::string first_of(const std::vector<T>& values) {
+  constexpr std::size_t kShown = 20;
+  const auto shown = std::span(values).first(std::min(kShown, values.size()));
+  return fmt::format("{}{}", fmt::join(shown, ", "),
+                     values.size() > kShown ? fmt::format(", ... ({} in all)", values.size()) : "");
+}
+
 [[noreturn]] void refuse(const SafetensorsReader& inputs, const std::string& name, std::string what, std::string fix) {
   throw ConfigError({std::move(what), where_is(inputs, name), std::move(fix)});
 }
@@ -32,9 +44,9 @@ std::string where_is(const SafetensorsReader& inputs, const std::string& name) {
 const StoredTensor& require(const SafetensorsReader& inputs, const std::string& name) {
   if (const StoredTensor* found = inputs.find(name)) return *found;
   std::vector<std::string> names;
-  for (const StoredTensor& tensor : inputs.tensors()) names.push_back(tensor.name);
+  for (const StoredTensor& tensor : inputs.tensors()) names.push_back(in_quotes(tensor.name));
   throw ConfigError({fmt::format("the inputs have no tensor '{}'", name), inputs.path(),
-                     names.empty() ? "the file is empty" : fmt::format("the file has {}", fmt::join(names, ", "))});
+                     names.empty() ? "the file is empty" : fmt::format("the file has {}", first_of(names))});
 }
 
 at::Tensor read_integers(const SafetensorsReader& inputs, const std::string& name) {
@@ -90,8 +102,7 @@ std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, cons
     refuse(inputs, "cu_seqlens", fmt::format("packed sequences in {} rows", tokens / length), "lay them into one row");
   offsets.assign(cu_seqlens.data_ptr<std::int64_t>(), cu_seqlens.data_ptr<std::int64_t>() + cu_seqlens.numel());
   if (offsets.front() != 0 || offsets.back() != tokens || !std::is_sorted(offsets.begin(), offsets.end()))
-    refuse(inputs, "cu_seqlens",
-           fmt::format("cu_seqlens [{}] are no borders of {} tokens", fmt::join(offsets, ", "), tokens),
+    refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens [{}] are no borders of {} tokens", first_of(offsets), tokens),
            fmt::format("start at 0, never fall, end at {}", tokens));
   return offsets;
 }
@@ -164,8 +175,7 @@ ImageInputs read_packed_images(const SafetensorsReader& inputs, const RadioConfi
   ImageInputs result;
   result.batch.patches = patches.reshape({-1, pixels});
   result.batch.images = patch_grids(read_sizes(inputs), config.patch, where_is(inputs, "imgs_sizes"));
-  std::int64_t expected = 0;
-  for (const PatchGrid& image : result.batch.images) expected += image.patches();
+  const std::int64_t expected = total_patches(result.batch.images);
   if (expected != result.batch.patches.size(0))
     refuse(inputs, "imgs_sizes",
            fmt::format("images of these sizes have {} patches, patches has {}", expected, result.batch.patches.size(0)),
@@ -242,10 +252,6 @@ void check_outputs(const ForwardRequest& request) {
     refuse_path("the outputs would lie among the model's files", "choose another folder");
 }
 
-LayoutSizes sizes_of(const ModuleConfig& layout) {
-  return {.tp = layout.tp, .cp = layout.cp, .ep = layout.ep, .expt_tp = layout.expt_tp, .pp = layout.pp};
-}
-
 void check_vision_layout(const ForwardRequest& request) {
   const ModuleConfig& layout = request.layout;
   if (request.sequence_parallel)
@@ -307,7 +313,7 @@ Topology check_forward(const ForwardRequest& request) {
   check_outputs(request);
   const StoredModel model = open_model(request.model);
   std::vector<Problem> problems = std::visit(
-      [&](const auto& config) { return validate(config, sizes_of(request.layout), "layout"); }, model.config);
+      [&](const auto& config) { return validate(config, layout_sizes(request.layout), "layout"); }, model.config);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const auto* language = std::get_if<HybridLmConfig>(&model.config);
   const SafetensorsReader inputs(request.inputs);

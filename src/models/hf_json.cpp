@@ -1,5 +1,7 @@
 #include "models/hf_json.h"
 
+#include <nlohmann/json.hpp>
+
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -11,6 +13,13 @@ namespace {
 using Json = nlohmann::json;
 
 const char* const kFloatKey = "__float__";
+constexpr int kDeepest = 32;
+constexpr std::size_t kLongestText = 200;
+
+std::string cut(std::string text) {
+  if (text.size() <= kLongestText) return text;
+  return fmt::format("{}... ({} letters)", text.substr(0, kLongestText), text.size());
+}
 
 std::string with_quoted_infinities(const std::string& text) {
   std::string result;
@@ -48,16 +57,25 @@ std::optional<double> as_number(const Json& value) {
 }  // namespace
 
 Json parse_hf_json(const std::string& text, const std::string& name) {
+  const auto refuse_depth = [&](int depth, Json::parse_event_t event, const Json&) {
+    const bool opens = event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
+    if (opens && depth >= kDeepest)
+      throw ConfigError({fmt::format("lists and objects nest more than {} deep", kDeepest), name,
+                         "a model's configuration does not: fetch the file again"});
+    return true;
+  };
   Json config;
   try {
-    config = Json::parse(with_quoted_infinities(text));
+    config = Json::parse(with_quoted_infinities(text), refuse_depth);
   } catch (const Json::parse_error& e) {
-    throw ConfigError({fmt::format("not JSON: {}", e.what()), name, "fetch the file again"});
+    throw ConfigError({fmt::format("not JSON: {}", cut(e.what())), name, "fetch the file again"});
   }
   if (!config.is_object())
     throw ConfigError({"a model's configuration is a JSON object", name, "fetch the file again"});
   return config;
 }
+
+std::string value_text(const Json& value) { return cut(value.dump(-1, ' ', /*ensure_ascii=*/true)); }
 
 HfConfigReader::HfConfigReader(const Json& config, std::string where) : config_(config), where_(std::move(where)) {}
 
@@ -71,7 +89,7 @@ const Json* HfConfigReader::find(std::initializer_list<const char*> keys, const 
 }
 
 void HfConfigReader::wrong_type(const char* key, const Json& value, const std::string& expected) {
-  complain(key, fmt::format("{} should be {}, not {}", key, expected, value.dump()), "");
+  complain(key, fmt::format("{} should be {}, not {}", key, expected, value_text(value)), "");
 }
 
 int HfConfigReader::size(std::initializer_list<const char*> keys, int fallback, int most) {
@@ -120,20 +138,16 @@ const Json& HfConfigReader::value(const char* key) const {
 void HfConfigReader::supports_only(const char* key, const Json& supported) {
   const auto found = config_.find(key);
   if (found != config_.end() && *found != supported)
-    complain(key, fmt::format("{}={} is not supported", key, found->dump()),
+    complain(key, fmt::format("{}={} is not supported", key, value_text(*found)),
              fmt::format("Braid's model has {}={}", key, supported.dump()));
 }
 
 void HfConfigReader::complain(const std::string& key, std::string what, std::string fix) {
-  problems_.push_back({std::move(what), fmt::format("{}, {}", where_, key), std::move(fix)});
+  problems_.add(std::move(what), fmt::format("{}, {}", where_, key), std::move(fix));
 }
 
-void HfConfigReader::add(std::vector<Problem> problems) {
-  for (Problem& problem : problems) problems_.push_back(std::move(problem));
-}
-
-void HfConfigReader::throw_if_failed() {
-  if (failed()) throw ConfigError(std::move(problems_));
+void HfConfigReader::add(const std::vector<Problem>& problems) {
+  for (const Problem& problem : problems) problems_.add(problem.what, problem.where, problem.fix);
 }
 
 }  // namespace braid

@@ -1,19 +1,23 @@
 // Hugging Face's config.json: reading it, and taking typed values out of it with every mistake collected.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <initializer_list>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "base/problem_list.h"
 
 namespace braid {
 
 // Python writes Infinity and NaN as bare words, which are no JSON; here they become {"__float__": "Infinity"}, as newer
-// versions of transformers write them. `name` is for messages.
+// versions of transformers write them. Lists and objects nest 32 deep at most: copying and printing them is recursive.
+// `name` is for messages.
 nlohmann::json parse_hf_json(const std::string& text, const std::string& name);
+
+// A value for a message: as JSON, cut where it is long.
+std::string value_text(const nlohmann::json& value);
 
 class HfConfigReader {
  public:
@@ -34,8 +38,8 @@ class HfConfigReader {
 
   void complain(const std::string& key, std::string what, std::string fix);
   bool failed() const { return !problems_.empty(); }
-  void add(std::vector<Problem> problems);
-  void throw_if_failed();
+  void add(const std::vector<Problem>& problems);
+  void throw_if_failed() { problems_.throw_if_any(); }
 
  private:
   const nlohmann::json* find(std::initializer_list<const char*> keys, const char** key) const;
@@ -43,7 +47,7 @@ class HfConfigReader {
 
   const nlohmann::json& config_;
   std::string where_;
-  std::vector<Problem> problems_;
+  ProblemList problems_;
 };
 
 }  // namespace braid

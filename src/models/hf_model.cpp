@@ -23,11 +23,17 @@ const char* const kConfigFile = "config.json";
 const char* const kBraidFile = "model.yaml";
 const char* const kOriginalConfigFile = "hf_config.json";
 
+// Configurations have kilobytes.
+constexpr std::uintmax_t kMostTextBytes = 16 << 20;
+
 std::string read_text(const fs::path& path, const std::string& fix) {
   std::error_code ignored;
   std::ifstream file(path);
   if (!fs::is_regular_file(path, ignored) || !file)
     throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", fix});
+  if (const std::uintmax_t bytes = fs::file_size(path); bytes > kMostTextBytes)
+    throw ConfigError({fmt::format("{} bytes are too many for a configuration", bytes), path.string(),
+                       fmt::format("a file of {} or less is read", kMostTextBytes)});
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -137,7 +143,7 @@ StoredModel open_hf_model(const std::string& folder) {
   const Json json = parse_hf_json(read_text(path, "a Hugging Face folder has a config.json"), path);
   const Json type = json.value("model_type", Json());
   if (type != "nemotron_h" && type != "radio")
-    throw ConfigError({fmt::format("model_type is {}", type.dump()), path, "Braid reads nemotron_h and radio"});
+    throw ConfigError({fmt::format("model_type is {}", value_text(type)), path, "Braid reads nemotron_h and radio"});
   const bool is_radio = type == "radio";
   const std::optional<HybridLmConfig> language = is_radio ? std::nullopt : std::optional(nemotron_h_config(json, path));
   SafetensorsReader source(folder);

@@ -19,30 +19,21 @@ struct LayerType {
 constexpr LayerType kLayerTypes[] = {
     {'M', "linear_attention", "mamba"}, {'*', "full_attention", "attention"}, {'E', "moe", "moe"}, {'-', "mlp", "mlp"}};
 
-bool is_layer_letter(char letter) {
-  return std::any_of(std::begin(kLayerTypes), std::end(kLayerTypes),
-                     [&](const LayerType& type) { return type.letter == letter; });
-}
-
 std::string pattern_of_string(const Json& value, HfConfigReader& reader) {
   const char* const key = "hybrid_override_pattern";
   if (!value.is_string()) {
-    reader.complain(key, fmt::format("{} should be a string, not {}", key, value.dump()), "");
+    reader.complain(key, fmt::format("{} should be a string, not {}", key, value_text(value)), "");
     return "M";
   }
   const std::string pattern = value.get<std::string>();
-  for (std::size_t i = 0; i < pattern.size(); ++i)
-    if (!is_layer_letter(pattern[i]))
-      reader.complain(key,
-                      fmt::format("'{}' at position {} of the layer pattern is no layer:\n    {}\n    {:>{}}",
-                                  pattern[i], i + 1, pattern, '^', i + 1),
-                      "use M (Mamba2), * (attention), E (mixture of experts), - (MLP)");
+  if (const auto problem = pattern_problem(pattern, /*may_have_stages=*/false))
+    reader.complain(key, problem->what, problem->fix);
   return pattern;
 }
 
 std::string pattern_of_list(const char* key, const Json& value, HfConfigReader& reader) {
   std::string pattern;
-  if (!value.is_array()) reader.complain(key, fmt::format("{} should be a list, not {}", key, value.dump()), "");
+  if (!value.is_array()) reader.complain(key, fmt::format("{} should be a list, not {}", key, value_text(value)), "");
   for (const Json& name : value.is_array() ? value : Json::array()) {
     const auto type = std::find_if(std::begin(kLayerTypes), std::end(kLayerTypes), [&](const LayerType& candidate) {
       return name == candidate.name || name == candidate.legacy_name;
@@ -50,7 +41,7 @@ std::string pattern_of_list(const char* key, const Json& value, HfConfigReader& 
     if (type != std::end(kLayerTypes))
       pattern += type->letter;
     else
-      reader.complain(key, fmt::format("layer {} is a {}, which is no kind of layer", pattern.size(), name.dump()),
+      reader.complain(key, fmt::format("layer {} is a {}, which is no kind of layer", pattern.size(), value_text(name)),
                       "use linear_attention, full_attention, moe or mlp");
   }
   return pattern;
@@ -89,25 +80,11 @@ void check_time_step_limit(HfConfigReader& reader, double time_step_min) {
     const Json& limit = reader.value(key);
     if (limit.is_null()) continue;
     if (!limit.is_array() || limit.size() != 2 || !limit[0].is_number())
-      reader.complain(key, fmt::format("{} should be two numbers, not {}", key, limit.dump()), "");
+      reader.complain(key, fmt::format("{} should be two numbers, not {}", key, value_text(limit)), "");
     else if (limit[0] > time_step_min || limit[1] != infinity)
-      reader.complain(key, fmt::format("{}={} is not supported", key, limit.dump()),
+      reader.complain(key, fmt::format("{}={} is not supported", key, value_text(limit)),
                       fmt::format("transformers ignores it and has [{}, Infinity]: use that", time_step_min));
   }
-}
-
-// Far beyond any model, and few enough tensors to list.
-constexpr std::int64_t kMostLayers = 1 << 14, kMostExperts = 1 << 22;
-
-void check_values(const HybridLmConfig& config, const std::string& where, HfConfigReader& reader) {
-  const std::string& pattern = config.pattern;
-  if (pattern.size() > kMostLayers)
-    reader.complain("layers_block_type", fmt::format("{} layers are too many", pattern.size()),
-                    fmt::format("use {} or less", kMostLayers));
-  if (std::count(pattern.begin(), pattern.end(), 'E') * std::int64_t{config.experts} > kMostExperts)
-    reader.complain("n_routed_experts", fmt::format("{} experts in each layer are too many", config.experts),
-                    fmt::format("use {} or less in all layers together", kMostExperts));
-  if (!reader.failed()) reader.add(validate(config, LayoutSizes{}, where));
 }
 
 class TensorList {
@@ -256,7 +233,7 @@ HybridLmConfig nemotron_h_config(const Json& json, const std::string& where) {
   c.router_scaling = reader.number({"routed_scaling_factor"}, 1);
   c.router_normalize = reader.boolean({"norm_topk_prob"}, true);
   check_time_step_limit(reader, c.mamba_dt_min);
-  check_values(c, where, reader);
+  if (!reader.failed()) reader.add(validate(c, LayoutSizes{}, where));
   reader.throw_if_failed();
   return c;
 }

@@ -120,7 +120,7 @@ RadioConfig radio_config(const Json& json, const SafetensorsReader& source, cons
   refuse_unsupported(reader);
   RadioConfig c;
   c.hidden = reader.size({"hidden_size"}, 1280);
-  c.layers = reader.size({"num_hidden_layers"}, 32, 1 << 14);
+  c.layers = reader.size({"num_hidden_layers"}, 32);
   c.heads = reader.size({"num_attention_heads"}, 16);
   c.ffn = ffn_of(c.hidden, reader.number({"mlp_ratio"}, 4));
   c.patch = reader.size({"patch_size"}, 16);

@@ -11,6 +11,11 @@ namespace {
 
 constexpr std::string_view kLetters = "M*E-";
 
+// Far beyond any model, and few enough tensors to list.
+constexpr std::int64_t kMostVocab = 1 << 24, kMostExperts = 1 << 22;
+
+char visible(char c) { return c > 31 && c < 127 ? c : '?'; }
+
 bool has(const HybridLmConfig& config, char letter) { return config.pattern.find(letter) != std::string::npos; }
 
 // Collects the parameters of one layer after the other.
@@ -129,21 +134,29 @@ class Declaration {
   std::vector<ParamSpec> specs_;
 };
 
+// A pattern with a caret below the letter at `place`; of a long pattern, what is around that.
+std::string pointed_at(const std::string& pattern, std::size_t place) {
+  constexpr std::size_t kShown = 100;
+  const std::size_t begin = pattern.size() > kShown && place > kShown / 2 ? place - kShown / 2 : 0;
+  std::string shown = (begin > 0 ? "..." : "") + pattern.substr(begin, kShown);
+  for (char& c : shown) c = visible(c);
+  if (begin + kShown < pattern.size()) shown += "...";
+  return fmt::format("    {}\n    {:>{}}", shown, '^', (begin > 0 ? 3 : 0) + place - begin + 1);
+}
+
 void check_pattern(const HybridLmConfig& config, int pp, Checks& checks) {
   const std::string& pattern = config.pattern;
-  for (std::size_t i = 0; i < pattern.size(); ++i)
-    if (kLetters.find(pattern[i]) == kLetters.npos && pattern[i] != '|')
-      checks.add("pattern",
-                 fmt::format("'{}' at position {} of the layer pattern is no layer:\n    {}\n    {:>{}}", pattern[i],
-                             i + 1, pattern, '^', i + 1),
-                 "use M (Mamba2), * (attention), E (mixture of experts), - (MLP), and | between pipeline stages");
+  if (const auto problem = pattern_problem(pattern, /*may_have_stages=*/true)) {
+    checks.add("pattern", problem->what, problem->fix);
+    return;
+  }
   const int layers = static_cast<int>(layer_letters(config).size());
   if (layers == 0) checks.add("pattern", "the layer pattern has no layers", "give it at least one of M, *, E, -");
   if (checks.failed()) return;
   const int stages = static_cast<int>(std::count(pattern.begin(), pattern.end(), '|')) + 1;
   if (stages > 1 && stages != pp)
     checks.add("pattern", fmt::format("the layer pattern has {} pipeline stages, the layout pp={}", stages, pp),
-               fmt::format("use pp={}, or move the '|' in '{}'", stages, pattern));
+               fmt::format("use pp={}, or move the '|' in {}", stages, in_quotes(pattern)));
   if (stages == 1 && pp > layers)
     checks.add("pattern", fmt::format("{} layers cannot fill pp={} stages", layers, pp),
                fmt::format("use pp={} or less", layers));
@@ -151,7 +164,8 @@ void check_pattern(const HybridLmConfig& config, int pp, Checks& checks) {
 
 void check_sizes(const HybridLmConfig& c, Checks& checks) {
   using Field = std::pair<const char*, int>;
-  std::vector<Field> fields = {{"hidden", c.hidden}, {"vocab", c.vocab}};
+  checks.size("vocab", c.vocab, kMostVocab);
+  std::vector<Field> fields = {{"hidden", c.hidden}};
   if (has(c, '*'))
     fields.insert(fields.end(), {{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}});
   if (has(c, 'M'))
@@ -164,7 +178,11 @@ void check_sizes(const HybridLmConfig& c, Checks& checks) {
   if (has(c, '-')) fields.push_back({"ffn", c.ffn});
   if (has(c, 'E'))
     fields.insert(fields.end(), {{"experts", c.experts}, {"top_k", c.top_k}, {"expert_ffn", c.expert_ffn}});
-  for (const auto& [field, value] : fields) checks.positive(field, value);
+  if (has(c, 'E') && c.shared_ffn != 0) fields.push_back({"shared_ffn", c.shared_ffn});
+  for (const auto& [field, value] : fields) checks.size(field, value);
+  if (std::count(c.pattern.begin(), c.pattern.end(), 'E') * std::int64_t{c.experts} > kMostExperts)
+    checks.add("experts", fmt::format("{} experts in each layer are too many", c.experts),
+               fmt::format("use {} or less in all layers together", kMostExperts));
   if (has(c, 'E') && c.top_k > c.experts)
     checks.add("top_k", fmt::format("top_k={} experts per token, but there are only {}", c.top_k, c.experts),
                fmt::format("use top_k={} or less", c.experts));
@@ -173,7 +191,7 @@ void check_sizes(const HybridLmConfig& c, Checks& checks) {
 void check_splits(const HybridLmConfig& c, const LayoutSizes& layout, Checks& checks) {
   const std::string tp = fmt::format("tp={}", layout.tp);
   // Context parallel exchanges sequence for heads, so heads split over both.
-  const int heads_split = layout.tp * layout.cp;
+  const std::int64_t heads_split = std::int64_t{layout.tp} * layout.cp;
   const std::string tp_cp = fmt::format("tp={} x cp={}", layout.tp, layout.cp);
   checks.divides("vocab", c.vocab, layout.tp, tp);
   if (has(c, '*')) {
@@ -223,6 +241,20 @@ void describe(Fields& fields, HybridLmConfig& c) {
   fields.field("aux_loss_coeff", c.aux_loss_coeff, "coefficient of the sequence auxiliary loss");
   fields.field("expert_bias_rate", c.expert_bias_rate, "step of the expert bias update");
   fields.field("force_load_balancing", c.force_load_balancing, "route at random, for benchmarks");
+}
+
+std::optional<Problem> pattern_problem(const std::string& pattern, bool may_have_stages) {
+  if (pattern.size() > kMostLayers)
+    return Problem{fmt::format("{} letters are too many for a layer pattern", pattern.size()), "",
+                   fmt::format("use {} or less", kMostLayers)};
+  for (std::size_t i = 0; i < pattern.size(); ++i)
+    if (kLetters.find(pattern[i]) == kLetters.npos && !(may_have_stages && pattern[i] == '|'))
+      return Problem{fmt::format("'{}' at position {} of the layer pattern is no layer:\n{}", visible(pattern[i]),
+                                 i + 1, pointed_at(pattern, i)),
+                     "",
+                     fmt::format("use M (Mamba2), * (attention), E (mixture of experts), - (MLP){}",
+                                 may_have_stages ? ", and | between pipeline stages" : "")};
+  return std::nullopt;
 }
 
 std::string layer_letters(const HybridLmConfig& config) {

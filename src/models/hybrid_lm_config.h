@@ -5,11 +5,13 @@
 // between letters starts a new pipeline stage; without any, layers are split as evenly as they go.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/config.h"
 #include "plan/param_spec.h"
+#include "plan/topology.h"
 
 namespace braid {
 
@@ -39,11 +41,15 @@ struct HybridLmConfig {
 
 void describe(Fields& fields, HybridLmConfig& config);
 
+// Why this is no layer pattern: too long, or a letter that is no layer, of which the first is pointed at; nothing where
+// it is one. The problem's `where` is left to the caller.
+std::optional<Problem> pattern_problem(const std::string& pattern, bool may_have_stages);
+
 // The pattern without '|'.
 std::string layer_letters(const HybridLmConfig& config);
 
 // The first layer of each stage and, at the end, the number of layers: stage s has [bounds[s], bounds[s + 1]).
-// Throws ConfigError where the pattern's own stages are not pp.
+// A pattern's own stages must be pp, as validate() finds.
 std::vector<int> stage_bounds(const HybridLmConfig& config, int pp);
 
 // Every parameter of the model, named as Megatron names it, in layer order.

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "models/radio_config.h"
+#include "models/projector_config.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 

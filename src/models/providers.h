@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/hybrid_lm_config.h"
+#include "models/projector_config.h"
 #include "models/radio_config.h"
 
 namespace braid {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/error.h"
+#include "base/problem_list.h"
 #include "dist/collectives.h"
 #include "nn/linear.h"
 #include "nn/recompute.h"
@@ -16,12 +16,6 @@
 
 namespace braid {
 namespace {
-
-std::int64_t total_patches(const std::vector<PatchGrid>& images) {
-  std::int64_t patches = 0;
-  for (const PatchGrid& image : images) patches += image.patches();
-  return patches;
-}
 
 // An image's class tokens and patches are one sequence.
 PackedSequences sequences_of(const std::vector<PatchGrid>& images, int class_tokens, const at::Device& device) {
@@ -42,24 +36,36 @@ std::vector<at::Tensor> positions_of(const at::Tensor& table, const std::vector<
   return positions;
 }
 
+// Far beyond any image, so that a product of two sides cannot overflow; nor can a sum that stays below the second.
+constexpr std::int64_t kLongestSide = 1 << 20, kMostPatches = std::int64_t{1} << 40;
+
 }  // namespace
 
 std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int patch, const std::string& where) {
   std::vector<PatchGrid> grids;
-  std::vector<Problem> problems;
+  ProblemList problems;
+  std::int64_t patches = 0;
   const auto next_multiple = [&](std::int64_t side) {
     return std::max<std::int64_t>(1, (side + patch - 1) / patch) * patch;
   };
   for (std::size_t i = 0; i < images.size(); ++i) {
     const auto [height, width] = images[i];
-    if (height < 1 || width < 1 || height % patch != 0 || width % patch != 0)
-      problems.push_back(
-          {fmt::format("image {} of {} is {} x {} pixels, which patches of {} x {} do not tile", i, images.size(),
-                       height, width, patch, patch),
-           where, fmt::format("resize or pad it, e.g. to {} x {}", next_multiple(height), next_multiple(width))});
-    grids.push_back({height / patch, width / patch});
+    const PatchGrid grid = {height / patch, width / patch};
+    const std::string image = fmt::format("image {} of {} is {} x {} pixels", i, images.size(), height, width);
+    if (grid.rows > kLongestSide || grid.columns > kLongestSide)
+      problems.add(fmt::format("{}, which is too large", image), where,
+                   fmt::format("use sides of {} patches of {} pixels or less", kLongestSide, patch));
+    else if (height < 1 || width < 1 || height % patch != 0 || width % patch != 0)
+      problems.add(fmt::format("{}, which patches of {} x {} do not tile", image, patch, patch), where,
+                   fmt::format("resize or pad it, e.g. to {} x {}", next_multiple(height), next_multiple(width)));
+    else if (patches <= kMostPatches)
+      patches += grid.patches();
+    grids.push_back(grid);
   }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  if (patches > kMostPatches)
+    problems.add(fmt::format("{} images have more than {} patches", images.size(), kMostPatches), where,
+                 "use fewer images");
+  problems.throw_if_any();
   return grids;
 }
 

@@ -89,15 +89,14 @@ std::vector<ParamSpec> declare_parameters(const RadioConfig& c, int pp) {
 
 std::vector<Problem> validate(const RadioConfig& c, const LayoutSizes& layout, const std::string& where) {
   Checks checks(where);
-  checks.positive("hidden", c.hidden);
-  checks.positive("layers", c.layers);
-  checks.positive("heads", c.heads);
-  checks.positive("ffn", c.ffn);
-  checks.positive("patch", c.patch);
-  checks.positive("channels", c.channels);
-  checks.positive("position_side", c.position_side);
-  if (c.class_tokens < 0)
-    checks.add("class_tokens", fmt::format("class_tokens={} is negative", c.class_tokens), "use 0 or more");
+  checks.size("hidden", c.hidden);
+  checks.size("layers", c.layers, kMostLayers);
+  checks.size("heads", c.heads);
+  checks.size("ffn", c.ffn);
+  checks.size("patch", c.patch, 1 << 10);
+  checks.size("channels", c.channels, 1 << 10);
+  checks.size("position_side", c.position_side, 1 << 16);
+  if (c.class_tokens != 0) checks.size("class_tokens", c.class_tokens);
   if (checks.failed()) return checks.take();
   const std::string tp = fmt::format("tp={}", layout.tp);
   checks.divides("hidden", c.hidden, c.heads, fmt::format("heads={}", c.heads));
@@ -108,34 +107,6 @@ std::vector<Problem> validate(const RadioConfig& c, const LayoutSizes& layout, c
   if (layout.pp > c.layers)
     checks.add("layers", fmt::format("{} layers cannot fill pp={} stages", c.layers, layout.pp),
                fmt::format("use pp={} or less", c.layers));
-  return checks.take();
-}
-
-void describe(Fields& fields, ProjectorConfig& c) {
-  fields.choice("kind", c.kind, {"affine", "mlp"}, "one linear map, or two with a squared ReLU between");
-  fields.field("input", c.input, "width that comes in");
-  fields.field("hidden", c.hidden, "inner width of the mlp");
-  fields.field("output", c.output, "width of the language model");
-  fields.field("init_std", c.init_std, "standard deviation of initial weights");
-}
-
-std::vector<ParamSpec> declare_parameters(const ProjectorConfig& c) {
-  const InitRule normal = {InitRule::Normal, c.init_std};
-  if (c.kind == "affine")
-    return {{.name = "encoder.weight", .shape = {c.output, c.input}, .tp_dim = 0, .init = normal}};
-  return {{.name = "encoder.linear_fc1.weight", .shape = {c.hidden, c.input}, .tp_dim = 0, .init = normal},
-          {.name = "encoder.linear_fc2.weight", .shape = {c.output, c.hidden}, .tp_dim = 1, .init = normal}};
-}
-
-std::vector<Problem> validate(const ProjectorConfig& c, const LayoutSizes& layout, const std::string& where) {
-  Checks checks(where);
-  checks.positive("input", c.input);
-  checks.positive("output", c.output);
-  const bool affine = c.kind == "affine";
-  if (!affine) checks.positive("hidden", c.hidden);
-  if (!checks.failed())
-    checks.divides(affine ? "output" : "hidden", affine ? c.output : c.hidden, layout.tp,
-                   fmt::format("tp={}", layout.tp));
   return checks.take();
 }
 

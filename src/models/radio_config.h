@@ -1,4 +1,4 @@
-// The RADIO vision transformer and the projector behind it as data. No libtorch here.
+// The RADIO vision transformer as data. No libtorch here.
 #pragma once
 
 #include <string>
@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "plan/param_spec.h"
+#include "plan/topology.h"
 
 namespace braid {
 
@@ -27,15 +28,5 @@ void describe(Fields& fields, RadioConfig& config);
 std::vector<int> stage_bounds(const RadioConfig& config, int pp);  // stage s has layers [bounds[s], bounds[s + 1])
 std::vector<ParamSpec> declare_parameters(const RadioConfig& config, int pp = 1);
 std::vector<Problem> validate(const RadioConfig& config, const LayoutSizes& layout, const std::string& where);
-
-struct ProjectorConfig {
-  std::string kind = "affine";                  // affine | mlp
-  int input = 256, hidden = 1024, output = 64;  // hidden: of the mlp
-  double init_std = 0.02;
-};
-
-void describe(Fields& fields, ProjectorConfig& config);
-std::vector<ParamSpec> declare_parameters(const ProjectorConfig& config);
-std::vector<Problem> validate(const ProjectorConfig& config, const LayoutSizes& layout, const std::string& where);
 
 }  // namespace braid

@@ -5,6 +5,8 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 
+#include <limits>
+
 #include "ops/activation.h"
 
 namespace braid {
@@ -24,8 +26,11 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel
   const std::int64_t rows = weight.size(0);
   const at::Tensor local = ids - parallel.tp.rank() * rows;
   const at::Tensor elsewhere = (local < 0).logical_or(local >= rows);
-  const at::Tensor found =
-      at::embedding(weight, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(1), 0);
+  at::Tensor found = at::embedding(weight, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(1), 0);
+  if (parallel.tp.rank() == 0) {  // what no rank has would come out as zeros
+    const at::Tensor nowhere = (ids < 0).logical_or(ids >= rows * parallel.tp.size());
+    found = found.masked_fill(nowhere.unsqueeze(1), std::numeric_limits<double>::quiet_NaN());
+  }
   return reduce_to_sequence(found, parallel);
 }
 

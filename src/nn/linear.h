@@ -13,7 +13,8 @@ at::Tensor column_linear(const at::Tensor& x, const at::Tensor& weight, const at
 // [T / cp, In / tp] -> [t, Out]
 at::Tensor row_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Parallel& parallel);
 
-// Rows of an embedding whose vocabulary is split over tp.   ids: [T / cp] int64 -> [t, H]
+// Rows of an embedding whose vocabulary is split over tp; NaN for an id that no rank has.   ids: [T / cp] int64 -> [t,
+// H]
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel& parallel);
 
 // fc2(squared_relu(fc1(x))), fc1 split by columns and fc2 by rows.   [t, H] -> [t, H]

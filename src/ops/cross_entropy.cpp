@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -49,17 +50,20 @@ struct RowSums {
 // [rows, V / size], a copy in the dtype of the row sums
 at::Tensor exponentials(const at::Tensor& logits, const at::Tensor& max) { return (logits - max.unsqueeze(1)).exp_(); }
 
+// [T] bool
+at::Tensor outside_vocabulary(const at::Tensor& labels, std::int64_t vocabulary) {
+  return (labels < 0).logical_or_(labels >= vocabulary).logical_and_(labels != kIgnoredLabel);
+}
+
 void check_labels_on_host(const at::Tensor& labels, std::int64_t vocabulary) {
   if (!labels.is_cpu()) return;  // looking at them would make the host wait for the GPU
-  const at::Tensor valid = (labels == kIgnoredLabel).logical_or_((labels >= 0).logical_and_(labels < vocabulary));
-  if (valid.all().item<bool>()) return;
-  const std::int64_t token = valid.to(at::kInt).argmin().item<std::int64_t>();
-  throw ConfigError({.what = fmt::format("label {} of token {} is outside the vocabulary of {}",
-                                         labels[token].item<std::int64_t>(), token, vocabulary),
-                     .where = "labels of the cross entropy",
-                     .fix = fmt::format("train with the tokenizer that the model's vocabulary was made for; labels "
-                                        "without a loss are {}",
-                                        kIgnoredLabel)});
+  const at::Tensor outside = outside_vocabulary(labels, vocabulary);
+  if (!outside.any().item<bool>()) return;
+  const std::int64_t token = outside.to(at::kInt).argmax().item<std::int64_t>();
+  throw DataError(fmt::format(
+      "label {} of token {} is outside the vocabulary of {}: train with the tokenizer that the model's vocabulary was "
+      "made for; labels without a loss are {}",
+      labels[token].item<std::int64_t>(), token, vocabulary, kIgnoredLabel));
 }
 
 void reduce(at::Tensor& values, Reduce op, const Group& group) {
@@ -81,6 +85,10 @@ std::pair<at::Tensor, RowSums> losses_of(const at::Tensor& logits, const at::Ten
   // One collective for both; the label's logit comes from the one rank that has it.
   at::Tensor sums = at::stack({sum, at::where(targets.here, found, at::zeros_like(found))});
   reduce(sums, Reduce::Sum, group);
+  // What the host did not see spoils its token's loss and, through the sum, its gradient.
+  if (!labels.is_cpu())
+    sums[0].masked_fill_(outside_vocabulary(labels, logits.size(1) * group.size()),
+                         std::numeric_limits<double>::quiet_NaN());
   const at::Tensor loss = (sums[0].log() - sums[1]).masked_fill_(labels == kIgnoredLabel, 0);
   return {loss, {max, sums[0]}};
 }

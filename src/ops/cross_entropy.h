@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+
 #include "dist/group.h"
 
 namespace braid {
@@ -11,7 +12,8 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 
 // The loss of each token, log(sum exp logits) - logits[label], with the vocabulary split over a group in rank order;
 // zero where the label is kIgnoredLabel. The same on every rank of the group, and counted once: the gradient that
-// arrives must be the same on every rank and is that of the one loss. Arithmetic in fp32 or wider.
+// arrives must be the same on every rank and is that of the one loss. Arithmetic in fp32 or wider. Any other label
+// outside the vocabulary is a DataError; on a GPU, which is not waited for, its loss and gradient are NaN.
 //
 // Never makes a second tensor of the logits' size: backward overwrites the logits with their gradient. Whoever wants
 // to read them after backward copies them first.   logits: [T, V / size], labels: [T] int64, global -> [T] fp32 or

@@ -92,13 +92,10 @@ void for_each_image(const at::Tensor& patches, const at::Tensor& tokens, const s
 }
 
 void check_images(const at::Tensor& x, const std::vector<PatchGrid>& images) {
-  std::int64_t patches = 0;
-  for (const PatchGrid& image : images) {
+  for (const PatchGrid& image : images)
     BRAID_CHECK(image.rows % 2 == 0 && image.columns % 2 == 0, "an image of {} x {} patches has no 2 x 2 squares",
                 image.rows, image.columns);
-    patches += image.patches();
-  }
-  BRAID_CHECK_EQ(patches, x.size(0), "patches of {} images", images.size());
+  BRAID_CHECK_EQ(total_patches(images), x.size(0), "patches of {} images", images.size());
 }
 
 }  // namespace

@@ -12,6 +12,12 @@ struct PatchGrid {
   std::int64_t patches() const { return rows * columns; }
 };
 
+inline std::int64_t total_patches(const std::vector<PatchGrid>& images) {
+  std::int64_t total = 0;
+  for (const PatchGrid& image : images) total += image.patches();
+  return total;
+}
+
 // RADIO's position embedding for one image: the square table of side x side positions is resized bilinearly
 // (align_corners = false, no antialiasing) to m x m with m = max(rows, columns), in fp32 or wider, and its top left
 // rows x columns corner is taken, row-major. Only that corner is computed.   table: [side * side, H] -> [rows *

@@ -36,11 +36,6 @@ struct ParamSpec {
 
 std::int64_t num_elements(const ParamSpec& spec);
 
-// The sizes of a module's layout, as far as a model cares.
-struct LayoutSizes {
-  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1;
-};
-
 // Where a rank stands in the grids of its module, as far as parameters care.
 struct ShardPlace {
   int tp = 0, tp_size = 1;

@@ -49,6 +49,10 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
 
 }  // namespace
 
+LayoutSizes layout_sizes(const ModuleConfig& config) {
+  return {.tp = config.tp, .cp = config.cp, .ep = config.ep, .expt_tp = config.expt_tp, .pp = config.pp};
+}
+
 void describe(Fields& fields, ModuleConfig& config) {
   fields.choice("kind", config.kind, {"encoder", "language"}, "what the module is");
   fields.field("rank_offset", config.rank_offset,

@@ -24,6 +24,12 @@ struct ModuleConfig {
   std::optional<int> expt_dp{};  // default: whatever fills the grid
 };
 
+// The sizes of a module's layout, as far as a model cares.
+struct LayoutSizes {
+  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1;
+};
+LayoutSizes layout_sizes(const ModuleConfig& config);
+
 struct TopologyConfig {
   bool colocated = false;           // all modules on the same ranks, each with its own split
   std::optional<int> world_size{};  // when given, the modules must cover exactly these ranks

@@ -20,7 +20,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"dist", {"base", "plan"}},
     {"ops", {"base", "plan", "dist"}},
     {"nn", {"base", "plan", "dist", "ops"}},
-    {"ckpt", {"base", "plan", "dist", "nn"}},
+    {"ckpt", {"base", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
     {"launch", {"base", "plan", "dist"}},
     {"train", {"base", "plan", "dist", "ops", "nn", "ckpt", "models"}},

@@ -48,6 +48,12 @@ TEST(NearestTest, PrefersTheFirstOfEquals) {
   EXPECT_THAT(nearest("ap", {"tp", "cp", "dp"}), Optional(std::string("tp")));
 }
 
+TEST(InQuotesTest, ShowsNamesWithoutTheirTricks) {
+  EXPECT_EQ(in_quotes("weight"), "'weight'");
+  EXPECT_EQ(in_quotes("a\x1b[2J\nb\x7f"), "'a?[2J?b?'");
+  EXPECT_EQ(in_quotes(std::string(300, 'x')), "'" + std::string(200, 'x') + "...' (300 letters)");
+}
+
 TEST(FoldRanksTest, FoldsRuns) {
   EXPECT_EQ(fold_ranks({}), "");
   EXPECT_EQ(fold_ranks({5}), "5");

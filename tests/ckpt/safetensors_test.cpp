@@ -217,6 +217,20 @@ TEST(Safetensors, IndexesThatDoNotFitTheirShards) {
   EXPECT_THAT(SafetensorsReader(folder.path()).tensors(), SizeIs(1));
 }
 
+TEST(Safetensors, HostileIndexes) {
+  const TemporaryFolder folder;
+  const auto error_with = [&](const std::string& index) {
+    folder.write("model.safetensors.index.json", index);
+    return error_of([&] { SafetensorsReader reader(folder.path()); });
+  };
+  EXPECT_THAT(error_with(R"({"metadata":)" + std::string(150000, '[')), HasSubstr("not JSON"));
+  EXPECT_THAT(error_with(R"({"metadata":)" + std::string(150000, '[') + std::string(150000, ']') + "}"),
+              HasSubstr("has no weight_map"));
+  EXPECT_LT(error_with(R"({"weight_map": {")" + std::string(1 << 20, 'x') + R"(": 7}})").size(), 1000u);
+  fs::resize_file(folder.path() + "/model.safetensors.index.json", 100'000'001);
+  EXPECT_THAT(error_of([&] { SafetensorsReader reader(folder.path()); }), HasSubstr("100000001 bytes, more than"));
+}
+
 TEST(Safetensors, FoldersWithoutOneClearSetOfWeights) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of([&] { SafetensorsReader reader(folder.path()); }), HasSubstr("neither model.safetensors nor"));

@@ -111,7 +111,20 @@ TEST(Cli, ModelDescribe) {
                     HasSubstr("write ep=N"), HasSubstr("write cp=N")));
   EXPECT_THAT(braid({"model", "describe", "tiny-vlm", "--topology", "tp=3"}).err,
               HasSubstr("tiny-vlm.language.kv_heads"));
+  const std::string no_tp = folder.write("no_tp.yaml", "topology: {modules: {language: {tp: 0}}}");
+  const Finished zero = braid({"model", "describe", "tiny-vlm", "--topology", no_tp});
+  EXPECT_EQ(zero.exit_code, 2) << zero.err;
+  EXPECT_THAT(zero.err, HasSubstr("topology.modules.language.tp"));
   EXPECT_THAT(braid({"model", "describe", "tinyvlm"}).err, HasSubstr("did you mean 'tiny-vlm'?"));
+}
+
+TEST(Cli, ForwardRefusesSizesBelowOne) {
+  for (const char* size : {"--tp", "--cp", "--ep", "--expt-tp", "--pp", "--dp"})
+    for (const char* value : {"0", "-2", "1000000"}) {
+      const Finished run = braid({"forward", ".", "--inputs", "i", "--outputs", "o", size, value});
+      EXPECT_EQ(run.exit_code, 2) << size << " " << value << ": " << run.err;
+      EXPECT_THAT(run.err, AllOf(HasSubstr(size), HasSubstr("in range [1 - 131072]")));
+    }
 }
 
 TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {

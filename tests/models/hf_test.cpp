@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <functional>
+
+#include "models/forward_files.h"
 #include "models/hf_json.h"
 #include "models/hf_model.h"
 #include "models/hf_nemotron_h.h"
@@ -59,6 +62,26 @@ TEST(HfJson, BareInfinityIsRead) {
     EXPECT_THAT(error_of([&] { parse_hf_json(text, "c.json"); }), HasSubstr("c.json")) << text;
 }
 
+// nlohmann parses without recursion, but copies and prints with it.
+TEST(HfJson, DeepNestingIsRefused) {
+  const auto nested = [](std::size_t depth) {
+    return R"({"a": )" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+  };
+  EXPECT_EQ(parse_hf_json(nested(32), "c.json").size(), 1u);
+  EXPECT_THAT(error_of([&] { parse_hf_json(nested(33), "c.json"); }), HasSubstr("nest more than 32 deep"));
+  EXPECT_THAT(error_of([&] { parse_hf_json(nested(150000), "c.json"); }), HasSubstr("where: c.json"));
+  std::string objects = "{";
+  for (int i = 0; i < 150000; ++i) objects += R"("a": {)";
+  EXPECT_THAT(error_of([&] { parse_hf_json(objects, "c.json"); }), HasSubstr("nest more than 32 deep"));
+}
+
+// Whatever a file holds, a message about it stays readable.
+TEST(HfJson, LongValuesAreCutInMessages) {
+  EXPECT_LT(nemotron_error({{"hidden_size", std::string(1 << 20, 'x')}}).size(), 500u);
+  EXPECT_LT(nemotron_error({{"model_type", 1}, {"mlp_hidden_act", std::string(1 << 20, 'x')}}).size(), 500u);
+  EXPECT_LT(error_of([&] { parse_hf_json('"' + std::string(1 << 20, 'x'), "c.json"); }).size(), 500u);
+}
+
 TEST(HfNemotronH, AnEmptyConfigHasTransformersDefaults) {
   const HybridLmConfig config = nemotron_h_config(Json::object(), "config.json");
   EXPECT_EQ(config.pattern, "ME*-");
@@ -93,6 +116,22 @@ TEST(HfNemotronH, AnUnknownLetterIsPointedAt) {
               AllOf(HasSubstr("'X' at position 4"), HasSubstr("\n    MEMX*\n       ^\n"),
                     HasSubstr("where: config.json, hybrid_override_pattern")));
   EXPECT_THAT(nemotron_error({{"layers_block_type", {"moe", "rnn"}}}), HasSubstr("layer 1 is a \"rnn\""));
+  EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", "M|M"}}), HasSubstr("'|' at position 2"));
+}
+
+// One of many wrong letters is named, and of a long pattern only what is around it.
+TEST(HfNemotronH, ALongPatternIsCutAroundTheWrongLetter) {
+  const std::string m50(50, 'M');
+  EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", m50 + "XXXX" + std::string(1000, 'M')}}),
+              AllOf(HasSubstr("'X' at position 51"),
+                    HasSubstr(fmt::format("\n    {}XXXX{}...\n    {:>51}\n", m50, std::string(46, 'M'), '^')),
+                    Not(HasSubstr("position 52"))));
+  EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", std::string(1000, 'M') + "X"}}),
+              HasSubstr(fmt::format("\n    ...{}X\n    {:>54}\n", m50, '^')));
+  EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", "M\x1b"}}), HasSubstr("\n    M?\n     ^\n"));
+  EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", std::string(1 << 20, 'X')}}),
+              HasSubstr("1048576 letters are too many"));
+  EXPECT_THAT(nemotron_error({{"layers_block_type", Json(1000, "rnn")}}), HasSubstr("and 950 more problems"));
 }
 
 TEST(HfNemotronH, EverythingUnsupportedIsNamedAtOnce) {
@@ -245,7 +284,11 @@ TEST(HfRadio, EverythingUnsupportedIsNamedAtOnce) {
   EXPECT_THAT(error_of([&] {
                 radio_config({{"num_hidden_layers", 2000000000}}, source, "");
               }),
-              HasSubstr("an integer from 0 to 16384"));
+              HasSubstr("an integer from 0 to"));
+  EXPECT_THAT(error_of([&] {
+                radio_config({{"num_hidden_layers", 20000}}, source, "");
+              }),
+              HasSubstr("layers=20000 is too large"));
 }
 
 TEST(HfRadio, WhatTransformersCannotDoIsNotExported) {
@@ -276,6 +319,44 @@ TEST(HfModel, AFolderThatDoesNotFitItsConfigIsRefusedBeforeAnythingIsWritten) {
   EXPECT_THAT(error_of([&] { import_hf(folder.path(), target); }), HasSubstr("model_type is null"));
 }
 
+TEST(HfModel, AHostileConfigIsRefused) {
+  const TemporaryFolder folder, output;
+  const auto error_with = [&](const std::string& config) {
+    folder.write("config.json", config);
+    return error_of([&] { import_hf(folder.path(), output.path() + "/braid"); });
+  };
+  const std::string deep = std::string(150000, '[') + std::string(150000, ']');
+  EXPECT_THAT(error_with(R"({"model_type":"nemotron_h","hidden_size":)" + deep + "}"), HasSubstr("32 deep"));
+  EXPECT_THAT(error_with(std::string(17 << 20, ' ')), HasSubstr("17825792 bytes are too many"));
+  EXPECT_THAT(error_with(R"({"model_type": ")" + std::string(1000, 'x') + R"("})"), HasSubstr("letters)"));
+}
+
+// --- inputs of braid forward ----------------------------------------------------------------------------------------
+
+std::string forward_error(const TemporaryFolder& model, const std::vector<TensorInfo>& inputs) {
+  const std::string path = model.path() + "/inputs.safetensors";
+  SafetensorsWriter writer = SafetensorsWriter::to_file(path, inputs);
+  for (const TensorInfo& info : inputs)
+    writer.write(info.name, std::vector<std::byte>(static_cast<std::size_t>(bytes_of(info))));
+  writer.finish();
+  return error_of([&] {
+    check_forward({.model = model.path(), .inputs = path, .outputs = model.path() + "/outputs.safetensors"});
+  });
+}
+
+TEST(ForwardInputs, NamesAndNumbersOfAFileAreCutInMessages) {
+  const TemporaryFolder folder;
+  source_of(folder, nemotron_h_tensors(kLanguage, {}));
+  folder.write("config.json", nemotron_h_json(kLanguage, Json::object(), "").dump());
+  std::vector<TensorInfo> inputs;
+  for (int i = 10; i < 40; ++i) inputs.push_back({fmt::format("{}\x1b[2J", i), StoredDtype::U8, {1}});
+  EXPECT_THAT(forward_error(folder, inputs),
+              AllOf(HasSubstr("no tensor 'input_ids'"), HasSubstr("the file has '10?[2J', '11?[2J'"),
+                    HasSubstr("'29?[2J', ... (30 in all)"), Not(HasSubstr("'30?"))));
+  EXPECT_THAT(forward_error(folder, {{"input_ids", StoredDtype::I64, {4}}, {"cu_seqlens", StoredDtype::I64, {30}}}),
+              AllOf(HasSubstr("cu_seqlens [0, 0,"), HasSubstr("0, ... (30 in all)] are no borders of 4 tokens")));
+}
+
 TEST(HfModel, AModelFileWithMistakesIsRefused) {
   const TemporaryFolder folder, output;
   const std::string target = output.path() + "/hf";
@@ -285,6 +366,14 @@ TEST(HfModel, AModelFileWithMistakesIsRefused) {
            {"kind: radio\nradio: {hiden: 3}", "did you mean 'hidden'?"},
            {"kind: radio\nradio: {hidden: 0}", "hidden"},
            {"kind: nemotron_h\nnemotron_h: {pattern: MX}", "'X' at position 2"},
+           {"kind: nemotron_h\nnemotron_h: {pattern: " + std::string(20000, 'M') + "}", "20000 letters are too many"},
+           {"kind: nemotron_h\nnemotron_h: {pattern: EE, experts: 4000000}", "experts=4000000 is too large"},
+           {"kind: nemotron_h\nnemotron_h: {pattern: EEEEE, experts: 1000000}", "1000000 experts in each layer"},
+           {"kind: nemotron_h\nnemotron_h: {shared_ffn: -2}", "shared_ffn=-2 is not positive"},
+           {"kind: radio\nradio: {layers: 2000000}", "layers=2000000 is too large"},
+           {"kind: radio\nradio: {patch: 100000, channels: 100000, position_side: 100000}", "3 problems"},
+           {"kind: radio\nradio: " + std::string(150000, '['), "not valid YAML"},
+           {"kind: " + std::string(20 << 20, 'x'), "are too many for a configuration"},
            {"kind: radio", "neither model.safetensors nor"}}) {
     folder.write("model.yaml", text);
     EXPECT_THAT(error_of([&] { export_hf(folder.path(), target); }), HasSubstr(message)) << text;

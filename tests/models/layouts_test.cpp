@@ -4,7 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "dist/collectives.h"
 #include "models/forward.h"
+#include "nn/linear.h"
 #include "ops/cross_entropy.h"
 #include "support/layout.h"
 #include "support/relative_error.h"
@@ -148,6 +150,22 @@ TEST(Layouts, AgreeInSinglePrecision) {
           << got.grads[i].first << " " << layout;
     }
   }
+}
+
+// One rank refuses the id; several, of which none has it, must not agree on zeros.
+TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
+  testing::on_threads(2, [](World& world) {
+    const Group tp = world.make_group("tp", {0, 1});
+    const at::Tensor weight = at::ones({20, 3}, at::kDouble);
+    for (const bool sequence_parallel : {false, true}) {
+      const at::Tensor ids = at::tensor({0, 40, 39, -1}, at::kLong);
+      const Parallel parallel = {tp, tp, tp, tp, tp, sequence_parallel};
+      at::Tensor rows = embed(ids, weight, parallel);
+      if (sequence_parallel) rows = all_gather(rows, tp, 0);
+      EXPECT_TRUE(at::equal(rows.isnan().all(1), (ids < 0).logical_or(ids >= 40)));
+      EXPECT_TRUE(at::equal(rows.isnan().any(1), rows.isnan().all(1)));
+    }
+  });
 }
 
 ForwardResult to_cpu(ForwardResult result) {

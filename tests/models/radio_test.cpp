@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "dist/collectives.h"
@@ -54,14 +55,8 @@ at::Tensor waves(at::IntArrayRef shape, double step) {
   return at::arange(count, at::kDouble).mul(step).sin().view(shape);
 }
 
-std::int64_t patches_of(const std::vector<PatchGrid>& images) {
-  std::int64_t sum = 0;
-  for (const PatchGrid& image : images) sum += image.patches();
-  return sum;
-}
-
 at::Tensor patches_for(const RadioConfig& config, const std::vector<PatchGrid>& images) {
-  return waves({patches_of(images), config.channels * config.patch * config.patch}, 0.37);
+  return waves({total_patches(images), config.channels * config.patch * config.patch}, 0.37);
 }
 
 // Biases, factors and buffers at their initial zeros and ones would hide where they are applied.
@@ -143,7 +138,8 @@ Result run(const RadioConfig& config, const std::vector<PatchGrid>& images, cons
 }
 
 Result run(const RadioConfig& config, const Layout& layout = {}) {
-  return run(config, kImages, layout, patches_for(config, kImages), waves({patches_of(kImages), config.hidden}, 0.9));
+  return run(config, kImages, layout, patches_for(config, kImages),
+             waves({total_patches(kImages), config.hidden}, 0.9));
 }
 
 void expect_same(const Result& got, const Result& expected) {
@@ -159,7 +155,7 @@ void expect_same(const Result& got, const Result& expected) {
 TEST(Radio, PackedImagesEqualEachImageAlone) {
   const RadioConfig config = small_radio();
   const at::Tensor patches = patches_for(config, kImages);
-  const at::Tensor loss_weights = waves({patches_of(kImages), config.hidden}, 0.9);
+  const at::Tensor loss_weights = waves({total_patches(kImages), config.hidden}, 0.9);
   Result alone;
   std::vector<at::Tensor> features;
   std::int64_t begin = 0;
@@ -205,7 +201,7 @@ TEST(Radio, NoClassTokens) {
   RadioConfig config = small_radio();
   config.class_tokens = 0;
   const Result result = run(config, {.tp = 2});
-  EXPECT_EQ(result.features.sizes(), (std::vector<std::int64_t>{patches_of(kImages), config.hidden}));
+  EXPECT_EQ(result.features.sizes(), (std::vector<std::int64_t>{total_patches(kImages), config.hidden}));
   EXPECT_LE(relative_error(result.features, run(config).features), kTolerance);
 }
 
@@ -280,6 +276,26 @@ TEST(Radio, ImagesThatPatchesDoNotTileAreAllNamed) {
                                 HasSubstr("image 3 of 4 is 16 x 0"), Not(HasSubstr("image 2"))));
   }
   EXPECT_THROW(patchify(at::zeros({1, 3, 20, 16}), 16), ConfigError);
+}
+
+// Sizes come from files: neither their products nor their sum may overflow.
+TEST(Radio, ImagesTooLargeToExistAreRefused) {
+  const auto error_of = [](const std::vector<ImageSize>& images) -> std::string {
+    try {
+      patch_grids(images, 16, "imgs_sizes");
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const std::int64_t longest = std::int64_t{16} << 20, beyond = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(error_of({{longest, longest}}), "no error");
+  EXPECT_THAT(error_of({{longest + 16, 16}}), AllOf(HasSubstr("image 0 of 1"), HasSubstr("too large")));
+  EXPECT_THAT(error_of({{16, 16}, {16, beyond}, {beyond, beyond}}),
+              AllOf(HasSubstr("image 1 of 3"), HasSubstr("image 2 of 3")));
+  EXPECT_THAT(error_of({{std::numeric_limits<std::int64_t>::min(), 16}}), HasSubstr("do not tile"));
+  EXPECT_THAT(error_of({{longest, longest}, {16, 16}}), HasSubstr("2 images have more than 1099511627776 patches"));
+  EXPECT_THAT(error_of(std::vector<ImageSize>(1000, {1, 1})), HasSubstr("and 950 more problems"));
 }
 
 // --- the projector

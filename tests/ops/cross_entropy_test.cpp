@@ -1,6 +1,7 @@
 // The oracle is log_softmax over the whole vocabulary, in double, differentiated by autograd.
 #include "ops/cross_entropy.h"
 
+#include <gmock/gmock.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <limits>
@@ -118,10 +119,23 @@ TEST(CrossEntropy, NamesALabelOutsideTheVocabulary) {
   try {
     on_one_rank(random_tensor({3, 8}, 1), tensor_of({1, 8, 2}));
     FAIL() << "label 8 of 0 ... 7 was accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_EQ(error.problems()[0].what, "label 8 of token 1 is outside the vocabulary of 8");
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("label 8 of token 1 is outside the vocabulary of 8"));
   }
-  EXPECT_THROW(on_one_rank(random_tensor({1, 8}, 1), tensor_of({-1})), ConfigError);
+  EXPECT_THROW(on_one_rank(random_tensor({1, 8}, 1), tensor_of({-1})), DataError);
+}
+
+TEST(CrossEntropy, SpoilsTheTokenOfALabelOutsideTheVocabularyOnAGpu) {
+  if (test_device().is_cpu()) GTEST_SKIP() << "on the CPU it is an error";
+  for (const std::int64_t label : {std::int64_t{8}, std::int64_t{-1}}) {
+    const Evaluation got =
+        evaluate(op, {random_tensor({3, 8}, 1), tensor_of({1, label, kIgnoredLabel})}, at::ones({3}).to(test_device()));
+    for (const at::Tensor& result : {got.output, got.gradients[0]}) {
+      EXPECT_TRUE(result[1].isnan().all().item<bool>());
+      EXPECT_FALSE(result[0].isnan().any().item<bool>());
+      EXPECT_FALSE(result[2].isnan().any().item<bool>());
+    }
+  }
 }
 
 // Every rank has an equal slice of the vocabulary and sees the loss of the whole.

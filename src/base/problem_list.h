@@ -1,5 +1,5 @@
-// Problems of one file, collected to be thrown together. A file from elsewhere may have millions; only the first ones
-// are kept, and the rest counted.
+// Problems collected to be told together. A file from elsewhere may have millions; only the first ones are kept, and
+// the rest counted.
 #pragma once
 
 #include <string>
@@ -16,9 +16,13 @@ class ProblemList {
     if (++count_ <= kKept) problems_.push_back({std::move(what), std::move(where), std::move(fix)});
   }
   bool empty() const { return count_ == 0; }
-  void throw_if_any() {
+  std::vector<Problem> take() {
     if (count_ > kKept) problems_.push_back({fmt::format("and {} more problems", count_ - kKept), "", ""});
-    if (count_ > 0) throw ConfigError(std::exchange(problems_, {}));
+    count_ = 0;
+    return std::exchange(problems_, {});
+  }
+  void throw_if_any() {
+    if (!empty()) throw ConfigError(take());
   }
 
  private:

@@ -1,0 +1,35 @@
+#include "models/projector_config.h"
+
+#include "models/checks.h"
+
+namespace braid {
+
+void describe(Fields& fields, ProjectorConfig& c) {
+  fields.choice("kind", c.kind, {"affine", "mlp"}, "one linear map, or two with a squared ReLU between");
+  fields.field("input", c.input, "width that comes in");
+  fields.field("hidden", c.hidden, "inner width of the mlp");
+  fields.field("output", c.output, "width of the language model");
+  fields.field("init_std", c.init_std, "standard deviation of initial weights");
+}
+
+std::vector<ParamSpec> declare_parameters(const ProjectorConfig& c) {
+  const InitRule normal = {InitRule::Normal, c.init_std};
+  if (c.kind == "affine")
+    return {{.name = "encoder.weight", .shape = {c.output, c.input}, .tp_dim = 0, .init = normal}};
+  return {{.name = "encoder.linear_fc1.weight", .shape = {c.hidden, c.input}, .tp_dim = 0, .init = normal},
+          {.name = "encoder.linear_fc2.weight", .shape = {c.output, c.hidden}, .tp_dim = 1, .init = normal}};
+}
+
+std::vector<Problem> validate(const ProjectorConfig& c, const LayoutSizes& layout, const std::string& where) {
+  Checks checks(where);
+  checks.size("input", c.input);
+  checks.size("output", c.output);
+  const bool affine = c.kind == "affine";
+  if (!affine) checks.size("hidden", c.hidden);
+  if (!checks.failed())
+    checks.divides(affine ? "output" : "hidden", affine ? c.output : c.hidden, layout.tp,
+                   fmt::format("tp={}", layout.tp));
+  return checks.take();
+}
+
+}  // namespace braid
