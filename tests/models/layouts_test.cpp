@@ -4,6 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 #include "dist/collectives.h"
 #include "models/forward.h"
 #include "nn/linear.h"
@@ -15,6 +18,7 @@ namespace braid {
 namespace {
 
 using testing::Layout;
+using testing::relative_distance;
 using testing::relative_error;
 using testing::topology_of;
 
@@ -145,8 +149,7 @@ TEST(Layouts, AgreeInSinglePrecision) {
     EXPECT_LE(relative_error(got.output, expected.output), 2e-5) << layout;
     EXPECT_LE(relative_error(got.loss, expected.loss), 1e-6) << layout;
     for (std::size_t i = 0; i < got.grads.size(); ++i) {
-      const at::Tensor &mine = got.grads[i].second, &other = expected.grads[i].second;
-      EXPECT_LE((mine - other).norm().item<double>(), 5e-5 * other.norm().item<double>())
+      EXPECT_LE(relative_distance(got.grads[i].second, expected.grads[i].second), 5e-5)
           << got.grads[i].first << " " << layout;
     }
   }
@@ -168,13 +171,6 @@ TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
   });
 }
 
-ForwardResult to_cpu(ForwardResult result) {
-  result.output = result.output.cpu();
-  result.loss = result.loss.cpu();
-  for (auto& [name, gradient] : result.grads) gradient = gradient.cpu();
-  return result;
-}
-
 // Over Gloo, on whatever device the tests run on; the reference is one rank on the CPU.
 TEST(Layouts, HoldAsProcesses) {
   const HybridLmConfig config = small_model();
@@ -185,9 +181,72 @@ TEST(Layouts, HoldAsProcesses) {
     options.sequence_parallel = layout.sp;
     testing::on_processes(layout.ranks(), [&](World& world) {
       const ForwardResult got = forward_language(config, draw, batch, options, topology_of(layout), world);
-      if (world.rank() == 0) expect_same(to_cpu(got), run(config, batch, {}, kDouble), 1e-10);
+      if (world.rank() == 0) expect_same(got, run(config, batch, {}, kDouble), 1e-10);
     });
   }
+}
+
+// Widths that the matrix units of a GPU take, so that there flash attention and the grouped product run. Every token
+// goes to all experts: rounding cannot send it elsewhere.
+HybridLmConfig model_for_matrix_units() {
+  HybridLmConfig config = small_model();
+  config.hidden = 32;
+  config.vocab = 64;
+  config.head_dim = 16;
+  config.mamba_head_dim = 8;
+  config.mamba_state = 8;
+  config.mamba_chunk = 16;
+  config.ffn = 32;
+  config.top_k = config.experts;
+  config.expert_ffn = 16;
+  return config;
+}
+
+// Values that bfloat16 can hold, in any dtype.
+void draw_rounded(Parameters& parameters) {
+  draw(parameters);
+  at::NoGradGuard guard;
+  for (const auto& entry : parameters.entries())
+    if (entry.spec.trainable) entry.value.copy_(entry.value.to(at::kBFloat16));
+}
+
+bool is_one_number_per_head(const std::string& name) {
+  return name.ends_with(".A_log") || name.ends_with(".D") || name.ends_with(".dt_bias");
+}
+
+// A layer rounds eight times one after the other (norm, projection, convolution, scan, gated norm, projection, sum over
+// ranks, residual sum), each time by up to 2^-8 of the value and independently: errors grow with the root of how many
+// there are. Gradients go the way twice, and squares double an error. What is one number per head sums over all tokens
+// what nearly cancels: errors relative to that get no better than their plain sum, which still tells a wrong factor.
+void expect_rounded(const ForwardResult& got, const ForwardResult& expected, const HybridLmConfig& config) {
+  constexpr double kRounding = 1.0 / 256;
+  const double roundings = 8.0 * static_cast<double>(config.pattern.size());
+  EXPECT_EQ(got.output.scalar_type(), at::kBFloat16);
+  EXPECT_LE(relative_distance(got.output, expected.output), std::sqrt(roundings) * kRounding) << "logits";
+  ASSERT_EQ(got.grads.size(), expected.grads.size());
+  for (std::size_t i = 0; i < got.grads.size(); ++i) {
+    const std::string& name = expected.grads[i].first;
+    ASSERT_EQ(got.grads[i].first, name);
+    const double allowed = is_one_number_per_head(name) ? 2 * roundings : 2 * std::sqrt(2 * roundings);
+    EXPECT_LE(relative_distance(got.grads[i].second, expected.grads[i].second), allowed * kRounding) << name;
+  }
+}
+
+// Against single precision on one rank on the CPU, on the same weights.
+TEST(Layouts, HoldInBfloat16AsProcesses) {
+  const HybridLmConfig config = model_for_matrix_units();
+  const TokenBatch batch = make_batch({33, 2, 61, 32}, config.vocab);
+  const auto options = [](at::ScalarType dtype) { return ForwardOptions{.dtype = dtype, .grads = true}; };
+  for (const Layout& layout : {Layout{}, Layout{.tp = 2}})
+    testing::on_processes(layout.ranks(), [&](World& world) {
+      const ForwardResult got =
+          forward_language(config, draw_rounded, batch, options(at::kBFloat16), topology_of(layout), world);
+      if (world.rank() != 0) return;
+      testing::on_threads(1, [&](World& alone) {
+        expect_rounded(got, forward_language(config, draw_rounded, batch, options(at::kFloat), topology_of({}), alone),
+                       config);
+      });
+    });
 }
 
 // Images of three sizes, so that replicas and packed attention have something to get wrong.
@@ -213,7 +272,7 @@ TEST(Layouts, HoldForVisionAsProcesses) {
       ForwardResult expected;
       testing::on_threads(
           1, [&](World& alone) { expected = forward_vision(config, draw, batch, kDouble, topology_of({}), alone); });
-      expect_same(to_cpu(got), expected, 1e-10);
+      expect_same(got, expected, 1e-10);
     });
 }
 

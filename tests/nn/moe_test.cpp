@@ -10,9 +10,8 @@
 #include <mutex>
 #include <numeric>
 
+#include "nn/layer_check.h"
 #include "nn/recompute.h"
-#include "ops/gradients.h"
-#include "support/layout.h"
 
 namespace braid {
 namespace {
@@ -187,22 +186,6 @@ Outcome run_definition(const Step& step) {
 }
 
 // ---- The layer, on the ranks of a layout.
-
-at::Tensor view_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size) {
-  for (std::size_t dim = 0; dim < size.size(); ++dim)
-    tensor = tensor.narrow(static_cast<std::int64_t>(dim), begin[dim], size[dim]);
-  return tensor;
-}
-
-void add_gradients(const Parameters& parameters, std::map<std::string, at::Tensor>& sums) {
-  for (const auto& [spec, value] : parameters.entries()) {
-    if (!spec.trainable) continue;
-    at::Tensor& sum = sums.try_emplace(spec.name, at::zeros(spec.shape, at::kDouble)).first->second;
-    if (!value.grad().defined()) continue;
-    for (const Box& box : shard_boxes(spec, parameters.place()))
-      view_of(sum, box.global_begin, box.size).add_(view_of(value.grad(), box.local_begin, box.size));
-  }
-}
 
 Outcome run_layer(const Step& step) {
   Outcome outcome;
