@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
@@ -29,34 +28,6 @@ Parallel make_single_rank(World& world) {
   return {.tp = alone, .cp = alone, .tp_cp = alone, .ep = alone, .expt_tp = alone};
 }
 
-// Values drawn where they live. Parameters::initialize gives every layout the same values, for which it computes each
-// of them on the CPU in double: minutes for 2.6 billion, while here only their distribution matters.
-void draw(const InitRule& rule, at::Tensor value) {
-  const auto uniform = [&] { return at::rand(value.sizes(), value.options().dtype(at::kFloat).requires_grad(false)); };
-  switch (rule.kind) {
-    case InitRule::Zeros:
-      value.zero_();
-      break;
-    case InitRule::Ones:
-      value.fill_(1);
-      break;
-    case InitRule::Normal:
-      value.normal_(0, rule.scale);
-      break;
-    case InitRule::Uniform:
-      value.uniform_(-rule.scale, rule.scale);
-      break;
-    case InitRule::DtBias: {
-      const at::Tensor dt = (uniform() * std::log(100.0) + std::log(0.001)).exp();
-      value.copy_(dt + dt.neg().expm1().neg().log());
-      break;
-    }
-    case InitRule::ALog:
-      value.copy_((uniform() * 15 + 1).log());
-      break;
-  }
-}
-
 class LanguageStep {
  public:
   LanguageStep(const HybridLmConfig& config, const StepOptions& options, const at::Device& device)
@@ -66,8 +37,7 @@ class LanguageStep {
         parameters_(declare_parameters(config), 0, {}, at::kBFloat16, device),
         model_(config, parameters_, parallel_, 0, 1, options.recompute),
         batch_({.sequences = pack_sequences({0, options.sequence}, device)}) {
-    at::NoGradGuard guard;
-    for (const Parameters::Entry& entry : parameters_.entries()) draw(entry.spec.init, entry.value);
+    parameters_.initialize(1);
     const auto integers = at::TensorOptions(at::kLong).device(device);
     ids_ = at::randint(config.vocab, {options.sequence}, integers);
     labels_ = ids_.roll(-1);
@@ -114,7 +84,7 @@ class LanguageStep {
   Progress progress_;
   World world_;
   const Parallel parallel_;
-  const Parameters parameters_;
+  Parameters parameters_;
   const HybridLm model_;
   const SequenceBatch batch_;
   at::Tensor ids_, labels_;

@@ -29,6 +29,25 @@ Pair uniform_pair(std::uint64_t seed, std::uint64_t name, std::uint64_t block) {
   return {join(words[0], words[1]), join(words[2], words[3])};
 }
 
+Pair normal_pair(const Pair& uniform) {  // Box-Muller
+  const double radius = std::sqrt(-2 * std::log1p(-uniform.first)), angle = kTwoPi * uniform.second;
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+double value_of(const Pair& pair, std::uint64_t index) { return index % 2 == 0 ? pair.first : pair.second; }
+
+template <class PairOf>
+void fill(std::uint64_t begin, std::span<double> values, PairOf pair_of) {
+  std::size_t i = 0;
+  if (begin % 2 == 1 && !values.empty()) values[i++] = pair_of(begin / 2).second;
+  for (; i + 1 < values.size(); i += 2) {
+    const Pair pair = pair_of((begin + i) / 2);
+    values[i] = pair.first;
+    values[i + 1] = pair.second;
+  }
+  if (i < values.size()) values[i] = pair_of((begin + i) / 2).first;
+}
+
 }  // namespace
 
 std::array<std::uint32_t, 4> philox(const std::array<std::uint32_t, 4>& counter,
@@ -50,14 +69,19 @@ std::array<std::uint32_t, 4> philox(const std::array<std::uint32_t, 4>& counter,
 RandomField::RandomField(std::uint64_t seed, std::string_view name) : seed_(seed), name_(hash_of(name)) {}
 
 double RandomField::uniform(std::uint64_t index) const {
-  const Pair pair = uniform_pair(seed_, name_, index / 2);
-  return index % 2 == 0 ? pair.first : pair.second;
+  return value_of(uniform_pair(seed_, name_, index / 2), index);
 }
 
-double RandomField::normal(std::uint64_t index) const {  // Box-Muller
-  const Pair pair = uniform_pair(seed_, name_, index / 2);
-  const double radius = std::sqrt(-2 * std::log1p(-pair.first)), angle = kTwoPi * pair.second;
-  return radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+double RandomField::normal(std::uint64_t index) const {
+  return value_of(normal_pair(uniform_pair(seed_, name_, index / 2)), index);
+}
+
+void RandomField::fill_uniform(std::uint64_t begin, std::span<double> values) const {
+  fill(begin, values, [&](std::uint64_t block) { return uniform_pair(seed_, name_, block); });
+}
+
+void RandomField::fill_normal(std::uint64_t begin, std::span<double> values) const {
+  fill(begin, values, [&](std::uint64_t block) { return normal_pair(uniform_pair(seed_, name_, block)); });
 }
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace braid {
@@ -18,6 +19,10 @@ class RandomField {
 
   double uniform(std::uint64_t index) const;  // in [0, 1), 53 bits
   double normal(std::uint64_t index) const;   // mean 0, standard deviation 1
+
+  // The same values for begin, begin + 1, ... in half the time: they come in pairs.
+  void fill_uniform(std::uint64_t begin, std::span<double> values) const;
+  void fill_normal(std::uint64_t begin, std::span<double> values) const;
 
  private:
   std::uint64_t seed_, name_;

@@ -24,12 +24,6 @@ at::ScalarType scalar_type(StoredDtype dtype) {
   throw_check_failed(__FILE__, __LINE__, "a dtype that is none");
 }
 
-StoredDtype stored_dtype(at::ScalarType dtype) {
-  for (const auto& [stored, scalar] : kDtypes)
-    if (scalar == dtype) return stored;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("tensors of {} cannot be stored", at::toString(dtype)));
-}
-
 // Rows of a stored tensor; a view of the mapped file where its position allows.
 at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int64_t rows) {
   const std::int64_t columns = rows_and_columns(stored.shape).columns;
@@ -102,16 +96,15 @@ at::Tensor read_tensor(const StoredTensor& stored) {
   return stored_rows(stored, 0, rows).clone().view(stored.shape);
 }
 
-void write_tensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  std::vector<TensorInfo> infos;
-  for (const auto& [name, tensor] : tensors)
-    infos.push_back({name, stored_dtype(tensor.scalar_type()), tensor.sizes().vec()});
-  SafetensorsWriter writer = SafetensorsWriter::to_file(path, infos);
-  for (const auto& [name, tensor] : tensors) {
-    const at::Tensor host = tensor.cpu().contiguous();
-    writer.write(name, {static_cast<const std::byte*>(host.data_ptr()), host.nbytes()});
-  }
-  writer.finish();
+void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::Tensor& tensor) {
+  const at::Tensor host = tensor.cpu().contiguous();
+  writer.write(name, {static_cast<const std::byte*>(host.data_ptr()), host.nbytes()});
+}
+
+StoredDtype stored_dtype(at::ScalarType dtype) {
+  for (const auto& [stored, scalar] : kDtypes)
+    if (scalar == dtype) return stored;
+  throw_check_failed(__FILE__, __LINE__, fmt::format("tensors of {} cannot be stored", at::toString(dtype)));
 }
 
 }  // namespace braid

@@ -1,8 +1,8 @@
 // Stored tensors in and out of libtorch's.
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ckpt/foreign_tensors.h"
@@ -10,6 +10,9 @@
 
 namespace at {
 class Tensor;
+}
+namespace c10 {
+enum class ScalarType : std::int8_t;
 }
 
 namespace braid {
@@ -22,8 +25,9 @@ void load_shard(const ParamSpec& spec, const ShardPlace& place, const Safetensor
 // The other way: the foreign tensor that a whole parameter, or its gradient, has in it.
 at::Tensor foreign_tensor(const ForeignTensor& tensor, const at::Tensor& full_parameter);
 
-// A copy of a stored tensor, and a file of tensors.
+// A copy of a stored tensor; and one into a file being written, where it is declared with its shape and dtype.
 at::Tensor read_tensor(const StoredTensor& stored);
-void write_tensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::Tensor& tensor);
+StoredDtype stored_dtype(c10::ScalarType dtype);
 
 }  // namespace braid

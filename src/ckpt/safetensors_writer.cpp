@@ -38,7 +38,7 @@ SafetensorsWriter::SafetensorsWriter(std::string folder, const std::vector<Tenso
 }
 
 SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std::vector<TensorInfo>& tensors) {
-  const std::filesystem::path file = std::filesystem::absolute(path);
+  const std::filesystem::path file = std::filesystem::weakly_canonical(path);  // a link stays one
   SafetensorsWriter writer(file.parent_path().string());
   writer.start_shard(file.filename().string(), tensors);
   return writer;

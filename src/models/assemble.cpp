@@ -55,9 +55,8 @@ ShardPlace shard_place(const Module& module, int global_rank) {
           .expt_tp_size = module.expert.size_of("expt_tp")};
 }
 
-NamedTensors assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
-                                const Group& everyone, const at::TensorOptions& options) {
-  NamedTensors gradients;
+void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                        const Group& everyone, const at::TensorOptions& options, const TakeTensor& take) {
   for (const ParamSpec& spec : specs) {
     if (!spec.trainable) continue;
     const auto boxes_of = [&](int rank) {
@@ -68,9 +67,16 @@ NamedTensors assemble_gradients(const std::vector<ParamSpec>& specs, const Param
     if (const at::Tensor value = parameters.get_if_declared(spec.name); value.defined())
       gradient = value.grad().defined() ? value.grad() : at::zeros_like(value);
     const at::Tensor whole = assemble(gradient, spec.shape, boxes_of, everyone, options);
-    if (whole.defined()) gradients.emplace_back(spec.name, whole);
+    if (whole.defined()) take(spec.name, whole);
   }
-  return gradients;
+}
+
+NamedTensors assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                                const Group& everyone, const at::TensorOptions& options) {
+  NamedTensors all;
+  assemble_gradients(specs, parameters, module, everyone, options,
+                     [&](const std::string& name, const at::Tensor& gradient) { all.emplace_back(name, gradient); });
+  return all;
 }
 
 }  // namespace braid

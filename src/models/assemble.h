@@ -16,6 +16,7 @@ namespace braid {
 class Group;
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using TakeTensor = std::function<void(const std::string& name, const at::Tensor& tensor)>;
 
 // What a rank holds of a tensor; no boxes: nothing.
 using BoxesOf = std::function<std::vector<Box>(int global_rank)>;
@@ -27,7 +28,11 @@ at::Tensor assemble(const at::Tensor& local, const std::vector<std::int64_t>& sh
 
 ShardPlace shard_place(const Module& module, int global_rank);
 
-// Every trainable parameter's gradient, summed over the ranks that hold it, in the order of `specs`; empty off rank 0.
+// Hands every trainable parameter's gradient, summed over the ranks that hold it, to `take` on rank 0, one after the
+// other in the order of `specs`: all of them together may not fit.
+void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
+                        const Group& everyone, const at::TensorOptions& options, const TakeTensor& take);
+// All of them; empty off rank 0.
 NamedTensors assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,
                                 const Group& everyone, const at::TensorOptions& options);
 

@@ -99,6 +99,13 @@ struct RankRun {
     if (options.grads && loss_or_sent.defined()) loss_or_sent.backward();
   }
 
+  NamedTensors collect_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters) const {
+    const Group& everyone = groups.world();
+    if (!options.take_gradient) return assemble_gradients(specs, parameters, module, everyone, tensor_options());
+    assemble_gradients(specs, parameters, module, everyone, tensor_options(), options.take_gradient);
+    return {};
+  }
+
   // A loss that every tp rank of the last stage has counts once.
   at::Tensor sum_of_losses(const at::Tensor& mine) const {
     const bool counts = mine.defined() && parallel.tp.rank() == 0;
@@ -150,7 +157,7 @@ ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, c
   at::Tensor logits, loss, sent;
   if (model.is_last_stage()) {
     const at::Tensor scores = model.logits(x);
-    logits = scores.detach().clone();  // backward overwrites them
+    logits = options.grads ? scores.detach().clone() : scores;  // backward overwrites them
     if (mine.labels.defined())
       loss =
           model.token_losses(scores, cp_part(mine.labels)).sum() / (batch.labels != kIgnoredLabel).sum().item<double>();
@@ -168,7 +175,7 @@ ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, c
   ForwardResult whole;
   whole.output = assemble(logits, {batch.ids.size(0), config.vocab}, boxes_of, everyone, rank.tensor_options());
   if (batch.labels.defined()) whole.loss = rank.sum_of_losses(loss);
-  if (options.grads) whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+  if (options.grads) whole.grads = rank.collect_gradients(specs, parameters);
   return whole;
 }
 
@@ -203,7 +210,7 @@ ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const 
   whole.output = assemble(features, shape, boxes_of, everyone, rank.tensor_options());
   if (options.grads) {
     whole.loss = rank.sum_of_losses(loss);
-    whole.grads = assemble_gradients(specs, parameters, rank.module, everyone, rank.tensor_options());
+    whole.grads = rank.collect_gradients(specs, parameters);
   }
   return whole;
 }

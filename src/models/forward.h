@@ -19,7 +19,8 @@ struct ForwardOptions {
   bool grads = false;
   bool sequence_parallel = false;
   bool recompute = false;
-  double aux_loss_scale = 0;  // see SequenceBatch
+  double aux_loss_scale = 0;   // see SequenceBatch
+  TakeTensor take_gradient{};  // gets each gradient on rank 0, as it is ready; without it they are in the result
 };
 
 // On global rank 0; elsewhere everything is undefined or empty.

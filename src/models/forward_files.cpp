@@ -1,9 +1,14 @@
 #include "models/forward_files.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <span>
 
 #include "base/strings.h"
@@ -69,6 +74,16 @@ void check_range(const SafetensorsReader& inputs, const std::string& name, const
 
 at::Tensor outside(const at::Tensor& values, std::int64_t vocab) { return (values < 0).logical_or(values >= vocab); }
 
+// What is not understood is not ignored: a mask that had no effect would look like a wrong result.
+void check_names(const SafetensorsReader& inputs, const std::set<std::string>& known) {
+  std::vector<std::string> unknown;
+  for (const StoredTensor& tensor : inputs.tensors())
+    if (!known.count(tensor.name)) unknown.push_back(in_quotes(tensor.name));
+  if (unknown.empty()) return;
+  throw ConfigError({fmt::format("the inputs have tensors that nothing reads: {}", first_of(unknown)), inputs.path(),
+                     fmt::format("leave them out; what is read is {}", fmt::join(known, ", "))});
+}
+
 // --- language
 
 std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, const at::Tensor& ids) {
@@ -108,6 +123,7 @@ struct TokenInputs {
 };
 
 TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& config, bool needs_labels) {
+  check_names(inputs, {"cu_seqlens", "input_ids", "labels"});
   const at::Tensor ids = read_integers(inputs, "input_ids");
   if (ids.dim() < 1 || ids.dim() > 2 || ids.numel() == 0)
     refuse(inputs, "input_ids", fmt::format("input_ids has shape {}", shape_text(ids.sizes().vec())),
@@ -185,6 +201,10 @@ ImageInputs read_equal_images(const SafetensorsReader& inputs, const RadioConfig
 }
 
 ImageInputs read_images(const SafetensorsReader& inputs, const RadioConfig& config) {
+  if (inputs.find("patches"))
+    check_names(inputs, {"features_grad", "imgs_sizes", "patches"});
+  else
+    check_names(inputs, {"features_grad", "pixel_values"});
   ImageInputs result = inputs.find("patches") ? read_packed_images(inputs, config) : read_equal_images(inputs, config);
   if (inputs.find("features_grad")) {
     const at::Tensor grads = read_floats(inputs, "features_grad");
@@ -212,37 +232,85 @@ ForwardOptions options_of(const ForwardRequest& request) {
           .recompute = request.recompute};
 }
 
-void check_outputs(const std::string& path) {
-  std::error_code ignored;
-  const fs::path folder = fs::absolute(path).parent_path();
-  if (!fs::is_directory(folder, ignored))
-    throw ConfigError({fmt::format("the folder '{}' does not exist", folder.string()), "--outputs", "create it"});
-  if (fs::is_directory(path, ignored))
-    throw ConfigError({fmt::format("'{}' is a folder", path), "--outputs", "give the name of a file"});
+void check_outputs(const ForwardRequest& request) {
+  const auto refuse_path = [](std::string what, std::string fix) {
+    throw ConfigError({std::move(what), "--outputs", std::move(fix)});
+  };
+  if (request.outputs.empty()) refuse_path("the name of the output file is empty", "give the name of a file");
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(request.outputs, error), folder = path.parent_path();
+  if (!fs::is_directory(folder, error))
+    refuse_path(fmt::format("the folder '{}' does not exist", folder.string()), "create it");
+  if (access(folder.c_str(), W_OK) != 0)
+    refuse_path(fmt::format("the folder '{}' cannot be written: {}", folder.string(), std::strerror(errno)),
+                "choose another");
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    refuse_path(fmt::format("'{}' is not a plain file", request.outputs), "give the name of a new file");
+  if (path == fs::weakly_canonical(request.inputs, error))
+    refuse_path("the outputs would replace the inputs", "choose another name");
+  if (folder == fs::weakly_canonical(request.model, error))
+    refuse_path("the outputs would lie among the model's files", "choose another folder");
 }
 
-void check_vision_layout(const ModuleConfig& layout) {
+void check_vision_layout(const ForwardRequest& request) {
+  const ModuleConfig& layout = request.layout;
+  if (request.sequence_parallel)
+    throw ConfigError({"radio does not run with sequence parallelism", "layout", "leave out --sequence-parallel"});
   for (const auto& [name, size] : {std::pair("cp", layout.cp), {"ep", layout.ep}, {"expt_tp", layout.expt_tp}})
     if (size != 1)
       throw ConfigError({fmt::format("radio does not run with {}={}", name, size), "layout", "use tp, pp and dp"});
 }
 
-NamedTensors outputs_of(const StoredModel& model, const ForwardResult& result, const std::string& name,
-                        std::vector<std::int64_t> shape) {
-  const bool is_double = result.output.scalar_type() == at::kDouble;
-  NamedTensors outputs = {{name, result.output.view(shape).to(is_double ? at::kDouble : at::kFloat)}};
-  if (result.loss.defined()) outputs.emplace_back("loss", result.loss.to(is_double ? at::kDouble : at::kFloat));
-  const std::map<std::string, at::Tensor> grads(result.grads.begin(), result.grads.end());
-  for (const ForeignTensor& tensor : all_spellings(model))
-    if (const auto grad = grads.find(tensor.param); grad != grads.end())
-      outputs.emplace_back("grad." + tensor.name, foreign_tensor(tensor, grad->second));
-  return outputs;
-}
+// Rank 0's file, written as results come: all gradients together may not fit in memory.
+class OutputFile {
+ public:
+  using Shape = std::vector<std::int64_t>;
+
+  OutputFile(const ForwardRequest& request, const StoredModel& model, const std::string& output, const Shape& shape,
+             bool has_loss)
+      : dtype_(scalar_type(request.dtype)), wide_(dtype_ == at::kDouble ? at::kDouble : at::kFloat), output_(output) {
+    std::vector<TensorInfo> tensors = {{output, stored_dtype(wide_), shape}};
+    if (has_loss) tensors.push_back({"loss", stored_dtype(wide_), {}});
+    if (request.grads) gradients_ = trainable_tensors(model);
+    for (const ForeignTensor& tensor : gradients_)
+      tensors.push_back({"grad." + tensor.name, stored_dtype(dtype_), tensor.shape});
+    writer_.emplace(SafetensorsWriter::to_file(request.outputs, tensors));
+    shape_ = shape;
+  }
+
+  void write_gradient(const std::string& parameter, const at::Tensor& gradient) {
+    for (const ForeignTensor& tensor : gradients_)
+      if (tensor.param == parameter) write_tensor(*writer_, "grad." + tensor.name, foreign_tensor(tensor, gradient));
+  }
+
+  void finish(const ForwardResult& result) {
+    write_tensor(*writer_, output_, result.output.view(shape_).to(wide_));
+    if (result.loss.defined()) write_tensor(*writer_, "loss", result.loss.to(wide_));
+    writer_->finish();
+  }
+
+ private:
+  static std::vector<ForeignTensor> trainable_tensors(const StoredModel& model) {
+    std::set<std::string> trainable;
+    const auto specs = std::visit([](const auto& config) { return declare_parameters(config); }, model.config);
+    for (const ParamSpec& spec : specs)
+      if (spec.trainable) trainable.insert(spec.name);
+    std::vector<ForeignTensor> tensors = all_spellings(model);
+    std::erase_if(tensors, [&](const ForeignTensor& tensor) { return !trainable.count(tensor.param); });
+    return tensors;
+  }
+
+  const at::ScalarType dtype_, wide_;
+  const std::string output_;
+  Shape shape_;
+  std::vector<ForeignTensor> gradients_;
+  std::optional<SafetensorsWriter> writer_;
+};
 
 }  // namespace
 
 Topology check_forward(const ForwardRequest& request) {
-  check_outputs(request.outputs);
+  check_outputs(request);
   const StoredModel model = open_model(request.model);
   std::vector<Problem> problems = std::visit(
       [&](const auto& config) { return validate(config, layout_sizes(request.layout), "layout"); }, model.config);
@@ -252,7 +320,7 @@ Topology check_forward(const ForwardRequest& request) {
   if (language) {
     read_tokens(inputs, *language, request.grads);
   } else {
-    check_vision_layout(request.layout);
+    check_vision_layout(request);
     read_images(inputs, std::get<RadioConfig>(model.config));
   }
   TopologyConfig topology;
@@ -266,26 +334,28 @@ Topology check_forward(const ForwardRequest& request) {
 void forward_files(const ForwardRequest& request, const Topology& topology, World& world) {
   const StoredModel model = open_model(request.model);
   const SafetensorsReader inputs(request.inputs);
-  const ForwardOptions options = options_of(request);
   const Fill fill = [&](Parameters& parameters) {
     for (const Parameters::Entry& entry : parameters.entries()) {
       at::Tensor local = entry.value;
       load(model, entry.spec, parameters.place(), local);
     }
   };
-  NamedTensors outputs;
+  std::optional<OutputFile> file;
+  ForwardOptions options = options_of(request);
+  options.take_gradient = [&](const std::string& name, const at::Tensor& grad) { file->write_gradient(name, grad); };
+  ForwardResult result;
   if (const auto* language = std::get_if<HybridLmConfig>(&model.config)) {
     TokenInputs tokens = read_tokens(inputs, *language, request.grads);
-    const ForwardResult result = forward_language(*language, fill, tokens.batch, options, topology, world);
     tokens.shape.push_back(language->vocab);
-    if (world.rank() == 0) outputs = outputs_of(model, result, "logits", tokens.shape);
+    if (world.rank() == 0) file.emplace(request, model, "logits", tokens.shape, tokens.batch.labels.defined());
+    result = forward_language(*language, fill, tokens.batch, options, topology, world);
   } else {
     const auto& vision = std::get<RadioConfig>(model.config);
     const ImageInputs images = read_images(inputs, vision);
-    const ForwardResult result = forward_vision(vision, fill, images.batch, options, topology, world);
-    if (world.rank() == 0) outputs = outputs_of(model, result, "features", images.shape);
+    if (world.rank() == 0) file.emplace(request, model, "features", images.shape, request.grads);
+    result = forward_vision(vision, fill, images.batch, options, topology, world);
   }
-  if (world.rank() == 0) write_tensors(request.outputs, outputs);
+  if (file) file->finish(result);
 }
 
 }  // namespace braid

@@ -98,7 +98,7 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
     const auto add_branch = [layer = layer.get(), batch](const at::Tensor& input) {
       return input + layer->branch(input, batch);
     };
-    x = recompute_ ? braid::recompute(add_branch, x) : add_branch(x);
+    x = recompute_ ? braid::recompute(add_branch, x, parameters_.trains()) : add_branch(x);
   }
   return x;
 }

@@ -177,7 +177,7 @@ at::Tensor Radio::run_layers(at::Tensor x, const std::vector<PatchGrid>& images)
     const auto forward = [layer = layer.get(), sequences](const at::Tensor& input) {
       return layer->forward(input, sequences);
     };
-    x = recompute_ ? recompute(forward, x) : forward(x);
+    x = recompute_ ? recompute(forward, x, parameters_.trains()) : forward(x);
   }
   return x;
 }

@@ -1,10 +1,10 @@
 #include "nn/expert_exchange.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/tensor.h>
 
 #include <numeric>
 
@@ -34,18 +34,11 @@ at::Tensor gather_counts(const at::Tensor& counts, const Group& ep, const Group&
   return from_ep.view({expt_tp.size() * ep.size(), -1});
 }
 
-// Where the i-th row by (expert, source) stands among rows by (source, expert).
-std::vector<std::int64_t> order_by_expert(const std::vector<std::int64_t>& counts, std::size_t sources) {
-  const std::size_t experts = counts.size() / sources;
-  std::vector<std::int64_t> begin(counts.size());
-  std::exclusive_scan(counts.begin(), counts.end(), begin.begin(), std::int64_t{0});
-  std::vector<std::int64_t> order;
-  for (std::size_t expert = 0; expert < experts; ++expert)
-    for (std::size_t source = 0; source < sources; ++source) {
-      const std::size_t cell = source * experts + expert;
-      for (std::int64_t i = 0; i < counts[cell]; ++i) order.push_back(begin[cell] + i);
-    }
-  return order;
+// Where the i-th row by (expert, source) stands among `rows` rows by (source, expert).
+at::Tensor order_by_expert(const at::Tensor& counts, std::int64_t rows) {
+  const at::Tensor experts = at::arange(counts.size(1), counts.options()).repeat({counts.size(0)});
+  const at::Tensor expert_of = experts.repeat_interleave(counts.flatten(), std::nullopt, rows);
+  return at::argsort(expert_of, /*stable=*/true, /*dim=*/0, /*descending=*/false);
 }
 
 }  // namespace
@@ -53,16 +46,31 @@ std::vector<std::int64_t> order_by_expert(const std::vector<std::int64_t>& count
 ExpertExchange::ExpertExchange(const at::Tensor& counts, const Group& ep, const Group& expt_tp)
     : ep_(ep), expt_tp_(expt_tp) {
   const at::Tensor incoming = gather_counts(counts, ep, expt_tp);
-  const std::int64_t experts = incoming.size(1);
-  rows_to_ = to_host(counts.view({ep.size(), experts}).sum(1));
-  const at::Tensor per_source = incoming.view({expt_tp.size(), ep.size(), experts});
-  rows_from_ = to_host(per_source.select(0, expt_tp.rank()).sum(1));
-  rows_of_ = to_host(per_source.sum({1, 2}));
-  local_counts_ = to_host(incoming.sum(0));
-  if (incoming.size(0) == 1) return;  // rows from one source are sorted already
-  const std::vector<std::int64_t> order =
-      order_by_expert(to_host(incoming), static_cast<std::size_t>(incoming.size(0)));
-  by_expert_ = at::tensor(order, at::kLong).to(counts.device());
+  const auto sources = static_cast<std::size_t>(incoming.size(0)), experts = static_cast<std::size_t>(incoming.size(1));
+  // The one time that the host waits for the device: whatever moves rows needs their numbers.
+  const std::vector<std::int64_t> all = to_host(at::cat({counts, incoming.flatten()}));
+  const auto outgoing_at = [&](std::size_t rank, std::size_t expert) { return all[rank * experts + expert]; };
+  const auto incoming_at = [&](std::size_t source, std::size_t expert) {
+    return all[static_cast<std::size_t>(counts.size(0)) + source * experts + expert];
+  };
+  const auto ep_size = static_cast<std::size_t>(ep.size()), own = static_cast<std::size_t>(expt_tp.rank()) * ep_size;
+  rows_to_.resize(ep_size);
+  rows_from_.resize(ep_size);
+  rows_of_.resize(static_cast<std::size_t>(expt_tp.size()));
+  local_rows_.counts.resize(experts);
+  for (std::size_t expert = 0; expert < experts; ++expert) {
+    for (std::size_t rank = 0; rank < ep_size; ++rank) {
+      rows_to_[rank] += outgoing_at(rank, expert);
+      rows_from_[rank] += incoming_at(own + rank, expert);
+    }
+    for (std::size_t source = 0; source < sources; ++source) {
+      rows_of_[source / ep_size] += incoming_at(source, expert);
+      local_rows_.counts[expert] += incoming_at(source, expert);
+    }
+  }
+  local_rows_.ends = incoming.sum(0).cumsum(0).to(at::kInt);
+  if (sources == 1) return;  // rows from one source are sorted already
+  by_expert_ = order_by_expert(incoming, std::accumulate(rows_of_.begin(), rows_of_.end(), std::int64_t{0}));
   by_source_ = at::empty_like(by_expert_).scatter_(0, by_expert_, at::arange(by_expert_.numel(), by_expert_.options()));
 }
 

@@ -4,12 +4,8 @@
 // by the ranks that split those experts' width (expt_tp), and are sorted by local expert. The way back is the mirror.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <cstdint>
-#include <vector>
-
 #include "dist/group.h"
+#include "ops/moe.h"
 
 namespace braid {
 
@@ -21,13 +17,13 @@ class ExpertExchange {
   at::Tensor dispatch(const at::Tensor& rows) const;  // [R, ...] sorted by expert -> [R', ...] sorted by local expert
   at::Tensor combine(const at::Tensor& rows) const;   // [R', ...] partial sums over expt_tp -> [R, ...]
 
-  const std::vector<std::int64_t>& local_counts() const { return local_counts_; }  // rows of each local expert
+  const ExpertRows& local_rows() const { return local_rows_; }  // of each local expert, after dispatch
 
  private:
   Group ep_, expt_tp_;
   std::vector<std::int64_t> rows_to_, rows_from_;  // per ep rank
   std::vector<std::int64_t> rows_of_;              // per expt_tp rank: what it received over ep
-  std::vector<std::int64_t> local_counts_;
+  ExpertRows local_rows_;
   at::Tensor by_expert_, by_source_;  // row order from (expt_tp rank, ep rank, expert) to (expert, ...), and back
 };
 

@@ -64,8 +64,8 @@ at::Tensor Moe::route_and_compute(const at::Tensor& x, const SequenceBatch& batc
 
   const at::Tensor rows = exchange.dispatch(permute_to_experts(x, order, top_k));
   const at::Tensor weights = exchange.dispatch(routing.weights.flatten().index_select(0, order.order));
-  const at::Tensor inner = scaled_squared_relu(grouped_linear(rows, fc1_, exchange.local_counts()), weights);
-  const at::Tensor outer = exchange.combine(grouped_linear(inner, fc2_, exchange.local_counts()));
+  const at::Tensor inner = scaled_squared_relu(grouped_linear(rows, fc1_, exchange.local_rows()), weights);
+  const at::Tensor outer = exchange.combine(grouped_linear(inner, fc2_, exchange.local_rows()));
   const at::Tensor y = unpermute_from_experts(outer, order, top_k);
 
   // With recomputation a layer runs twice, once of them with gradients: tokens are counted then.
@@ -77,15 +77,20 @@ at::Tensor Moe::route_and_compute(const at::Tensor& x, const SequenceBatch& batc
   return with_extra_loss(y, loss, options_.aux_loss_coeff * batch.aux_loss_scale);
 }
 
-at::Tensor Moe::logits_of(const at::Tensor& x) const {
+at::Tensor Moe::logits_of(const at::Tensor& x) {
   const at::ScalarType wide = expert_bias_.scalar_type();
-  if (!options_.force_load_balancing) return at::linear(x.to(wide), router_.to(wide));
+  return options_.force_load_balancing ? balanced_logits(x.size(0)) : at::linear(x.to(wide), router_.to(wide));
+}
+
+// The same for every batch of this size, so they are drawn once: slow work has no place in what benchmarks time.
+const at::Tensor& Moe::balanced_logits(std::int64_t tokens) {
+  if (balanced_logits_.defined() && balanced_logits_.size(0) == tokens) return balanced_logits_;
   const RandomField field(0, prefix_);
-  at::Tensor logits = at::empty({x.size(0), options_.experts}, at::kDouble);
-  const std::int64_t first = first_token(parallel_, x.size(0)) * options_.experts;
+  at::Tensor logits = at::empty({tokens, options_.experts}, at::kDouble);
+  const std::int64_t first = first_token(parallel_, tokens) * options_.experts;
   for (std::int64_t i = 0; i < logits.numel(); ++i)
     logits.data_ptr<double>()[i] = field.normal(static_cast<std::uint64_t>(first + i));
-  return logits.to(x.device(), wide);
+  return balanced_logits_ = logits.to(expert_bias_.options());
 }
 
 // With s the scores of a token scaled to sum 1, P the sum of s over the tokens of a sample and f how often an expert is
@@ -95,13 +100,11 @@ at::Tensor Moe::aux_loss(const at::Tensor& scores, const SequenceBatch& batch) c
   const std::int64_t own = scores.size(0), experts = options_.experts, top_k = options_.router.top_k;
   const std::int64_t tokens = own * parallel_.tp_cp.size(), length = tokens / batch.samples;
   BRAID_CHECK_EQ(tokens % batch.samples, 0, "{} samples of equal length", batch.samples);
-  const at::Tensor sample_of =
-      (at::arange(own, scores.options().dtype(at::kLong).requires_grad(false)) + first_token(parallel_, own))
-          .floor_divide(length);
-  const at::Tensor share = scores / scores.sum(1, true);
-  const auto per_sample = [&](const at::Tensor& values) {
-    return at::zeros({batch.samples, experts}, values.options()).index_add(0, sample_of, values);
-  };
+  const auto index = scores.options().dtype(at::kLong).requires_grad(false);
+  const at::Tensor sample_of = (at::arange(own, index) + first_token(parallel_, own)).floor_divide(length);
+  const at::Tensor is_of_sample = (sample_of == at::arange(batch.samples, index).unsqueeze(1)).to(scores.scalar_type());
+  const at::Tensor share = scores / (scores.sum(1, true) + kNeverZero);
+  const auto per_sample = [&](const at::Tensor& tokens) { return is_of_sample.matmul(tokens); };
   at::Tensor chosen;
   {
     at::NoGradGuard guard;

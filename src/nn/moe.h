@@ -34,13 +34,14 @@ class Moe : public Layer {
  private:
   at::Tensor route_and_compute(const at::Tensor& x, const SequenceBatch& batch);
   at::Tensor aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const;
-  at::Tensor logits_of(const at::Tensor& x) const;
+  at::Tensor logits_of(const at::Tensor& x);
+  const at::Tensor& balanced_logits(std::int64_t tokens);
 
   const MoeOptions options_;
   const std::string prefix_;
   const Parallel& parallel_;
   const at::Tensor norm_, router_, fc1_, fc2_, shared_fc1_, shared_fc2_;
-  at::Tensor expert_bias_, tokens_per_expert_, aux_loss_sum_;
+  at::Tensor expert_bias_, tokens_per_expert_, aux_loss_sum_, balanced_logits_;
 };
 
 }  // namespace braid

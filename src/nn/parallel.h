@@ -5,7 +5,8 @@
 //
 // Gradients: the loss is the sum of what every rank computes, and each move's backward is its transpose. So a rank's
 // gradient of a parameter it shares with others is a part of the whole; summing over all ranks that hold the same
-// shard gives it, in every layout and with or without sequence parallelism.
+// shard gives it, in every layout and with or without sequence parallelism. A move has a backward where its input wants
+// a gradient, and its ranks run that together: whether x does must be the same on all ranks of a replica.
 #pragma once
 
 #include <string>

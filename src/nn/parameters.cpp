@@ -1,10 +1,14 @@
 #include "nn/parameters.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
+#include <thread>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -19,35 +23,86 @@ double dt_bias_of(double uniform) {
   return dt + std::log(-std::expm1(-dt));
 }
 
-double initial_value(const InitRule& rule, const RandomField& field, std::uint64_t index) {
-  switch (rule.kind) {
-    case InitRule::Zeros:
-      return 0;
-    case InitRule::Ones:
-      return 1;
-    case InitRule::Normal:
-      return rule.scale * field.normal(index);
-    case InitRule::Uniform:
-      return rule.scale * (2 * field.uniform(index) - 1);
-    case InitRule::DtBias:
-      return dt_bias_of(field.uniform(index));
-    case InitRule::ALog:
-      return std::log(1 + 15 * field.uniform(index));
+// The elements of a parameter from the begin-th on, numbered over its global shape.
+void draw(const InitRule& rule, const RandomField& field, std::uint64_t begin, std::span<double> values) {
+  const auto transform = [&](auto value_of) { std::transform(values.begin(), values.end(), values.begin(), value_of); };
+  if (rule.kind == InitRule::Normal) {
+    field.fill_normal(begin, values);
+    return transform([&](double normal) { return rule.scale * normal; });
   }
-  return 0;
+  field.fill_uniform(begin, values);
+  switch (rule.kind) {
+    case InitRule::Uniform:
+      return transform([&](double uniform) { return rule.scale * (2 * uniform - 1); });
+    case InitRule::DtBias:
+      return transform(dt_bias_of);
+    case InitRule::ALog:
+      return transform([](double uniform) { return std::log(1 + 15 * uniform); });
+    default:
+      BRAID_CHECK(false, "rule {} draws nothing", static_cast<int>(rule.kind));
+  }
 }
 
-// Fills `values`, [rows, columns] of the shard, for one run of rows.
-void fill_run(const RowRun& run, std::int64_t global_columns, const InitRule& rule, const RandomField& field,
-              at::Tensor values) {
-  auto cells = values.accessor<double, 2>();
-  for (std::int64_t row = 0; row < run.rows; ++row)
-    for (std::int64_t column = 0; column < run.columns; ++column) {
-      const std::int64_t index = (run.global_row + row) * global_columns + run.global_column + column;
-      cells[run.local_row + row][run.local_column + column] =
-          initial_value(rule, field, static_cast<std::uint64_t>(index));
-    }
+// The parts of [begin, end), one thread each, as many as ATen has. Not at::parallel_for, which has one thread in files
+// that are not compiled for OpenMP.
+void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_thread,
+                 const std::function<void(std::int64_t, std::int64_t)>& run_part) {
+  const std::int64_t useful = (end - begin + least_per_thread - 1) / least_per_thread;
+  const std::int64_t parts = std::clamp<std::int64_t>(useful, 1, at::get_num_threads());
+  const auto border = [&](std::int64_t part) { return begin + (end - begin) * part / parts; };
+  std::vector<std::thread> threads;
+  for (std::int64_t part = 1; part < parts; ++part) threads.emplace_back(run_part, border(part), border(part + 1));
+  run_part(begin, border(1));
+  for (std::thread& thread : threads) thread.join();
 }
+
+// One parameter's shard as a matrix of rows along the last dimension, drawn a bounded number of them at a time.
+class Drawing {
+ public:
+  Drawing(const Parameters::Entry& entry, const ShardPlace& place, std::uint64_t seed)
+      : rule_(entry.spec.init),
+        field_(seed, entry.spec.name),
+        shard_(entry.spec.shape.size() > 1 ? entry.value.flatten(0, -2) : entry.value.unsqueeze(1)),
+        columns_(shard_.size(1)),
+        global_columns_(entry.spec.shape.size() > 1 ? entry.spec.shape.back() : 1) {
+    for (const Box& box : shard_boxes(entry.spec, place))
+      for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) runs_.push_back(run);
+  }
+
+  void draw_shard() {
+    constexpr std::int64_t kElementsAtOnce = 1 << 22, kLeastPerThread = 1 << 14;
+    if (shard_.numel() == 0) return;
+    const std::int64_t rows_at_once = std::max<std::int64_t>(kElementsAtOnce / columns_, 1);
+    const at::Tensor block = at::empty({std::min(rows_at_once, shard_.size(0)), columns_}, at::kDouble);
+    for (std::int64_t begin = 0; begin < shard_.size(0); begin += rows_at_once) {
+      const std::int64_t end = std::min(begin + rows_at_once, shard_.size(0));
+      in_parallel(begin, end, std::max<std::int64_t>(kLeastPerThread / columns_, 1),
+                  [&](std::int64_t first, std::int64_t last) {
+                    draw_rows(first, last, block.mutable_data_ptr<double>() + (first - begin) * columns_);
+                  });
+      shard_.slice(0, begin, end).copy_(block.slice(0, 0, end - begin));
+    }
+  }
+
+ private:
+  // Rows [begin, end) of the shard.
+  void draw_rows(std::int64_t begin, std::int64_t end, double* values) const {
+    for (const RowRun& run : runs_) {
+      const std::int64_t first = std::max(begin, run.local_row), last = std::min(end, run.local_row + run.rows);
+      for (std::int64_t row = first; row < last; ++row) {
+        const std::int64_t global_row = run.global_row + row - run.local_row;
+        draw(rule_, field_, static_cast<std::uint64_t>(global_row * global_columns_ + run.global_column),
+             {values + (row - begin) * columns_ + run.local_column, static_cast<std::size_t>(run.columns)});
+      }
+    }
+  }
+
+  const InitRule rule_;
+  const RandomField field_;
+  const at::Tensor shard_;  // [rows, columns]
+  const std::int64_t columns_, global_columns_;
+  std::vector<RowRun> runs_;
+};
 
 }  // namespace
 
@@ -69,15 +124,11 @@ Parameters::Parameters(const std::vector<ParamSpec>& specs, int stage, const Sha
 void Parameters::initialize(std::uint64_t seed) {
   at::NoGradGuard guard;
   for (Entry& entry : entries_) {
-    const ParamSpec& spec = entry.spec;
-    const std::int64_t global_columns = spec.shape.size() > 1 ? spec.shape.back() : 1;
-    const std::int64_t columns = spec.shape.size() > 1 ? entry.value.size(-1) : 1;
-    at::Tensor values = at::empty({columns > 0 ? entry.value.numel() / columns : 0, columns}, at::kDouble);
-    const RandomField field(seed, spec.name);
-    for (const Box& box : shard_boxes(spec, place_))
-      for (const RowRun& run : row_runs(box, spec.shape, entry.value.sizes().vec()))
-        fill_run(run, global_columns, spec.init, field, values);
-    entry.value.copy_(values.view(entry.value.sizes()));
+    const InitRule::Kind kind = entry.spec.init.kind;
+    if (kind == InitRule::Zeros || kind == InitRule::Ones)
+      entry.value.fill_(kind == InitRule::Ones ? 1 : 0);
+    else
+      Drawing(entry, place_, seed).draw_shard();
   }
 }
 
@@ -95,6 +146,10 @@ std::int64_t Parameters::bytes() const {
   std::int64_t sum = 0;
   for (const Entry& entry : entries_) sum += static_cast<std::int64_t>(entry.value.nbytes());
   return sum;
+}
+
+bool Parameters::trains() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.value.requires_grad(); });
 }
 
 }  // namespace braid

@@ -32,6 +32,7 @@ class Parameters {
   const std::vector<Entry>& entries() const { return entries_; }
   const ShardPlace& place() const { return place_; }
   std::int64_t bytes() const;
+  bool trains() const;  // whether any of them wants a gradient
 
  private:
   ShardPlace place_;

@@ -7,8 +7,8 @@
 
 namespace braid {
 
-at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x) {
-  if (!at::GradMode::is_enabled()) return layer(x);
+at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x, bool trains) {
+  if (!at::GradMode::is_enabled() || (!trains && !x.requires_grad())) return layer(x);
   at::Tensor y;
   {
     at::NoGradGuard guard;

@@ -85,13 +85,6 @@ bool has_grouped_kernel(const at::Tensor& rows, const at::Tensor& weight) {
   return rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && rows.size(0) > 0 && aligned;
 }
 
-at::Tensor ends_of(const Counts& counts, const at::Device& device) {
-  std::vector<int> ends;
-  std::int64_t end = 0;
-  for (std::int64_t count : counts) ends.push_back(static_cast<int>(end += count));
-  return at::tensor(ends, at::kInt).to(device);
-}
-
 template <class Visit>
 void for_each_expert(const Counts& counts, Visit visit) {  // visit(expert, begin, count), those with rows only
   std::int64_t begin = 0;
@@ -102,11 +95,10 @@ void for_each_expert(const Counts& counts, Visit visit) {  // visit(expert, begi
 }
 
 // Each expert's rows times its matrix.   rows: [R, In], matrices: [E, In, Out] -> [R, Out]
-at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, const Counts& counts) {
-  if (has_grouped_kernel(rows, matrices))
-    return at::_grouped_mm(rows.contiguous(), matrices, ends_of(counts, rows.device()));
+at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, const ExpertRows& experts) {
+  if (has_grouped_kernel(rows, matrices)) return at::_grouped_mm(rows.contiguous(), matrices, experts.ends);
   at::Tensor result = at::empty({rows.size(0), matrices.size(2)}, rows.options());
-  for_each_expert(counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+  for_each_expert(experts.counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
     at::Tensor part = result.narrow(0, begin, count);
     at::mm_out(part, rows.narrow(0, begin, count), matrices.select(0, expert));
   });
@@ -115,16 +107,16 @@ at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, con
 
 // Each expert's outer products of output gradients and rows, summed.   grad: [R, Out], rows: [R, In] -> [E, Out, In]
 at::Tensor weight_grad_of(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& weight,
-                          const Counts& counts) {
+                          const ExpertRows& experts) {
   if (has_grouped_kernel(rows, weight)) {
-    at::Tensor result = at::_grouped_mm(grad.t(), rows.contiguous(), ends_of(counts, rows.device()));
+    at::Tensor result = at::_grouped_mm(grad.t(), rows.contiguous(), experts.ends);
     // Some GPUs leave the sum over no rows unwritten.
-    for (std::size_t expert = 0; expert < counts.size(); ++expert)
-      if (counts[expert] == 0) result.select(0, static_cast<std::int64_t>(expert)).zero_();
+    for (std::size_t expert = 0; expert < experts.counts.size(); ++expert)
+      if (experts.counts[expert] == 0) result.select(0, static_cast<std::int64_t>(expert)).zero_();
     return result;
   }
   at::Tensor result = at::zeros(weight.sizes(), weight.options());
-  for_each_expert(counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+  for_each_expert(experts.counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
     at::Tensor part = result.select(0, expert);
     at::mm_out(part, grad.narrow(0, begin, count).t(), rows.narrow(0, begin, count));
   });
@@ -133,7 +125,14 @@ at::Tensor weight_grad_of(const at::Tensor& grad, const at::Tensor& rows, const 
 
 }  // namespace
 
-at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const std::vector<std::int64_t>& counts) {
+ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device& device) {
+  std::vector<int> ends(counts.size());
+  std::inclusive_scan(counts.begin(), counts.end(), ends.begin());
+  return {counts, at::tensor(ends, at::kInt).to(device)};
+}
+
+at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts) {
+  const Counts& counts = experts.counts;
   BRAID_CHECK(rows.dim() == 2 && weight.dim() == 3 && rows.size(1) == weight.size(2), "rows and weights must fit");
   BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), weight.size(0), "a row count per expert");
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -141,17 +140,17 @@ at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, cons
   at::Tensor result;
   {
     at::NoGradGuard guard;
-    result = multiply_rows(rows, weight.transpose(1, 2), counts);
+    result = multiply_rows(rows, weight.transpose(1, 2), experts);
   }
   if (!needs_gradient({rows, weight})) return result;
   const at::Tensor rows_to_save = weight.requires_grad() ? rows : at::Tensor();
   const bool rows_want_grad = rows.requires_grad();
   return attach_backward("GroupedLinearBackward", {rows, weight}, {result},
-                         [rows = rows_to_save, weight, rows_want_grad, counts](const std::vector<at::Tensor>& grads) {
+                         [rows = rows_to_save, weight, rows_want_grad, experts](const std::vector<at::Tensor>& grads) {
                            const at::Tensor grad = grads[0].contiguous();
                            return std::vector<at::Tensor>{
-                               rows_want_grad ? multiply_rows(grad, weight, counts) : at::Tensor(),
-                               rows.defined() ? weight_grad_of(grad, rows, weight, counts) : at::Tensor()};
+                               rows_want_grad ? multiply_rows(grad, weight, experts) : at::Tensor(),
+                               rows.defined() ? weight_grad_of(grad, rows, weight, experts) : at::Tensor()};
                          })[0];
 }
 

@@ -12,8 +12,10 @@ namespace braid {
 struct Routing {
   at::Tensor scores;   // [T, E] sigmoid of the logits, fp32 or wider; with gradient
   at::Tensor experts;  // [T, k] int64, chosen by score + bias, best first
-  at::Tensor weights;  // [T, k] score / (sum of the chosen scores + 1e-20) * scaling; with gradient
+  at::Tensor weights;  // [T, k] score / (sum of the chosen scores + kNeverZero) * scaling; with gradient
 };
+
+inline constexpr double kNeverZero = 1e-20;  // keeps shares of scores finite where all of a token's underflow
 
 struct RouterOptions {
   std::int64_t top_k = 1;
@@ -37,8 +39,15 @@ at::Tensor permute_to_experts(const at::Tensor& x, const ExpertOrder& order, std
 // The transpose: sums the k rows of each token.   rows: [T * k, H] -> [T, H]
 at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k);
 
-// rows[begin_e : end_e] times weight[e]^T for each expert e, counts[e] rows each (on the host; they sum to R).
-// rows: [R, In], weight: [E, Out, In] -> [R, Out]
-at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const std::vector<std::int64_t>& counts);
+// How many rows each expert has, one expert's after the other's: on the host for loops, and where they end on the
+// device for kernels, so that nothing is copied between the two later.
+struct ExpertRows {
+  std::vector<std::int64_t> counts;
+  at::Tensor ends;  // [E] int32
+};
+ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device& device);
+
+// The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
+at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
 
 }  // namespace braid

@@ -11,8 +11,6 @@
 namespace braid {
 namespace {
 
-constexpr double kNeverZero = 1e-20;  // keeps the weights of a token whose scores all underflow finite
-
 at::Tensor sum_of(const at::Tensor& chosen) { return chosen.sum(1, /*keepdim=*/true).add_(kNeverZero); }
 
 at::Tensor weights_of(const at::Tensor& chosen, const RouterOptions& options) {

@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <functional>
 #include <numeric>
 
-#include "base/error.h"
+#include "support/errors.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -16,19 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::TemporaryFolder;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 // The bytes of a file with this header and so many data bytes.
 std::string file_with(const std::string& header, std::size_t data_bytes) {

@@ -3,24 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using testing::error_of;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-
-template <class Act>
-std::string error_of(Act act) {
-  try {
-    act();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Store, CarriesValues) {
   StoreServer server("127.0.0.1", 0);
@@ -31,7 +22,7 @@ TEST(Store, CarriesValues) {
 
 TEST(Store, BusyPortIsAClearError) {
   const Fd other = listen_tcp("127.0.0.1", 0);
-  const std::string error = error_of([&] { StoreServer("127.0.0.1", local_port(other)); });
+  const std::string error = error_of<std::exception>([&] { StoreServer("127.0.0.1", local_port(other)); });
   EXPECT_THAT(error,
               AllOf(HasSubstr(std::to_string(local_port(other))), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
@@ -40,14 +31,17 @@ TEST(Store, NobodyListening) {
   Fd listener = listen_tcp("127.0.0.1", 0);
   const int port = local_port(listener);
   listener = Fd();
-  EXPECT_THAT(error_of([&] { Store({"127.0.0.1", port}, 500ms); }), HasSubstr("127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(error_of<std::exception>([&] {
+                Store({"127.0.0.1", port}, 500ms);
+              }),
+              HasSubstr("127.0.0.1:" + std::to_string(port)));
 }
 
 // Something listens but never says a word.
 TEST(Store, SilentServerTimesOutWithItsAddress) {
   const Fd listener = listen_tcp("127.0.0.1", 0);
   EXPECT_THAT(
-      error_of([&] {
+      error_of<std::exception>([&] {
         Store({"127.0.0.1", local_port(listener)}, 2s);
       }),
       AllOf(HasSubstr("127.0.0.1:" + std::to_string(local_port(listener))), HasSubstr("does not answer within 2.0 s")));
@@ -56,11 +50,15 @@ TEST(Store, SilentServerTimesOutWithItsAddress) {
 TEST(Store, KeyThatNeverComes) {
   StoreServer server("127.0.0.1", 0);
   Store store({"127.0.0.1", server.port()}, 500ms);
-  EXPECT_THAT(error_of([&] { store.get("missing"); }), AllOf(HasSubstr("missing"), HasSubstr("127.0.0.1")));
+  EXPECT_THAT(error_of<std::exception>([&] { store.get("missing"); }),
+              AllOf(HasSubstr("missing"), HasSubstr("127.0.0.1")));
 }
 
 TEST(Store, UnknownHost) {
-  EXPECT_THAT(error_of([&] { Store({"no-such-host.invalid", 1}, 500ms); }), HasSubstr("no-such-host.invalid"));
+  EXPECT_THAT(error_of<std::exception>([&] {
+                Store({"no-such-host.invalid", 1}, 500ms);
+              }),
+              HasSubstr("no-such-host.invalid"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "dist/world.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
@@ -16,12 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string error_of(int ranks, ThreadSemantics semantics, const std::function<void(World&)>& body) {
-  try {
-    run_as_threads(ranks, body, semantics);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
+  return testing::error_of<std::exception>([&] { run_as_threads(ranks, body, semantics); });
 }
 
 void both_send_first(World& world) {
@@ -32,7 +28,7 @@ void both_send_first(World& world) {
 }
 
 TEST(ThreadBackend, RelaxedSendsEndBeforeTheirReceive) {
-  EXPECT_EQ(error_of(2, ThreadSemantics::Relaxed, both_send_first), "");
+  EXPECT_EQ(error_of(2, ThreadSemantics::Relaxed, both_send_first), "no error");
 }
 
 TEST(ThreadBackend, StrictSendsWaitForTheirReceiveAndTheDeadlockIsNamed) {
@@ -70,7 +66,7 @@ TEST(ThreadBackend, StrictGroupsDoNotWaitForEachOther) {
     }
     world.make_group("b", {1, 2}).all_reduce(x);
   };
-  EXPECT_EQ(error_of(3, ThreadSemantics::Strict, body), "");
+  EXPECT_EQ(error_of(3, ThreadSemantics::Strict, body), "no error");
 }
 
 TEST(ThreadBackend, RankThatReturnsEarlyLeavesADeadlockNotAHang) {

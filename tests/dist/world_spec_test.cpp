@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
@@ -26,12 +26,7 @@ Variables with(Variables base, const Variables& changes, const std::vector<std::
 }
 
 std::string error_of(const Variables& variables) {
-  try {
-    world_spec_from(env_of(variables));
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return "no error";
+  return testing::error_of([&] { world_spec_from(env_of(variables)); });
 }
 
 const Variables kTorchrun = {{"RANK", "5"},

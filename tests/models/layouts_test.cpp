@@ -8,10 +8,15 @@
 #include "models/forward.h"
 #include "nn/linear.h"
 #include "ops/cross_entropy.h"
-#include "support/ranks.h"
+#include "support/layout.h"
+#include "support/relative_error.h"
 
 namespace braid {
 namespace {
+
+using testing::Layout;
+using testing::relative_error;
+using testing::topology_of;
 
 HybridLmConfig small_model() {
   HybridLmConfig config;
@@ -34,33 +39,6 @@ HybridLmConfig small_model() {
   config.router_scaling = 2.5;
   config.init_std = 0.3;
   return config;
-}
-
-struct Layout {
-  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, dp = 1;
-  bool sp = false;
-  bool recompute = false;
-  int ranks() const { return tp * cp * pp * dp; }
-};
-
-std::ostream& operator<<(std::ostream& out, const Layout& layout) {
-  out << "tp" << layout.tp << "_cp" << layout.cp << "_ep" << layout.ep << "_expttp" << layout.expt_tp << "_pp"
-      << layout.pp << "_dp" << layout.dp;
-  return out << (layout.sp ? "_sp" : "") << (layout.recompute ? "_recompute" : "");
-}
-
-Topology topology_of(const Layout& layout) {
-  ModuleConfig language;
-  language.name = "language";
-  language.tp = layout.tp;
-  language.cp = layout.cp;
-  language.ep = layout.ep;
-  language.expt_tp = layout.expt_tp;
-  language.pp = layout.pp;
-  language.dp = layout.dp;
-  TopologyConfig config;
-  config.modules = {language};
-  return Topology(config, {.micro_batch = 1, .global_batch = layout.dp, .num_experts = 8});
 }
 
 // Sequences of these lengths, with some labels left out.
@@ -97,17 +75,13 @@ ForwardResult run(const HybridLmConfig& config, const TokenBatch& batch, const L
   return result;
 }
 
-double relative_error(const at::Tensor& got, const at::Tensor& expected) {
-  const double scale = expected.abs().max().item<double>();
-  return (got - expected).abs().max().item<double>() / (scale > 0 ? scale : 1);
-}
-
 void expect_same(const ForwardResult& got, const ForwardResult& expected, double tolerance) {
   EXPECT_LE(relative_error(got.output, expected.output), tolerance) << "logits";
   EXPECT_LE(relative_error(got.loss, expected.loss), tolerance) << "loss";
   ASSERT_EQ(got.grads.size(), expected.grads.size());
   for (std::size_t i = 0; i < got.grads.size(); ++i) {
     ASSERT_EQ(got.grads[i].first, expected.grads[i].first);
+    EXPECT_GT(expected.grads[i].second.abs().max().item<double>(), 0) << got.grads[i].first;
     EXPECT_LE(relative_error(got.grads[i].second, expected.grads[i].second), tolerance) << got.grads[i].first;
   }
 }

@@ -4,25 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "base/error.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return "";
-}
 
 std::vector<std::string> sentences(const std::vector<Problem>& problems) {
   std::vector<std::string> whats;

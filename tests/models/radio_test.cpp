@@ -15,14 +15,19 @@
 #include "dist/collectives.h"
 #include "models/assemble.h"
 #include "models/projector.h"
-#include "support/ranks.h"
+#include "support/errors.h"
+#include "support/layout.h"
+#include "support/relative_error.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::Layout;
+using testing::module_of;
 using ::testing::Not;
+using testing::relative_error;
 
 constexpr double kTolerance = 1e-10;
 
@@ -73,20 +78,12 @@ void draw(Parameters& parameters) {
   }
 }
 
-struct Layout {
-  int tp = 1, pp = 1;
-  bool recompute = false;
-};
-
-Topology topology_of(const Layout& layout) {
-  ModuleConfig language, images;
-  language.name = "language";
-  images.name = "images";
+// The images' module in that layout, and a rank of the language's.
+Topology topology_with_images(const Layout& layout) {
+  ModuleConfig images = module_of(layout, "images");
   images.kind = "encoder";
-  images.tp = layout.tp;
-  images.pp = layout.pp;
   TopologyConfig config;
-  config.modules = {images, language};
+  config.modules = {images, module_of({}, "language")};
   return Topology(config, {.micro_batch = 1, .global_batch = 1});
 }
 
@@ -98,7 +95,7 @@ struct Result {
 // Features, and gradients of their sum weighted by fixed numbers.
 Result run_rank(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
                 const at::Tensor& patches, const at::Tensor& loss_weights, World& world) {
-  const Topology topology = topology_of(layout);
+  const Topology topology = topology_with_images(layout);
   const Module& module = topology.module("images");
   const Groups groups(world, topology);
   const at::TensorOptions options = at::TensorOptions(at::kDouble);
@@ -144,10 +141,6 @@ Result run(const RadioConfig& config, const std::vector<PatchGrid>& images, cons
 Result run(const RadioConfig& config, const Layout& layout = {}) {
   return run(config, kImages, layout, patches_for(config, kImages),
              waves({total_patches(kImages), config.hidden}, 0.9));
-}
-
-double relative_error(const at::Tensor& got, const at::Tensor& expected) {
-  return (got - expected).abs().max().item<double>() / expected.abs().max().item<double>();
 }
 
 void expect_same(const Result& got, const Result& expected) {
@@ -288,13 +281,8 @@ TEST(Radio, ImagesThatPatchesDoNotTileAreAllNamed) {
 
 // Sizes come from files: neither their products nor their sum may overflow.
 TEST(Radio, ImagesTooLargeToExistAreRefused) {
-  const auto error_of = [](const std::vector<ImageSize>& images) -> std::string {
-    try {
-      patch_grids(images, 16, "imgs_sizes");
-    } catch (const ConfigError& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto error_of = [](const std::vector<ImageSize>& images) {
+    return testing::error_of([&] { patch_grids(images, 16, "imgs_sizes"); });
   };
   const std::int64_t longest = std::int64_t{16} << 20, beyond = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(error_of({{longest, longest}}), "no error");
@@ -312,7 +300,7 @@ NamedTensors project(const ProjectorConfig& config, int tp) {
   NamedTensors result;  // the output, then gradients
   const at::Tensor x = waves({5, config.input}, 0.7), loss_weights = waves({5, config.output}, 0.3);
   testing::on_threads(tp + 1, [&](World& world) {
-    const Topology topology = topology_of({.tp = tp});
+    const Topology topology = topology_with_images({.tp = tp});
     const Module& module = topology.module("images");
     const Groups groups(world, topology);
     const std::vector<ParamSpec> specs = declare_parameters(config);

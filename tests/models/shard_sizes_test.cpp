@@ -6,23 +6,12 @@
 
 #include "models/assemble.h"
 #include "models/describe.h"
+#include "support/layout.h"
 
 namespace braid {
 namespace {
 
-Topology topology_of(const LayoutSizes& layout, int dp, int experts) {
-  ModuleConfig language;
-  language.name = "language";
-  language.tp = layout.tp;
-  language.cp = layout.cp;
-  language.dp = dp;
-  language.pp = layout.pp;
-  language.ep = layout.ep;
-  language.expt_tp = layout.expt_tp;
-  TopologyConfig config;
-  config.modules = {language};
-  return Topology(config, {.micro_batch = 1, .global_batch = dp, .num_experts = experts});
-}
+using testing::Layout;
 
 Parameters allocate(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype) {
   return Parameters(specs, stage, place, dtype, at::kCPU);
@@ -48,21 +37,17 @@ TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
   }
 }
 
-struct Case {
-  LayoutSizes layout;
-  int dp;
-};
-
 // Every rank of the grid in turn: replicas counted once, the shards cover each parameter exactly.
 TEST(ShardSizes, ShardsOfAllRanksAreTheWhole) {
   const Provider& tiny = provider("tiny-vlm");
-  for (const auto& [layout, dp] :
-       {Case{{}, 1}, Case{{.tp = 2}, 2}, Case{{.tp = 4, .ep = 2}, 1}, Case{{.tp = 2, .cp = 2, .ep = 4, .pp = 3}, 1},
-        Case{{.tp = 2, .ep = 2, .expt_tp = 2, .pp = 2}, 4}, Case{{.ep = 4, .expt_tp = 2}, 8}}) {
-    const Topology topology = topology_of(layout, dp, tiny.language.experts);
+  for (const Layout& layout :
+       {Layout{}, Layout{.tp = 2, .dp = 2}, Layout{.tp = 4, .ep = 2}, Layout{.tp = 2, .cp = 2, .ep = 4, .pp = 3},
+        Layout{.tp = 2, .ep = 2, .expt_tp = 2, .pp = 2, .dp = 4}, Layout{.ep = 4, .expt_tp = 2, .dp = 8}}) {
+    const LayoutSizes sizes = {layout.tp, layout.cp, layout.ep, layout.expt_tp, layout.pp};
+    const Topology topology = topology_of(layout, tiny.language.experts);
     const Module& module = topology.language();
     const std::vector<ParamSpec> specs = declare_parameters(tiny.language, layout.pp);
-    const ModelDescription model = describe_model(tiny, {.language = layout}, "float64");
+    const ModelDescription model = describe_model(tiny, {.language = sizes}, "float64");
     const int ranks_per_stage = module.dense.size() / layout.pp;
     std::map<std::string, std::int64_t> held;
     for (int rank = 0; rank < topology.world_size(); ++rank) {

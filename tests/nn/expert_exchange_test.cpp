@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "nn/layout.h"
 #include "ops/gradients.h"
+#include "support/layout.h"
 
 namespace braid {
 namespace {
@@ -86,7 +86,8 @@ void check_dispatch(const Layout& layout, const CountsOf& counts_of) {
     const ExpertExchange exchange = make_exchange(counts_of(me), rank);
     Counts local_counts;
     const at::Tensor expected = arrivals(layout, me, counts_of, local_counts);
-    EXPECT_EQ(exchange.local_counts(), local_counts) << "rank " << me;
+    EXPECT_EQ(exchange.local_rows().counts, local_counts) << "rank " << me;
+    EXPECT_TRUE(at::equal(exchange.local_rows().ends, expert_rows(local_counts, at::Device("cpu")).ends));
     const at::Tensor got = exchange.dispatch(rows_of(me, counts_of(me)));
     EXPECT_TRUE(at::equal(got, expected)) << "rank " << me << " got\n" << got << "\nnot\n" << expected;
     const at::Tensor senders = exchange.dispatch(rows_of(me, counts_of(me)).select(1, 0));  // one number per row

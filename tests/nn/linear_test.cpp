@@ -6,8 +6,8 @@
 
 #include <mutex>
 
-#include "nn/layout.h"
 #include "ops/gradients.h"
+#include "support/layout.h"
 
 namespace braid {
 namespace {

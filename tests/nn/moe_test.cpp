@@ -5,13 +5,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <numeric>
 
-#include "nn/layout.h"
 #include "nn/recompute.h"
 #include "ops/gradients.h"
+#include "support/layout.h"
 
 namespace braid {
 namespace {
@@ -399,6 +400,24 @@ TEST(Moe, ExpertBiasCountsTheTokensOfAllRanks) {
   const Tensors together = biases_after(true), alone = biases_after(false);
   EXPECT_TRUE(std::all_of(together.begin(), together.end(), is_expected));
   EXPECT_FALSE(std::all_of(alone.begin(), alone.end(), is_expected)) << "says nothing";
+}
+
+// Logits of -1e30 leave every score at zero; a share of nothing must not become NaN and spread.
+TEST(Moe, AuxiliaryLossOfVanishingScoresIsFinite) {
+  on_layout({}, [&](const Rank& rank) {
+    const Parameters parameters = make_parameters(true);
+    {
+      at::NoGradGuard guard;
+      parameters.get(std::string(kPrefix) + "pre_mlp_layernorm.weight").fill_(1);
+      parameters.get(std::string(kPrefix) + "mlp.router.weight").fill_(-1e30);
+    }
+    Moe moe(kOptions, parameters, kPrefix, rank.parallel);
+    const at::Tensor x = at::ones({kTokens, kHidden}, at::kDouble).requires_grad_();
+    moe.branch(x, Step{}.batch()).sum().backward();
+    EXPECT_TRUE(std::isfinite(moe.take_aux_loss().item<double>()));
+    EXPECT_TRUE(x.grad().isfinite().all().item<bool>());
+    return true;
+  });
 }
 
 MoeOptions forced() {

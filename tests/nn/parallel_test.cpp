@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "nn/layout.h"
 #include "ops/gradients.h"
+#include "support/layout.h"
 
 namespace braid {
 namespace {

@@ -1,8 +1,10 @@
 // A rank's shards: the same numbers as in the whole, from the distributions their rules name.
 #include "nn/parameters.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
+#include "base/philox.h"
 #include "ops/gradients.h"
 
 namespace braid {
@@ -58,6 +60,26 @@ TEST(Parameters, AShardIsThatPartOfTheWhole) {
           EXPECT_TRUE(at::equal(shards.get(spec.name), cut(whole.get(spec.name), spec, place)))
               << spec.name << " at tp " << tp << " ep " << ep << " expt_tp " << expt_tp;
       }
+}
+
+// A vector long enough for several threads, and a matrix too large to be drawn at once.
+TEST(Parameters, ElementsAreThoseOfTheirFieldForAnyNumberOfThreads) {
+  const std::vector<ParamSpec> specs = {{.name = "x", .shape = {40'001}, .init = kNormal},
+                                        {.name = "y", .shape = {1401, 3001}, .init = kNormal}};
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const Parameters by_one = initialized(specs, {}, at::kDouble, 1234);
+  at::set_num_threads(3);
+  const Parameters by_three = initialized(specs, {}, at::kDouble, 1234);
+  at::set_num_threads(threads);
+  for (const ParamSpec& spec : specs) {
+    EXPECT_TRUE(at::equal(by_three.get(spec.name), by_one.get(spec.name))) << spec.name;
+    const RandomField field(1234, spec.name);
+    const at::Tensor values = by_one.get(spec.name).detach().flatten();
+    const std::int64_t last = values.numel() - 1;
+    for (const std::int64_t i : {std::int64_t{0}, std::int64_t{1}, std::int64_t{3002}, last / 2, last})
+      EXPECT_EQ(values[i].item<double>(), 0.02 * field.normal(static_cast<std::uint64_t>(i))) << spec.name << " " << i;
+  }
 }
 
 TEST(Parameters, ElementsAreIndependentOfEachOther) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/errors.h"
+
 namespace braid {
 namespace {
 
@@ -10,12 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string error_of(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {}) {
-  try {
-    parse_recipe(yaml, overrides);
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return "no error";
+  return testing::error_of([&] { parse_recipe(yaml, overrides); });
 }
 
 const std::string kTwoGrids = R"(

@@ -1,10 +1,11 @@
-// One module on threads in a given layout, for the tests of layers. Every rank returns what it computed; tests then
+// Layouts of one module, and a layer's ranks as threads in one of them. Every rank returns what it computed; tests then
 // look at all ranks from one place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <ostream>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -16,27 +17,35 @@
 namespace braid::testing {
 
 struct Layout {
-  int tp = 1, cp = 1, ep = 1, expt_tp = 1, dp = 1;
+  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, dp = 1;
   bool sp = false;
-  int ranks() const { return tp * cp * dp; }
+  bool recompute = false;
+  int ranks() const { return tp * cp * pp * dp; }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Layout& layout) {
-  return out << "tp" << layout.tp << " cp" << layout.cp << " ep" << layout.ep << " expt_tp" << layout.expt_tp << " dp"
-             << layout.dp << (layout.sp ? " sp" : "");
+  out << "tp" << layout.tp << "_cp" << layout.cp << "_ep" << layout.ep << "_expttp" << layout.expt_tp << "_pp"
+      << layout.pp << "_dp" << layout.dp;
+  return out << (layout.sp ? "_sp" : "") << (layout.recompute ? "_recompute" : "");
 }
 
-inline Topology topology_of(const Layout& layout) {
+inline ModuleConfig module_of(const Layout& layout, const std::string& name) {
   ModuleConfig module;
-  module.name = "language";
+  module.name = name;
   module.tp = layout.tp;
   module.cp = layout.cp;
-  module.dp = layout.dp;
   module.ep = layout.ep;
   module.expt_tp = layout.expt_tp;
+  module.pp = layout.pp;
+  module.dp = layout.dp;
+  return module;
+}
+
+// Of the language module alone.
+inline Topology topology_of(const Layout& layout, int num_experts = 8) {
   TopologyConfig config;
-  config.modules = {module};
-  return Topology(config, {.micro_batch = 1, .global_batch = layout.dp, .num_experts = 8});
+  config.modules = {module_of(layout, "language")};
+  return Topology(config, {.micro_batch = 1, .global_batch = layout.dp, .num_experts = num_experts});
 }
 
 struct Rank {
