@@ -80,8 +80,8 @@ void check_names(const SafetensorsReader& inputs, const std::set<std::string>& k
   for (const StoredTensor& tensor : inputs.tensors())
     if (!known.count(tensor.name)) unknown.push_back(in_quotes(tensor.name));
   if (unknown.empty()) return;
-  throw ConfigError({fmt::format("the inputs have tensors that nothing reads: {}", first_of(unknown)),
-                     inputs.path(), fmt::format("leave them out; what is read is {}", fmt::join(known, ", "))});
+  throw ConfigError({fmt::format("the inputs have tensors that nothing reads: {}", first_of(unknown)), inputs.path(),
+                     fmt::format("leave them out; what is read is {}", fmt::join(known, ", "))});
 }
 
 // --- language

@@ -15,6 +15,7 @@
 #include "dist/collectives.h"
 #include "models/assemble.h"
 #include "models/projector.h"
+#include "support/errors.h"
 #include "support/layout.h"
 #include "support/relative_error.h"
 
@@ -280,13 +281,8 @@ TEST(Radio, ImagesThatPatchesDoNotTileAreAllNamed) {
 
 // Sizes come from files: neither their products nor their sum may overflow.
 TEST(Radio, ImagesTooLargeToExistAreRefused) {
-  const auto error_of = [](const std::vector<ImageSize>& images) -> std::string {
-    try {
-      patch_grids(images, 16, "imgs_sizes");
-    } catch (const ConfigError& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto error_of = [](const std::vector<ImageSize>& images) {
+    return testing::error_of([&] { patch_grids(images, 16, "imgs_sizes"); });
   };
   const std::int64_t longest = std::int64_t{16} << 20, beyond = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(error_of({{longest, longest}}), "no error");
