@@ -146,8 +146,14 @@ void HfConfigReader::complain(const std::string& key, std::string what, std::str
   problems_.add(std::move(what), fmt::format("{}, {}", where_, key), std::move(fix));
 }
 
-void HfConfigReader::add(const std::vector<Problem>& problems) {
-  for (const Problem& problem : problems) problems_.add(problem.what, problem.where, problem.fix);
+void HfConfigReader::add(const std::vector<Problem>& problems, const std::map<std::string, std::string>& keys) {
+  for (const Problem& problem : problems) {
+    const std::string field = problem.where.substr(problem.where.rfind('.') + 1);
+    const auto key = keys.find(field);
+    std::string what = problem.what;
+    if (key != keys.end() && what.starts_with(field)) what.replace(0, field.size(), key->second);
+    complain(key == keys.end() ? field : key->second, what, problem.fix);
+  }
 }
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,8 @@ class HfConfigReader {
 
   void complain(const std::string& key, std::string what, std::string fix);
   bool failed() const { return !problems_.empty(); }
-  void add(const std::vector<Problem>& problems);
+  // Problems that validate() found, `where` of each ending in one of our fields: `keys` has their names in this file.
+  void add(const std::vector<Problem>& problems, const std::map<std::string, std::string>& keys);
   void throw_if_failed() { problems_.throw_if_any(); }
 
  private:

@@ -29,8 +29,9 @@ constexpr std::uintmax_t kMostTextBytes = 16 << 20;
 std::string read_text(const fs::path& path, const std::string& fix) {
   std::error_code ignored;
   std::ifstream file(path);
-  if (!fs::is_regular_file(path, ignored) || !file)
-    throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", fix});
+  if (!fs::is_regular_file(path, ignored))
+    throw ConfigError({fmt::format("there is no file '{}'", path.string()), "", fix});
+  if (!file) throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", "see its permissions"});
   if (const std::uintmax_t bytes = fs::file_size(path); bytes > kMostTextBytes)
     throw ConfigError({fmt::format("{} bytes are too many for a configuration", bytes), path.string(),
                        fmt::format("a file of {} or less is read", kMostTextBytes)});
@@ -177,7 +178,8 @@ StoredModel open_braid_model(const std::string& folder) {
 }
 
 StoredModel open_model(const std::string& folder) {
-  return fs::exists(fs::path(folder) / kBraidFile) ? open_braid_model(folder) : open_hf_model(folder);
+  std::error_code ignored;
+  return fs::exists(fs::path(folder) / kBraidFile, ignored) ? open_braid_model(folder) : open_hf_model(folder);
 }
 
 std::vector<ForeignTensor> all_spellings(const StoredModel& model) {

@@ -34,14 +34,16 @@ std::string pattern_of_string(const Json& value, HfConfigReader& reader) {
 std::string pattern_of_list(const char* key, const Json& value, HfConfigReader& reader) {
   std::string pattern;
   if (!value.is_array()) reader.complain(key, fmt::format("{} should be a list, not {}", key, value_text(value)), "");
+  int layer = -1;
   for (const Json& name : value.is_array() ? value : Json::array()) {
+    ++layer;
     const auto type = std::find_if(std::begin(kLayerTypes), std::end(kLayerTypes), [&](const LayerType& candidate) {
       return name == candidate.name || name == candidate.legacy_name;
     });
     if (type != std::end(kLayerTypes))
       pattern += type->letter;
     else
-      reader.complain(key, fmt::format("layer {} is a {}, which is no kind of layer", pattern.size(), value_text(name)),
+      reader.complain(key, fmt::format("layer {} is a {}, which is no kind of layer", layer, value_text(name)),
                       "use linear_attention, full_attention, moe or mlp");
   }
   return pattern;
@@ -233,7 +235,22 @@ HybridLmConfig nemotron_h_config(const Json& json, const std::string& where) {
   c.router_scaling = reader.number({"routed_scaling_factor"}, 1);
   c.router_normalize = reader.boolean({"norm_topk_prob"}, true);
   check_time_step_limit(reader, c.mamba_dt_min);
-  if (!reader.failed()) reader.add(validate(c, LayoutSizes{}, where));
+  if (!reader.failed())
+    reader.add(validate(c, LayoutSizes{}, where), {{"hidden", "hidden_size"},
+                                                   {"vocab", "vocab_size"},
+                                                   {"norm_eps", "layer_norm_epsilon"},
+                                                   {"heads", "num_attention_heads"},
+                                                   {"kv_heads", "num_key_value_heads"},
+                                                   {"mamba_heads", "mamba_num_heads"},
+                                                   {"mamba_groups", "n_groups"},
+                                                   {"mamba_state", "ssm_state_size"},
+                                                   {"mamba_conv", "conv_kernel"},
+                                                   {"mamba_chunk", "chunk_size"},
+                                                   {"ffn", "intermediate_size"},
+                                                   {"experts", "n_routed_experts"},
+                                                   {"top_k", "num_experts_per_tok"},
+                                                   {"expert_ffn", "moe_intermediate_size"},
+                                                   {"shared_ffn", "moe_shared_expert_intermediate_size"}});
   reader.throw_if_failed();
   return c;
 }

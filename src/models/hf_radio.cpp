@@ -135,7 +135,16 @@ RadioConfig radio_config(const Json& json, const SafetensorsReader& source, cons
   if (!c.layer_scale) reader.supports_only("layerscale_value", 1.0);
   c.final_norm = false;
   c.normalize_pixels = true;
-  if (!reader.failed()) reader.add(validate(c, LayoutSizes{}, where));
+  if (!reader.failed())
+    reader.add(validate(c, LayoutSizes{}, where), {{"hidden", "hidden_size"},
+                                                   {"layers", "num_hidden_layers"},
+                                                   {"heads", "num_attention_heads"},
+                                                   {"ffn", "mlp_ratio"},
+                                                   {"patch", "patch_size"},
+                                                   {"channels", "num_channels"},
+                                                   {"position_side", "max_img_size"},
+                                                   {"class_tokens", "num_cls_tokens"},
+                                                   {"norm_eps", "layer_norm_eps"}});
   reader.throw_if_failed();
   return c;
 }

@@ -163,6 +163,7 @@ void check_pattern(const HybridLmConfig& config, int pp, Checks& checks) {
 }
 
 void check_sizes(const HybridLmConfig& c, Checks& checks) {
+  if (!(c.norm_eps >= 0)) checks.add("norm_eps", fmt::format("norm_eps={} is negative", c.norm_eps), "use e.g. 1e-5");
   using Field = std::pair<const char*, int>;
   checks.size("vocab", c.vocab, kMostVocab);
   std::vector<Field> fields = {{"hidden", c.hidden}};
