@@ -1,11 +1,16 @@
 // braid plan: look at what a recipe asks for, without running it.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <fstream>
 #include <memory>
 #include <optional>
 
+#include "base/strings.h"
+#include "base/table.h"
 #include "cli/commands.h"
 #include "plan/show.h"
+#include "plan/timeline.h"
 #include "train/recipe.h"
 
 namespace braid {
@@ -30,6 +35,79 @@ void show_plan(const ShowOptions& options, const std::vector<ConfigOverride>& ov
     fmt::print("{}", show_topology(topology));
 }
 
+struct ScheduleCommand {
+  std::string recipe_path, svg_path;
+  ScheduleOptions options{};
+};
+
+// How much of the step a stage computes, and how many microbatches it holds at most.
+std::string show_stages(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+                        const ScheduleOptions& options) {
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t m = 0; m < topology.modules().size(); ++m) {
+    const Module& module = topology.modules()[m];
+    for (int stage = 0; stage < module.dense.size_of("pp"); ++stage) {
+      const auto rank = static_cast<std::size_t>(module.dense.rank_at({0, 0, 0, stage}));
+      double busy = 0;
+      for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
+        const Op& op = schedule.ranks[rank][i];
+        const Span& span = timeline.ranks[rank][i];
+        if (op.kind != Op::Exchange && op.module == static_cast<int>(m)) busy += span.end - span.begin;
+      }
+      rows.push_back({module.name, std::to_string(stage), fmt::format("{:.0f} %", 100 * busy / timeline.end),
+                      std::to_string(max_in_flight(topology, options, static_cast<int>(m), stage))});
+    }
+  }
+  return format_table({"module", "stage", "busy", "holds at most"}, rows);
+}
+
+void check_frozen(const std::vector<std::string>& frozen, const Topology& topology) {
+  std::vector<std::string> encoders;
+  for (const Module& module : topology.modules())
+    if (module.is_encoder) encoders.push_back(module.name);
+  for (const std::string& name : frozen) {
+    if (std::find(encoders.begin(), encoders.end(), name) != encoders.end()) continue;
+    const auto guess = nearest(name, encoders);
+    throw ConfigError(
+        {fmt::format("there is no encoder '{}'", name), "--frozen",
+         guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("there are {}", fmt::join(encoders, ", "))});
+  }
+}
+
+void plan_schedule(ScheduleCommand command, const std::vector<ConfigOverride>& overrides) {
+  const Recipe recipe = load_recipe(command.recipe_path, overrides);
+  const Topology topology(recipe.topology, workload_of(recipe));
+  check_frozen(command.options.frozen, topology);
+  command.options.microbatches =
+      recipe.train.global_batch / (recipe.train.micro_batch * topology.language().dense.size_of("dp"));
+  const Schedule schedule = make_schedule(topology, command.options);
+  const std::vector<std::string> problems = verify(schedule, topology, command.options);
+  BRAID_CHECK(problems.empty(), "{}", fmt::join(problems, "; "));
+  const Timeline timeline = make_timeline(schedule, topology, std::vector<StageCosts>(topology.modules().size()));
+  fmt::print("{} ranks, {} microbatches: every transfer has its other side, and all ranks end\n\n{}",
+             topology.world_size(), command.options.microbatches,
+             show_stages(schedule, topology, timeline, command.options));
+  if (command.svg_path.empty()) return;
+  std::ofstream file(command.svg_path);
+  file << draw_svg(schedule, topology, timeline);
+  if (!file.flush())
+    throw ConfigError({fmt::format("cannot write '{}'", command.svg_path), "--svg", "give the name of a file"});
+  fmt::print("\ndrawn in {}\n", command.svg_path);
+}
+
+void add_schedule_command(CLI::App& plan) {
+  auto command = std::make_shared<ScheduleCommand>();
+  CLI::App* schedule = plan.add_subcommand("schedule", "Check and draw what every rank does in one step");
+  schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/demo.yaml")->required();
+  schedule->add_option("--svg", command->svg_path, "draw it into this file");
+  schedule->add_option("--frozen", command->options.frozen, "encoders without backward")->delimiter(',');
+  schedule->add_option("--prefetch", command->options.prefetch, "microbatches an encoder runs ahead")
+      ->check(CLI::NonNegativeNumber);
+  schedule->allow_extras();
+  schedule->footer("A backward is drawn twice as long as a forward, transfers take no time.\n\n" + overrides_help());
+  schedule->callback([command, schedule] { plan_schedule(*command, parse_overrides(schedule->remaining())); });
+}
+
 }  // namespace
 
 void add_plan_command(CLI::App& app) {
@@ -42,6 +120,7 @@ void add_plan_command(CLI::App& app) {
   show->add_flag("--json", options->json, "print JSON, for programs");
   show->allow_extras();
   show->footer(overrides_help());
+  add_schedule_command(*plan);
   show->callback([options, show] { show_plan(*options, parse_overrides(show->remaining())); });
 }
 

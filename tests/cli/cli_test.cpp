@@ -31,6 +31,18 @@ topology:
 train: {iterations: 40, micro_batch: 4, global_batch: 16, lr: 0.5, log_interval: 10}
 )";
 
+TEST(Cli, PlanScheduleChecksAndDraws) {
+  const TemporaryFolder folder;
+  const std::string recipe = folder.write("recipe.yaml", kRecipe), svg = folder.path() + "/schedule.svg";
+  const Finished plan = braid({"plan", "schedule", recipe, "--svg", svg, "--frozen", "images", "--prefetch", "1"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("6 ranks, 2 microbatches"), HasSubstr("images"), HasSubstr("86 %")));
+  EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, microbatch", svg}).out, "8\n");
+  const Finished misspelt = braid({"plan", "schedule", recipe, "--frozen", "image"});
+  EXPECT_EQ(misspelt.exit_code, 2);
+  EXPECT_THAT(misspelt.err, HasSubstr("did you mean 'images'?"));
+}
+
 TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);

@@ -1,0 +1,146 @@
+#include "plan/timeline.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+using Key = std::tuple<int, int, int>;  // kind, edge, microbatch
+
+// --- drawing
+
+constexpr int kLaneHeight = 26, kLaneGap = 4, kLabelWidth = 250, kChartWidth = 1200, kTop = 56, kMostLanes = 64;
+
+struct Colours {
+  const char *forward, *backward;
+};
+constexpr Colours kPalette[] = {
+    {"#7fb3e6", "#2f6fb3"}, {"#f2b36b", "#c06f14"}, {"#8fd08f", "#2f8f3f"}, {"#d39be0", "#8a3fa0"}};
+
+const Colours& colours_of(std::size_t module) { return kPalette[module % std::size(kPalette)]; }
+
+std::vector<int> lanes_of(const Topology& topology) {
+  std::vector<int> lanes;
+  const bool all = topology.world_size() <= kMostLanes;
+  for (int rank = 0; rank < topology.world_size(); ++rank) {
+    bool leads = all;
+    for (const Module* module : topology.modules_of(rank)) {
+      const Grid& grid = module->dense;
+      leads = leads || (grid.coord(rank, "tp") == 0 && grid.coord(rank, "cp") == 0 && grid.coord(rank, "dp") == 0);
+    }
+    if (leads) lanes.push_back(rank);
+  }
+  return lanes;
+}
+
+std::string box(double x, double y, double width, const char* fill, int microbatch, const std::string& title) {
+  std::string text;
+  if (width >= 9)
+    text = fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + kLaneHeight * 0.68, microbatch);
+  return fmt::format(
+      "<g><title>{}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>{}</g>\n", title,
+      x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill, text);
+}
+
+std::string legend(const Topology& topology) {
+  std::string out;
+  int x = kLabelWidth;
+  for (std::size_t m = 0; m < topology.modules().size(); ++m)
+    for (const auto& [word, fill] :
+         {std::pair("forward", colours_of(m).forward), {"backward", colours_of(m).backward}}) {
+      const std::string label = topology.modules()[m].name + " " + word;
+      out += fmt::format(
+          "<rect x=\"{}\" y=\"18\" width=\"14\" height=\"14\" fill=\"{}\"/><text class=\"key\" x=\"{}\" "
+          "y=\"30\">{}</text>\n",
+          x, fill, x + 20, label);
+      x += 34 + 8 * static_cast<int>(label.size());
+    }
+  return out;
+}
+
+std::string lane(const Schedule& schedule, const Topology& topology, const Timeline& timeline, int rank, double y) {
+  const auto& ops = schedule.ranks[static_cast<std::size_t>(rank)];
+  const auto& spans = timeline.ranks[static_cast<std::size_t>(rank)];
+  const double unit = kChartWidth / timeline.end;
+  std::string out = fmt::format("<text class=\"lane\" x=\"8\" y=\"{:.1f}\">{} {}</text>\n", y + kLaneHeight * 0.68,
+                                rank, topology.place_of(rank));
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind == Op::Exchange) continue;
+    const bool forward = ops[i].kind == Op::Forward;
+    const auto module = static_cast<std::size_t>(ops[i].module);
+    const std::string title =
+        fmt::format("rank {}: {} {}, microbatch {}, {:.1f} to {:.1f}", rank, topology.modules()[module].name,
+                    forward ? "forward" : "backward", ops[i].microbatch, spans[i].begin, spans[i].end);
+    out += box(kLabelWidth + spans[i].begin * unit, y, (spans[i].end - spans[i].begin) * unit,
+               forward ? colours_of(module).forward : colours_of(module).backward, ops[i].microbatch, title);
+  }
+  return out;
+}
+
+}  // namespace
+
+Timeline make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs) {
+  BRAID_CHECK_EQ(costs.size(), topology.modules().size(), "costs of every module");
+  const std::vector<Edge> edges = make_edges(topology);
+  const std::size_t world = schedule.ranks.size();
+  Timeline timeline;
+  timeline.ranks.resize(world);
+  std::vector<double> clock(world, 0);
+  std::map<Key, std::map<int, double>> posted;  // by rank: when it came to the transfer
+  // Rounds over all ranks until nobody moves; each round at least one exchange ends, so this ends for a sound schedule.
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      const auto& ops = schedule.ranks[rank];
+      auto& spans = timeline.ranks[rank];
+      while (spans.size() < ops.size()) {
+        const Op& op = ops[spans.size()];
+        double end = clock[rank];
+        bool all_met = true;
+        if (op.kind != Op::Exchange) {
+          const StageCosts& cost = costs[static_cast<std::size_t>(op.module)];
+          end += op.kind == Op::Forward ? cost.forward : cost.backward;
+        }
+        for (const Transfer& t : op.transfers) {
+          auto& sides = posted[{t.kind, t.edge, t.microbatch}];
+          sides.try_emplace(static_cast<int>(rank), clock[rank]);
+          all_met = all_met && sides.size() == 2;
+          for (const auto& [side, time] : sides) end = std::max(end, time);
+        }
+        if (!all_met) break;
+        spans.push_back({clock[rank], end});
+        clock[rank] = end;
+        moved = true;
+      }
+    }
+  }
+  for (std::size_t rank = 0; rank < world; ++rank)
+    BRAID_CHECK_EQ(timeline.ranks[rank].size(), schedule.ranks[rank].size(), "rank {} never ends", rank);
+  timeline.end = *std::max_element(clock.begin(), clock.end());
+  return timeline;
+}
+
+std::string draw_svg(const Schedule& schedule, const Topology& topology, const Timeline& timeline) {
+  const std::vector<int> lanes = lanes_of(topology);
+  const int height = kTop + static_cast<int>(lanes.size()) * (kLaneHeight + kLaneGap) + 20;
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n"
+      "<style>text{{font:11px sans-serif;text-anchor:middle;fill:#fff}} .lane,.key{{text-anchor:start;fill:#222}}"
+      " .lane{{font-size:12px}}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fafafa\"/>\n",
+      kLabelWidth + kChartWidth + 16, height);
+  svg += legend(topology);
+  double y = kTop;
+  for (const int rank : lanes) {
+    svg += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n", kLabelWidth, y,
+                       kChartWidth, kLaneHeight);
+    svg += lane(schedule, topology, timeline, rank, y);
+    y += kLaneHeight + kLaneGap;
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace braid
