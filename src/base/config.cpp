@@ -180,6 +180,10 @@ void YamlReader::field(const char* key, double& value, const char*) {
   state_->scalar(key, value, "a number", parse_double);
 }
 
+void YamlReader::field(const char* key, std::optional<double>& value, const char*) {
+  state_->scalar(key, value, "a number", parse_double);
+}
+
 void YamlReader::field(const char* key, bool& value, const char*) {
   state_->scalar(key, value, "true or false", [](const std::string& s) {
     return s == "true" ? std::optional(true) : s == "false" ? std::optional(false) : std::nullopt;
@@ -254,6 +258,10 @@ void YamlWriter::field(const char* key, std::optional<int>& value, const char* h
 }
 
 void YamlWriter::field(const char* key, double& value, const char* help) { line(key, fmt::format("{}", value), help); }
+
+void YamlWriter::field(const char* key, std::optional<double>& value, const char* help) {
+  if (value) line(key, fmt::format("{}", *value), help);
+}
 
 void YamlWriter::field(const char* key, bool& value, const char* help) { line(key, fmt::format("{}", value), help); }
 

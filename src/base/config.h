@@ -22,6 +22,7 @@ class Fields {
   virtual void field(const char* key, int& value, const char* help) = 0;
   virtual void field(const char* key, std::optional<int>& value, const char* help) = 0;
   virtual void field(const char* key, double& value, const char* help) = 0;
+  virtual void field(const char* key, std::optional<double>& value, const char* help) = 0;
   virtual void field(const char* key, bool& value, const char* help) = 0;
   virtual void field(const char* key, std::string& value, const char* help) = 0;
   // A string that must be one of `choices`.
@@ -91,6 +92,7 @@ class YamlReader : public Fields {
   void field(const char* key, int& value, const char* help) override;
   void field(const char* key, std::optional<int>& value, const char* help) override;
   void field(const char* key, double& value, const char* help) override;
+  void field(const char* key, std::optional<double>& value, const char* help) override;
   void field(const char* key, bool& value, const char* help) override;
   void field(const char* key, std::string& value, const char* help) override;
   void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;
@@ -120,6 +122,7 @@ class YamlWriter : public Fields {
   void field(const char* key, int& value, const char* help) override;
   void field(const char* key, std::optional<int>& value, const char* help) override;
   void field(const char* key, double& value, const char* help) override;
+  void field(const char* key, std::optional<double>& value, const char* help) override;
   void field(const char* key, bool& value, const char* help) override;
   void field(const char* key, std::string& value, const char* help) override;
   void choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char* help) override;

@@ -23,6 +23,7 @@ struct RoomConfig {
   int area = 10;
   std::optional<int> floor;
   double height = 2.5;
+  std::optional<double> rent;
   bool warm = false;
   std::string owner = "nobody";
   std::string use = "office";
@@ -40,6 +41,7 @@ void describe(Fields& f, RoomConfig& c) {
   f.field("area", c.area, "square metres");
   f.field("floor", c.floor, "storey; default: unknown");
   f.field("height", c.height, "metres");
+  f.field("rent", c.rent, "a month; default: none");
   f.field("warm", c.warm, "heated");
   f.field("owner", c.owner, "who pays");
   f.choice("use", c.use, {"office", "kitchen"}, "what it is for");
@@ -97,6 +99,7 @@ room:
   area: 20
   floor: -1
   height: 3.25e0
+  rent: 99.5
   warm: true
   owner: "Ada # not a comment"
   use: kitchen
@@ -109,6 +112,7 @@ room:
   EXPECT_EQ(house.room.area, 20);
   EXPECT_EQ(house.room.floor, -1);
   EXPECT_EQ(house.room.height, 3.25);
+  EXPECT_EQ(house.room.rent, 99.5);
   EXPECT_TRUE(house.room.warm);
   EXPECT_EQ(house.room.owner, "Ada # not a comment");
   EXPECT_EQ(house.room.use, "kitchen");
@@ -125,6 +129,7 @@ TEST(YamlReaderTest, AbsentKeysKeepTheirDefaults) {
     EXPECT_THAT(problems, IsEmpty()) << yaml;
     EXPECT_EQ(house.room.area, 10) << yaml;
     EXPECT_EQ(house.room.floor, std::nullopt) << yaml;
+    EXPECT_EQ(house.room.rent, std::nullopt) << yaml;
   }
 }
 
@@ -158,6 +163,7 @@ TEST(YamlReaderTest, WrongTypesNameWhatWasExpectedAndTheLine) {
            Case{"area:", "area should be an integer, not nothing"},
            Case{"floor: top", "floor should be an integer, not 'top'"},
            Case{"height: tall", "height should be a number, not 'tall'"},
+           Case{"rent: much", "rent should be a number, not 'much'"},
            Case{"warm: yes", "warm should be true or false, not 'yes'"},
            Case{"owner: [Ada]", "owner should be a string, not a list"},
            Case{"use: cinema", "use should be one of office, kitchen, not 'cinema'"},
@@ -284,6 +290,7 @@ TEST(YamlWriterTest, PrintsOneKeyALineWithItsHelp) {
   EXPECT_THAT(text, HasSubstr("# what it is for (office | kitchen)\n"));
   EXPECT_THAT(text, HasSubstr("    desk:\n      watts: 7 "));
   EXPECT_THAT(text, testing::Not(HasSubstr("floor")));  // no value: the key is left out
+  EXPECT_THAT(text, testing::Not(HasSubstr("rent")));
 }
 
 TEST(YamlWriterTest, WhatItPrintsReadsBackTheSame) {
@@ -292,6 +299,7 @@ TEST(YamlWriterTest, WhatItPrintsReadsBackTheSame) {
   house.room = {.area = 2147483647,
                 .floor = 0,
                 .height = 0.1 + 0.2,
+                .rent = 0.7 + 0.1,
                 .warm = true,
                 .owner = "Zoë: \"quoted\" # \\ 'n\n\ttabs",
                 .use = "kitchen",
@@ -301,6 +309,7 @@ TEST(YamlWriterTest, WhatItPrintsReadsBackTheSame) {
   EXPECT_EQ(again.room.height, house.room.height);
   EXPECT_EQ(again.room.owner, house.room.owner);
   EXPECT_EQ(again.room.floor, 0);
+  EXPECT_EQ(again.room.rent, house.room.rent);
   ASSERT_THAT(again.room.lamps, SizeIs(2));
   EXPECT_EQ(again.room.lamps[1].name, "b-2");
   EXPECT_EQ(print(again), print(house));

@@ -20,11 +20,12 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"dist", {"base", "plan"}},
     {"ops", {"base", "plan", "dist"}},
     {"nn", {"base", "plan", "dist", "ops"}},
+    {"optim", {"base", "plan", "dist", "ops", "nn"}},
     {"ckpt", {"base", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
     {"launch", {"base", "plan", "dist"}},
-    {"train", {"base", "plan", "dist", "ops", "nn", "ckpt", "models"}},
-    {"cli", {"base", "plan", "dist", "ckpt", "models", "launch", "train"}},
+    {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models"}},
+    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "launch", "train"}},
 };
 
 std::string read(const fs::path& path) {

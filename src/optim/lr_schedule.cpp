@@ -1,0 +1,237 @@
+#include "optim/lr_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace braid {
+namespace {
+
+std::int64_t iterations_of(const TrainLength& length) {
+  if (!length.samples) return length.iterations;
+  return *length.samples / length.global_batch + (*length.samples % length.global_batch > 0);
+}
+
+std::optional<std::int64_t> in_samples(std::optional<int> iterations, std::optional<int> samples, int global_batch) {
+  if (samples) return *samples;
+  if (iterations) return std::int64_t{*iterations} * global_batch;
+  return std::nullopt;
+}
+
+struct LengthsInSamples {
+  std::int64_t train, warmup, decay;
+  std::optional<std::int64_t> wsd_decay;
+};
+
+LengthsInSamples lengths_of(const LrScheduleConfig& c, const TrainLength& length) {
+  const int batch = length.global_batch;
+  const std::int64_t train = iterations_of(length) * batch;
+  return {.train = train,
+          .warmup = in_samples(c.warmup_iterations, c.warmup_samples, batch).value_or(0),
+          .decay = in_samples(c.decay_iterations, c.decay_samples, batch).value_or(train),
+          .wsd_decay = in_samples(c.wsd_decay_iterations, c.wsd_decay_samples, batch)};
+}
+
+class ScheduleChecks {
+ public:
+  ScheduleChecks(const LrScheduleConfig& config, const std::string& where) : c_(config), where_(where) {}
+
+  void rates() {
+    if (!not_negative("lr", c_.lr)) return;
+    not_negative("min_lr", c_.min_lr);
+    not_negative("init_lr", c_.init_lr);
+    at_most_lr("min_lr", c_.min_lr);
+    at_most_lr("init_lr", c_.init_lr);
+  }
+
+  void lengths(const TrainLength& length) {
+    const std::size_t before = problems_.size();
+    not_negative("warmup_iterations", c_.warmup_iterations.value_or(0));
+    not_negative("warmup_samples", c_.warmup_samples.value_or(0));
+    not_negative("wsd_decay_iterations", c_.wsd_decay_iterations.value_or(0));
+    not_negative("wsd_decay_samples", c_.wsd_decay_samples.value_or(0));
+    if (problems_.size() > before || length.global_batch < 1) return;
+    const LengthsInSamples samples = lengths_of(c_, length);
+    const char* decay = c_.decay_samples ? "decay_samples" : "decay_iterations";
+    if (samples.decay < 1)
+      add(decay, fmt::format("the decay ends after {} samples", samples.decay),
+          fmt::format("use {}=1 or more{}", decay, c_.decay_samples || c_.decay_iterations ? "" : ", or train longer"));
+    else if (samples.warmup >= samples.decay)
+      warmup_too_long(samples, length.global_batch);
+  }
+
+  void wsd() {
+    if (c_.decay_style != "WSD") return;
+    if (!c_.wsd_decay_iterations && !c_.wsd_decay_samples)
+      add("wsd_decay_samples", "decay_style=WSD does not say how long its decay is",
+          "set wsd_decay_iterations or wsd_decay_samples");
+    if (c_.wsd_decay_style == "none")
+      add("wsd_decay_style", "decay_style=WSD does not say how its decay goes",
+          "set wsd_decay_style to exponential, linear, cosine or minus_sqrt");
+  }
+
+  void weight_decay() {
+    const double start = c_.weight_decay, end = c_.end_weight_decay.value_or(start);
+    if (!not_negative("weight_decay", start)) return;
+    if (!(end >= start))
+      add("end_weight_decay", fmt::format("end_weight_decay={} is below weight_decay={}", end, start),
+          fmt::format("use {} or more", start));
+    else if (end != start && c_.weight_decay_incr_style == "constant")
+      add("weight_decay_incr_style",
+          fmt::format("weight decay goes from {} to {}, but weight_decay_incr_style=constant", start, end),
+          fmt::format("use linear or cosine, or end_weight_decay={}", start));
+  }
+
+  std::vector<Problem> take() { return std::move(problems_); }
+
+ private:
+  void add(const char* field, std::string what, std::string fix) {
+    problems_.push_back({std::move(what), where_ + "." + field, std::move(fix)});
+  }
+
+  // Asked this way round, not-a-number fails too.
+  template <class Number>
+  bool not_negative(const char* field, Number value) {
+    if (value >= 0) return true;
+    add(field, fmt::format("{}={} is not 0 or more", field, value), "use 0 or more");
+    return false;
+  }
+
+  void at_most_lr(const char* field, double value) {
+    if (value > c_.lr)
+      add(field, fmt::format("{}={} is above lr={}", field, value, c_.lr),
+          fmt::format("use {}={} or less, or a higher lr", field, c_.lr));
+  }
+
+  void warmup_too_long(const LengthsInSamples& samples, int global_batch) {
+    const char* warmup = c_.warmup_samples ? "warmup_samples" : "warmup_iterations";
+    add(warmup,
+        fmt::format("the warm-up of {} samples should end before the decay, which ends after {} samples",
+                    samples.warmup, samples.decay),
+        fmt::format("use {}={} or less, or a longer decay", warmup,
+                    (samples.decay - 1) / (c_.warmup_samples ? 1 : global_batch)));
+  }
+
+  const LrScheduleConfig& c_;
+  const std::string& where_;
+  std::vector<Problem> problems_;
+};
+
+// From 1 at x=0 to 0 at x=1.
+double cosine_fall(double x) { return 0.5 * (std::cos(std::numbers::pi * x) + 1.0); }
+
+double ratio(std::int64_t part, std::int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
+
+double wsd_fall(const std::string& style, double x) {
+  if (style == "linear") return 1.0 - x;
+  if (style == "cosine") return cosine_fall(x);
+  if (style == "exponential") return 2.0 * std::pow(0.5, x) - 1.0;
+  BRAID_CHECK_EQ(style, "minus_sqrt", "no such style of the last phase of WSD");
+  return 1.0 - std::sqrt(x);
+}
+
+// How much of the way from the lowest to the highest rate is left, after the warm-up.
+double fall(const LrSchedule& s, std::int64_t samples) {
+  const double x = ratio(samples - s.lr_warmup_steps, s.lr_decay_steps - s.lr_warmup_steps);
+  if (s.lr_decay_style == "linear") return 1.0 - x;
+  if (s.lr_decay_style == "cosine") return cosine_fall(x);
+  BRAID_CHECK_EQ(s.lr_decay_style, "WSD", "no such style of decay");
+  const std::int64_t stable = s.lr_decay_steps - s.wsd_decay_steps;
+  return samples <= stable ? 1.0 : wsd_fall(s.lr_wsd_decay_style, ratio(samples - stable, s.wsd_decay_steps));
+}
+
+}  // namespace
+
+void describe(Fields& fields, LrScheduleConfig& c) {
+  fields.field("lr", c.lr, "highest learning rate");
+  fields.field("min_lr", c.min_lr, "learning rate after the decay");
+  fields.field("init_lr", c.init_lr, "learning rate at the start of the warm-up");
+  fields.choice("decay_style", c.decay_style, {"constant", "linear", "cosine", "inverse-square-root", "WSD"},
+                "how it falls after the warm-up");
+  fields.field("warmup_iterations", c.warmup_iterations, "when the warm-up ends");
+  fields.field("warmup_samples", c.warmup_samples, "the same in samples; wins");
+  fields.field("decay_iterations", c.decay_iterations, "when the decay ends, counted from the start");
+  fields.field("decay_samples", c.decay_samples, "the same in samples; wins");
+  fields.field("wsd_decay_iterations", c.wsd_decay_iterations, "WSD: how long before its end the decay begins");
+  fields.field("wsd_decay_samples", c.wsd_decay_samples, "the same in samples; wins");
+  fields.choice("wsd_decay_style", c.wsd_decay_style, {"none", "exponential", "linear", "cosine", "minus_sqrt"},
+                "WSD: how it falls then");
+  fields.field("weight_decay", c.weight_decay, "weight decay at the start");
+  fields.field("end_weight_decay", c.end_weight_decay, "weight decay at the end of the run");
+  fields.choice("weight_decay_incr_style", c.weight_decay_incr_style, {"constant", "linear", "cosine"},
+                "how weight decay rises");
+}
+
+std::vector<Problem> validate(const LrScheduleConfig& config, const TrainLength& length, const std::string& where) {
+  ScheduleChecks checks(config, where);
+  checks.rates();
+  checks.lengths(length);
+  checks.wsd();
+  checks.weight_decay();
+  return checks.take();
+}
+
+void LrSchedule::step(std::int64_t samples) {
+  BRAID_CHECK(samples >= 0, "a step of {} samples", samples);
+  num_steps += samples;
+}
+
+double LrSchedule::learning_rate_at(std::int64_t samples) const {
+  if (lr_warmup_steps > 0 && samples <= lr_warmup_steps)
+    return init_lr + (max_lr - init_lr) * static_cast<double>(samples) / static_cast<double>(lr_warmup_steps);
+  if (lr_decay_style == "constant") return max_lr;
+  if (samples > lr_decay_steps) return min_lr;
+  if (lr_decay_style == "inverse-square-root") {
+    const auto root = [](std::int64_t n) { return std::sqrt(static_cast<double>(std::max<std::int64_t>(n, 1))); };
+    return std::max(min_lr, max_lr * root(lr_warmup_steps) / root(samples));
+  }
+  return min_lr + fall(*this, samples) * (max_lr - min_lr);
+}
+
+double LrSchedule::weight_decay_at(std::int64_t samples) const {
+  if (samples > wd_incr_steps || wd_incr_style == "constant") return end_wd;
+  const double x = ratio(samples, wd_incr_steps);
+  if (wd_incr_style == "linear") return start_wd + x * (end_wd - start_wd);
+  BRAID_CHECK_EQ(wd_incr_style, "cosine", "no such style of weight decay");
+  return start_wd + cosine_fall(1 - x) * (end_wd - start_wd);
+}
+
+LrSchedule resolve(const LrScheduleConfig& c, const TrainLength& length) {
+  BRAID_CHECK(length.global_batch > 0 && iterations_of(length) > 0, "{} iterations of {} samples", length.iterations,
+              length.global_batch);
+  const LengthsInSamples samples = lengths_of(c, length);
+  return {.init_lr = c.init_lr,
+          .max_lr = c.lr,
+          .min_lr = c.min_lr,
+          .lr_warmup_steps = samples.warmup,
+          .lr_decay_steps = samples.decay,
+          .lr_decay_style = c.decay_style,
+          .wsd_decay_steps = samples.wsd_decay.value_or(0),
+          .lr_wsd_decay_style = c.wsd_decay_style,
+          .start_wd = c.weight_decay,
+          .end_wd = c.end_weight_decay.value_or(c.weight_decay),
+          .wd_incr_steps = samples.train,
+          .wd_incr_style = c.weight_decay_incr_style};
+}
+
+std::vector<std::pair<std::string, StateValue>> state_dict(const LrSchedule& s) {
+  return {{"max_lr", s.max_lr},
+          {"lr_warmup_steps", s.lr_warmup_steps},
+          {"num_steps", s.num_steps},
+          {"lr_decay_style", s.lr_decay_style},
+          {"lr_decay_steps", s.lr_decay_steps},
+          {"min_lr", s.min_lr},
+          {"start_wd", s.start_wd},
+          {"end_wd", s.end_wd},
+          {"wd_incr_style", s.wd_incr_style},
+          {"wd_incr_steps", s.wd_incr_steps}};
+}
+
+std::string to_string(const LrSchedule& schedule) {
+  std::vector<std::string> pairs;
+  for (const auto& [key, value] : state_dict(schedule))
+    pairs.push_back(key + "=" + std::visit([](const auto& v) { return fmt::format("{}", v); }, value));
+  return fmt::format("{}", fmt::join(pairs, " "));
+}
+
+}  // namespace braid
