@@ -23,6 +23,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"optim", {"base", "plan", "dist", "ops", "nn"}},
     {"ckpt", {"base", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
+    {"mimo", {"base", "plan", "dist", "ops", "nn", "models"}},
     {"launch", {"base", "plan", "dist"}},
     {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models"}},
     {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "launch", "train"}},

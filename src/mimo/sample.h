@@ -1,0 +1,31 @@
+// What a training sample is to the multimodal model: a row of tokens, and what its encoders look at.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/vision.h"
+
+namespace braid {
+
+struct Tokens {
+  at::Tensor ids;     // [S] int64; special ids stand where an encoder's rows go
+  at::Tensor labels;  // [S] int64, of the next token; kIgnoredLabel where there is none
+};
+
+struct Image {
+  at::Tensor patches;  // [rows * columns, pixels of a patch]
+  PatchGrid grid;
+};
+
+// Samples by their number in the run, the same on whatever rank asks.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+  virtual Tokens tokens(std::int64_t sample) const = 0;
+  virtual std::vector<Image> images(std::int64_t sample) const = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,194 @@
+// One step of tiny-vlm on mixed text and image samples in every layout of two grids: the loss and every gradient equal
+// those of one process. In float64, where a wrong factor cannot hide behind rounding.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "base/error.h"
+#include "dist/world.h"
+#include "mimo/mock_data.h"
+#include "mimo/vlm.h"
+#include "nn/layer_check.h"
+#include "support/ranks.h"
+#include "support/relative_error.h"
+
+namespace braid {
+namespace {
+
+using testing::relative_error;
+
+struct Sizes {
+  int tp = 1, cp = 1, dp = 1, ep = 1, expt_tp = 1, pp = 1;
+};
+
+struct Layout {
+  std::vector<Sizes> encoders = {{}};
+  Sizes language{};
+  bool colocated = false, sp = false, recompute = false;
+  int micro_batch = 1;
+  std::vector<std::string> frozen{};
+  int prefetch = 0;
+  int samples = 8;  // of the step
+};
+
+Topology topology_of(const Layout& layout) {
+  TopologyConfig config;
+  config.colocated = layout.colocated;
+  const auto add = [&](const std::string& name, const std::string& kind, const Sizes& sizes) {
+    ModuleConfig module;
+    module.name = name;
+    module.kind = kind;
+    module.tp = sizes.tp;
+    module.cp = sizes.cp;
+    module.dp = sizes.dp;
+    module.pp = sizes.pp;
+    module.ep = sizes.ep;
+    module.expt_tp = sizes.expt_tp;
+    config.modules.push_back(module);
+  };
+  for (const Sizes& encoder : layout.encoders) add("images", "encoder", encoder);
+  add("language", "language", layout.language);
+  return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = layout.samples, .num_experts = 16});
+}
+
+struct Outcome {
+  StepLosses losses;
+  std::map<std::string, at::Tensor> grads;  // whole, by set and parameter
+};
+
+// Half of the language model's layers, to be quick.
+Provider small_vlm() {
+  Provider provider = tiny_vlm();
+  provider.language.pattern = "M*E-";
+  provider.language.experts = 16;
+  provider.vision.layers = 2;
+  provider.language.init_std = provider.vision.init_std = provider.projector.init_std = 0.1;
+  return provider;
+}
+
+MockDataConfig mixed_data() { return {.sequence_length = 32, .max_side = 6, .seed = 7}; }
+
+Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data()) {
+  const Provider provider = small_vlm();
+  const Topology topology = topology_of(layout);
+  const ScheduleOptions options = {.microbatches = layout.samples / (layout.micro_batch * layout.language.dp),
+                                   .frozen = layout.frozen,
+                                   .prefetch = layout.prefetch};
+  const Schedule schedule = make_schedule(topology, options);
+  EXPECT_TRUE(verify(schedule, topology, options).empty());
+  const MockData data(data_config);
+  Outcome outcome;
+  std::mutex mutex;
+  testing::on_threads(
+      topology.world_size(),
+      [&](World& world) {
+        const Groups groups(world, topology);
+        Vlm vlm(provider, topology, groups, world,
+                {.dtype = at::kDouble,
+                 .sequence_parallel = layout.sp,
+                 .recompute = layout.recompute,
+                 .frozen = layout.frozen});
+        const StepLosses losses = vlm.run_step(data, 0, layout.micro_batch, schedule, options);
+        const std::lock_guard<std::mutex> lock(mutex);
+        outcome.losses = losses;
+        for (const auto& set : vlm.parameter_sets()) {
+          if (!set->parameters.trains()) continue;
+          std::map<std::string, at::Tensor> own;
+          testing::add_gradients(set->parameters, own);
+          for (const auto& [name, gradient] : own) {
+            at::Tensor& sum = outcome.grads.try_emplace(set->name + "/" + name, at::zeros_like(gradient)).first->second;
+            sum.add_(gradient);
+          }
+        }
+      },
+      ThreadSemantics::Strict);
+  return outcome;
+}
+
+const Outcome& reference() {
+  static const Outcome outcome = run({.colocated = true, .micro_batch = 8});
+  return outcome;
+}
+
+void expect_same(const Outcome& got, const Outcome& expected) {
+  EXPECT_EQ(got.losses.num_tokens, expected.losses.num_tokens);
+  EXPECT_NEAR(got.losses.loss_sum, expected.losses.loss_sum, 1e-10 * expected.losses.loss_sum);
+  for (const auto& [name, gradient] : got.grads) {
+    const at::Tensor& other = expected.grads.at(name);
+    EXPECT_GT(other.abs().max().item<double>(), 0) << name;
+    EXPECT_LE(relative_error(gradient, other), 1e-10) << name;
+  }
+}
+
+class VlmLayouts : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(VlmLayouts, EqualOneProcess) {
+  const Outcome got = run(GetParam());
+  expect_same(got, reference());
+  if (GetParam().frozen.empty()) EXPECT_EQ(got.grads.size(), reference().grads.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, VlmLayouts,
+    ::testing::Values(
+        Layout{}, Layout{.micro_batch = 4}, Layout{.encoders = {{.dp = 2}}, .micro_batch = 2},
+        Layout{.language = {.dp = 2}}, Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2}},
+        Layout{.encoders = {{.dp = 4}}, .language = {.dp = 2}, .micro_batch = 2},
+        Layout{.encoders = {{.dp = 2}}, .language = {.dp = 4}}, Layout{.encoders = {{.dp = 8}}, .language = {.dp = 8}},
+        Layout{.language = {.tp = 2}}, Layout{.language = {.tp = 2}, .sp = true},
+        Layout{.language = {.tp = 4}, .sp = true}, Layout{.language = {.cp = 2}},
+        Layout{.language = {.tp = 2, .cp = 2}, .sp = true}, Layout{.language = {.dp = 2, .ep = 2}},
+        Layout{.language = {.tp = 2, .dp = 2, .ep = 4}, .sp = true},
+        Layout{.language = {.tp = 2, .dp = 2, .ep = 2, .expt_tp = 2}, .sp = true}, Layout{.language = {.pp = 2}},
+        Layout{.language = {.pp = 4}}, Layout{.language = {.tp = 2, .pp = 2}, .sp = true},
+        Layout{.encoders = {{.tp = 2}}}, Layout{.encoders = {{.tp = 4, .dp = 2}}, .language = {.dp = 2}},
+        Layout{.encoders = {{.pp = 2}}},
+        Layout{.encoders = {{.tp = 2, .dp = 2, .pp = 2}}, .language = {.tp = 2, .dp = 2, .pp = 2}, .sp = true},
+        Layout{.encoders = {{.dp = 2}},
+               .language = {.tp = 2, .cp = 2, .dp = 2, .ep = 4, .pp = 2},
+               .sp = true,
+               .recompute = true},
+        Layout{.recompute = true}, Layout{.colocated = true},
+        Layout{.encoders = {{.dp = 2}}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},
+        Layout{.encoders = {{.tp = 2}}, .language = {.dp = 2}, .colocated = true},
+        Layout{.encoders = {{.tp = 2, .dp = 2}}, .language = {.cp = 2, .dp = 2}, .colocated = true},
+        Layout{
+            .encoders = {{.dp = 4}}, .language = {.tp = 2, .pp = 2}, .colocated = true, .sp = true, .micro_batch = 4},
+        Layout{.encoders = {{.dp = 2, .pp = 2}}, .language = {.dp = 2, .pp = 2}, .colocated = true},
+        Layout{.frozen = {"images"}},
+        Layout{.encoders = {{.dp = 2}}, .language = {.tp = 2, .dp = 2}, .frozen = {"images"}, .prefetch = 2},
+        Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2}, .prefetch = 1},
+        Layout{.colocated = true, .frozen = {"images"}}));
+
+// The topologies of 9 nodes (72 ranks) and 33 nodes (264 ranks) as they are, widths apart.
+TEST(VlmLayouts, ProductionTopologiesEqualOneProcess) {
+  const auto check = [](Sizes encoder, Sizes language, int samples) {
+    const Outcome expected = run({.colocated = true, .micro_batch = samples, .samples = samples});
+    expect_same(run({.encoders = {encoder}, .language = language, .sp = true, .samples = samples}), expected);
+  };
+  check({.dp = 8}, {.tp = 2, .dp = 32, .ep = 16}, 64);
+  check({.dp = 8}, {.tp = 2, .dp = 128, .ep = 8}, 128);
+}
+
+// Text-only steps, and steps where only some replicas see images, flow like others.
+TEST(VlmLayouts, HoldForEveryMixOfTextAndImages) {
+  for (const double share : {0.0, 0.2, 1.0}) {
+    MockDataConfig data = mixed_data();
+    data.image_share = share;
+    const Outcome expected = run({.colocated = true, .micro_batch = 8}, data);
+    const Outcome got = run({.encoders = {{.tp = 2, .dp = 2}}, .language = {.tp = 2, .dp = 4}, .sp = true}, data);
+    EXPECT_EQ(got.losses.num_tokens, expected.losses.num_tokens);
+    EXPECT_NEAR(got.losses.loss_sum, expected.losses.loss_sum, 1e-10 * expected.losses.loss_sum);
+    for (const auto& [name, gradient] : got.grads) {
+      const at::Tensor& other = expected.grads.at(name);
+      const double scale = other.abs().max().item<double>();
+      EXPECT_LE((gradient - other).abs().max().item<double>(), 1e-10 * scale) << name << " at " << share;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
