@@ -51,7 +51,7 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
       double busy = 0;
       for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
         const Op& op = schedule.ranks[rank][i];
-        const Span& span = timeline.ranks[rank][i];
+        const OpSpan& span = timeline.ranks[rank][i];
         if (op.kind != Op::Exchange && op.module == static_cast<int>(m)) busy += span.end - span.begin;
       }
       rows.push_back({module.name, std::to_string(stage), fmt::format("{:.0f} %", 100 * busy / timeline.end),

@@ -13,12 +13,12 @@ struct StageCosts {  // of one module, per microbatch and stage, in any unit
   double forward = 1, backward = 2;
 };
 
-struct Span {
+struct OpSpan {
   double begin = 0, end = 0;  // of an op; an exchange ends when all its transfers have met
 };
 
 struct Timeline {
-  std::vector<std::vector<Span>> ranks;  // as schedule.ranks
+  std::vector<std::vector<OpSpan>> ranks;  // as schedule.ranks
   double end = 0;
 };
 

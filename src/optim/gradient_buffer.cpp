@@ -1,0 +1,101 @@
+#include "optim/gradient_buffer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+
+#include "base/error.h"
+
+namespace braid {
+
+struct GradientBuffer::Hook : torch::autograd::PostAccumulateGradHook {
+  Hook(GradientBuffer& buffer, std::size_t slot) : buffer(buffer), slot(slot) {}
+  void operator()(const at::Tensor& parameter) override { buffer.accumulate(slot, parameter); }
+
+  GradientBuffer& buffer;
+  const std::size_t slot;
+};
+
+GradientBuffer::GradientBuffer(std::vector<Parameters::Entry> entries, const Group& group,
+                               const GradientBufferOptions& options)
+    : entries_(std::move(entries)), group_(group), options_(options) {
+  BRAID_CHECK(!entries_.empty(), "a gradient buffer without parameters on {}", group_.name());
+  const at::Tensor& first = entries_[0].value;
+  std::vector<std::int64_t> sizes;
+  for (const Parameters::Entry& entry : entries_) {
+    BRAID_CHECK(entry.value.requires_grad(), "{} gets no gradient", entry.spec.name);
+    BRAID_CHECK(entry.value.is_contiguous(), "{} is not contiguous", entry.spec.name);
+    BRAID_CHECK(entry.value.scalar_type() == first.scalar_type(), "{} and {} differ in dtype", entry.spec.name,
+                entries_[0].spec.name);
+    sizes.push_back(entry.value.numel());
+  }
+  layout_ = lay_out_buckets(sizes, group_.size(), options_.buckets);
+  const at::ScalarType dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  flat_ = at::zeros({layout_.size}, at::TensorOptions(dtype).device(first.device()));
+  for (std::size_t slot = 0; slot < layout_.slots.size(); ++slot)
+    torch::autograd::impl::set_post_acc_grad_hooks(entry(layout_.slots[slot]).value,
+                                                   std::make_unique<Hook>(*this, slot));
+  begin_step();
+}
+
+GradientBuffer::~GradientBuffer() {
+  for (const Parameters::Entry& entry : entries_) torch::autograd::impl::set_post_acc_grad_hooks(entry.value, nullptr);
+}
+
+void GradientBuffer::begin_step() {
+  flat_.zero_();
+  last_microbatch_ = false;
+  next_bucket_ = 0;
+  ready_.assign(layout_.slots.size(), false);
+  missing_.clear();
+  for (const BucketLayout::Bucket& bucket : layout_.buckets)
+    missing_.push_back(bucket.last_slot - bucket.first_slot + 1);
+}
+
+void GradientBuffer::expect_last_microbatch() { last_microbatch_ = true; }
+
+void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
+  at::NoGradGuard guard;
+  const BucketLayout::Slot& place = layout_.slots[slot];
+  BRAID_CHECK(!reduced(place.bucket), "a gradient of {} arrives after its reduction", entry(place).spec.name);
+  view(place.span).add_(parameter.grad().flatten());
+  parameter.mutable_grad().reset();
+  if (last_microbatch_) mark_ready(slot);
+}
+
+void GradientBuffer::mark_ready(std::size_t slot) {
+  if (ready_[slot]) return;
+  ready_[slot] = true;
+  --missing_[layout_.slots[slot].bucket];
+  if (!options_.overlap) return;
+  while (next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0) reduce_next_bucket();
+}
+
+void GradientBuffer::finish_reduction() {
+  at::NoGradGuard guard;
+  while (next_bucket_ < layout_.buckets.size()) reduce_next_bucket();
+}
+
+void GradientBuffer::reduce_next_bucket() {
+  const std::size_t bucket = next_bucket_++;
+  if (group_.size() == 1) return;
+  at::Tensor whole = view(layout_.buckets[bucket].span);
+  if (!options_.shard) return group_.all_reduce(whole);
+  // Not every backend can write the result over its own input.
+  at::Tensor part = at::empty({owned(bucket).size()}, whole.options());
+  group_.reduce_scatter(part, whole);
+  view(owned(bucket)).copy_(part);
+}
+
+at::Tensor GradientBuffer::view(const Span& span) const { return flat_.slice(0, span.begin, span.end); }
+
+Span GradientBuffer::owned(std::size_t bucket) const {
+  return options_.shard ? owned_span(layout_.buckets[bucket], group_.rank(), group_.size())
+                        : layout_.buckets[bucket].span;
+}
+
+}  // namespace braid

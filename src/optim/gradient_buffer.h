@@ -1,0 +1,66 @@
+// The gradients of parameters that are reduced over one group: one flat buffer in fp32 (double for double parameters)
+// into which every backward adds. Backward leaves no .grad behind.
+//
+// With overlap, a bucket is reduced as soon as the last microbatch's backward has completed it, inside that backward.
+// Buckets go in buffer order on every rank, so ranks agree on the order within a group even where one of them lacks a
+// gradient. A collective blocks its rank, though: overlap is for modules in which every rank of a group gets gradients
+// for the same parameters, and stays off where participation may be partial.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "dist/group.h"
+#include "nn/parameters.h"
+#include "optim/bucket_layout.h"
+
+namespace braid {
+
+struct GradientBufferOptions {
+  BucketOptions buckets{};
+  bool shard = true;  // each rank of the group ends up with its part of every bucket; false: with all of it
+  bool overlap = false;
+};
+
+class GradientBuffer {
+ public:
+  // `entries` in declaration order, all trainable and of one dtype.
+  GradientBuffer(std::vector<Parameters::Entry> entries, const Group& group, const GradientBufferOptions& options);
+  ~GradientBuffer();
+  GradientBuffer(const GradientBuffer&) = delete;
+  GradientBuffer& operator=(const GradientBuffer&) = delete;
+
+  void begin_step();              // all gradients are zero
+  void expect_last_microbatch();  // the next backward is the last of this step
+  void finish_reduction();        // of every bucket that backward did not reduce; collective over the group
+  bool reduced(std::size_t bucket) const { return bucket < next_bucket_; }
+
+  const BucketLayout& layout() const { return layout_; }
+  const Parameters::Entry& entry(const BucketLayout::Slot& slot) const { return entries_[slot.parameter]; }
+  const Group& group() const { return group_; }
+  bool sharded() const { return options_.shard; }
+
+  at::Tensor view(const Span& span) const;                              // of the buffer
+  Span owned(std::size_t bucket) const;                                 // what this rank has of a bucket
+  at::TensorOptions tensor_options() const { return flat_.options(); }  // dtype and device of the gradients
+
+ private:
+  struct Hook;
+
+  void accumulate(std::size_t slot, const at::Tensor& parameter);
+  void mark_ready(std::size_t slot);
+  void reduce_next_bucket();
+
+  std::vector<Parameters::Entry> entries_;
+  Group group_;
+  GradientBufferOptions options_;
+  BucketLayout layout_;
+  at::Tensor flat_;
+  bool last_microbatch_ = false;
+  std::size_t next_bucket_ = 0;       // the first that is not reduced yet
+  std::vector<bool> ready_;           // by slot, in the last microbatch
+  std::vector<std::size_t> missing_;  // slots of a bucket that are not ready
+};
+
+}  // namespace braid

@@ -1,0 +1,34 @@
+// A factor on the loss that keeps small gradients representable: halved when gradients overflow, doubled after a long
+// time without. All ranks agree on overflow, so all have the same scale.
+#pragma once
+
+namespace braid {
+
+struct LossScaleConfig {
+  double initial = 4294967296.0, min = 1;
+  double growth = 2, backoff = 0.5;
+  int growth_interval = 1000;  // steps without overflow before it grows
+  int hysteresis = 2;          // overflows since it last grew before it shrinks
+};
+
+class DynamicLossScale {
+ public:
+  explicit DynamicLossScale(const LossScaleConfig& config);
+  double value() const { return value_; }
+  void update(bool gradients_finite);
+
+  struct State {
+    double value;
+    int finite_steps, overflows_left;
+  };
+  State state() const { return {value_, finite_steps_, overflows_left_}; }
+  void restore(const State& state);
+
+ private:
+  LossScaleConfig config_;
+  double value_;
+  int finite_steps_ = 0;
+  int overflows_left_;
+};
+
+}  // namespace braid

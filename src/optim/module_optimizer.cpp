@@ -1,0 +1,72 @@
+#include "optim/module_optimizer.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "dist/world.h"
+
+namespace braid {
+
+ModuleOptimizer::ModuleOptimizer(const Parameters& parameters, const Groups& groups, const std::string& module,
+                                 const OptimizerConfig& config)
+    : device_(groups.world().device()) {
+  std::vector<Parameters::Entry> dense, expert;
+  for (const Parameters::Entry& entry : parameters.entries())
+    if (entry.value.requires_grad()) (entry.spec.expert ? expert : dense).push_back(entry);
+  const auto add = [&](std::vector<Parameters::Entry> entries, const char* reduce, const char* replicas) {
+    if (entries.empty()) return;
+    parts_.push_back(std::make_unique<ShardedAdam>(std::move(entries), groups.get(module, reduce),
+                                                   groups.get(module, replicas), config));
+  };
+  add(std::move(dense), "dp-cp", "tp");
+  add(std::move(expert), "expt_dp", "expt_tp");
+}
+
+void ModuleOptimizer::begin_step() {
+  for (auto& part : parts_) part->gradients().begin_step();
+}
+
+void ModuleOptimizer::expect_last_microbatch() {
+  for (auto& part : parts_) part->gradients().expect_last_microbatch();
+}
+
+void ModuleOptimizer::finish_gradients() {
+  for (auto& part : parts_) part->finish_gradients();
+}
+
+void ModuleOptimizer::scale(double factor) {
+  for (auto& part : parts_) part->scale(factor);
+}
+
+at::Tensor ModuleOptimizer::sum(at::Tensor (ShardedAdam::*term)() const) const {
+  at::Tensor total = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
+  for (const auto& part : parts_) total.add_(((*part).*term)());
+  return total;
+}
+
+at::Tensor ModuleOptimizer::squared_norm() const { return sum(&ShardedAdam::squared_norm); }
+at::Tensor ModuleOptimizer::count_zeros() const { return sum(&ShardedAdam::count_zeros); }
+at::Tensor ModuleOptimizer::has_nonfinite() const { return sum(&ShardedAdam::has_nonfinite).clamp_max(1); }
+
+void ModuleOptimizer::step(double lr, double weight_decay, double clip_coefficient) {
+  ++steps_;
+  if (clip_coefficient != 1) scale(clip_coefficient);
+  for (auto& part : parts_) part->update(steps_, lr, weight_decay);
+  publish_parameters();
+}
+
+std::vector<OptimizerState> ModuleOptimizer::state() const {
+  std::vector<OptimizerState> all;
+  for (const auto& part : parts_)
+    for (OptimizerState& state : part->state()) all.push_back(std::move(state));
+  return all;
+}
+
+void ModuleOptimizer::publish_parameters() {
+  for (auto& part : parts_) part->publish_parameters();
+}
+
+void ModuleOptimizer::take_parameters() {
+  for (auto& part : parts_) part->take_parameters();
+}
+
+}  // namespace braid

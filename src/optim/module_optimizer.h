@@ -1,0 +1,58 @@
+// The optimizer of one module on one rank. A step, of which all ranks of the module take part in what is collective:
+//
+//   begin_step(); forward and backward of every microbatch, the last after expect_last_microbatch();
+//   finish_gradients() (collective); scale(1 / tokens); step_all() of optim/global_step.h (collective)
+//
+// Ranks hold parts of a gradient (nn/parallel.h). Dense parameters are summed over dp x cp, and over tp where tp does
+// not split them; expert parameters over expt_dp, and over expt_tp likewise.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "optim/sharded_adam.h"
+
+namespace braid {
+
+class Groups;
+
+class ModuleOptimizer {
+ public:
+  // Starts from the values that `parameters` have.
+  ModuleOptimizer(const Parameters& parameters, const Groups& groups, const std::string& module,
+                  const OptimizerConfig& config);
+
+  void begin_step();
+  void expect_last_microbatch();
+  void finish_gradients();
+  void scale(double factor);
+
+  // Scalars of type double. Summed over the ranks of the module, the first two count every element once.
+  at::Tensor squared_norm() const;
+  at::Tensor count_zeros() const;
+  at::Tensor has_nonfinite() const;  // 0 or 1, of the gradients on this rank
+
+  // One update of the main copy with gradients times `clip_coefficient`; the model's parameters follow. Collective.
+  void step(double lr, double weight_decay, double clip_coefficient);
+
+  // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's
+  // parameters: take_parameters().
+  std::vector<OptimizerState> state() const;
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+  void publish_parameters();
+  void take_parameters();
+
+ private:
+  at::Tensor sum(at::Tensor (ShardedAdam::*term)() const) const;
+
+  at::Device device_;
+  std::vector<std::unique_ptr<ShardedAdam>> parts_;  // dense, expert; those that have parameters
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,205 @@
+#include "optim/sharded_adam.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+GradientBufferOptions buffer_options(const OptimizerConfig& config, int group_size) {
+  const std::int64_t usual =
+      config.overlap_grad_reduce ? std::max<std::int64_t>(40'000'000, std::int64_t{1'000'000} * group_size) : 0;
+  return {.buckets = {.bucket_size = config.bucket_size ? *config.bucket_size : usual,
+                      .pad_for_bandwidth = config.pad_buckets},
+          .shard = config.zero,
+          .overlap = config.overlap_grad_reduce};
+}
+
+Span intersection(const Span& a, const Span& b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+Span moved(const Span& span, std::int64_t by) { return {span.begin + by, span.end + by}; }
+
+at::Tensor part(const at::Tensor& flat, const Span& span) { return flat.slice(0, span.begin, span.end); }
+
+at::Tensor scalar_zero(const at::Device& device) {
+  return at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+}
+
+// In double, whatever the type of x, without a copy of it.
+at::Tensor norm_of(const at::Tensor& x, double order) {
+  return at::linalg_vector_norm(x, order, at::OptionalIntArrayRef(), false, at::kDouble);
+}
+
+}  // namespace
+
+bool has_weight_decay(const ParamSpec& spec) {
+  const std::size_t dims = spec.shape.size() - (spec.expert ? 1 : 0);
+  return dims >= 2 && !spec.name.ends_with(".bias");
+}
+
+ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
+                         const OptimizerConfig& config)
+    : config_(config),
+      replicas_(replicas),
+      gradients_(std::move(entries), reduce, buffer_options(config, reduce.size())) {
+  for (std::size_t bucket = 0; bucket < gradients_.layout().buckets.size(); ++bucket) {
+    const Span owned = gradients_.owned(bucket);
+    const auto make = [&] { return at::zeros({owned.size()}, gradients_.tensor_options()); };
+    shards_.push_back({owned, gradients_.view(owned), make(), make(), make()});
+    add_ranges(bucket);
+  }
+  for (const Range& range : ranges_)
+    if (counts(range)) add_counted(range);
+  take_parameters();
+}
+
+void ShardedAdam::add_ranges(std::size_t bucket) {
+  const BucketLayout& layout = gradients_.layout();
+  const Shard& shard = shards_[bucket];
+  for (std::size_t slot = layout.buckets[bucket].first_slot; slot <= layout.buckets[bucket].last_slot; ++slot) {
+    const Span& whole = layout.slots[slot].span;
+    const Span own = intersection(whole, shard.in_buffer);
+    if (own.size() == 0) continue;
+    const Span in_shard = moved(own, -shard.in_buffer.begin);
+    ranges_.push_back({slot, moved(own, -whole.begin), own, part(shard.gradient, in_shard), part(shard.main, in_shard),
+                       part(shard.exp_avg, in_shard), part(shard.exp_avg_sq, in_shard)});
+  }
+}
+
+const ParamSpec& ShardedAdam::spec(const Range& range) const {
+  return gradients_.entry(gradients_.layout().slots[range.slot]).spec;
+}
+
+bool ShardedAdam::counts(const Range& range) const {
+  const bool first_replica = spec(range).tp_dim >= 0 || replicas_.rank() == 0;
+  return first_replica && (gradients_.sharded() || gradients_.group().rank() == 0);
+}
+
+// Padding between parameters is zero, so that neighbours can be taken together: fewer kernels.
+void ShardedAdam::add_counted(const Range& range) {
+  const BucketLayout& layout = gradients_.layout();
+  const auto bucket_of = [&](const Range& r) { return layout.slots[r.slot].bucket; };
+  const Range* before = &range == ranges_.data() ? nullptr : &range - 1;
+  if (before && counts(*before) && bucket_of(*before) == bucket_of(range))
+    counted_.back().end = range.in_buffer.end;
+  else
+    counted_.push_back(range.in_buffer);
+}
+
+void ShardedAdam::finish_gradients() {
+  at::NoGradGuard guard;
+  gradients_.finish_reduction();
+  if (replicas_.size() > 1) sum_over_replicas();
+}
+
+// After the reduction, where only the owned part is left to be summed, in one call. Ranks that hold the same shard own
+// the same part of it.
+void ShardedAdam::sum_over_replicas() {
+  std::vector<at::Tensor> parts;
+  for (const Range& range : ranges_)
+    if (spec(range).tp_dim < 0) parts.push_back(range.gradient);
+  if (parts.empty()) return;
+  at::Tensor flat = at::cat(parts);
+  replicas_.all_reduce(flat);
+  std::int64_t begin = 0;
+  for (at::Tensor& gradient : parts) {
+    gradient.copy_(part(flat, {begin, begin + gradient.numel()}));
+    begin += gradient.numel();
+  }
+}
+
+void ShardedAdam::scale(double factor) {
+  for (Shard& shard : shards_) shard.gradient.mul_(factor);
+}
+
+at::Tensor ShardedAdam::squared_norm() const {
+  at::Tensor sum = scalar_zero(gradients_.tensor_options().device());
+  for (const Span& span : counted_) sum.add_(norm_of(gradients_.view(span), 2).square());
+  return sum;
+}
+
+at::Tensor ShardedAdam::count_zeros() const {
+  at::Tensor zeros = scalar_zero(gradients_.tensor_options().device());
+  for (const Range& range : ranges_)
+    if (counts(range)) zeros.add_(range.gradient.eq(0).sum());
+  return zeros;
+}
+
+at::Tensor ShardedAdam::has_nonfinite() const {
+  at::Tensor finite = scalar_zero(gradients_.tensor_options().device()).add_(1);
+  for (const Shard& shard : shards_)
+    finite.mul_(at::isfinite(norm_of(shard.gradient, std::numeric_limits<double>::infinity())));
+  return 1 - finite;
+}
+
+void ShardedAdam::update(std::int64_t step, double lr, double weight_decay) {
+  at::NoGradGuard guard;
+  const at::Tensor step_tensor =
+      at::full({}, step, at::TensorOptions(at::kFloat).device(gradients_.tensor_options().device()));
+  for (const bool decayed : {true, false}) update(decayed, step_tensor, lr, decayed ? weight_decay : 0);
+}
+
+void ShardedAdam::update(bool decayed, const at::Tensor& step, double lr, double weight_decay) {
+  std::vector<at::Tensor> main, gradient, exp_avg, exp_avg_sq;
+  for (const Range& range : ranges_) {
+    if (has_weight_decay(spec(range)) != decayed) continue;
+    main.push_back(range.main);
+    gradient.push_back(range.gradient);
+    exp_avg.push_back(range.exp_avg);
+    exp_avg_sq.push_back(range.exp_avg_sq);
+  }
+  if (main.empty()) return;
+  const std::vector<at::Tensor> steps(main.size(), step);
+  at::_fused_adamw_(main, gradient, exp_avg, exp_avg_sq, {}, steps, lr, config_.beta1, config_.beta2, weight_decay,
+                    config_.eps, /*amsgrad=*/false, /*maximize=*/false);
+}
+
+void ShardedAdam::take_parameters() {
+  at::NoGradGuard guard;
+  for (Range& range : ranges_) {
+    const at::Tensor& value = gradients_.entry(gradients_.layout().slots[range.slot]).value;
+    range.main.copy_(part(value.view(-1), range.in_parameter));
+  }
+}
+
+void ShardedAdam::publish_parameters() {
+  at::NoGradGuard guard;
+  const BucketLayout& layout = gradients_.layout();
+  const at::ScalarType dtype = gradients_.entry(layout.slots[0]).value.scalar_type();
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const BucketLayout::Bucket& bucket = layout.buckets[i];
+    at::Tensor whole = shards_[i].main;
+    if (gradients_.sharded() && gradients_.group().size() > 1) {
+      // The gradients have served: their memory is large enough for the bucket's parameters.
+      whole = gradients_.view(bucket.span).view(dtype).slice(0, 0, bucket.span.size());
+      gradients_.group().all_gather(whole, shards_[i].main.to(dtype));
+    }
+    for (std::size_t slot = bucket.first_slot; slot <= bucket.last_slot; ++slot) {
+      const at::Tensor& value = gradients_.entry(layout.slots[slot]).value;
+      value.view(-1).copy_(part(whole, moved(layout.slots[slot].span, -bucket.span.begin)));
+    }
+  }
+}
+
+std::vector<OptimizerState> ShardedAdam::state() const {
+  std::vector<OptimizerState> all;
+  for (const Range& range : ranges_)
+    all.push_back({spec(range), range.in_parameter, range.main, range.exp_avg, range.exp_avg_sq});
+  return all;
+}
+
+}  // namespace braid

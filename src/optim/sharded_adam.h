@@ -1,0 +1,75 @@
+// AdamW on the parameters of one gradient buffer: this rank's share of them with ZeRO, else all. The main copy and both
+// moments are fp32 (double for double parameters).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "dist/group.h"
+#include "nn/parameters.h"
+#include "optim/gradient_buffer.h"
+#include "optim/optimizer_config.h"
+
+namespace braid {
+
+// Megatron's rule: vectors and biases do not decay. The dimension that counts experts does not make a matrix.
+bool has_weight_decay(const ParamSpec& spec);
+
+// What a rank remembers of elements [range.begin, range.end) of its shard of a parameter. All tensors are flat views.
+struct OptimizerState {
+  ParamSpec spec;
+  Span range;
+  at::Tensor main, exp_avg, exp_avg_sq;
+};
+
+class ShardedAdam {
+ public:
+  // Ranks of `replicas` hold the same shard of a parameter that is not split over them; those of `reduce` of all.
+  ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
+              const OptimizerConfig& config);
+
+  GradientBuffer& gradients() { return gradients_; }
+  void finish_gradients();
+  void scale(double factor);
+
+  // This rank's part of sums over the module: every element counts on exactly one rank. Scalars of type double.
+  at::Tensor squared_norm() const;
+  at::Tensor count_zeros() const;
+  at::Tensor has_nonfinite() const;  // 0 or 1, of all that this rank holds
+
+  void update(std::int64_t step, double lr, double weight_decay);
+  void take_parameters();     // main copy from the model's parameters
+  void publish_parameters();  // and back, on all ranks; overwrites the gradients
+
+  std::vector<OptimizerState> state() const;
+
+ private:
+  // What this rank owns of one parameter in one bucket.
+  struct Range {
+    std::size_t slot;
+    Span in_parameter, in_buffer;
+    at::Tensor gradient, main, exp_avg, exp_avg_sq;
+  };
+  struct Shard {
+    Span in_buffer;
+    at::Tensor gradient, main, exp_avg, exp_avg_sq;
+  };
+
+  void add_ranges(std::size_t bucket);
+  bool counts(const Range& range) const;
+  void add_counted(const Range& range);
+  void sum_over_replicas();
+  const ParamSpec& spec(const Range& range) const;
+  void update(bool decayed, const at::Tensor& step, double lr, double weight_decay);
+
+  OptimizerConfig config_;
+  Group replicas_;
+  GradientBuffer gradients_;
+  std::vector<Shard> shards_;  // by bucket
+  std::vector<Range> ranges_;  // in buffer order
+  std::vector<Span> counted_;  // what counts here, neighbours joined
+};
+
+}  // namespace braid

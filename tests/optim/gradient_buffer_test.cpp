@@ -1,0 +1,100 @@
+// When gradients are added, and when they are reduced.
+#include "optim/gradient_buffer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "nn/recompute.h"
+#include "support/ranks.h"
+
+namespace braid {
+namespace {
+
+std::vector<Parameters::Entry> three_vectors() {
+  std::vector<Parameters::Entry> entries;
+  for (const char* name : {"a", "b", "c"})
+    entries.push_back({{.name = name, .shape = {100}}, at::ones({100}, at::kFloat).requires_grad_(true)});
+  return entries;
+}
+
+// One bucket each, in the order c, b, a.
+const GradientBufferOptions kOverlap = {.buckets = {.bucket_size = 1}, .overlap = true};
+
+TEST(GradientBuffer, ReducesABucketAsSoonAsItIsComplete) {
+  testing::on_threads(2, [](World& world) {
+    const auto entries = three_vectors();
+    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    ASSERT_EQ(buffer.layout().buckets.size(), 3u);
+    entries[2].value.sum().backward();
+    EXPECT_FALSE(buffer.reduced(0)) << "more microbatches follow";
+    buffer.expect_last_microbatch();
+    entries[2].value.sum().backward();
+    EXPECT_TRUE(buffer.reduced(0));
+    EXPECT_TRUE(buffer.view({buffer.owned(0).begin, buffer.owned(0).begin + 30}).eq(4).all().item<bool>());
+  });
+}
+
+TEST(GradientBuffer, ReducesInOneOrderOnAllRanks) {
+  testing::on_threads(2, [](World& world) {
+    const auto entries = three_vectors();
+    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    buffer.expect_last_microbatch();
+    entries[1].value.mul(world.rank() + 1).sum().backward();  // without c, which comes first
+    EXPECT_FALSE(buffer.reduced(1));
+    if (world.rank() == 0) entries[0].value.sum().backward();
+    buffer.finish_reduction();
+    const auto first_of = [&](std::size_t bucket) { return buffer.view(buffer.owned(bucket))[0].item<float>(); };
+    EXPECT_EQ(first_of(0), 0) << "no gradient is a gradient of zero";
+    EXPECT_EQ(first_of(1), 3);
+    EXPECT_EQ(first_of(2), 1);
+  });
+}
+
+TEST(GradientBuffer, RefusesAGradientThatComesTooLate) {
+  testing::on_threads(1, [](World& world) {
+    const auto entries = three_vectors();
+    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    buffer.finish_reduction();
+    EXPECT_ANY_THROW(entries[0].value.sum().backward());
+    buffer.begin_step();
+    EXPECT_NO_THROW(entries[0].value.sum().backward());
+  });
+}
+
+// Their gradients come from a backward inside of the backward.
+TEST(GradientBuffer, TakesTheGradientsOfRecomputedLayers) {
+  testing::on_threads(2, [](World& world) {
+    const auto entries = three_vectors();
+    GradientBuffer buffer(entries, world.everyone(), kOverlap);
+    buffer.expect_last_microbatch();
+    at::Tensor x = at::full({100}, world.rank() + 1.0, at::kFloat);
+    for (const Parameters::Entry& entry : entries)
+      x = recompute([&entry](const at::Tensor& input) { return input * entry.value; }, x);
+    x.sum().backward();
+    for (std::size_t bucket = 0; bucket < 3; ++bucket) {
+      EXPECT_TRUE(buffer.reduced(bucket));
+      EXPECT_EQ(buffer.view(buffer.owned(bucket))[0].item<float>(), 3);
+    }
+  });
+}
+
+TEST(GradientBuffer, SumsManySmallGradientsInSinglePrecision) {
+  testing::on_threads(1, [](World& world) {
+    const Parameters::Entry entry = {{.name = "a", .shape = {4}}, at::ones({4}, at::kBFloat16).requires_grad_(true)};
+    GradientBuffer buffer({entry}, world.everyone(), {});
+    for (int microbatch = 0; microbatch < 1000; ++microbatch) entry.value.sum().backward();  // bf16 ends at 256
+    EXPECT_EQ(buffer.view({0, 4})[0].item<float>(), 1000);
+  });
+}
+
+TEST(GradientBuffer, LeavesParametersAloneWhenItIsGone) {
+  testing::on_threads(1, [](World& world) {
+    const auto entries = three_vectors();
+    { GradientBuffer buffer(entries, world.everyone(), {}); }
+    entries[0].value.sum().backward();
+    EXPECT_TRUE(entries[0].value.grad().defined());
+  });
+}
+
+}  // namespace
+}  // namespace braid
