@@ -25,7 +25,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
     {"mimo", {"base", "plan", "dist", "ops", "nn", "models"}},
     {"launch", {"base", "plan", "dist"}},
-    {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models"}},
+    {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models", "mimo"}},
     {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "launch", "train"}},
 };
 

@@ -1,0 +1,76 @@
+#include "train/progress_bar.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+
+namespace braid {
+namespace {
+
+constexpr const char* kToLineStartAndErase = "\r\x1b[K";
+constexpr int kShortestBar = 10, kLongestBar = 40;
+
+std::string clock_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<std::int64_t>(std::min(seconds, 1e15));
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string bar_text(const ProgressBarState& state, int length) {
+  const double done = state.iterations > 0 ? static_cast<double>(state.iteration) / state.iterations : 0;
+  const int filled = static_cast<int>(std::clamp(done, 0.0, 1.0) * length);
+  return fmt::format(" [{:#<{}}{:-<{}}]", "", filled, "", length - filled);
+}
+
+int columns_of(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+std::string to_line(const ProgressBarState& state, int columns) {
+  const std::string iterations = std::to_string(state.iterations);
+  const std::string count = fmt::format(" {:{}}/{}", state.iteration, iterations.size(), iterations);
+  std::string numbers;
+  if (state.lm_loss) numbers += fmt::format(" lm loss {:.4f} |", *state.lm_loss);
+  numbers += fmt::format(" {:.0f} tokens/s | {} left", state.tokens_per_s, clock_text(state.seconds_left));
+  // A line that reaches the last column would make some terminals start the next one, which \r does not undo.
+  const int width = std::max(columns - 1, 0);
+  const int room = width - static_cast<int>(count.size() + numbers.size()) - 3;
+  const std::string bar = room >= kShortestBar ? bar_text(state, std::min(room, kLongestBar)) : "";
+  return (count + bar + numbers).substr(0, static_cast<std::size_t>(width));
+}
+
+ProgressBar::ProgressBar(int fd) : fd_(fd), is_terminal_(::isatty(fd) == 1) {}
+
+ProgressBar::~ProgressBar() { clear(); }
+
+void ProgressBar::draw(const ProgressBarState& state) {
+  if (!is_terminal_) return;
+  put(kToLineStartAndErase + to_line(state, columns_of(fd_)));
+  drawn_ = true;
+}
+
+void ProgressBar::clear() {
+  if (drawn_) put(kToLineStartAndErase);
+  drawn_ = false;
+}
+
+// A terminal that is gone is no reason to stop training.
+void ProgressBar::put(const std::string& text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = ::write(fd_, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,103 @@
+#include "train/progress_bar.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+const ProgressBarState kHalfway = {
+    .iteration = 50, .iterations = 100, .lm_loss = 2.34567, .tokens_per_s = 65536.4, .seconds_left = 3723.9};
+
+TEST(ProgressBar, SaysHowFarHowWellHowFastAndHowLong) {
+  EXPECT_EQ(to_line(kHalfway, 79), "  50/100 [##########----------] lm loss 2.3457 | 65536 tokens/s | 1:02:03 left");
+}
+
+TEST(ProgressBar, FitsTheTerminal) {
+  for (int columns = 0; columns <= 200; ++columns)
+    EXPECT_LE(to_line(kHalfway, columns).size(), static_cast<std::size_t>(std::max(columns - 1, 0))) << columns;
+  EXPECT_EQ(to_line(kHalfway, 57), "  50/100 lm loss 2.3457 | 65536 tokens/s | 1:02:03 left");  // no room for a bar
+  EXPECT_EQ(to_line(kHalfway, 10), "  50/100 ");
+}
+
+TEST(ProgressBar, TheBarFillsUp) {
+  EXPECT_THAT(to_line({.iteration = 0, .iterations = 8}, 60), HasSubstr(" [-----"));
+  EXPECT_THAT(to_line({.iteration = 8, .iterations = 8}, 60), HasSubstr("#####]"));
+}
+
+TEST(ProgressBar, ATimeNobodyKnows) {
+  EXPECT_THAT(to_line({.seconds_left = std::numeric_limits<double>::infinity()}, 80), HasSubstr("| ? left"));
+}
+
+class PseudoTerminal {
+ public:
+  PseudoTerminal() : outside_(::posix_openpt(O_RDWR | O_NOCTTY)) {
+    ::grantpt(outside_);
+    ::unlockpt(outside_);
+    inside_ = ::open(::ptsname(outside_), O_RDWR | O_NOCTTY);
+    const winsize size = {.ws_row = 24, .ws_col = 75, .ws_xpixel = 0, .ws_ypixel = 0};
+    ::ioctl(outside_, TIOCSWINSZ, &size);
+  }
+  ~PseudoTerminal() {
+    ::close(inside_);
+    ::close(outside_);
+  }
+
+  int fd() const { return inside_; }
+
+  std::string shown() const {
+    std::string text;
+    std::array<char, 4096> buffer;
+    for (pollfd ready = {outside_, POLLIN, 0}; ::poll(&ready, 1, /*timeout_ms=*/50) == 1;)
+      text.append(buffer.data(), static_cast<std::size_t>(::read(outside_, buffer.data(), buffer.size())));
+    return text;
+  }
+
+ private:
+  int outside_, inside_ = -1;
+};
+
+TEST(ProgressBar, IsRedrawnOnItsLineAndClearedOnce) {
+  const PseudoTerminal terminal;
+  ProgressBar bar(terminal.fd());
+  bar.clear();
+  EXPECT_EQ(terminal.shown(), "");
+  bar.draw(kHalfway);
+  bar.draw(kHalfway);
+  const std::string drawn = "\r\x1b[K" + to_line(kHalfway, 75);
+  EXPECT_EQ(terminal.shown(), drawn + drawn);
+  bar.clear();
+  bar.clear();
+  EXPECT_EQ(terminal.shown(), "\r\x1b[K");
+}
+
+TEST(ProgressBar, IsClearedAtTheEnd) {
+  const PseudoTerminal terminal;
+  { ProgressBar(terminal.fd()).draw(kHalfway); }
+  EXPECT_THAT(terminal.shown(), ::testing::EndsWith("left\r\x1b[K"));
+}
+
+TEST(ProgressBar, SaysNothingWhereNobodyLooks) {
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_NONBLOCK), 0);
+  { ProgressBar(pipe[1]).draw(kHalfway); }
+  char byte = 0;
+  EXPECT_EQ(::read(pipe[0], &byte, 1), -1);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+}
+
+}  // namespace
+}  // namespace braid
