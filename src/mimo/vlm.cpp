@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "dist/collectives.h"
 #include "dist/world.h"
+#include "nn/moe.h"
 #include "ops/cross_entropy.h"
 #include "plan/row_transfers.h"
 
@@ -140,8 +141,10 @@ class Vlm::Step {
         arrived_(index(options.microbatches)),
         totals_(at::zeros({2}, options_.dtype(at::kDouble))) {}
 
-  void run(const std::vector<Op>& ops) {
+  void run(const std::vector<Op>& ops, const BeforeLastBackward& before_last_backward) {
     for (const Op& op : ops) {
+      const bool last = op.microbatch + 1 == static_cast<int>(spoken_.size());
+      if (op.kind == Op::Backward && last && before_last_backward) before_last_backward(op.module);
       const bool language = op.kind != Op::Exchange && !module(op.module).is_encoder;
       if (op.kind == Op::Exchange)
         exchange(op.transfers);
@@ -468,10 +471,16 @@ class Vlm::Step {
 };
 
 StepLosses Vlm::run_step(const DataSource& data, std::int64_t first_sample, int micro_batch, const Schedule& schedule,
-                         const ScheduleOptions& options) {
+                         const ScheduleOptions& options, const BeforeLastBackward& before_last_backward) {
   Step step(*this, data, first_sample, micro_batch, options);
-  step.run(schedule.ranks[index(world_.rank())]);
+  step.run(schedule.ranks[index(world_.rank())], before_last_backward);
   return step.totals();
+}
+
+void Vlm::update_expert_bias() {
+  if (!language_) return;
+  for (Moe* moe : language_->model.moe_layers())
+    moe->update_expert_bias(groups_.get(topology_.language().name, "dp-cp-tp"));
 }
 
 }  // namespace braid

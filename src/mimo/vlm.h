@@ -6,6 +6,7 @@
 // the same way.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -49,11 +50,16 @@ class Vlm {
       const VlmOptions& options);
   ~Vlm();
 
-  // Forward and backward of `microbatches` microbatches of `micro_batch` samples per language replica, from sample
-  // number `first_sample` on. Gradients of the summed token losses are added up in the parameters' grad; nothing is
-  // reduced.
+  // Called with a module's index when its last backward of the step is about to run.
+  using BeforeLastBackward = std::function<void(int module)>;
+
+  // Forward and backward of all microbatches, `micro_batch` samples per language replica each, from sample number
+  // `first_sample` on. Gradients of the summed token losses are added up in the parameters' grad; nothing is reduced.
   StepLosses run_step(const DataSource& data, std::int64_t first_sample, int micro_batch, const Schedule& schedule,
-                      const ScheduleOptions& options);
+                      const ScheduleOptions& options, const BeforeLastBackward& before_last_backward = {});
+
+  // After the optimizer's step: experts that got few tokens are chosen more easily. Collective over the language ranks.
+  void update_expert_bias();
 
   const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
 
