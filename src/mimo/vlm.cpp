@@ -163,14 +163,14 @@ class Vlm::Step {
  private:
   // A microbatch in an encoder stage.
   struct Encoded {
-    std::vector<std::int64_t> counts;       // rows each sample of this replica becomes
-    at::Tensor input, output, output_grad;  // input: of the stage before; output_grad: of a leader
+    std::vector<std::int64_t> counts{};           // rows each sample of this replica becomes
+    at::Tensor input{}, output{}, output_grad{};  // input: of the stage before; output_grad: of a leader
   };
   // A microbatch in a language stage.
   struct Spoken {
-    at::Tensor input;   // hidden states of the stage before, or a leader's image rows
-    at::Tensor output;  // hidden states, or the sum of token losses
-    at::Tensor output_grad;
+    at::Tensor input{};   // hidden states of the stage before, or a leader's image rows
+    at::Tensor output{};  // hidden states, or the sum of token losses
+    at::Tensor output_grad{};
   };
   struct Rows {
     std::vector<std::int64_t> counts;

@@ -1,5 +1,6 @@
 #include "optim/sharded_adam.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/cat.h>

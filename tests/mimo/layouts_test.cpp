@@ -128,7 +128,8 @@ class VlmLayouts : public ::testing::TestWithParam<Layout> {};
 TEST_P(VlmLayouts, EqualOneProcess) {
   const Outcome got = run(GetParam());
   expect_same(got, reference());
-  if (GetParam().frozen.empty()) EXPECT_EQ(got.grads.size(), reference().grads.size());
+  if (!GetParam().frozen.empty()) return;
+  EXPECT_EQ(got.grads.size(), reference().grads.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(

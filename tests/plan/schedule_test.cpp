@@ -124,8 +124,7 @@ TEST(Schedule, PrefetchRunsTheEncoderAhead) {
   const ScheduleOptions options = {.microbatches = 4, .frozen = {"encoder0"}, .prefetch = 2};
   const Schedule schedule = make_schedule(topology, options);
   std::string line;
-  for (const Op& op : schedule.ranks[0])
-    line += op.kind == Op::Forward ? fmt::format("F{} ", op.microbatch) : "send ";
+  for (const Op& op : schedule.ranks[0]) line += op.kind == Op::Forward ? fmt::format("F{} ", op.microbatch) : "send ";
   EXPECT_EQ(line, "F0 send F1 F2 F3 send send send ");
 }
 
