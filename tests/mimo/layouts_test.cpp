@@ -12,6 +12,7 @@
 #include "mimo/mock_data.h"
 #include "mimo/vlm.h"
 #include "nn/layer_check.h"
+#include "support/grid_sizes.h"
 #include "support/ranks.h"
 #include "support/relative_error.h"
 
@@ -20,9 +21,7 @@ namespace {
 
 using testing::relative_error;
 
-struct Sizes {
-  int tp = 1, cp = 1, dp = 1, ep = 1, expt_tp = 1, pp = 1;
-};
+using Sizes = testing::GridSizes;
 
 struct Layout {
   std::vector<Sizes> encoders = {{}};
@@ -37,20 +36,9 @@ struct Layout {
 Topology topology_of(const Layout& layout) {
   TopologyConfig config;
   config.colocated = layout.colocated;
-  const auto add = [&](const std::string& name, const std::string& kind, const Sizes& sizes) {
-    ModuleConfig module;
-    module.name = name;
-    module.kind = kind;
-    module.tp = sizes.tp;
-    module.cp = sizes.cp;
-    module.dp = sizes.dp;
-    module.pp = sizes.pp;
-    module.ep = sizes.ep;
-    module.expt_tp = sizes.expt_tp;
-    config.modules.push_back(module);
-  };
-  for (const Sizes& encoder : layout.encoders) add("images", "encoder", encoder);
-  add("language", "language", layout.language);
+  for (const Sizes& encoder : layout.encoders)
+    config.modules.push_back(testing::module_of("images", "encoder", encoder));
+  config.modules.push_back(testing::module_of("language", "language", layout.language));
   return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = layout.samples, .num_experts = 16});
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "plan/timeline.h"
+#include "support/grid_sizes.h"
 
 namespace braid {
 namespace {
@@ -17,21 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Sizes {
-  int tp = 1, cp = 1, dp = 1, pp = 1;
-  int ranks() const { return tp * cp * dp * pp; }
-};
-
-ModuleConfig module_of(const std::string& name, const std::string& kind, const Sizes& sizes) {
-  ModuleConfig module;
-  module.name = name;
-  module.kind = kind;
-  module.tp = sizes.tp;
-  module.cp = sizes.cp;
-  module.dp = sizes.dp;
-  module.pp = sizes.pp;
-  return module;
-}
+using testing::module_of;
+using Sizes = testing::GridSizes;
 
 // Every way to write a number of ranks up to `limit` as tp x cp x dp x pp.
 std::vector<Sizes> all_sizes(int limit) {
@@ -39,7 +27,7 @@ std::vector<Sizes> all_sizes(int limit) {
   for (int tp = 1; tp <= limit; ++tp)
     for (int cp = 1; tp * cp <= limit; ++cp)
       for (int dp = 1; tp * cp * dp <= limit; ++dp)
-        for (int pp = 1; tp * cp * dp * pp <= limit; ++pp) all.push_back({tp, cp, dp, pp});
+        for (int pp = 1; tp * cp * dp * pp <= limit; ++pp) all.push_back({.tp = tp, .cp = cp, .dp = dp, .pp = pp});
   return all;
 }
 

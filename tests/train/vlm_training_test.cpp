@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "dist/world.h"
 #include "mimo/mock_data.h"
+#include "support/grid_sizes.h"
 #include "support/ranks.h"
 
 namespace braid {
@@ -18,9 +19,7 @@ namespace {
 
 constexpr int kSteps = 10, kGlobalBatch = 8;
 
-struct Sizes {
-  int tp = 1, cp = 1, dp = 1, ep = 1, expt_tp = 1, pp = 1;
-};
+using Sizes = testing::GridSizes;
 
 struct Layout {
   Sizes encoder{}, language{};
@@ -34,19 +33,8 @@ struct Layout {
 Topology topology_of(const Layout& layout) {
   TopologyConfig config;
   config.colocated = layout.colocated;
-  for (const auto& [name, kind, sizes] :
-       {std::tuple("images", "encoder", layout.encoder), {"language", "language", layout.language}}) {
-    ModuleConfig module;
-    module.name = name;
-    module.kind = kind;
-    module.tp = sizes.tp;
-    module.cp = sizes.cp;
-    module.dp = sizes.dp;
-    module.ep = sizes.ep;
-    module.expt_tp = sizes.expt_tp;
-    module.pp = sizes.pp;
-    config.modules.push_back(module);
-  }
+  config.modules = {testing::module_of("images", "encoder", layout.encoder),
+                    testing::module_of("language", "language", layout.language)};
   return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = kGlobalBatch, .num_experts = 8});
 }
 
