@@ -41,7 +41,6 @@ struct Vlm::EncoderPart {
               const Parameters* projection, const VlmOptions& options, bool is_trained)
       : parallel(std::move(groups)),
         trained(is_trained),
-        leads(place.leads),
         pixels(std::int64_t{provider.vision.channels} * provider.vision.patch * provider.vision.patch),
         radio(provider.vision, vision, parallel, place.stage, place.pp, options.recompute) {
     if (projection) projector.emplace(provider.projector, *projection, parallel);
@@ -61,7 +60,7 @@ struct Vlm::EncoderPart {
   }
 
   const Parallel parallel;
-  const bool trained, leads;
+  const bool trained;
   const std::int64_t pixels;
   const Radio radio;
   std::optional<Projector> projector;
@@ -93,7 +92,7 @@ Vlm::Vlm(const Provider& provider, const Topology& topology, const Groups& group
     const Module& module = topology.modules()[index(m)];
     if (!module.dense.contains(world.rank())) continue;
     const Place place(module, world.rank());
-    const bool trained = std::find(options.frozen.begin(), options.frozen.end(), module.name) == options.frozen.end();
+    const bool trained = is_trained(m);
     if (!module.is_encoder) {
       const Parameters& parameters =
           add_set(module.name, m, declare_parameters(provider.language, place.pp), place.stage, true);
@@ -112,6 +111,11 @@ Vlm::Vlm(const Provider& provider, const Topology& topology, const Groups& group
 }
 
 Vlm::~Vlm() = default;
+
+bool Vlm::is_trained(int module) const {
+  const std::string& name = topology_.modules()[index(module)].name;
+  return std::find(options_.frozen.begin(), options_.frozen.end(), name) == options_.frozen.end();
+}
 
 const Parameters& Vlm::add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs, int stage,
                                bool trained) {
@@ -288,7 +292,7 @@ class Vlm::Step {
       const Rows& rows = rows_over(e, microbatch);
       counts.insert(counts.end(), rows.counts.begin(), rows.counts.end());
       parts.push_back(rows.rows);
-      trained = trained || is_trained(e);
+      trained = trained || vlm_.is_trained(edge(e).from_module);
     }
     check_counts(microbatch, ids, counts);
     return at::cat(parts).detach().requires_grad_(trained);
@@ -306,11 +310,6 @@ class Vlm::Step {
   }
 
   // --- between modules
-
-  bool is_trained(int e) const {
-    const auto& frozen = vlm_.options_.frozen;
-    return std::find(frozen.begin(), frozen.end(), module(edge(e).from_module).name) == frozen.end();
-  }
 
   // In the order of their samples: edges of one encoder are made replica by replica.
   std::vector<int> edges_into_language() const {
@@ -457,7 +456,7 @@ class Vlm::Step {
     if (t.kind == Transfer::Gradient)
       (encoder ? encoded->output_grad : spoken->output_grad) = payload;
     else
-      (encoder ? encoded->input : spoken->input) = at::Tensor(payload).requires_grad_(is_trained(t.edge));
+      (encoder ? encoded->input : spoken->input) = at::Tensor(payload).requires_grad_(vlm_.is_trained(e.from_module));
   }
 
   const Vlm& vlm_;

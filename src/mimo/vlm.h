@@ -68,6 +68,7 @@ class Vlm {
   struct EncoderPart;
   struct LanguagePart;
 
+  bool is_trained(int module) const;
   const Parameters& add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs, int stage,
                             bool trained);
 

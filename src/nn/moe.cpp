@@ -29,7 +29,7 @@ at::Tensor with_extra_loss(const at::Tensor& y, const at::Tensor& loss, double s
                          })[0];
 }
 
-// The index of this rank's first token among the replica's, and how many it has.
+// The index of this rank's first token among the replica's, of which every rank has `own`.
 std::int64_t first_token(const Parallel& parallel, std::int64_t own) {
   return (parallel.cp.rank() * parallel.tp.size() + parallel.tp.rank()) * own;
 }
