@@ -33,7 +33,7 @@ struct Command {
 };
 
 HybridLmConfig model_of(const Command& command) {
-  HybridLmConfig config = provider(command.tiny ? "tiny-vlm" : "nemotron-vlm-20l").language;
+  HybridLmConfig config = std::get<HybridLmConfig>(provider(command.tiny ? "tiny-vlm" : "nemotron-vlm-20l").language);
   if (!command.tiny) config.experts = 16;
   if (command.experts > 0) config.experts = command.experts;
   if (!command.layers.empty()) config.pattern = command.layers;

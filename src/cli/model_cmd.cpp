@@ -66,29 +66,25 @@ Modules parse_list(const std::string& list) {
   return modules;
 }
 
-Modules modules_of(const Recipe& recipe) {
-  Modules modules;
-  int encoders = 0;
-  for (const ModuleConfig& module : recipe.topology.modules) {
-    (module.kind == "encoder" ? modules.encoder : modules.language) = module;
-    encoders += module.kind == "encoder";
+// The sizes of a list count for all encoders, those of a recipe for the one they name.
+ProviderLayout layout_from(const std::string& topology, const Provider& provider) {
+  ProviderLayout layout;
+  if (topology.find('=') != std::string::npos) {
+    const Modules modules = parse_list(topology);
+    layout.language = layout_sizes(modules.language);
+    for (const EncoderConfig& encoder : provider.encoders)
+      layout.encoders[encoder.name] = layout_sizes(modules.encoder);
+  } else if (!topology.empty()) {
+    const Recipe recipe = load_recipe(topology);
+    for (const ModuleConfig& module : recipe.topology.modules)
+      (module.kind == "encoder" ? layout.encoders[module.name] : layout.language) = layout_sizes(module);
   }
-  if (encoders > 1)
-    throw ConfigError({fmt::format("the recipe has {} encoder modules, the model one", encoders), "topology.modules",
-                       "give the sizes as a list, e.g. tp=2,encoder.tp=2"});
-  return modules;
-}
-
-ProviderLayout layout_from(const std::string& topology) {
-  if (topology.empty()) return {};
-  const bool is_list = topology.find('=') != std::string::npos;
-  const Modules modules = is_list ? parse_list(topology) : modules_of(load_recipe(topology));
-  return {.language = layout_sizes(modules.language), .encoder = layout_sizes(modules.encoder)};
+  return layout;
 }
 
 void describe_provider(const DescribeOptions& options) {
-  const ModelDescription model =
-      describe_model(provider(options.provider), layout_from(options.topology), options.dtype);
+  const Provider& chosen = provider(options.provider);
+  const ModelDescription model = describe_model(chosen, layout_from(options.topology, chosen), options.dtype);
   if (options.json)
     fmt::print("{}\n", model_json(model));
   else
@@ -103,9 +99,8 @@ void add_model_command(CLI::App& app) {
   auto options = std::make_shared<DescribeOptions>();
   CLI::App* describe = model->add_subcommand(
       "describe", "Print every parameter of a model, how a layout splits it and what a rank holds");
-  std::vector<std::string> names;
-  for (const Provider& provider : providers()) names.push_back(provider.name);
-  describe->add_option("provider", options->provider, fmt::format("one of {}", fmt::join(names, ", ")))->required();
+  describe->add_option("provider", options->provider, fmt::format("one of {}", fmt::join(provider_names(), ", ")))
+      ->required();
   describe->add_option("--topology", options->topology,
                        "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module)");
   describe->add_option("--dtype", options->dtype, "of the parameters: bfloat16, float32 or float64");

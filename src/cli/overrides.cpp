@@ -6,24 +6,104 @@
 namespace braid {
 namespace {
 
-const std::map<std::string, std::string> kMegatronNames = {
-    {"train-iters", "train.iterations"},
-    {"micro-batch-size", "train.micro_batch"},
-    {"global-batch-size", "train.global_batch"},
-    {"lr", "train.lr"},
-    {"seed", "train.seed"},
-    {"log-interval", "train.log_interval"},
+// Megatron's name for a recipe key. Its flags take no value: they stand for one.
+struct MegatronName {
+  const char* path;
+  const char* flag_value = nullptr;
 };
 
-std::string to_path(const std::string& flag) {
-  if (flag.find('.') != std::string::npos) return flag;
-  if (auto known = kMegatronNames.find(flag); known != kMegatronNames.end()) return known->second;
+const std::map<std::string, MegatronName> kMegatronNames = {
+    {"adam-beta1", {"optimizer.beta1"}},
+    {"adam-beta2", {"optimizer.beta2"}},
+    {"adam-eps", {"optimizer.eps"}},
+    {"bf16", {"model.dtype", "bfloat16"}},
+    {"clip-grad", {"optimizer.clip_grad"}},
+    {"context-parallel-size", {"topology.modules.language.cp"}},
+    {"correct-encoder-grad-for-partial-participation", {"train.correct_partial_participation", "true"}},
+    {"ddp-bucket-size", {"optimizer.bucket_size"}},
+    {"ddp-num-buckets", {"optimizer.bucket_count"}},
+    {"ddp-pad-buckets-for-high-nccl-busbw", {"optimizer.pad_buckets", "true"}},
+    {"encoder-cp", {"topology.modules.images.cp"}},
+    {"encoder-dp", {"topology.modules.images.dp"}},
+    {"encoder-offset", {"topology.modules.images.rank_offset"}},
+    {"encoder-pp", {"topology.modules.images.pp"}},
+    {"encoder-tp", {"topology.modules.images.tp"}},
+    {"end-weight-decay", {"train.end_weight_decay"}},
+    {"exit-duration-in-mins", {"stop.exit_duration_in_mins"}},
+    {"exit-interval", {"stop.exit_interval"}},
+    {"expert-model-parallel-size", {"topology.modules.language.ep"}},
+    {"expert-tensor-parallel-size", {"topology.modules.language.expt_tp"}},
+    {"fp32", {"model.dtype", "float32"}},
+    {"freeze-lm", {"train.freeze_language", "true"}},
+    {"freeze-projection", {"train.freeze_projection", "true"}},
+    {"freeze-vit", {"train.freeze_vision", "true"}},
+    {"global-batch-size", {"train.global_batch"}},
+    {"hysteresis", {"loss_scale.hysteresis"}},
+    {"initial-loss-scale", {"loss_scale.initial"}},
+    {"llm-cp", {"topology.modules.language.cp"}},
+    {"llm-dp", {"topology.modules.language.dp"}},
+    {"llm-ep", {"topology.modules.language.ep"}},
+    {"llm-expt-dp", {"topology.modules.language.expt_dp"}},
+    {"llm-expt-tp", {"topology.modules.language.expt_tp"}},
+    {"llm-offset", {"topology.modules.language.rank_offset"}},
+    {"llm-pp", {"topology.modules.language.pp"}},
+    {"llm-tp", {"topology.modules.language.tp"}},
+    {"log-interval", {"log.interval"}},
+    {"log-num-zeros-in-grad", {"log.num_zeros", "true"}},
+    {"loss-scale", {"loss_scale.initial"}},
+    {"loss-scale-window", {"loss_scale.growth_interval"}},
+    {"lr", {"train.lr"}},
+    {"lr-decay-iters", {"train.decay_iterations"}},
+    {"lr-decay-samples", {"train.decay_samples"}},
+    {"lr-decay-style", {"train.decay_style"}},
+    {"lr-warmup-init", {"train.init_lr"}},
+    {"lr-warmup-iters", {"train.warmup_iterations"}},
+    {"lr-warmup-samples", {"train.warmup_samples"}},
+    {"lr-wsd-decay-iters", {"train.wsd_decay_iterations"}},
+    {"lr-wsd-decay-samples", {"train.wsd_decay_samples"}},
+    {"lr-wsd-decay-style", {"train.wsd_decay_style"}},
+    {"micro-batch-size", {"train.micro_batch"}},
+    {"min-loss-scale", {"loss_scale.min"}},
+    {"min-lr", {"train.min_lr"}},
+    {"model-provider", {"model.provider"}},
+    {"moe-router-force-load-balancing", {"model.language.force_load_balancing", "true"}},
+    {"no-overlap-grad-reduce", {"optimizer.overlap_grad_reduce", "false"}},
+    {"no-overlap-param-gather", {"optimizer.overlap_param_gather", "false"}},
+    {"overlap-grad-reduce", {"optimizer.overlap_grad_reduce", "true"}},
+    {"overlap-param-gather", {"optimizer.overlap_param_gather", "true"}},
+    {"pipeline-model-parallel-size", {"topology.modules.language.pp"}},
+    {"seed", {"train.seed"}},
+    {"seq-length", {"data.sequence_length"}},
+    {"sequence-parallel", {"model.sequence_parallel", "true"}},
+    {"tensor-model-parallel-size", {"topology.modules.language.tp"}},
+    {"tensorboard-dir", {"log.tensorboard_dir"}},
+    {"train-iters", {"train.iterations"}},
+    {"train-samples", {"train.samples"}},
+    {"training-stage", {"train.stage"}},
+    {"use-distributed-optimizer", {"optimizer.zero", "true"}},
+    {"weight-decay", {"train.weight_decay"}},
+    {"weight-decay-incr-style", {"train.weight_decay_incr_style"}},
+    // Not Megatron's, but like them.
+    {"metrics-file", {"log.metrics_file"}},
+    {"trace", {"log.trace_dir"}},
+};
+
+const MegatronName* megatron_name(const std::string& word) {
+  const auto found = word.rfind("--", 0) == 0 ? kMegatronNames.find(word.substr(2)) : kMegatronNames.end();
+  return found == kMegatronNames.end() ? nullptr : &found->second;
+}
+
+bool is_key(const std::string& word) {
+  return word.rfind("--", 0) == 0 && word.find('.') != std::string::npos && word.find('=') == std::string::npos;
+}
+
+ConfigError unknown_option(const std::string& flag) {
   std::vector<std::string> names;
-  for (const auto& [name, path] : kMegatronNames) names.push_back(name);
+  for (const auto& [name, known] : kMegatronNames) names.push_back(name);
   const auto guess = nearest(flag, names);
-  throw ConfigError({fmt::format("unknown option --{}", flag), "command line",
-                     guess ? fmt::format("did you mean --{}?", *guess)
-                           : "recipe keys are given with their section, e.g. --train.lr 1e-4"});
+  return ConfigError({fmt::format("unknown option --{}", flag), "command line",
+                      guess ? fmt::format("did you mean --{}?", *guess)
+                            : "recipe keys are given with their section, e.g. --train.lr 1e-4"});
 }
 
 }  // namespace
@@ -34,11 +114,16 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
     if (argument.rfind("--", 0) != 0)
       throw ConfigError({fmt::format("unexpected argument '{}'", argument), "command line", "see --help"});
     const std::size_t equals = argument.find('=');
-    const std::string path = to_path(argument.substr(2, equals == std::string::npos ? equals : equals - 2));
-    if (equals != std::string::npos)
-      overrides.push_back({path, argument.substr(equals + 1)});
-    else
-      throw ConfigError({fmt::format("{} needs a value", argument), "command line", ""});
+    const std::string option = argument.substr(0, equals);
+    const MegatronName* name = megatron_name(option);
+    if (!name && option.find('.') == std::string::npos) throw unknown_option(option.substr(2));
+    const bool has_value = equals != std::string::npos;
+    if (!has_value && !(name && name->flag_value))
+      throw ConfigError({fmt::format("{} needs a value", option), "command line", ""});
+    if (has_value && name && name->flag_value)
+      throw ConfigError({fmt::format("{} takes no value", option), "command line",
+                         fmt::format("leave it out, or write --{}={}", name->path, argument.substr(equals + 1))});
+    overrides.push_back({name ? name->path : option.substr(2), has_value ? argument.substr(equals + 1) : name->flag_value});
   }
   return overrides;
 }
@@ -48,9 +133,9 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
   std::vector<std::string> joined;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    const bool is_key = word.rfind("--", 0) == 0 && word.find('=') == std::string::npos &&
-                        (word.find('.') != std::string::npos || kMegatronNames.count(word.substr(2)));
-    if (is_key && i + 1 < words.size())
+    const MegatronName* name = megatron_name(word);
+    const bool takes_value = is_key(word) || (name && !name->flag_value);
+    if (takes_value && i + 1 < words.size())
       joined.push_back(word + "=" + words[++i]);
     else
       joined.push_back(word);
@@ -60,7 +145,9 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
 
 std::string overrides_help() {
   std::string text = "Any recipe key can be set on the command line (--train.lr 1e-4). Megatron's names work too:";
-  for (const auto& [name, path] : kMegatronNames) text += fmt::format("\n  --{:<20} {}", name, path);
+  for (const auto& [name, known] : kMegatronNames)
+    text += fmt::format("\n  --{:<48} {}{}", name, known.path,
+                        known.flag_value ? fmt::format("={}", known.flag_value) : std::string());
   return text;
 }
 

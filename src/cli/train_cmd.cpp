@@ -5,7 +5,6 @@
 #include "cli/commands.h"
 #include "dist/run_as_rank.h"
 #include "launch/local_launcher.h"
-#include "models/demo_net.h"
 #include "train/recipe.h"
 #include "train/trainer.h"
 
@@ -45,7 +44,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
     return 0;
   }
   const Topology topology(recipe.topology, workload_of(recipe));
-  check_demo_topology(topology, recipe.model);
+  
 
   const auto spec = world_spec_from(process_env());
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);

@@ -1,7 +1,10 @@
 #include "mimo/mock_data.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+
+#include <algorithm>
 
 #include "base/philox.h"
 #include "ops/cross_entropy.h"
@@ -9,61 +12,130 @@
 namespace braid {
 namespace {
 
-constexpr std::int64_t kDrawsPerSample = 64;  // of the layout of a sample's images
+constexpr int kClasses = 8, kPadding = 0;
+constexpr double kPixelNoise = 0.5;
 
-std::int64_t tokens_of(const PatchGrid& grid) { return grid.patches() / 4; }
+// One after the other out of a stream of their own for each sample.
+class Draws {
+ public:
+  Draws(std::uint64_t seed, const std::string& name, std::int64_t sample)
+      : field_(seed, name), index_(static_cast<std::uint64_t>(sample) * kPerSample) {}
+  double uniform() { return field_.uniform(index_++); }
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return std::min(high, low + static_cast<std::int64_t>(uniform() * static_cast<double>(high - low + 1)));
+  }
+
+ private:
+  static constexpr std::uint64_t kPerSample = 1 << 20;
+  const RandomField field_;
+  std::uint64_t index_;
+};
+
+const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder) {
+  static const MockMediaConfig kDefaults;
+  for (const MockMediaConfig& media : config.media)
+    if (media.name == encoder) return media;
+  return kDefaults;
+}
 
 }  // namespace
 
-std::vector<PatchGrid> MockData::grids(std::int64_t sample) const {
-  const RandomField field(static_cast<std::uint64_t>(config_.seed), "mock.images");
-  auto index = static_cast<std::uint64_t>(sample * kDrawsPerSample);
-  const auto draw = [&](int low, int high) {
-    return low + static_cast<int>(field.uniform(index++) * (high - low + 1));
-  };
-  std::vector<PatchGrid> grids;
-  if (field.uniform(index++) >= config_.image_share) return grids;
-  const int count = draw(1, config_.max_images);
-  std::int64_t room = config_.sequence_length - 2;  // a sample has something to learn from
-  for (int i = 0; i < count; ++i) {
-    const PatchGrid grid = {2 * draw(config_.min_side / 2, config_.max_side / 2),
-                            2 * draw(config_.min_side / 2, config_.max_side / 2)};
-    if (tokens_of(grid) > room) break;
-    room -= tokens_of(grid);
-    grids.push_back(grid);
+MockData::MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology,
+                   std::uint64_t seed)
+    : config_(config),
+      sequence_length_(config.sequence_length.value_or(provider.sequence_length)),
+      seed_(seed) {
+  for (const EncoderConfig& encoder : provider.encoders)
+    for (const Module& module : topology.modules())
+      if (module.name == encoder.name)
+        modalities_.push_back({encoder, mock_of(config, encoder.name), token_id(provider, encoder, std::nullopt),
+                               features_of(encoder.model)});
+}
+
+std::int64_t MockData::length_of(std::int64_t sample) const {
+  Draws draws(seed_, "mock.length", sample);
+  return draws.between(config_.min_length.value_or(sequence_length_), sequence_length_);
+}
+
+int MockData::class_of(std::int64_t sample) const {
+  const std::vector<Extents> all = extents(sample);
+  const bool has_media = std::any_of(all.begin(), all.end(), [](const Extents& items) { return !items.empty(); });
+  return has_media ? static_cast<int>(Draws(seed_, "mock.class", sample).between(1, kClasses)) : 0;
+}
+
+std::vector<MockData::Extents> MockData::extents(std::int64_t sample) const {
+  std::vector<Extents> all;
+  std::int64_t room = length_of(sample) - 2;  // for something to learn
+  for (const Modality& modality : modalities_) {
+    Draws draws(seed_, "mock." + modality.encoder.name, sample);
+    const MockMediaConfig& mock = modality.mock;
+    Extents items;
+    const bool any = draws.uniform() < mock.share;
+    const std::int64_t count = any ? draws.between(mock.min_items, mock.max_items) : 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t first = draws.between(mock.min_size, mock.max_size);
+      const std::vector<std::int64_t> extent =
+          fitting_extent(modality.encoder, first, draws.between(mock.min_size, mock.max_size));
+      const std::int64_t rows = rows_of(modality.encoder, extent);
+      if (rows > room) break;
+      room -= rows;
+      items.push_back(extent);
+    }
+    all.push_back(std::move(items));
   }
-  return grids;
+  return all;
+}
+
+std::vector<std::int64_t> MockData::text(std::int64_t sample, std::int64_t length) const {
+  Draws draws(seed_, "mock.text", sample);
+  const int stride = 1 + class_of(sample);
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < length; ++i) {
+    const std::int64_t random = draws.between(1, config_.alphabet);
+    const bool counts_up = draws.uniform() >= config_.noise && i > 0;
+    ids.push_back(counts_up ? 1 + (ids.back() - 1 + stride) % config_.alphabet : random);
+  }
+  return ids;
 }
 
 Tokens MockData::tokens(std::int64_t sample) const {
-  const RandomField field(static_cast<std::uint64_t>(config_.seed), "mock.tokens");
-  std::vector<std::int64_t> ids, labels;
-  for (const PatchGrid& grid : grids(sample))
-    ids.insert(ids.end(), static_cast<std::size_t>(tokens_of(grid)), config_.image_token_id);
-  while (static_cast<int>(ids.size()) < config_.sequence_length) {
-    const auto index = static_cast<std::uint64_t>(sample * config_.sequence_length) + ids.size();
-    const auto id = 1 + static_cast<std::int64_t>(field.uniform(index) * (config_.vocab - 1));
-    ids.push_back(id == config_.image_token_id ? 1 : id);
-  }
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const bool has_next = i + 1 < ids.size() && ids[i + 1] != config_.image_token_id;
-    labels.push_back(has_next ? ids[i + 1] : kIgnoredLabel);
-  }
+  std::vector<std::int64_t> ids;
+  const std::vector<Extents> all = extents(sample);
+  for (std::size_t m = 0; m < modalities_.size(); ++m)
+    for (const auto& extent : all[m])
+      ids.insert(ids.end(), static_cast<std::size_t>(rows_of(modalities_[m].encoder, extent)), modalities_[m].token);
+  const auto media = static_cast<std::int64_t>(ids.size());
+  const std::vector<std::int64_t> words = text(sample, length_of(sample) - media);
+  ids.insert(ids.end(), words.begin(), words.end());
+  std::vector<std::int64_t> labels(static_cast<std::size_t>(sequence_length_), kIgnoredLabel);
+  for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(media, 1)); i < ids.size(); ++i)
+    labels[i - 1] = ids[i];
+  ids.resize(labels.size(), kPadding);
   return {at::tensor(ids, at::kLong), at::tensor(labels, at::kLong)};
 }
 
-std::vector<Image> MockData::images(std::int64_t sample) const {
-  std::vector<Image> images;
-  const RandomField field(static_cast<std::uint64_t>(config_.seed), "mock.pixels");
-  const std::int64_t most = std::int64_t{config_.max_side} * config_.max_side * config_.pixels;
-  for (const PatchGrid& grid : grids(sample)) {
-    const auto first =
-        static_cast<std::uint64_t>((sample * config_.max_images + static_cast<int>(images.size())) * most);
-    at::Tensor patches = at::empty({grid.patches(), config_.pixels}, at::kDouble);
-    field.fill_normal(first, {patches.data_ptr<double>(), static_cast<std::size_t>(patches.numel())});
-    images.push_back({patches, grid});
+std::vector<MediaItem> MockData::media(const std::string& encoder, std::int64_t sample) const {
+  std::vector<MediaItem> items;
+  const std::vector<Extents> all = extents(sample);
+  const int hidden_class = class_of(sample);
+  for (std::size_t m = 0; m < modalities_.size(); ++m) {
+    if (modalities_[m].encoder.name != encoder) continue;
+    const int features = modalities_[m].features;
+    const RandomField noise(seed_, "mock.noise." + encoder), looks(seed_, "mock.looks." + encoder);
+    at::Tensor pattern = at::empty({features}, at::kDouble);
+    looks.fill_normal(static_cast<std::uint64_t>(hidden_class) * static_cast<std::uint64_t>(features),
+                      {pattern.data_ptr<double>(), static_cast<std::size_t>(features)});
+    for (const auto& extent : all[m]) {
+      std::int64_t size = features;
+      for (const std::int64_t side : extent) size *= side;
+      at::Tensor values = at::empty({size / features, features}, at::kDouble);
+      // Items are far apart in the stream, whatever their sizes.
+      const auto first = (static_cast<std::uint64_t>(sample) << 34) + (static_cast<std::uint64_t>(items.size()) << 26);
+      noise.fill_normal(first, {values.data_ptr<double>(), static_cast<std::size_t>(size)});
+      items.push_back({values * kPixelNoise + pattern, extent});
+    }
   }
-  return images;
+  return items;
 }
 
 }  // namespace braid

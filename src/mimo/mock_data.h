@@ -1,28 +1,41 @@
+// Samples for trying any model in any layout without a data set: by seed and sample number alone.
+//
+// There is something to learn. Text counts up: each token is the one before it plus a stride, now and then a random
+// one. Samples with media have a hidden class, which shows in everything their encoders look at and is the stride.
 #pragma once
 
+#include "mimo/mock_data_config.h"
 #include "mimo/sample.h"
+#include "plan/topology.h"
 
 namespace braid {
 
-struct MockDataConfig {
-  int sequence_length = 128, vocab = 512, image_token_id = 511;
-  double image_share = 0.5;        // of samples that have images
-  int max_images = 2;              // per such sample
-  int min_side = 2, max_side = 8;  // of an image, in patches; even
-  int pixels = 768;                // of a patch
-  int seed = 1234;
-};
-
-// Random tokens behind random images, by seed and sample number alone.
 class MockData : public DataSource {
  public:
-  explicit MockData(const MockDataConfig& config) : config_(config) {}
+  // For those of the provider's encoders that the topology has.
+  MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed);
+
   Tokens tokens(std::int64_t sample) const override;
-  std::vector<Image> images(std::int64_t sample) const override;
+  std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override;
+  int sequence_length() const { return sequence_length_; }
 
  private:
-  std::vector<PatchGrid> grids(std::int64_t sample) const;
+  struct Modality {
+    EncoderConfig encoder;
+    MockMediaConfig mock;
+    int token, features;
+  };
+  using Extents = std::vector<std::vector<std::int64_t>>;
+
+  std::int64_t length_of(std::int64_t sample) const;
+  int class_of(std::int64_t sample) const;
+  std::vector<Extents> extents(std::int64_t sample) const;  // by modality and item
+  std::vector<std::int64_t> text(std::int64_t sample, std::int64_t length) const;
+
   const MockDataConfig config_;
+  const int sequence_length_;
+  const std::uint64_t seed_;
+  std::vector<Modality> modalities_;
 };
 
 }  // namespace braid

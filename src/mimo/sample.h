@@ -4,20 +4,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "ops/vision.h"
+#include "models/stages.h"
 
 namespace braid {
 
 struct Tokens {
-  at::Tensor ids;     // [S] int64; special ids stand where an encoder's rows go
+  at::Tensor ids;     // [S] int64; an encoder's token stands where its rows go
   at::Tensor labels;  // [S] int64, of the next token; kIgnoredLabel where there is none
-};
-
-struct Image {
-  at::Tensor patches;  // [rows * columns, pixels of a patch]
-  PatchGrid grid;
 };
 
 // Samples by their number in the run, the same on whatever rank asks.
@@ -25,7 +21,7 @@ class DataSource {
  public:
   virtual ~DataSource() = default;
   virtual Tokens tokens(std::int64_t sample) const = 0;
-  virtual std::vector<Image> images(std::int64_t sample) const = 0;
+  virtual std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const = 0;
 };
 
 }  // namespace braid

@@ -124,39 +124,64 @@ GridDescription describe_grid(const std::string& name, const LayoutSizes& layout
   return grid;
 }
 
-std::int64_t active_elements(const HybridLmConfig& config, const std::vector<ParamSpec>& specs) {
+std::int64_t active_elements(const LanguageConfig& config, const std::vector<ParamSpec>& specs) {
+  const auto* hybrid = std::get_if<HybridLmConfig>(&config);
   std::int64_t active = 0;
   for (const ParamSpec& spec : specs)
-    if (spec.trainable) active += spec.expert ? num_elements(spec) / config.experts * config.top_k : num_elements(spec);
+    if (spec.trainable)
+      active += spec.expert ? num_elements(spec) / hybrid->experts * hybrid->top_k : num_elements(spec);
   return active;
+}
+
+std::vector<std::string> layer_kinds(const LanguageConfig& config) {
+  std::vector<std::string> kinds;
+  for (const char letter : layer_letters(std::get<HybridLmConfig>(config))) kinds.push_back(kind_of_letter(letter));
+  return kinds;
+}
+
+std::vector<std::string> layer_kinds(const EncoderModel& config) {
+  const int layers = std::visit([](const auto& c) { return c.layers; }, config);
+  return std::vector<std::string>(static_cast<std::size_t>(layers), "transformer");
+}
+
+void add_encoder(const EncoderConfig& encoder, const LayoutSizes& layout, std::int64_t dtype_bytes,
+                 ModelDescription& model) {
+  std::vector<ParamSpec> specs = declare_parameters(encoder.model, layout.pp);
+  std::vector<ParamSpec> projector = declare_parameters(encoder.projector);
+  for (ParamSpec& spec : projector) spec.stage = layout.pp - 1;
+  model.modules.push_back(describe_module(encoder.name + ".encoder", layer_kinds(encoder.model), layout, specs));
+  model.modules.push_back(describe_module(encoder.name + ".projector", {}, layout, projector));
+  specs.insert(specs.end(), projector.begin(), projector.end());
+  model.grids.push_back(describe_grid(encoder.name, layout, specs, dtype_bytes));
+}
+
+LayoutSizes layout_of(const ProviderLayout& layout, const EncoderConfig& encoder) {
+  const auto found = layout.encoders.find(encoder.name);
+  return found == layout.encoders.end() ? LayoutSizes{} : found->second;
+}
+
+void check(const Provider& provider, const ProviderLayout& layout) {
+  std::vector<Problem> problems = validate_language(provider, layout.language, provider.name);
+  for (const EncoderConfig& encoder : provider.encoders)
+    for (Problem& problem : validate_encoder(provider, encoder, layout_of(layout, encoder), provider.name))
+      problems.push_back(std::move(problem));
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 }  // namespace
 
 ModelDescription describe_model(const Provider& provider, const ProviderLayout& layout, const std::string& dtype) {
   const std::int64_t dtype_bytes = bytes_of(dtype);
-  if (std::vector<Problem> problems = validate(provider, layout.language, layout.encoder); !problems.empty())
-    throw ConfigError(std::move(problems));
-
+  check(provider, layout);
   const std::vector<ParamSpec> language = declare_parameters(provider.language, layout.language.pp);
-  const std::vector<ParamSpec> vision = declare_parameters(provider.vision, layout.encoder.pp);
-  std::vector<ParamSpec> projector = declare_parameters(provider.projector);
-  for (ParamSpec& spec : projector) spec.stage = layout.encoder.pp - 1;
-  std::vector<ParamSpec> encoder = vision;
-  encoder.insert(encoder.end(), projector.begin(), projector.end());
-
-  std::vector<std::string> language_kinds;
-  for (const char letter : layer_letters(provider.language)) language_kinds.push_back(kind_of_letter(letter));
-  const std::vector<std::string> vision_kinds(static_cast<std::size_t>(provider.vision.layers), "transformer");
-
-  ModelDescription model = {.provider = provider.name,
-                            .dtype = dtype,
-                            .modules = {describe_module("language", language_kinds, layout.language, language),
-                                        describe_module("vision", vision_kinds, layout.encoder, vision),
-                                        describe_module("projector", {}, layout.encoder, projector)},
-                            .grids = {describe_grid("language", layout.language, language, dtype_bytes),
-                                      describe_grid("encoder", layout.encoder, encoder, dtype_bytes)},
-                            .active_parameters = active_elements(provider.language, language)};
+  ModelDescription model = {
+      .provider = provider.name,
+      .dtype = dtype,
+      .modules = {describe_module("language", layer_kinds(provider.language), layout.language, language)},
+      .grids = {describe_grid("language", layout.language, language, dtype_bytes)},
+      .active_parameters = active_elements(provider.language, language)};
+  for (const EncoderConfig& encoder : provider.encoders)
+    add_encoder(encoder, layout_of(layout, encoder), dtype_bytes, model);
   for (const ModuleDescription& module : model.modules) model.parameters += module.parameters;
   return model;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,10 @@
 
 namespace braid {
 
-// Where a provider's parts run. The projector shares the encoder's grid, on its last stage.
+// Where a provider's parts run; encoders by name, not split where they are not named.
 struct ProviderLayout {
-  LayoutSizes language{}, encoder{};
+  LayoutSizes language{};
+  std::map<std::string, LayoutSizes> encoders{};
 };
 
 // One parameter, or the same one of several layers.
@@ -34,7 +36,7 @@ struct ParamGroup {
 };
 
 struct ModuleDescription {
-  std::string name;  // language, vision, projector
+  std::string name;  // language, images.encoder, images.projector
   std::vector<ParamGroup> groups;
   std::int64_t parameters = 0, buffers = 0;  // elements
 };
@@ -45,7 +47,7 @@ struct StageSize {
 };
 
 struct GridDescription {
-  std::string name;  // language, encoder
+  std::string name;  // language, images
   LayoutSizes layout;
   std::vector<StageSize> stages;
 };

@@ -6,7 +6,7 @@ namespace braid {
 Provider nemotron_vlm_54l() {
   Provider p = nemotron_vlm_20l();
   p.name = "nemotron-vlm-54l";
-  p.language.pattern = "MEMEM*EMEM*EMEM*EMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEME";
+  std::get<HybridLmConfig>(p.language).pattern = "MEMEM*EMEM*EMEM*EMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEME";
   return p;
 }
 

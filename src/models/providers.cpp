@@ -1,5 +1,6 @@
 #include "models/providers.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/strings.h"
@@ -8,58 +9,121 @@
 namespace braid {
 namespace {
 
-std::vector<Problem> joint_problems(const Provider& p) {
-  Checks checks(p.name + ".projector");
-  const int input = p.vision.hidden * (p.pixel_shuffle ? 4 : 1);
-  if (p.projector.input != input)
-    checks.add("input", fmt::format("the projector takes {} channels, the encoder gives {}", p.projector.input, input),
+void append(std::vector<Problem>& all, std::vector<Problem> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(all));
+}
+
+std::vector<Problem> fit_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
+  Checks checks(where);
+  const int input = hidden_of(encoder.model) * (encoder.pixel_shuffle ? 4 : 1), output = hidden_of(provider.language);
+  if (encoder.projector.input != input)
+    checks.add("input",
+               fmt::format("the projector takes {} channels, the encoder gives {}", encoder.projector.input, input),
                fmt::format("use input={}", input));
-  if (p.projector.output != p.language.hidden)
-    checks.add("output",
-               fmt::format("the projector gives {} channels, the language model takes {}", p.projector.output,
-                           p.language.hidden),
-               fmt::format("use output={}", p.language.hidden));
+  if (encoder.projector.output != output)
+    checks.add(
+        "output",
+        fmt::format("the projector gives {} channels, the language model takes {}", encoder.projector.output, output),
+        fmt::format("use output={}", output));
   return checks.take();
 }
 
 }  // namespace
+
+void describe(Fields& fields, LanguageConfig& config) {
+  std::visit([&](auto& c) { describe(fields, c); }, config);
+}
+
+void describe(Fields& fields, EncoderConfig& config) {
+  std::visit([&](auto& c) { fields.section("encoder", c); }, config.model);
+  fields.section("projector", config.projector);
+  fields.field("pixel_shuffle", config.pixel_shuffle, "whether 2 x 2 patches become one token");
+  fields.field("mock_token_id", config.mock_token_id, "token that its rows replace, without a tokenizer");
+}
 
 const std::vector<Provider>& providers() {
   static const std::vector<Provider> all = {nemotron_vlm_20l(), nemotron_vlm_54l(), tiny_vlm()};
   return all;
 }
 
-const Provider& provider(std::string_view name) {
+std::vector<std::string> provider_names() {
   std::vector<std::string> names;
-  for (const Provider& candidate : providers()) {
+  for (const Provider& provider : providers()) names.push_back(provider.name);
+  return names;
+}
+
+const Provider& provider(std::string_view name) {
+  for (const Provider& candidate : providers())
     if (candidate.name == name) return candidate;
-    names.push_back(candidate.name);
-  }
+  const std::vector<std::string> names = provider_names();
   const auto guess = nearest(name, names);
   throw ConfigError(
       {fmt::format("there is no model provider '{}'", name), "",
        guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
 }
 
-int image_token_id(const Provider& provider, std::optional<int> from_tokenizer) {
-  const int id = from_tokenizer.value_or(provider.mock_image_token_id), vocab = provider.language.vocab;
+std::vector<ParamSpec> declare_parameters(const LanguageConfig& config, int pp) {
+  return std::visit([&](const auto& c) { return declare_parameters(c, pp); }, config);
+}
+
+std::vector<ParamSpec> declare_parameters(const EncoderModel& config, int pp) {
+  return std::visit([&](const auto& c) { return declare_parameters(c, pp); }, config);
+}
+
+int hidden_of(const LanguageConfig& config) {
+  return std::visit([](const auto& c) { return c.hidden; }, config);
+}
+
+int vocab_of(const LanguageConfig& config) {
+  return std::visit([](const auto& c) { return c.vocab; }, config);
+}
+
+int experts_of(const LanguageConfig& config) {
+  const auto* hybrid = std::get_if<HybridLmConfig>(&config);
+  return hybrid && hybrid->pattern.find('E') != std::string::npos ? hybrid->experts : 0;
+}
+
+int hidden_of(const EncoderModel& config) {
+  return std::visit([](const auto& c) { return c.hidden; }, config);
+}
+
+std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent) {
+  return extent.at(0) * extent.at(1) / (encoder.pixel_shuffle ? 4 : 1);
+}
+
+std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t unit = encoder.pixel_shuffle ? 2 : 1;
+  const auto fit = [&](std::int64_t side) { return std::max<std::int64_t>(1, (side + unit / 2) / unit) * unit; };
+  return {fit(rows), fit(columns)};
+}
+
+int features_of(const EncoderModel& config) {
+  return std::visit([](const auto& c) { return c.channels * c.patch * c.patch; }, config);
+}
+
+int token_id(const Provider& provider, const EncoderConfig& encoder, std::optional<int> from_tokenizer) {
+  const int id = from_tokenizer.value_or(encoder.mock_token_id), vocab = vocab_of(provider.language);
   if (id >= 0 && id < vocab) return id;
   const std::string range = fmt::format("beyond the {} rows of {}'s embedding", vocab, provider.name);
   if (id >= vocab && from_tokenizer)
-    throw ConfigError({fmt::format("the tokenizer gives '{}' the id {}, {}", provider.image_token, id, range), "",
+    throw ConfigError({fmt::format("the tokenizer gives '{}' the id {}, {}", encoder.token, id, range), "",
                        fmt::format("the token was added behind the vocabulary: use a tokenizer that already has '{}' "
                                    "among its {} tokens",
-                                   provider.image_token, vocab)});
-  throw ConfigError({fmt::format("the id {} of '{}' is {}", id, provider.image_token, range), "",
+                                   encoder.token, vocab)});
+  throw ConfigError({fmt::format("the id {} of '{}' is {}", id, encoder.token, range), "",
                      fmt::format("use an id from 0 to {}", vocab - 1)});
 }
 
-std::vector<Problem> validate(const Provider& provider, const LayoutSizes& language, const LayoutSizes& encoder) {
-  std::vector<Problem> problems = joint_problems(provider);
-  for (std::vector<Problem> more : {validate(provider.language, language, provider.name + ".language"),
-                                    validate(provider.vision, encoder, provider.name + ".vision"),
-                                    validate(provider.projector, encoder, provider.name + ".projector")})
-    std::move(more.begin(), more.end(), std::back_inserter(problems));
+std::vector<Problem> validate_language(const Provider& provider, const LayoutSizes& layout, const std::string& where) {
+  return std::visit([&](const auto& c) { return validate(c, layout, where + ".language"); }, provider.language);
+}
+
+std::vector<Problem> validate_encoder(const Provider& provider, const EncoderConfig& encoder, const LayoutSizes& layout,
+                                      const std::string& where) {
+  const std::string here = fmt::format("{}.{}.", where, encoder.name);
+  std::vector<Problem> problems = fit_problems(provider, encoder, here + "projector");
+  append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + "encoder"); }, encoder.model));
+  append(problems, validate(encoder.projector, layout, here + "projector"));
   return problems;
 }
 

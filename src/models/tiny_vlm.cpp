@@ -46,8 +46,8 @@ Provider tiny_vlm() {
   Provider p;
   p.name = "tiny-vlm";
   p.language = tiny_language_model();
-  p.vision = tiny_radio();
-  p.projector = {.kind = "affine", .input = 128, .hidden = 256, .output = 64};
+  p.encoders = {
+      {.model = tiny_radio(), .projector = {.kind = "affine", .input = 128, .hidden = 256, .output = 64}}};
   p.sequence_length = 128;
   return p;
 }

@@ -1,19 +1,28 @@
-// A factor on the loss that keeps small gradients representable: halved when gradients overflow, doubled after a long
-// time without. All ranks agree on overflow, so all have the same scale.
+// A factor on the loss that keeps small gradients representable: constant, or halved when gradients overflow and
+// doubled after a long time without. All ranks agree on overflow, so all have the same scale.
 #pragma once
+
+#include <optional>
+
+#include "base/config.h"
 
 namespace braid {
 
 struct LossScaleConfig {
-  double initial = 4294967296.0, min = 1;
+  bool dynamic = false;
+  std::optional<double> initial{};  // default: 1, or 2^32 when dynamic
+  double min = 1;
   double growth = 2, backoff = 0.5;
   int growth_interval = 1000;  // steps without overflow before it grows
   int hysteresis = 2;          // overflows since it last grew before it shrinks
 };
 
-class DynamicLossScale {
+void describe(Fields& fields, LossScaleConfig& config);
+std::vector<Problem> validate(const LossScaleConfig& config, const std::string& where);
+
+class LossScale {
  public:
-  explicit DynamicLossScale(const LossScaleConfig& config);
+  explicit LossScale(const LossScaleConfig& config);
   double value() const { return value_; }
   void update(bool gradients_finite);
 

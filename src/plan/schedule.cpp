@@ -22,6 +22,10 @@ int position_of(const Topology& topology, int module, int stage) {
 }
 int pipeline_length(const Topology& topology) { return encoder_stages(topology) + pp_of(topology.language()); }
 
+int stage_of(const Topology& topology, int module, int rank) {
+  return topology.modules()[static_cast<std::size_t>(module)].dense.coord(rank, "pp");
+}
+
 // The edges of one rank in one of its modules.
 struct Ends {
   std::vector<int> in, out;
@@ -120,7 +124,9 @@ class RankProgram {
     for (const int index : edges) {
       const Edge& edge = edges_[static_cast<std::size_t>(index)];
       const bool stays = edge.from_rank == edge.to_rank;
-      const bool goes_back = kind == Transfer::Activation || is_trained(topology_, options_, edge.from_module);
+      const bool goes_back = kind == Transfer::Activation ||
+                             is_trained(topology_, options_, edge.from_module,
+                                        stage_of(topology_, edge.from_module, edge.from_rank));
       if (!stays && goes_back) transfers.push_back({kind, index, mb, outgoing});
     }
     return transfers;
@@ -132,20 +138,17 @@ class RankProgram {
   std::vector<Op> ops_;
 };
 
-int stage_of(const Topology& topology, int module, int rank) {
-  return topology.modules()[static_cast<std::size_t>(module)].dense.coord(rank, "pp");
-}
-
 std::vector<Op> program_of_own_rank(const Topology& topology, const ScheduleOptions& options,
                                     const std::vector<Edge>& edges, int module, int rank) {
   RankProgram program(topology, options, edges);
   const Module& m = topology.modules()[static_cast<std::size_t>(module)];
   const Ends ends = ends_of(edges, module, rank);
-  if (m.is_encoder && !is_trained(topology, options, module))
-    program.only_forward(module, ends);
+  const int stage = stage_of(topology, module, rank);
+  if (is_trained(topology, options, module, stage))
+    program.one_forward_one_backward(module, ends,
+                                     pipeline_length(topology) - 1 - position_of(topology, module, stage));
   else
-    program.one_forward_one_backward(
-        module, ends, pipeline_length(topology) - 1 - position_of(topology, module, stage_of(topology, module, rank)));
+    program.only_forward(module, ends);
   if (m.is_encoder && pp_of(m) == 1) program.pull_forwards_ahead(module, options.prefetch);
   return program.take();
 }
@@ -201,7 +204,7 @@ std::vector<Op> program_of_shared_rank(const Topology& topology, const ScheduleO
   };
   const auto encode_back = [&](int mb) {
     for (const int encoder : encoders) {
-      if (!is_trained(topology, options, encoder)) continue;
+      if (!is_trained(topology, options, encoder, stage_of(topology, encoder, rank))) continue;
       program.exchange(program.receive_gradients(at(inside, encoder), mb));
       program.backward(encoder, mb);
       program.exchange(program.send_gradients(at(inside, encoder), mb));
@@ -232,9 +235,12 @@ std::vector<Op> program_of_shared_rank(const Topology& topology, const ScheduleO
 
 }  // namespace
 
-bool is_trained(const Topology& topology, const ScheduleOptions& options, int module) {
-  const std::string& name = topology.modules()[static_cast<std::size_t>(module)].name;
-  return std::find(options.frozen.begin(), options.frozen.end(), name) == options.frozen.end();
+bool is_trained(const Topology& topology, const ScheduleOptions& options, int module, int stage) {
+  const Module& m = topology.modules()[static_cast<std::size_t>(module)];
+  const auto has = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), m.name) != names.end();
+  };
+  return !has(options.frozen) && (stage == pp_of(m) - 1 || !has(options.frozen_before_last_stage));
 }
 
 std::vector<Edge> make_edges(const Topology& topology) {

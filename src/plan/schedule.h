@@ -16,11 +16,13 @@ namespace braid {
 
 struct ScheduleOptions {
   int microbatches = 1;
-  std::vector<std::string> frozen{};  // modules that have no backward and send no gradient
-  int prefetch = 0;                   // how many finished microbatches an encoder may hold back beyond what 1F1B needs
+  std::vector<std::string> frozen{};                    // modules that have no backward
+  std::vector<std::string> frozen_before_last_stage{};  // modules of which only the last stage has one
+  int prefetch = 0;  // how many finished microbatches an encoder may hold back beyond what 1F1B needs
 };
 
-bool is_trained(const Topology& topology, const ScheduleOptions& options, int module);
+// Whether a stage has a backward; it then gets the gradient of what it sends.
+bool is_trained(const Topology& topology, const ScheduleOptions& options, int module, int stage);
 
 // Where activations go from one rank to another (or to itself, when modules share ranks); gradients come back.
 struct Edge {

@@ -44,6 +44,9 @@ class Player {
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   std::size_t microbatches() const { return index(options_.microbatches); }
+  bool trains(int module, int rank) const {
+    return is_trained(topology_, options_, module, topology_.modules()[index(module)].dense.coord(rank, "pp"));
+  }
   const std::string& name_of(int module) const { return topology_.modules()[index(module)].name; }
   void fail(std::string sentence) { problems_.push_back(std::move(sentence)); }
 
@@ -83,7 +86,7 @@ class Player {
         for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
           const Edge& e = edges_[index(edge)];
           const int wanted = e.from_rank != e.to_rank &&
-                             (kind == Transfer::Activation || is_trained(topology_, options_, e.from_module));
+                             (kind == Transfer::Activation || trains(e.from_module, e.from_rank));
           const std::size_t id = id_of(kind, edge, mb);
           if (out[id] != wanted || in[id] != wanted)
             fail(fmt::format("{} is sent {} times and received {} times", describe({kind, edge, mb, true}), out[id],
@@ -134,7 +137,7 @@ class Player {
     int& held = held_[index(rank) * topology_.modules().size() + index(op.module)];
     held += forward ? 1 : -1;
     const int stage = topology_.modules()[index(op.module)].dense.coord(rank, "pp");
-    if (is_trained(topology_, options_, op.module) && held > max_in_flight(topology_, options_, op.module, stage))
+    if (trains(op.module, rank) && held > max_in_flight(topology_, options_, op.module, stage))
       fail_here(fmt::format("is one too many: {} are held", held));
   }
 
@@ -153,7 +156,7 @@ class Player {
       for (int mb = 0; mb < options_.microbatches; ++mb) {
         if (!ran(Op::Forward, rank, m, mb))
           fail(fmt::format("rank {} never runs {}, microbatch {}", rank, module->name, mb));
-        if (is_trained(topology_, options_, m) && !ran(Op::Backward, rank, m, mb))
+        if (trains(m, rank) && !ran(Op::Backward, rank, m, mb))
           fail(fmt::format("rank {} never runs backward of {}, microbatch {}", rank, module->name, mb));
       }
     }

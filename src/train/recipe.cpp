@@ -1,36 +1,99 @@
 #include "train/recipe.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "base/strings.h"
+
 namespace braid {
 namespace {
 
-void check_positive(std::vector<Problem>& problems, const char* key, double value) {
-  if (value > 0) return;
-  problems.push_back({fmt::format("{}={} should be greater than 0", key, value), key, ""});
+using Problems = std::vector<Problem>;
+
+void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), std::back_inserter(all)); }
+
+void check_at_least(Problems& problems, const char* key, std::int64_t value, std::int64_t least) {
+  if (value >= least) return;
+  problems.push_back({fmt::format("{}={} should be {} or more", key, value, least), key, ""});
 }
 
-void check_seconds(std::vector<Problem>& problems, const char* key, double value) {
+void check_seconds(Problems& problems, const char* key, double value) {
   constexpr double kYear = 365 * 86400.0;
   if (value > 0 && value <= kYear) return;
   problems.push_back(
       {fmt::format("{}={} should be greater than 0 and at most a year ({} s)", key, value, kYear), key, ""});
 }
 
-std::vector<Problem> validate(const Recipe& recipe) {
-  std::vector<Problem> problems = validate(recipe.topology, workload_of(recipe));
-  check_positive(problems, "train.iterations", recipe.train.iterations);
-  check_positive(problems, "train.lr", recipe.train.lr);
-  check_positive(problems, "train.log_interval", recipe.train.log_interval);
-  check_positive(problems, "model.features", recipe.model.features);
-  check_positive(problems, "model.hidden", recipe.model.hidden);
+Problems train_problems(const Recipe& recipe) {
+  Problems problems;
+  const TrainConfig& train = recipe.train;
+  check_at_least(problems, "train.iterations", train.iterations, 1);
+  check_at_least(problems, "train.samples", train.samples.value_or(1), 1);
+  check_at_least(problems, "train.prefetch", train.prefetch, 0);
+  check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
+  append(problems, validate(train.schedule, length_of(train), "train"));
+  append(problems, validate(recipe.loss_scale, "loss_scale"));
   check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
   check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
+  return problems;
+}
+
+const EncoderConfig* find_encoder(const Provider& provider, const std::string& name) {
+  for (const EncoderConfig& encoder : provider.encoders)
+    if (encoder.name == name) return &encoder;
+  return nullptr;
+}
+
+Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
+  std::vector<std::string> names;
+  for (const EncoderConfig& encoder : provider.encoders) names.push_back(encoder.name);
+  const auto guess = nearest(module.name, names);
+  return {fmt::format("{} has no encoder '{}'", provider.name, module.name), "topology.modules." + module.name,
+          guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))};
+}
+
+// Whether the model fits the sizes of its grids. The topology itself is sound.
+Problems model_problems(const Recipe& recipe) {
+  Problems problems;
+  const Provider& model = recipe.model.model;
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    const EncoderConfig* encoder = find_encoder(model, module.name);
+    if (module.kind == "language") {
+      append(problems, validate_language(model, layout_sizes(module), "model"));
+      append(problems, validate(recipe.data, model, layout_sizes(module), "data"));
+    } else if (encoder) {
+      append(problems, validate_encoder(model, *encoder, layout_sizes(module), "model"));
+    } else {
+      problems.push_back(no_such_encoder(model, module));
+    }
+  }
+  return problems;
+}
+
+Problems freeze_problems(const Recipe& recipe) {
+  const std::size_t encoders = recipe.topology.modules.size() - 1;
+  if (frozen_sets(recipe).size() < 2 * encoders + 1) return {};
+  const TrainConfig& train = recipe.train;
+  return {{"every part of the model is frozen: there is nothing to train",
+           train.freeze_language ? "train.freeze_language" : "train.stage",
+           encoders > 0 ? "leave one of train.freeze_vision, freeze_projection, freeze_language false and do not name a "
+                          "train.stage that freezes it"
+                        : "a model without encoders has only its language part: use train.stage=stage3 and "
+                          "train.freeze_language=false"}};
+}
+
+Problems validate(const Recipe& recipe) {
+  Problems problems = validate(recipe.topology, workload_of(recipe));
+  if (problems.empty()) problems = model_problems(recipe);
+  if (problems.empty()) problems = freeze_problems(recipe);
+  append(problems, train_problems(recipe));
   return problems;
 }
 
 Recipe read_recipe(YamlReader reader) {
   Recipe recipe;
   describe(reader, recipe);
-  std::vector<Problem> problems = reader.finish();
+  Problems problems = reader.finish();
   // A topology read only in part would complain about things the reader has named already.
   if (problems.empty()) {
     problems = validate(recipe);
@@ -42,26 +105,64 @@ Recipe read_recipe(YamlReader reader) {
 
 }  // namespace
 
+void describe(Fields& f, ModelConfig& c) {
+  f.choice("provider", c.provider, provider_names(), "which model");
+  f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "of parameters and activations");
+  f.field("sequence_parallel", c.sequence_parallel, "split the language model's residual stream over tp");
+  f.field("recompute", c.recompute, "keep only each layer's input for backward");
+  if (c.model.name != c.provider) c.model = provider(c.provider);
+  f.section("language", c.model.language);
+  for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
+}
+
 void describe(Fields& f, TrainConfig& c) {
   f.field("iterations", c.iterations, "optimizer steps");
+  f.field("samples", c.samples, "length of the run in samples; wins over iterations");
   f.field("micro_batch", c.micro_batch, "samples per language replica and microbatch");
   f.field("global_batch", c.global_batch, "samples per step");
-  f.field("lr", c.lr, "learning rate");
   f.field("seed", c.seed, "one seed, the same run again");
-  f.field("log_interval", c.log_interval, "steps between log lines");
+  f.field("prefetch", c.prefetch, "microbatches that encoders may run ahead of what the pipeline needs");
+  f.choice("stage", c.stage, {"stage1", "stage2", "stage3"},
+           "stage1 trains the projectors only, stage2 also the language model, stage3 everything");
+  f.field("freeze_vision", c.freeze_vision, "encoders do not train");
+  f.field("freeze_projection", c.freeze_projection, "projectors do not train");
+  f.field("freeze_language", c.freeze_language, "the language model does not train");
+  f.field("correct_partial_participation", c.correct_partial_participation,
+          "scale encoder gradients by replicas / replicas with input");
+  f.field("max_skipped", c.max_skipped, "steps in a row that may be skipped for a loss or gradient that is not finite");
+  describe(f, c.schedule);
 }
 
 void describe(Fields& f, Recipe& r) {
   f.section("topology", r.topology);
   f.section("model", r.model);
+  f.section("data", r.data);
   f.section("train", r.train);
+  f.section("optimizer", r.optimizer);
+  f.section("loss_scale", r.loss_scale);
   f.section("dist", r.dist);
 }
 
 Workload workload_of(const Recipe& recipe) {
   return {.micro_batch = recipe.train.micro_batch,
           .global_batch = recipe.train.global_batch,
-          .num_experts = recipe.model.num_experts};
+          .num_experts = experts_of(recipe.model.model.language)};
+}
+
+TrainLength length_of(const TrainConfig& config) {
+  return {.iterations = config.iterations, .samples = config.samples, .global_batch = config.global_batch};
+}
+
+std::vector<std::string> frozen_sets(const Recipe& recipe) {
+  const TrainConfig& train = recipe.train;
+  std::vector<std::string> sets;
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    const bool encoder = module.kind == "encoder";
+    if (encoder && (train.freeze_vision || train.stage != "stage3")) sets.push_back(module.name + ".encoder");
+    if (encoder && train.freeze_projection) sets.push_back(module.name + ".projector");
+    if (!encoder && (train.freeze_language || train.stage == "stage1")) sets.push_back(module.name);
+  }
+  return sets;
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides) {

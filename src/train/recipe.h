@@ -1,35 +1,61 @@
 // A run as one value: what a YAML file says, with every default filled in.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "dist/dist_config.h"
-#include "models/demo_net_config.h"
+#include "mimo/mock_data_config.h"
+#include "models/providers.h"
+#include "optim/loss_scale.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer_config.h"
 #include "plan/topology.h"
 
 namespace braid {
 
+struct ModelConfig {
+  std::string provider = "tiny-vlm";
+  std::string dtype = "bfloat16";
+  bool sequence_parallel = false;
+  bool recompute = false;
+  Provider model = tiny_vlm();  // the provider's, as far as the recipe does not change it
+};
+
 struct TrainConfig {
   int iterations = 100;
-  int micro_batch = 4;    // samples per language replica and microbatch
-  int global_batch = 32;  // samples per step
-  double lr = 0.05;
+  std::optional<int> samples{};  // wins over iterations
+  int micro_batch = 1;           // samples per language replica and microbatch
+  int global_batch = 8;          // samples per step
   int seed = 1234;
-  int log_interval = 10;
+  int prefetch = 0;  // microbatches that encoders may run ahead
+  std::string stage = "stage3";
+  bool freeze_vision = false, freeze_projection = false, freeze_language = false;
+  bool correct_partial_participation = false;
+  int max_skipped = 10;  // steps in a row without an update before the run stops
+  LrScheduleConfig schedule{};
 };
 
 struct Recipe {
   TopologyConfig topology{};
-  DemoNetConfig model{};
+  ModelConfig model{};
+  MockDataConfig data{};
   TrainConfig train{};
+  OptimizerConfig optimizer{};
+  LossScaleConfig loss_scale{};
   DistConfig dist{};
 };
 
+void describe(Fields& fields, ModelConfig& config);
 void describe(Fields& fields, TrainConfig& config);
 void describe(Fields& fields, Recipe& recipe);
 
 Workload workload_of(const Recipe& recipe);
+TrainLength length_of(const TrainConfig& config);
+
+// The parameter sets that do not train, by the names mimo/mimo_model.h gives them.
+std::vector<std::string> frozen_sets(const Recipe& recipe);
 
 // Reads and validates; every problem of the file and of the topology is in one ConfigError.
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {});

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "dist/world.h"
 #include "mimo/mock_data.h"
-#include "mimo/vlm.h"
+#include "mimo/step.h"
 #include "nn/layer_check.h"
 #include "support/grid_sizes.h"
 #include "support/ranks.h"
@@ -22,6 +22,8 @@ namespace {
 using testing::relative_error;
 
 using Sizes = testing::GridSizes;
+
+const std::vector<std::string> kImages = {"images.encoder", "images.projector"};
 
 struct Layout {
   std::vector<Sizes> encoders = {{}};
@@ -43,46 +45,51 @@ Topology topology_of(const Layout& layout) {
 }
 
 struct Outcome {
-  StepLosses losses;
+  StepTotals totals;
   std::map<std::string, at::Tensor> grads;  // whole, by set and parameter
 };
 
 // Half of the language model's layers, to be quick.
 Provider small_vlm() {
   Provider provider = tiny_vlm();
-  provider.language.pattern = "M*E-";
-  provider.language.experts = 16;
-  provider.vision.layers = 2;
-  provider.language.init_std = provider.vision.init_std = provider.projector.init_std = 0.1;
+  auto& language = std::get<HybridLmConfig>(provider.language);
+  auto& vision = std::get<RadioConfig>(provider.encoders[0].model);
+  language.pattern = "M*E-";
+  language.experts = 16;
+  vision.layers = 2;
+  language.init_std = vision.init_std = provider.encoders[0].projector.init_std = 0.1;
   return provider;
 }
 
-MockDataConfig mixed_data() { return {.sequence_length = 32, .max_side = 6, .seed = 7}; }
+constexpr int kSeed = 7;
 
-Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data()) {
+MockDataConfig mixed_data() {
+  return {.sequence_length = 32, .min_length = 20, .media = {{.name = "images", .max_size = 6}}};
+}
+
+Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data(), int seed = kSeed) {
   const Provider provider = small_vlm();
   const Topology topology = topology_of(layout);
-  const ScheduleOptions options = {.microbatches = layout.samples / (layout.micro_batch * layout.language.dp),
-                                   .frozen = layout.frozen,
-                                   .prefetch = layout.prefetch};
-  const Schedule schedule = make_schedule(topology, options);
-  EXPECT_TRUE(verify(schedule, topology, options).empty());
-  const MockData data(data_config);
+  const StepPlan plan(topology,
+                      schedule_options(topology, layout.frozen, layout.samples / (layout.micro_batch * layout.language.dp),
+                                       layout.prefetch));
+  const MockData data(data_config, provider, topology, static_cast<std::uint64_t>(seed));
   Outcome outcome;
   std::mutex mutex;
   testing::on_threads(
       topology.world_size(),
       [&](World& world) {
         const Groups groups(world, topology);
-        Vlm vlm(provider, topology, groups, world,
-                {.dtype = at::kDouble,
-                 .sequence_parallel = layout.sp,
-                 .recompute = layout.recompute,
-                 .frozen = layout.frozen});
-        const StepLosses losses = vlm.run_step(data, 0, layout.micro_batch, schedule, options);
+        const MimoModel model(provider, topology, groups, world,
+                              {.dtype = at::kDouble,
+                               .sequence_parallel = layout.sp,
+                               .recompute = layout.recompute,
+                               .frozen = layout.frozen});
+        StepObserver nobody;
+        const StepTotals totals = run_step(model, plan, {.data = data, .micro_batch = layout.micro_batch}, nobody);
         const std::lock_guard<std::mutex> lock(mutex);
-        outcome.losses = losses;
-        for (const auto& set : vlm.parameter_sets()) {
+        outcome.totals = totals;
+        for (const auto& set : model.parameter_sets()) {
           if (!set->parameters.trains()) continue;
           std::map<std::string, at::Tensor> own;
           testing::add_gradients(set->parameters, own);
@@ -102,8 +109,8 @@ const Outcome& reference() {
 }
 
 void expect_same(const Outcome& got, const Outcome& expected) {
-  EXPECT_EQ(got.losses.num_tokens, expected.losses.num_tokens);
-  EXPECT_NEAR(got.losses.loss_sum, expected.losses.loss_sum, 1e-10 * expected.losses.loss_sum);
+  EXPECT_EQ(got.totals.num_tokens, expected.totals.num_tokens);
+  EXPECT_NEAR(got.totals.loss_sum, expected.totals.loss_sum, 1e-10 * expected.totals.loss_sum);
   for (const auto& [name, gradient] : got.grads) {
     const at::Tensor& other = expected.grads.at(name);
     EXPECT_GT(other.abs().max().item<double>(), 0) << name;
@@ -147,10 +154,10 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{
             .encoders = {{.dp = 4}}, .language = {.tp = 2, .pp = 2}, .colocated = true, .sp = true, .micro_batch = 4},
         Layout{.encoders = {{.dp = 2, .pp = 2}}, .language = {.dp = 2, .pp = 2}, .colocated = true},
-        Layout{.frozen = {"images"}},
-        Layout{.encoders = {{.dp = 2}}, .language = {.tp = 2, .dp = 2}, .frozen = {"images"}, .prefetch = 2},
+        Layout{.frozen = kImages},
+        Layout{.encoders = {{.dp = 2}}, .language = {.tp = 2, .dp = 2}, .frozen = kImages, .prefetch = 2},
         Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2}, .prefetch = 1},
-        Layout{.colocated = true, .frozen = {"images"}}));
+        Layout{.colocated = true, .frozen = kImages}));
 
 // The topologies of 9 nodes (72 ranks) and 33 nodes (264 ranks) as they are, widths apart.
 TEST(VlmLayouts, ProductionTopologiesEqualOneProcess) {
@@ -163,8 +170,8 @@ TEST(VlmLayouts, ProductionTopologiesEqualOneProcess) {
 }
 
 void expect_same_or_zero(const Outcome& got, const Outcome& expected) {
-  EXPECT_EQ(got.losses.num_tokens, expected.losses.num_tokens);
-  EXPECT_NEAR(got.losses.loss_sum, expected.losses.loss_sum, 1e-10 * expected.losses.loss_sum);
+  EXPECT_EQ(got.totals.num_tokens, expected.totals.num_tokens);
+  EXPECT_NEAR(got.totals.loss_sum, expected.totals.loss_sum, 1e-10 * expected.totals.loss_sum);
   for (const auto& [name, gradient] : got.grads) {
     const at::Tensor& other = expected.grads.at(name);
     EXPECT_LE((gradient - other).abs().max().item<double>(), 1e-10 * other.abs().max().item<double>()) << name;
@@ -180,12 +187,11 @@ TEST(VlmLayouts, HoldForAHundredMixesOfTextAndImages) {
       {.encoders = {{.dp = 2}}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2}};
   for (int mix = 0; mix < 100; ++mix) {
     MockDataConfig data = mixed_data();
-    data.seed = 1000 + mix;
-    data.image_share = mix % 10 == 0 ? 0 : (mix % 10) / 9.0 * 0.6;
-    data.max_images = 1 + mix % 3;
+    data.media[0].share = mix % 10 == 0 ? 0 : (mix % 10) / 9.0 * 0.6;
+    data.media[0].max_items = 1 + mix % 3;
     SCOPED_TRACE(mix);
-    expect_same_or_zero(run(layouts[static_cast<std::size_t>(mix) % layouts.size()], data),
-                        run({.colocated = true, .micro_batch = 8}, data));
+    expect_same_or_zero(run(layouts[static_cast<std::size_t>(mix) % layouts.size()], data, 1000 + mix),
+                        run({.colocated = true, .micro_batch = 8}, data, 1000 + mix));
   }
 }
 

@@ -21,6 +21,18 @@ std::vector<std::string> sentences(const std::vector<Problem>& problems) {
   return whats;
 }
 
+// All encoders in the same layout.
+std::vector<std::string> problems_of(const Provider& provider, const LayoutSizes& language,
+                                     const LayoutSizes& encoder) {
+  std::vector<Problem> problems = validate_language(provider, language, provider.name);
+  for (const EncoderConfig& config : provider.encoders)
+    for (const Problem& problem : validate_encoder(provider, config, encoder, provider.name))
+      problems.push_back(problem);
+  return sentences(problems);
+}
+
+const HybridLmConfig& hybrid(const Provider& provider) { return std::get<HybridLmConfig>(provider.language); }
+
 int count(const std::string& letters, char letter) {
   return static_cast<int>(std::count(letters.begin(), letters.end(), letter));
 }
@@ -32,12 +44,12 @@ TEST(Providers, AreFoundByName) {
 }
 
 TEST(Providers, FitTogetherOnOneRank) {
-  for (const Provider& p : providers()) EXPECT_THAT(sentences(validate(p, {}, {})), IsEmpty()) << p.name;
+  for (const Provider& p : providers()) EXPECT_THAT(problems_of(p, {}, {}), IsEmpty()) << p.name;
 }
 
 TEST(Providers, NemotronLayersAreThoseOfTheReference) {
-  const std::string small = layer_letters(provider("nemotron-vlm-20l").language);
-  const std::string large = layer_letters(provider("nemotron-vlm-54l").language);
+  const std::string small = layer_letters(hybrid(provider("nemotron-vlm-20l")));
+  const std::string large = layer_letters(hybrid(provider("nemotron-vlm-54l")));
   EXPECT_EQ(small.size(), 20u);
   EXPECT_EQ(large.size(), 54u);
   EXPECT_THAT((std::vector<int>{count(small, 'M'), count(small, 'E'), count(small, '*')}),
@@ -53,44 +65,48 @@ TEST(Providers, NemotronRunsInTheLayoutsOfItsRecipes) {
     for (const LayoutSizes& language :
          {LayoutSizes{.tp = 2, .ep = 4}, LayoutSizes{.tp = 4, .ep = 16}, LayoutSizes{.tp = 2, .ep = 16},
           LayoutSizes{.tp = 2, .ep = 8}, LayoutSizes{.tp = 2, .cp = 4, .ep = 8, .expt_tp = 2, .pp = 4}})
-      EXPECT_THAT(sentences(validate(provider(name), language, {.tp = 2, .pp = 2})), IsEmpty()) << name;
+      EXPECT_THAT(problems_of(provider(name), language, {.tp = 2, .pp = 2}), IsEmpty()) << name;
 }
 
 TEST(Providers, TinySplitsEveryWay) {
   const Provider& tiny = provider("tiny-vlm");
-  for (const char letter : {'M', '*', 'E', '-'}) EXPECT_GE(count(tiny.language.pattern, letter), 1) << letter;
+  for (const char letter : {'M', '*', 'E', '-'}) EXPECT_GE(count(hybrid(tiny).pattern, letter), 1) << letter;
   for (const int tp : {1, 2, 4})
     for (const int cp : {1, 2})
       for (const int ep : {1, 2, 4})
         for (const int pp : {1, 2, 3})
           EXPECT_THAT(
-              sentences(validate(tiny, {.tp = tp, .cp = cp, .ep = ep, .expt_tp = 2, .pp = pp}, {.tp = tp, .pp = pp})),
+              problems_of(tiny, {.tp = tp, .cp = cp, .ep = ep, .expt_tp = 2, .pp = pp}, {.tp = tp, .pp = pp}),
               IsEmpty());
 }
 
 TEST(Providers, EveryPartIsCheckedAgainstItsLayout) {
   const Provider& tiny = provider("tiny-vlm");
-  EXPECT_THAT(error_of([&] { throw ConfigError(validate(tiny, {.tp = 3}, {.tp = 8, .cp = 2})); }),
-              AllOf(HasSubstr("tiny-vlm.language.kv_heads"), HasSubstr("tiny-vlm.vision.heads"),
-                    HasSubstr("RADIO does not run with cp=2")));
+  EXPECT_THAT(error_of([&] { throw ConfigError(validate_language(tiny, {.tp = 3}, "model")); }),
+              HasSubstr("model.language.kv_heads"));
+  EXPECT_THAT(
+      error_of([&] { throw ConfigError(validate_encoder(tiny, tiny.encoders[0], {.tp = 8, .cp = 2}, "model")); }),
+      AllOf(HasSubstr("model.images.encoder.heads"), HasSubstr("RADIO does not run with cp=2")));
   Provider misfit = tiny;
-  misfit.projector.input = 32;
-  misfit.language.hidden = 128;
-  EXPECT_THAT(sentences(validate(misfit, {}, {})),
+  misfit.encoders[0].projector.input = 32;
+  std::get<HybridLmConfig>(misfit.language).hidden = 128;
+  EXPECT_THAT(problems_of(misfit, {}, {}),
               ::testing::ElementsAre("the projector takes 32 channels, the encoder gives 128",
                                      "the projector gives 64 channels, the language model takes 128"));
 }
 
 TEST(Providers, ImageTokenIsInTheVocabulary) {
   for (const Provider& p : providers()) {
-    EXPECT_EQ(image_token_id(p, std::nullopt), 511) << p.name;
-    EXPECT_EQ(image_token_id(p, 18), 18);
-    EXPECT_EQ(image_token_id(p, p.language.vocab - 1), p.language.vocab - 1);
+    const EncoderConfig& images = p.encoders[0];
+    const int vocab = vocab_of(p.language);
+    EXPECT_EQ(token_id(p, images, std::nullopt), 511) << p.name;
+    EXPECT_EQ(token_id(p, images, 18), 18);
+    EXPECT_EQ(token_id(p, images, vocab - 1), vocab - 1);
     // A tokenizer that had to add the token gives it the first id behind its vocabulary.
-    EXPECT_THAT(error_of([&] { image_token_id(p, p.language.vocab); }),
-                AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(p.language.vocab)),
+    EXPECT_THAT(error_of([&] { token_id(p, images, vocab); }),
+                AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(vocab)),
                       HasSubstr("added behind the vocabulary")));
-    EXPECT_THAT(error_of([&] { image_token_id(p, -1); }), HasSubstr("use an id from 0 to"));
+    EXPECT_THAT(error_of([&] { token_id(p, images, -1); }), HasSubstr("use an id from 0 to"));
   }
 }
 

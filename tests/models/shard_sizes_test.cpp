@@ -21,7 +21,7 @@ Parameters allocate(const std::vector<ParamSpec>& specs, int stage, const ShardP
 TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
   const Provider& nemotron = provider("nemotron-vlm-20l");
   for (const int pp : {1, 2}) {
-    const ProviderLayout layout = {.language = {.tp = 2, .ep = 16, .pp = pp}, .encoder = {.tp = 2, .pp = pp}};
+    const ProviderLayout layout = {.language = {.tp = 2, .ep = 16, .pp = pp}, .encoders = {{"images", {.tp = 2, .pp = pp}}}};
     const ModelDescription model = describe_model(nemotron, layout, "bfloat16");
     for (int stage = 0; stage < pp; ++stage) {
       const ShardPlace place = {.tp = 1, .tp_size = 2, .ep = 7, .ep_size = 16};
@@ -29,9 +29,9 @@ TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
                 model.grids[0].stages[static_cast<std::size_t>(stage)].bytes);
       const ShardPlace encoder_place = {.tp = 1, .tp_size = 2};
       std::int64_t encoder =
-          allocate(declare_parameters(nemotron.vision, pp), stage, encoder_place, at::kBFloat16).bytes();
+          allocate(declare_parameters(nemotron.encoders[0].model, pp), stage, encoder_place, at::kBFloat16).bytes();
       if (stage == pp - 1)
-        encoder += allocate(declare_parameters(nemotron.projector), 0, encoder_place, at::kBFloat16).bytes();
+        encoder += allocate(declare_parameters(nemotron.encoders[0].projector), 0, encoder_place, at::kBFloat16).bytes();
       EXPECT_EQ(encoder, model.grids[1].stages[static_cast<std::size_t>(stage)].bytes);
     }
   }
@@ -44,7 +44,7 @@ TEST(ShardSizes, ShardsOfAllRanksAreTheWhole) {
        {Layout{}, Layout{.tp = 2, .dp = 2}, Layout{.tp = 4, .ep = 2}, Layout{.tp = 2, .cp = 2, .ep = 4, .pp = 3},
         Layout{.tp = 2, .ep = 2, .expt_tp = 2, .pp = 2, .dp = 4}, Layout{.ep = 4, .expt_tp = 2, .dp = 8}}) {
     const LayoutSizes sizes = {layout.tp, layout.cp, layout.ep, layout.expt_tp, layout.pp};
-    const Topology topology = topology_of(layout, tiny.language.experts);
+    const Topology topology = topology_of(layout, experts_of(tiny.language));
     const Module& module = topology.language();
     const std::vector<ParamSpec> specs = declare_parameters(tiny.language, layout.pp);
     const ModelDescription model = describe_model(tiny, {.language = sizes}, "float64");

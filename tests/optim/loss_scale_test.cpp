@@ -6,7 +6,7 @@ namespace braid {
 namespace {
 
 TEST(LossScale, GrowsAfterEnoughFiniteSteps) {
-  DynamicLossScale scale({.initial = 8, .growth_interval = 3});
+  LossScale scale({.dynamic = true, .initial = 8, .growth_interval = 3});
   for (const double expected : {8, 8, 16, 16, 16, 32}) {
     scale.update(true);
     EXPECT_EQ(scale.value(), expected);
@@ -14,7 +14,7 @@ TEST(LossScale, GrowsAfterEnoughFiniteSteps) {
 }
 
 TEST(LossScale, ShrinksOnceItsPatienceIsSpent) {
-  DynamicLossScale scale({.initial = 8, .min = 2, .growth_interval = 2, .hysteresis = 2});
+  LossScale scale({.dynamic = true, .initial = 8, .min = 2, .growth_interval = 2, .hysteresis = 2});
   for (const double expected : {8, 4, 2, 2}) {
     scale.update(false);
     EXPECT_EQ(scale.value(), expected);
@@ -27,9 +27,9 @@ TEST(LossScale, ShrinksOnceItsPatienceIsSpent) {
 }
 
 TEST(LossScale, ContinuesFromItsState) {
-  DynamicLossScale scale({.initial = 8, .growth_interval = 2});
+  LossScale scale({.dynamic = true, .initial = 8, .growth_interval = 2});
   scale.update(true);
-  DynamicLossScale other({.initial = 1, .growth_interval = 2});
+  LossScale other({.dynamic = true, .initial = 1, .growth_interval = 2});
   other.restore(scale.state());
   other.update(true);
   EXPECT_EQ(other.value(), 16);

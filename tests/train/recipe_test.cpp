@@ -9,7 +9,9 @@ namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string error_of(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {}) {
   return testing::error_of([&] { parse_recipe(yaml, overrides); });
@@ -43,13 +45,54 @@ TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
 
 TEST(Recipe, TopologyAndTrainingProblemsComeTogether) {
   EXPECT_THAT(
-      error_of(kTwoGrids, {{"train.global_batch", "33"}, {"train.lr", "0"}, {"topology.modules.images.dp", "3"}}),
-      AllOf(HasSubstr("global_batch=33"), HasSubstr("train.lr=0"), HasSubstr("images"), HasSubstr("problems")));
+      error_of(kTwoGrids, {{"train.global_batch", "33"}, {"train.lr", "-1"}, {"topology.modules.images.dp", "3"}}),
+      AllOf(HasSubstr("global_batch=33"), HasSubstr("lr=-1"), HasSubstr("images"), HasSubstr("problems")));
 }
 
 TEST(Recipe, ExpertsMustDivideOverEp) {
-  EXPECT_THAT(error_of(kTwoGrids, {{"model.num_experts", "6"}, {"topology.modules.language.ep", "4"}}),
+  EXPECT_THAT(error_of(kTwoGrids, {{"model.language.experts", "6"}, {"topology.modules.language.ep", "4"}}),
               AllOf(HasSubstr("6"), HasSubstr("ep"), HasSubstr("topology.modules.language")));
+}
+
+TEST(Recipe, AProviderBringsItsSizesAndTheRecipeChangesThem) {
+  const Recipe recipe = parse_recipe(kTwoGrids, {{"model.provider", "nemotron-vlm-20l"},
+                                                 {"model.language.experts", "16"},
+                                                 {"model.images.encoder.layers", "4"}});
+  const auto& language = std::get<HybridLmConfig>(recipe.model.model.language);
+  EXPECT_EQ(language.hidden, 2688);
+  EXPECT_EQ(language.experts, 16);
+  EXPECT_EQ(std::get<RadioConfig>(recipe.model.model.encoders[0].model).layers, 4);
+  EXPECT_EQ(to_yaml(parse_recipe(to_yaml(recipe))), to_yaml(recipe));
+}
+
+TEST(Recipe, ModelMustFitItsGrids) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"topology.modules.language.tp", "3"}}), HasSubstr("model.language.kv_heads"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"topology.modules.images.tp", "8"}}), HasSubstr("model.images.encoder.heads"));
+  EXPECT_THAT(error_of("topology: {modules: {image: {kind: encoder}, language: {}}}"),
+              AllOf(HasSubstr("tiny-vlm has no encoder 'image'"), HasSubstr("did you mean 'images'?")));
+  EXPECT_THAT(error_of(kTwoGrids, {{"data.sequence_length", "63"}}), HasSubstr("data.sequence_length"));
+  EXPECT_THAT(error_of(kTwoGrids + "data: {media: {sound: {share: 2}}}\n"),
+              AllOf(HasSubstr("no encoder 'sound'"), HasSubstr("share=2")));
+}
+
+TEST(Recipe, StagesAndFlagsSayWhatIsFrozen) {
+  const auto frozen = [](const std::vector<ConfigOverride>& overrides) {
+    return frozen_sets(parse_recipe(kTwoGrids, overrides));
+  };
+  EXPECT_THAT(frozen({}), IsEmpty());
+  EXPECT_THAT(frozen({{"train.stage", "stage1"}}), ElementsAre("images.encoder", "language"));
+  EXPECT_THAT(frozen({{"train.stage", "stage2"}}), ElementsAre("images.encoder"));
+  EXPECT_THAT(frozen({{"train.freeze_projection", "true"}, {"train.freeze_vision", "true"}}),
+              ElementsAre("images.encoder", "images.projector"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.stage", "stage1"}, {"train.freeze_projection", "true"}}),
+              HasSubstr("nothing to train"));
+  EXPECT_THAT(error_of("topology: {modules: {language: {}}}", {{"train.stage", "stage1"}}),
+              HasSubstr("nothing to train"));
+}
+
+TEST(Recipe, WsdNeedsItsParameters) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.decay_style", "WSD"}}),
+              AllOf(HasSubstr("train.wsd_decay_samples"), HasSubstr("train.wsd_decay_style")));
 }
 
 TEST(Recipe, UnknownKeysAndTypesNameTheLine) {

@@ -1,6 +1,6 @@
 // Ten steps of a small vision-language model, with weight decay, clipping and mixed text and image samples, in every
 // layout: losses and final weights equal those of one process. In float64, where a wrong factor cannot hide.
-#include "train/vlm_training.h"
+#include "train/training.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -21,6 +21,8 @@ constexpr int kSteps = 10, kGlobalBatch = 8;
 
 using Sizes = testing::GridSizes;
 
+const std::vector<std::string> kImages = {"images.encoder", "images.projector"};
+
 struct Layout {
   Sizes encoder{}, language{};
   bool colocated = false, sp = false, recompute = false;
@@ -40,9 +42,10 @@ Topology topology_of(const Layout& layout) {
 
 Provider small_vlm() {
   Provider provider = tiny_vlm();
-  provider.language.pattern = "ME*-";
-  provider.vision.layers = 2;
-  provider.language.aux_loss_coeff = 1e-2;
+  auto& language = std::get<HybridLmConfig>(provider.language);
+  language.pattern = "ME*-";
+  language.aux_loss_coeff = 1e-2;
+  std::get<RadioConfig>(provider.encoders[0].model).layers = 2;
   return provider;
 }
 
@@ -69,8 +72,10 @@ void put_weights(const ParameterSet& set, std::map<std::string, at::Tensor>& wei
 // This rank's part of a run: losses on every rank, weights only what it holds.
 Trained train_on(World& world, const Layout& layout, const Topology& topology) {
   const Provider provider = small_vlm();
-  const MockData data({.sequence_length = 32, .max_side = 6, .seed = 3});
-  VlmTrainingConfig config;
+  const MockData data({.sequence_length = 32, .min_length = 20, .media = {{.name = "images", .max_size = 6}}}, provider,
+                      topology, 3);
+  StepClock clock;
+  TrainingConfig config;
   config.model = {
       .dtype = layout.dtype, .sequence_parallel = layout.sp, .recompute = layout.recompute, .frozen = layout.frozen};
   config.optimizer.zero = layout.zero;
@@ -81,10 +86,10 @@ Trained train_on(World& world, const Layout& layout, const Topology& topology) {
   config.micro_batch = layout.micro_batch;
   config.global_batch = kGlobalBatch;
   const Groups groups(world, topology);
-  VlmTraining training(provider, topology, groups, world, config);
+  Training training(provider, topology, groups, world, config);
   Trained trained;
   for (int step = 0; step < kSteps; ++step) {
-    const TrainingReport report = training.step(data, std::int64_t{step} * kGlobalBatch);
+    const TrainingReport report = training.step(data, std::int64_t{step} * kGlobalBatch, clock);
     EXPECT_TRUE(report.update.stepped);
     trained.losses.push_back(report.loss);
     trained.norms.push_back(report.update.grad_norm);
@@ -129,12 +134,12 @@ void expect_same(const Trained& got, const Trained& expected, double loss_tolera
   }
 }
 
-class VlmTrainings : public ::testing::TestWithParam<Layout> {};
+class Trainings : public ::testing::TestWithParam<Layout> {};
 
-TEST_P(VlmTrainings, EqualOneProcess) { expect_same(train(GetParam()), alone(), 1e-10, 1e-8); }
+TEST_P(Trainings, EqualOneProcess) { expect_same(train(GetParam()), alone(), 1e-10, 1e-8); }
 
 INSTANTIATE_TEST_SUITE_P(
-    Threads, VlmTrainings,
+    Threads, Trainings,
     ::testing::Values(
         Layout{}, Layout{.micro_batch = 2}, Layout{.zero = false}, Layout{.encoder = {.dp = 2}, .micro_batch = 2},
         Layout{.language = {.dp = 2}}, Layout{.language = {.dp = 2}, .zero = false},
@@ -158,15 +163,15 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.encoder = {.dp = 2}, .language = {.dp = 2}, .colocated = true, .overlap = false, .frozen = {}}));
 
 // What does not train stays as it was, and everything else trains alike in every layout.
-TEST(VlmTraining, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
-  const Trained expected = train({.colocated = true, .micro_batch = kGlobalBatch, .frozen = {"images"}});
-  expect_same(train({.encoder = {.dp = 2}, .language = {.tp = 2, .dp = 2}, .sp = true, .frozen = {"images"}}), expected,
+TEST(Training, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
+  const Trained expected = train({.colocated = true, .micro_batch = kGlobalBatch, .frozen = kImages});
+  expect_same(train({.encoder = {.dp = 2}, .language = {.tp = 2, .dp = 2}, .sp = true, .frozen = kImages}), expected,
               1e-10, 1e-8);
   EXPECT_NE(expected.losses.back(), alone().losses.back());
 }
 
 // Over Gloo; the losses of every step say that nothing went wrong before.
-TEST(VlmTraining, EqualsOneProcessAsProcesses) {
+TEST(Training, EqualsOneProcessAsProcesses) {
   for (const Layout& layout :
        {Layout{}, Layout{.language = {.dp = 2}, .overlap = true}, Layout{.language = {.tp = 2}, .sp = true},
         Layout{.language = {.cp = 2}}, Layout{.encoder = {.dp = 2}, .language = {.dp = 2, .ep = 2}},
@@ -183,7 +188,7 @@ TEST(VlmTraining, EqualsOneProcessAsProcesses) {
   }
 }
 
-TEST(VlmTraining, RepeatsBitForBit) {
+TEST(Training, RepeatsBitForBit) {
   const Layout layout = {
       .encoder = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true, .dtype = at::kFloat};
   const Trained first = train(layout), again = train(layout);
@@ -191,7 +196,7 @@ TEST(VlmTraining, RepeatsBitForBit) {
   for (const auto& [name, weight] : first.weights) EXPECT_TRUE(at::equal(weight, again.weights.at(name))) << name;
 }
 
-TEST(VlmTraining, EqualsOneProcessInSinglePrecision) {
+TEST(Training, EqualsOneProcessInSinglePrecision) {
   const Trained expected = train({.colocated = true, .micro_batch = kGlobalBatch, .dtype = at::kFloat});
   for (Layout layout : {Layout{.language = {.tp = 2}, .sp = true}, Layout{.language = {.cp = 2}},
                         Layout{.language = {.dp = 2, .ep = 2}}, Layout{.language = {.pp = 2}},

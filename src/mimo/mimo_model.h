@@ -1,0 +1,83 @@
+// A multimodal model on one rank: those parts of it that run here.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/stages.h"
+#include "plan/schedule.h"
+
+namespace braid {
+
+class Groups;
+class World;
+
+struct MimoOptions {
+  at::ScalarType dtype = at::kFloat;
+  bool sequence_parallel = false;  // of the language model
+  bool recompute = false;
+  std::vector<std::string> frozen{};  // parameter sets that do not train
+  std::uint64_t seed = 1234;
+};
+
+// Some of a module's parameters on this rank.
+struct ParameterSet {
+  std::string name;  // "language", "images.encoder", "images.projector"
+  int module = 0;    // index into topology.modules()
+  std::vector<ParamSpec> specs;
+  Parameters parameters;
+};
+
+// The sets that a topology's modules have, on whatever rank.
+std::vector<std::string> parameter_set_names(const Topology& topology);
+
+// What follows for the schedule from what does not train.
+ScheduleOptions schedule_options(const Topology& topology, const std::vector<std::string>& frozen, int microbatches,
+                                 int prefetch);
+
+class MimoModel {
+ public:
+  // One module of the topology, as far as it runs on this rank.
+  struct Part {
+    Part(const Module& module, int global_rank, Parallel groups);
+    const StagePlace place;
+    const bool leads;  // speaks for its replica's ranks of this stage
+    const Parallel parallel;
+    std::unique_ptr<EncoderStage> encoder{};  // one of the two
+    std::unique_ptr<LanguageStage> language{};
+    const EncoderConfig* config = nullptr;  // of the encoder
+  };
+
+  // Every encoder module of the topology has the name of one of the provider's.
+  MimoModel(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
+            const MimoOptions& options);
+
+  const Provider& provider() const { return provider_; }
+  const Topology& topology() const { return topology_; }
+  const Groups& groups() const { return groups_; }
+  World& world() const { return world_; }
+  at::TensorOptions tensor_options() const;
+
+  const Part* part(int module) const { return parts_[static_cast<std::size_t>(module)].get(); }  // null: not here
+  const EncoderConfig& encoder_config(int module) const;
+  const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
+
+  // After the optimizer's step: experts that got few tokens are chosen more easily. Collective over the language ranks.
+  void update_expert_bias();
+
+ private:
+  void add_encoder(int module, Part& part);
+  void add_language(int module, Part& part);
+  const Parameters& add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs, int stage);
+
+  const Provider provider_;
+  const Topology& topology_;
+  const Groups& groups_;
+  World& world_;
+  const MimoOptions options_;
+  std::vector<std::unique_ptr<ParameterSet>> sets_;  // of this rank
+  std::vector<std::unique_ptr<Part>> parts_;         // by module
+};
+
+}  // namespace braid

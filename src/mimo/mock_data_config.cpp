@@ -1,0 +1,75 @@
+#include "mimo/mock_data_config.h"
+
+#include <algorithm>
+
+#include "models/checks.h"
+
+namespace braid {
+namespace {
+
+void validate_media(const MockMediaConfig& media, const std::string& where, std::vector<Problem>& problems) {
+  Checks checks(where);
+  if (!(media.share >= 0 && media.share <= 1))
+    checks.add("share", fmt::format("share={} is no share of the samples", media.share), "use share=0 to 1");
+  checks.size("min_items", media.min_items, 1 << 10);
+  checks.size("max_items", media.max_items, 1 << 10);
+  checks.size("min_size", media.min_size, 1 << 15);
+  checks.size("max_size", media.max_size, 1 << 15);
+  if (media.min_items > media.max_items)
+    checks.add("min_items", fmt::format("min_items={} is more than max_items={}", media.min_items, media.max_items),
+               fmt::format("use min_items={}", media.max_items));
+  if (media.min_size > media.max_size)
+    checks.add("min_size", fmt::format("min_size={} is more than max_size={}", media.min_size, media.max_size),
+               fmt::format("use min_size={}", media.max_size));
+  for (Problem& problem : checks.take()) problems.push_back(std::move(problem));
+}
+
+}  // namespace
+
+void describe(Fields& f, MockMediaConfig& c) {
+  f.field("share", c.share, "share of samples that have any");
+  f.field("min_items", c.min_items, "fewest of them in such a sample");
+  f.field("max_items", c.max_items, "most of them");
+  f.field("min_size", c.min_size, "shortest side of an image in patches, or fewest frames of a sound");
+  f.field("max_size", c.max_size, "longest, or most");
+}
+
+void describe(Fields& f, MockDataConfig& c) {
+  f.field("sequence_length", c.sequence_length, "tokens of a sample; default: the model's");
+  f.field("min_length", c.min_length, "fewest tokens before the padding; default: no padding");
+  f.field("alphabet", c.alphabet, "how many different tokens text has");
+  f.field("noise", c.noise, "share of tokens that are random");
+  f.named("media", c.media);
+}
+
+std::vector<Problem> validate(const MockDataConfig& config, const Provider& provider, const LayoutSizes& language,
+                              const std::string& where) {
+  Checks checks(where);
+  const int length = config.sequence_length.value_or(provider.sequence_length);
+  checks.size("sequence_length", length);
+  if (!checks.failed())
+    checks.divides("sequence_length", length, std::int64_t{language.tp} * language.cp,
+                   fmt::format("tp={} x cp={}", language.tp, language.cp));
+  const int shortest = config.min_length.value_or(length);
+  if (shortest < 2 || shortest > length)
+    checks.add("min_length", fmt::format("min_length={} is not between 2 and sequence_length={}", shortest, length),
+               fmt::format("use min_length={}", length));
+  int most = vocab_of(provider.language) - 1;
+  for (const EncoderConfig& encoder : provider.encoders) most = std::min(most, encoder.mock_token_id - 1);
+  checks.size("alphabet", config.alphabet, std::max(most, 1));
+  if (!(config.noise >= 0 && config.noise <= 1))
+    checks.add("noise", fmt::format("noise={} is no share of the tokens", config.noise), "use noise=0 to 1");
+  std::vector<Problem> problems = checks.take();
+  for (const MockMediaConfig& media : config.media) {
+    const std::string here = fmt::format("{}.media.{}", where, media.name);
+    std::vector<std::string> names;
+    for (const EncoderConfig& encoder : provider.encoders) names.push_back(encoder.name);
+    if (std::find(names.begin(), names.end(), media.name) == names.end())
+      problems.push_back({fmt::format("{} has no encoder '{}'", provider.name, media.name), here,
+                          fmt::format("use one of {}", fmt::join(names, ", "))});
+    validate_media(media, here, problems);
+  }
+  return problems;
+}
+
+}  // namespace braid

@@ -1,0 +1,34 @@
+// What mock samples look like. No libtorch here.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "models/providers.h"
+
+namespace braid {
+
+struct MockMediaConfig {
+  std::string name{};              // of the encoder
+  double share = 0.5;              // of samples that have any
+  int min_items = 1, max_items = 2;  // in such a sample; fewer where the sequence has no room
+  int min_size = 2, max_size = 8;    // sides of an image in patches, or frames of a sound
+};
+
+struct MockDataConfig {
+  std::optional<int> sequence_length{};  // default: the model's
+  std::optional<int> min_length{};       // of a sample's tokens, the rest is padding; default: no padding
+  int alphabet = 64;                     // how many different tokens text has
+  double noise = 0.1;                    // share of random tokens
+  std::vector<MockMediaConfig> media{};  // encoders that are not named have the defaults
+};
+
+void describe(Fields& fields, MockMediaConfig& config);
+void describe(Fields& fields, MockDataConfig& config);
+
+std::vector<Problem> validate(const MockDataConfig& config, const Provider& provider, const LayoutSizes& language,
+                              const std::string& where);
+
+}  // namespace braid

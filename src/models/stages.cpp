@@ -1,0 +1,135 @@
+#include "models/stages.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <optional>
+
+#include "base/error.h"
+#include "models/hybrid_lm.h"
+#include "models/projector.h"
+#include "models/radio.h"
+
+namespace braid {
+namespace {
+
+// Items end to end, in the encoder's own dtype and on its device.
+at::Tensor values_of(const std::vector<MediaItem>& items, int features, const at::TensorOptions& options) {
+  std::vector<at::Tensor> values = {at::empty({0, features}, at::kDouble)};
+  for (const MediaItem& item : items) values.push_back(item.values);
+  return at::cat(values).to(options);
+}
+
+std::vector<PatchGrid> grids_of(const std::vector<MediaItem>& items) {
+  std::vector<PatchGrid> grids;
+  for (const MediaItem& item : items) grids.push_back({item.extent.at(0), item.extent.at(1)});
+  return grids;
+}
+
+template <class Model, class Config>
+class ImageEncoderStage : public EncoderStage {
+ public:
+  ImageEncoderStage(const EncoderConfig& encoder, const Config& config, const Parameters& parameters,
+                    const Parameters* projector, const Parallel& parallel, const StagePlace& place, bool recompute)
+      : features_(features_of(config)),
+        pixel_shuffle_(encoder.pixel_shuffle),
+        parameters_(parameters),
+        model_(config, parameters, parallel, place.stage, place.pp, recompute) {
+    BRAID_CHECK_EQ(projector != nullptr, place.is_last(), "the projector is on the last stage");
+    if (projector) projector_.emplace(encoder.projector, *projector, parallel);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const std::vector<MediaItem>& items) const override {
+    const std::vector<PatchGrid> grids = grids_of(items);
+    const at::Tensor encoded = encode(x, items, grids);
+    return projector_ ? projector_->forward(encoded) : encoded;
+  }
+
+ private:
+  at::Tensor encode(at::Tensor x, const std::vector<MediaItem>& items, const std::vector<PatchGrid>& grids) const {
+    at::AutoGradMode grad_mode(at::GradMode::is_enabled() && parameters_.trains());
+    if (model_.is_first_stage())
+      x = model_.embed(values_of(items, features_, parameters_.entries().front().value.options()), grids);
+    x = model_.run_layers(x, grids);
+    if (!model_.is_last_stage()) return x;
+    x = model_.features(x, grids);
+    return pixel_shuffle_ ? pixel_shuffle(x, grids) : x;
+  }
+
+  const int features_;
+  const bool pixel_shuffle_;
+  const Parameters& parameters_;
+  const Model model_;
+  std::optional<Projector> projector_;
+};
+
+template <class Model>
+class AnyLanguageStage : public LanguageStage {
+ public:
+  template <class... Arguments>
+  explicit AnyLanguageStage(const Arguments&... arguments) : model_(arguments...) {}
+
+  at::Tensor embed(const at::Tensor& ids) const override { return model_.embed(ids); }
+  at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const override {
+    return model_.run_layers(std::move(x), batch);
+  }
+  at::Tensor token_losses(const at::Tensor& x, const at::Tensor& labels) const override {
+    return model_.token_losses(model_.logits(x), labels);
+  }
+  std::vector<Moe*> moe_layers() const override {
+    if constexpr (requires { model_.moe_layers(); })
+      return model_.moe_layers();
+    else
+      return {};
+  }
+
+ private:
+  const Model model_;
+};
+
+struct MakeEncoder {
+  const EncoderConfig& encoder;
+  const Parameters& parameters;
+  const Parameters* projector;
+  const Parallel& parallel;
+  const StagePlace& place;
+  bool recompute;
+
+  std::unique_ptr<EncoderStage> operator()(const RadioConfig& config) const { return make_image<Radio>(config); }
+
+  template <class Model, class Config>
+  std::unique_ptr<EncoderStage> make_image(const Config& config) const {
+    return std::make_unique<ImageEncoderStage<Model, Config>>(encoder, config, parameters, projector, parallel, place,
+                                                              recompute);
+  }
+};
+
+struct MakeLanguage {
+  const Parameters& parameters;
+  const Parallel& parallel;
+  const StagePlace& place;
+  bool recompute;
+
+  std::unique_ptr<LanguageStage> operator()(const HybridLmConfig& config) const { return make<HybridLm>(config); }
+
+  template <class Model, class Config>
+  std::unique_ptr<LanguageStage> make(const Config& config) const {
+    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, place.stage, place.pp, recompute);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
+                                                 const Parameters* projector, const Parallel& parallel,
+                                                 const StagePlace& place, bool recompute) {
+  return std::visit(MakeEncoder{config, encoder, projector, parallel, place, recompute}, config.model);
+}
+
+std::unique_ptr<LanguageStage> make_language_stage(const LanguageConfig& config, const Parameters& parameters,
+                                                   const Parallel& parallel, const StagePlace& place, bool recompute) {
+  return std::visit(MakeLanguage{parameters, parallel, place, recompute}, config);
+}
+
+}  // namespace braid

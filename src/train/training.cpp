@@ -1,0 +1,124 @@
+#include "train/training.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "dist/world.h"
+
+namespace braid {
+namespace {
+
+int microbatches(const TrainingConfig& config, const Topology& topology) {
+  const int per_microbatch = config.micro_batch * topology.language().dense.size_of("dp");
+  BRAID_CHECK_EQ(config.global_batch % per_microbatch, 0, "samples of a step");
+  return config.global_batch / per_microbatch;
+}
+
+}  // namespace
+
+// Prepares optimizers for what the step is about to do, and measures it.
+class Training::Observer : public StepObserver {
+ public:
+  Observer(const Training& training, StepClock& clock) : training_(training), clock_(clock) {}
+
+  void before_last_backward(int module) override {
+    for (const Trained& trained : training_.trained_)
+      if (trained.module == module) trained.optimizer->expect_last_microbatch();
+  }
+
+  std::shared_ptr<void> around(const Op& op) override {
+    if (op.kind == Op::Exchange) {
+      const bool bridge = std::any_of(op.transfers.begin(), op.transfers.end(), [&](const Transfer& t) {
+        return training_.plan_.edges[static_cast<std::size_t>(t.edge)].crosses_modules();
+      });
+      return measured(bridge ? Phase::BridgeWait : Phase::PipelineWait, bridge ? "bridge" : "pipeline",
+                      op.transfers.front().microbatch);
+    }
+    const std::string& module = training_.topology_.modules()[static_cast<std::size_t>(op.module)].name;
+    return op.kind == Op::Forward ? measured(Phase::Forward, module + " forward", op.microbatch)
+                                  : measured(Phase::Backward, module + " backward", op.microbatch);
+  }
+
+ private:
+  std::shared_ptr<void> measured(Phase phase, const std::string& name, int microbatch) {
+    return std::shared_ptr<StepClock::Scope>(
+        new StepClock::Scope(clock_.measure(phase, name, {{"microbatch", microbatch}})));
+  }
+
+  const Training& training_;
+  StepClock& clock_;
+};
+
+Training::Training(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
+                   const TrainingConfig& config)
+    : topology_(topology),
+      groups_(groups),
+      config_(config),
+      plan_(topology,
+            schedule_options(topology, config.model.frozen, microbatches(config, topology), config.prefetch)),
+      model_(provider, topology, groups, world, config.model),
+      schedule_(config.schedule),
+      loss_scale_(config.loss_scale) {
+  for (const auto& set : model_.parameter_sets()) {
+    if (!set->parameters.trains()) continue;
+    const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
+    OptimizerConfig optimizer = config.optimizer;
+    if (module.is_encoder) optimizer.overlap_grad_reduce = false;  // a replica without input has nothing to overlap
+    trained_.push_back(
+        {set->module, std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name, optimizer)});
+  }
+}
+
+Training::~Training() = default;
+
+TrainingReport Training::step(const DataSource& data, std::int64_t first_sample, StepClock& clock) {
+  for (const Trained& trained : trained_) trained.optimizer->begin_step();
+  Observer observer(*this, clock);
+  const StepInput input = {.data = data,
+                           .first_sample = first_sample,
+                           .micro_batch = config_.micro_batch,
+                           .loss_scale = loss_scale_.value()};
+  const StepTotals totals = run_step(model_, plan_, input, observer);
+  finish_gradients(totals, clock);
+  TrainingReport report = {.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
+                           .num_tokens = totals.num_tokens,
+                           .load_balancing_loss = totals.load_balancing_loss,
+                           .lr = schedule_.learning_rate(),
+                           .loss_scale = loss_scale_.value()};
+  if (std::isfinite(report.loss)) report.update = update(clock);
+  model_.update_expert_bias();
+  loss_scale_.update(report.update.stepped);
+  if (report.update.stepped) schedule_.step(config_.global_batch);
+  return report;
+}
+
+// Every module's gradients are of the same sum, so all are divided by the same number: the tokens of the whole step.
+void Training::finish_gradients(const StepTotals& totals, StepClock& clock) {
+  const auto scope = clock.measure(Phase::Reduce, "reduce gradients");
+  const double scale = 1 / (std::max(totals.num_tokens, 1.0) * loss_scale_.value());
+  for (const Trained& trained : trained_) {
+    trained.optimizer->finish_gradients();
+    trained.optimizer->scale(scale * correction(totals, trained.module));
+  }
+}
+
+double Training::correction(const StepTotals& totals, int module) const {
+  const Module& m = topology_.modules()[static_cast<std::size_t>(module)];
+  const int participants = totals.participants[static_cast<std::size_t>(module)];
+  if (!config_.correct_partial_participation || !m.is_encoder || participants == 0) return 1;
+  return static_cast<double>(m.dense.size_of("dp")) / participants;
+}
+
+StepReport Training::update(StepClock& clock) {
+  const auto scope = clock.measure(Phase::Optimizer, "optimizer");
+  std::vector<ModuleOptimizer*> modules;
+  for (const Trained& trained : trained_) modules.push_back(trained.optimizer.get());
+  return step_all(modules, groups_.world(),
+                  {.lr = schedule_.learning_rate(),
+                   .weight_decay = schedule_.weight_decay(),
+                   .clip_grad = config_.optimizer.clip_grad,
+                   .count_zeros = config_.count_zeros});
+}
+
+}  // namespace braid

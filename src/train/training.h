@@ -1,0 +1,71 @@
+// One training step of a multimodal model after the other: schedule, gradients, one update over all modules.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mimo/mimo_model.h"
+#include "mimo/step.h"
+#include "optim/global_step.h"
+#include "optim/loss_scale.h"
+#include "optim/lr_schedule.h"
+#include "optim/module_optimizer.h"
+#include "train/step_clock.h"
+
+namespace braid {
+
+struct TrainingConfig {
+  MimoOptions model{};
+  OptimizerConfig optimizer{};
+  LrSchedule schedule{};
+  LossScaleConfig loss_scale{};
+  int micro_batch = 1, global_batch = 1;  // samples per language replica and microbatch, and per step
+  int prefetch = 0;
+  bool correct_partial_participation = false;  // encoder gradients times replicas / replicas that had input
+  bool count_zeros = false;
+};
+
+struct TrainingReport {
+  double loss = 0;        // mean over the step's counted tokens, before the update
+  double num_tokens = 0;  // those tokens
+  std::optional<double> load_balancing_loss{};
+  StepReport update{};
+  double lr = 0, loss_scale = 1;  // of this update
+};
+
+class Training {
+ public:
+  Training(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
+           const TrainingConfig& config);
+  ~Training();
+
+  // Collective over the world. `first_sample` is the number of the step's first sample. A loss or gradient that is not
+  // finite anywhere makes no update anywhere.
+  TrainingReport step(const DataSource& data, std::int64_t first_sample, StepClock& clock);
+
+  const MimoModel& model() const { return model_; }
+  const StepPlan& plan() const { return plan_; }
+
+ private:
+  class Observer;
+  struct Trained {
+    int module;
+    std::unique_ptr<ModuleOptimizer> optimizer;
+  };
+
+  void finish_gradients(const StepTotals& totals, StepClock& clock);
+  StepReport update(StepClock& clock);
+  double correction(const StepTotals& totals, int module) const;
+
+  const Topology& topology_;
+  const Groups& groups_;
+  const TrainingConfig config_;
+  const StepPlan plan_;
+  MimoModel model_;
+  std::vector<Trained> trained_;  // this rank's parameter sets that train
+  LrSchedule schedule_;
+  LossScale loss_scale_;
+};
+
+}  // namespace braid
