@@ -1,14 +1,13 @@
 // braid plan: look at what a recipe asks for, without running it.
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <optional>
 
-#include "base/strings.h"
 #include "base/table.h"
 #include "cli/commands.h"
+#include "mimo/frozen.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
 #include "train/recipe.h"
@@ -37,7 +36,6 @@ void show_plan(const ShowOptions& options, const std::vector<ConfigOverride>& ov
 
 struct ScheduleCommand {
   std::string recipe_path, svg_path;
-  ScheduleOptions options{};
 };
 
 // How much of the step a stage computes, and how many microbatches it holds at most.
@@ -61,32 +59,20 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
   return format_table({"module", "stage", "busy", "holds at most"}, rows);
 }
 
-void check_frozen(const std::vector<std::string>& frozen, const Topology& topology) {
-  std::vector<std::string> encoders;
-  for (const Module& module : topology.modules())
-    if (module.is_encoder) encoders.push_back(module.name);
-  for (const std::string& name : frozen) {
-    if (std::find(encoders.begin(), encoders.end(), name) != encoders.end()) continue;
-    const auto guess = nearest(name, encoders);
-    throw ConfigError(
-        {fmt::format("there is no encoder '{}'", name), "--frozen",
-         guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("there are {}", fmt::join(encoders, ", "))});
-  }
-}
-
-void plan_schedule(ScheduleCommand command, const std::vector<ConfigOverride>& overrides) {
+void plan_schedule(const ScheduleCommand& command, const std::vector<ConfigOverride>& overrides) {
   const Recipe recipe = load_recipe(command.recipe_path, overrides);
   const Topology topology(recipe.topology, workload_of(recipe));
-  check_frozen(command.options.frozen, topology);
-  command.options.microbatches =
-      recipe.train.global_batch / (recipe.train.micro_batch * topology.language().dense.size_of("dp"));
-  const Schedule schedule = make_schedule(topology, command.options);
-  const std::vector<std::string> problems = verify(schedule, topology, command.options);
+  const ScheduleOptions options = schedule_options(
+      topology, frozen_sets(recipe),
+      recipe.train.global_batch / (recipe.train.micro_batch * topology.language().dense.size_of("dp")),
+      recipe.train.prefetch);
+  const Schedule schedule = make_schedule(topology, options);
+  const std::vector<std::string> problems = verify(schedule, topology, options);
   BRAID_CHECK(problems.empty(), "{}", fmt::join(problems, "; "));
   const Timeline timeline = make_timeline(schedule, topology, std::vector<StageCosts>(topology.modules().size()));
   fmt::print("{} ranks, {} microbatches: every transfer has its other side, and all ranks end\n\n{}",
-             topology.world_size(), command.options.microbatches,
-             show_stages(schedule, topology, timeline, command.options));
+             topology.world_size(), options.microbatches,
+             show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;
   std::ofstream file(command.svg_path);
   file << draw_svg(schedule, topology, timeline);
@@ -98,11 +84,8 @@ void plan_schedule(ScheduleCommand command, const std::vector<ConfigOverride>& o
 void add_schedule_command(CLI::App& plan) {
   auto command = std::make_shared<ScheduleCommand>();
   CLI::App* schedule = plan.add_subcommand("schedule", "Check and draw what every rank does in one step");
-  schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/demo.yaml")->required();
+  schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   schedule->add_option("--svg", command->svg_path, "draw it into this file");
-  schedule->add_option("--frozen", command->options.frozen, "encoders without backward")->delimiter(',');
-  schedule->add_option("--prefetch", command->options.prefetch, "microbatches an encoder runs ahead")
-      ->check(CLI::NonNegativeNumber);
   schedule->allow_extras();
   schedule->footer("A backward is drawn twice as long as a forward, transfers take no time.\n\n" + overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, parse_overrides(schedule->remaining())); });
@@ -115,7 +98,7 @@ void add_plan_command(CLI::App& app) {
   plan->require_subcommand(1);
   auto options = std::make_shared<ShowOptions>();
   CLI::App* show = plan->add_subcommand("show", "Print modules, the coordinates of every rank and all groups");
-  show->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/demo.yaml")->required();
+  show->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   show->add_option("--rank", options->global_rank, "show this global rank only, with all its groups");
   show->add_flag("--json", options->json, "print JSON, for programs");
   show->allow_extras();

@@ -68,7 +68,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
-  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/demo.yaml")->required();
+  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
   command->add_flag("--print-recipe", options->print_recipe, "print the resolved recipe and stop");
   command->allow_extras();

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "dist/world.h"
+#include "mimo/frozen.h"
 #include "models/assemble.h"
 #include "nn/moe.h"
 
@@ -15,26 +16,6 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 }  // namespace
-
-std::vector<std::string> parameter_set_names(const Topology& topology) {
-  std::vector<std::string> names;
-  for (const Module& module : topology.modules()) {
-    if (!module.is_encoder) names.push_back(module.name);
-    if (module.is_encoder) names.insert(names.end(), {module.name + ".encoder", module.name + ".projector"});
-  }
-  return names;
-}
-
-ScheduleOptions schedule_options(const Topology& topology, const std::vector<std::string>& frozen, int microbatches,
-                                 int prefetch) {
-  ScheduleOptions options = {.microbatches = microbatches, .prefetch = prefetch};
-  for (const Module& module : topology.modules()) {
-    if (!module.is_encoder || !contains(frozen, module.name + ".encoder")) continue;
-    (contains(frozen, module.name + ".projector") ? options.frozen : options.frozen_before_last_stage)
-        .push_back(module.name);
-  }
-  return options;
-}
 
 MimoModel::Part::Part(const Module& module, int global_rank, Parallel groups)
     : place{module.dense.coord(global_rank, "pp"), module.dense.size_of("pp")},

@@ -23,18 +23,11 @@ struct MimoOptions {
 
 // Some of a module's parameters on this rank.
 struct ParameterSet {
-  std::string name;  // "language", "images.encoder", "images.projector"
+  std::string name;  // one of parameter_set_names()
   int module = 0;    // index into topology.modules()
   std::vector<ParamSpec> specs;
   Parameters parameters;
 };
-
-// The sets that a topology's modules have, on whatever rank.
-std::vector<std::string> parameter_set_names(const Topology& topology);
-
-// What follows for the schedule from what does not train.
-ScheduleOptions schedule_options(const Topology& topology, const std::vector<std::string>& frozen, int microbatches,
-                                 int prefetch);
 
 class MimoModel {
  public:

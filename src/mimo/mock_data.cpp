@@ -1,6 +1,7 @@
 #include "mimo/mock_data.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
@@ -13,7 +14,8 @@ namespace braid {
 namespace {
 
 constexpr int kClasses = 8, kPadding = 0;
-constexpr double kPixelNoise = 0.5;
+constexpr std::int64_t kNoisePatches = 256;
+constexpr double kNoise = 0.5;
 
 // One after the other out of a stream of their own for each sample.
 class Draws {
@@ -31,6 +33,12 @@ class Draws {
   std::uint64_t index_;
 };
 
+at::Tensor normal(std::uint64_t seed, const std::string& name, std::int64_t rows, std::int64_t columns) {
+  at::Tensor values = at::empty({rows, columns}, at::kDouble);
+  RandomField(seed, name).fill_normal(0, {values.data_ptr<double>(), static_cast<std::size_t>(values.numel())});
+  return values;
+}
+
 const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder) {
   static const MockMediaConfig kDefaults;
   for (const MockMediaConfig& media : config.media)
@@ -46,10 +54,15 @@ MockData::MockData(const MockDataConfig& config, const Provider& provider, const
       sequence_length_(config.sequence_length.value_or(provider.sequence_length)),
       seed_(seed) {
   for (const EncoderConfig& encoder : provider.encoders)
-    for (const Module& module : topology.modules())
-      if (module.name == encoder.name)
-        modalities_.push_back({encoder, mock_of(config, encoder.name), token_id(provider, encoder, std::nullopt),
-                               features_of(encoder.model)});
+    for (const Module& module : topology.modules()) {
+      if (module.name != encoder.name) continue;
+      const int features = features_of(encoder.model);
+      modalities_.push_back({.encoder = encoder,
+                             .mock = mock_of(config, encoder.name),
+                             .token = token_id(provider, encoder, std::nullopt),
+                             .looks = normal(seed, "mock.looks." + encoder.name, 1 + kClasses, features),
+                             .noise = kNoise * normal(seed, "mock.noise." + encoder.name, kNoisePatches, features)});
+    }
 }
 
 std::int64_t MockData::length_of(std::int64_t sample) const {
@@ -117,22 +130,16 @@ Tokens MockData::tokens(std::int64_t sample) const {
 std::vector<MediaItem> MockData::media(const std::string& encoder, std::int64_t sample) const {
   std::vector<MediaItem> items;
   const std::vector<Extents> all = extents(sample);
-  const int hidden_class = class_of(sample);
+  Draws draws(seed_, "mock.items." + encoder, sample);
   for (std::size_t m = 0; m < modalities_.size(); ++m) {
-    if (modalities_[m].encoder.name != encoder) continue;
-    const int features = modalities_[m].features;
-    const RandomField noise(seed_, "mock.noise." + encoder), looks(seed_, "mock.looks." + encoder);
-    at::Tensor pattern = at::empty({features}, at::kDouble);
-    looks.fill_normal(static_cast<std::uint64_t>(hidden_class) * static_cast<std::uint64_t>(features),
-                      {pattern.data_ptr<double>(), static_cast<std::size_t>(features)});
+    if (modalities_[m].encoder.name != encoder || all[m].empty()) continue;
+    const at::Tensor look = modalities_[m].looks[class_of(sample)];
     for (const auto& extent : all[m]) {
-      std::int64_t size = features;
-      for (const std::int64_t side : extent) size *= side;
-      at::Tensor values = at::empty({size / features, features}, at::kDouble);
-      // Items are far apart in the stream, whatever their sizes.
-      const auto first = (static_cast<std::uint64_t>(sample) << 34) + (static_cast<std::uint64_t>(items.size()) << 26);
-      noise.fill_normal(first, {values.data_ptr<double>(), static_cast<std::size_t>(size)});
-      items.push_back({values * kPixelNoise + pattern, extent});
+      std::int64_t rows = 1;
+      for (const std::int64_t side : extent) rows *= side;
+      const at::Tensor picked =
+          (at::arange(rows, at::kLong) * 7 + draws.between(0, kNoisePatches - 1)).remainder(kNoisePatches);
+      items.push_back({modalities_[m].noise.index_select(0, picked) + look, extent});
     }
   }
   return items;

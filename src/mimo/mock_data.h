@@ -23,7 +23,9 @@ class MockData : public DataSource {
   struct Modality {
     EncoderConfig encoder;
     MockMediaConfig mock;
-    int token, features;
+    int token;
+    at::Tensor looks;  // [classes, features]: what shows the class
+    at::Tensor noise;  // [patches, features]: a stock of patches or frames that every item picks from
   };
   using Extents = std::vector<std::vector<std::int64_t>>;
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "dist/world.h"
+#include "mimo/frozen.h"
 
 namespace braid {
 namespace {

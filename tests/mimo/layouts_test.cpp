@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "dist/world.h"
+#include "mimo/frozen.h"
 #include "mimo/mock_data.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"

@@ -1,0 +1,91 @@
+#include "mimo/mock_data.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ops/cross_entropy.h"
+#include "support/grid_sizes.h"
+
+namespace braid {
+namespace {
+
+Topology small_topology() {
+  TopologyConfig config;
+  config.modules = {testing::module_of("images", "encoder", {}), testing::module_of("language", "language", {})};
+  return Topology(config, {});
+}
+
+std::int64_t rows_in(const MockData& data, const Provider& provider, std::int64_t sample) {
+  std::int64_t rows = 0;
+  for (const MediaItem& item : data.media("images", sample)) {
+    EXPECT_EQ(item.values.size(0), item.extent.at(0) * item.extent.at(1));
+    rows += rows_of(provider.encoders[0], item.extent);
+  }
+  return rows;
+}
+
+TEST(MockData, IsAsItsConfigSays) {
+  const Provider provider = tiny_vlm();
+  MockDataConfig config = {.sequence_length = 64, .min_length = 40};
+  config.media = {{.name = "images", .share = 0.7, .min_items = 2, .max_items = 3, .min_size = 4, .max_size = 8}};
+  const MockData data(config, provider, small_topology(), 5);
+  int with_images = 0, padded = 0;
+  for (int sample = 0; sample < 200; ++sample) {
+    const Tokens tokens = data.tokens(sample);
+    ASSERT_EQ(tokens.ids.size(0), 64);
+    EXPECT_EQ((tokens.ids == 511).sum().item<std::int64_t>(), rows_in(data, provider, sample)) << sample;
+    const auto length = (tokens.ids != 0).sum().item<std::int64_t>();
+    EXPECT_GE(length, 40);
+    padded += length < 64;
+    const std::vector<MediaItem> images = data.media("images", sample);
+    with_images += !images.empty();
+    EXPECT_LE(images.size(), 3u);
+    for (const MediaItem& image : images)
+      for (const std::int64_t side : image.extent) EXPECT_TRUE(side >= 4 && side <= 8 && side % 2 == 0) << side;
+    // A label is the next token, and never one of an image.
+    const at::Tensor counted = tokens.labels != kIgnoredLabel;
+    const at::Tensor next = at::cat({tokens.ids.narrow(0, 1, 63), at::zeros({1}, at::kLong)});
+    EXPECT_TRUE(at::equal(tokens.labels.masked_select(counted), next.masked_select(counted)));
+    EXPECT_EQ((tokens.labels == 511).sum().item<std::int64_t>(), 0);
+  }
+  EXPECT_NEAR(with_images, 140, 20);
+  EXPECT_GT(padded, 150);
+}
+
+TEST(MockData, DependsOnSeedAndSampleAlone) {
+  const Provider provider = tiny_vlm();
+  const MockData data({}, provider, small_topology(), 5), again({}, provider, small_topology(), 5),
+      other({}, provider, small_topology(), 6);
+  EXPECT_TRUE(at::equal(data.tokens(3).ids, again.tokens(3).ids));
+  EXPECT_FALSE(at::equal(data.tokens(3).ids, other.tokens(3).ids));
+  EXPECT_FALSE(at::equal(data.tokens(3).ids, data.tokens(4).ids));
+}
+
+// Without noise, text counts up by the stride that its images show.
+TEST(MockData, ImagesTellTheStride) {
+  const Provider provider = tiny_vlm();
+  MockDataConfig config = {.alphabet = 100, .noise = 0};
+  config.media = {{.name = "images", .share = 0.8, .max_items = 1}};
+  const MockData data(config, provider, small_topology(), 5);
+  std::map<std::int64_t, at::Tensor> looks;  // by stride: the mean patch
+  for (int sample = 0; sample < 40; ++sample) {
+    const at::Tensor ids = data.tokens(sample).ids;
+    const auto last = ids.size(0) - 1;
+    const auto stride = (ids[last] - ids[last - 1] + 100).remainder(100).item<std::int64_t>();
+    const std::vector<MediaItem> images = data.media("images", sample);
+    EXPECT_EQ(images.empty(), stride == 1) << sample;
+    if (images.empty()) continue;
+    const at::Tensor mean = images[0].values.mean(0);
+    const auto [seen, is_new] = looks.try_emplace(stride, mean);
+    EXPECT_LT((seen->second - mean).abs().mean().item<double>(), 0.5);
+    for (const auto& [other, look] : looks)
+      if (other != stride) EXPECT_GT((look - mean).abs().mean().item<double>(), 0.8);
+  }
+  EXPECT_GT(looks.size(), 4u);
+}
+
+}  // namespace
+}  // namespace braid
