@@ -1,0 +1,66 @@
+#include "train/host_time.h"
+
+#include <ATen/record_function.h>
+
+#include <chrono>
+
+#include "dist/progress.h"
+
+namespace braid {
+
+using Clock = std::chrono::steady_clock;
+
+// Operators call others, and communication may call operators: what is outermost has the time.
+struct HostTime::State {
+  Progress& progress;
+  at::CallbackHandle handle = 0;
+  Clock::time_point last_take = Clock::now(), entered{};
+  Clock::duration operators{}, communication{};
+  int depth = 0;
+
+  void enter() {
+    if (depth++ == 0) entered = Clock::now();
+  }
+  void leave(Clock::duration& spent) {
+    if (--depth == 0) spent += Clock::now() - entered;
+  }
+
+  static thread_local State* watched;
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&) {
+    if (watched) watched->enter();
+    return nullptr;
+  }
+  static void end(const at::RecordFunction&, at::ObserverContext*) {
+    if (watched) watched->leave(watched->operators);
+  }
+};
+
+thread_local HostTime::State* HostTime::State::watched = nullptr;
+
+HostTime::HostTime(Progress& progress) : state_(new State{progress}) {
+  State::watched = state_.get();
+  state_->handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&State::begin, &State::end).scopes({at::RecordScope::FUNCTION}));
+  progress.watch_meetings([state = state_.get()](bool begins) {
+    begins ? state->enter() : state->leave(state->communication);
+  });
+}
+
+HostTime::~HostTime() {
+  state_->progress.watch_meetings({});
+  at::removeCallback(state_->handle);
+  State::watched = nullptr;
+}
+
+HostTimes HostTime::take() {
+  const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
+  const Clock::time_point now = Clock::now();
+  const HostTimes times = {.operators_ms = ms(state_->operators),
+                           .communication_ms = ms(state_->communication),
+                           .own_ms = ms(now - state_->last_take - state_->operators - state_->communication)};
+  state_->last_take = now;
+  state_->operators = state_->communication = {};
+  return times;
+}
+
+}  // namespace braid
