@@ -18,12 +18,12 @@ struct Group::State {
   Progress& progress;
   bool through_host;  // Gloo carries CUDA tensors only for some operations: all of them go through host memory
 
-  // Runs one operation: visible while it lasts, errors named.
-  template <class Start>
-  void run(const char* op, std::vector<Meeting> meetings, Start start) const {
-    auto scope = progress.meet(op, std::move(meetings));
+  // Visible while it lasts, errors named.
+  template <class Act>
+  auto watched(const char* op, const std::vector<Wait>& waits, Act act) const {
+    auto scope = progress.wait_in(op, waits);
     try {
-      start()->wait();
+      return act();
     } catch (const c10::DistError& e) {
       fail(op, e.what_without_backtrace());
     } catch (const c10::Error& e) {
@@ -32,6 +32,11 @@ struct Group::State {
     } catch (const std::exception& e) {
       fail(op, e.what());
     }
+  }
+
+  template <class Start>
+  void run(const char* op, std::vector<Meeting> meetings, Start start) const {
+    watched(op, progress.arrive(std::move(meetings)), [&] { return start()->wait(); });
   }
 
   template <class Start>
@@ -76,6 +81,40 @@ struct Group::State {
   }
 };
 
+// `wire` is what the backend works on; a result goes from there to `output`.
+struct Pending::Operation {
+  std::shared_ptr<const Group::State> group;
+  const char* name;
+  at::Tensor output, wire_out, wire_in;
+  std::vector<Wait> waits{};
+  c10::intrusive_ptr<c10d::Work> work{};
+
+  // A start may wait for peers too: NCCL connects them when they first talk.
+  template <class Start>
+  static Pending start(Operation operation, Start start) {
+    const Group::State& group = *operation.group;
+    operation.waits = group.progress.arrive({{group.name, group.ranks}});
+    operation.work = group.watched(operation.name, operation.waits,
+                                   [&] { return start(*group.backend, operation.wire_out, operation.wire_in); });
+    return Pending(std::make_unique<Operation>(std::move(operation)));
+  }
+
+  void wait() {
+    group->watched(name, waits, [&] { return work->wait(); });
+    Group::State::from_wire(output, wire_out);
+  }
+};
+
+Pending::Pending() = default;
+Pending::Pending(std::unique_ptr<Operation> operation) : operation_(std::move(operation)) {}
+Pending::~Pending() = default;
+Pending::Pending(Pending&&) noexcept = default;
+Pending& Pending::operator=(Pending&&) noexcept = default;
+
+void Pending::wait() {
+  if (const auto operation = std::move(operation_)) operation->wait();
+}
+
 namespace {
 
 c10d::ReduceOp to_c10d(Reduce op) { return op == Reduce::Sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX; }
@@ -99,13 +138,15 @@ int Group::size() const { return static_cast<int>(state_->ranks.size()); }
 const std::vector<int>& Group::ranks() const { return state_->ranks; }
 c10::Device Group::device() const { return state_->device; }
 
-void Group::all_reduce(at::Tensor& tensor, Reduce op) const {
-  if (!state_->backend) return;
-  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
-  c10d::AllreduceOptions options;
-  options.reduceOp = to_c10d(op);
-  state_->run_collective("all_reduce", [&] { return state_->backend->allreduce(wire, options); });
-  State::from_wire(tensor, wire[0]);
+Pending Group::start_all_reduce(at::Tensor& tensor, Reduce op) const {
+  if (!state_->backend) return {};
+  return Pending::Operation::start({state_, "all_reduce", tensor, state_->to_wire(tensor), {}},
+                                   [&](c10d::Backend& backend, at::Tensor& wire, at::Tensor&) {
+                                     std::vector<at::Tensor> wires = {wire};
+                                     c10d::AllreduceOptions options;
+                                     options.reduceOp = to_c10d(op);
+                                     return backend.allreduce(wires, options);
+                                   });
 }
 
 void Group::broadcast(at::Tensor& tensor, int root) const {
@@ -117,20 +158,32 @@ void Group::broadcast(at::Tensor& tensor, int root) const {
   State::from_wire(tensor, wire[0]);
 }
 
-void Group::all_gather(at::Tensor& output, const at::Tensor& input) const {
+Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) const {
   BRAID_CHECK_EQ(output.numel(), input.numel() * size(), "all_gather on {}", name());
-  if (!state_->backend) return void(output.copy_(input.reshape(output.sizes())));
-  at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
-  state_->run_collective("all_gather", [&] { return state_->backend->_allgather_base(wire_out, wire_in); });
-  State::from_wire(output, wire_out);
+  if (!state_->backend) {
+    output.copy_(input.reshape(output.sizes()));
+    return {};
+  }
+  return Pending::Operation::start(
+      {state_, "all_gather", output, state_->to_wire(output), state_->to_wire(input)},
+      [](c10d::Backend& backend, at::Tensor& out, at::Tensor& in) { return backend._allgather_base(out, in); });
 }
 
-void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
+Pending Group::start_reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
   BRAID_CHECK_EQ(input.numel(), output.numel() * size(), "reduce_scatter on {}", name());
-  if (!state_->backend) return void(output.copy_(input.reshape(output.sizes())));
-  at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
-  state_->run_collective("reduce_scatter", [&] { return state_->backend->_reduce_scatter_base(wire_out, wire_in); });
-  State::from_wire(output, wire_out);
+  if (!state_->backend) {
+    output.copy_(input.reshape(output.sizes()));
+    return {};
+  }
+  return Pending::Operation::start(
+      {state_, "reduce_scatter", output, state_->to_wire(output), state_->to_wire(input)},
+      [](c10d::Backend& backend, at::Tensor& out, at::Tensor& in) { return backend._reduce_scatter_base(out, in); });
+}
+
+void Group::all_reduce(at::Tensor& tensor, Reduce op) const { start_all_reduce(tensor, op).wait(); }
+void Group::all_gather(at::Tensor& output, const at::Tensor& input) const { start_all_gather(output, input).wait(); }
+void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
+  start_reduce_scatter(output, input).wait();
 }
 
 void Group::all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& output_rows,

@@ -2,6 +2,10 @@
 // with autograd. Every call returns once its result may be read on the current stream, is visible to the failure board
 // while it runs, and throws CommError naming group, operation and ranks when it breaks.
 //
+// Some are also there in two parts: start_...() does not wait for anybody, and what it returns is awaited later. All
+// ranks of a group start its operations in the same order. The board sees a rank come with the start and wait with the
+// wait.
+//
 // On NCCL a call returns when it is queued: the board then sees the host's progress only, and a peer's failure is known
 // through the board, not through an exception here.
 #pragma once
@@ -29,6 +33,8 @@ namespace braid {
 class Progress;
 
 enum class Reduce { Sum, Max };
+
+class Pending;
 
 class Group {  // cheap to copy
  public:
@@ -66,9 +72,33 @@ class Group {  // cheap to copy
   void exchange(const std::vector<Transfer>& transfers) const;
   void barrier() const;
 
+  // Between start and wait, outputs may not be touched and inputs not be written.
+  [[nodiscard]] Pending start_all_reduce(at::Tensor& tensor, Reduce op = Reduce::Sum) const;
+  [[nodiscard]] Pending start_all_gather(at::Tensor& output, const at::Tensor& input) const;
+  [[nodiscard]] Pending start_reduce_scatter(at::Tensor& output, const at::Tensor& input) const;
+
  private:
+  friend class Pending;
   struct State;
   std::shared_ptr<const State> state_;
+};
+
+// An operation that was started, with the tensors it works on. Dropped without a wait, as when an exception unwinds, it
+// goes on by itself, its tensors kept; its result is then nobody's.
+class Pending {
+ public:
+  Pending();  // nothing: wait() returns at once
+  ~Pending();
+  Pending(Pending&&) noexcept;
+  Pending& operator=(Pending&&) noexcept;
+
+  void wait();  // what a blocking call does when it returns or throws; a second wait() does nothing
+
+ private:
+  friend class Group;
+  struct Operation;
+  explicit Pending(std::unique_ptr<Operation> operation);
+  std::unique_ptr<Operation> operation_;
 };
 
 }  // namespace braid

@@ -11,6 +11,7 @@ Progress::Scope::Scope(Progress& progress, bool meeting)
     : progress_(progress), meeting_(meeting), exceptions_(std::uncaught_exceptions()) {}
 
 Progress::Scope::~Scope() {
+  if (meeting_ && progress_.meeting_watcher_) progress_.meeting_watcher_(false);
   std::lock_guard lock(progress_.mutex_);
   if (std::uncaught_exceptions() > exceptions_ && progress_.failed_op_.empty())
     progress_.failed_op_ = progress_.joined_ops();
@@ -28,12 +29,24 @@ Progress::Scope Progress::phase(std::string name) {
 }
 
 Progress::Scope Progress::meet(const std::string& op, std::vector<Meeting> meetings) {
+  return wait_in(op, arrive(std::move(meetings)));
+}
+
+std::vector<Wait> Progress::arrive(std::vector<Meeting> meetings) {
   std::lock_guard lock(mutex_);
-  failed_op_.clear();
+  std::vector<Wait> waits;
   for (Meeting& meeting : meetings) {
     const std::int64_t arrival = ++status_.arrivals[meeting.channel];
-    status_.waits.push_back({std::move(meeting), arrival});
+    waits.push_back({std::move(meeting), arrival});
   }
+  return waits;
+}
+
+Progress::Scope Progress::wait_in(const std::string& op, std::vector<Wait> waits) {
+  if (meeting_watcher_) meeting_watcher_(true);
+  std::lock_guard lock(mutex_);
+  failed_op_.clear();
+  status_.waits = std::move(waits);
   const Wait& first = status_.waits.front();
   ops_.push_back(fmt::format("{} #{} on {}", op, first.arrival, first.meeting.channel));
   last_change_ = std::chrono::steady_clock::now();

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -50,6 +52,13 @@ class Progress {
   [[nodiscard]] Scope phase(std::string name);
   // "all_reduce" -> "all_reduce #3 on language.tp"; an exchange meets at several places and is named after the first.
   [[nodiscard]] Scope meet(const std::string& op, std::vector<Meeting> meetings);
+  // The same in two parts, for an operation that goes on by itself: this rank has come to the meetings, and waits in
+  // them whenever a scope is open.
+  std::vector<Wait> arrive(std::vector<Meeting> meetings);
+  [[nodiscard]] Scope wait_in(const std::string& op, std::vector<Wait> waits);
+
+  // Is told, on the thread of this rank, when a meeting begins and ends.
+  void watch_meetings(std::function<void(bool begins)> watcher) { meeting_watcher_ = std::move(watcher); }
 
   RankStatus snapshot() const;
 
@@ -59,6 +68,7 @@ class Progress {
  private:
   std::string joined_ops() const;
 
+  std::function<void(bool begins)> meeting_watcher_;
   mutable std::mutex mutex_;
   std::vector<std::string> ops_;
   std::string failed_op_;

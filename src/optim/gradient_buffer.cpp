@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 
@@ -47,6 +48,8 @@ GradientBuffer::~GradientBuffer() {
 }
 
 void GradientBuffer::begin_step() {
+  BRAID_CHECK(under_way_.empty(), "a step begins on {} before the reductions of the last one have ended",
+              group_.name());
   flat_.zero_();
   last_microbatch_ = false;
   next_bucket_ = 0;
@@ -61,7 +64,7 @@ void GradientBuffer::expect_last_microbatch() { last_microbatch_ = true; }
 void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
   at::NoGradGuard guard;
   const BucketLayout::Slot& place = layout_.slots[slot];
-  BRAID_CHECK(!reduced(place.bucket), "a gradient of {} arrives after its reduction", entry(place).spec.name);
+  BRAID_CHECK(!started(place.bucket), "a gradient of {} arrives after its reduction", entry(place).spec.name);
   view(place.span).add_(parameter.grad().flatten());
   parameter.mutable_grad().reset();
   if (last_microbatch_) mark_ready(slot);
@@ -72,23 +75,29 @@ void GradientBuffer::mark_ready(std::size_t slot) {
   ready_[slot] = true;
   --missing_[layout_.slots[slot].bucket];
   if (!options_.overlap) return;
-  while (next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0) reduce_next_bucket();
+  while (next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0)
+    under_way_.push_back(start_next_bucket());
 }
 
 void GradientBuffer::finish_reduction() {
   at::NoGradGuard guard;
-  while (next_bucket_ < layout_.buckets.size()) reduce_next_bucket();
+  for (Reduction& reduction : std::exchange(under_way_, {})) finish(std::move(reduction));
+  while (next_bucket_ < layout_.buckets.size()) finish(start_next_bucket());
 }
 
-void GradientBuffer::reduce_next_bucket() {
+GradientBuffer::Reduction GradientBuffer::start_next_bucket() {
   const std::size_t bucket = next_bucket_++;
-  if (group_.size() == 1) return;
+  if (group_.size() == 1) return {bucket, {}, {}};
   at::Tensor whole = view(layout_.buckets[bucket].span);
-  if (!options_.shard) return group_.all_reduce(whole);
+  if (!options_.shard) return {bucket, {}, group_.start_all_reduce(whole)};
   // Not every backend can write the result over its own input.
   at::Tensor part = at::empty({owned(bucket).size()}, whole.options());
-  group_.reduce_scatter(part, whole);
-  view(owned(bucket)).copy_(part);
+  return {bucket, part, group_.start_reduce_scatter(part, whole)};
+}
+
+void GradientBuffer::finish(Reduction reduction) {
+  reduction.pending.wait();
+  if (reduction.owned.defined()) view(owned(reduction.bucket)).copy_(reduction.owned);
 }
 
 at::Tensor GradientBuffer::view(const Span& span) const { return flat_.slice(0, span.begin, span.end); }

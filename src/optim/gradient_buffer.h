@@ -1,10 +1,11 @@
 // The gradients of parameters that are reduced over one group: one flat buffer in fp32 (double for double parameters)
 // into which every backward adds. Backward leaves no .grad behind.
 //
-// With overlap, a bucket is reduced as soon as the last microbatch's backward has completed it, inside that backward.
-// Buckets go in buffer order on every rank, so ranks agree on the order within a group even where one of them lacks a
-// gradient. A collective blocks its rank, though: overlap is for modules in which every rank of a group gets gradients
-// for the same parameters, and stays off where participation may be partial.
+// With overlap, the reduction of a bucket starts inside the last microbatch's backward, as soon as that has completed
+// the bucket, and goes on while backward does; finish_reduction() waits for it. Buckets start in buffer order on every
+// rank, so ranks agree on the order even where one of them lacks a gradient. Such a rank starts its buckets late,
+// though, and out of step with whatever else the group does meanwhile: overlap is for modules in which every rank of a
+// group gets gradients for the same parameters, and stays off where participation may be partial.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +34,8 @@ class GradientBuffer {
 
   void begin_step();              // all gradients are zero
   void expect_last_microbatch();  // the next backward is the last of this step
-  void finish_reduction();        // of every bucket that backward did not reduce; collective over the group
-  bool reduced(std::size_t bucket) const { return bucket < next_bucket_; }
+  void finish_reduction();        // of every bucket; collective over the group
+  bool started(std::size_t bucket) const { return bucket < next_bucket_; }
 
   const BucketLayout& layout() const { return layout_; }
   const Parameters::Entry& entry(const BucketLayout::Slot& slot) const { return entries_[slot.parameter]; }
@@ -47,10 +48,16 @@ class GradientBuffer {
 
  private:
   struct Hook;
+  struct Reduction {
+    std::size_t bucket;
+    at::Tensor owned;  // what this rank gets; undefined where that is in the buffer already
+    Pending pending;
+  };
 
   void accumulate(std::size_t slot, const at::Tensor& parameter);
   void mark_ready(std::size_t slot);
-  void reduce_next_bucket();
+  Reduction start_next_bucket();
+  void finish(Reduction reduction);
 
   std::vector<Parameters::Entry> entries_;
   Group group_;
@@ -58,7 +65,8 @@ class GradientBuffer {
   BucketLayout layout_;
   at::Tensor flat_;
   bool last_microbatch_ = false;
-  std::size_t next_bucket_ = 0;       // the first that is not reduced yet
+  std::size_t next_bucket_ = 0;       // the first whose reduction has not started
+  std::vector<Reduction> under_way_;  // oldest first
   std::vector<bool> ready_;           // by slot, in the last microbatch
   std::vector<std::size_t> missing_;  // slots of a bucket that are not ready
 };

@@ -10,12 +10,15 @@ ModuleOptimizer::ModuleOptimizer(const Parameters& parameters, const Groups& gro
                                  const OptimizerConfig& config)
     : device_(groups.world().device()) {
   std::vector<Parameters::Entry> dense, expert;
-  for (const Parameters::Entry& entry : parameters.entries())
+  std::int64_t elements = 0;
+  for (const Parameters::Entry& entry : parameters.entries()) {
+    elements += entry.value.numel();
     if (entry.value.requires_grad()) (entry.spec.expert ? expert : dense).push_back(entry);
+  }
   const auto add = [&](std::vector<Parameters::Entry> entries, const char* reduce, const char* replicas) {
     if (entries.empty()) return;
     parts_.push_back(std::make_unique<ShardedAdam>(std::move(entries), groups.get(module, reduce),
-                                                   groups.get(module, replicas), config));
+                                                   groups.get(module, replicas), config, elements));
   };
   add(std::move(dense), "dp-cp", "tp");
   add(std::move(expert), "expt_dp", "expt_tp");
@@ -23,6 +26,10 @@ ModuleOptimizer::ModuleOptimizer(const Parameters& parameters, const Groups& gro
 
 void ModuleOptimizer::begin_step() {
   for (auto& part : parts_) part->gradients().begin_step();
+}
+
+void ModuleOptimizer::finish_parameters() {
+  for (auto& part : parts_) part->finish_publishing();
 }
 
 void ModuleOptimizer::expect_last_microbatch() {
@@ -51,7 +58,7 @@ void ModuleOptimizer::step(double lr, double weight_decay, double clip_coefficie
   ++steps_;
   if (clip_coefficient != 1) scale(clip_coefficient);
   for (auto& part : parts_) part->update(steps_, lr, weight_decay);
-  publish_parameters();
+  for (auto& part : parts_) part->start_publishing();
 }
 
 std::vector<OptimizerState> ModuleOptimizer::state() const {

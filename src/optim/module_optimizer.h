@@ -1,7 +1,8 @@
 // The optimizer of one module on one rank. A step, of which all ranks of the module take part in what is collective:
 //
-//   begin_step(); forward and backward of every microbatch, the last after expect_last_microbatch();
-//   finish_gradients() (collective); scale(1 / tokens); step_all() of optim/global_step.h (collective)
+//   begin_step(); finish_parameters(); forward and backward of every microbatch, the last after
+//   expect_last_microbatch(); finish_gradients() (collective); scale(1 / tokens);
+//   step_all() of optim/global_step.h (collective)
 //
 // Ranks hold parts of a gradient (nn/parallel.h). Dense parameters are summed over dp x cp, and over tp where tp does
 // not split them; expert parameters over expt_dp, and over expt_tp likewise.
@@ -27,6 +28,9 @@ class ModuleOptimizer {
                   const OptimizerConfig& config);
 
   void begin_step();
+  // With overlap_param_gather, step() returns while updated parameters are still on their way: this comes before the
+  // module's next forward and before anybody else reads them. Nothing to do where they have arrived.
+  void finish_parameters();
   void expect_last_microbatch();
   void finish_gradients();
   void scale(double factor);
@@ -36,7 +40,8 @@ class ModuleOptimizer {
   at::Tensor count_zeros() const;
   at::Tensor has_nonfinite() const;  // 0 or 1, of the gradients on this rank
 
-  // One update of the main copy with gradients times `clip_coefficient`; the model's parameters follow. Collective.
+  // One update of the main copy with gradients times `clip_coefficient`; the model's parameters follow, with
+  // overlap_param_gather only by finish_parameters(). Collective.
   void step(double lr, double weight_decay, double clip_coefficient);
 
   // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's

@@ -2,7 +2,10 @@
 // each step.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/config.h"
 
@@ -13,10 +16,17 @@ struct OptimizerConfig {
   double clip_grad = 1.0;
   bool zero = true;
   bool overlap_grad_reduce = false;
-  std::optional<int> bucket_size{};  // default: one bucket without overlap, max(40e6, 1e6 x group size) with it
+  bool overlap_param_gather = false;
+  std::optional<int> bucket_size{}, bucket_count{};  // one of them; default: see bucket_elements
   bool pad_buckets = false;
 };
 
 void describe(Fields& fields, OptimizerConfig& config);
+
+std::vector<Problem> validate(const OptimizerConfig& config, const std::string& where);
+
+// How many elements fill a bucket, 0: one bucket takes all. By default one bucket without overlap, and with it
+// max(40e6, 1e6 x group size). `module_parameters`: elements that this rank has of the module, frozen ones included.
+std::int64_t bucket_elements(const OptimizerConfig& config, std::int64_t module_parameters, int group_size);
 
 }  // namespace braid

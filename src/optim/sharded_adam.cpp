@@ -12,16 +12,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 
 namespace braid {
 namespace {
 
-GradientBufferOptions buffer_options(const OptimizerConfig& config, int group_size) {
-  const std::int64_t usual =
-      config.overlap_grad_reduce ? std::max<std::int64_t>(40'000'000, std::int64_t{1'000'000} * group_size) : 0;
-  return {.buckets = {.bucket_size = config.bucket_size ? *config.bucket_size : usual,
+GradientBufferOptions buffer_options(const OptimizerConfig& config, std::int64_t module_parameters, int group_size) {
+  return {.buckets = {.bucket_size = bucket_elements(config, module_parameters, group_size),
                       .pad_for_bandwidth = config.pad_buckets},
           .shard = config.zero,
           .overlap = config.overlap_grad_reduce};
@@ -53,10 +52,10 @@ bool has_weight_decay(const ParamSpec& spec) {
 }
 
 ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
-                         const OptimizerConfig& config)
+                         const OptimizerConfig& config, std::int64_t module_parameters)
     : config_(config),
       replicas_(replicas),
-      gradients_(std::move(entries), reduce, buffer_options(config, reduce.size())) {
+      gradients_(std::move(entries), reduce, buffer_options(config, module_parameters, reduce.size())) {
   for (std::size_t bucket = 0; bucket < gradients_.layout().buckets.size(); ++bucket) {
     const Span owned = gradients_.owned(bucket);
     const auto make = [&] { return at::zeros({owned.size()}, gradients_.tensor_options()); };
@@ -149,6 +148,7 @@ at::Tensor ShardedAdam::has_nonfinite() const {
 
 void ShardedAdam::update(std::int64_t step, double lr, double weight_decay) {
   at::NoGradGuard guard;
+  finish_publishing();  // which may still read the main copy
   const at::Tensor step_tensor =
       at::full({}, step, at::TensorOptions(at::kFloat).device(gradients_.tensor_options().device()));
   for (const bool decayed : {true, false}) update(decayed, step_tensor, lr, decayed ? weight_decay : 0);
@@ -171,6 +171,7 @@ void ShardedAdam::update(bool decayed, const at::Tensor& step, double lr, double
 
 void ShardedAdam::take_parameters() {
   at::NoGradGuard guard;
+  finish_publishing();
   for (Range& range : ranges_) {
     const at::Tensor& value = gradients_.entry(gradients_.layout().slots[range.slot]).value;
     range.main.copy_(part(value.view(-1), range.in_parameter));
@@ -178,21 +179,48 @@ void ShardedAdam::take_parameters() {
 }
 
 void ShardedAdam::publish_parameters() {
+  start_publishing();
+  finish_publishing();
+}
+
+void ShardedAdam::start_publishing() {
   at::NoGradGuard guard;
+  finish_publishing();
+  for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket) {
+    Publication publication = start_publishing(bucket);
+    if (config_.overlap_param_gather)
+      under_way_.push_back(std::move(publication));
+    else
+      finish(std::move(publication));
+  }
+}
+
+void ShardedAdam::finish_publishing() {
+  at::NoGradGuard guard;
+  for (Publication& publication : std::exchange(under_way_, {})) finish(std::move(publication));
+}
+
+ShardedAdam::Publication ShardedAdam::start_publishing(std::size_t bucket) {
   const BucketLayout& layout = gradients_.layout();
-  const at::ScalarType dtype = gradients_.entry(layout.slots[0]).value.scalar_type();
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    const BucketLayout::Bucket& bucket = layout.buckets[i];
-    at::Tensor whole = shards_[i].main;
-    if (gradients_.sharded() && gradients_.group().size() > 1) {
-      // The gradients have served: their memory is large enough for the bucket's parameters.
-      whole = gradients_.view(bucket.span).view(dtype).slice(0, 0, bucket.span.size());
-      gradients_.group().all_gather(whole, shards_[i].main.to(dtype));
-    }
-    for (std::size_t slot = bucket.first_slot; slot <= bucket.last_slot; ++slot) {
-      const at::Tensor& value = gradients_.entry(layout.slots[slot]).value;
-      value.view(-1).copy_(part(whole, moved(layout.slots[slot].span, -bucket.span.begin)));
-    }
+  const at::Tensor& main = shards_[bucket].main;
+  if (!gradients_.sharded() || gradients_.group().size() == 1) return {bucket, main, {}};
+  const Span& span = layout.buckets[bucket].span;
+  const at::Tensor& value = gradients_.entry(layout.slots[0]).value;
+  const at::ScalarType dtype = value.scalar_type();
+  // The gradients have served: their memory is large enough for the bucket's parameters. A gather that is still under
+  // way when the next step begins needs its own, but only until the first forward.
+  at::Tensor whole = config_.overlap_param_gather ? at::empty({span.size()}, value.options())
+                                                  : gradients_.view(span).view(dtype).slice(0, 0, span.size());
+  return {bucket, whole, gradients_.group().start_all_gather(whole, main.to(dtype))};
+}
+
+void ShardedAdam::finish(Publication publication) {
+  publication.pending.wait();
+  const BucketLayout& layout = gradients_.layout();
+  const BucketLayout::Bucket& bucket = layout.buckets[publication.bucket];
+  for (std::size_t slot = bucket.first_slot; slot <= bucket.last_slot; ++slot) {
+    const at::Tensor& value = gradients_.entry(layout.slots[slot]).value;
+    value.view(-1).copy_(part(publication.whole, moved(layout.slots[slot].span, -bucket.span.begin)));
   }
 }
 

@@ -27,8 +27,9 @@ struct OptimizerState {
 class ShardedAdam {
  public:
   // Ranks of `replicas` hold the same shard of a parameter that is not split over them; those of `reduce` of all.
+  // `module_parameters`: elements that this rank has of the whole module.
   ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
-              const OptimizerConfig& config);
+              const OptimizerConfig& config, std::int64_t module_parameters);
 
   GradientBuffer& gradients() { return gradients_; }
   void finish_gradients();
@@ -42,6 +43,9 @@ class ShardedAdam {
   void update(std::int64_t step, double lr, double weight_decay);
   void take_parameters();     // main copy from the model's parameters
   void publish_parameters();  // and back, on all ranks; overwrites the gradients
+  // The same in two parts. With overlap_param_gather, start only starts it; else it is done then.
+  void start_publishing();
+  void finish_publishing();  // nothing to do where nothing was started
 
   std::vector<OptimizerState> state() const;
 
@@ -57,12 +61,21 @@ class ShardedAdam {
     at::Tensor gradient, main, exp_avg, exp_avg_sq;
   };
 
+  // A bucket's parameters on their way from the main copy into the model.
+  struct Publication {
+    std::size_t bucket;
+    at::Tensor whole;
+    Pending pending;
+  };
+
   void add_ranges(std::size_t bucket);
   bool counts(const Range& range) const;
   void add_counted(const Range& range);
   void sum_over_replicas();
   const ParamSpec& spec(const Range& range) const;
   void update(bool decayed, const at::Tensor& step, double lr, double weight_decay);
+  Publication start_publishing(std::size_t bucket);
+  void finish(Publication publication);
 
   OptimizerConfig config_;
   Group replicas_;
@@ -70,6 +83,7 @@ class ShardedAdam {
   std::vector<Shard> shards_;  // by bucket
   std::vector<Range> ranges_;  // in buffer order
   std::vector<Span> counted_;  // what counts here, neighbours joined
+  std::vector<Publication> under_way_;
 };
 
 }  // namespace braid

@@ -32,6 +32,7 @@ Problems train_problems(const Recipe& recipe) {
   check_at_least(problems, "train.prefetch", train.prefetch, 0);
   check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
   append(problems, validate(train.schedule, length_of(train), "train"));
+  append(problems, validate(recipe.optimizer, "optimizer"));
   append(problems, validate(recipe.loss_scale, "loss_scale"));
   check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
   check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);

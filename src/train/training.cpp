@@ -16,6 +16,12 @@ int microbatches(const TrainingConfig& config, const Topology& topology) {
   return config.global_batch / per_microbatch;
 }
 
+// A step may have input for some replicas of an encoder and none for others.
+OptimizerConfig optimizer_config(OptimizerConfig config, const Module& module) {
+  if (module.is_encoder) config.overlap_grad_reduce = config.overlap_param_gather = false;
+  return config;
+}
+
 }  // namespace
 
 // Prepares optimizers for what the step is about to do, and measures it.
@@ -23,6 +29,11 @@ class Training::Observer : public StepObserver {
  public:
   Observer(const Training& training, StepClock& clock) : training_(training), clock_(clock) {}
 
+  void before_first_forward(int module) override {
+    const auto scope = clock_.measure(Phase::Optimizer, "parameters arrive");
+    for (const Trained& trained : training_.trained_)
+      if (trained.module == module) trained.optimizer->finish_parameters();
+  }
   void before_last_backward(int module) override {
     for (const Trained& trained : training_.trained_)
       if (trained.module == module) trained.optimizer->expect_last_microbatch();
@@ -64,10 +75,8 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
   for (const auto& set : model_.parameter_sets()) {
     if (!set->parameters.trains()) continue;
     const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
-    OptimizerConfig optimizer = config.optimizer;
-    if (module.is_encoder) optimizer.overlap_grad_reduce = false;  // a replica without input has nothing to overlap
-    trained_.push_back(
-        {set->module, std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name, optimizer)});
+    trained_.push_back({set->module, std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name,
+                                                                       optimizer_config(config.optimizer, module))});
   }
 }
 
@@ -120,6 +129,10 @@ StepReport Training::update(StepClock& clock) {
                    .weight_decay = schedule_.weight_decay(),
                    .clip_grad = config_.optimizer.clip_grad,
                    .count_zeros = config_.count_zeros});
+}
+
+void Training::finish_parameters() {
+  for (const Trained& trained : trained_) trained.optimizer->finish_parameters();
 }
 
 }  // namespace braid

@@ -44,6 +44,9 @@ class Training {
   // finite anywhere makes no update anywhere.
   TrainingReport step(const DataSource& data, std::int64_t first_sample, StepClock& clock);
 
+  // Before anybody reads parameters after a step: with overlap_param_gather they may still be on their way.
+  void finish_parameters();
+
   const MimoModel& model() const { return model_; }
   const StepPlan& plan() const { return plan_; }
 

@@ -190,6 +190,32 @@ void check_max(const Case& c) {
   EXPECT_TRUE(at::equal(x, at::stack(all).amax(0)));
 }
 
+// Several at once, awaited in another order than started: each equals its blocking form.
+void check_started(const Case& c) {
+  at::Tensor sum = c.fill({5}, c.group.rank(), 1), largest = sum.clone();
+  at::Tensor started_sum = sum.clone(), started_largest = sum.clone();
+  const at::Tensor part = sum.clone(), whole = c.fill({c.ranks() * 3}, c.group.rank(), 1);
+  at::Tensor gathered = at::zeros({c.ranks() * 5}, sum.options()), started_gathered = gathered.clone();
+  at::Tensor scattered = at::zeros({3}, sum.options()), started_scattered = scattered.clone();
+
+  std::vector<Pending> under_way;
+  under_way.push_back(c.group.start_all_reduce(started_sum));
+  under_way.push_back(c.group.start_all_gather(started_gathered, part));
+  under_way.push_back(c.group.start_reduce_scatter(started_scattered, whole));
+  under_way.push_back(c.group.start_all_reduce(started_largest, Reduce::Max));
+  c.group.all_reduce(sum);
+  for (const std::size_t i : {2, 0, 3, 1}) under_way[i].wait();
+  under_way[0].wait();  // which has no effect
+
+  c.group.all_reduce(largest, Reduce::Max);
+  c.group.all_gather(gathered, part);
+  c.group.reduce_scatter(scattered, whole);
+  EXPECT_TRUE(at::equal(started_sum, sum));
+  EXPECT_TRUE(at::equal(started_largest, largest));
+  EXPECT_TRUE(at::equal(started_gathered, gathered));
+  EXPECT_TRUE(at::equal(started_scattered, scattered));
+}
+
 void check_all(const Group& group) {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kLong}) {
     const Case c{group, dtype};
@@ -202,6 +228,7 @@ void check_all(const Group& group) {
     check_send_receive(c, 0);
     check_exchange(c);
     check_max(c);
+    check_started(c);
     group.barrier();
   }
 }

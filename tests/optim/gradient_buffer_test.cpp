@@ -20,18 +20,77 @@ std::vector<Parameters::Entry> three_vectors() {
 // One bucket each, in the order c, b, a.
 const GradientBufferOptions kOverlap = {.buckets = {.bucket_size = 1}, .overlap = true};
 
-TEST(GradientBuffer, ReducesABucketAsSoonAsItIsComplete) {
+TEST(GradientBuffer, StartsABucketAsSoonAsItIsComplete) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
     GradientBuffer buffer(entries, world.everyone(), kOverlap);
     ASSERT_EQ(buffer.layout().buckets.size(), 3u);
     entries[2].value.sum().backward();
-    EXPECT_FALSE(buffer.reduced(0)) << "more microbatches follow";
+    EXPECT_FALSE(buffer.started(0)) << "more microbatches follow";
     buffer.expect_last_microbatch();
     entries[2].value.sum().backward();
-    EXPECT_TRUE(buffer.reduced(0));
+    EXPECT_TRUE(buffer.started(0));
+    EXPECT_FALSE(buffer.started(1));
+    buffer.finish_reduction();
     EXPECT_TRUE(buffer.view({buffer.owned(0).begin, buffer.owned(0).begin + 30}).eq(4).all().item<bool>());
   });
+}
+
+// Rank 1 begins its backward when rank 0 has ended its own, which is when the reductions have only started.
+TEST(GradientBuffer, ReducesWhileBackwardGoesOn) {
+  const auto body = [](World& world) {
+    for (const bool shard : {true, false}) {
+      GradientBufferOptions options = kOverlap;
+      options.shard = shard;
+      const auto entries = three_vectors();
+      const Group turns = world.make_group("turns", {0, 1});
+      at::Tensor turn = at::ones({1});
+      GradientBuffer buffer(entries, world.everyone(), options);
+      buffer.expect_last_microbatch();
+      if (world.rank() == 1) turns.receive(turn, 0);
+      (entries[0].value + 2 * entries[1].value + 3 * entries[2].value).sum().backward();
+      for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_TRUE(buffer.started(bucket));
+      EXPECT_ANY_THROW(buffer.begin_step()) << "reductions are under way";
+      if (world.rank() == 0) turns.send(turn, 1);
+      buffer.finish_reduction();
+      for (std::size_t bucket = 0; bucket < 3; ++bucket)
+        EXPECT_EQ(buffer.view(buffer.owned(bucket))[0].item<float>(), 2.0f * static_cast<float>(3 - bucket));
+      EXPECT_NO_THROW(buffer.begin_step());
+    }
+  };
+  testing::on_threads(2, body);
+  testing::on_threads(2, body, ThreadSemantics::Strict);
+  testing::on_processes(2, body);
+}
+
+TEST(GradientBuffer, OverlapChangesNoGradient) {
+  const auto body = [](World& world) {
+    for (const bool shard : {true, false}) {
+      const auto gradients = [&](bool overlap) {
+        std::vector<Parameters::Entry> entries;
+        for (const std::int64_t size : {300, 7, 120, 1, 64})
+          entries.push_back({{.name = "p", .shape = {size}}, at::ones({size}, at::kFloat).requires_grad_(true)});
+        GradientBuffer buffer(entries, world.everyone(),
+                              {.buckets = {.bucket_size = 60}, .shard = shard, .overlap = overlap});
+        EXPECT_EQ(buffer.layout().buckets.size(), 3u);
+        for (const bool last : {false, true}) {
+          if (last) buffer.expect_last_microbatch();
+          at::Tensor loss = at::zeros({});
+          for (const auto& [spec, value] : entries)
+            loss = loss + (value * at::arange(value.numel()).mul(0.1 + world.rank()).sin()).sum();
+          loss.backward();
+        }
+        buffer.finish_reduction();
+        std::vector<at::Tensor> owned;
+        for (std::size_t bucket = 0; bucket < buffer.layout().buckets.size(); ++bucket)
+          owned.push_back(buffer.view(buffer.owned(bucket)).clone());
+        return at::cat(owned);
+      };
+      EXPECT_TRUE(at::equal(gradients(true), gradients(false)));
+    }
+  };
+  testing::on_threads(4, body);
+  testing::on_processes(2, body);
 }
 
 TEST(GradientBuffer, ReducesInOneOrderOnAllRanks) {
@@ -40,7 +99,7 @@ TEST(GradientBuffer, ReducesInOneOrderOnAllRanks) {
     GradientBuffer buffer(entries, world.everyone(), kOverlap);
     buffer.expect_last_microbatch();
     entries[1].value.mul(world.rank() + 1).sum().backward();  // without c, which comes first
-    EXPECT_FALSE(buffer.reduced(1));
+    EXPECT_FALSE(buffer.started(1));
     if (world.rank() == 0) entries[0].value.sum().backward();
     buffer.finish_reduction();
     const auto first_of = [&](std::size_t bucket) { return buffer.view(buffer.owned(bucket))[0].item<float>(); };
@@ -71,10 +130,9 @@ TEST(GradientBuffer, TakesTheGradientsOfRecomputedLayers) {
     for (const Parameters::Entry& entry : entries)
       x = recompute([&entry](const at::Tensor& input) { return input * entry.value; }, x);
     x.sum().backward();
-    for (std::size_t bucket = 0; bucket < 3; ++bucket) {
-      EXPECT_TRUE(buffer.reduced(bucket));
-      EXPECT_EQ(buffer.view(buffer.owned(bucket))[0].item<float>(), 3);
-    }
+    for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_TRUE(buffer.started(bucket));
+    buffer.finish_reduction();
+    for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_EQ(buffer.view(buffer.owned(bucket))[0].item<float>(), 3);
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <mutex>
+#include <tuple>
 
 #include "optim/global_step.h"
 #include "optim/toy_problem.h"
@@ -83,6 +84,7 @@ std::vector<StepReport> run_steps(const Parameters& parameters, ModuleOptimizer&
   std::vector<StepReport> reports;
   for (int step = 0; step < kSteps; ++step) {
     optimizer.begin_step();
+    optimizer.finish_parameters();
     backward_all(loss, parameters, module, world.rank(), step, optimizer);
     for (const auto& entry : parameters.entries()) EXPECT_FALSE(entry.value.grad().defined()) << entry.spec.name;
     optimizer.finish_gradients();
@@ -91,6 +93,7 @@ std::vector<StepReport> run_steps(const Parameters& parameters, ModuleOptimizer&
         step_all({&optimizer}, world,
                  {.lr = kLr, .weight_decay = kWeightDecay, .clip_grad = config.clip_grad, .count_zeros = true}));
   }
+  optimizer.finish_parameters();
   EXPECT_EQ(optimizer.steps(), kSteps);
   return reports;
 }
@@ -179,7 +182,8 @@ TEST(ModuleOptimizers, WorkBetweenProcesses) {
     const Topology topology = testing::topology_of(layout);
     const Groups groups(world, topology);
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      const OptimizerConfig config = {.clip_grad = 3, .overlap_grad_reduce = true, .bucket_size = 60};
+      const OptimizerConfig config = {
+          .clip_grad = 3, .overlap_grad_reduce = true, .overlap_param_gather = true, .bucket_size = 60};
       const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), dtype, world.device());
       ModuleOptimizer optimizer(parameters, groups, "language", config);
       run_steps(parameters, optimizer, topology.language(), groups.world(), config, {});
@@ -193,14 +197,96 @@ TEST(ModuleOptimizers, WorkBetweenProcesses) {
   });
 }
 
+void expect_equal_bits(const Assembly& got, const Assembly& want) {
+  for (const auto& [name, value] : want.values) EXPECT_TRUE(value.equal(got.values.at(name))) << name;
+  for (const auto& [name, main] : want.trained.main) EXPECT_TRUE(main.equal(got.trained.main.at(name))) << name;
+}
+
 TEST(ModuleOptimizers, OverlapChangesNoBit) {
-  for (const Layout& layout : {Layout{.dp = 4}, Layout{.tp = 2, .ep = 2, .dp = 2}}) {
-    OptimizerConfig config = {.overlap_grad_reduce = false, .bucket_size = 60};
-    const Assembly without = train(layout, config, at::kFloat, {});
-    config.overlap_grad_reduce = true;
-    const Assembly with = train(layout, config, at::kFloat, {});
-    for (const auto& [name, value] : without.values) EXPECT_TRUE(value.equal(with.values.at(name))) << name;
-  }
+  for (const Layout& layout : {Layout{}, Layout{.dp = 4}, Layout{.tp = 2, .ep = 2, .dp = 2}})
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      OptimizerConfig config = {.overlap_grad_reduce = false, .bucket_size = 60};
+      const Assembly without = train(layout, config, dtype, {});
+      config.overlap_grad_reduce = true;
+      expect_equal_bits(train(layout, config, dtype, {}), without);
+      config.overlap_param_gather = true;
+      expect_equal_bits(train(layout, config, dtype, {}), without);
+    }
+}
+
+// The parameters that step() leaves behind are the old ones or the new ones, as the config says; and gradients of the
+// next step may be cleared while they travel.
+TEST(ModuleOptimizers, ParametersArriveAtTheLatestWhenAskedFor) {
+  const Layout layout = {.dp = 2};
+  const Topology topology = testing::topology_of(layout);
+  testing::on_threads(layout.ranks(), [&](World& world) {
+    const Groups groups(world, topology);
+    const auto values = [](const Parameters& parameters) { return parameters.get("embedding").detach().clone(); };
+    std::vector<at::Tensor> results;
+    for (const bool overlap : {false, true}) {
+      const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kBFloat16);
+      const at::Tensor start = values(parameters);
+      ModuleOptimizer optimizer(parameters, groups, "language",
+                                {.overlap_grad_reduce = overlap, .overlap_param_gather = overlap, .bucket_size = 60});
+      backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer);
+      optimizer.finish_gradients();
+      step_all({&optimizer}, groups.world(), {.lr = kLr});
+      EXPECT_EQ(values(parameters).equal(start), overlap);
+      optimizer.begin_step();
+      optimizer.finish_parameters();
+      results.push_back(values(parameters));
+      optimizer.finish_parameters();
+      EXPECT_TRUE(values(parameters).equal(results.back()));
+    }
+    EXPECT_TRUE(results[0].equal(results[1]));
+  });
+}
+
+// A reader that forgets to ask loses nothing where the optimizer itself reads.
+TEST(ModuleOptimizers, TakeAndPublishCompleteWhatIsUnderWay) {
+  const Layout layout = {.dp = 2};
+  const Topology topology = testing::topology_of(layout);
+  testing::on_threads(layout.ranks(), [&](World& world) {
+    const Groups groups(world, topology);
+    const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kFloat);
+    ModuleOptimizer optimizer(parameters, groups, "language",
+                              {.overlap_grad_reduce = true, .overlap_param_gather = true});
+    const auto step = [&] {
+      optimizer.begin_step();
+      backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer);
+      optimizer.finish_gradients();
+      step_all({&optimizer}, groups.world(), {.lr = kLr});
+    };
+    const auto main = [&] { return optimizer.state().at(0).main.clone(); };
+    step();
+    const at::Tensor updated = main();
+    optimizer.take_parameters();
+    EXPECT_TRUE(main().equal(updated));
+    step();
+    optimizer.state().at(0).main.fill_(7);
+    optimizer.publish_parameters();
+    optimizer.take_parameters();
+    EXPECT_TRUE(main().eq(7).all().item<bool>());
+  });
+}
+
+TEST(ModuleOptimizers, BucketCountDividesTheWholeModule) {
+  const Layout layout = {.ep = 2, .dp = 4};
+  const Topology topology = testing::topology_of(layout);
+  testing::on_threads(layout.ranks(), [&](World& world) {
+    const Groups groups(world, topology);
+    const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kFloat);
+    int elements = 0;  // of frozen and expert parameters too
+    for (const auto& entry : parameters.entries()) elements += static_cast<int>(entry.value.numel());
+    const auto owned_with = [&](const OptimizerConfig& config) {
+      std::vector<std::tuple<std::string, std::int64_t, std::int64_t>> owned;
+      for (const OptimizerState& state : ModuleOptimizer(parameters, groups, "language", config).state())
+        owned.emplace_back(state.spec.name, state.range.begin, state.range.end);
+      return owned;
+    };
+    EXPECT_EQ(owned_with({.bucket_count = 3}), owned_with({.bucket_size = elements / 3}));
+    EXPECT_NE(owned_with({.bucket_count = 3}), owned_with({.bucket_count = 1}));
+  });
 }
 
 TEST(ModuleOptimizers, DecayMatricesThatAreNotBiases) {

@@ -90,9 +90,12 @@ int main(int argc, char** argv) {
       }).detach();
     for (int step = 1; Clock::now() < time + std::chrono::seconds(120); ++step) {
       auto scope = world.progress().phase(fmt::format("iteration {}", step));
+      at::Tensor x = at::ones({1000});
+      Pending under_way = groups.world().start_all_reduce(x);
       if (is_victim && Clock::now() >= time) misbehave(kind);
       if (world.rank() > 0) talk(groups.get("language", "tp"), step);
       talk(groups.world(), step);
+      under_way.wait();
     }
   });
 }

@@ -30,7 +30,7 @@ struct Layout {
   Sizes encoder{}, language{};
   bool colocated = false, sp = false, recompute = false;
   int micro_batch = 1;
-  bool zero = true, overlap = false;
+  bool zero = true, overlap = false, gather_overlap = false;
   std::vector<std::string> frozen{};
   at::ScalarType dtype = at::kDouble;
 };
@@ -82,6 +82,8 @@ TrainingConfig config_of(const Layout& layout) {
       .dtype = layout.dtype, .sequence_parallel = layout.sp, .recompute = layout.recompute, .frozen = layout.frozen};
   config.optimizer.zero = layout.zero;
   config.optimizer.overlap_grad_reduce = layout.overlap;
+  config.optimizer.overlap_param_gather = layout.gather_overlap;
+  if (layout.overlap) config.optimizer.bucket_count = 4;
   config.optimizer.clip_grad = 0.5;
   config.schedule = resolve({.lr = 1e-2, .min_lr = 1e-3, .decay_style = "cosine", .weight_decay = 0.1},
                             {.iterations = kSteps, .samples = std::nullopt, .global_batch = kGlobalBatch});
@@ -104,6 +106,7 @@ Trained train_on(World& world, const Layout& layout, const Topology& topology) {
     trained.losses.push_back(report.loss);
     trained.norms.push_back(report.update.grad_norm);
   }
+  training.finish_parameters();
   for (const auto& set : training.model().parameter_sets()) put_weights(*set, trained.weights);
   return trained;
 }
@@ -153,7 +156,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Layout{}, Layout{.micro_batch = 2}, Layout{.zero = false}, Layout{.encoder = {.dp = 2}, .micro_batch = 2},
         Layout{.language = {.dp = 2}}, Layout{.language = {.dp = 2}, .zero = false},
-        Layout{.language = {.dp = 2}, .overlap = true}, Layout{.encoder = {.dp = 2}, .language = {.dp = 2}},
+        Layout{.language = {.dp = 2}, .overlap = true},
+        Layout{.language = {.dp = 2}, .overlap = true, .gather_overlap = true},
+        Layout{.encoder = {.dp = 2}, .language = {.dp = 2}},
         Layout{.encoder = {.dp = 4}, .language = {.dp = 2}, .micro_batch = 2},
         Layout{.encoder = {.dp = 2}, .language = {.dp = 4}}, Layout{.encoder = {.dp = 8}, .language = {.dp = 8}},
         Layout{.language = {.tp = 2}}, Layout{.language = {.tp = 2}, .sp = true},
@@ -170,7 +175,12 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.encoder = {.dp = 2}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},
         Layout{.encoder = {.tp = 2}, .language = {.dp = 2}, .colocated = true},
         Layout{.encoder = {.dp = 4}, .language = {.tp = 2, .pp = 2}, .colocated = true, .sp = true, .micro_batch = 4},
-        Layout{.encoder = {.dp = 2}, .language = {.dp = 2}, .colocated = true, .overlap = false, .frozen = {}}));
+        Layout{.encoder = {.dp = 2}, .language = {.dp = 2}, .colocated = true, .overlap = false, .frozen = {}},
+        Layout{.encoder = {.tp = 2, .dp = 2},
+               .language = {.tp = 2, .dp = 2, .ep = 2, .pp = 2},
+               .sp = true,
+               .overlap = true,
+               .gather_overlap = true}));
 
 // What does not train stays as it was, and everything else trains alike in every layout.
 TEST(Training, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
@@ -220,6 +230,7 @@ Story story_of(const Layout& layout, int steps, const std::function<void(Trainin
     Story mine;
     for (int step = 0; step < steps; ++step)
       mine.reports.push_back(training.step(data, std::int64_t{step} * kGlobalBatch, clock));
+    training.finish_parameters();
     if (world.rank() != 0) return;
     for (const auto& set : training.model().parameter_sets()) put_weights(*set, mine.weights);
     story = std::move(mine);
@@ -330,12 +341,12 @@ TEST(Training, EveryCombinationOfFrozenPartsEqualsOneProcess) {
 
 // Over Gloo; the losses of every step say that nothing went wrong before.
 TEST(Training, EqualsOneProcessAsProcesses) {
-  for (const Layout& layout :
-       {Layout{}, Layout{.language = {.dp = 2}, .overlap = true}, Layout{.language = {.tp = 2}, .sp = true},
-        Layout{.language = {.cp = 2}}, Layout{.encoder = {.dp = 2}, .language = {.dp = 2, .ep = 2}},
-        Layout{.encoder = {.tp = 2}, .language = {.pp = 2}},
-        Layout{.encoder = {.dp = 2}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},
-        Layout{.encoder = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 4}, .sp = true}}) {
+  for (const Layout& layout : {Layout{}, Layout{.language = {.dp = 2}, .overlap = true, .gather_overlap = true},
+                               Layout{.language = {.tp = 2}, .sp = true}, Layout{.language = {.cp = 2}},
+                               Layout{.encoder = {.dp = 2}, .language = {.dp = 2, .ep = 2}},
+                               Layout{.encoder = {.tp = 2}, .language = {.pp = 2}},
+                               Layout{.encoder = {.dp = 2}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},
+                               Layout{.encoder = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 4}, .sp = true}}) {
     const Topology topology = topology_of(layout);
     testing::on_processes(topology.world_size(), [&](World& world) {
       const Trained got = train_on(world, layout, topology);

@@ -1,0 +1,106 @@
+// What it means that an operation was started and not awaited yet. That results are those of the blocking calls is in
+// collectives_test.cpp.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "support/errors.h"
+#include "support/ranks.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Rank 1 comes only after rank 0 has gone on, which rank 0 could not if its start waited for rank 1.
+void start_without_a_peer(World& world) {
+  const Group work = world.make_group("work", {0, 1}), word = world.make_group("word", {0, 1});
+  at::Tensor x = at::full({3}, world.rank() + 1, at::TensorOptions(at::kFloat).device(world.device()));
+  at::Tensor go = at::ones({1}, x.options());
+  if (world.rank() == 0) {
+    Pending pending = work.start_all_reduce(x);
+    word.send(go, 1);
+    pending.wait();
+  } else {
+    word.receive(go, 0);
+    work.all_reduce(x);
+  }
+  EXPECT_EQ(x[2].item<float>(), 3);
+}
+
+TEST(Pending, DoesNotWaitForPeersWhenItStarts) {
+  for (const ThreadSemantics semantics : {ThreadSemantics::Relaxed, ThreadSemantics::Strict})
+    testing::on_threads(2, start_without_a_peer, semantics);
+  testing::on_processes(2, start_without_a_peer);
+}
+
+TEST(Pending, KeepsItsTensors) {
+  const auto body = [](World& world) {
+    const auto options = at::TensorOptions(at::kFloat).device(world.device());
+    at::Tensor sum = at::empty({1}, options);
+    Pending pending;
+    {
+      const at::Tensor input = at::full({2}, world.rank() + 1, options);
+      at::Tensor output = sum;
+      pending = world.everyone().start_reduce_scatter(output, input);
+    }
+    pending.wait();
+    EXPECT_EQ(sum.item<float>(), 3);
+  };
+  testing::on_threads(2, body);
+  testing::on_processes(2, body);
+}
+
+// A rank arrives with the start and is seen to wait only in wait().
+TEST(Pending, IsSeenByTheBoard) {
+  testing::on_threads(2, [](World& world) {
+    const Group group = world.make_group("work", {0, 1});
+    const auto arrivals = [&] { return world.progress().snapshot().arrivals.at("work"); };
+    const std::int64_t before = arrivals();
+    at::Tensor x = at::ones({1}), y = at::ones({1});
+    Pending first = group.start_all_reduce(x), second = group.start_all_reduce(y);
+    EXPECT_EQ(arrivals(), before + 2);
+    EXPECT_THAT(world.progress().snapshot().waits, IsEmpty());
+    second.wait();
+    first.wait();
+    EXPECT_EQ(arrivals(), before + 2);
+  });
+}
+
+TEST(Pending, NamesTheOperationThatItsWaitIsStuckIn) {
+  const auto body = [](World& world) {
+    const Group group = world.everyone();
+    at::Tensor x = at::ones({1}), y = at::ones({1});
+    if (world.rank() == 1) return;
+    Pending first = group.start_all_reduce(x), second = group.start_all_reduce(y);
+    second.wait();
+  };
+  EXPECT_THAT(testing::error_of<CommError>([&] { testing::on_threads(2, body); }),
+              HasSubstr("rank 0 in all_reduce #3 on world"));  // the first there is "connect"
+}
+
+TEST(Pending, FailsLikeTheBlockingCall) {
+  const auto body = [](World& world) {
+    at::Tensor x = at::ones({world.rank() + 1});
+    Pending pending = world.everyone().start_all_reduce(x);
+    pending.wait();
+  };
+  EXPECT_THAT(testing::error_of<CommError>([&] { testing::on_threads(2, body); }),
+              HasSubstr("all_reduce on world (ranks 0-1): ranks disagree on shape"));
+}
+
+TEST(Pending, DroppedByAnExceptionHidesNothing) {
+  const auto body = [](World& world) {
+    at::Tensor x = at::ones({1}), y = at::ones({1});
+    Pending pending = world.everyone().start_all_reduce(x);
+    if (world.rank() == 0) throw std::runtime_error("rank zero is broken");
+    pending.wait();
+    world.everyone().all_reduce(y);
+  };
+  EXPECT_EQ(testing::error_of<std::exception>([&] { testing::on_threads(2, body); }), "rank zero is broken");
+}
+
+}  // namespace
+}  // namespace braid
