@@ -38,7 +38,8 @@ SafetensorsWriter::SafetensorsWriter(std::string folder, const std::vector<Tenso
 }
 
 SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std::vector<TensorInfo>& tensors) {
-  const std::filesystem::path file = std::filesystem::weakly_canonical(path);  // a link stays one
+  // A link stays one. Absolute, since the name of a file that does not exist yet stays bare and has no folder.
+  const std::filesystem::path file = std::filesystem::weakly_canonical(std::filesystem::absolute(path));
   SafetensorsWriter writer(file.parent_path().string());
   writer.start_shard(file.filename().string(), tensors);
   return writer;

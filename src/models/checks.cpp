@@ -23,4 +23,9 @@ void Checks::divides(const char* field, std::int64_t value, std::int64_t parts, 
       fmt::format("use a split of {}", fmt::join(possible, ", ")));
 }
 
+void Checks::stages(const char* field, int layers, int pp) {
+  if (pp > layers)
+    add(field, fmt::format("{} layers cannot fill pp={} stages", layers, pp), fmt::format("use pp={} or less", layers));
+}
+
 }  // namespace braid

@@ -11,7 +11,7 @@
 namespace braid {
 
 // Far beyond any model: whoever reads a config that lies must not list a billion tensors, nor overflow their sizes.
-inline constexpr std::int64_t kMostLayers = 1 << 14, kMostWidth = 1 << 20;
+inline constexpr std::int64_t kMostLayers = 1 << 14, kMostWidth = 1 << 20, kMostVocab = 1 << 24;
 
 class Checks {
  public:
@@ -22,6 +22,8 @@ class Checks {
   // `value` must split evenly over `parts`; `split` says what they are, e.g. "tp=2 x cp=2". Parts below 1 are for
   // whoever checks the layout itself.
   void divides(const char* field, std::int64_t value, std::int64_t parts, const std::string& split);
+  // No stage may be empty.
+  void stages(const char* field, int layers, int pp);
   void add(const char* field, std::string what, std::string fix);
 
   bool failed() const { return !problems_.empty(); }

@@ -134,13 +134,15 @@ std::int64_t active_elements(const LanguageConfig& config, const std::vector<Par
 }
 
 std::vector<std::string> layer_kinds(const LanguageConfig& config) {
+  if (const auto* llama = std::get_if<LlamaConfig>(&config))
+    return std::vector<std::string>(static_cast<std::size_t>(llama->layers), "transformer");
   std::vector<std::string> kinds;
   for (const char letter : layer_letters(std::get<HybridLmConfig>(config))) kinds.push_back(kind_of_letter(letter));
   return kinds;
 }
 
 std::vector<std::string> layer_kinds(const EncoderModel& config) {
-  const int layers = std::visit([](const auto& c) { return c.layers; }, config);
+  const int layers = std::visit([](const auto& c) { return layers_of(c).layers; }, config);
   return std::vector<std::string>(static_cast<std::size_t>(layers), "transformer");
 }
 

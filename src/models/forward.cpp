@@ -7,7 +7,10 @@
 
 #include "dist/collectives.h"
 #include "dist/world.h"
+#include "models/audio_encoder.h"
+#include "models/clip.h"
 #include "models/hybrid_lm.h"
+#include "models/llama.h"
 #include "models/radio.h"
 #include "ops/cross_entropy.h"
 
@@ -21,12 +24,21 @@ struct ReplicaBatch {
   std::vector<std::int64_t> offsets;
 };
 
-// Which tokens (or patches) a replica gets: whole sequences (or images), in order, as evenly as they go.
-std::pair<std::int64_t, std::int64_t> tokens_of_replica(const std::vector<std::int64_t>& offsets, int replica,
-                                                        int replicas) {
-  const auto sequences = static_cast<std::int64_t>(offsets.size()) - 1;
-  const auto first = [&](int r) { return offsets[static_cast<std::size_t>(sequences * r / replicas)]; };
-  return {first(replica), first(replica + 1)};
+struct Range {
+  std::int64_t begin, end;
+};
+
+// Which of `count` sequences (or images, or clips) a replica gets: in order, as evenly as they go.
+Range share_of_replica(std::size_t count, const Grid& grid, int global_rank) {
+  const std::int64_t all = static_cast<std::int64_t>(count), replicas = grid.size_of("dp");
+  const std::int64_t replica = grid.coord(global_rank, "dp");
+  return {all * replica / replicas, all * (replica + 1) / replicas};
+}
+
+// And which rows they are, by the offsets of all of them.
+Range rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank) {
+  const auto [first, last] = share_of_replica(offsets.size() - 1, grid, global_rank);
+  return {offsets[static_cast<std::size_t>(first)], offsets[static_cast<std::size_t>(last)]};
 }
 
 at::Tensor fill_up(const at::Tensor& tokens, std::int64_t length, std::int64_t value) {
@@ -34,11 +46,9 @@ at::Tensor fill_up(const at::Tensor& tokens, std::int64_t length, std::int64_t v
 }
 
 ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int global_rank) {
-  const int replica = grid.coord(global_rank, "dp"), replicas = grid.size_of("dp");
   const std::int64_t multiple = grid.size_of("tp") * grid.size_of("cp");
-  ReplicaBatch mine;
-  std::tie(mine.begin, mine.end) = tokens_of_replica(batch.offsets, replica, replicas);
-  mine.offsets = {0};
+  const auto [begin, end] = rows_of_replica(batch.offsets, grid, global_rank);
+  ReplicaBatch mine{begin, end, {}, {}, {0}};
   for (const std::int64_t offset : batch.offsets)
     if (offset > mine.begin && offset <= mine.end) mine.offsets.push_back(offset - mine.begin);
   const std::int64_t tokens = mine.end - mine.begin;
@@ -49,31 +59,35 @@ ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int glo
   return mine;
 }
 
-// The offsets of images among the patches of all.
-std::vector<std::int64_t> patch_offsets(const std::vector<PatchGrid>& images) {
+// What an encoder gets: pieces (images, clips) end to end, each some rows of the input and of the features.
+template <class Piece>
+struct EncoderBatch {
+  at::Tensor input, feature_grads;
+  std::vector<Piece> pieces;
+  std::vector<std::int64_t> input_offsets, feature_offsets;  // of the pieces, 0 ... all rows
+  std::int64_t feature_width;
+};
+
+std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& lengths, std::int64_t divisor = 1) {
   std::vector<std::int64_t> offsets = {0};
-  for (const PatchGrid& image : images) offsets.push_back(offsets.back() + image.patches());
+  for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length / divisor);
   return offsets;
 }
 
-ImageBatch images_of_replica(const ImageBatch& batch, const Grid& grid, int global_rank) {
-  const std::vector<std::int64_t> offsets = patch_offsets(batch.images);
-  const auto [begin, end] = tokens_of_replica(offsets, grid.coord(global_rank, "dp"), grid.size_of("dp"));
-  ImageBatch mine;
-  mine.patches = batch.patches.narrow(0, begin, end - begin);
-  if (batch.feature_grads.defined()) mine.feature_grads = batch.feature_grads.narrow(0, begin, end - begin);
-  for (std::size_t i = 0; i < batch.images.size(); ++i)
-    if (offsets[i] >= begin && offsets[i] < end) mine.images.push_back(batch.images[i]);
-  return mine;
+EncoderBatch<PatchGrid> encoder_batch(const ImageBatch& batch, std::int64_t hidden) {
+  std::vector<std::int64_t> patches;
+  for (const PatchGrid& image : batch.images) patches.push_back(image.patches());
+  const std::vector<std::int64_t> offsets = offsets_of(patches);
+  return {batch.patches, batch.feature_grads, batch.images, offsets, offsets, hidden};
 }
 
 // Every tp rank of the last stage has its replica's features; the first speaks for them.
-std::vector<Box> feature_boxes(const ImageBatch& batch, std::int64_t hidden, const Grid& grid, int global_rank) {
+std::vector<Box> feature_boxes(const std::vector<std::int64_t>& offsets, std::int64_t width, const Grid& grid,
+                               int global_rank) {
   if (grid.coord(global_rank, "pp") != grid.size_of("pp") - 1 || grid.coord(global_rank, "tp") != 0) return {};
-  const auto [begin, end] =
-      tokens_of_replica(patch_offsets(batch.images), grid.coord(global_rank, "dp"), grid.size_of("dp"));
+  const auto [begin, end] = rows_of_replica(offsets, grid, global_rank);
   if (begin == end) return {};
-  return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, hidden}}};
+  return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, width}}};
 }
 
 // One rank of a run: its groups and its shards. The topology's only module is the model.
@@ -135,15 +149,14 @@ std::vector<Box> logit_boxes(const TokenBatch& batch, std::int64_t vocab, const 
            .size = {end - begin, columns}}};
 }
 
-}  // namespace
-
-ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
-                               const ForwardOptions& options, const Topology& topology, World& world) {
+template <class Model, class Config>
+ForwardResult run_language(const Config& config, const Fill& fill, const TokenBatch& batch,
+                           const ForwardOptions& options, const Topology& topology, World& world) {
   at::AutoGradMode grad_mode(options.grads);
   const RankRun rank(options, topology, world);
   const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
   const Parameters parameters = rank.make_parameters(specs, fill);
-  const HybridLm model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
+  const Model model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
   const ReplicaBatch mine = batch_of_replica(batch, rank.module.dense, world.rank());
   const SequenceBatch sequences = {.sequences = pack_sequences(mine.offsets, world.device()),
                                    .samples = 1,
@@ -179,40 +192,82 @@ ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, c
   return whole;
 }
 
-ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
-                             const ForwardOptions& options, const Topology& topology, World& world) {
+template <class Model, class Config, class Piece>
+ForwardResult run_encoder(const Config& config, const Fill& fill, const EncoderBatch<Piece>& batch,
+                          const ForwardOptions& options, const Topology& topology, World& world) {
   at::AutoGradMode grad_mode(options.grads);
   const RankRun rank(options, topology, world);
+  const Grid& grid = rank.module.dense;
   const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
   const Parameters parameters = rank.make_parameters(specs, fill);
-  const Radio model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
-  const ImageBatch mine = images_of_replica(batch, rank.module.dense, world.rank());
-  at::Tensor x = model.is_first_stage() ? model.embed(mine.patches.to(world.device()), mine.images)
+  const Model model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
+  const auto [first, last] = share_of_replica(batch.pieces.size(), grid, world.rank());
+  const std::vector<Piece> pieces(batch.pieces.begin() + first, batch.pieces.begin() + last);
+  const auto own_rows = [&](const at::Tensor& all, const std::vector<std::int64_t>& offsets) {
+    const auto [begin, end] = rows_of_replica(offsets, grid, world.rank());
+    return all.slice(0, begin, end).to(world.device());
+  };
+  at::Tensor x = model.is_first_stage() ? model.embed(own_rows(batch.input, batch.input_offsets), pieces)
                                         : receive(rank.pp.rank() - 1, rank.pp);
-  x = model.run_layers(x, mine.images);
+  x = model.run_layers(x, pieces);
   at::Tensor features, loss, sent;
   if (model.is_last_stage()) {
-    const at::Tensor own = model.features(x, mine.images);
+    const at::Tensor own = model.features(x, pieces);
     features = own.detach();
-    loss = (mine.feature_grads.defined() ? own * mine.feature_grads.to(own.options()) : own).sum();
+    loss = (batch.feature_grads.defined() ? own * own_rows(batch.feature_grads, batch.feature_offsets).to(own.options())
+                                          : own)
+               .sum();
   } else {
     sent = send(x, rank.pp.rank() + 1, rank.pp);
   }
   // Every tp rank computes the same loss from the same features; together they count it once.
   rank.run_backward(loss.defined() ? loss / rank.parallel.tp.size() : sent);
 
-  const std::vector<std::int64_t> shape = {batch.patches.size(0), config.hidden};
   const auto boxes_of = [&](int global_rank) {
-    return feature_boxes(batch, config.hidden, rank.module.dense, global_rank);
+    return feature_boxes(batch.feature_offsets, batch.feature_width, grid, global_rank);
   };
   const Group& everyone = rank.groups.world();
   ForwardResult whole;
-  whole.output = assemble(features, shape, boxes_of, everyone, rank.tensor_options());
+  whole.output = assemble(features, {batch.feature_offsets.back(), batch.feature_width}, boxes_of, everyone,
+                          rank.tensor_options());
   if (options.grads) {
     whole.loss = rank.sum_of_losses(loss);
     whole.grads = rank.collect_gradients(specs, parameters);
   }
   return whole;
+}
+
+}  // namespace
+
+ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
+                               const ForwardOptions& options, const Topology& topology, World& world) {
+  return run_language<HybridLm>(config, fill, batch, options, topology, world);
+}
+
+ForwardResult forward_language(const LlamaConfig& config, const Fill& fill, const TokenBatch& batch,
+                               const ForwardOptions& options, const Topology& topology, World& world) {
+  return run_language<Llama>(config, fill, batch, options, topology, world);
+}
+
+ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
+                             const ForwardOptions& options, const Topology& topology, World& world) {
+  return run_encoder<Radio>(config, fill, encoder_batch(batch, config.hidden), options, topology, world);
+}
+
+ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const ImageBatch& batch,
+                             const ForwardOptions& options, const Topology& topology, World& world) {
+  return run_encoder<Clip>(config, fill, encoder_batch(batch, config.hidden), options, topology, world);
+}
+
+ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
+                            const ForwardOptions& options, const Topology& topology, World& world) {
+  const EncoderBatch<std::int64_t> clips = {batch.frames,
+                                            batch.feature_grads,
+                                            batch.lengths,
+                                            offsets_of(batch.lengths),
+                                            offsets_of(batch.lengths, config.frames_per_token()),
+                                            config.feature_width()};
+  return run_encoder<AudioEncoder>(config, fill, clips, options, topology, world);
 }
 
 }  // namespace braid

@@ -1,11 +1,14 @@
 // One forward, and if asked backward, of a model on one batch in any layout, with whole results on global rank 0:
-// what `braid forward` runs, and how layouts are compared.
+// what `braid forward` runs, and how layouts are compared. A model of every family runs the same way.
 #pragma once
 
 #include <functional>
 
 #include "models/assemble.h"
+#include "models/audio_config.h"
+#include "models/clip_config.h"
 #include "models/hybrid_lm_config.h"
+#include "models/llama_config.h"
 #include "models/radio_config.h"
 #include "nn/parameters.h"
 #include "ops/vision.h"
@@ -25,7 +28,7 @@ struct ForwardOptions {
 
 // On global rank 0; elsewhere everything is undefined or empty.
 struct ForwardResult {
-  at::Tensor output;   // logits [T, V] or features [P, H]
+  at::Tensor output;   // logits [T, V] or features, e.g. [P, H]
   at::Tensor loss;     // in double, or undefined
   NamedTensors grads;  // of that loss, by native name
 };
@@ -42,6 +45,8 @@ struct TokenBatch {
 // split evenly over tp and cp are filled up by a sequence of their own, which no loss and no other token sees.
 ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world);
+ForwardResult forward_language(const LlamaConfig& config, const Fill& fill, const TokenBatch& batch,
+                               const ForwardOptions& options, const Topology& topology, World& world);
 
 // Images end to end.
 struct ImageBatch {
@@ -54,5 +59,18 @@ struct ImageBatch {
 // replicas in order.
 ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
                              const ForwardOptions& options, const Topology& topology, World& world);
+ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const ImageBatch& batch,
+                             const ForwardOptions& options, const Topology& topology, World& world);
+
+// Clips end to end.
+struct AudioBatch {
+  at::Tensor frames;         // [F, mels]
+  at::Tensor feature_grads;  // [tokens, width of the features]; undefined: ones
+  std::vector<std::int64_t> lengths;
+};
+
+// As of images.
+ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
+                            const ForwardOptions& options, const Topology& topology, World& world);
 
 }  // namespace braid

@@ -238,7 +238,8 @@ void check_outputs(const ForwardRequest& request) {
   };
   if (request.outputs.empty()) refuse_path("the name of the output file is empty", "give the name of a file");
   std::error_code error;
-  const fs::path path = fs::weakly_canonical(request.outputs, error), folder = path.parent_path();
+  // Absolute, since the name of a file that does not exist yet stays bare and has no folder.
+  const fs::path path = fs::weakly_canonical(fs::absolute(request.outputs), error), folder = path.parent_path();
   if (!fs::is_directory(folder, error))
     refuse_path(fmt::format("the folder '{}' does not exist", folder.string()), "create it");
   if (access(folder.c_str(), W_OK) != 0)

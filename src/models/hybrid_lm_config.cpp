@@ -5,6 +5,7 @@
 
 #include "base/strings.h"
 #include "models/checks.h"
+#include "models/even_stages.h"
 
 namespace braid {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr std::string_view kLetters = "M*E-";
 
 // Far beyond any model, and few enough tensors to list.
-constexpr std::int64_t kMostVocab = 1 << 24, kMostExperts = 1 << 22;
+constexpr std::int64_t kMostExperts = 1 << 22;
 
 char visible(char c) { return c > 31 && c < 127 ? c : '?'; }
 
@@ -157,9 +158,7 @@ void check_pattern(const HybridLmConfig& config, int pp, Checks& checks) {
   if (stages > 1 && stages != pp)
     checks.add("pattern", fmt::format("the layer pattern has {} pipeline stages, the layout pp={}", stages, pp),
                fmt::format("use pp={}, or move the '|' in {}", stages, in_quotes(pattern)));
-  if (stages == 1 && pp > layers)
-    checks.add("pattern", fmt::format("{} layers cannot fill pp={} stages", layers, pp),
-               fmt::format("use pp={} or less", layers));
+  if (stages == 1) checks.stages("pattern", layers, pp);
 }
 
 void check_sizes(const HybridLmConfig& c, Checks& checks) {
@@ -265,13 +264,11 @@ std::string layer_letters(const HybridLmConfig& config) {
 }
 
 std::vector<int> stage_bounds(const HybridLmConfig& config, int pp) {
+  if (config.pattern.find('|') == std::string::npos)
+    return even_stages(static_cast<int>(layer_letters(config).size()), pp);
   std::vector<int> bounds = {0};
-  if (config.pattern.find('|') != std::string::npos)
-    for (const std::string& stage : split(config.pattern, '|'))
-      bounds.push_back(bounds.back() + static_cast<int>(stage.size()));
-  else
-    for (int stage = 1; stage <= pp; ++stage)
-      bounds.push_back(static_cast<int>(layer_letters(config).size()) * stage / pp);
+  for (const std::string& stage : split(config.pattern, '|'))
+    bounds.push_back(bounds.back() + static_cast<int>(stage.size()));
   BRAID_CHECK_EQ(static_cast<int>(bounds.size()), pp + 1, "stages of the pattern {}", config.pattern);
   return bounds;
 }

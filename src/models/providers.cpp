@@ -13,9 +13,15 @@ void append(std::vector<Problem>& all, std::vector<Problem> more) {
   std::move(more.begin(), more.end(), std::back_inserter(all));
 }
 
+// Numbers that the projector gets for each row.
+int width_of(const EncoderConfig& encoder) {
+  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model)) return audio->feature_width();
+  return hidden_of(encoder.model) * (encoder.pixel_shuffle ? 4 : 1);
+}
+
 std::vector<Problem> fit_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
   Checks checks(where);
-  const int input = hidden_of(encoder.model) * (encoder.pixel_shuffle ? 4 : 1), output = hidden_of(provider.language);
+  const int input = width_of(encoder), output = hidden_of(provider.language);
   if (encoder.projector.input != input)
     checks.add("input",
                fmt::format("the projector takes {} channels, the encoder gives {}", encoder.projector.input, input),
@@ -42,7 +48,7 @@ void describe(Fields& fields, EncoderConfig& config) {
 }
 
 const std::vector<Provider>& providers() {
-  static const std::vector<Provider> all = {nemotron_vlm_20l(), nemotron_vlm_54l(), tiny_vlm()};
+  static const std::vector<Provider> all = {nemotron_vlm_20l(), nemotron_vlm_54l(), tiny_vlm(), tiny_llava(), tiny_omni()};
   return all;
 }
 
@@ -88,17 +94,26 @@ int hidden_of(const EncoderModel& config) {
 }
 
 std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent) {
+  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model)) return extent.at(0) / audio->frames_per_token();
   return extent.at(0) * extent.at(1) / (encoder.pixel_shuffle ? 4 : 1);
 }
 
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns) {
+  const auto nearest_multiple = [](std::int64_t size, std::int64_t unit) {
+    return std::max<std::int64_t>(1, (size + unit / 2) / unit) * unit;
+  };
+  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model))
+    return {nearest_multiple(rows, audio->frames_per_token())};
+  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) return {clip->patch_side(), clip->patch_side()};
   const std::int64_t unit = encoder.pixel_shuffle ? 2 : 1;
-  const auto fit = [&](std::int64_t side) { return std::max<std::int64_t>(1, (side + unit / 2) / unit) * unit; };
-  return {fit(rows), fit(columns)};
+  return {nearest_multiple(rows, unit), nearest_multiple(columns, unit)};
 }
 
 int features_of(const EncoderModel& config) {
-  return std::visit([](const auto& c) { return c.channels * c.patch * c.patch; }, config);
+  if (const auto* audio = std::get_if<AudioConfig>(&config)) return audio->mels;
+  if (const auto* clip = std::get_if<ClipConfig>(&config)) return clip->channels * clip->patch * clip->patch;
+  const auto& radio = std::get<RadioConfig>(config);
+  return radio.channels * radio.patch * radio.patch;
 }
 
 int token_id(const Provider& provider, const EncoderConfig& encoder, std::optional<int> from_tokenizer) {

@@ -7,7 +7,10 @@
 #include <variant>
 #include <vector>
 
+#include "models/audio_config.h"
+#include "models/clip_config.h"
 #include "models/hybrid_lm_config.h"
+#include "models/llama_config.h"
 #include "models/projector_config.h"
 #include "models/radio_config.h"
 
@@ -15,8 +18,8 @@ namespace braid {
 
 // Every kind of model has overloads of describe(), declare_parameters() and validate() in its own header, and a stage
 // in models/stages.cpp.
-using LanguageConfig = std::variant<HybridLmConfig>;
-using EncoderModel = std::variant<RadioConfig>;
+using LanguageConfig = std::variant<HybridLmConfig, LlamaConfig>;
+using EncoderModel = std::variant<RadioConfig, ClipConfig, AudioConfig>;
 
 // One modality: what turns it into rows of the language model's width, and the token those rows replace.
 struct EncoderConfig {
@@ -55,7 +58,7 @@ int vocab_of(const LanguageConfig& config);
 int experts_of(const LanguageConfig& config);  // 0: none
 int hidden_of(const EncoderModel& config);
 
-// Rows that one item becomes. `extent`: of an image, rows and columns in patches.
+// Rows that one item becomes. `extent`: of an image, rows and columns in patches; of a sound, frames.
 std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent);
 // The extent nearest to the one wanted that the encoder can take; of a sound, only the first number counts.
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns);
@@ -75,6 +78,8 @@ std::vector<Problem> validate_encoder(const Provider& provider, const EncoderCon
 // Each in the file of its name.
 Provider nemotron_vlm_20l();
 Provider nemotron_vlm_54l();
+Provider tiny_llava();
+Provider tiny_omni();
 Provider tiny_vlm();
 
 }  // namespace braid

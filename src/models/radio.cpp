@@ -2,17 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/gelu.h>
 
 #include <algorithm>
 #include <map>
 
 #include "base/problem_list.h"
-#include "dist/collectives.h"
 #include "nn/linear.h"
-#include "nn/recompute.h"
-#include "nn/self_attention.h"
-#include "ops/norm.h"
 
 namespace braid {
 namespace {
@@ -79,70 +74,14 @@ at::Tensor patchify(const at::Tensor& pixels, int patch) {
       .reshape({count * rows * columns, channels * patch * patch});
 }
 
-// Pre-norm attention and MLP, all with biases; a layer scale, where there is one, on each branch.
-class Radio::TransformerLayer {
- public:
-  TransformerLayer(const RadioConfig& config, const Parameters& parameters, const std::string& prefix,
-                   const Parallel& parallel)
-      : attention_{config.heads, config.heads, config.hidden / config.heads},
-        norm_eps_(config.norm_eps),
-        gelu_(config.gelu == "tanh" ? "tanh" : "none"),
-        parallel_(parallel),
-        qkv_(parameters, prefix + "self_attention.linear_qkv."),
-        proj_(parameters, prefix + "self_attention.linear_proj."),
-        attention_scale_(parameters.get_if_declared(prefix + "self_attention.layer_scale")),
-        fc1_(parameters, prefix + "mlp.linear_fc1."),
-        fc2_(parameters, prefix + "mlp.linear_fc2."),
-        mlp_scale_(parameters.get_if_declared(prefix + "mlp.layer_scale")) {}
-
-  at::Tensor forward(const at::Tensor& x, const PackedSequences& images) const {
-    const at::Tensor attended = attend(normed_columns(x, qkv_), attention_, false, images, parallel_);
-    const at::Tensor y = x + scaled(row_linear(attended, proj_.weight, proj_.bias, parallel_), attention_scale_);
-    const at::Tensor activated = at::gelu(normed_columns(y, fc1_), gelu_);
-    return y + scaled(row_linear(activated, fc2_.weight, fc2_.bias, parallel_), mlp_scale_);
-  }
-
- private:
-  struct Linear {
-    at::Tensor weight, bias, norm_weight, norm_bias;  // the norm: of its input, where it has one
-
-    Linear(const Parameters& parameters, const std::string& prefix)
-        : weight(parameters.get(prefix + "weight")),
-          bias(parameters.get_if_declared(prefix + "bias")),
-          norm_weight(parameters.get_if_declared(prefix + "layer_norm_weight")),
-          norm_bias(parameters.get_if_declared(prefix + "layer_norm_bias")) {}
-  };
-
-  at::Tensor normed_columns(const at::Tensor& x, const Linear& linear) const {
-    const at::Tensor normed = layer_norm(x, linear.norm_weight, linear.norm_bias, norm_eps_);
-    return column_linear(normed, linear.weight, linear.bias, parallel_);
-  }
-
-  static at::Tensor scaled(const at::Tensor& branch, const at::Tensor& scale) {
-    return scale.defined() ? branch * scale : branch;
-  }
-
-  const AttentionShape attention_;
-  const double norm_eps_;
-  const char* const gelu_;
-  const Parallel& parallel_;
-  const Linear qkv_, proj_;
-  const at::Tensor attention_scale_;
-  const Linear fc1_, fc2_;
-  const at::Tensor mlp_scale_;
-};
-
 Radio::Radio(const RadioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
              bool recompute)
-    : config_(config), parameters_(parameters), parallel_(parallel), stage_(stage), pp_(pp), recompute_(recompute) {
-  BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of RADIO has all tokens");
-  const std::vector<int> bounds = stage_bounds(config, pp);
-  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
-    layers_.push_back(
-        std::make_unique<TransformerLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
-}
-
-Radio::~Radio() = default;
+    : config_(config),
+      parameters_(parameters),
+      parallel_(parallel),
+      stage_(stage),
+      pp_(pp),
+      layers_(layers_of(config), parameters, parallel, stage, pp, recompute) {}
 
 at::Tensor Radio::normalize(const at::Tensor& patches) const {
   const at::Tensor mean = parameters_.get("input_conditioner.norm_mean").reshape({config_.channels, 1});
@@ -155,8 +94,8 @@ at::Tensor Radio::embed(const at::Tensor& patches, const std::vector<PatchGrid>&
   BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
   const at::Tensor& weight = parameters_.get("embedder.weight");
   const at::Tensor pixels = config_.normalize_pixels ? normalize(patches) : patches;
-  const at::Tensor own_features = column_linear(pixels.to(weight.scalar_type()), weight, {}, parallel_);
-  const at::Tensor embedded = parallel_.tp.size() > 1 ? all_gather(own_features, parallel_.tp, 1) : own_features;
+  const at::Tensor embedded =
+      gather_features(column_linear(pixels.to(weight.scalar_type()), weight, {}, parallel_), parallel_);
   if (images.empty()) return embedded;
 
   std::vector<std::int64_t> lengths;
@@ -173,20 +112,12 @@ at::Tensor Radio::embed(const at::Tensor& patches, const std::vector<PatchGrid>&
 
 at::Tensor Radio::run_layers(at::Tensor x, const std::vector<PatchGrid>& images) const {
   const PackedSequences sequences = sequences_of(images, config_.class_tokens, x.device());
-  for (const auto& layer : layers_) {
-    const auto forward = [layer = layer.get(), sequences](const at::Tensor& input) {
-      return layer->forward(input, sequences);
-    };
-    x = recompute_ ? recompute(forward, x, parameters_.trains()) : forward(x);
-  }
-  return x;
+  return layers_.run(std::move(x), sequences);
 }
 
 at::Tensor Radio::features(const at::Tensor& x, const std::vector<PatchGrid>& images) const {
-  const at::Tensor normed = config_.final_norm
-                                ? layer_norm(x, parameters_.get("decoder.final_layernorm.weight"),
-                                             parameters_.get("decoder.final_layernorm.bias"), config_.norm_eps)
-                                : x;
+  const at::Tensor normed =
+      config_.final_norm ? named_layer_norm(x, parameters_, "decoder.final_layernorm", config_.norm_eps) : x;
   if (images.empty() || config_.class_tokens == 0) return normed;
   std::vector<std::int64_t> lengths;
   for (const PatchGrid& image : images) lengths.insert(lengths.end(), {config_.class_tokens, image.patches()});

@@ -8,10 +8,10 @@
 // class tokens in front from embed to features. Every tp rank has all rows (no sequence parallelism here).
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "models/encoder_layers.h"
 #include "models/radio_config.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
@@ -34,7 +34,6 @@ class Radio {
   // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
   Radio(const RadioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
         bool recompute = false);
-  ~Radio();
 
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ == pp_ - 1; }
@@ -45,16 +44,13 @@ class Radio {
   at::Tensor features(const at::Tensor& x, const std::vector<PatchGrid>& images) const;     // [T, H] -> [P, H]
 
  private:
-  class TransformerLayer;
-
   at::Tensor normalize(const at::Tensor& patches) const;
 
   const RadioConfig config_;
   const Parameters& parameters_;
   const Parallel& parallel_;
   const int stage_, pp_;
-  const bool recompute_;
-  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  const EncoderLayers layers_;
 };
 
 }  // namespace braid

@@ -2,40 +2,9 @@
 
 #include <cmath>
 
-#include "models/checks.h"
+#include "models/even_stages.h"
 
 namespace braid {
-namespace {
-
-void add_layer(const RadioConfig& c, int layer, int stage, std::vector<ParamSpec>& specs) {
-  const std::string prefix = fmt::format("decoder.layers.{}.", layer);
-  const InitRule normal = {InitRule::Normal, c.init_std}, ones = {InitRule::Ones};
-  const InitRule residual = {InitRule::Normal, c.init_std / std::sqrt(2.0 * c.layers)};  // two branches a layer
-  const auto add = [&](ParamSpec spec) {
-    spec.name = prefix + spec.name;
-    spec.stage = stage;
-    specs.push_back(std::move(spec));
-  };
-  const auto add_norm = [&](const std::string& where) {
-    add({.name = where + ".layer_norm_weight", .shape = {c.hidden}, .init = ones});
-    add({.name = where + ".layer_norm_bias", .shape = {c.hidden}});
-  };
-  const std::int64_t hidden = c.hidden, qkv = 3 * hidden, ffn = c.ffn;
-  add_norm("self_attention.linear_qkv");
-  add({.name = "self_attention.linear_qkv.weight", .shape = {qkv, hidden}, .tp_dim = 0, .init = normal});
-  if (c.qkv_bias) add({.name = "self_attention.linear_qkv.bias", .shape = {qkv}, .tp_dim = 0});
-  add({.name = "self_attention.linear_proj.weight", .shape = {hidden, hidden}, .tp_dim = 1, .init = residual});
-  add({.name = "self_attention.linear_proj.bias", .shape = {hidden}});
-  if (c.layer_scale) add({.name = "self_attention.layer_scale", .shape = {hidden}, .init = ones});
-  add_norm("mlp.linear_fc1");
-  add({.name = "mlp.linear_fc1.weight", .shape = {ffn, hidden}, .tp_dim = 0, .init = normal});
-  add({.name = "mlp.linear_fc1.bias", .shape = {ffn}, .tp_dim = 0});
-  add({.name = "mlp.linear_fc2.weight", .shape = {hidden, ffn}, .tp_dim = 1, .init = residual});
-  add({.name = "mlp.linear_fc2.bias", .shape = {hidden}});
-  if (c.layer_scale) add({.name = "mlp.layer_scale", .shape = {hidden}, .init = ones});
-}
-
-}  // namespace
 
 void describe(Fields& fields, RadioConfig& c) {
   fields.field("hidden", c.hidden, "width");
@@ -55,11 +24,19 @@ void describe(Fields& fields, RadioConfig& c) {
   fields.field("normalize_pixels", c.normalize_pixels, "whether the model normalises its input");
 }
 
-std::vector<int> stage_bounds(const RadioConfig& config, int pp) {
-  std::vector<int> bounds;
-  for (int stage = 0; stage <= pp; ++stage) bounds.push_back(config.layers * stage / pp);
-  return bounds;
+EncoderLayersConfig layers_of(const RadioConfig& c) {
+  return {.hidden = c.hidden,
+          .layers = c.layers,
+          .heads = c.heads,
+          .ffn = c.ffn,
+          .norm_eps = c.norm_eps,
+          .init_std = c.init_std,
+          .gelu = c.gelu,
+          .qkv_bias = c.qkv_bias,
+          .layer_scale = c.layer_scale};
 }
+
+std::vector<int> stage_bounds(const RadioConfig& config, int pp) { return even_stages(config.layers, pp); }
 
 std::vector<ParamSpec> declare_parameters(const RadioConfig& c, int pp) {
   const std::int64_t positions = std::int64_t{c.position_side} * c.position_side;
@@ -76,37 +53,20 @@ std::vector<ParamSpec> declare_parameters(const RadioConfig& c, int pp) {
   specs.push_back({.name = "class_token", .shape = {c.class_tokens, c.hidden}, .init = unit});
   specs.push_back({.name = "position_embeddings", .shape = {1, positions, c.hidden}, .init = position});
   specs.push_back({.name = "embedder.weight", .shape = {c.hidden, pixels}, .tp_dim = 0, .init = unit});
-  const std::vector<int> bounds = stage_bounds(c, pp);
-  for (int stage = 0; stage < pp; ++stage)
-    for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer) add_layer(c, layer, stage, specs);
-  if (c.final_norm) {
-    specs.push_back(
-        {.name = "decoder.final_layernorm.weight", .shape = {c.hidden}, .stage = pp - 1, .init = {InitRule::Ones}});
-    specs.push_back({.name = "decoder.final_layernorm.bias", .shape = {c.hidden}, .stage = pp - 1});
-  }
+  add_layers(layers_of(c), pp, specs);
+  if (c.final_norm) add_layer_norm("decoder.final_layernorm", c.hidden, pp - 1, specs);
   return specs;
 }
 
 std::vector<Problem> validate(const RadioConfig& c, const LayoutSizes& layout, const std::string& where) {
   Checks checks(where);
-  checks.size("hidden", c.hidden);
-  checks.size("layers", c.layers, kMostLayers);
-  checks.size("heads", c.heads);
-  checks.size("ffn", c.ffn);
+  check_layer_sizes(layers_of(c), checks);
   checks.size("patch", c.patch, 1 << 10);
   checks.size("channels", c.channels, 1 << 10);
   checks.size("position_side", c.position_side, 1 << 16);
   if (c.class_tokens != 0) checks.size("class_tokens", c.class_tokens);
   if (checks.failed()) return checks.take();
-  const std::string tp = fmt::format("tp={}", layout.tp);
-  checks.divides("hidden", c.hidden, c.heads, fmt::format("heads={}", c.heads));
-  checks.divides("heads", c.heads, layout.tp, tp);
-  checks.divides("hidden", c.hidden, layout.tp, tp);
-  checks.divides("ffn", c.ffn, layout.tp, tp);
-  if (layout.cp > 1) checks.add("layers", fmt::format("RADIO does not run with cp={}", layout.cp), "use cp=1");
-  if (layout.pp > c.layers)
-    checks.add("layers", fmt::format("{} layers cannot fill pp={} stages", c.layers, layout.pp),
-               fmt::format("use pp={} or less", c.layers));
+  check_layer_splits(layers_of(c), layout, "RADIO", checks);
   return checks.take();
 }
 

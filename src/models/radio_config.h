@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "models/encoder_layers_config.h"
 #include "plan/param_spec.h"
 #include "plan/topology.h"
 
@@ -25,6 +26,7 @@ struct RadioConfig {
 };
 
 void describe(Fields& fields, RadioConfig& config);
+EncoderLayersConfig layers_of(const RadioConfig& config);
 std::vector<int> stage_bounds(const RadioConfig& config, int pp);  // stage s has layers [bounds[s], bounds[s + 1])
 std::vector<ParamSpec> declare_parameters(const RadioConfig& config, int pp = 1);
 std::vector<Problem> validate(const RadioConfig& config, const LayoutSizes& layout, const std::string& where);

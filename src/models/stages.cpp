@@ -5,9 +5,13 @@
 #include <ATen/ops/empty.h>
 
 #include <optional>
+#include <type_traits>
 
 #include "base/error.h"
+#include "models/audio_encoder.h"
+#include "models/clip.h"
 #include "models/hybrid_lm.h"
+#include "models/llama.h"
 #include "models/projector.h"
 #include "models/radio.h"
 
@@ -21,16 +25,23 @@ at::Tensor values_of(const std::vector<MediaItem>& items, int features, const at
   return at::cat(values).to(options);
 }
 
-std::vector<PatchGrid> grids_of(const std::vector<MediaItem>& items) {
+// The items' extents as their encoder wants them.
+template <class ImageEncoder>
+std::vector<PatchGrid> shapes_for(const ImageEncoder&, const std::vector<MediaItem>& items) {
   std::vector<PatchGrid> grids;
   for (const MediaItem& item : items) grids.push_back({item.extent.at(0), item.extent.at(1)});
   return grids;
 }
+AudioEncoder::Lengths shapes_for(const AudioEncoder&, const std::vector<MediaItem>& items) {
+  AudioEncoder::Lengths lengths;
+  for (const MediaItem& item : items) lengths.push_back(item.extent.at(0));
+  return lengths;
+}
 
 template <class Model, class Config>
-class ImageEncoderStage : public EncoderStage {
+class AnyEncoderStage : public EncoderStage {
  public:
-  ImageEncoderStage(const EncoderConfig& encoder, const Config& config, const Parameters& parameters,
+  AnyEncoderStage(const EncoderConfig& encoder, const Config& config, const Parameters& parameters,
                     const Parameters* projector, const Parallel& parallel, const StagePlace& place, bool recompute)
       : features_(features_of(config)),
         pixel_shuffle_(encoder.pixel_shuffle),
@@ -41,20 +52,23 @@ class ImageEncoderStage : public EncoderStage {
   }
 
   at::Tensor forward(const at::Tensor& x, const std::vector<MediaItem>& items) const override {
-    const std::vector<PatchGrid> grids = grids_of(items);
-    const at::Tensor encoded = encode(x, items, grids);
+    const at::Tensor encoded = encode(x, items);
     return projector_ ? projector_->forward(encoded) : encoded;
   }
 
  private:
-  at::Tensor encode(at::Tensor x, const std::vector<MediaItem>& items, const std::vector<PatchGrid>& grids) const {
+  at::Tensor encode(at::Tensor x, const std::vector<MediaItem>& items) const {
+    const auto shapes = shapes_for(model_, items);
     at::AutoGradMode grad_mode(at::GradMode::is_enabled() && parameters_.trains());
     if (model_.is_first_stage())
-      x = model_.embed(values_of(items, features_, parameters_.entries().front().value.options()), grids);
-    x = model_.run_layers(x, grids);
+      x = model_.embed(values_of(items, features_, parameters_.entries().front().value.options()), shapes);
+    x = model_.run_layers(x, shapes);
     if (!model_.is_last_stage()) return x;
-    x = model_.features(x, grids);
-    return pixel_shuffle_ ? pixel_shuffle(x, grids) : x;
+    x = model_.features(x, shapes);
+    if constexpr (std::is_same_v<decltype(shapes), const std::vector<PatchGrid>>)
+      return pixel_shuffle_ ? pixel_shuffle(x, shapes) : x;
+    else
+      return x;
   }
 
   const int features_;
@@ -96,12 +110,14 @@ struct MakeEncoder {
   const StagePlace& place;
   bool recompute;
 
-  std::unique_ptr<EncoderStage> operator()(const RadioConfig& config) const { return make_image<Radio>(config); }
+  std::unique_ptr<EncoderStage> operator()(const RadioConfig& config) const { return make<Radio>(config); }
+  std::unique_ptr<EncoderStage> operator()(const ClipConfig& config) const { return make<Clip>(config); }
+  std::unique_ptr<EncoderStage> operator()(const AudioConfig& config) const { return make<AudioEncoder>(config); }
 
   template <class Model, class Config>
-  std::unique_ptr<EncoderStage> make_image(const Config& config) const {
-    return std::make_unique<ImageEncoderStage<Model, Config>>(encoder, config, parameters, projector, parallel, place,
-                                                              recompute);
+  std::unique_ptr<EncoderStage> make(const Config& config) const {
+    return std::make_unique<AnyEncoderStage<Model, Config>>(encoder, config, parameters, projector, parallel, place,
+                                                            recompute);
   }
 };
 
@@ -112,6 +128,7 @@ struct MakeLanguage {
   bool recompute;
 
   std::unique_ptr<LanguageStage> operator()(const HybridLmConfig& config) const { return make<HybridLm>(config); }
+  std::unique_ptr<LanguageStage> operator()(const LlamaConfig& config) const { return make<Llama>(config); }
 
   template <class Model, class Config>
   std::unique_ptr<LanguageStage> make(const Config& config) const {

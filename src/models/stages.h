@@ -18,7 +18,7 @@ class Moe;
 // An image, a sound: something an encoder looks at.
 struct MediaItem {
   at::Tensor values;                 // [patches or frames, features of one]
-  std::vector<std::int64_t> extent;  // of an image, rows and columns in patches
+  std::vector<std::int64_t> extent;  // of an image, rows and columns in patches; of a sound, frames
 };
 
 class EncoderStage {

@@ -39,4 +39,8 @@ at::Tensor squared_relu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at
   return row_linear(squared_relu(column_linear(x, fc1, {}, parallel)), fc2, {}, parallel);
 }
 
+at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, const Parallel& parallel) {
+  return row_linear(swiglu(column_linear(x, fc1, {}, parallel)), fc2, {}, parallel);
+}
+
 }  // namespace braid

@@ -21,4 +21,7 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel
 at::Tensor squared_relu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2,
                             const Parallel& parallel);
 
+// fc2(swiglu(fc1(x))), where a rank's fc1 gives its share of the gate, then the same share of what it lets through.
+at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, const Parallel& parallel);
+
 }  // namespace braid

@@ -32,6 +32,10 @@ at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& paralle
   return parallel.sequence_parallel ? reduce_scatter(partial, parallel.tp, 0) : all_reduce(partial, parallel.tp);
 }
 
+at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel) {
+  return parallel.tp.size() > 1 ? all_gather(own, parallel.tp, 1) : own;
+}
+
 at::Tensor sequence_to_heads(const at::Tensor& x, const Group& cp) {
   if (cp.size() == 1) return x;
   BRAID_CHECK_EQ(x.size(1) % cp.size(), 0, "heads to split over {}", cp.name());

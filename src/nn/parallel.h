@@ -30,6 +30,9 @@ at::Tensor gather_sequence(const at::Tensor& x, const Parallel& parallel);
 // Out of it: the sum of the ranks' parts, of which each keeps its rows.   [T / cp, ...] -> [t, ...]
 at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& parallel);
 
+// What each rank's own columns are together, for who needs them all.   [T, F / tp] -> [T, F]
+at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel);
+
 // Context parallel trades tokens for heads, so that whoever looks along a sequence sees all of it.
 at::Tensor sequence_to_heads(const at::Tensor& x, const Group& cp);  // [T / cp, heads, ...] -> [T, heads / cp, ...]
 at::Tensor heads_to_sequence(const at::Tensor& x, const Group& cp);  // and back

@@ -8,15 +8,17 @@ namespace braid {
 
 struct AttentionShape {
   int heads = 1, kv_heads = 1, head_dim = 1;
+  double rotary_theta = 0;  // of the rotary embedding, see ops/positions.h; 0: none
 };
 
 // Attention on the output of a fused projection, whose features are, per key/value head: its query heads, the key, the
-// value. Heads are split over tp; context parallel splits them further for the time of the attention.
+// value. Heads are split over tp; context parallel splits them further for the time of the attention. Positions count
+// from the start of each sequence.
 // qkv: [T / cp, kv_heads / tp * (heads / kv_heads + 2) * head_dim] -> [T / cp, heads / tp * head_dim]
 at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causal, const PackedSequences& sequences,
                   const Parallel& parallel);
 
-// Causal grouped-query attention without position embedding or biases.
+// Causal grouped-query attention without biases.
 class SelfAttention : public Layer {
  public:
   SelfAttention(const AttentionShape& shape, double norm_eps, const Parameters& parameters, const std::string& prefix,

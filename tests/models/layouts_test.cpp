@@ -8,15 +8,13 @@
 #include <string>
 
 #include "dist/collectives.h"
-#include "models/forward.h"
+#include "models/forward_check.h"
 #include "nn/linear.h"
-#include "ops/cross_entropy.h"
-#include "support/layout.h"
-#include "support/relative_error.h"
 
 namespace braid {
 namespace {
 
+using testing::expect_same;
 using testing::Layout;
 using testing::relative_distance;
 using testing::relative_error;
@@ -45,18 +43,6 @@ HybridLmConfig small_model() {
   return config;
 }
 
-// Sequences of these lengths, with some labels left out.
-TokenBatch make_batch(const std::vector<std::int64_t>& lengths, std::int64_t vocab) {
-  TokenBatch batch;
-  batch.offsets = {0};
-  for (const std::int64_t length : lengths) batch.offsets.push_back(batch.offsets.back() + length);
-  const std::int64_t tokens = batch.offsets.back();
-  batch.ids = at::arange(tokens, at::kLong).mul(7).add(3).remainder(vocab);
-  batch.labels = at::arange(tokens, at::kLong).mul(11).add(5).remainder(vocab);
-  batch.labels.masked_fill_(at::arange(tokens, at::kLong).remainder(5) == 2, kIgnoredLabel);
-  return batch;
-}
-
 void draw(Parameters& parameters) {
   parameters.initialize(1234);
   at::NoGradGuard guard;
@@ -79,24 +65,13 @@ ForwardResult run(const HybridLmConfig& config, const TokenBatch& batch, const L
   return result;
 }
 
-void expect_same(const ForwardResult& got, const ForwardResult& expected, double tolerance) {
-  EXPECT_LE(relative_error(got.output, expected.output), tolerance) << "logits";
-  EXPECT_LE(relative_error(got.loss, expected.loss), tolerance) << "loss";
-  ASSERT_EQ(got.grads.size(), expected.grads.size());
-  for (std::size_t i = 0; i < got.grads.size(); ++i) {
-    ASSERT_EQ(got.grads[i].first, expected.grads[i].first);
-    EXPECT_GT(expected.grads[i].second.abs().max().item<double>(), 0) << got.grads[i].first;
-    EXPECT_LE(relative_error(got.grads[i].second, expected.grads[i].second), tolerance) << got.grads[i].first;
-  }
-}
-
 const ForwardOptions kDouble = {.dtype = at::kDouble, .grads = true};
 
 class Layouts : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Layouts, EqualOneProcess) {
   const HybridLmConfig config = small_model();
-  const TokenBatch batch = make_batch({9, 2, 13, 5}, config.vocab);
+  const TokenBatch batch = testing::token_batch({9, 2, 13, 5}, config.vocab);
   expect_same(run(config, batch, GetParam(), kDouble), run(config, batch, {}, kDouble), 1e-10);
 }
 
@@ -118,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Layouts, AreFreeOfDeadlockUnderStrictSemantics) {
   const HybridLmConfig config = small_model();
-  const TokenBatch batch = make_batch({8, 8}, config.vocab);
+  const TokenBatch batch = testing::token_batch({8, 8}, config.vocab);
   const Layout layout = {.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true};
   expect_same(run(config, batch, layout, kDouble, ThreadSemantics::Strict), run(config, batch, {}, kDouble), 1e-10);
 }
@@ -127,7 +102,7 @@ TEST(Layouts, AreFreeOfDeadlockUnderStrictSemantics) {
 TEST(Layouts, AgreeOnTheAuxiliaryLoss) {
   HybridLmConfig config = small_model();
   config.aux_loss_coeff = 0.1;
-  const TokenBatch batch = make_batch({16, 8}, config.vocab);
+  const TokenBatch batch = testing::token_batch({16, 8}, config.vocab);
   ForwardOptions options = kDouble;
   const ForwardResult without = run(config, batch, {}, options);
   options.aux_loss_scale = 1;
@@ -140,7 +115,7 @@ TEST(Layouts, AgreeOnTheAuxiliaryLoss) {
 
 TEST(Layouts, AgreeInSinglePrecision) {
   const HybridLmConfig config = small_model();
-  const TokenBatch batch = make_batch({9, 14, 5}, config.vocab);
+  const TokenBatch batch = testing::token_batch({9, 14, 5}, config.vocab);
   const ForwardOptions options = {.dtype = at::kFloat, .grads = true};
   const ForwardResult expected = run(config, batch, {}, options);
   for (const Layout& layout : {Layout{.tp = 2, .sp = true}, Layout{.cp = 2}, Layout{.ep = 2, .dp = 2}, Layout{.pp = 3},
@@ -174,7 +149,7 @@ TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
 // Over Gloo, on whatever device the tests run on; the reference is one rank on the CPU.
 TEST(Layouts, HoldAsProcesses) {
   const HybridLmConfig config = small_model();
-  const TokenBatch batch = make_batch({9, 2, 13, 5}, config.vocab);
+  const TokenBatch batch = testing::token_batch({9, 2, 13, 5}, config.vocab);
   for (const Layout& layout :
        {Layout{}, Layout{.tp = 2, .cp = 2, .sp = true}, Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2}}) {
     ForwardOptions options = kDouble;
@@ -235,7 +210,7 @@ void expect_rounded(const ForwardResult& got, const ForwardResult& expected, con
 // Against single precision on one rank on the CPU, on the same weights.
 TEST(Layouts, HoldInBfloat16AsProcesses) {
   const HybridLmConfig config = model_for_matrix_units();
-  const TokenBatch batch = make_batch({33, 2, 61, 32}, config.vocab);
+  const TokenBatch batch = testing::token_batch({33, 2, 61, 32}, config.vocab);
   const auto options = [](at::ScalarType dtype) { return ForwardOptions{.dtype = dtype, .grads = true}; };
   for (const Layout& layout : {Layout{}, Layout{.tp = 2}})
     testing::on_processes(layout.ranks(), [&](World& world) {

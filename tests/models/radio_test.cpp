@@ -14,22 +14,23 @@
 #include "base/error.h"
 #include "dist/collectives.h"
 #include "models/assemble.h"
+#include "models/forward_check.h"
 #include "models/projector.h"
 #include "support/errors.h"
-#include "support/layout.h"
-#include "support/relative_error.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using testing::draw_everything;
 using ::testing::HasSubstr;
 using testing::Layout;
 using testing::module_of;
 using ::testing::Not;
 using testing::relative_error;
+using testing::waves;
 
-constexpr double kTolerance = 1e-10;
+constexpr double kTolerance = testing::kSameSums;
 
 RadioConfig small_radio() {
   RadioConfig config;
@@ -49,33 +50,8 @@ RadioConfig small_radio() {
 
 const std::vector<PatchGrid> kImages = {{2, 3}, {4, 2}, {1, 1}, {2, 3}, {6, 7}};
 
-// Different numbers everywhere, the same in every layout.
-at::Tensor waves(at::IntArrayRef shape, double step) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return at::arange(count, at::kDouble).mul(step).sin().view(shape);
-}
-
 at::Tensor patches_for(const RadioConfig& config, const std::vector<PatchGrid>& images) {
   return waves({total_patches(images), config.channels * config.patch * config.patch}, 0.37);
-}
-
-// Biases, factors and buffers at their initial zeros and ones would hide where they are applied.
-void draw(Parameters& parameters) {
-  parameters.initialize(77);
-  at::NoGradGuard guard;
-  for (const auto& entry : parameters.entries()) {
-    if (entry.spec.init.kind == InitRule::Normal) continue;
-    const at::Tensor whole = waves(entry.spec.shape, 1.3).mul(0.3).add(entry.spec.init.kind == InitRule::Ones ? 1 : 0);
-    for (const Box& box : shard_boxes(entry.spec, parameters.place())) {
-      at::Tensor from = whole, to = entry.value;
-      for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
-        from = from.narrow(static_cast<std::int64_t>(dim), box.global_begin[dim], box.size[dim]);
-        to = to.narrow(static_cast<std::int64_t>(dim), box.local_begin[dim], box.size[dim]);
-      }
-      to.copy_(from);
-    }
-  }
 }
 
 // The images' module in that layout, and a rank of the language's.
@@ -108,7 +84,7 @@ Result run_rank(const RadioConfig& config, const std::vector<PatchGrid>& images,
   const Parallel parallel = make_parallel(groups, "images", false);
   const Group& pp = groups.get("images", "pp");
   Parameters parameters(specs, pp.rank(), shard_place(module, world.rank()), at::kDouble, world.device());
-  draw(parameters);
+  draw_everything(parameters);
   const Radio radio(config, parameters, parallel, pp.rank(), pp.size(), layout.recompute);
 
   const at::Tensor input = radio.is_first_stage() ? radio.embed(patches, images) : receive(pp.rank() - 1, pp);
@@ -221,7 +197,7 @@ TEST(Radio, EqualsTheFormula) {
   config.layers = 1;
   const PatchGrid image = {5, 5};  // as large as the table: positions are not resized
   Parameters parameters(declare_parameters(config), 0, {}, at::kDouble, at::kCPU);
-  draw(parameters);
+  draw_everything(parameters);
   const auto p = [&](const std::string& name) { return parameters.get(name); };
   const auto linear = [&](const at::Tensor& x, const std::string& name) {
     return at::linear(x, p(name + ".weight"), p(name + ".bias"));

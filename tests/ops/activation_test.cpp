@@ -65,5 +65,35 @@ TEST(ScaledSquaredRelu, OfNoRowsIsEmpty) {
   EXPECT_THROW(scaled_squared_relu(random_tensor({3, 7}, 1), random_tensor({1}, 1)), std::logic_error);
 }
 
+at::Tensor swiglu_op(const Tensors& in) { return swiglu(in[0]); }
+at::Tensor swiglu_naive(const Tensors& in) {
+  const std::vector<at::Tensor> halves = in[0].chunk(2, -1);
+  return halves[0] * at::sigmoid(halves[0]) * halves[1];
+}
+
+TEST(Swiglu, IsItsFormulaForwardAndBackward) {
+  check_gradients(swiglu_op, swiglu_naive, {random_tensor({5, 6}, 1)});
+  check_gradients(swiglu_op, swiglu_naive, {random_tensor({6, 5}, 2).transpose(0, 1)});
+  check_partial_gradients(swiglu_op, {random_tensor({5, 6}, 1)});
+  EXPECT_ANY_THROW(swiglu(random_tensor({5, 7}, 1)));
+}
+
+at::Tensor quick_gelu_op(const Tensors& in) { return quick_gelu(in[0]); }
+at::Tensor quick_gelu_naive(const Tensors& in) { return in[0] / (1 + (-1.702 * in[0]).exp()); }
+
+TEST(QuickGelu, IsItsFormulaForwardAndBackward) {
+  check_gradients(quick_gelu_op, quick_gelu_naive, {random_tensor({5, 7}, 1)});
+  check_partial_gradients(quick_gelu_op, {random_tensor({5, 7}, 1)});
+}
+
+// In fp32 a handful of operations, each off by up to an epsilon; what is narrower rounds once, at the end.
+TEST(GatedActivations, RoundLittle) {
+  for (const Operator& gated : {Operator(swiglu_op), Operator(quick_gelu_op)}) {
+    const Tensors inputs = {random_tensor({31, 34}, 3)};
+    check_precision(gated, inputs, at::kFloat, 4);
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) check_precision(gated, inputs, dtype, kOneRounding);
+  }
+}
+
 }  // namespace
 }  // namespace braid

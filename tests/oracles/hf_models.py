@@ -48,9 +48,10 @@ def random_weight(name, shape):
 
 def randomise(model, seed):
     torch.manual_seed(seed)
+    saved = model.state_dict()  # without buffers that follow from the config
     with torch.no_grad():
         for name, weight in list(model.named_parameters()) + list(model.named_buffers()):
-            if not name.startswith(("input_conditioner", "summary_idxs")):
+            if name in saved and not name.startswith(("input_conditioner", "summary_idxs")):
                 weight.copy_(random_weight(name, weight.shape))
     return model.eval()
 

@@ -4,13 +4,15 @@
 """
 
 import json
+import os
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import RadioConfig, RadioModel
 
 from hf_models import (OUTPUT_BAR, assert_close, assert_names, assert_same_gradients, braid_forward, gradients,
-                       randomise, refusal, under_both_names)
+                       randomise, refusal, run_braid, under_both_names)
 
 PATCH = 16
 SIZES = dict(
@@ -118,6 +120,15 @@ def test_packed_layouts_agree_with_transformers(layout, models, tmp_path):
     model, folder = models()
     inputs, features, grads = packed_case(model, IMAGES)
     assert_same(braid_forward(tmp_path, folder, inputs, f"--grads {layout}"), features, grads)
+
+
+def test_outputs_may_lie_in_the_working_folder(models, tmp_path, monkeypatch):
+    _, folder = models()
+    monkeypatch.setenv("BRAID", os.path.abspath(os.environ["BRAID"]))
+    monkeypatch.chdir(tmp_path)
+    result = run_braid(tmp_path, folder, {"pixel_values": torch.rand(1, 3, 64, 64)}, "", "new.safetensors")
+    assert result.returncode == 0, result.stderr
+    assert "features" in load_file("new.safetensors")
 
 
 BAD_INPUTS = {

@@ -1,0 +1,48 @@
+// An encoder of sound, after Whisper's: one pipeline stage of it, on this rank's share of the grid.
+//
+//   x = embed(frames, lengths)        first stage
+//   x = run_layers(x, lengths)        every stage
+//   features(x, lengths)              last stage
+//
+// Clips of any lengths lie end to end; `lengths` are theirs in frames, F their sum. Two frames make one of the T = F /
+// 2 rows between embed and features, where `stack` rows make one token's features. Positions restart at each clip, and
+// attention stays inside it. Every tp rank has all rows (no sequence parallelism here).
+#pragma once
+
+#include <vector>
+
+#include "models/audio_config.h"
+#include "models/encoder_layers.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+
+namespace braid {
+
+class AudioEncoder {
+ public:
+  using Lengths = std::vector<std::int64_t>;
+
+  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  AudioEncoder(const AudioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
+               bool recompute = false);
+
+  bool is_first_stage() const { return stage_ == 0; }
+  bool is_last_stage() const { return stage_ == pp_ - 1; }
+
+  // A clip whose frames do not make whole tokens is a DataError. Frames may have any float dtype.
+  at::Tensor embed(const at::Tensor& frames, const Lengths& lengths) const;  // [F, mels] -> [T, H]
+  at::Tensor run_layers(at::Tensor x, const Lengths& lengths) const;         // [T, H] -> [T, H]
+  at::Tensor features(const at::Tensor& x, const Lengths& lengths) const;    // [T, H] -> [T / stack, stack * H]
+
+ private:
+  // The clips as sequences of rows.
+  PackedSequences sequences_of(const Lengths& lengths, const at::Device& device) const;
+
+  const AudioConfig config_;
+  const Parameters& parameters_;
+  const Parallel& parallel_;
+  const int stage_, pp_;
+  const EncoderLayers layers_;
+};
+
+}  // namespace braid

@@ -1,0 +1,43 @@
+// A CLIP vision transformer: one pipeline stage of it, on this rank's share of the grid. Used as Radio is:
+//
+//   x = embed(patches, images)        first stage
+//   x = run_layers(x, images)         every stage
+//   features(x, images)               last stage
+//
+// Images, all of the size the model is made for, lie end to end. P counts their patches; T = P + images, since each
+// image has a class token in front from embed to features. Every tp rank has all rows (no sequence parallelism here).
+#pragma once
+
+#include <vector>
+
+#include "models/clip_config.h"
+#include "models/encoder_layers.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+#include "ops/vision.h"
+
+namespace braid {
+
+class Clip {
+ public:
+  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  Clip(const ClipConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
+       bool recompute = false);
+
+  bool is_first_stage() const { return stage_ == 0; }
+  bool is_last_stage() const { return stage_ == pp_ - 1; }
+
+  // Images of another size are a DataError. Patches, as of patchify(), may have any float dtype.
+  at::Tensor embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const;  // [P, pixels] -> [T, H]
+  at::Tensor run_layers(at::Tensor x, const std::vector<PatchGrid>& images) const;          // [T, H] -> [T, H]
+  at::Tensor features(const at::Tensor& x, const std::vector<PatchGrid>& images) const;     // [T, H] -> [P, H]
+
+ private:
+  const ClipConfig config_;
+  const Parameters& parameters_;
+  const Parallel& parallel_;
+  const int stage_, pp_;
+  const EncoderLayers layers_;
+};
+
+}  // namespace braid

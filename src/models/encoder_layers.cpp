@@ -1,0 +1,99 @@
+#include "models/encoder_layers.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/gelu.h>
+
+#include "base/error.h"
+#include "models/even_stages.h"
+#include "nn/linear.h"
+#include "nn/recompute.h"
+#include "nn/self_attention.h"
+#include "ops/activation.h"
+#include "ops/norm.h"
+
+namespace braid {
+
+// Pre-norm attention and MLP, all with biases; a layer scale, where there is one, on each branch.
+class EncoderLayers::TransformerLayer {
+ public:
+  TransformerLayer(const EncoderLayersConfig& config, const Parameters& parameters, const std::string& prefix,
+                   const Parallel& parallel)
+      : attention_{config.heads, config.heads, config.hidden / config.heads},
+        norm_eps_(config.norm_eps),
+        gelu_(config.gelu),
+        parallel_(parallel),
+        qkv_(parameters, prefix + "self_attention.linear_qkv."),
+        proj_(parameters, prefix + "self_attention.linear_proj."),
+        attention_scale_(parameters.get_if_declared(prefix + "self_attention.layer_scale")),
+        fc1_(parameters, prefix + "mlp.linear_fc1."),
+        fc2_(parameters, prefix + "mlp.linear_fc2."),
+        mlp_scale_(parameters.get_if_declared(prefix + "mlp.layer_scale")) {}
+
+  at::Tensor forward(const at::Tensor& x, const PackedSequences& sequences) const {
+    const at::Tensor attended = attend(normed_columns(x, qkv_), attention_, false, sequences, parallel_);
+    const at::Tensor y = x + scaled(row_linear(attended, proj_.weight, proj_.bias, parallel_), attention_scale_);
+    return y + scaled(row_linear(activated(normed_columns(y, fc1_)), fc2_.weight, fc2_.bias, parallel_), mlp_scale_);
+  }
+
+ private:
+  struct Linear {
+    at::Tensor weight, bias, norm_weight, norm_bias;  // the norm: of its input, where it has one
+
+    Linear(const Parameters& parameters, const std::string& prefix)
+        : weight(parameters.get(prefix + "weight")),
+          bias(parameters.get_if_declared(prefix + "bias")),
+          norm_weight(parameters.get_if_declared(prefix + "layer_norm_weight")),
+          norm_bias(parameters.get_if_declared(prefix + "layer_norm_bias")) {}
+  };
+
+  at::Tensor normed_columns(const at::Tensor& x, const Linear& linear) const {
+    const at::Tensor normed = layer_norm(x, linear.norm_weight, linear.norm_bias, norm_eps_);
+    return column_linear(normed, linear.weight, linear.bias, parallel_);
+  }
+
+  at::Tensor activated(const at::Tensor& x) const {
+    return gelu_ == "quick" ? quick_gelu(x) : at::gelu(x, gelu_ == "tanh" ? "tanh" : "none");
+  }
+
+  static at::Tensor scaled(const at::Tensor& branch, const at::Tensor& scale) {
+    return scale.defined() ? branch * scale : branch;
+  }
+
+  const AttentionShape attention_;
+  const double norm_eps_;
+  const std::string gelu_;
+  const Parallel& parallel_;
+  const Linear qkv_, proj_;
+  const at::Tensor attention_scale_;
+  const Linear fc1_, fc2_;
+  const at::Tensor mlp_scale_;
+};
+
+EncoderLayers::EncoderLayers(const EncoderLayersConfig& config, const Parameters& parameters, const Parallel& parallel,
+                             int stage, int pp, bool recompute)
+    : parameters_(parameters), recompute_(recompute) {
+  BRAID_CHECK(!parallel.sequence_parallel, "every tp rank of an encoder has all tokens");
+  const std::vector<int> bounds = even_stages(config.layers, pp);
+  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
+    layers_.push_back(
+        std::make_unique<TransformerLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
+}
+
+EncoderLayers::~EncoderLayers() = default;
+
+at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) const {
+  for (const auto& layer : layers_) {
+    // Backward may run it again after the caller's sequences are gone.
+    const auto forward = [layer = layer.get(), sequences](const at::Tensor& input) {
+      return layer->forward(input, sequences);
+    };
+    x = recompute_ ? recompute(forward, x, parameters_.trains()) : forward(x);
+  }
+  return x;
+}
+
+at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps) {
+  return layer_norm(x, parameters.get(name + ".weight"), parameters.get(name + ".bias"), eps);
+}
+
+}  // namespace braid

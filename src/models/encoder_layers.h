@@ -1,0 +1,36 @@
+// The transformer layers of an encoder: those of one pipeline stage, on this rank's share of the grid. Every tp rank
+// has all rows (no sequence parallelism here).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/encoder_layers_config.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+#include "ops/packed_sequences.h"
+
+namespace braid {
+
+class EncoderLayers {
+ public:
+  // `parameters` and `parallel` outlive the layers. With `recompute`, a layer keeps only its input for backward.
+  EncoderLayers(const EncoderLayersConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
+                int pp, bool recompute);
+  ~EncoderLayers();
+
+  at::Tensor run(at::Tensor x, const PackedSequences& sequences) const;  // [T, H] -> [T, H]
+
+ private:
+  class TransformerLayer;
+
+  const Parameters& parameters_;
+  const bool recompute_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+};
+
+// layer_norm with the weight and bias of that name, see add_layer_norm().
+at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps);
+
+}  // namespace braid

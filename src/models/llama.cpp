@@ -1,0 +1,72 @@
+#include "models/llama.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "base/error.h"
+#include "nn/linear.h"
+#include "nn/recompute.h"
+#include "nn/self_attention.h"
+#include "ops/cross_entropy.h"
+#include "ops/norm.h"
+
+namespace braid {
+
+class Llama::DecoderLayer {
+ public:
+  DecoderLayer(const LlamaConfig& config, const Parameters& parameters, const std::string& prefix,
+               const Parallel& parallel)
+      : norm_eps_(config.norm_eps),
+        parallel_(parallel),
+        attention_({config.heads, config.kv_heads, config.head_dim, config.rope_theta}, config.norm_eps, parameters,
+                   prefix + "self_attention.", parallel),
+        mlp_norm_(parameters.get(prefix + "mlp.linear_fc1.layer_norm_weight")),
+        fc1_(parameters.get(prefix + "mlp.linear_fc1.weight")),
+        fc2_(parameters.get(prefix + "mlp.linear_fc2.weight")) {}
+
+  at::Tensor forward(const at::Tensor& x, const SequenceBatch& batch) {
+    const at::Tensor y = x + attention_.branch(x, batch);
+    return y + swiglu_mlp(rms_norm(y, mlp_norm_, norm_eps_), fc1_, fc2_, parallel_);
+  }
+
+ private:
+  const double norm_eps_;
+  const Parallel& parallel_;
+  SelfAttention attention_;
+  const at::Tensor mlp_norm_, fc1_, fc2_;
+};
+
+Llama::Llama(const LlamaConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
+             bool recompute)
+    : config_(config), parameters_(parameters), parallel_(parallel), stage_(stage), pp_(pp), recompute_(recompute) {
+  const std::vector<int> bounds = stage_bounds(config, pp);
+  for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
+    layers_.push_back(
+        std::make_unique<DecoderLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
+}
+
+Llama::~Llama() = default;
+
+at::Tensor Llama::embed(const at::Tensor& ids) const {
+  return braid::embed(ids, parameters_.get("embedding.word_embeddings.weight"), parallel_);
+}
+
+at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
+  for (const auto& layer : layers_) {
+    // Backward may run it again after the caller's batch is gone.
+    const auto forward = [layer = layer.get(), batch](const at::Tensor& input) { return layer->forward(input, batch); };
+    x = recompute_ ? braid::recompute(forward, x, parameters_.trains()) : forward(x);
+  }
+  return x;
+}
+
+at::Tensor Llama::logits(const at::Tensor& x) const {
+  const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_layernorm.weight"), config_.norm_eps);
+  const char* weight = config_.tie_embeddings ? "embedding.word_embeddings.weight" : "output_layer.weight";
+  return column_linear(normed, parameters_.get(weight), {}, parallel_);
+}
+
+at::Tensor Llama::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {
+  return vocab_parallel_cross_entropy(logits, labels, parallel_.tp);
+}
+
+}  // namespace braid

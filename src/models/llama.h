@@ -1,0 +1,48 @@
+// A Llama-style decoder: one pipeline stage of it, on this rank's share of the grid. Used as HybridLm is:
+//
+//   x = embed(ids)                    first stage
+//   x = run_layers(x, batch)          every stage
+//   logits(x), token_losses(...)      last stage
+//
+// A layer is causal attention with rotary positions, which restart at each sequence, and a gated (SwiGLU) MLP, each on
+// an RMSNorm of the residual stream. No biases.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/llama_config.h"
+#include "nn/layer.h"
+#include "nn/parallel.h"
+#include "nn/parameters.h"
+
+namespace braid {
+
+class Llama {
+ public:
+  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  Llama(const LlamaConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
+        bool recompute = false);
+  ~Llama();
+
+  bool is_first_stage() const { return stage_ == 0; }
+  bool is_last_stage() const { return stage_ == pp_ - 1; }
+
+  at::Tensor embed(const at::Tensor& ids) const;                          // [T / cp] -> [t, H]
+  at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const;  // [t, H] -> [t, H]
+  at::Tensor logits(const at::Tensor& x) const;                           // [t, H] -> [T / cp, V / tp]
+  // What the logits say about the next tokens, see vocab_parallel_cross_entropy: backward overwrites the logits.
+  at::Tensor token_losses(const at::Tensor& logits, const at::Tensor& labels) const;  // [T / cp]
+
+ private:
+  class DecoderLayer;
+
+  const LlamaConfig config_;
+  const Parameters& parameters_;
+  const Parallel& parallel_;
+  const int stage_, pp_;
+  const bool recompute_;
+  std::vector<std::unique_ptr<DecoderLayer>> layers_;
+};
+
+}  // namespace braid

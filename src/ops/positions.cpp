@@ -1,0 +1,60 @@
+#include "ops/positions.h"
+
+#include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "dist/autograd.h"
+#include "ops/widen.h"
+
+namespace braid {
+namespace {
+
+// positions * base^(-i * step) for i below `count`.   [T, count]
+at::Tensor angles(const at::Tensor& positions, double base, double step, std::int64_t count) {
+  const at::Tensor exponents = at::arange(count, positions.options().dtype(at::kDouble)).mul_(-step * std::log(base));
+  return positions.to(at::kDouble).unsqueeze(1) * exponents.exp();
+}
+
+// One direction forward, the other (-1) backward: a rotation's transpose is its inverse.
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, double theta, double direction) {
+  const std::int64_t half = x.size(-1) / 2;
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+  shape.front() = x.size(0);
+  shape.back() = half;
+  const at::Tensor angle = angles(positions, theta, 1 / static_cast<double>(half), half).view(shape);
+  const at::ScalarType wide = at::toOpMathType(x.scalar_type());
+  const at::Tensor cos = angle.cos().to(wide), sin = angle.sin().mul_(direction).to(wide);
+  const at::Tensor first = widen(x.narrow(-1, 0, half)), second = widen(x.narrow(-1, half, half));
+  return at::cat({first * cos - second * sin, second * cos + first * sin}, -1).to(x.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor rotary_embedding(const at::Tensor& x, const at::Tensor& positions, double theta) {
+  BRAID_CHECK_EQ(x.size(-1) % 2, 0, "rotary embedding turns pairs of channels");
+  BRAID_CHECK_EQ(x.size(0), positions.size(0), "positions of the rows of rotary_embedding");
+  at::Tensor y;
+  {
+    at::NoGradGuard guard;
+    y = rotate(x, positions, theta, 1);
+  }
+  if (!needs_gradient({x})) return y;
+  return attach_backward("RotaryEmbeddingBackward", {x}, {y}, [positions, theta](const std::vector<at::Tensor>& grads) {
+    return std::vector<at::Tensor>{rotate(grads[0], positions, theta, -1)};
+  })[0];
+}
+
+at::Tensor sinusoids(const at::Tensor& positions, std::int64_t width, at::ScalarType dtype) {
+  const std::int64_t half = width / 2;
+  BRAID_CHECK(width % 2 == 0 && half > 1, "{} channels for sines and cosines of at least two waves", width);
+  const at::Tensor angle = angles(positions, 10000, 1 / static_cast<double>(half - 1), half);
+  return at::cat({angle.sin(), angle.cos()}, 1).to(dtype);
+}
+
+}  // namespace braid

@@ -1,0 +1,81 @@
+// The naive rotation multiplies complex numbers: channels i and i + D / 2 are the parts of one.
+#include "ops/positions.h"
+
+#include "base/error.h"
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+constexpr double kTheta = 100;
+
+at::Tensor op(const Tensors& in) { return rotary_embedding(in[0], in[1], kTheta); }
+
+at::Tensor naive(const Tensors& in) {
+  const std::int64_t half = in[0].size(-1) / 2;
+  std::vector<at::Tensor> rows;
+  for (std::int64_t t = 0; t < in[0].size(0); ++t) {
+    const double position = static_cast<double>(in[1][t].item<std::int64_t>());
+    std::vector<at::Tensor> channels(static_cast<std::size_t>(2 * half));
+    for (std::int64_t i = 0; i < half; ++i) {
+      const double angle = position / std::pow(kTheta, static_cast<double>(i) / static_cast<double>(half));
+      const at::Tensor number = at::complex(in[0][t].select(-1, i), in[0][t].select(-1, i + half));
+      const at::Tensor turned = number * c10::Scalar(c10::complex<double>(std::cos(angle), std::sin(angle)));
+      channels[static_cast<std::size_t>(i)] = at::real(turned);
+      channels[static_cast<std::size_t>(i + half)] = at::imag(turned);
+    }
+    rows.push_back(at::stack(channels, -1));
+  }
+  return at::stack(rows);
+}
+
+at::Tensor positions() { return at::tensor({0, 1, 2, 0, 1, 700}, at::kLong).to(test_device()); }
+
+TEST(RotaryEmbedding, IsItsFormulaForwardAndBackward) {
+  check_gradients(op, naive, {random_tensor({6, 8}, 1), positions()});
+  check_gradients(op, naive, {random_tensor({6, 2, 3, 4}, 2), positions()});
+  check_gradients(op, naive, {random_tensor({2, 4, 6}, 3).transpose(0, 2), positions()});
+  check_partial_gradients(op, {random_tensor({6, 8}, 1), positions()});
+}
+
+// Two products and their sum in fp32, where each rounds by at most half an epsilon, or once to what is narrower.
+TEST(RotaryEmbedding, RoundsLittle) {
+  const Tensors inputs = {random_tensor({6, 3, 8}, 4), positions()};
+  check_precision(op, inputs, at::kFloat, 3);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) check_precision(op, inputs, dtype, 0.501);
+}
+
+TEST(RotaryEmbedding, ScoresDependOnDistanceAlone) {
+  const at::Tensor q = random_tensor({1, 8}, 5), k = random_tensor({1, 8}, 6);
+  const auto score = [&](std::int64_t of_q, std::int64_t of_k) {
+    const auto at_position = [](const at::Tensor& x, std::int64_t position) {
+      return rotary_embedding(x, at::full({1}, position, at::TensorOptions(at::kLong).device(x.device())), kTheta);
+    };
+    return (at_position(q, of_q) * at_position(k, of_k)).sum();
+  };
+  expect_close(score(1005, 1002), score(3, 0), 1e-12);
+  EXPECT_GT((score(4, 0) - score(3, 0)).abs().item<double>(), 1e-3);
+}
+
+TEST(RotaryEmbedding, RefusesWhatDoesNotFit) {
+  EXPECT_ANY_THROW(op({random_tensor({6, 7}, 1), positions()}));
+  EXPECT_ANY_THROW(op({random_tensor({5, 8}, 1), positions()}));
+}
+
+TEST(Sinusoids, GoFromOneToTenThousand) {
+  const at::Tensor got = sinusoids(positions(), 6, at::kDouble);
+  ASSERT_EQ(got.sizes(), (std::vector<std::int64_t>{6, 6}));
+  const double position = 700, wavelengths[] = {1, 100, 10000};
+  for (std::int64_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(got[5][i].item<double>(), std::sin(position / wavelengths[i]), 1e-12);
+    EXPECT_NEAR(got[5][3 + i].item<double>(), std::cos(position / wavelengths[i]), 1e-12);
+  }
+  EXPECT_TRUE(at::equal(got[0], got[3]));
+  EXPECT_EQ(sinusoids(positions(), 6, at::kBFloat16).scalar_type(), at::kBFloat16);
+  EXPECT_ANY_THROW(sinusoids(positions(), 2, at::kDouble));
+}
+
+}  // namespace
+}  // namespace braid
