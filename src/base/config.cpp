@@ -2,7 +2,6 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -33,11 +32,9 @@ std::string kind_of(const YAML::Node& node) {
   return in_quotes(node.Scalar());
 }
 
-std::optional<double> parse_double(const std::string& text) {
-  double value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+std::optional<double> parse_finite(const std::string& text) {
+  const auto value = parse_double(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 }  // namespace
@@ -177,11 +174,11 @@ void YamlReader::field(const char* key, std::optional<int>& value, const char*) 
 }
 
 void YamlReader::field(const char* key, double& value, const char*) {
-  state_->scalar(key, value, "a number", parse_double);
+  state_->scalar(key, value, "a number", parse_finite);
 }
 
 void YamlReader::field(const char* key, std::optional<double>& value, const char*) {
-  state_->scalar(key, value, "a number", parse_double);
+  state_->scalar(key, value, "a number", parse_finite);
 }
 
 void YamlReader::field(const char* key, bool& value, const char*) {

@@ -46,6 +46,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 std::optional<int> parse_int(std::string_view text) { return parse_number<int>(text); }
 std::optional<std::int64_t> parse_int64(std::string_view text) { return parse_number<std::int64_t>(text); }
+std::optional<double> parse_double(std::string_view text) { return parse_number<double>(text); }
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;

@@ -13,6 +13,7 @@ std::vector<std::string> split(std::string_view text, char separator);
 // The whole text as a decimal integer, or nothing.
 std::optional<int> parse_int(std::string_view text);
 std::optional<std::int64_t> parse_int64(std::string_view text);
+std::optional<double> parse_double(std::string_view text);  // "nan" and "inf" too
 
 // The candidate a person most likely meant (few edits away), or nothing when none is close.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);

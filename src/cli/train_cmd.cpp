@@ -56,10 +56,12 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
                          .log_dir = options.log_dir,
-                         .port = 0,
-                         .places = topology.places()});
+                         .places = topology.places(),
+                         .stop_grace = kLongStopGrace});
+  const StopRequest stop;
   check_world(*spec, topology);
-  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) { train(recipe, topology, world); });
+  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local};
+  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) { train(recipe, topology, world, context); });
   return 0;
 }
 

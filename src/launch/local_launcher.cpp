@@ -6,6 +6,7 @@
 
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -28,10 +29,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLeaveAlone{2000};  // ranks that know of the failure end by themselves
-constexpr milliseconds kAfterTerm{3000};   // then SIGTERM, and this much later SIGKILL
-constexpr milliseconds kAfterUserSignal{
-    60000};  // a user's signal lets ranks save and leave; a second one does not wait
+constexpr milliseconds kLeaveAlone{2000};        // ranks that know of the failure end by themselves
+constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
+constexpr milliseconds kAfterUserSignal{60000};  // a user's signal lets ranks leave; a second one does not wait
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
 
 // Signals are read from a descriptor in the main loop; the mask goes back when the run is over.
@@ -65,6 +65,13 @@ StoreServer serve_store(int port) {
     fmt::print(stderr, "braid: port {} is in use, taking another one\n", port);
     return StoreServer("127.0.0.1", 0);
   }
+}
+
+// Not when our stdout goes through a pipe: what reads it (tee, say) often prints on the same terminal, in the middle of
+// the bar.
+int progress_bar_fd() {
+  struct stat out {};
+  return fstat(STDOUT_FILENO, &out) == 0 && S_ISFIFO(out.st_mode) ? -1 : STDERR_FILENO;
 }
 
 class LocalRun {
@@ -112,7 +119,8 @@ class LocalRun {
       if (!process_env()("OMP_NUM_THREADS"))
         env["OMP_NUM_THREADS"] =
             std::to_string(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
-      processes_.push_back(spawn_rank(options_.command, env));
+      processes_.push_back(
+          spawn_rank(options_.command, env, options_.stop_grace ? std::vector{SIGTERM, SIGUSR1} : std::vector<int>{}));
     }
   }
 
@@ -176,21 +184,44 @@ class LocalRun {
   }
 
   void user_signal(int signal) {
-    if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);  // a message, not an order to end
+    const bool is_message = signal == SIGUSR1 || signal == SIGUSR2;
+    if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
+    if (is_message) return signal_ranks(signal);
     board_.expect_end();
     if (!user_signal_) kill_at_ = Clock::now() + kAfterUserSignal;
-    const int passed_on = signal == SIGPIPE ? SIGTERM : signal;  // nobody reads our output any more
-    signal_ranks(user_signal_ ? SIGKILL : passed_on);
+    signal_ranks(user_signal_ ? SIGKILL : as_passed_on(signal));
     user_signal_ = signal;
+  }
+
+  // Nobody reads our output any more: then there is nobody to run for.
+  static int as_passed_on(int signal) { return signal == SIGPIPE ? SIGTERM : signal; }
+
+  // SIGPIPE comes with every line that cannot be written, so a second one means nothing new.
+  bool is_stop_request(int signal) const {
+    return signal == SIGUSR1 || signal == SIGPIPE || (signal == SIGTERM && !user_signal_);
+  }
+
+  void ask_to_stop(int signal) {
+    signal_ranks(as_passed_on(signal));
+    if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
+    if (!stop_by_) stop_by_ = Clock::now() + *options_.stop_grace;
   }
 
   void announce(const RootCause& cause) {
     announced_ = true;
     writer_.write(STDERR_FILENO, fmt::format("braid: root cause: {}\n", cause.line));
-    if (!user_signal_) term_at_ = Clock::now() + kLeaveAlone;
+    term_at_ = Clock::now() + kLeaveAlone;
   }
 
   void escalate() {
+    if (stop_by_ && Clock::now() >= *stop_by_) {
+      writer_.write(STDERR_FILENO, fmt::format("braid: the ranks were asked to stop and did not within {} s\n",
+                                               options_.stop_grace->count()));
+      board_.expect_end();
+      if (!user_signal_) user_signal_ = SIGUSR1;
+      stop_by_.reset();
+      kill_at_ = Clock::now();
+    }
     if (term_at_ && Clock::now() >= *term_at_) {
       ending_ = true;
       signal_ranks(SIGTERM);
@@ -226,12 +257,12 @@ class LocalRun {
   StoreServer store_;
   Fd wake_;
   FailureBoard board_;
-  OutputWriter writer_;
+  OutputWriter writer_{progress_bar_fd()};
   std::vector<RankProcess> processes_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;
   int user_signal_ = 0;
-  std::optional<Clock::time_point> term_at_, kill_at_;
+  std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;
 };
 
 }  // namespace

@@ -8,14 +8,20 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
+
+#include "launch/progress_bar.h"
 
 namespace braid {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t kMostWaiting = 1 << 20;
 constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::milliseconds kBetweenDraws{100};
 
 // Not through stdio: a thread stuck in there would hold a lock that exit() needs.
 bool write_fully(int fd, std::string_view text) {
@@ -33,6 +39,8 @@ bool write_fully(int fd, std::string_view text) {
 
 // Shared with the writing thread, which outlives the writer when it is stuck in a write.
 struct OutputWriter::Queue {
+  explicit Queue(int bar_fd) : bar(bar_fd) {}
+
   struct Entry {
     int fd;
     std::string text;
@@ -41,27 +49,63 @@ struct OutputWriter::Queue {
   std::condition_variable changed;
   std::deque<Entry> entries;
   std::size_t bytes = 0;
-  bool closing = false, ended = false;
+  std::optional<RunProgress> progress;
+  bool bar_is_outdated = false, closing = false, ended = false;
+
+  ProgressBar bar;  // this and the next: of the thread alone
+  Clock::time_point next_draw = Clock::now();
 
   void drain() {
     std::unique_lock lock(mutex);
     while (true) {
-      changed.wait(lock, [&] { return closing || !entries.empty(); });
-      if (entries.empty()) break;
-      const Entry entry = std::move(entries.front());
-      entries.pop_front();
-      lock.unlock();
-      // The launcher reads its signals from a queue, and finds there that nobody reads its output any more.
-      if (!write_fully(entry.fd, entry.text) && errno == EPIPE) kill(getpid(), SIGPIPE);
-      lock.lock();
-      bytes -= entry.text.size();
+      wait_for_work(lock);
+      if (!entries.empty())
+        write_first(lock);
+      else if (closing)
+        break;
+      else
+        draw(lock);
     }
+    lock.unlock();
+    bar.clear();
+    lock.lock();
     ended = true;
     changed.notify_all();
   }
+
+  void wait_for_work(std::unique_lock<std::mutex>& lock) {
+    const auto has_work = [&] { return closing || !entries.empty() || (bar_is_outdated && Clock::now() >= next_draw); };
+    while (!has_work()) {
+      if (bar_is_outdated)
+        changed.wait_until(lock, next_draw);
+      else
+        changed.wait(lock);
+    }
+  }
+
+  void write_first(std::unique_lock<std::mutex>& lock) {
+    const Entry entry = std::move(entries.front());
+    entries.pop_front();
+    lock.unlock();
+    if (isatty(entry.fd)) bar.clear();
+    // The launcher reads its signals from a queue, and finds there that nobody reads its output any more.
+    if (!write_fully(entry.fd, entry.text) && errno == EPIPE) kill(getpid(), SIGPIPE);
+    lock.lock();
+    bytes -= entry.text.size();
+    bar_is_outdated = progress.has_value();
+  }
+
+  void draw(std::unique_lock<std::mutex>& lock) {
+    const RunProgress now = *progress;
+    bar_is_outdated = false;
+    lock.unlock();
+    bar.draw(now);
+    next_draw = Clock::now() + kBetweenDraws;
+    lock.lock();
+  }
 };
 
-OutputWriter::OutputWriter() : queue_(std::make_shared<Queue>()) {
+OutputWriter::OutputWriter(int bar_fd) : queue_(std::make_shared<Queue>(bar_fd)) {
   std::thread([queue = queue_] { queue->drain(); }).detach();
 }
 
@@ -76,6 +120,13 @@ void OutputWriter::write(int fd, const std::string& text) {
   std::lock_guard lock(queue_->mutex);
   queue_->entries.push_back({fd, text});
   queue_->bytes += text.size();
+  queue_->changed.notify_all();
+}
+
+void OutputWriter::show(const RunProgress& progress) {
+  std::lock_guard lock(queue_->mutex);
+  queue_->progress = progress;
+  queue_->bar_is_outdated = true;
   queue_->changed.notify_all();
 }
 

@@ -1,19 +1,23 @@
 // Writes to stdout and stderr from a thread of its own, so that a reader who is slow or has stopped cannot stop the
-// launcher: it still hears signals and ends its ranks.
+// launcher: it still hears signals and ends its ranks. A progress bar, once there is something to show, stays below all
+// other output.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
+#include "dist/control_line.h"
+
 namespace braid {
 
 class OutputWriter {
  public:
-  OutputWriter();
-  ~OutputWriter();  // gives the reader a moment to take the rest
+  explicit OutputWriter(int bar_fd);  // where the bar is drawn, if that is a terminal
+  ~OutputWriter();                    // gives the reader a moment to take the rest
 
-  void write(int fd, const std::string& text);
+  void write(int fd, const std::string& text);  // whole lines
+  void show(const RunProgress& progress);
   bool full() const;  // much is waiting: better read no more from the ranks
 
  private:

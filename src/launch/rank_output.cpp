@@ -40,17 +40,30 @@ bool RankOutput::pump(const Fd& pipe, int stream) {
     pending.append(buffer, static_cast<std::size_t>(size));
     std::size_t start = 0;
     for (std::size_t end; (end = pending.find('\n', start)) != std::string::npos; start = end + 1)
-      print_line(pending.substr(start, end - start), stream);
+      take_line(pending.substr(start, end - start), stream);
     pending.erase(0, start);
-    if (pending.size() > kLongestLine) print_line(std::exchange(pending, {}), stream);
+    if (pending.size() > kLongestLine) take_line(std::exchange(pending, {}), stream);
     return true;
   }
-  if (!pending.empty()) print_line(std::exchange(pending, {}), stream);
+  if (!pending.empty()) take_line(std::exchange(pending, {}), stream);
   return false;
 }
 
-void RankOutput::print_line(const std::string& line, int stream) {
+void RankOutput::take_line(const std::string& line, int stream) {
+  if (stream == STDOUT_FILENO)
+    if (const auto control = parse_control_line(line)) return obey(*control);
   writer_.write(stream, (isatty(stream) ? coloured_prefix_ : prefix_) + line + "\n");
+  append_to_log(line);
+}
+
+void RankOutput::obey(const ControlLine& control) {
+  if (const auto* progress = std::get_if<RunProgress>(&control)) return writer_.show(*progress);
+  const std::string& text = std::get<PlainText>(control).text;
+  writer_.write(STDOUT_FILENO, text + "\n");
+  append_to_log(text);
+}
+
+void RankOutput::append_to_log(const std::string& line) {
   if (!log_.is_open()) return;
   log_ << line << std::endl;
   if (log_) return;

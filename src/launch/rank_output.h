@@ -1,11 +1,12 @@
-// What ranks print, line by line: to this process's stdout or stderr behind a prefix per rank, and to log
-// files.
+// What ranks print, line by line: to this process's stdout or stderr behind a prefix per rank, and to log files.
+// Control lines (dist/control_line.h) are obeyed instead.
 #pragma once
 
 #include <fstream>
 #include <string>
 
 #include "base/socket.h"
+#include "dist/control_line.h"
 #include "launch/output_writer.h"
 
 namespace braid {
@@ -20,7 +21,9 @@ class RankOutput {
   bool pump(const Fd& pipe, int stream);
 
  private:
-  void print_line(const std::string& line, int stream);
+  void take_line(const std::string& line, int stream);
+  void obey(const ControlLine& control);
+  void append_to_log(const std::string& line);
 
   OutputWriter& writer_;
   std::string prefix_, coloured_prefix_, log_path_;

@@ -48,13 +48,12 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
-[[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, pid_t parent) {
+[[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, pid_t parent,
+                         const sigset_t& held) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before the line above
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigprocmask(SIG_SETMASK, &held, nullptr);
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
@@ -67,14 +66,19 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env) {
+RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
+                       const std::vector<int>& held) {
+  sigset_t held_set;
+  sigemptyset(&held_set);
+  for (int signal : held) sigaddset(&held_set, signal);
   const std::vector<std::string> environment = merged_environment(env);
   const std::vector<char*> argv = pointers(command), envp = pointers(environment);
   Pipe out, err, failure;
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) throw_errno("cannot start a process");
-  if (pid == 0) become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), parent);
+  if (pid == 0)
+    become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), parent, held_set);
 
   setpgid(pid, pid);  // here too: whoever comes first
   failure.write = Fd();

@@ -19,9 +19,10 @@ struct RankProcess {
   bool ended_by_launcher = false;
 };
 
-// The variables of `env` are added to this process's. The child dies with its parent thread. ConfigError when
-// the program cannot be run.
-RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env);
+// The variables of `env` are added to this process's. The child dies with its parent thread. Signals of `held` wait
+// until the program unblocks them. ConfigError when the program cannot be run.
+RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
+                       const std::vector<int>& held = {});
 
 // "exited with code 3", "killed by SIGKILL (Killed)"
 std::string describe_status(int status);

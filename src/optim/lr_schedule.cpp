@@ -7,11 +7,6 @@
 namespace braid {
 namespace {
 
-std::int64_t iterations_of(const TrainLength& length) {
-  if (!length.samples) return length.iterations;
-  return *length.samples / length.global_batch + (*length.samples % length.global_batch > 0);
-}
-
 std::optional<std::int64_t> in_samples(std::optional<int> iterations, std::optional<int> samples, int global_batch) {
   if (samples) return *samples;
   if (iterations) return std::int64_t{*iterations} * global_batch;
@@ -141,6 +136,11 @@ double fall(const LrSchedule& s, std::int64_t samples) {
 }
 
 }  // namespace
+
+std::int64_t iterations_of(const TrainLength& length) {
+  if (!length.samples) return length.iterations;
+  return *length.samples / length.global_batch + (*length.samples % length.global_batch > 0);
+}
 
 void describe(Fields& fields, LrScheduleConfig& c) {
   fields.field("lr", c.lr, "highest learning rate");

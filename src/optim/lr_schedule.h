@@ -37,6 +37,8 @@ struct TrainLength {
   int global_batch = 1;
 };
 
+std::int64_t iterations_of(const TrainLength& length);
+
 // A global batch below 1 is for whoever checks the batch sizes; lengths are then not looked at.
 std::vector<Problem> validate(const LrScheduleConfig& config, const TrainLength& length, const std::string& where);
 

@@ -23,9 +23,13 @@ std::string to_line(const IterationRecord& record) {
   std::string line = fmt::format(
       " [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} |",
       timestamp(record.time), record.iteration, record.iterations, record.consumed_samples, record.elapsed_ms);
+  if (record.tflops_per_gpu) line += fmt::format(" throughput per GPU (TFLOP/s/GPU): {:.1f} |", *record.tflops_per_gpu);
+  if (record.tokens_per_gpu) line += fmt::format(" tokens per GPU (tokens/s/GPU): {:.1f} |", *record.tokens_per_gpu);
   if (record.learning_rate) line += fmt::format(" learning rate: {:.6E} |", *record.learning_rate);
   line += fmt::format(" global batch size: {:5d} |", record.global_batch);
   if (record.lm_loss) line += fmt::format(" lm loss: {:.6E} |", *record.lm_loss);
+  if (record.seq_load_balancing_loss)
+    line += fmt::format(" seq_load_balancing_loss: {:.6E} |", *record.seq_load_balancing_loss);
   line += fmt::format(" loss scale: {:.1f} |", record.loss_scale);
   if (record.grad_norm) line += fmt::format(" grad norm: {:.3f} |", *record.grad_norm);
   if (record.num_zeros) line += fmt::format(" num zeros: {} |", *record.num_zeros);
@@ -36,31 +40,45 @@ std::string to_line(const IterationRecord& record) {
 IterationLog::IterationLog(const Config& config, const Moment& start)
     : config_(config), interval_{.since = start.steady} {}
 
-std::optional<IterationRecord> IterationLog::add(const IterationOutcome& outcome, const Moment& now) {
+void IterationLog::Mean::add(std::optional<double> value) {
+  if (!value || !std::isfinite(*value)) return;
+  sum += *value;
+  ++count;
+}
+
+std::optional<IterationRecord> IterationLog::add(const StepRecord& step, const Moment& now) {
   ++interval_.iterations;
-  if (outcome.skipped) ++interval_.skipped;
-  if (outcome.lm_loss && !std::isfinite(*outcome.lm_loss)) {
-    ++interval_.nans;
-  } else if (outcome.lm_loss && !outcome.skipped) {
-    interval_.loss_sum += *outcome.lm_loss;
-    ++interval_.finite_losses;
+  interval_.tokens += step.num_tokens;
+  if (step.lm_loss && !std::isfinite(*step.lm_loss)) ++interval_.nans;
+  if (step.skipped) {
+    ++interval_.skipped;
+  } else {
+    interval_.lm_loss.add(step.lm_loss);
+    interval_.seq_load_balancing_loss.add(step.seq_load_balancing_loss);
   }
-  if (outcome.iteration % config_.log_interval != 0 && outcome.iteration != config_.iterations) return std::nullopt;
-  const IterationRecord record = record_of(outcome, now);
+  if (!closes_interval(config_.log_interval, step.iteration, step.last || step.iteration == config_.iterations))
+    return std::nullopt;
+  const IterationRecord record = record_of(step, now);
   interval_ = {.since = now.steady};
   return record;
 }
 
-IterationRecord IterationLog::record_of(const IterationOutcome& last, const Moment& now) const {
-  const double elapsed_ms = std::chrono::duration<double, std::milli>(now.steady - interval_.since).count();
+IterationRecord IterationLog::record_of(const StepRecord& last, const Moment& now) const {
+  const double elapsed_s = std::chrono::duration<double>(now.steady - interval_.since).count();
+  const auto per_gpu = [&](double done) {
+    return done > 0 && elapsed_s > 0 ? std::optional(done / elapsed_s / config_.ranks) : std::nullopt;
+  };
   return {.time = now.wall,
           .iteration = last.iteration,
           .iterations = config_.iterations,
           .consumed_samples = last.consumed_samples,
-          .elapsed_ms = elapsed_ms / interval_.iterations,
+          .elapsed_ms = 1e3 * elapsed_s / interval_.iterations,
+          .tflops_per_gpu = per_gpu(1e-12 * config_.flops_per_iteration * interval_.iterations),
+          .tokens_per_gpu = per_gpu(interval_.tokens),
           .learning_rate = last.learning_rate,
           .global_batch = config_.global_batch,
-          .lm_loss = interval_.finite_losses > 0 ? interval_.loss_sum / interval_.finite_losses : last.lm_loss,
+          .lm_loss = interval_.lm_loss.value_or(last.lm_loss),
+          .seq_load_balancing_loss = interval_.seq_load_balancing_loss.value_or(last.seq_load_balancing_loss),
           .loss_scale = last.loss_scale,
           .grad_norm = last.grad_norm,
           .num_zeros = last.num_zeros,

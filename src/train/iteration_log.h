@@ -12,10 +12,13 @@ struct IterationRecord {
   std::chrono::system_clock::time_point time{};
   std::int64_t iteration = 0, iterations = 0;
   std::int64_t consumed_samples = 0;
-  double elapsed_ms = 0;  // per iteration
+  double elapsed_ms = 0;                   // per iteration
+  std::optional<double> tflops_per_gpu{};  // per second, as are tokens
+  std::optional<double> tokens_per_gpu{};
   std::optional<double> learning_rate{};
   int global_batch = 0;
   std::optional<double> lm_loss{};
+  std::optional<double> seq_load_balancing_loss{};
   double loss_scale = 1;
   std::optional<double> grad_norm{};
   std::optional<std::int64_t> num_zeros{};
@@ -26,7 +29,7 @@ struct IterationRecord {
 std::string to_line(const IterationRecord& record);
 
 // What one iteration gave; a skipped one made no update but counts as an iteration.
-struct IterationOutcome {
+struct StepRecord {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
   std::optional<double> learning_rate{};
@@ -34,8 +37,16 @@ struct IterationOutcome {
   double loss_scale = 1;
   std::optional<double> grad_norm{};
   std::optional<std::int64_t> num_zeros{};
+  std::optional<double> seq_load_balancing_loss{};
+  double num_tokens = 0;  // all tokens of the step, on all ranks; 0: unknown
   bool skipped = false;
+  bool last = false;  // the run ends after it, and so does the log interval
 };
+
+// Whether a log line follows this iteration: every rank can say so, to take part in what the line needs.
+inline bool closes_interval(int log_interval, std::int64_t iteration, bool last) {
+  return last || iteration % log_interval == 0;
+}
 
 struct Moment {
   std::chrono::steady_clock::time_point steady{};
@@ -50,22 +61,31 @@ class IterationLog {
     std::int64_t iterations = 0;
     int log_interval = 1;
     int global_batch = 0;
+    int ranks = 1;                   // "GPU" in the line, whatever they run on
+    double flops_per_iteration = 0;  // of all ranks; 0: unknown
   };
 
   IterationLog(const Config& config, const Moment& start);
 
-  // The record to print, at the end of an interval and after the last iteration. Its loss is the mean over the
-  // iterations that made an update with a finite one; without any, it is the last loss as it is, so that NaN is seen.
-  std::optional<IterationRecord> add(const IterationOutcome& outcome, const Moment& now);
+  // The record to print, at the end of an interval and after the last iteration. Its losses are means over the
+  // iterations that made an update with a finite one; without any, it is the last one as it is, so that NaN is seen.
+  std::optional<IterationRecord> add(const StepRecord& step, const Moment& now);
 
  private:
+  struct Mean {
+    double sum = 0;
+    int count = 0;
+    void add(std::optional<double> value);
+    std::optional<double> value_or(std::optional<double> other) const { return count > 0 ? sum / count : other; }
+  };
   struct Interval {
     std::chrono::steady_clock::time_point since;
-    double loss_sum = 0;
-    int iterations = 0, finite_losses = 0, skipped = 0, nans = 0;
+    Mean lm_loss{}, seq_load_balancing_loss{};
+    double tokens = 0;
+    int iterations = 0, skipped = 0, nans = 0;
   };
 
-  IterationRecord record_of(const IterationOutcome& last, const Moment& now) const;
+  IterationRecord record_of(const StepRecord& last, const Moment& now) const;
 
   Config config_;
   Interval interval_;

@@ -1,6 +1,5 @@
 #include "train/phase_timers.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -14,11 +13,11 @@ const char* name_of(Phase phase) {
   return names[static_cast<std::size_t>(phase)];
 }
 
-std::string to_line(const PhaseReport& report) {
-  std::string line = "time (ms) |";
-  for (const PhaseTime& time : report.phases)
-    line += fmt::format(" {}: {:.1f} ({:.0f} %) |", name_of(time.phase), time.ms, 100 * time.share);
-  return line;
+double PhaseReport::iteration_ms() const { return std::accumulate(phase_ms.begin(), phase_ms.end(), 0.0); }
+
+double PhaseReport::share(Phase phase) const {
+  const double whole = iteration_ms();
+  return whole > 0 ? ms(phase) / whole : 0;
 }
 
 PhaseTimers::PhaseTimers(Now now) : now_(std::move(now)), since_(now_()) {}
@@ -39,18 +38,9 @@ void PhaseTimers::enter(Phase phase) {
 PhaseReport PhaseTimers::report(int iterations) {
   BRAID_CHECK(iterations > 0, "a report is a mean over iterations, of which there were {}", iterations);
   enter(current_);
-  const auto ms_per_iteration = [&](TimePoint::duration time) {
-    return std::chrono::duration<double, std::milli>(time).count() / iterations;
-  };
   PhaseReport report;
-  report.iteration_ms = ms_per_iteration(std::accumulate(spent_.begin(), spent_.end(), TimePoint::duration{}));
-  for (std::size_t i = 0; i < kPhases; ++i) {
-    if (spent_[i] == TimePoint::duration{}) continue;
-    const double ms = ms_per_iteration(spent_[i]);
-    report.phases.push_back({static_cast<Phase>(i), ms, ms / report.iteration_ms});
-  }
-  std::stable_sort(report.phases.begin(), report.phases.end(),
-                   [](const PhaseTime& a, const PhaseTime& b) { return a.ms > b.ms; });
+  for (std::size_t i = 0; i < kPhases; ++i)
+    report.phase_ms[i] = std::chrono::duration<double, std::milli>(spent_[i]).count() / iterations;
   spent_ = {};
   return report;
 }

@@ -6,9 +6,8 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <functional>
-#include <string>
-#include <vector>
 
 namespace braid {
 
@@ -17,19 +16,13 @@ inline constexpr std::size_t kPhases = 7;
 
 const char* name_of(Phase phase);  // "bridge wait"
 
-struct PhaseTime {
-  Phase phase = Phase::Other;
-  double ms = 0;     // per iteration
-  double share = 0;  // of the iteration, 0 to 1
-};
-
 struct PhaseReport {
-  double iteration_ms = 0;
-  std::vector<PhaseTime> phases;  // those that took any time, largest first
-};
+  std::array<double, kPhases> phase_ms{};  // per iteration, by Phase
 
-// "time (ms) | forward: 12.3 (41 %) | bridge wait: 9.0 (30 %) |"
-std::string to_line(const PhaseReport& report);
+  double ms(Phase phase) const { return phase_ms[static_cast<std::size_t>(phase)]; }
+  double iteration_ms() const;
+  double share(Phase phase) const;  // of the iteration, 0 to 1
+};
 
 class PhaseTimers {
  public:

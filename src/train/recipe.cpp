@@ -34,6 +34,8 @@ Problems train_problems(const Recipe& recipe) {
   append(problems, validate(train.schedule, length_of(train), "train"));
   append(problems, validate(recipe.optimizer, "optimizer"));
   append(problems, validate(recipe.loss_scale, "loss_scale"));
+  append(problems, validate(recipe.log));
+  append(problems, validate(recipe.stop));
   check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
   check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
   return problems;
@@ -141,6 +143,8 @@ void describe(Fields& f, Recipe& r) {
   f.section("train", r.train);
   f.section("optimizer", r.optimizer);
   f.section("loss_scale", r.loss_scale);
+  f.section("log", r.log);
+  f.section("stop", r.stop);
   f.section("dist", r.dist);
 }
 

@@ -12,6 +12,8 @@
 #include "optim/lr_schedule.h"
 #include "optim/optimizer_config.h"
 #include "plan/topology.h"
+#include "train/run_log.h"
+#include "train/stop_request.h"
 
 namespace braid {
 
@@ -44,6 +46,8 @@ struct Recipe {
   TrainConfig train{};
   OptimizerConfig optimizer{};
   LossScaleConfig loss_scale{};
+  LogConfig log{};
+  StopConfig stop{};
   DistConfig dist{};
 };
 

@@ -21,6 +21,12 @@ constexpr int kEventsPerFlush = 256;
 // Names of spans are ours and ASCII, but a name that is not UTF-8 must not throw out of a destructor.
 std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+Json to_json(std::initializer_list<Trace::Arg> args) {
+  Json values;
+  for (const Trace::Arg& arg : args) values[arg.name] = arg.value;
+  return values;
+}
+
 }  // namespace
 
 class Trace::Writer {
@@ -53,6 +59,10 @@ class Trace::Writer {
                   {"tid", track}, {"ts", start_us}, {"dur", now_us() - start_us}};
     if (!args.empty()) event["args"] = args;
     add(event);
+  }
+
+  void add_counter(std::string_view name, const Json& values) {
+    add({{"ph", "C"}, {"name", name}, {"pid", global_rank_}, {"ts", now_us()}, {"args", values}});
   }
 
   int add_track(const std::string& name) {
@@ -123,11 +133,13 @@ Trace::Trace(const std::string& folder, int global_rank, const std::string& plac
 int Trace::add_track(const std::string& name) { return enabled() ? writer_->add_track(name) : kMainTrack; }
 
 Trace::Span Trace::open_span(std::string_view name, std::initializer_list<Arg> args, int track) {
-  Json values;
-  for (const Arg& arg : args) values[arg.name] = arg.value;
   Span span;
-  span.open_.reset(new Span::Open{*writer_, std::string(name), track, std::move(values), writer_->now_us()});
+  span.open_.reset(new Span::Open{*writer_, std::string(name), track, to_json(args), writer_->now_us()});
   return span;
+}
+
+void Trace::counter(std::string_view name, std::initializer_list<Arg> values) {
+  if (enabled()) writer_->add_counter(name, to_json(values));
 }
 
 void Trace::flush() {

@@ -54,6 +54,9 @@ class Trace {
     return enabled() ? open_span(name, args, track) : Span();
   }
 
+  // Values at this moment, drawn as stacked curves.
+  void counter(std::string_view name, std::initializer_list<Arg> values);
+
   void flush();
 
  private:

@@ -1,13 +1,15 @@
 #include "train/trainer.h"
 
-#include <fmt/format.h>
+#include <ATen/ops/tensor.h>
 
-#include <cstdio>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "dist/world.h"
 #include "mimo/mock_data.h"
-#include "train/iteration_log.h"
+#include "train/host_time.h"
 #include "train/training.h"
 
 namespace braid {
@@ -36,39 +38,142 @@ TrainingConfig training_config(const Recipe& recipe) {
           .micro_batch = recipe.train.micro_batch,
           .global_batch = recipe.train.global_batch,
           .prefetch = recipe.train.prefetch,
-          .correct_partial_participation = recipe.train.correct_partial_participation};
+          .correct_partial_participation = recipe.train.correct_partial_participation,
+          .count_zeros = recipe.log.log_num_zeros};
 }
+
+std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world) {
+  at::Tensor tensor = at::tensor(values, at::kDouble).to(world.device());
+  world.everyone().all_reduce(tensor, how);
+  tensor = tensor.cpu();
+  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+// One rank's run.
+class Run {
+ public:
+  Run(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context)
+      : recipe_(recipe),
+        world_(world),
+        context_(context),
+        iterations_(iterations_of(length_of(recipe.train))),
+        groups_(world, topology),
+        data_(recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(recipe.train.seed)),
+        training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
+        clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank()))),
+        phases_(topology) {
+    if (clock_.trace().enabled()) host_time_.emplace(world.progress());
+    if (!is_logging_rank(topology, world.rank())) return;
+    const RunFacts facts = {.iterations = iterations_,
+                            .global_batch = recipe.train.global_batch,
+                            .ranks = topology.world_size(),
+                            .launcher_listens = context.launcher_listens};
+    log_.emplace(recipe.log, facts, Moment::now());
+  }
+
+  std::vector<double> run() {
+    StopReason reason = StopReason::None;
+    for (std::int64_t iteration = 1; iteration <= iterations_ && reason == StopReason::None; ++iteration) {
+      const auto scope = world_.progress().phase(fmt::format("iteration {}", iteration));
+      reason = run_iteration(iteration);
+    }
+    training_.finish_parameters();
+    if (log_) log_->finish(text_of(reason, recipe_.stop));
+    return losses_;
+  }
+
+ private:
+  StopReason run_iteration(std::int64_t iteration) {
+    const TrainingReport report = step(iteration);
+    losses_.push_back(report.loss);
+    skipped_in_a_row_ = report.update.stepped ? 0 : skipped_in_a_row_ + 1;
+    const StopReason reason = agreed_stop(iteration);
+    const bool last = reason != StopReason::None || iteration == iterations_ || too_many_skipped();
+    if (log_) log_->add(record_of(iteration, report, last), Moment::now());
+    ++since_interval_;
+    if (closes_interval(recipe_.log.log_interval, iteration, last)) close_interval();
+    if (too_many_skipped()) give_up(report);
+    return reason;
+  }
+
+  TrainingReport step(std::int64_t iteration) {
+    TrainingReport report;
+    {
+      const auto span = clock_.trace().span("iteration", {{"iteration", iteration}});
+      report = training_.step(data_, (iteration - 1) * recipe_.train.global_batch, clock_);
+    }
+    if (host_time_) {
+      const HostTimes times = host_time_->take();
+      clock_.trace().counter("host time (us)", {{"operators", std::llround(times.operators_ms * 1e3)},
+                                                {"communication", std::llround(times.communication_ms * 1e3)},
+                                                {"own", std::llround(times.own_ms * 1e3)}});
+    }
+    return report;
+  }
+
+  StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
+    StepRecord record = {.iteration = iteration,
+                         .consumed_samples = iteration * recipe_.train.global_batch,
+                         .learning_rate = report.lr,
+                         .lm_loss = report.loss,
+                         .loss_scale = report.loss_scale,
+                         .seq_load_balancing_loss = report.load_balancing_loss,
+                         .num_tokens = static_cast<double>(recipe_.train.global_batch) * data_.sequence_length(),
+                         .skipped = !report.update.stepped,
+                         .last = last};
+    if (report.update.stepped) record.grad_norm = report.update.grad_norm;
+    if (recipe_.log.log_num_zeros) record.num_zeros = report.update.zeros;
+    return record;
+  }
+
+  StopReason agreed_stop(std::int64_t iteration) {
+    const auto mine = static_cast<double>(context_.stop.wanted(recipe_.stop, iteration));
+    return static_cast<StopReason>(reduced({mine}, Reduce::Max, world_)[0]);
+  }
+
+  void close_interval() {
+    const PhaseReport report = clock_.timers().report(std::exchange(since_interval_, 0));
+    const std::vector<double> phases = reduced(phases_.to_values(world_.rank(), report), Reduce::Sum, world_);
+    const std::vector<double> memory = reduced(to_values(memory_of_rank()), Reduce::Max, world_);
+    if (!log_) return;
+    log_->add_phases(phases_.means(phases));
+    log_->add_memory(memory_of(memory));
+  }
+
+  MemoryUse memory_of_rank() const { return host_memory(); }
+
+  bool too_many_skipped() const { return skipped_in_a_row_ >= recipe_.train.max_skipped; }
+
+  void give_up(const TrainingReport& report) {
+    const std::string what = std::isfinite(report.loss) ? "a gradient was not finite" : "the loss was not finite";
+    if (log_) log_->finish(fmt::format("{} steps in a row skipped", skipped_in_a_row_));
+    throw DataError(fmt::format(
+        "{} steps in a row were skipped, in the last one because {} (train.max_skipped={}); lower train.lr, or look at "
+        "the samples from number {} on",
+        skipped_in_a_row_, what, recipe_.train.max_skipped,
+        static_cast<std::int64_t>(losses_.size() - static_cast<std::size_t>(skipped_in_a_row_)) *
+            recipe_.train.global_batch));
+  }
+
+  const Recipe& recipe_;
+  World& world_;
+  const RunContext& context_;
+  const std::int64_t iterations_;
+  const Groups groups_;
+  const MockData data_;
+  Training training_;
+  StepClock clock_;
+  const PhaseTable phases_;
+  std::optional<HostTime> host_time_;  // when there is a trace
+  std::optional<RunLog> log_;          // on the logging rank
+  std::vector<double> losses_;
+  int since_interval_ = 0, skipped_in_a_row_ = 0;
+};
 
 }  // namespace
 
-std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world) {
-  const Groups groups(world, topology);
-  const MockData data(recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(recipe.train.seed));
-  Training training(recipe.model.model, topology, groups, world, training_config(recipe));
-  const TrainConfig& config = recipe.train;
-  IterationLog log({.iterations = config.iterations, .log_interval = 1, .global_batch = config.global_batch},
-                   Moment::now());
-  StepClock clock;
-  const bool logs = is_logging_rank(topology, world.rank());
-  std::vector<double> losses;
-  for (int iteration = 1; iteration <= config.iterations; ++iteration) {
-    auto scope = world.progress().phase(fmt::format("iteration {}", iteration));
-    const std::int64_t first_sample = static_cast<std::int64_t>(iteration - 1) * config.global_batch;
-    const TrainingReport report = training.step(data, first_sample, clock);
-    losses.push_back(report.loss);
-    if (!logs) continue;
-    const auto record = log.add({.iteration = iteration,
-                                 .consumed_samples = first_sample + config.global_batch,
-                                 .learning_rate = report.lr,
-                                 .lm_loss = report.loss,
-                                 .grad_norm = report.update.grad_norm},
-                                Moment::now());
-    if (!record) continue;
-    fmt::print("{}\n", to_line(*record));
-    fmt::print("{}\n", to_line(clock.timers().report(1)));
-    std::fflush(stdout);
-  }
-  return losses;
+std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context) {
+  return Run(recipe, topology, world, context).run();
 }
 
 }  // namespace braid

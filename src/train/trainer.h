@@ -9,7 +9,14 @@ namespace braid {
 class World;
 class Topology;
 
-// The training loop as one rank runs it: build, step, log. Returns the loss of every iteration.
-std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world);
+// What surrounds a run.
+struct RunContext {
+  const StopRequest& stop;
+  bool launcher_listens = false;  // see RunFacts
+};
+
+// The training loop as one rank runs it: build, step, log, until the recipe's end or a request to stop. Returns the
+// loss of every iteration. DataError when too many steps in a row had to be skipped.
+std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context);
 
 }  // namespace braid

@@ -11,6 +11,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator, event_file_loader
 
 EVENT_PROBE = os.environ["BRAID_EVENT_PROBE"]
+MOCK_RUN = os.environ["BRAID_MOCK_RUN"]
 
 
 def float32(value):
@@ -109,3 +110,20 @@ def test_a_changed_byte_is_noticed(tmp_path):
         file.seek(-10, os.SEEK_END)
         file.write(bytes([byte[0] ^ 1]))
     assert len(load_events(path)) == 1
+
+
+def test_a_run_has_megatrons_tags(tmp_path):
+    run = subprocess.run([MOCK_RUN, "2", "25", "1"], env=dict(os.environ, BRAID_TEST_TENSORBOARD_DIR=str(tmp_path)),
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    scalars = read_scalars(tmp_path)
+    for tag in ["lm loss", "learning-rate", "grad-norm", "batch-size", "loss-scale", "num-zeros", "iteration-time-ms",
+                "seq_load_balancing_loss"]:
+        assert [step for _, step in scalars[tag]] == [10, 20, 25], tag
+        assert [step for _, step in scalars[f"{tag} vs samples"]] == [80, 160, 200], tag
+    means = [sum(2 + 3 / i for i in iterations) / len(iterations)
+             for iterations in (range(1, 11), range(11, 21), range(21, 26))]
+    assert [value for value, _ in scalars["lm loss"]] == pytest.approx(means, rel=1e-6)  # float32
+    assert [value for value, _ in scalars["num-zeros"]] == [5, 5, 5]
+    assert all(value > 0 for value, _ in scalars["mem/host-rss-mb"])
+    assert "time-ms/images/bridge wait" in scalars

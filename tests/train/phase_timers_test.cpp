@@ -7,6 +7,7 @@ namespace braid {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::ElementsAre;
 
 class PhaseTimersTest : public ::testing::Test {
  protected:
@@ -20,17 +21,17 @@ class PhaseTimersTest : public ::testing::Test {
   PhaseTimers timers_{[this] { return now_; }};
 };
 
-TEST_F(PhaseTimersTest, ReportsTheMeanOfAnIterationLargestFirst) {
+TEST_F(PhaseTimersTest, ReportsTheMeanOfAnIteration) {
   for (int iteration = 0; iteration < 2; ++iteration) {
-    spend(Phase::Optimizer, 5);
-    spend(Phase::Forward, 30);
+    spend(Phase::Optimizer, 5 + 10 * iteration);
+    spend(Phase::Forward, 25);
     spend(Phase::Backward, 60);
     pass(5);
   }
   const PhaseReport report = timers_.report(2);
-  EXPECT_DOUBLE_EQ(report.iteration_ms, 100);
-  EXPECT_EQ(to_line(report),
-            "time (ms) | backward: 60.0 (60 %) | forward: 30.0 (30 %) | optimizer: 5.0 (5 %) | other: 5.0 (5 %) |");
+  EXPECT_DOUBLE_EQ(report.iteration_ms(), 100);
+  EXPECT_THAT(report.phase_ms, ElementsAre(25, 60, 0, 0, 0, 10, 5));
+  EXPECT_DOUBLE_EQ(report.share(Phase::Backward), 0.6);
 }
 
 TEST_F(PhaseTimersTest, AnInnerPhaseTakesItsTimeFromTheOuterOne) {
@@ -45,9 +46,7 @@ TEST_F(PhaseTimersTest, AnInnerPhaseTakesItsTimeFromTheOuterOne) {
       spend(Phase::Reduce, 9);
     }
   }
-  EXPECT_EQ(
-      to_line(timers_.report(1)),
-      "time (ms) | forward: 25.0 (42 %) | bridge wait: 25.0 (42 %) | reduce: 9.0 (15 %) | pipeline wait: 1.0 (2 %) |");
+  EXPECT_THAT(timers_.report(1).phase_ms, ElementsAre(25, 0, 25, 1, 9, 0, 0));
 }
 
 TEST_F(PhaseTimersTest, SharesAddUpToOne) {
@@ -55,37 +54,26 @@ TEST_F(PhaseTimersTest, SharesAddUpToOne) {
   pass(3);
   spend(Phase::Reduce, 11);
   const PhaseReport report = timers_.report(3);
-  double shares = 0, ms = 0;
-  for (const PhaseTime& time : report.phases) {
-    shares += time.share;
-    ms += time.ms;
-  }
+  double shares = 0;
+  for (std::size_t i = 0; i < kPhases; ++i) shares += report.share(static_cast<Phase>(i));
   EXPECT_DOUBLE_EQ(shares, 1);
-  EXPECT_DOUBLE_EQ(ms, report.iteration_ms);
-  EXPECT_DOUBLE_EQ(report.iteration_ms, 7);
+  EXPECT_DOUBLE_EQ(report.iteration_ms(), 7);
 }
 
 TEST_F(PhaseTimersTest, AReportStartsTheNextInterval) {
   spend(Phase::Forward, 50);
   timers_.report(1);
   spend(Phase::Forward, 4);
-  const PhaseReport report = timers_.report(1);
-  ASSERT_EQ(report.phases.size(), 1u);
-  EXPECT_DOUBLE_EQ(report.phases[0].ms, 4);
+  EXPECT_THAT(timers_.report(1).phase_ms, ElementsAre(4, 0, 0, 0, 0, 0, 0));
 }
 
 TEST_F(PhaseTimersTest, APhaseMaySpanAReport) {
   auto forward = timers_.measure(Phase::Forward);
   pass(3);
-  EXPECT_DOUBLE_EQ(timers_.report(1).iteration_ms, 3);
+  EXPECT_DOUBLE_EQ(timers_.report(1).ms(Phase::Forward), 3);
   pass(4);
-  const PhaseReport report = timers_.report(1);
-  ASSERT_EQ(report.phases.size(), 1u);
-  EXPECT_EQ(report.phases[0].phase, Phase::Forward);
-  EXPECT_DOUBLE_EQ(report.phases[0].ms, 4);
+  EXPECT_THAT(timers_.report(1).phase_ms, ElementsAre(4, 0, 0, 0, 0, 0, 0));
 }
-
-TEST_F(PhaseTimersTest, NoTimeNoPhases) { EXPECT_EQ(to_line(timers_.report(1)), "time (ms) |"); }
 
 }  // namespace
 }  // namespace braid

@@ -26,9 +26,10 @@ const char* const kOneRank = "{colocated: true, modules: {images: {kind: encoder
 // Every rank's view of the losses, which must be the same.
 std::vector<double> losses_of(const Recipe& recipe) {
   const Topology topology(recipe.topology, workload_of(recipe));
+  const StopRequest stop;
   std::vector<std::vector<double>> losses(static_cast<std::size_t>(topology.world_size()));
   testing::on_threads(topology.world_size(), [&](World& world) {
-    losses[static_cast<std::size_t>(world.rank())] = train(recipe, topology, world);
+    losses[static_cast<std::size_t>(world.rank())] = train(recipe, topology, world, {.stop = stop});
   });
   for (const auto& other : losses) EXPECT_EQ(other, losses[0]);
   return losses[0];

@@ -1,24 +1,23 @@
-#include "train/progress_bar.h"
+#include "launch/progress_bar.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <stdlib.h>
 #include <unistd.h>
-
-#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
 
+#include "support/pseudo_terminal.h"
+
 namespace braid {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::PseudoTerminal;
 
-const ProgressBarState kHalfway = {
+const RunProgress kHalfway = {
     .iteration = 50, .iterations = 100, .lm_loss = 2.34567, .tokens_per_s = 65536.4, .seconds_left = 3723.9};
 
 TEST(ProgressBar, SaysHowFarHowWellHowFastAndHowLong) {
@@ -40,34 +39,6 @@ TEST(ProgressBar, TheBarFillsUp) {
 TEST(ProgressBar, ATimeNobodyKnows) {
   EXPECT_THAT(to_line({.seconds_left = std::numeric_limits<double>::infinity()}, 80), HasSubstr("| ? left"));
 }
-
-class PseudoTerminal {
- public:
-  PseudoTerminal() : outside_(::posix_openpt(O_RDWR | O_NOCTTY)) {
-    ::grantpt(outside_);
-    ::unlockpt(outside_);
-    inside_ = ::open(::ptsname(outside_), O_RDWR | O_NOCTTY);
-    const winsize size = {.ws_row = 24, .ws_col = 75, .ws_xpixel = 0, .ws_ypixel = 0};
-    ::ioctl(outside_, TIOCSWINSZ, &size);
-  }
-  ~PseudoTerminal() {
-    ::close(inside_);
-    ::close(outside_);
-  }
-
-  int fd() const { return inside_; }
-
-  std::string shown() const {
-    std::string text;
-    std::array<char, 4096> buffer;
-    for (pollfd ready = {outside_, POLLIN, 0}; ::poll(&ready, 1, /*timeout_ms=*/50) == 1;)
-      text.append(buffer.data(), static_cast<std::size_t>(::read(outside_, buffer.data(), buffer.size())));
-    return text;
-  }
-
- private:
-  int outside_, inside_ = -1;
-};
 
 TEST(ProgressBar, IsRedrawnOnItsLineAndClearedOnce) {
   const PseudoTerminal terminal;

@@ -1,4 +1,4 @@
-#include "train/progress_bar.h"
+#include "launch/progress_bar.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -21,8 +21,8 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-std::string bar_text(const ProgressBarState& state, int length) {
-  const double done = state.iterations > 0 ? static_cast<double>(state.iteration) / state.iterations : 0;
+std::string bar_text(const RunProgress& progress, int length) {
+  const double done = progress.iterations > 0 ? static_cast<double>(progress.iteration) / progress.iterations : 0;
   const int filled = static_cast<int>(std::clamp(done, 0.0, 1.0) * length);
   return fmt::format(" [{:#<{}}{:-<{}}]", "", filled, "", length - filled);
 }
@@ -34,16 +34,16 @@ int columns_of(int fd) {
 
 }  // namespace
 
-std::string to_line(const ProgressBarState& state, int columns) {
-  const std::string iterations = std::to_string(state.iterations);
-  const std::string count = fmt::format(" {:{}}/{}", state.iteration, iterations.size(), iterations);
+std::string to_line(const RunProgress& progress, int columns) {
+  const std::string iterations = std::to_string(progress.iterations);
+  const std::string count = fmt::format(" {:{}}/{}", progress.iteration, iterations.size(), iterations);
   std::string numbers;
-  if (state.lm_loss) numbers += fmt::format(" lm loss {:.4f} |", *state.lm_loss);
-  numbers += fmt::format(" {:.0f} tokens/s | {} left", state.tokens_per_s, clock_text(state.seconds_left));
+  if (progress.lm_loss) numbers += fmt::format(" lm loss {:.4f} |", *progress.lm_loss);
+  numbers += fmt::format(" {:.0f} tokens/s | {} left", progress.tokens_per_s, clock_text(progress.seconds_left));
   // A line that reaches the last column would make some terminals start the next one, which \r does not undo.
   const int width = std::max(columns - 1, 0);
   const int room = width - static_cast<int>(count.size() + numbers.size()) - 3;
-  const std::string bar = room >= kShortestBar ? bar_text(state, std::min(room, kLongestBar)) : "";
+  const std::string bar = room >= kShortestBar ? bar_text(progress, std::min(room, kLongestBar)) : "";
   return (count + bar + numbers).substr(0, static_cast<std::size_t>(width));
 }
 
@@ -51,9 +51,9 @@ ProgressBar::ProgressBar(int fd) : fd_(fd), is_terminal_(::isatty(fd) == 1) {}
 
 ProgressBar::~ProgressBar() { clear(); }
 
-void ProgressBar::draw(const ProgressBarState& state) {
+void ProgressBar::draw(const RunProgress& progress) {
   if (!is_terminal_) return;
-  put(kToLineStartAndErase + to_line(state, columns_of(fd_)));
+  put(kToLineStartAndErase + to_line(progress, columns_of(fd_)));
   drawn_ = true;
 }
 

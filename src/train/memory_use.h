@@ -1,0 +1,27 @@
+// How much memory a rank uses, and the fullest rank of a run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace braid {
+
+struct MemoryUse {
+  double allocated_mb = 0, max_allocated_mb = 0;  // of the GPU, by tensors; 0 without one
+  double reserved_mb = 0, max_reserved_mb = 0;    // of the GPU, by the allocator
+  double host_mb = 0, max_host_mb = 0;            // resident set of the process
+  bool operator==(const MemoryUse&) const = default;
+};
+
+// The host's part; whoever sees libtorch adds the GPU's.
+MemoryUse host_memory();
+
+// A vector whose maximum over ranks, element by element, is the memory of a rank that is the fullest in everything.
+std::vector<double> to_values(const MemoryUse& memory);
+MemoryUse memory_of(const std::vector<double>& values);
+
+// "memory (MB) | allocated: 1.00 | max allocated: 2.00 | reserved: 3.00 | max reserved: 4.00 | host: 5.00 | max
+// host: 6.00", Megatron's words; the GPU's only where there is one.
+std::string to_line(const MemoryUse& memory);
+
+}  // namespace braid

@@ -1,0 +1,109 @@
+// A training run without a model, for what a person sees of one and how it is stopped: started alone, it launches
+// itself.
+//   mock_run RANKS ITERATIONS MILLISECONDS [KIND [GRACE_S]]
+// KIND: obedient (ends after the iteration in which it is asked to), late (starts when it has been asked to end),
+// stubborn (never ends), failing (rank 1 fails when it is asked to end).
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/process.h"
+#include "dist/world_spec.h"
+#include "launch/local_launcher.h"
+#include "train/run_log.h"
+#include "train/stop_request.h"
+
+namespace {
+
+using namespace braid;
+
+constexpr int kLogInterval = 10;
+
+struct Options {
+  int ranks = 1, iterations = 1;
+  std::chrono::milliseconds iteration_time{};
+  std::string kind = "obedient";
+};
+
+PhaseReport mock_phases(bool is_encoder, double ms) {
+  PhaseReport report;
+  report.phase_ms = is_encoder ? std::array{0.1 * ms, 0.2 * ms, 0.6 * ms, 0., 0.05 * ms, 0.03 * ms, 0.02 * ms}
+                               : std::array{0.3 * ms, 0.5 * ms, 0.01 * ms, 0.1 * ms, 0.05 * ms, 0.03 * ms, 0.01 * ms};
+  return report;
+}
+
+bool a_signal_waits() {
+  sigset_t waiting;
+  sigpending(&waiting);
+  return sigismember(&waiting, SIGTERM) || sigismember(&waiting, SIGUSR1);
+}
+
+void say(const char* word) {
+  fmt::print("{}\n", word);
+  std::fflush(stdout);
+}
+
+void log_step(RunLog& log, const Options& options, int iteration, bool last) {
+  log.add({.iteration = iteration,
+           .consumed_samples = 8 * iteration,
+           .learning_rate = 1e-4,
+           .lm_loss = 2 + 3.0 / iteration,
+           .grad_norm = 1,
+           .num_zeros = 5,
+           .seq_load_balancing_loss = 1,
+           .num_tokens = 4096,
+           .last = last},
+          Moment::now());
+  if (!closes_interval(kLogInterval, iteration, last)) return;
+  const double ms = static_cast<double>(options.iteration_time.count());
+  log.add_phases({{"images", "language", mock_phases(true, ms)}, {"language", "images", mock_phases(false, ms)}});
+  log.add_memory(host_memory());
+}
+
+int run_rank(const Options& options, const WorldSpec& spec) {
+  say("starting");
+  while (options.kind == "late" && !a_signal_waits()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const StopRequest stop;
+  say("ready");
+  std::optional<RunLog> log;
+  if (spec.rank == 0)
+    log.emplace(LogConfig{.log_interval = kLogInterval,
+                          .tensorboard_dir = process_env()("BRAID_TEST_TENSORBOARD_DIR").value_or("")},
+                RunFacts{.iterations = options.iterations,
+                         .global_batch = 8,
+                         .ranks = spec.size,
+                         .flops_per_iteration = 1e12,
+                         .launcher_listens = spec.launcher == Launcher::Local},
+                Moment::now());
+  StopReason reason = StopReason::None;
+  for (int iteration = 1; iteration <= options.iterations && reason == StopReason::None; ++iteration) {
+    std::this_thread::sleep_for(options.iteration_time);
+    if (options.kind != "stubborn") reason = stop.wanted({}, iteration);
+    if (options.kind == "failing" && spec.rank == 1 && reason != StopReason::None) return 3;
+    if (log) log_step(*log, options, iteration, iteration == options.iterations || reason != StopReason::None);
+  }
+  if (log) log->finish(text_of(reason, {}));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  const Options options = {.ranks = std::atoi(argv[1]),
+                           .iterations = std::atoi(argv[2]),
+                           .iteration_time = std::chrono::milliseconds(std::atoi(argv[3])),
+                           .kind = argc > 4 ? argv[4] : "obedient"};
+  if (const auto spec = world_spec_from(process_env())) return run_rank(options, *spec);
+  std::vector<std::string> command(argv, argv + argc);
+  command[0] = own_executable();
+  return launch_local({.ranks = options.ranks,
+                       .command = command,
+                       .stop_grace = std::chrono::seconds(argc > 5 ? std::atoi(argv[5]) : 60)});
+}
