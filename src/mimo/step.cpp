@@ -390,6 +390,7 @@ StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)
 StepTotals run_step(const MimoModel& model, const StepPlan& plan, const StepInput& input, StepObserver& observer) {
   Step step(model, plan, input);
   step.run(observer);
+  const auto scope = observer.around_end();
   return step.totals();
 }
 

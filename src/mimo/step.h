@@ -21,8 +21,9 @@ class StepObserver {
   virtual ~StepObserver() = default;
   virtual void before_first_forward(int /*module*/) {}
   virtual void before_last_backward(int /*module*/) {}
-  // What it returns lives as long as the op runs.
+  // What these return lives as long as the op runs, and as long as this rank waits for the slowest at the end.
   virtual std::shared_ptr<void> around(const Op& /*op*/) { return nullptr; }
+  virtual std::shared_ptr<void> around_end() { return nullptr; }
 };
 
 struct StepInput {

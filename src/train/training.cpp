@@ -45,17 +45,17 @@ class Training::Observer : public StepObserver {
         return training_.plan_.edges[static_cast<std::size_t>(t.edge)].crosses_modules();
       });
       return measured(bridge ? Phase::BridgeWait : Phase::PipelineWait, bridge ? "bridge" : "pipeline",
-                      op.transfers.front().microbatch);
+                      {{"microbatch", op.transfers.front().microbatch}});
     }
     const std::string& module = training_.topology_.modules()[static_cast<std::size_t>(op.module)].name;
-    return op.kind == Op::Forward ? measured(Phase::Forward, module + " forward", op.microbatch)
-                                  : measured(Phase::Backward, module + " backward", op.microbatch);
+    return op.kind == Op::Forward ? measured(Phase::Forward, module + " forward", {{"microbatch", op.microbatch}})
+                                  : measured(Phase::Backward, module + " backward", {{"microbatch", op.microbatch}});
   }
+  std::shared_ptr<void> around_end() override { return measured(Phase::PipelineWait, "wait for all ranks"); }
 
  private:
-  std::shared_ptr<void> measured(Phase phase, const std::string& name, int microbatch) {
-    return std::shared_ptr<StepClock::Scope>(
-        new StepClock::Scope(clock_.measure(phase, name, {{"microbatch", microbatch}})));
+  std::shared_ptr<void> measured(Phase phase, const std::string& name, std::initializer_list<Trace::Arg> args = {}) {
+    return std::shared_ptr<StepClock::Scope>(new StepClock::Scope(clock_.measure(phase, name, args)));
   }
 
   const Training& training_;
