@@ -11,7 +11,10 @@ topology:
   modules:
     images: {kind: encoder, dp: 2}
     language: {tp: 2}
-train: {iterations: 10, micro_batch: 4, global_batch: 8, lr: 0.5, log_interval: 10}
+model: {dtype: float32, language: {pattern: "*-"}, images: {encoder: {layers: 1}}}
+data: {sequence_length: 32}
+train: {iterations: 6, micro_batch: 4, global_batch: 8, lr: 1e-2}
+log: {interval: 6}
 dist: {device: cpu}
 """
 
