@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/table.h"
 #include "language_step.h"
+#include "models/flops.h"
 #include "models/providers.h"
 
 namespace {
@@ -47,36 +48,6 @@ std::int64_t trainable_elements(const HybridLmConfig& config) {
   for (const ParamSpec& spec : declare_parameters(config))
     if (spec.trainable) sum += num_elements(spec);
   return sum;
-}
-
-// Floating point operations of forward and backward, without recomputation.
-struct Flops {
-  double linear = 0, attention = 0, scan = 0;
-  double total() const { return linear + attention + scan; }
-};
-
-// A weight of a matrix product costs 2 per token, an expert's only for the tokens it gets; looking up embeddings costs
-// nothing. Backward costs twice what forward does.
-Flops count_flops(const HybridLmConfig& c, double tokens) {
-  Flops forward;
-  for (const ParamSpec& spec : declare_parameters(c)) {
-    const bool is_product = spec.shape.size() >= 2 && spec.name != "embedding.word_embeddings.weight" &&
-                            spec.name.find("conv1d") == spec.name.npos;
-    if (!is_product) continue;
-    const double active = spec.expert ? static_cast<double>(c.top_k) / c.experts : 1;
-    forward.linear += 2 * tokens * active * static_cast<double>(num_elements(spec));
-  }
-  const double inner = static_cast<double>(c.mamba_heads) * c.mamba_head_dim,
-               width = static_cast<double>(c.heads) * c.head_dim;
-  const double group_states = static_cast<double>(c.mamba_groups) * c.mamba_state;
-  for (const char letter : layer_letters(c)) {
-    // Two products, of which the causal half counts.
-    if (letter == '*') forward.attention += 2 * 2 * tokens * width * tokens / 2;
-    // Inside a chunk the same with B and C; into the chunk's state and out of it.
-    if (letter == 'M')
-      forward.scan += 2 * tokens * ((group_states + inner) * c.mamba_chunk / 2 + 2 * inner * c.mamba_state);
-  }
-  return {3 * forward.linear, 3 * forward.attention, 3 * forward.scan};
 }
 
 std::string shell_quoted(const std::string& word) {
@@ -154,7 +125,7 @@ int run(const Command& command) {
                        "use --tiny, or a build and a machine with CUDA"});
   const HybridLmConfig config = model_of(command);
   const int sequence = command.step.sequence;
-  const Flops flops = count_flops(config, sequence);
+  const Flops flops = count_flops(config, sequence, sequence);
   print_model(config, command);
   const StepReport report = measure_language_step(config, command.step);
   print_step(report, flops, sequence);

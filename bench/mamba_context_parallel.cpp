@@ -367,14 +367,15 @@ double measure_layer(const Options& options, const Group& cp, const Group& alone
 // The bytes of the layer of the 20-layer model at links of these rates, latency and overlap left out.
 void print_real_layer(const Options& options, double compute_ms) {
   const Provider model = nemotron_vlm_20l();
+  const auto& language = std::get<HybridLmConfig>(model.language);
   constexpr int kCp = 2;
   const std::int64_t tokens = model.sequence_length;
-  const BytesSent bytes = count_bytes(model.language, tokens, kCp, at::elementSize(at::kBFloat16));
+  const BytesSent bytes = count_bytes(language, tokens, kCp, at::elementSize(at::kBFloat16));
   const auto row = [](const char* name, double sent) {
     return std::vector<std::string>{name, fmt::format("{:.0f}", sent), fmt::format("{:.3f}", sent / kNvlink * 1e3),
                                     fmt::format("{:.3f}", sent / kInfiniBand * 1e3)};
   };
-  const double flops = projection_flops(model.language, tokens / kCp);
+  const double flops = projection_flops(language, tokens / kCp);
   const double own_flops = projection_flops(options.layer, options.tokens / options.cp);
   fmt::print(
       "a Mamba2 layer of {}, {} tokens, bfloat16, cp {}: forward + backward, counted, not measured\n{}"

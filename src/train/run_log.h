@@ -44,7 +44,7 @@ struct RunFacts {
   std::int64_t iterations = 0;  // the last one's number
   int global_batch = 0;
   int ranks = 1;
-  double flops_per_iteration = 0;  // of all ranks; 0: unknown, and then no TFLOP/s are shown
+  double flops_per_iteration = 0;  // of the language model, all ranks; 0: unknown, and then no TFLOP/s are shown
   bool launcher_listens = false;   // WorldSpec::launcher is Launcher::Local
 };
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "dist/world.h"
 #include "mimo/mock_data.h"
+#include "models/flops.h"
 #include "train/host_time.h"
 #include "train/training.h"
 
@@ -67,6 +68,8 @@ class Run {
     const RunFacts facts = {.iterations = iterations_,
                             .global_batch = recipe.train.global_batch,
                             .ranks = topology.world_size(),
+                            .flops_per_iteration =
+                                count_flops(recipe.model.model.language, tokens_per_step(), data_.sequence_length()).total(),
                             .launcher_listens = context.launcher_listens};
     log_.emplace(recipe.log, facts, Moment::now());
   }
@@ -118,12 +121,16 @@ class Run {
                          .lm_loss = report.loss,
                          .loss_scale = report.loss_scale,
                          .seq_load_balancing_loss = report.load_balancing_loss,
-                         .num_tokens = static_cast<double>(recipe_.train.global_batch) * data_.sequence_length(),
+                         .num_tokens = tokens_per_step(),
                          .skipped = !report.update.stepped,
                          .last = last};
     if (report.update.stepped) record.grad_norm = report.update.grad_norm;
     if (recipe_.log.log_num_zeros) record.num_zeros = report.update.zeros;
     return record;
+  }
+
+  double tokens_per_step() const {
+    return static_cast<double>(recipe_.train.global_batch) * data_.sequence_length();
   }
 
   StopReason agreed_stop(std::int64_t iteration) {

@@ -160,7 +160,7 @@ TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(
       run.out,
       ContainsRegex("\n \\[[0-9-]+ [0-9:.]+\\] iteration        8/       8 \\| consumed samples:          128 "
-                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| tokens per GPU \\(tokens/s/GPU\\): [0-9.]+ \\| "
+                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| throughput per GPU \\(TFLOP/s/GPU\\): [0-9.]+ \\| tokens per GPU \\(tokens/s/GPU\\): [0-9.]+ \\| "
                     "learning rate: 1\\.000000E-02 \\| "
                     "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
                     "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
