@@ -14,7 +14,7 @@ using Rows = std::vector<std::vector<std::string>>;
 std::string loss_text(const std::optional<double>& loss) { return loss ? fmt::format("{:.4f}", *loss) : "none"; }
 
 std::string rate_text(double per_second, int ranks, const char* unit) {
-  return fmt::format("{:.1f} {} ({:.1f} per GPU)", per_second, unit, per_second / ranks);
+  return fmt::format("{:.4g} {} ({:.4g} per rank)", per_second, unit, per_second / ranks);
 }
 
 void add_speed(Rows& rows, const RunSummary& summary) {

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
@@ -147,7 +148,18 @@ class Run {
     log_->add_memory(memory_of(memory));
   }
 
-  MemoryUse memory_of_rank() const { return host_memory(); }
+  MemoryUse memory_of_rank() const {
+    MemoryUse memory = host_memory();
+    if (world_.device().is_cpu()) return memory;
+    constexpr auto kAllPools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const auto stats = at::accelerator::getDeviceStats(world_.device().index());
+    const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1024 / 1024; };
+    memory.allocated_mb = megabytes(stats.allocated_bytes[kAllPools].current);
+    memory.max_allocated_mb = megabytes(stats.allocated_bytes[kAllPools].peak);
+    memory.reserved_mb = megabytes(stats.reserved_bytes[kAllPools].current);
+    memory.max_reserved_mb = megabytes(stats.reserved_bytes[kAllPools].peak);
+    return memory;
+  }
 
   bool too_many_skipped() const { return skipped_in_a_row_ >= recipe_.train.max_skipped; }
 
