@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 
+#include <atomic>
 #include <chrono>
 
 #include "dist/progress.h"
@@ -25,20 +26,27 @@ struct HostTime::State {
     if (--depth == 0) spent += Clock::now() - entered;
   }
 
-  static thread_local State* watched;
+  // Ranks that are threads each have their own. Backward on a GPU has a thread for itself, which works while the thread
+  // of the rank waits: such a process has one rank, the last that was made.
+  static thread_local State* of_thread;
+  static std::atomic<State*> last_made;
+  static State* watched() { return of_thread ? of_thread : last_made.load(); }
+
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&) {
-    if (watched) watched->enter();
+    if (State* state = watched()) state->enter();
     return nullptr;
   }
   static void end(const at::RecordFunction&, at::ObserverContext*) {
-    if (watched) watched->leave(watched->operators);
+    if (State* state = watched()) state->leave(state->operators);
   }
 };
 
-thread_local HostTime::State* HostTime::State::watched = nullptr;
+thread_local HostTime::State* HostTime::State::of_thread = nullptr;
+std::atomic<HostTime::State*> HostTime::State::last_made = nullptr;
 
 HostTime::HostTime(Progress& progress) : state_(new State{progress}) {
-  State::watched = state_.get();
+  State::of_thread = state_.get();
+  State::last_made = state_.get();
   state_->handle = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&State::begin, &State::end).scopes({at::RecordScope::FUNCTION}));
   progress.watch_meetings([state = state_.get()](bool begins) {
@@ -49,7 +57,9 @@ HostTime::HostTime(Progress& progress) : state_(new State{progress}) {
 HostTime::~HostTime() {
   state_->progress.watch_meetings({});
   at::removeCallback(state_->handle);
-  State::watched = nullptr;
+  State::of_thread = nullptr;
+  State* mine = state_.get();
+  State::last_made.compare_exchange_strong(mine, nullptr);
 }
 
 HostTimes HostTime::take() {

@@ -15,7 +15,8 @@ struct HostTimes {
 
 class HostTime {
  public:
-  // Watches the calling thread, and the communication that `progress` is told of, until it is destroyed there.
+  // Watches the calling thread, the threads on which its backward runs, and the communication that `progress` is told
+  // of, until it is destroyed there.
   explicit HostTime(Progress& progress);
   ~HostTime();
 
