@@ -9,7 +9,29 @@
 namespace braid {
 namespace {
 
-using Key = std::tuple<int, int, int>;  // kind, edge, microbatch
+// Ranks that go on together: both ends of a transfer, or the ranks that share a stage of a replica.
+using Key = std::tuple<char, int, int, int>;
+struct Meeting {
+  Key key;
+  std::size_t size;
+};
+
+std::vector<Meeting> meetings_of(const Op& op, const Topology& topology, int rank) {
+  std::vector<Meeting> meetings;
+  for (const Transfer& t : op.transfers)
+    meetings.push_back({{t.kind == Transfer::Activation ? 'a' : 'g', t.edge, 0, t.microbatch}, 2});
+  if (op.kind == Op::Exchange) return meetings;
+  const Grid& grid = topology.modules()[static_cast<std::size_t>(op.module)].dense;
+  const int leader = grid.rank_at({0, 0, grid.coord(rank, "dp"), grid.coord(rank, "pp")});
+  const int sharers = grid.size_of("tp") * grid.size_of("cp");
+  return {{{op.kind == Op::Forward ? 'f' : 'b', op.module, leader, op.microbatch}, static_cast<std::size_t>(sharers)}};
+}
+
+double cost_of(const Op& op, const std::vector<StageCosts>& costs) {
+  if (op.kind == Op::Exchange) return 0;
+  const StageCosts& cost = costs[static_cast<std::size_t>(op.module)];
+  return op.kind == Op::Forward ? cost.forward : cost.backward;
+}
 
 // --- drawing
 
@@ -84,14 +106,12 @@ std::string lane(const Schedule& schedule, const Topology& topology, const Timel
 }  // namespace
 
 Timeline make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs) {
-  BRAID_CHECK_EQ(costs.size(), topology.modules().size(), "costs of every module");
-  const std::vector<Edge> edges = make_edges(topology);
   const std::size_t world = schedule.ranks.size();
   Timeline timeline;
   timeline.ranks.resize(world);
   std::vector<double> clock(world, 0);
-  std::map<Key, std::map<int, double>> posted;  // by rank: when it came to the transfer
-  // Rounds over all ranks until nobody moves; each round at least one exchange ends, so this ends for a sound schedule.
+  std::map<Key, std::map<int, double>> came;  // by rank: when it came to the meeting
+  // Rounds over all ranks until nobody moves; each round at least one meeting ends, so this ends for a sound schedule.
   for (bool moved = true; moved;) {
     moved = false;
     for (std::size_t rank = 0; rank < world; ++rank) {
@@ -99,21 +119,17 @@ Timeline make_timeline(const Schedule& schedule, const Topology& topology, const
       auto& spans = timeline.ranks[rank];
       while (spans.size() < ops.size()) {
         const Op& op = ops[spans.size()];
-        double end = clock[rank];
-        bool all_met = true;
-        if (op.kind != Op::Exchange) {
-          const StageCosts& cost = costs[static_cast<std::size_t>(op.module)];
-          end += op.kind == Op::Forward ? cost.forward : cost.backward;
+        double begin = clock[rank];
+        bool all_came = true;
+        for (const Meeting& meeting : meetings_of(op, topology, static_cast<int>(rank))) {
+          auto& ranks = came[meeting.key];
+          ranks.try_emplace(static_cast<int>(rank), clock[rank]);
+          all_came = all_came && ranks.size() == meeting.size;
+          for (const auto& [other, time] : ranks) begin = std::max(begin, time);
         }
-        for (const Transfer& t : op.transfers) {
-          auto& sides = posted[{t.kind, t.edge, t.microbatch}];
-          sides.try_emplace(static_cast<int>(rank), clock[rank]);
-          all_met = all_met && sides.size() == 2;
-          for (const auto& [side, time] : sides) end = std::max(end, time);
-        }
-        if (!all_met) break;
-        spans.push_back({clock[rank], end});
-        clock[rank] = end;
+        if (!all_came) break;
+        spans.push_back({op.kind == Op::Exchange ? clock[rank] : begin, begin + cost_of(op, costs)});
+        clock[rank] = spans.back().end;
         moved = true;
       }
     }

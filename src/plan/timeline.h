@@ -1,5 +1,5 @@
 // When everything of a schedule happens if forwards and backwards take given times and transfers none: what the drawing
-// shows, and where a stage waits.
+// shows, and where a stage waits. The ranks that share a stage of a replica compute together.
 #pragma once
 
 #include <string>
