@@ -1,5 +1,7 @@
 // Plays a schedule on paper. A rank that comes to an exchange posts all its transfers; a transfer is done when both
-// sides have posted it, and a rank goes on when all of its exchange are. A schedule that needs more than that may hang.
+// sides have posted it, and a rank goes on when all of its exchange are. A forward or backward may have collectives over
+// any of its stage's ranks (tensor, context and expert parallel), so it runs when all of them have come to it. A schedule
+// that needs more than that may hang.
 #include <algorithm>
 
 #include "base/error.h"
@@ -20,7 +22,9 @@ class Player {
         position_(schedule.ranks.size()),
         ran_(2 * schedule.ranks.size() * topology.modules().size() * microbatches()),
         held_(schedule.ranks.size() * topology.modules().size()),
-        edges_of_(schedule.ranks.size()) {
+        edges_of_(schedule.ranks.size()),
+        came_(ran_.size()),
+        counted_(schedule.ranks.size()) {
     for (int edge = 0; edge < static_cast<int>(edges_.size()); ++edge) {
       edges_of_[index(edges_[index(edge)].from_rank)].push_back(edge);
       if (edges_[index(edge)].to_rank != edges_[index(edge)].from_rank)
@@ -56,10 +60,12 @@ class Player {
   std::size_t id_of(const Transfer& t) const { return id_of(t.kind, t.edge, t.microbatch); }
   bool is_done(std::size_t id) const { return sent_[id] && received_[id]; }
 
-  char& ran(Op::Kind kind, int rank, int module, int microbatch) {
+  std::size_t place_of(Op::Kind kind, int rank, int module, int microbatch) const {
     const std::size_t place = index(rank) * topology_.modules().size() + index(module);
-    return ran_[(kind * schedule_.ranks.size() * topology_.modules().size() + place) * microbatches() +
-                index(microbatch)];
+    return (kind * schedule_.ranks.size() * topology_.modules().size() + place) * microbatches() + index(microbatch);
+  }
+  char& ran(Op::Kind kind, int rank, int module, int microbatch) {
+    return ran_[place_of(kind, rank, module, microbatch)];
   }
 
   std::string describe(const Transfer& t) const {
@@ -100,6 +106,7 @@ class Player {
     std::size_t& next = position_[index(rank)];
     for (; next < ops.size(); ++next) {
       if (ops[next].kind != Op::Exchange) {
+        if (!all_came(rank, ops[next])) return;
         compute(rank, ops[next]);
         continue;
       }
@@ -114,6 +121,23 @@ class Player {
       }
       if (waits) return;
     }
+  }
+
+  // Whether every rank of the stage is at this op, or has been.
+  bool all_came(int rank, const Op& op) {
+    const Grid& grid = topology_.modules()[index(op.module)].dense;
+    const int stage = grid.coord(rank, "pp"), stage_size = grid.size() / grid.size_of("pp");
+    // The stages of one module are as many groups of ranks, so the first rank of each tells them apart.
+    const int first = grid.rank_offset() + stage * stage_size;
+    int& came = came_[place_of(op.kind, first, op.module, op.microbatch)];
+    std::size_t& counted = counted_[index(rank)];
+    if (counted <= position_[index(rank)]) {
+      counted = position_[index(rank)] + 1;
+      if (++came == stage_size)
+        for (int other = first; other < first + stage_size; ++other)
+          if (other != rank) runnable_.push_back(other);
+    }
+    return came >= stage_size;
   }
 
   void compute(int rank, const Op& op) {
@@ -148,6 +172,10 @@ class Player {
       std::vector<std::string> missing;
       for (const Transfer& t : ops[next].transfers)
         if (!is_done(id_of(t))) missing.push_back(describe(t));
+      if (ops[next].kind != Op::Exchange)
+        missing.push_back(fmt::format("the others for {} of {}, microbatch {}",
+                                      ops[next].kind == Op::Forward ? "forward" : "backward", name_of(ops[next].module),
+                                      ops[next].microbatch));
       fail(fmt::format("rank {} waits for ever at op {}: {}", rank, next, fmt::join(missing, ", ")));
       return;
     }
@@ -171,6 +199,8 @@ class Player {
   std::vector<char> ran_;              // by kind, rank, module and microbatch
   std::vector<int> held_;              // by rank and module: forwards whose backward is to come
   std::vector<std::vector<int>> edges_of_;
+  std::vector<int> came_;             // by kind, first rank of a stage, module, microbatch: ranks that came to it
+  std::vector<std::size_t> counted_;  // by rank: ops up to here are counted in came_
   std::vector<int> runnable_;
   std::vector<std::string> problems_;
 };
