@@ -141,7 +141,7 @@ YamlReader YamlReader::from_file(const std::string& path, const std::vector<Conf
   // Streaming an empty file fails, so that case is told apart first; a folder opens but cannot be read.
   const bool empty = file.peek() == std::ifstream::traits_type::eof() && file.eof() && !file.bad();
   if (!empty && !(text << file.rdbuf()))
-    throw ConfigError({fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/demo.yaml"});
+    throw ConfigError({fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
   return from_text(text.str(), path, overrides);
 }
 
@@ -248,16 +248,21 @@ void YamlWriter::line(const std::string& key, const std::string& value, const st
   text_ += '\n';
 }
 
+// A key without a value is shown, but only as a comment.
+void YamlWriter::unset(const char* key, const char* help) {
+  text_ += fmt::format("{:<36}  # {}\n", fmt::format("{:{}}# {}:", "", 2 * depth_, key), help);
+}
+
 void YamlWriter::field(const char* key, int& value, const char* help) { line(key, fmt::format("{}", value), help); }
 
 void YamlWriter::field(const char* key, std::optional<int>& value, const char* help) {
-  if (value) line(key, fmt::format("{}", *value), help);
+  value ? line(key, fmt::format("{}", *value), help) : unset(key, help);
 }
 
 void YamlWriter::field(const char* key, double& value, const char* help) { line(key, fmt::format("{}", value), help); }
 
 void YamlWriter::field(const char* key, std::optional<double>& value, const char* help) {
-  if (value) line(key, fmt::format("{}", *value), help);
+  value ? line(key, fmt::format("{}", *value), help) : unset(key, help);
 }
 
 void YamlWriter::field(const char* key, bool& value, const char* help) { line(key, fmt::format("{}", value), help); }

@@ -99,7 +99,7 @@ class YamlReader : public Fields {
 
   std::vector<Problem> finish();
 
-  // "demo.yaml:7, topology.modules": where a person finds this dotted key, or the nearest parent that the
+  // "tiny-vlm.yaml:7, topology.modules": where a person finds this dotted key, or the nearest parent that the
   // file has.
   std::string where(const std::string& path) const;
 
@@ -134,6 +134,7 @@ class YamlWriter : public Fields {
 
  private:
   void line(const std::string& key, const std::string& value, const std::string& help);
+  void unset(const char* key, const char* help);
   std::string text_;
   int depth_ = 0;
 };

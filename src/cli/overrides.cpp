@@ -39,7 +39,6 @@ const std::map<std::string, MegatronName> kMegatronNames = {
     {"freeze-vit", {"train.freeze_vision", "true"}},
     {"global-batch-size", {"train.global_batch"}},
     {"hysteresis", {"loss_scale.hysteresis"}},
-    {"initial-loss-scale", {"loss_scale.initial"}},
     {"llm-cp", {"topology.modules.language.cp"}},
     {"llm-dp", {"topology.modules.language.dp"}},
     {"llm-ep", {"topology.modules.language.ep"}},

@@ -44,7 +44,6 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
     return 0;
   }
   const Topology topology(recipe.topology, workload_of(recipe));
-  
 
   const auto spec = world_spec_from(process_env());
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);

@@ -47,9 +47,11 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
   Checks checks(where);
   const int length = config.sequence_length.value_or(provider.sequence_length);
   checks.size("sequence_length", length);
-  if (!checks.failed())
-    checks.divides("sequence_length", length, std::int64_t{language.tp} * language.cp,
-                   fmt::format("tp={} x cp={}", language.tp, language.cp));
+  const std::int64_t parts = std::int64_t{language.tp} * language.cp;
+  if (!checks.failed() && length % parts != 0)
+    checks.add("sequence_length",
+               fmt::format("sequence_length={} does not split over tp={} x cp={}", length, language.tp, language.cp),
+               fmt::format("use sequence_length={}", (length + parts - 1) / parts * parts));
   const int shortest = config.min_length.value_or(length);
   if (shortest < 2 || shortest > length)
     checks.add("min_length", fmt::format("min_length={} is not between 2 and sequence_length={}", shortest, length),

@@ -13,10 +13,28 @@ void append(std::vector<Problem>& all, std::vector<Problem> more) {
   std::move(more.begin(), more.end(), std::back_inserter(all));
 }
 
+// One function for each kind of encoder: a kind that lacks one does not compile.
+template <class... Functions>
+struct ByKind : Functions... {
+  using Functions::operator()...;
+};
+template <class... Functions>
+ByKind(Functions...) -> ByKind<Functions...>;
+
+// Patches, or squares of them, that become one row.
+std::int64_t patches_per_row(const EncoderConfig& encoder) { return encoder.pixel_shuffle ? 4 : 1; }
+
+std::int64_t nearest_multiple(std::int64_t size, std::int64_t unit) {
+  return std::max<std::int64_t>(1, (size + unit / 2) / unit) * unit;
+}
+
 // Numbers that the projector gets for each row.
 int width_of(const EncoderConfig& encoder) {
-  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model)) return audio->feature_width();
-  return hidden_of(encoder.model) * (encoder.pixel_shuffle ? 4 : 1);
+  const int joined = static_cast<int>(patches_per_row(encoder));
+  return std::visit(ByKind{[&](const RadioConfig& c) { return c.hidden * joined; },
+                           [&](const ClipConfig& c) { return c.hidden * joined; },
+                           [](const AudioConfig& c) { return c.feature_width(); }},
+                    encoder.model);
 }
 
 std::vector<Problem> fit_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
@@ -94,26 +112,27 @@ int hidden_of(const EncoderModel& config) {
 }
 
 std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent) {
-  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model)) return extent.at(0) / audio->frames_per_token();
-  return extent.at(0) * extent.at(1) / (encoder.pixel_shuffle ? 4 : 1);
+  const auto of_image = [&] { return extent.at(0) * extent.at(1) / patches_per_row(encoder); };
+  return std::visit(ByKind{[&](const RadioConfig&) { return of_image(); }, [&](const ClipConfig&) { return of_image(); },
+                           [&](const AudioConfig& c) { return extent.at(0) / c.frames_per_token(); }},
+                    encoder.model);
 }
 
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns) {
-  const auto nearest_multiple = [](std::int64_t size, std::int64_t unit) {
-    return std::max<std::int64_t>(1, (size + unit / 2) / unit) * unit;
-  };
-  if (const auto* audio = std::get_if<AudioConfig>(&encoder.model))
-    return {nearest_multiple(rows, audio->frames_per_token())};
-  if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) return {clip->patch_side(), clip->patch_side()};
+  using Extent = std::vector<std::int64_t>;
   const std::int64_t unit = encoder.pixel_shuffle ? 2 : 1;
-  return {nearest_multiple(rows, unit), nearest_multiple(columns, unit)};
+  return std::visit(
+      ByKind{[&](const RadioConfig&) { return Extent{nearest_multiple(rows, unit), nearest_multiple(columns, unit)}; },
+             [](const ClipConfig& c) { return Extent{c.patch_side(), c.patch_side()}; },
+             [&](const AudioConfig& c) { return Extent{nearest_multiple(rows, c.frames_per_token())}; }},
+      encoder.model);
 }
 
 int features_of(const EncoderModel& config) {
-  if (const auto* audio = std::get_if<AudioConfig>(&config)) return audio->mels;
-  if (const auto* clip = std::get_if<ClipConfig>(&config)) return clip->channels * clip->patch * clip->patch;
-  const auto& radio = std::get<RadioConfig>(config);
-  return radio.channels * radio.patch * radio.patch;
+  return std::visit(ByKind{[](const RadioConfig& c) { return c.channels * c.patch * c.patch; },
+                           [](const ClipConfig& c) { return c.channels * c.patch * c.patch; },
+                           [](const AudioConfig& c) { return c.mels; }},
+                    config);
 }
 
 int token_id(const Provider& provider, const EncoderConfig& encoder, std::optional<int> from_tokenizer) {

@@ -12,11 +12,11 @@ namespace {
 
 using Problems = std::vector<Problem>;
 
-std::string text_of(const Span& span) {
+std::string text_of(const RankSpan& span) {
   return span.size() == 1 ? fmt::format("rank {}", span.begin) : fmt::format("ranks {}-{}", span.begin, span.end - 1);
 }
 
-Problems colocation_problems(const TopologyConfig& config, const std::vector<Span>& spans) {
+Problems colocation_problems(const TopologyConfig& config, const std::vector<RankSpan>& spans) {
   Problems problems;
   const ModuleConfig& first = config.modules[0];
   for (std::size_t i = 1; i < spans.size(); ++i) {
@@ -33,11 +33,11 @@ Problems colocation_problems(const TopologyConfig& config, const std::vector<Spa
   return problems;
 }
 
-Problems overlap_problems(const TopologyConfig& config, const std::vector<Span>& spans) {
+Problems overlap_problems(const TopologyConfig& config, const std::vector<RankSpan>& spans) {
   Problems problems;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     for (std::size_t j = i + 1; j < spans.size(); ++j) {
-      const Span shared = {std::max(spans[i].begin, spans[j].begin), std::min(spans[i].end, spans[j].end)};
+      const RankSpan shared = {std::max(spans[i].begin, spans[j].begin), std::min(spans[i].end, spans[j].end)};
       if (shared.size() <= 0) continue;
       const auto [left, right] = spans[i].begin <= spans[j].begin ? std::pair(i, j) : std::pair(j, i);
       const ModuleConfig& moving = config.modules[right];
@@ -51,20 +51,20 @@ Problems overlap_problems(const TopologyConfig& config, const std::vector<Span>&
   return problems;
 }
 
-Problems gap_problems(const TopologyConfig& config, const std::vector<Span>& spans) {
+Problems gap_problems(const TopologyConfig& config, const std::vector<RankSpan>& spans) {
   std::vector<std::size_t> by_rank(spans.size());
   std::iota(by_rank.begin(), by_rank.end(), std::size_t{0});
   std::sort(by_rank.begin(), by_rank.end(), [&](auto a, auto b) { return spans[a].begin < spans[b].begin; });
   Problems problems;
   std::int64_t covered = 0;
   for (std::size_t i : by_rank) {
-    const Span gap = {covered, spans[i].begin};
+    const RankSpan gap = {covered, spans[i].begin};
     if (gap.size() > 0)
       problems.push_back({fmt::format("no module uses {}", text_of(gap)), key_of(config.modules[i], "rank_offset"),
                           fmt::format("use {}.rank_offset={}", config.modules[i].name, gap.begin)});
     covered = spans[i].end;
   }
-  const Span rest = {covered, config.world_size.value_or(covered)};
+  const RankSpan rest = {covered, config.world_size.value_or(covered)};
   if (rest.size() > 0) {
     const ModuleConfig& last = config.modules[by_rank.back()];
     problems.push_back({fmt::format("no module uses {} of the world of {}", text_of(rest), rest.end),
@@ -75,11 +75,11 @@ Problems gap_problems(const TopologyConfig& config, const std::vector<Span>& spa
   return problems;
 }
 
-Problems world_end_problems(const TopologyConfig& config, const std::vector<Span>& spans) {
+Problems world_end_problems(const TopologyConfig& config, const std::vector<RankSpan>& spans) {
   const int limit = std::min(config.world_size.value_or(kMaxWorldSize), kMaxWorldSize);
   const std::string world = limit < kMaxWorldSize ? "the world" : "the largest possible world";
   std::int64_t needed = 0;
-  for (const Span& span : spans) needed = std::max(needed, span.end);
+  for (const RankSpan& span : spans) needed = std::max(needed, span.end);
   const bool may_grow = config.world_size && needed <= kMaxWorldSize;
   Problems problems;
   for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -96,8 +96,8 @@ Problems world_end_problems(const TopologyConfig& config, const std::vector<Span
 
 }  // namespace
 
-std::vector<Span> module_spans(const TopologyConfig& config) {
-  std::vector<Span> spans;
+std::vector<RankSpan> module_spans(const TopologyConfig& config) {
+  std::vector<RankSpan> spans;
   std::int64_t previous_end = 0;
   for (const ModuleConfig& module : config.modules) {
     const std::int64_t begin = module.rank_offset ? *module.rank_offset : config.colocated ? 0 : previous_end;
@@ -108,7 +108,7 @@ std::vector<Span> module_spans(const TopologyConfig& config) {
 }
 
 std::vector<Problem> placement_problems(const TopologyConfig& config) {
-  const std::vector<Span> spans = module_spans(config);
+  const std::vector<RankSpan> spans = module_spans(config);
   Problems problems = config.colocated ? colocation_problems(config, spans) : overlap_problems(config, spans);
   // Which ranks stay free is settled only once the modules are untangled.
   if (problems.empty()) problems = gap_problems(config, spans);

@@ -9,13 +9,13 @@
 namespace braid {
 
 // Global ranks begin..end-1, wide enough for offsets nobody has checked yet.
-struct Span {
+struct RankSpan {
   std::int64_t begin = 0, end = 0;
   std::int64_t size() const { return end - begin; }
 };
 
 // Where each module sits, in recipe order, with default offsets filled in.
-std::vector<Span> module_spans(const TopologyConfig& config);
+std::vector<RankSpan> module_spans(const TopologyConfig& config);
 
 // Overlaps, gaps, ranks beyond the world. Every size and offset must already make sense by itself.
 std::vector<Problem> placement_problems(const TopologyConfig& config);

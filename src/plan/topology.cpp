@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-Module make_module(const ModuleConfig& config, const Span& span) {
+Module make_module(const ModuleConfig& config, const RankSpan& span) {
   const int offset = static_cast<int>(span.begin);
   const int expt_dp = static_cast<int>(span.size()) / (config.expt_tp * config.ep * config.pp);
   return {.name = config.name,
@@ -83,7 +83,7 @@ std::int64_t grid_size(const ModuleConfig& config) {
 Topology::Topology(const TopologyConfig& config, const Workload& workload) : colocated_(config.colocated) {
   std::vector<Problem> problems = validate(config, workload);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  const std::vector<Span> spans = module_spans(config);
+  const std::vector<RankSpan> spans = module_spans(config);
   for (std::size_t i = 0; i < spans.size(); ++i) {
     modules_.push_back(make_module(config.modules[i], spans[i]));
     world_size_ = std::max(world_size_, modules_.back().dense.end());

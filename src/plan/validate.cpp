@@ -148,7 +148,7 @@ Problems workload_problems(const Workload& workload) {
     problems.push_back({fmt::format("global_batch={} is no batch", workload.global_batch), "train.global_batch",
                         "use global_batch=1 or more"});
   if (workload.num_experts < 0)
-    problems.push_back({fmt::format("num_experts={} is negative", workload.num_experts), "model.num_experts",
+    problems.push_back({fmt::format("num_experts={} is negative", workload.num_experts), "model.language.experts",
                         "use num_experts=0 for a model without experts"});
   return problems;
 }
@@ -157,7 +157,7 @@ Problems expert_count_problems(const ModuleConfig& language, int num_experts) {
   if (num_experts < 0) return {};
   if (num_experts == 0 && language.ep > 1)
     return {{fmt::format("module '{}' has ep={}, but the model has no experts", language.name, language.ep),
-             key_of(language, "ep"), "use ep=1, or set model.num_experts to a multiple of ep"}};
+             key_of(language, "ep"), "use ep=1, or a model with experts"}};
   if (num_experts % language.ep)
     return {{fmt::format("num_experts={} does not divide over {}.ep={}", num_experts, language.name, language.ep),
              key_of(language, "ep"), nearest_of("ep", possible_ep(language, num_experts), language.ep)}};

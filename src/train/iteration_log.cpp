@@ -17,6 +17,9 @@ std::string timestamp(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:06}", local, (since_epoch - whole_seconds).count());
 }
 
+// Python prints no sign of a NaN, and so neither did the logs that tools know.
+double plain(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
 }  // namespace
 
 std::string to_line(const IterationRecord& record) {
@@ -27,11 +30,11 @@ std::string to_line(const IterationRecord& record) {
   if (record.tokens_per_gpu) line += fmt::format(" tokens per GPU (tokens/s/GPU): {:.1f} |", *record.tokens_per_gpu);
   if (record.learning_rate) line += fmt::format(" learning rate: {:.6E} |", *record.learning_rate);
   line += fmt::format(" global batch size: {:5d} |", record.global_batch);
-  if (record.lm_loss) line += fmt::format(" lm loss: {:.6E} |", *record.lm_loss);
+  if (record.lm_loss) line += fmt::format(" lm loss: {:.6E} |", plain(*record.lm_loss));
   if (record.seq_load_balancing_loss)
-    line += fmt::format(" seq_load_balancing_loss: {:.6E} |", *record.seq_load_balancing_loss);
+    line += fmt::format(" seq_load_balancing_loss: {:.6E} |", plain(*record.seq_load_balancing_loss));
   line += fmt::format(" loss scale: {:.1f} |", record.loss_scale);
-  if (record.grad_norm) line += fmt::format(" grad norm: {:.3f} |", *record.grad_norm);
+  if (record.grad_norm) line += fmt::format(" grad norm: {:.3f} |", plain(*record.grad_norm));
   if (record.num_zeros) line += fmt::format(" num zeros: {} |", *record.num_zeros);
   return line + fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
                             record.skipped_iterations, record.nan_iterations);

@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include <sys/resource.h>
-
+#include <algorithm>
 #include <fstream>
+#include <string>
 
 #include "base/error.h"
 
@@ -13,12 +13,15 @@ namespace braid {
 MemoryUse host_memory() {
   long pages_mapped = 0, pages_resident = 0;
   std::ifstream("/proc/self/statm") >> pages_mapped >> pages_resident;
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
+  // The high-water mark of getrusage() is inherited from the program that this process was before exec.
+  std::ifstream status("/proc/self/status");
+  double most_kb = 0;
+  for (std::string word; status >> word;)
+    if (word == "VmHWM:") status >> most_kb;
   constexpr double kMb = 1 << 20;
   MemoryUse memory;
   memory.host_mb = static_cast<double>(pages_resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / kMb;
-  memory.max_host_mb = static_cast<double>(usage.ru_maxrss) * 1024 / kMb;
+  memory.max_host_mb = std::max(memory.host_mb, most_kb * 1024 / kMb);
   return memory;
 }
 

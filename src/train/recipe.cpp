@@ -64,6 +64,9 @@ Problems model_problems(const Recipe& recipe) {
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
       append(problems, validate(recipe.data, model, layout_sizes(module), "data"));
+    } else if (module.cp > 1) {
+      problems.push_back({fmt::format("{} is an encoder, which does not run with cp={}", module.name, module.cp),
+                          fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
     } else if (encoder) {
       append(problems, validate_encoder(model, *encoder, layout_sizes(module), "model"));
     } else {
@@ -71,6 +74,16 @@ Problems model_problems(const Recipe& recipe) {
     }
   }
   return problems;
+}
+
+Problems prefetch_problems(const Recipe& recipe) {
+  if (recipe.train.prefetch <= 0) return {};
+  const bool one_can = std::any_of(recipe.topology.modules.begin(), recipe.topology.modules.end(),
+                                   [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
+  if (one_can && !recipe.topology.colocated) return {};
+  return {{fmt::format("prefetch={}, but no encoder can run ahead: it needs ranks of its own and pp=1",
+                       recipe.train.prefetch),
+           "train.prefetch", "use prefetch=0"}};
 }
 
 Problems freeze_problems(const Recipe& recipe) {
@@ -89,6 +102,7 @@ Problems validate(const Recipe& recipe) {
   Problems problems = validate(recipe.topology, workload_of(recipe));
   if (problems.empty()) problems = model_problems(recipe);
   if (problems.empty()) problems = freeze_problems(recipe);
+  append(problems, prefetch_problems(recipe));
   append(problems, train_problems(recipe));
   return problems;
 }

@@ -16,8 +16,8 @@ extern "C" void on_stop_signal(int signal) { (signal == SIGTERM ? got_term : got
 }  // namespace
 
 void describe(Fields& f, StopConfig& c) {
-  f.field("exit_duration_in_mins", c.exit_duration_in_mins, "save and end after this many minutes");
-  f.field("exit_interval", c.exit_interval, "save and end after the first iteration divisible by this");
+  f.field("exit_duration_in_mins", c.exit_duration_in_mins, "end after this many minutes");
+  f.field("exit_interval", c.exit_interval, "end after the first iteration divisible by this");
 }
 
 std::vector<Problem> validate(const StopConfig& config) {

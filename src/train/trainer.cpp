@@ -59,6 +59,7 @@ class Run {
         world_(world),
         context_(context),
         iterations_(iterations_of(length_of(recipe.train))),
+        language_trains_(!recipe.train.freeze_language && recipe.train.stage != "stage1"),
         groups_(world, topology),
         data_(recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(recipe.train.seed)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
@@ -118,13 +119,13 @@ class Run {
   StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
     StepRecord record = {.iteration = iteration,
                          .consumed_samples = iteration * recipe_.train.global_batch,
-                         .learning_rate = report.lr,
                          .lm_loss = report.loss,
                          .loss_scale = report.loss_scale,
                          .seq_load_balancing_loss = report.load_balancing_loss,
                          .num_tokens = tokens_per_step(),
                          .skipped = !report.update.stepped,
                          .last = last};
+    if (language_trains_) record.learning_rate = report.lr;
     if (report.update.stepped) record.grad_norm = report.update.grad_norm;
     if (recipe_.log.log_num_zeros) record.num_zeros = report.update.zeros;
     return record;
@@ -178,6 +179,7 @@ class Run {
   World& world_;
   const RunContext& context_;
   const std::int64_t iterations_;
+  const bool language_trains_;
   const Groups groups_;
   const MockData data_;
   Training training_;

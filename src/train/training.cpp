@@ -97,7 +97,10 @@ TrainingReport Training::step(const DataSource& data, std::int64_t first_sample,
                            .lr = schedule_.learning_rate(),
                            .loss_scale = loss_scale_.value()};
   if (std::isfinite(report.loss)) report.update = update(clock);
-  model_.update_expert_bias();
+  {
+    const auto scope = clock.measure(Phase::Optimizer, "expert bias");
+    model_.update_expert_bias();
+  }
   loss_scale_.update(report.update.stepped);
   if (report.update.stepped) schedule_.step(config_.global_batch);
   return report;

@@ -26,7 +26,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"mimo", {"base", "plan", "dist", "ops", "nn", "models"}},
     {"launch", {"base", "plan", "dist"}},
     {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models", "mimo"}},
-    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "launch", "train"}},
+    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "mimo", "launch", "train"}},
 };
 
 std::string read(const fs::path& path) {

@@ -306,7 +306,7 @@ TEST(ValidateTest, BatchesBeginAtOne) {
   EXPECT_THAT(validate(good(), {.micro_batch = 0, .global_batch = -16, .num_experts = -1}),
               ElementsAre(problem("micro_batch=0", "train.micro_batch", "use micro_batch=1"),
                           problem("global_batch=-16", "train.global_batch", "use global_batch=1"),
-                          problem("num_experts=-1", "model.num_experts", "use num_experts=0")));
+                          problem("num_experts=-1", "model.language.experts", "use num_experts=0")));
 }
 
 // dp 8 is twice the language model's 4, but its 4 samples do not feed 8 encoder replicas.
