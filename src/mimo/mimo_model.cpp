@@ -83,10 +83,16 @@ const Parameters& MimoModel::add_set(const std::string& name, int module, const 
 
 void MimoModel::update_expert_bias() {
   const std::string& language = topology_.language().name;
-  if (contains(options_.frozen, language)) return;
+  if (contains(options_.frozen, language)) return forget_expert_tokens();
   for (const auto& part : parts_)
     if (part && part->language)
       for (Moe* moe : part->language->moe_layers()) moe->update_expert_bias(groups_.get(language, "dp-cp-tp"));
+}
+
+void MimoModel::forget_expert_tokens() {
+  for (const auto& part : parts_)
+    if (part && part->language)
+      for (Moe* moe : part->language->moe_layers()) moe->forget_tokens();
 }
 
 }  // namespace braid

@@ -58,6 +58,8 @@ class MimoModel {
 
   // After the optimizer's step: experts that got few tokens are chosen more easily. Collective over the language ranks.
   void update_expert_bias();
+  // Instead, after a step without an update.
+  void forget_expert_tokens();
 
  private:
   void add_encoder(int module, Part& part);

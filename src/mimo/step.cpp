@@ -237,12 +237,8 @@ class Step {
     for (std::size_t i = 0; i < texts.ids.size(); ++i) {
       const auto tokens = (texts.ids[i] == token_of(m)).sum().item<std::int64_t>();
       if (tokens == counts[i]) continue;
-      const std::string sample = fmt::format("sample {}", first + static_cast<std::int64_t>(i));
-      if (counts[i] == 0)
-        throw DataError(fmt::format("{} has {} tokens for {}, but nothing for that encoder to look at", sample, tokens,
-                                    name));
-      throw DataError(fmt::format("{} has {} tokens for {}, but what its encoder looks at gives {} rows", sample,
-                                  tokens, name, counts[i]));
+      throw DataError(fmt::format("sample {} has {} tokens for {}, but what its encoder looks at gives {} rows",
+                                  first + static_cast<std::int64_t>(i), tokens, name, counts[i]));
     }
   }
 

@@ -127,7 +127,9 @@ at::Tensor Moe::take_aux_loss() {
 void Moe::update_expert_bias(const Group& group) {
   if (group.size() > 1) group.all_reduce(tokens_per_expert_);
   expert_bias_ += options_.expert_bias_rate * (tokens_per_expert_.mean() - tokens_per_expert_).sign();
-  tokens_per_expert_.zero_();
+  forget_tokens();
 }
+
+void Moe::forget_tokens() { tokens_per_expert_.zero_(); }
 
 }  // namespace braid

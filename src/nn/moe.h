@@ -30,6 +30,8 @@ class Moe : public Layer {
   // After a step: moves the expert bias towards the experts that got fewer tokens than the mean, counted over `group`
   // (all ranks that saw other tokens) since the last update.
   void update_expert_bias(const Group& group);
+  // Instead, after a step that is not to leave a trace.
+  void forget_tokens();
 
  private:
   at::Tensor route_and_compute(const at::Tensor& x, const SequenceBatch& batch);

@@ -37,6 +37,7 @@ std::vector<int> Grid::coords(int global_rank) const {
   BRAID_CHECK(contains(global_rank), "rank {} is outside of the grid's ranks {}-{}", global_rank, rank_offset_,
               end() - 1);
   std::vector<int> coords;
+  coords.reserve(dims_.size());
   int rest = global_rank - rank_offset_;
   for (const Dim& dim : dims_) {
     coords.push_back(rest % dim.size);

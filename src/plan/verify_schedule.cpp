@@ -147,6 +147,7 @@ class Player {
                        name_of(op.module), op.microbatch, what));
     };
     if (ran(op.kind, rank, op.module, op.microbatch)++) fail_here("runs twice");
+    if (!forward && !trains(op.module, rank)) fail_here("is of a stage that does not train");
     if (!forward && !ran(Op::Forward, rank, op.module, op.microbatch)) fail_here("runs before its forward");
     for (const int i : edges_of_[index(rank)]) {
       const Edge& edge = edges_[index(i)];

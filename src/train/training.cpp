@@ -99,7 +99,7 @@ TrainingReport Training::step(const DataSource& data, std::int64_t first_sample,
   if (std::isfinite(report.loss)) report.update = update(clock);
   {
     const auto scope = clock.measure(Phase::Optimizer, "expert bias");
-    model_.update_expert_bias();
+    report.update.stepped ? model_.update_expert_bias() : model_.forget_expert_tokens();
   }
   loss_scale_.update(report.update.stepped);
   if (report.update.stepped) schedule_.step(config_.global_batch);

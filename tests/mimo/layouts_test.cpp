@@ -26,6 +26,8 @@ using Sizes = testing::GridSizes;
 
 const std::vector<std::string> kImages = {"images.encoder", "images.projector"};
 
+constexpr int kSamples = 8;  // of the step
+
 struct Layout {
   std::vector<Sizes> encoders = {{}};
   Sizes language{};
@@ -33,7 +35,6 @@ struct Layout {
   int micro_batch = 1;
   std::vector<std::string> frozen{};
   int prefetch = 0;
-  int samples = 8;  // of the step
 };
 
 Topology topology_of(const Layout& layout) {
@@ -42,7 +43,7 @@ Topology topology_of(const Layout& layout) {
   for (const Sizes& encoder : layout.encoders)
     config.modules.push_back(testing::module_of("images", "encoder", encoder));
   config.modules.push_back(testing::module_of("language", "language", layout.language));
-  return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = layout.samples, .num_experts = 16});
+  return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = kSamples, .num_experts = 16});
 }
 
 struct Outcome {
@@ -71,9 +72,9 @@ MockDataConfig mixed_data() {
 Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data(), int seed = kSeed) {
   const Provider provider = small_vlm();
   const Topology topology = topology_of(layout);
-  const StepPlan plan(topology,
-                      schedule_options(topology, layout.frozen, layout.samples / (layout.micro_batch * layout.language.dp),
-                                       layout.prefetch));
+  const StepPlan plan(
+      topology,
+      schedule_options(topology, layout.frozen, kSamples / (layout.micro_batch * layout.language.dp), layout.prefetch));
   const MockData data(data_config, provider, topology, static_cast<std::uint64_t>(seed));
   Outcome outcome;
   std::mutex mutex;
@@ -105,7 +106,7 @@ Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data
 }
 
 const Outcome& reference() {
-  static const Outcome outcome = run({.colocated = true, .micro_batch = 8});
+  static const Outcome outcome = run({.colocated = true, .micro_batch = kSamples});
   return outcome;
 }
 
@@ -160,16 +161,6 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2}, .prefetch = 1},
         Layout{.colocated = true, .frozen = kImages}));
 
-// The topologies of 9 nodes (72 ranks) and 33 nodes (264 ranks) as they are, widths apart.
-TEST(VlmLayouts, ProductionTopologiesEqualOneProcess) {
-  const auto check = [](Sizes encoder, Sizes language, int samples) {
-    const Outcome expected = run({.colocated = true, .micro_batch = samples, .samples = samples});
-    expect_same(run({.encoders = {encoder}, .language = language, .sp = true, .samples = samples}), expected);
-  };
-  check({.dp = 8}, {.tp = 2, .dp = 32, .ep = 16}, 64);
-  check({.dp = 8}, {.tp = 2, .dp = 128, .ep = 8}, 128);
-}
-
 void expect_same_or_zero(const Outcome& got, const Outcome& expected) {
   EXPECT_EQ(got.totals.num_tokens, expected.totals.num_tokens);
   EXPECT_NEAR(got.totals.loss_sum, expected.totals.loss_sum, 1e-10 * expected.totals.loss_sum);
@@ -192,7 +183,7 @@ TEST(VlmLayouts, HoldForAHundredMixesOfTextAndImages) {
     data.media[0].max_items = 1 + mix % 3;
     SCOPED_TRACE(mix);
     expect_same_or_zero(run(layouts[static_cast<std::size_t>(mix) % layouts.size()], data, 1000 + mix),
-                        run({.colocated = true, .micro_batch = 8}, data, 1000 + mix));
+                        run({.colocated = true, .micro_batch = kSamples}, data, 1000 + mix));
   }
 }
 

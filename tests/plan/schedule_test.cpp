@@ -15,6 +15,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -40,55 +41,81 @@ std::optional<Topology> topology_of(const std::vector<Sizes>& encoders, const Si
   config.modules.push_back(module_of("language", "language", language));
   int micro_batch = 1;
   for (const Sizes& encoder : encoders) micro_batch *= encoder.dp;
-  const Workload workload = {.micro_batch = micro_batch, .global_batch = micro_batch * language.dp, .num_experts = 0};
+  const Workload workload = {
+      .micro_batch = micro_batch, .global_batch = micro_batch * language.dp, .num_experts = language.ep > 1 ? 128 : 0};
   if (!validate(config, workload).empty()) return std::nullopt;
   return Topology(config, workload);
+}
+
+std::vector<std::string> problems_of(const Topology& topology, const ScheduleOptions& options) {
+  return verify(make_schedule(topology, options), topology, options);
 }
 
 TEST(Schedule, EndsInEveryLayoutUpTo16Ranks) {
   int checked = 0;
   const auto check = [&](const Topology& topology, const ScheduleOptions& options) {
     ++checked;
-    const auto problems = verify(make_schedule(topology, options), topology, options);
-    ASSERT_THAT(problems, IsEmpty()) << topology.place_of(0) << " of " << topology.world_size() << " ranks, "
-                                     << options.microbatches << " microbatches";
+    ASSERT_THAT(problems_of(topology, options), IsEmpty()) << topology.place_of(0) << " of " << topology.world_size()
+                                                           << " ranks, " << options.microbatches << " microbatches";
   };
   for (const Sizes& language : all_sizes(16))
     for (const Sizes& encoder : all_sizes(16))
       for (const bool colocated : {false, true}) {
+        if (encoder.cp > 1) continue;  // no encoder runs so
         if (colocated ? language.ranks() != encoder.ranks() : language.ranks() + encoder.ranks() > 16) continue;
         const std::optional<Topology> topology = topology_of({encoder}, language, colocated);
         if (!topology) continue;
         for (int microbatches = 1; microbatches <= 8; ++microbatches) {
           check(*topology, {.microbatches = microbatches});
           check(*topology, {.microbatches = microbatches, .frozen = {"encoder0"}, .prefetch = microbatches % 3});
+          if (encoder.pp == 1) continue;  // its only stage is the last
+          check(*topology,
+                {.microbatches = microbatches, .frozen_before_last_stage = {"encoder0"}, .prefetch = microbatches % 3});
         }
       }
-  EXPECT_GT(checked, 10000);
+  EXPECT_GT(checked, 100000);
 }
 
-Topology nodes(int encoder_dp, int language_tp, int language_dp) {
-  return *topology_of({{.dp = encoder_dp}}, {.tp = language_tp, .dp = language_dp}, false);
-}
-
-// 9, 33, 68 and 100 nodes, with the microbatches of their recipes.
+// 9, 33, 68 and 100 nodes of 8 ranks, with the microbatches of their recipes. Their encoders have one stage; with a
+// second one, it also matters that only the last may have a backward.
 TEST(Schedule, EndsInTheProductionTopologies) {
-  for (const auto& [topology, microbatches] :
-       {std::pair(nodes(8, 2, 32), 6), {nodes(8, 2, 128), 6}, {nodes(32, 2, 256), 3}, {nodes(32, 2, 384), 2}})
-    for (const std::vector<std::string>& frozen : {std::vector<std::string>{}, {"encoder0"}}) {
-      const ScheduleOptions options = {.microbatches = microbatches, .frozen = frozen};
-      EXPECT_THAT(verify(make_schedule(topology, options), topology, options), IsEmpty()) << topology.world_size();
+  struct Production {
+    int nodes;
+    Sizes encoder, language;
+    int microbatches;
+  };
+  for (const Production& production : {Production{9, {.dp = 8}, {.tp = 2, .dp = 32, .ep = 16}, 6},
+                                       Production{33, {.dp = 8}, {.tp = 2, .dp = 128, .ep = 8}, 6},
+                                       Production{68, {.dp = 32}, {.tp = 2, .dp = 256, .ep = 8}, 3},
+                                       Production{100, {.dp = 32}, {.tp = 2, .dp = 384, .ep = 8}, 2}})
+    for (const ScheduleOptions& frozen :
+         {ScheduleOptions{}, {.frozen = {"encoder0"}}, {.frozen_before_last_stage = {"encoder0"}}}) {
+      SCOPED_TRACE(production.nodes);
+      const Topology topology = *topology_of({production.encoder}, production.language, false);
+      EXPECT_EQ(topology.world_size(), 8 * production.nodes);
+      ScheduleOptions options = frozen;
+      options.microbatches = production.microbatches;
+      EXPECT_THAT(problems_of(topology, options), IsEmpty());
+      Sizes deeper = production.encoder;
+      deeper.pp = 2;
+      EXPECT_THAT(problems_of(*topology_of({deeper}, production.language, false), options), IsEmpty());
     }
 }
 
 TEST(Schedule, EndsWithTwoEncodersOfDifferentDepth) {
   for (const bool colocated : {false, true})
     for (int microbatches = 1; microbatches <= 6; ++microbatches)
-      for (const std::vector<std::string>& frozen :
-           {std::vector<std::string>{}, {"encoder1"}, {"encoder0", "encoder1"}}) {
+      for (const ScheduleOptions& frozen : {ScheduleOptions{},
+                                            {.frozen = {"encoder1"}},
+                                            {.frozen = {"encoder0", "encoder1"}},
+                                            {.frozen_before_last_stage = {"encoder0"}},
+                                            {.frozen = {"encoder1"}, .frozen_before_last_stage = {"encoder0"}},
+                                            {.frozen_before_last_stage = {"encoder0", "encoder1"}}}) {
+        ScheduleOptions options = frozen;
+        options.microbatches = microbatches;
+        options.prefetch = 1;
         const auto topology = topology_of({{.dp = 2, .pp = 2}, {.tp = 2, .dp = 2}}, {.tp = 2, .pp = 2}, colocated);
-        const ScheduleOptions options = {.microbatches = microbatches, .frozen = frozen, .prefetch = 1};
-        EXPECT_THAT(verify(make_schedule(*topology, options), *topology, options), IsEmpty());
+        EXPECT_THAT(problems_of(*topology, options), IsEmpty());
       }
 }
 
@@ -119,8 +146,11 @@ TEST(Schedule, PrefetchRunsTheEncoderAhead) {
 // --- The verifier, by schedules that are broken on purpose.
 
 struct Broken : ::testing::Test {
-  const Topology topology = *topology_of({{.dp = 2}}, {.tp = 2, .pp = 2}, false);
-  const ScheduleOptions options = {.microbatches = 4};
+  explicit Broken(const Sizes& encoder = {.dp = 2}, const ScheduleOptions& options = {.microbatches = 4})
+      : topology(*topology_of({encoder}, {.tp = 2, .pp = 2}, false)), options(options) {}
+
+  const Topology topology;
+  const ScheduleOptions options;
   Schedule schedule = make_schedule(topology, options);
 
   std::vector<Op>& ops(int rank) { return schedule.ranks[static_cast<std::size_t>(rank)]; }
@@ -152,22 +182,94 @@ TEST_F(Broken, AMissingReceiveIsFound) {
 }
 
 TEST_F(Broken, BackwardBeforeItsGradientIsFound) {
-  std::swap(ops(0)[find(0, Op::Backward, 0)], ops(0)[find(0, Op::Forward, 1)]);
+  for (const int rank : {0, 1})
+    std::swap(ops(rank)[find(rank, Op::Backward, 0)], ops(rank)[find(rank, Op::Forward, 1)]);
   EXPECT_THAT(problems(), HasSubstr("before what it needs is there"));
 }
 
 TEST_F(Broken, AForwardTooManyInFlightIsFound) {
-  std::vector<Op>& list = ops(4);  // the last stage holds one
-  const std::size_t backward = find(4, Op::Backward, 0), forward = find(4, Op::Forward, 1);
-  std::rotate(list.begin() + static_cast<std::ptrdiff_t>(backward),
-              list.begin() + static_cast<std::ptrdiff_t>(backward) + 1,
-              list.begin() + static_cast<std::ptrdiff_t>(forward) + 1);
+  for (const int rank : {4, 5}) {  // the last stage holds one
+    const auto backward = ops(rank).begin() + static_cast<std::ptrdiff_t>(find(rank, Op::Backward, 0));
+    const auto forward = ops(rank).begin() + static_cast<std::ptrdiff_t>(find(rank, Op::Forward, 1));
+    std::rotate(backward, backward + 1, forward + 1);
+  }
   EXPECT_THAT(problems(), HasSubstr("one too many"));
+}
+
+// The ranks of a stage have collectives in their forwards and backwards, so they must agree on the order of those.
+TEST_F(Broken, RanksOfAStageInAnotherOrderHang) {
+  std::swap(ops(0)[find(0, Op::Forward, 2)].microbatch, ops(0)[find(0, Op::Forward, 3)].microbatch);
+  EXPECT_THAT(problems(), HasSubstr("the others for forward of encoder0"));
 }
 
 TEST_F(Broken, AForgottenBackwardIsFound) {
   ops(4).erase(ops(4).begin() + static_cast<std::ptrdiff_t>(find(4, Op::Backward, 3)));
   EXPECT_THAT(problems(), HasSubstr("never runs backward"));
+}
+
+// Neighbours that send to each other at once do it in turn, and both want to receive first.
+TEST_F(Broken, ReceivesInFrontOfSendsHang) {
+  for (const int rank : {2, 4}) {
+    std::vector<Op> in_turn;
+    for (Op op : ops(rank)) {
+      Op sends = {.kind = Op::Exchange};
+      std::erase_if(op.transfers, [&](const Transfer& t) {
+        if (t.outgoing) sends.transfers.push_back(t);
+        return t.outgoing;
+      });
+      if (op.kind != Op::Exchange || !op.transfers.empty()) in_turn.push_back(op);
+      if (!sends.transfers.empty()) in_turn.push_back(sends);
+    }
+    ops(rank) = in_turn;
+  }
+  EXPECT_THAT(problems(), AllOf(HasSubstr("rank 2 waits for ever"), HasSubstr("rank 4 waits for ever")));
+}
+
+TEST_F(Broken, ASendInPlaceOfAReceiveIsFound) {
+  Transfer& transfer = ops(2)[0].transfers.at(0);
+  ASSERT_FALSE(transfer.outgoing);
+  transfer.outgoing = true;
+  EXPECT_THAT(problems(), HasSubstr("rank 2 has no part in the activation of microbatch 0 from rank 0 to rank 2"));
+}
+
+// An encoder on ranks 0 to 3 in two stages, of which only the second trains.
+struct BrokenFrozen : Broken {
+  BrokenFrozen() : Broken({.tp = 2, .pp = 2}, {.microbatches = 4, .frozen_before_last_stage = {"encoder0"}}) {}
+
+  int edge_from(int rank) const {
+    const std::vector<Edge> edges = make_edges(topology);
+    for (std::size_t i = 0; i < edges.size(); ++i)
+      if (edges[i].from_rank == rank) return static_cast<int>(i);
+    throw std::logic_error("no such edge");
+  }
+};
+
+TEST_F(BrokenFrozen, NotYet) { EXPECT_EQ(problems(), ""); }
+
+TEST_F(BrokenFrozen, AGradientToAFrozenStageIsFound) {
+  ops(2).push_back({.kind = Op::Exchange, .transfers = {{Transfer::Gradient, edge_from(0), 3, true}}});
+  ops(0).push_back({.kind = Op::Exchange, .transfers = {{Transfer::Gradient, edge_from(0), 3, false}}});
+  EXPECT_THAT(problems(), HasSubstr("the gradient of microbatch 3 from rank 2 to rank 0 is sent 1 times"));
+}
+
+TEST_F(BrokenFrozen, ABackwardOfAFrozenStageIsFound) {
+  for (const int rank : {0, 1}) ops(rank).push_back({.kind = Op::Backward, .module = 0, .microbatch = 0});
+  EXPECT_THAT(problems(), HasSubstr("rank 1: backward of encoder0, microbatch 0"));
+}
+
+TEST(FrozenEncoder, MayHaveNoBackward) {
+  const Topology topology = *topology_of({{.tp = 2}}, {}, false);
+  const ScheduleOptions options = {.frozen = {"encoder0"}};
+  Schedule schedule = make_schedule(topology, options);
+  for (const std::size_t rank : {0, 1}) schedule.ranks[rank].push_back({.kind = Op::Backward});
+  EXPECT_THAT(
+      verify(schedule, topology, options),
+      ::testing::Contains(HasSubstr("rank 1: backward of encoder0, microbatch 0, is of a stage that does not train")));
+}
+
+TEST_F(BrokenFrozen, AForgottenBackwardOfTheLastStageIsFound) {
+  ops(3).erase(ops(3).begin() + static_cast<std::ptrdiff_t>(find(3, Op::Backward, 3)));
+  EXPECT_THAT(problems(), HasSubstr("rank 3 never runs backward of encoder0, microbatch 3"));
 }
 
 // --- The timeline

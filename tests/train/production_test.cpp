@@ -1,0 +1,69 @@
+// The topologies of 9 nodes (72 ranks) and 33 nodes (264 ranks) as they are, every rank a thread, with a model whose
+// widths are the least that they can split: three training steps equal those of one process.
+#include <gtest/gtest.h>
+
+#include "train/training_run.h"
+
+namespace braid {
+namespace {
+
+using testing::train;
+
+using Layout = testing::TrainingLayout;
+
+Provider narrow_vlm() {
+  Provider provider = tiny_vlm();
+  auto& language = std::get<HybridLmConfig>(provider.language);
+  language.pattern = "ME*";
+  language.hidden = 16;
+  language.vocab = 64;
+  language.heads = language.kv_heads = 2;
+  language.mamba_heads = language.mamba_groups = 2;
+  language.mamba_state = 4;
+  language.experts = 16;
+  language.expert_ffn = 8;
+  language.shared_ffn = 8;
+  EncoderConfig& images = provider.encoders[0];
+  auto& vision = std::get<RadioConfig>(images.model);
+  vision.hidden = 8;
+  vision.layers = 1;
+  vision.heads = 2;
+  vision.ffn = 16;
+  vision.patch = 4;
+  images.projector.input = 32;
+  images.projector.output = 16;
+  images.mock_token_id = 63;
+  return provider;
+}
+
+void expect_three_steps_equal_one_process(const Layout& layout) {
+  const MockDataConfig data = {.sequence_length = 16,
+                               .min_length = 10,
+                               .alphabet = 32,
+                               .media = {{.name = "images", .max_items = 1, .max_size = 4}}};
+  const testing::TrainingOptions options = {.steps = 3, .data = testing::mock(data)};
+  expect_same(train(layout, options), train(in_one_process(layout), options));
+}
+
+TEST(ProductionTopology, Of9NodesEqualsOneProcess) {
+  const Layout layout = {.images = {.dp = 8},
+                         .language = {.tp = 2, .dp = 32, .ep = 16},
+                         .sp = true,
+                         .global_batch = 64,
+                         .provider = narrow_vlm};
+  ASSERT_EQ(topology_of(layout).world_size(), 72);
+  expect_three_steps_equal_one_process(layout);
+}
+
+TEST(ProductionTopology, Of33NodesEqualsOneProcess) {
+  const Layout layout = {.images = {.dp = 8},
+                         .language = {.tp = 2, .dp = 128, .ep = 8},
+                         .sp = true,
+                         .global_batch = 256,
+                         .provider = narrow_vlm};
+  ASSERT_EQ(topology_of(layout).world_size(), 264);
+  expect_three_steps_equal_one_process(layout);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,77 @@
+// A few steps of a small model in any layout, with weight decay, clipping and samples of every kind. The oracle of all
+// tests that use this is the same run in one process; in float64, where a wrong factor cannot hide.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "mimo/mock_data.h"
+#include "support/grid_sizes.h"
+#include "train/training.h"
+
+namespace braid::testing {
+
+inline constexpr int kSteps = 10, kGlobalBatch = 8;
+
+// Widths of the tiny providers, and few layers.
+Provider small_vlm();
+Provider small_llava();
+Provider small_omni();
+
+// Frozen parts, data and provider change what is learnt. The rest must not.
+struct TrainingLayout {
+  GridSizes images{}, audio{}, language{};  // audio: of providers that hear
+  bool colocated = false, sp = false, recompute = false;
+  int micro_batch = 1;
+  bool zero = true, overlap = false, gather_overlap = false;
+  std::vector<std::string> frozen{};
+  at::ScalarType dtype = at::kDouble;
+  int global_batch = kGlobalBatch;
+  Provider (*provider)() = small_vlm;
+};
+
+std::ostream& operator<<(std::ostream& out, const TrainingLayout& layout);
+
+Topology topology_of(const TrainingLayout& layout);
+TrainingConfig config_of(const TrainingLayout& layout);
+
+// Of each encoder, some samples have something to look at; most lengths differ.
+MockDataConfig mixed_data();
+
+using MakeData = std::function<std::unique_ptr<DataSource>(const Provider&, const Topology&)>;
+MakeData mock(const MockDataConfig& config);
+
+struct TrainingOptions {
+  int steps = kSteps;
+  MakeData data = mock(mixed_data());
+  std::function<void(TrainingConfig&)> change = [](TrainingConfig&) {};
+};
+
+struct Trained {
+  std::vector<TrainingReport> reports{};
+  std::map<std::string, at::Tensor> weights{};  // whole, by set and parameter
+
+  std::vector<double> losses() const;
+};
+
+// This rank's part of a run: every rank has all reports, and of the weights what it holds, among zeros.
+Trained train_on(World& world, const TrainingLayout& layout, const Topology& topology,
+                 const TrainingOptions& options = {});
+// All ranks, as threads.
+Trained train(const TrainingLayout& layout, const TrainingOptions& options = {});
+
+// The same in one process and one microbatch.
+TrainingLayout in_one_process(const TrainingLayout& layout);
+// Trained so, with the default options. Kept, for the next test that asks.
+const Trained& alone(const TrainingLayout& layout = {});
+
+void expect_same(const Trained& got, const Trained& expected, double loss_tolerance = 1e-10,
+                 double weight_tolerance = 1e-8);
+
+}  // namespace braid::testing
