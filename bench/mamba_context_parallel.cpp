@@ -407,7 +407,8 @@ void check(const Options& options) {
 void add_options(CLI::App& app, Options& options) {
   HybridLmConfig& layer = options.layer = small_layer();
   CLI::Option* real = app.add_flag_callback(
-      "--real", [&] { layer = only_mamba(std::get<HybridLmConfig>(nemotron_vlm_20l().language)); }, "sizes of the 20-layer model");
+      "--real", [&] { layer = only_mamba(std::get<HybridLmConfig>(nemotron_vlm_20l().language)); },
+      "sizes of the 20-layer model");
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, int*>>{{"--hidden", &layer.hidden},
                                                            {"--heads", &layer.mamba_heads},

@@ -141,7 +141,8 @@ YamlReader YamlReader::from_file(const std::string& path, const std::vector<Conf
   // Streaming an empty file fails, so that case is told apart first; a folder opens but cannot be read.
   const bool empty = file.peek() == std::ifstream::traits_type::eof() && file.eof() && !file.bad();
   if (!empty && !(text << file.rdbuf()))
-    throw ConfigError({fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
+    throw ConfigError(
+        {fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
   return from_text(text.str(), path, overrides);
 }
 

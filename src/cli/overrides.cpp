@@ -122,7 +122,8 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
     if (has_value && name && name->flag_value)
       throw ConfigError({fmt::format("{} takes no value", option), "command line",
                          fmt::format("leave it out, or write --{}={}", name->path, argument.substr(equals + 1))});
-    overrides.push_back({name ? name->path : option.substr(2), has_value ? argument.substr(equals + 1) : name->flag_value});
+    overrides.push_back(
+        {name ? name->path : option.substr(2), has_value ? argument.substr(equals + 1) : name->flag_value});
   }
   return overrides;
 }

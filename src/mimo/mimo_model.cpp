@@ -32,9 +32,8 @@ MimoModel::MimoModel(const Provider& provider, const Topology& topology, const G
     const Module& module = topology.modules()[static_cast<std::size_t>(m)];
     if (!module.dense.contains(world.rank())) continue;
     auto& part = parts_[static_cast<std::size_t>(m)];
-    part = std::make_unique<Part>(
-        module, world.rank(),
-        make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder));
+    part = std::make_unique<Part>(module, world.rank(),
+                                  make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder));
     module.is_encoder ? add_encoder(m, *part) : add_language(m, *part);
   }
 }
@@ -48,12 +47,11 @@ void MimoModel::add_language(int module, Part& part) {
 
 void MimoModel::add_encoder(int module, Part& part) {
   const EncoderConfig& config = encoder_config(module);
-  const Parameters& encoder = add_set(config.name + ".encoder", module,
-                                      declare_parameters(config.model, part.place.pp), part.place.stage);
+  const Parameters& encoder =
+      add_set(config.name + ".encoder", module, declare_parameters(config.model, part.place.pp), part.place.stage);
   const Parameters* projector =
-      part.place.is_last()
-          ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), 0)
-          : nullptr;
+      part.place.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), 0)
+                           : nullptr;
   part.config = &config;
   part.encoder = make_encoder_stage(config, encoder, projector, part.parallel, part.place, options_.recompute);
 }

@@ -48,11 +48,8 @@ const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& 
 
 }  // namespace
 
-MockData::MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology,
-                   std::uint64_t seed)
-    : config_(config),
-      sequence_length_(config.sequence_length.value_or(provider.sequence_length)),
-      seed_(seed) {
+MockData::MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed)
+    : config_(config), sequence_length_(config.sequence_length.value_or(provider.sequence_length)), seed_(seed) {
   for (const EncoderConfig& encoder : provider.encoders)
     for (const Module& module : topology.modules()) {
       if (module.name != encoder.name) continue;

@@ -11,8 +11,8 @@
 namespace braid {
 
 struct MockMediaConfig {
-  std::string name{};              // of the encoder
-  double share = 0.5;              // of samples that have any
+  std::string name{};                // of the encoder
+  double share = 0.5;                // of samples that have any
   int min_items = 1, max_items = 2;  // in such a sample; fewer where the sequence has no room
   int min_size = 2, max_size = 8;    // sides of an image in patches, or frames of a sound
 };

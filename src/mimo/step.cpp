@@ -86,9 +86,7 @@ class Step {
 
  private:
   const Module& module(int m) const { return model_.topology().modules()[index(m)]; }
-  int language() const {
-    return static_cast<int>(&model_.topology().language() - model_.topology().modules().data());
-  }
+  int language() const { return static_cast<int>(&model_.topology().language() - model_.topology().modules().data()); }
   const Edge& edge(int e) const { return plan_.edges[index(e)]; }
   int rank() const { return model_.world().rank(); }
   at::Device device() const { return model_.world().device(); }
@@ -107,8 +105,7 @@ class Step {
 
   void backward(int m, int microbatch) {
     StageState& s = state(m, microbatch);
-    if (module(m).is_encoder)
-      take_gradients_within(m, microbatch);
+    if (module(m).is_encoder) take_gradients_within(m, microbatch);
     // A rank that did not hear of a gradient has a replica's leader that did: every tp rank has the same output, and
     // the gradient of one of them is the whole gradient.
     if (!s.output_grad.defined()) s.output_grad = at::zeros_like(s.output);
@@ -188,7 +185,8 @@ class Step {
     const at::Tensor ids = texts.all_ids.masked_fill(is_text.logical_not(), 0);
     at::Tensor merged = part.language->embed(cp_part(ids).to(device()));
     for (int m = 0; m < static_cast<int>(states_.size()); ++m)
-      if (module(m).is_encoder) merged = with_rows(merged, shared_rows(m, microbatch, texts), texts.all_ids == token_of(m));
+      if (module(m).is_encoder)
+        merged = with_rows(merged, shared_rows(m, microbatch, texts), texts.all_ids == token_of(m));
     return merged;
   }
 
@@ -335,10 +333,10 @@ class Step {
       return at::empty({rows, from.output.size(1)}, options_);
     }
     const bool inside_encoder = !e.crosses_modules() && module(e.to_module).is_encoder;
-    return at::empty({header.sum().item<std::int64_t>(), inside_encoder
-                                                             ? hidden_of(model_.encoder_config(e.to_module).model)
-                                                             : hidden_of(model_.provider().language)},
-                     options_);
+    return at::empty(
+        {header.sum().item<std::int64_t>(),
+         inside_encoder ? hidden_of(model_.encoder_config(e.to_module).model) : hidden_of(model_.provider().language)},
+        options_);
   }
 
   void take(const Transfer& t, const at::Tensor& header, const at::Tensor& payload) {
@@ -354,8 +352,7 @@ class Step {
       state(e.from_module, t.microbatch).output_grad = payload;
     } else {
       const int stage = module(e.from_module).dense.coord(e.from_rank, "pp");
-      state(e.to_module, t.microbatch).input =
-          at::Tensor(payload).requires_grad_(is_trained(e.from_module, stage));
+      state(e.to_module, t.microbatch).input = at::Tensor(payload).requires_grad_(is_trained(e.from_module, stage));
     }
   }
 

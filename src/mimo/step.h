@@ -35,10 +35,10 @@ struct StepInput {
 
 // Sums over all ranks, on every rank.
 struct StepTotals {
-  double loss_sum = 0;    // over all counted tokens of the step
-  double num_tokens = 0;  // those tokens
+  double loss_sum = 0;                          // over all counted tokens of the step
+  double num_tokens = 0;                        // those tokens
   std::optional<double> load_balancing_loss{};  // mean over microbatches, replicas and mixtures of experts
-  std::vector<int> participants{};  // by module: replicas of an encoder that had anything to look at
+  std::vector<int> participants{};              // by module: replicas of an encoder that had anything to look at
 };
 
 // What one step needs of the plan.

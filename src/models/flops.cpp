@@ -10,8 +10,7 @@ double linear_flops(const std::vector<ParamSpec>& specs, double active_experts, 
   for (const ParamSpec& spec : specs) {
     const bool is_product = spec.shape.size() >= 2 && spec.name != "embedding.word_embeddings.weight" &&
                             spec.name.find("conv1d") == spec.name.npos;
-    if (is_product)
-      flops += 2 * tokens * (spec.expert ? active_experts : 1) * static_cast<double>(num_elements(spec));
+    if (is_product) flops += 2 * tokens * (spec.expert ? active_experts : 1) * static_cast<double>(num_elements(spec));
   }
   return flops;
 }
@@ -42,8 +41,7 @@ Flops forward_flops(const HybridLmConfig& c, double tokens, double sequence_leng
 }  // namespace
 
 Flops count_flops(const LanguageConfig& config, double tokens, double sequence_length) {
-  const Flops forward =
-      std::visit([&](const auto& c) { return forward_flops(c, tokens, sequence_length); }, config);
+  const Flops forward = std::visit([&](const auto& c) { return forward_flops(c, tokens, sequence_length); }, config);
   return {3 * forward.linear, 3 * forward.attention, 3 * forward.scan};  // backward costs twice what forward does
 }
 

@@ -43,9 +43,8 @@ Provider nemotron_vlm_20l() {
   Provider p;
   p.name = "nemotron-vlm-20l";
   p.language = hybrid_language_model();
-  p.encoders = {
-      {.model = radio_h(),
-       .projector = {.kind = "affine", .input = 5120, .hidden = 20480, .output = 2688, .init_std = 0.0173}}};
+  p.encoders = {{.model = radio_h(),
+                 .projector = {.kind = "affine", .input = 5120, .hidden = 20480, .output = 2688, .init_std = 0.0173}}};
   return p;
 }
 

@@ -66,7 +66,8 @@ void describe(Fields& fields, EncoderConfig& config) {
 }
 
 const std::vector<Provider>& providers() {
-  static const std::vector<Provider> all = {nemotron_vlm_20l(), nemotron_vlm_54l(), tiny_vlm(), tiny_llava(), tiny_omni()};
+  static const std::vector<Provider> all = {nemotron_vlm_20l(), nemotron_vlm_54l(), tiny_vlm(), tiny_llava(),
+                                            tiny_omni()};
   return all;
 }
 
@@ -113,19 +114,23 @@ int hidden_of(const EncoderModel& config) {
 
 std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent) {
   const auto of_image = [&] { return extent.at(0) * extent.at(1) / patches_per_row(encoder); };
-  return std::visit(ByKind{[&](const RadioConfig&) { return of_image(); }, [&](const ClipConfig&) { return of_image(); },
-                           [&](const AudioConfig& c) { return extent.at(0) / c.frames_per_token(); }},
-                    encoder.model);
+  return std::visit(
+      ByKind{[&](const RadioConfig&) { return of_image(); }, [&](const ClipConfig&) { return of_image(); },
+             [&](const AudioConfig& c) { return extent.at(0) / c.frames_per_token(); }},
+      encoder.model);
 }
 
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns) {
   using Extent = std::vector<std::int64_t>;
   const std::int64_t unit = encoder.pixel_shuffle ? 2 : 1;
-  return std::visit(
-      ByKind{[&](const RadioConfig&) { return Extent{nearest_multiple(rows, unit), nearest_multiple(columns, unit)}; },
-             [](const ClipConfig& c) { return Extent{c.patch_side(), c.patch_side()}; },
-             [&](const AudioConfig& c) { return Extent{nearest_multiple(rows, c.frames_per_token())}; }},
-      encoder.model);
+  return std::visit(ByKind{[&](const RadioConfig&) {
+                             return Extent{nearest_multiple(rows, unit), nearest_multiple(columns, unit)};
+                           },
+                           [](const ClipConfig& c) {
+                             return Extent{c.patch_side(), c.patch_side()};
+                           },
+                           [&](const AudioConfig& c) { return Extent{nearest_multiple(rows, c.frames_per_token())}; }},
+                    encoder.model);
 }
 
 int features_of(const EncoderModel& config) {

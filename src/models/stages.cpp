@@ -42,7 +42,7 @@ template <class Model, class Config>
 class AnyEncoderStage : public EncoderStage {
  public:
   AnyEncoderStage(const EncoderConfig& encoder, const Config& config, const Parameters& parameters,
-                    const Parameters* projector, const Parallel& parallel, const StagePlace& place, bool recompute)
+                  const Parameters* projector, const Parallel& parallel, const StagePlace& place, bool recompute)
       : features_(features_of(config)),
         pixel_shuffle_(encoder.pixel_shuffle),
         parameters_(parameters),

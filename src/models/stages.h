@@ -32,9 +32,9 @@ class EncoderStage {
 class LanguageStage {
  public:
   virtual ~LanguageStage() = default;
-  virtual at::Tensor embed(const at::Tensor& ids) const = 0;                                // [T / cp] -> [t, H]
-  virtual at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const = 0;        // [t, H] -> [t, H]
-  virtual at::Tensor token_losses(const at::Tensor& x, const at::Tensor& labels) const = 0; // [t, H] -> [T / cp]
+  virtual at::Tensor embed(const at::Tensor& ids) const = 0;                                 // [T / cp] -> [t, H]
+  virtual at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const = 0;         // [t, H] -> [t, H]
+  virtual at::Tensor token_losses(const at::Tensor& x, const at::Tensor& labels) const = 0;  // [t, H] -> [T / cp]
   virtual std::vector<Moe*> moe_layers() const { return {}; }
 };
 

@@ -46,8 +46,7 @@ Provider tiny_vlm() {
   Provider p;
   p.name = "tiny-vlm";
   p.language = tiny_language_model();
-  p.encoders = {
-      {.model = tiny_radio(), .projector = {.kind = "affine", .input = 128, .hidden = 256, .output = 64}}};
+  p.encoders = {{.model = tiny_radio(), .projector = {.kind = "affine", .input = 128, .hidden = 256, .output = 64}}};
   p.sequence_length = 128;
   return p;
 }

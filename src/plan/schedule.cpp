@@ -124,9 +124,9 @@ class RankProgram {
     for (const int index : edges) {
       const Edge& edge = edges_[static_cast<std::size_t>(index)];
       const bool stays = edge.from_rank == edge.to_rank;
-      const bool goes_back = kind == Transfer::Activation ||
-                             is_trained(topology_, options_, edge.from_module,
-                                        stage_of(topology_, edge.from_module, edge.from_rank));
+      const bool goes_back =
+          kind == Transfer::Activation ||
+          is_trained(topology_, options_, edge.from_module, stage_of(topology_, edge.from_module, edge.from_rank));
       if (!stays && goes_back) transfers.push_back({kind, index, mb, outgoing});
     }
     return transfers;

@@ -1,7 +1,7 @@
 // Plays a schedule on paper. A rank that comes to an exchange posts all its transfers; a transfer is done when both
-// sides have posted it, and a rank goes on when all of its exchange are. A forward or backward may have collectives over
-// any of its stage's ranks (tensor, context and expert parallel), so it runs when all of them have come to it. A schedule
-// that needs more than that may hang.
+// sides have posted it, and a rank goes on when all of its exchange are. A forward or backward may have collectives
+// over any of its stage's ranks (tensor, context and expert parallel), so it runs when all of them have come to it. A
+// schedule that needs more than that may hang.
 #include <algorithm>
 
 #include "base/error.h"
@@ -91,8 +91,8 @@ class Player {
       for (int mb = 0; mb < options_.microbatches; ++mb)
         for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
           const Edge& e = edges_[index(edge)];
-          const int wanted = e.from_rank != e.to_rank &&
-                             (kind == Transfer::Activation || trains(e.from_module, e.from_rank));
+          const int wanted =
+              e.from_rank != e.to_rank && (kind == Transfer::Activation || trains(e.from_module, e.from_rank));
           const std::size_t id = id_of(kind, edge, mb);
           if (out[id] != wanted || in[id] != wanted)
             fail(fmt::format("{} is sent {} times and received {} times", describe({kind, edge, mb, true}), out[id],

@@ -49,9 +49,8 @@ HostTime::HostTime(Progress& progress) : state_(new State{progress}) {
   State::last_made = state_.get();
   state_->handle = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&State::begin, &State::end).scopes({at::RecordScope::FUNCTION}));
-  progress.watch_meetings([state = state_.get()](bool begins) {
-    begins ? state->enter() : state->leave(state->communication);
-  });
+  progress.watch_meetings(
+      [state = state_.get()](bool begins) { begins ? state->enter() : state->leave(state->communication); });
 }
 
 HostTime::~HostTime() {

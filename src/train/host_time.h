@@ -1,5 +1,5 @@
-// Where a rank's host time goes: into operators of ATen, into communication, or into the rest, which is Braid's own code
-// and the autograd engine. Measured only when asked, since watching every operator costs time too.
+// Where a rank's host time goes: into operators of ATen, into communication, or into the rest, which is Braid's own
+// code and the autograd engine. Measured only when asked, since watching every operator costs time too.
 #pragma once
 
 #include <memory>

@@ -78,8 +78,9 @@ Problems model_problems(const Recipe& recipe) {
 
 Problems prefetch_problems(const Recipe& recipe) {
   if (recipe.train.prefetch <= 0) return {};
-  const bool one_can = std::any_of(recipe.topology.modules.begin(), recipe.topology.modules.end(),
-                                   [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
+  const bool one_can =
+      std::any_of(recipe.topology.modules.begin(), recipe.topology.modules.end(),
+                  [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
   if (one_can && !recipe.topology.colocated) return {};
   return {{fmt::format("prefetch={}, but no encoder can run ahead: it needs ranks of its own and pp=1",
                        recipe.train.prefetch),
@@ -92,10 +93,11 @@ Problems freeze_problems(const Recipe& recipe) {
   const TrainConfig& train = recipe.train;
   return {{"every part of the model is frozen: there is nothing to train",
            train.freeze_language ? "train.freeze_language" : "train.stage",
-           encoders > 0 ? "leave one of train.freeze_vision, freeze_projection, freeze_language false and do not name a "
-                          "train.stage that freezes it"
-                        : "a model without encoders has only its language part: use train.stage=stage3 and "
-                          "train.freeze_language=false"}};
+           encoders > 0
+               ? "leave one of train.freeze_vision, freeze_projection, freeze_language false and do not name a "
+                 "train.stage that freezes it"
+               : "a model without encoders has only its language part: use train.stage=stage3 and "
+                 "train.freeze_language=false"}};
 }
 
 Problems validate(const Recipe& recipe) {

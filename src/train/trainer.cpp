@@ -67,12 +67,13 @@ class Run {
         phases_(topology) {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     if (!is_logging_rank(topology, world.rank())) return;
-    const RunFacts facts = {.iterations = iterations_,
-                            .global_batch = recipe.train.global_batch,
-                            .ranks = topology.world_size(),
-                            .flops_per_iteration =
-                                count_flops(recipe.model.model.language, tokens_per_step(), data_.sequence_length()).total(),
-                            .launcher_listens = context.launcher_listens};
+    const RunFacts facts = {
+        .iterations = iterations_,
+        .global_batch = recipe.train.global_batch,
+        .ranks = topology.world_size(),
+        .flops_per_iteration =
+            count_flops(recipe.model.model.language, tokens_per_step(), data_.sequence_length()).total(),
+        .launcher_listens = context.launcher_listens};
     log_.emplace(recipe.log, facts, Moment::now());
   }
 
@@ -131,9 +132,7 @@ class Run {
     return record;
   }
 
-  double tokens_per_step() const {
-    return static_cast<double>(recipe_.train.global_batch) * data_.sequence_length();
-  }
+  double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * data_.sequence_length(); }
 
   StopReason agreed_stop(std::int64_t iteration) {
     const auto mine = static_cast<double>(context_.stop.wanted(recipe_.stop, iteration));

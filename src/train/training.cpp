@@ -67,8 +67,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
     : topology_(topology),
       groups_(groups),
       config_(config),
-      plan_(topology,
-            schedule_options(topology, config.model.frozen, microbatches(config, topology), config.prefetch)),
+      plan_(topology, schedule_options(topology, config.model.frozen, microbatches(config, topology), config.prefetch)),
       model_(provider, topology, groups, world, config.model),
       schedule_(config.schedule),
       loss_scale_(config.loss_scale) {

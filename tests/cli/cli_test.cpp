@@ -37,8 +37,8 @@ log: {interval: 4}
 TEST(Cli, PlanScheduleChecksAndDraws) {
   const TemporaryFolder folder;
   const std::string recipe = folder.write("recipe.yaml", kRecipe), svg = folder.path() + "/schedule.svg";
-  const Finished plan = braid(
-      {"plan", "schedule", recipe, "--svg", svg, "--freeze-vit", "--freeze-projection", "--train.prefetch", "1"});
+  const Finished plan =
+      braid({"plan", "schedule", recipe, "--svg", svg, "--freeze-vit", "--freeze-projection", "--train.prefetch", "1"});
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("6 ranks, 2 microbatches"), HasSubstr("images"), HasSubstr("86 %")));
   EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, microbatch", svg}).out, "8\n");
@@ -143,10 +143,9 @@ TEST(Cli, ForwardRefusesSizesThatCannotBe) {
 
 TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   TemporaryFolder folder;
-  const Finished run =
-      braid({"train", folder.write("r.yaml", kRecipe), "--log-dir", folder.path() + "/logs", "--metrics-file",
-             folder.path() + "/metrics.jsonl", "--trace", folder.path() + "/trace", "--tensorboard-dir",
-             folder.path() + "/events"});
+  const Finished run = braid({"train", folder.write("r.yaml", kRecipe), "--log-dir", folder.path() + "/logs",
+                              "--metrics-file", folder.path() + "/metrics.jsonl", "--trace", folder.path() + "/trace",
+                              "--tensorboard-dir", folder.path() + "/events"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   std::vector<double> losses;
   for (const std::string& line : split(run.out, '\n')) {
@@ -160,7 +159,8 @@ TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(
       run.out,
       ContainsRegex("\n \\[[0-9-]+ [0-9:.]+\\] iteration        8/       8 \\| consumed samples:          128 "
-                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| throughput per GPU \\(TFLOP/s/GPU\\): [0-9.]+ \\| tokens per GPU \\(tokens/s/GPU\\): [0-9.]+ \\| "
+                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| throughput per GPU \\(TFLOP/s/GPU\\): "
+                    "[0-9.]+ \\| tokens per GPU \\(tokens/s/GPU\\): [0-9.]+ \\| "
                     "learning rate: 1\\.000000E-02 \\| "
                     "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
                     "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
@@ -181,8 +181,8 @@ TEST(Cli, TrainStopsAtALimitOrASignal) {
   EXPECT_EQ(interval.exit_code, 0) << interval.err;
   EXPECT_THAT(interval.out, AllOf(HasSubstr("iteration        3/       8"), HasSubstr("exit_interval=3")));
   const std::string script = testing::built_program("braid") + " train " + recipe +
-                             " --train-iters 100000 --metrics-file " + folder.path() +
-                             "/m & while [ ! -s " + folder.path() + "/m ]; do sleep 0.1; done; kill -TERM $!; wait $!";
+                             " --train-iters 100000 --metrics-file " + folder.path() + "/m & while [ ! -s " +
+                             folder.path() + "/m ]; do sleep 0.1; done; kill -TERM $!; wait $!";
   const Finished signal = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(signal.exit_code, 0) << signal.err;
   EXPECT_THAT(signal.out, ContainsRegex("run ended +SIGTERM"));

@@ -54,8 +54,8 @@ TEST(Describe, CountsTheParametersOfNemotron) {
 }
 
 TEST(Describe, BytesOfARankFollowItsShards) {
-  const ModelDescription model =
-      describe_model(provider("nemotron-vlm-20l"), {.language = {.tp = 2, .ep = 16}, .encoders = {{"images", {.tp = 2}}}}, "bfloat16");
+  const ModelDescription model = describe_model(
+      provider("nemotron-vlm-20l"), {.language = {.tp = 2, .ep = 16}, .encoders = {{"images", {.tp = 2}}}}, "bfloat16");
   ASSERT_EQ(model.grids.size(), 2u);
   // What every tp rank has whole: norms, routers. The rest halves, experts are a sixteenth.
   const std::int64_t whole = kHidden + 9 * kHidden + 3 * kHidden + 8 * (kHidden + 128 * kHidden);
@@ -68,7 +68,8 @@ TEST(Describe, BytesOfARankFollowItsShards) {
 TEST(Describe, StagesShareTheLayersAndTheProjectorEndsTheEncoder) {
   const Provider& tiny = provider("tiny-vlm");
   const ModelDescription one = describe_model(tiny, {}, "float32");
-  const ModelDescription split = describe_model(tiny, {.language = {.pp = 3}, .encoders = {{"images", {.pp = 2}}}}, "float32");
+  const ModelDescription split =
+      describe_model(tiny, {.language = {.pp = 3}, .encoders = {{"images", {.pp = 2}}}}, "float32");
   for (std::size_t grid = 0; grid < 2; ++grid) {
     std::int64_t elements = 0;
     for (const StageSize& stage : split.grids[grid].stages) elements += stage.elements;
@@ -122,7 +123,8 @@ TEST(Describe, JsonHasTheSameNumbers) {
 
 TEST(Describe, RefusesWhatCannotSplit) {
   try {
-    describe_model(provider("nemotron-vlm-20l"), {.language = {.tp = 3, .ep = 3}, .encoders = {{"images", {.tp = 3}}}}, "bfloat16");
+    describe_model(provider("nemotron-vlm-20l"), {.language = {.tp = 3, .ep = 3}, .encoders = {{"images", {.tp = 3}}}},
+                   "bfloat16");
     FAIL() << "no error";
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("language.vocab"), HasSubstr("experts=128 does not split over ep=3"),

@@ -7,7 +7,8 @@ namespace {
 
 // By hand: one layer of attention and one MLP, 3 (forward and backward) x 2 (multiply and add).
 TEST(Flops, OfASmallDecoder) {
-  const LlamaConfig config = {.layers = 1, .hidden = 8, .vocab = 32, .heads = 2, .kv_heads = 1, .head_dim = 4, .ffn = 16};
+  const LlamaConfig config = {
+      .layers = 1, .hidden = 8, .vocab = 32, .heads = 2, .kv_heads = 1, .head_dim = 4, .ffn = 16};
   const double weights = 8 * (2 + 2) * 4 + 8 * 8 + 8 * 2 * 16 + 16 * 8 + 8 * 32;
   const Flops flops = count_flops(config, 100, 50);
   EXPECT_EQ(flops.linear, 6 * 100 * weights);

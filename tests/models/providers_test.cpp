@@ -75,9 +75,8 @@ TEST(Providers, TinySplitsEveryWay) {
     for (const int cp : {1, 2})
       for (const int ep : {1, 2, 4})
         for (const int pp : {1, 2, 3})
-          EXPECT_THAT(
-              problems_of(tiny, {.tp = tp, .cp = cp, .ep = ep, .expt_tp = 2, .pp = pp}, {.tp = tp, .pp = pp}),
-              IsEmpty());
+          EXPECT_THAT(problems_of(tiny, {.tp = tp, .cp = cp, .ep = ep, .expt_tp = 2, .pp = pp}, {.tp = tp, .pp = pp}),
+                      IsEmpty());
 }
 
 TEST(Providers, EveryPartIsCheckedAgainstItsLayout) {
@@ -103,9 +102,9 @@ TEST(Providers, ImageTokenIsInTheVocabulary) {
     EXPECT_EQ(token_id(p, images, 18), 18);
     EXPECT_EQ(token_id(p, images, vocab - 1), vocab - 1);
     // A tokenizer that had to add the token gives it the first id behind its vocabulary.
-    EXPECT_THAT(error_of([&] { token_id(p, images, vocab); }),
-                AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(vocab)),
-                      HasSubstr("added behind the vocabulary")));
+    EXPECT_THAT(
+        error_of([&] { token_id(p, images, vocab); }),
+        AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(vocab)), HasSubstr("added behind the vocabulary")));
     EXPECT_THAT(error_of([&] { token_id(p, images, -1); }), HasSubstr("use an id from 0 to"));
   }
 }

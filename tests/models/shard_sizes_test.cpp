@@ -21,7 +21,8 @@ Parameters allocate(const std::vector<ParamSpec>& specs, int stage, const ShardP
 TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
   const Provider& nemotron = provider("nemotron-vlm-20l");
   for (const int pp : {1, 2}) {
-    const ProviderLayout layout = {.language = {.tp = 2, .ep = 16, .pp = pp}, .encoders = {{"images", {.tp = 2, .pp = pp}}}};
+    const ProviderLayout layout = {.language = {.tp = 2, .ep = 16, .pp = pp},
+                                   .encoders = {{"images", {.tp = 2, .pp = pp}}}};
     const ModelDescription model = describe_model(nemotron, layout, "bfloat16");
     for (int stage = 0; stage < pp; ++stage) {
       const ShardPlace place = {.tp = 1, .tp_size = 2, .ep = 7, .ep_size = 16};
@@ -31,7 +32,8 @@ TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
       std::int64_t encoder =
           allocate(declare_parameters(nemotron.encoders[0].model, pp), stage, encoder_place, at::kBFloat16).bytes();
       if (stage == pp - 1)
-        encoder += allocate(declare_parameters(nemotron.encoders[0].projector), 0, encoder_place, at::kBFloat16).bytes();
+        encoder +=
+            allocate(declare_parameters(nemotron.encoders[0].projector), 0, encoder_place, at::kBFloat16).bytes();
       EXPECT_EQ(encoder, model.grids[1].stages[static_cast<std::size_t>(stage)].bytes);
     }
   }

@@ -55,9 +55,9 @@ TEST(Recipe, ExpertsMustDivideOverEp) {
 }
 
 TEST(Recipe, AProviderBringsItsSizesAndTheRecipeChangesThem) {
-  const Recipe recipe = parse_recipe(kTwoGrids, {{"model.provider", "nemotron-vlm-20l"},
-                                                 {"model.language.experts", "16"},
-                                                 {"model.images.encoder.layers", "4"}});
+  const Recipe recipe = parse_recipe(
+      kTwoGrids,
+      {{"model.provider", "nemotron-vlm-20l"}, {"model.language.experts", "16"}, {"model.images.encoder.layers", "4"}});
   const auto& language = std::get<HybridLmConfig>(recipe.model.model.language);
   EXPECT_EQ(language.hidden, 2688);
   EXPECT_EQ(language.experts, 16);

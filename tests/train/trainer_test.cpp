@@ -38,9 +38,8 @@ std::vector<double> losses_of(const Recipe& recipe) {
 TEST(Trainer, LossFallsAndIsTheSameInEveryLayout) {
   const std::vector<double> alone = losses_of(recipe_with(kOneRank));
   EXPECT_LT(alone.back(), 0.85 * alone.front());
-  for (const char* topology :
-       {"{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2}}}",
-        "{colocated: true, modules: {images: {kind: encoder, dp: 2}, language: {tp: 2}}}"})
+  for (const char* topology : {"{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2}}}",
+                               "{colocated: true, modules: {images: {kind: encoder, dp: 2}, language: {tp: 2}}}"})
     EXPECT_THAT(losses_of(recipe_with(topology, {{"model.sequence_parallel", "true"}})),
                 Pointwise(DoubleNear(1e-9), alone));
 }
