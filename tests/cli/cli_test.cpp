@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/socket.h"
 #include "base/strings.h"
 #include "support/programs.h"
@@ -33,6 +35,15 @@ data: {sequence_length: 32}
 train: {iterations: 8, micro_batch: 4, global_batch: 16, lr: 1e-2}
 log: {interval: 4}
 )";
+
+std::vector<double> losses_in(const std::string& output) {
+  std::vector<double> losses;
+  for (const std::string& line : split(output, '\n')) {
+    const std::size_t loss = line.find("lm loss: ");
+    if (loss != std::string::npos) losses.push_back(std::stod(line.substr(loss + 9)));
+  }
+  return losses;
+}
 
 TEST(Cli, PlanScheduleChecksAndDraws) {
   const TemporaryFolder folder;
@@ -147,11 +158,7 @@ TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
                               "--metrics-file", folder.path() + "/metrics.jsonl", "--trace", folder.path() + "/trace",
                               "--tensorboard-dir", folder.path() + "/events"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  std::vector<double> losses;
-  for (const std::string& line : split(run.out, '\n')) {
-    const std::size_t loss = line.find("lm loss: ");
-    if (loss != std::string::npos) losses.push_back(std::stod(line.substr(loss + 9)));
-  }
+  const std::vector<double> losses = losses_in(run.out);
   EXPECT_THAT(run.out, HasSubstr("braid: 6 ranks: images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)\n"));
   EXPECT_THAT(run.out, HasSubstr("global_batch: 16 "));  // the resolved recipe
   ASSERT_EQ(losses.size(), 2u) << run.out;
@@ -171,6 +178,27 @@ TEST(Cli, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(testing::read_file(folder.path() + "/trace/trace_rank_00000.json"),
               AllOf(HasSubstr("images backward"), HasSubstr("host time (us)")));
   EXPECT_THAT(testing::run_program({"ls", folder.path() + "/events"}).out, HasSubstr("events.out.tfevents."));
+}
+
+TEST(Cli, EveryShippedRecipeHasASoundSchedule) {
+  int recipes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(BRAID_SOURCE_DIR "/recipes")) {
+    const Finished plan = braid({"plan", "schedule", file.path()});
+    EXPECT_EQ(plan.exit_code, 0) << file.path() << plan.err;
+    EXPECT_THAT(plan.out, HasSubstr("every transfer has its other side"));
+    ++recipes;
+  }
+  EXPECT_GE(recipes, 7);
+}
+
+// All twenty layers, narrow: two encoder replicas and a language model of three stages, eight processes.
+TEST(Cli, TheTwentyLayerModelTrains) {
+  const Finished run = braid({"train", BRAID_SOURCE_DIR "/recipes/nemotron-vlm-20l-small.yaml", "--train-iters", "6",
+                              "--seq-length", "64", "--log-interval", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const std::vector<double> losses = losses_in(run.out);
+  ASSERT_EQ(losses.size(), 6u) << run.out;
+  EXPECT_LT(losses.back(), losses.front());
 }
 
 // Asked to stop, a run ends after its iteration, says why, and has succeeded.
