@@ -5,11 +5,13 @@
 
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "dist/collectives.h"
 #include "dist/world.h"
 #include "mimo/bridge.h"
+#include "mimo/merge.h"
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"
 
@@ -20,6 +22,11 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 std::int64_t sum(const std::vector<std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+std::vector<std::int64_t> to_vector(const at::Tensor& tensor) {
+  const at::Tensor host = tensor.cpu();
+  return {host.data_ptr<std::int64_t>(), host.data_ptr<std::int64_t>() + host.numel()};
 }
 
 // What a microbatch has left in a stage until it is needed again.
@@ -34,6 +41,7 @@ struct EncoderRows {
   std::map<int, std::vector<std::int64_t>> counts{};  // by edge: rows of each sample
   std::map<int, at::Tensor> parts{};                  // by edge
   at::Tensor rows{};                                  // all of them; after backward, their gradient
+  std::size_t edges_done = 0;                         // over which the gradient has gone back
 };
 
 // The samples of one language replica, end to end.
@@ -53,6 +61,7 @@ class Step {
         bridge_(model.topology(), plan.edges, samples_),
         options_(model.tensor_options()),
         states_(model.topology().modules().size(), std::vector<StageState>(index(plan.options.microbatches))),
+        texts_(index(plan.options.microbatches)),
         arrived_(states_.size(), std::vector<EncoderRows>(index(plan.options.microbatches))),
         participates_(states_.size()),
         totals_(at::zeros({2}, options_.dtype(at::kDouble))) {}
@@ -98,7 +107,7 @@ class Step {
     if (op.kind == Op::Exchange)
       exchange(op.transfers);
     else if (op.kind == Op::Forward)
-      module(op.module).is_encoder ? encode(op.module, op.microbatch) : speak(op.microbatch);
+      module(op.module).is_encoder ? forward_encoder(op.module, op.microbatch) : forward_language(op.microbatch);
     else
       backward(op.module, op.microbatch);
   }
@@ -118,7 +127,7 @@ class Step {
 
   // --- encoders
 
-  void encode(int m, int microbatch) {
+  void forward_encoder(int m, int microbatch) {
     const MimoModel::Part& part = *model_.part(m);
     StageState& s = state(m, microbatch);
     const SampleRange mine = bridge_.samples_of(m, rank());
@@ -131,14 +140,19 @@ class Step {
       }
     }
     if (part.leads && part.place.is_last() && !items.empty()) participates_[index(m)] = 1;
-    at::AutoGradMode grad_mode(is_trained(m, part.place.stage));
+    const bool trains = is_trained(m, part.place.stage);
+    at::AutoGradMode grad_mode(trains);
     s.output = part.encoder->forward(s.input, items);
+    if (!trains) s.input.reset();
+    if (!trains && part.place.is_last() && !part.leads) s.output.reset();  // nobody asks for it
   }
 
   // --- the language model
 
-  Texts texts_of(int microbatch) const {
-    Texts texts;
+  const Texts& texts_of(int microbatch) {
+    std::optional<Texts>& known = texts_[index(microbatch)];
+    if (known) return *known;
+    Texts& texts = known.emplace();
     const SampleRange mine = bridge_.samples_of(language(), rank());
     std::vector<at::Tensor> labels;
     for (std::int64_t sample = mine.begin; sample < mine.end; ++sample) {
@@ -152,17 +166,18 @@ class Step {
     return texts;
   }
 
-  void speak(int microbatch) {
+  void forward_language(int microbatch) {
     const MimoModel::Part& part = *model_.part(language());
     StageState& s = state(language(), microbatch);
     const Texts texts = texts_of(microbatch);
+    texts_[index(microbatch)].reset();
     const SequenceBatch batch = {.sequences = pack_sequences(texts.offsets, device()),
                                  .samples = input_.micro_batch,
                                  .aux_loss_scale = input_.loss_scale * static_cast<double>(texts.offsets.back())};
     at::Tensor x = part.place.is_first() ? merge(microbatch, texts) : s.input;
     s.output = part.language->run_layers(x, batch);
     if (!part.place.is_last()) return;
-    const at::Tensor labels = cp_part(texts.all_labels);
+    const at::Tensor labels = own_tokens(texts.all_labels, part.parallel);
     s.output = part.language->token_losses(s.output, labels.to(device())).sum();
     s.output_grad = at::full_like(s.output, input_.loss_scale);
     if (part.parallel.tp.rank() != 0) return;  // every tp rank has the same loss; it counts once
@@ -170,40 +185,20 @@ class Step {
     totals_[1] += (labels != kIgnoredLabel).sum();
   }
 
-  at::Tensor cp_part(const at::Tensor& tokens) const {
-    const Group& cp = model_.part(language())->parallel.cp;
-    return tokens.chunk(cp.size(), 0)[index(cp.rank())];
-  }
-
-  // The one place where a replica's tokens are split over its ranks: text rows from the embedding, every encoder's rows
-  // where its tokens stand.
   at::Tensor merge(int microbatch, const Texts& texts) {
     const MimoModel::Part& part = *model_.part(language());
     at::Tensor is_text = at::ones_like(texts.all_ids, at::kBool);
     for (int m = 0; m < static_cast<int>(states_.size()); ++m)
       if (module(m).is_encoder) is_text = is_text.logical_and(texts.all_ids != token_of(m));
     const at::Tensor ids = texts.all_ids.masked_fill(is_text.logical_not(), 0);
-    at::Tensor merged = part.language->embed(cp_part(ids).to(device()));
+    at::Tensor merged = part.language->embed(own_tokens(ids, part.parallel).to(device()));
     for (int m = 0; m < static_cast<int>(states_.size()); ++m)
       if (module(m).is_encoder)
-        merged = with_rows(merged, shared_rows(m, microbatch, texts), texts.all_ids == token_of(m));
+        merged = put_rows(merged, shared_rows(m, microbatch, texts), texts.all_ids == token_of(m), part.parallel);
     return merged;
   }
 
   int token_of(int m) const { return token_id(model_.provider(), model_.encoder_config(m), std::nullopt); }
-
-  // `merged`: this rank's part of all tokens, of which `is_media` says where the rows go.
-  at::Tensor with_rows(const at::Tensor& merged, const at::Tensor& rows, const at::Tensor& is_media) const {
-    const Parallel& parallel = model_.part(language())->parallel;
-    const std::int64_t own = merged.size(0), tokens = is_media.size(0);
-    const std::int64_t first = parallel.cp.rank() * (tokens / parallel.cp.size()) +
-                               (parallel.sequence_parallel ? parallel.tp.rank() * own : 0);
-    const at::Tensor here = is_media.narrow(0, first, own).nonzero().squeeze(1);
-    const at::Tensor row_of = is_media.cumsum(0).narrow(0, first, own).index_select(0, here) - 1;
-    // Also without such tokens here: backward is run together by all who share the rows.
-    if (!rows.requires_grad() && here.numel() == 0) return merged;
-    return merged.index_put({here.to(device())}, rows.index_select(0, row_of.to(device())));
-  }
 
   // The rows of an encoder for this replica's samples, on all its ranks.
   at::Tensor shared_rows(int m, int microbatch, const Texts& texts) {
@@ -245,14 +240,18 @@ class Step {
   // Over edges that begin and end here.
   void take_rows_within(int m, int microbatch) {
     for (const int e : bridge_.edges_within(rank(), m)) {
-      const StageState& from = state(m, microbatch);
+      StageState& from = state(m, microbatch);
       const RowSlice slice = bridge_.slice(e, from.counts);
       arrived_[index(m)][index(microbatch)].counts[e] = slice.counts;
       arrived_[index(m)][index(microbatch)].parts[e] = from.output.detach().narrow(0, slice.begin, slice.rows);
+      if (!is_trained(m, model_.part(m)->place.stage)) from.output.reset();
     }
   }
   void take_gradients_within(int m, int microbatch) {
-    for (const int e : bridge_.edges_within(rank(), m)) put_gradient(e, microbatch, gradient_over(e, microbatch));
+    for (const int e : bridge_.edges_within(rank(), m)) {
+      put_gradient(e, microbatch, gradient_over(e, microbatch));
+      forget_gradient(e, microbatch);
+    }
   }
 
   // The gradient of the rows that came over an edge, on the language leader.
@@ -264,6 +263,12 @@ class Step {
       begin += sum(arrived.counts.at(other));
     }
     return arrived.rows.narrow(0, begin, sum(arrived.counts.at(e)));
+  }
+
+  // Of an edge over which the gradient has gone; that of all rows goes with the last of their edges.
+  void forget_gradient(int e, int microbatch) {
+    EncoderRows& arrived = arrived_[index(edge(e).from_module)][index(microbatch)];
+    if (++arrived.edges_done == arrived.counts.size()) arrived.rows.reset();
   }
 
   void put_gradient(int e, int microbatch, const at::Tensor& gradient) {
@@ -281,12 +286,15 @@ class Step {
     std::vector<at::Tensor> headers, payloads;
     for (const Transfer& t : transfers) headers.push_back(t.outgoing ? header_to_send(t) : empty_header(t));
     move(transfers, headers);
-    for (std::size_t i = 0; i < transfers.size(); ++i)
+    std::vector<std::vector<std::int64_t>> counts;
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      counts.push_back(transfers[i].outgoing ? std::vector<std::int64_t>() : to_vector(headers[i]));
       payloads.push_back(transfers[i].outgoing ? payload_to_send(transfers[i]).contiguous()
-                                               : empty_payload(transfers[i], headers[i]));
+                                               : empty_payload(transfers[i], counts[i]));
+    }
     move(transfers, payloads);
     for (std::size_t i = 0; i < transfers.size(); ++i)
-      if (!transfers[i].outgoing) take(transfers[i], headers[i], payloads[i]);
+      transfers[i].outgoing ? forget(transfers[i]) : take(transfers[i], counts[i], payloads[i]);
   }
 
   void move(const std::vector<Transfer>& transfers, std::vector<at::Tensor>& tensors) const {
@@ -299,15 +307,16 @@ class Step {
     if (!moves.empty()) model_.groups().world().exchange(moves);
   }
 
+  // Rows that come, by sample or in all; nothing where the receiver knows.
   std::int64_t header_size(const Transfer& t) const {
-    if (t.kind == Transfer::Gradient) return 0;  // of the same size as what was sent
+    if (t.kind == Transfer::Gradient || edge(t.edge).from_module == language()) return 0;
     return edge(t.edge).crosses_modules() ? bridge_.shared_samples(t.edge).size() : 1;
   }
   at::Tensor empty_header(const Transfer& t) const {
     return at::zeros({header_size(t)}, at::TensorOptions(at::kLong).device(device()));
   }
   at::Tensor header_to_send(const Transfer& t) {
-    if (t.kind == Transfer::Gradient) return empty_header(t);
+    if (header_size(t) == 0) return empty_header(t);
     const StageState& from = state(edge(t.edge).from_module, t.microbatch);
     const std::vector<std::int64_t> counts = edge(t.edge).crosses_modules()
                                                  ? bridge_.slice(t.edge, from.counts).counts
@@ -325,28 +334,40 @@ class Step {
     return from.output.narrow(0, slice.begin, slice.rows);
   }
 
-  at::Tensor empty_payload(const Transfer& t, const at::Tensor& header) {
+  at::Tensor empty_payload(const Transfer& t, const std::vector<std::int64_t>& counts) {
     const Edge& e = edge(t.edge);
     const StageState& from = state(e.from_module, t.microbatch);
     if (t.kind == Transfer::Gradient) {
       const std::int64_t rows = e.crosses_modules() ? bridge_.slice(t.edge, from.counts).rows : from.output.size(0);
       return at::empty({rows, from.output.size(1)}, options_);
     }
-    const bool inside_encoder = !e.crosses_modules() && module(e.to_module).is_encoder;
-    return at::empty(
-        {header.sum().item<std::int64_t>(),
-         inside_encoder ? hidden_of(model_.encoder_config(e.to_module).model) : hidden_of(model_.provider().language)},
-        options_);
+    if (module(e.to_module).is_encoder)
+      return at::empty({sum(counts), hidden_of(model_.encoder_config(e.to_module).model)}, options_);
+    const std::int64_t rows =
+        e.crosses_modules()
+            ? sum(counts)
+            : own_rows_of(texts_of(t.microbatch).offsets.back(), model_.part(e.to_module)->parallel);
+    return at::empty({rows, hidden_of(model_.provider().language)}, options_);
   }
 
-  void take(const Transfer& t, const at::Tensor& header, const at::Tensor& payload) {
+  // What was sent and is needed no more: a gradient, or the output of a stage that does not train.
+  void forget(const Transfer& t) {
+    const Edge& e = edge(t.edge);
+    const int stage = module(e.from_module).dense.coord(e.from_rank, "pp");
+    if (t.kind == Transfer::Gradient && e.crosses_modules())
+      forget_gradient(t.edge, t.microbatch);
+    else if (t.kind == Transfer::Gradient)
+      state(e.to_module, t.microbatch).input.reset();
+    else if (!is_trained(e.from_module, stage) && bridge_.edges_within(rank(), e.from_module).empty())
+      state(e.from_module, t.microbatch).output.reset();
+  }
+
+  void take(const Transfer& t, const std::vector<std::int64_t>& counts, const at::Tensor& payload) {
     const Edge& e = edge(t.edge);
     if (e.crosses_modules() && t.kind == Transfer::Gradient) return put_gradient(t.edge, t.microbatch, payload);
     if (e.crosses_modules()) {
-      const at::Tensor host = header.cpu();
-      const auto* counts = host.data_ptr<std::int64_t>();
       EncoderRows& arrived = arrived_[index(e.from_module)][index(t.microbatch)];
-      arrived.counts[t.edge] = {counts, counts + host.numel()};
+      arrived.counts[t.edge] = counts;
       arrived.parts[t.edge] = payload;
     } else if (t.kind == Transfer::Gradient) {
       state(e.from_module, t.microbatch).output_grad = payload;
@@ -363,6 +384,7 @@ class Step {
   const Bridge bridge_;
   const at::TensorOptions options_;
   std::vector<std::vector<StageState>> states_;    // by module and microbatch
+  std::vector<std::optional<Texts>> texts_;        // by microbatch, until its forward
   std::vector<std::vector<EncoderRows>> arrived_;  // by encoder module and microbatch, on a language leader
   std::vector<double> participates_;               // by module: 1 on the leader of a replica that had anything to see
   at::Tensor totals_;                              // loss sum, counted tokens

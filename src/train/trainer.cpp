@@ -126,9 +126,9 @@ class Run {
                          .num_tokens = tokens_per_step(),
                          .skipped = !report.update.stepped,
                          .last = last};
-    if (language_trains_) record.learning_rate = report.lr;
+    if (language_trains_) record.learning_rate = report.lr;  // a module that does not train has none
     if (report.update.stepped) record.grad_norm = report.update.grad_norm;
-    if (recipe_.log.log_num_zeros) record.num_zeros = report.update.zeros;
+    if (recipe_.log.log_num_zeros && report.update.stepped) record.num_zeros = report.update.zeros;
     return record;
   }
 
