@@ -39,13 +39,6 @@ at::Tensor normal(std::uint64_t seed, const std::string& name, std::int64_t rows
   return values;
 }
 
-const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder) {
-  static const MockMediaConfig kDefaults;
-  for (const MockMediaConfig& media : config.media)
-    if (media.name == encoder) return media;
-  return kDefaults;
-}
-
 }  // namespace
 
 MockData::MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed)
@@ -75,7 +68,7 @@ int MockData::class_of(std::int64_t sample) const {
 
 std::vector<MockData::Extents> MockData::extents(std::int64_t sample) const {
   std::vector<Extents> all;
-  std::int64_t room = length_of(sample) - 2;  // for something to learn
+  std::int64_t room = length_of(sample) - kRoomForText;
   for (const Modality& modality : modalities_) {
     Draws draws(seed_, "mock." + modality.encoder.name, sample);
     const MockMediaConfig& mock = modality.mock;

@@ -24,7 +24,30 @@ void validate_media(const MockMediaConfig& media, const std::string& where, std:
   for (Problem& problem : checks.take()) problems.push_back(std::move(problem));
 }
 
+// Media that never fit would silently make a run of text alone.
+std::vector<Problem> room_problems(const MockDataConfig& config, const Provider& provider, int length,
+                                   const std::string& where) {
+  std::vector<Problem> problems;
+  for (const EncoderConfig& encoder : provider.encoders) {
+    const MockMediaConfig& media = mock_of(config, encoder.name);
+    const std::int64_t rows = rows_of(encoder, fitting_extent(encoder, media.min_size, media.min_size));
+    if (media.share > 0 && rows > length - kRoomForText)
+      problems.push_back({fmt::format("the smallest item of {} is {} tokens, which leave no room in {}", encoder.name,
+                                      rows, length),
+                          fmt::format("{}.sequence_length", where),
+                          fmt::format("use {} or more, or media.{}.share=0", rows + kRoomForText, encoder.name)});
+  }
+  return problems;
+}
+
 }  // namespace
+
+const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder) {
+  static const MockMediaConfig kDefaults;
+  for (const MockMediaConfig& media : config.media)
+    if (media.name == encoder) return media;
+  return kDefaults;
+}
 
 void describe(Fields& f, MockMediaConfig& c) {
   f.field("share", c.share, "share of samples that have any");
@@ -57,7 +80,8 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
     checks.add("min_length", fmt::format("min_length={} is not between 2 and sequence_length={}", shortest, length),
                fmt::format("use min_length={}", length));
   int most = vocab_of(provider.language) - 1;
-  for (const EncoderConfig& encoder : provider.encoders) most = std::min(most, encoder.mock_token_id - 1);
+  for (const EncoderConfig& encoder : provider.encoders)
+    if (encoder.mock_token_id > 1) most = std::min(most, encoder.mock_token_id - 1);
   checks.size("alphabet", config.alphabet, std::max(most, 1));
   if (!(config.noise >= 0 && config.noise <= 1))
     checks.add("noise", fmt::format("noise={} is no share of the tokens", config.noise), "use noise=0 to 1");
@@ -71,6 +95,7 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
                           fmt::format("use one of {}", fmt::join(names, ", "))});
     validate_media(media, here, problems);
   }
+  if (problems.empty()) problems = room_problems(config, provider, shortest, where);
   return problems;
 }
 

@@ -25,6 +25,10 @@ struct MockDataConfig {
   std::vector<MockMediaConfig> media{};  // encoders that are not named have the defaults
 };
 
+inline constexpr int kRoomForText = 2;  // tokens that every sample has, so that there is something to learn
+
+const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder);
+
 void describe(Fields& fields, MockMediaConfig& config);
 void describe(Fields& fields, MockDataConfig& config);
 

@@ -21,7 +21,9 @@ double attention_flops(double heads, double head_dim, double tokens, double sequ
 }
 
 Flops forward_flops(const LlamaConfig& c, double tokens, double sequence_length) {
-  return {.linear = linear_flops(declare_parameters(c), 0, tokens),
+  // The embedding, which costs nothing to look up, is the output layer too where they are tied.
+  const double tied = c.tie_embeddings ? 2 * tokens * static_cast<double>(c.vocab) * c.hidden : 0;
+  return {.linear = linear_flops(declare_parameters(c), 0, tokens) + tied,
           .attention = c.layers * attention_flops(c.heads, c.head_dim, tokens, sequence_length)};
 }
 

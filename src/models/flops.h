@@ -1,4 +1,5 @@
-// Floating point operations of a language model, forward and backward, without recomputation.
+// Floating point operations of a language model, forward and backward, without recomputation. All of it is taken to
+// train.
 #pragma once
 
 #include "models/providers.h"

@@ -37,6 +37,19 @@ int width_of(const EncoderConfig& encoder) {
                     encoder.model);
 }
 
+std::vector<Problem> token_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
+  Checks checks(where);
+  const int id = encoder.mock_token_id, vocab = vocab_of(provider.language);
+  if (id < 1 || id >= vocab)
+    checks.add("mock_token_id", fmt::format("mock_token_id={} is no token of a vocabulary of {}", id, vocab),
+               fmt::format("use mock_token_id=1 to {}", vocab - 1));
+  for (const EncoderConfig& other : provider.encoders)
+    if (other.mock_token_id == id && other.name < encoder.name)
+      checks.add("mock_token_id", fmt::format("mock_token_id={} is also the token of {}", id, other.name),
+                 "use another one");
+  return checks.take();
+}
+
 std::vector<Problem> fit_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
   Checks checks(where);
   const int input = width_of(encoder), output = hidden_of(provider.language);
@@ -160,7 +173,13 @@ std::vector<Problem> validate_language(const Provider& provider, const LayoutSiz
 std::vector<Problem> validate_encoder(const Provider& provider, const EncoderConfig& encoder, const LayoutSizes& layout,
                                       const std::string& where) {
   const std::string here = fmt::format("{}.{}.", where, encoder.name);
-  std::vector<Problem> problems = fit_problems(provider, encoder, here + "projector");
+  std::vector<Problem> problems = token_problems(provider, encoder, where + "." + encoder.name);
+  append(problems, fit_problems(provider, encoder, here + "projector"));
+  const auto* clip = std::get_if<ClipConfig>(&encoder.model);
+  if (clip && encoder.pixel_shuffle && clip->patch_side() % 2 != 0)
+    problems.push_back({fmt::format("an image of {} x {} patches has no squares of 2 x 2 to join", clip->patch_side(),
+                                    clip->patch_side()),
+                        fmt::format("{}.{}.pixel_shuffle", where, encoder.name), "use pixel_shuffle=false"});
   append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + "encoder"); }, encoder.model));
   append(problems, validate(encoder.projector, layout, here + "projector"));
   return problems;

@@ -106,6 +106,7 @@ std::string lane(const Schedule& schedule, const Topology& topology, const Timel
 }  // namespace
 
 Timeline make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs) {
+  BRAID_CHECK_EQ(costs.size(), topology.modules().size(), "costs of every module");
   const std::size_t world = schedule.ranks.size();
   Timeline timeline;
   timeline.ranks.resize(world);

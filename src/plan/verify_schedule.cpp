@@ -1,8 +1,11 @@
-// Plays a schedule on paper. A rank that comes to an exchange posts all its transfers; a transfer is done when both
-// sides have posted it, and a rank goes on when all of its exchange are. A forward or backward may have collectives
+// Plays a schedule on paper. A rank that comes to an exchange first says how large the activations are that it sends, and
+// hears it of those that come; then it posts all its transfers. A message is done when both sides have posted it, and a
+// rank goes on when all of its exchange are. A forward or backward may have collectives
 // over any of its stage's ranks (tensor, context and expert parallel), so it runs when all of them have come to it. A
 // schedule that needs more than that may hang.
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/schedule.h"
@@ -19,6 +22,8 @@ class Player {
         edges_(make_edges(topology)),
         sent_(2 * edges_.size() * microbatches()),
         received_(sent_.size()),
+        sizes_sent_(sent_.size()),
+        sizes_received_(sent_.size()),
         position_(schedule.ranks.size()),
         ran_(2 * schedule.ranks.size() * topology.modules().size() * microbatches()),
         held_(schedule.ranks.size() * topology.modules().size()),
@@ -42,6 +47,7 @@ class Player {
       advance(rank);
     }
     for (int rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) check_end(rank);
+    check_order();
     return problems_;
   }
 
@@ -59,6 +65,7 @@ class Player {
   }
   std::size_t id_of(const Transfer& t) const { return id_of(t.kind, t.edge, t.microbatch); }
   bool is_done(std::size_t id) const { return sent_[id] && received_[id]; }
+  bool is_size_known(std::size_t id) const { return sizes_sent_[id] && sizes_received_[id]; }
 
   std::size_t place_of(Op::Kind kind, int rank, int module, int microbatch) const {
     const std::size_t place = index(rank) * topology_.modules().size() + index(module);
@@ -100,6 +107,21 @@ class Player {
         }
   }
 
+  // Messages from one rank to another have no names: the n-th sent is the n-th received.
+  void check_order() {
+    std::map<std::pair<int, int>, std::vector<std::size_t>> sent, received;
+    for (int rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank)
+      for (const Op& op : schedule_.ranks[index(rank)])
+        for (const Transfer& t : op.transfers) {
+          const Edge& edge = edges_[index(t.edge)];
+          const int other = edge.from_rank == rank ? edge.to_rank : edge.from_rank;
+          t.outgoing ? sent[{rank, other}].push_back(id_of(t)) : received[{other, rank}].push_back(id_of(t));
+        }
+    for (const auto& [pair, ids] : sent)
+      if (ids != received[pair])
+        fail(fmt::format("rank {} does not receive in the order in which rank {} sends", pair.second, pair.first));
+  }
+
   // Runs a rank until it has to wait.
   void advance(int rank) {
     const std::vector<Op>& ops = schedule_.ranks[index(rank)];
@@ -112,15 +134,25 @@ class Player {
       }
       bool waits = false;
       for (const Transfer& t : ops[next].transfers) {
-        char& posted = (t.outgoing ? sent_ : received_)[id_of(t)];
-        const Edge& edge = edges_[index(t.edge)];
-        if (!posted && (t.outgoing ? received_ : sent_)[id_of(t)])
-          runnable_.push_back(edge.from_rank == rank ? edge.to_rank : edge.from_rank);  // it waited for this
-        posted = true;
+        if (t.kind != Transfer::Activation) continue;
+        post(rank, t, sizes_sent_, sizes_received_);
+        waits = waits || !is_size_known(id_of(t));
+      }
+      if (waits) return;
+      for (const Transfer& t : ops[next].transfers) {
+        post(rank, t, sent_, received_);
         waits = waits || !is_done(id_of(t));
       }
       if (waits) return;
     }
+  }
+
+  void post(int rank, const Transfer& t, std::vector<char>& sent, std::vector<char>& received) {
+    char& posted = (t.outgoing ? sent : received)[id_of(t)];
+    const Edge& edge = edges_[index(t.edge)];
+    if (!posted && (t.outgoing ? received : sent)[id_of(t)])
+      runnable_.push_back(edge.from_rank == rank ? edge.to_rank : edge.from_rank);  // it waited for this
+    posted = true;
   }
 
   // Whether every rank of the stage is at this op, or has been.
@@ -195,7 +227,8 @@ class Player {
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge> edges_;
-  std::vector<char> sent_, received_;  // by transfer: which sides have posted it
+  std::vector<char> sent_, received_;              // by transfer: which sides have posted it
+  std::vector<char> sizes_sent_, sizes_received_;  // likewise, how large it is
   std::vector<std::size_t> position_;  // by rank: the op it is at
   std::vector<char> ran_;              // by kind, rank, module and microbatch
   std::vector<int> held_;              // by rank and module: forwards whose backward is to come

@@ -16,6 +16,13 @@ TEST(Flops, OfASmallDecoder) {
   EXPECT_EQ(flops.scan, 0);
 }
 
+TEST(Flops, ATiedOutputLayerCountsToo) {
+  LlamaConfig config;
+  const double untied = count_flops(config, 100, 100).linear;
+  config.tie_embeddings = true;
+  EXPECT_EQ(count_flops(config, 100, 100).linear, untied);
+}
+
 // Only the experts that a token goes to work for it.
 TEST(Flops, ExpertsCountForTheTokensTheyGet) {
   HybridLmConfig config;

@@ -196,6 +196,18 @@ TEST_F(Broken, AForwardTooManyInFlightIsFound) {
   EXPECT_THAT(problems(), HasSubstr("one too many"));
 }
 
+// Two messages between the same ranks in one exchange, taken for each other.
+TEST(Order, OfMessagesBetweenTwoRanksIsChecked) {
+  const Topology topology = *topology_of({{.dp = 2}, {.dp = 2}}, {.tp = 2}, true);
+  const ScheduleOptions options = {.microbatches = 1};
+  Schedule schedule = make_schedule(topology, options);
+  EXPECT_THAT(verify(schedule, topology, options), IsEmpty());
+  for (Op& op : schedule.ranks[1])
+    if (op.transfers.size() == 2 && op.transfers[0].outgoing) std::swap(op.transfers[0], op.transfers[1]);
+  EXPECT_THAT(verify(schedule, topology, options),
+              ::testing::ElementsAre("rank 0 does not receive in the order in which rank 1 sends"));
+}
+
 // The ranks of a stage have collectives in their forwards and backwards, so they must agree on the order of those.
 TEST_F(Broken, RanksOfAStageInAnotherOrderHang) {
   std::swap(ops(0)[find(0, Op::Forward, 2)].microbatch, ops(0)[find(0, Op::Forward, 3)].microbatch);
