@@ -24,7 +24,7 @@ struct ShowOptions {
 void show_plan(const ShowOptions& options, const std::vector<ConfigOverride>& overrides) {
   if (options.global_rank && options.json)
     throw ConfigError({"--rank and --json were both given", "command line", "use one of them; --json has every rank"});
-  const Recipe recipe = load_recipe(options.recipe_path, overrides);
+  const Recipe recipe = load_recipe(options.recipe_path, overrides, RecipeChecks::TopologyOnly);
   const Topology topology(recipe.topology, workload_of(recipe));
   if (options.json)
     fmt::print("{}\n", topology_json(topology));

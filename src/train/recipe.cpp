@@ -109,13 +109,13 @@ Problems validate(const Recipe& recipe) {
   return problems;
 }
 
-Recipe read_recipe(YamlReader reader) {
+Recipe read_recipe(YamlReader reader, RecipeChecks checks = RecipeChecks::All) {
   Recipe recipe;
   describe(reader, recipe);
   Problems problems = reader.finish();
   // A topology read only in part would complain about things the reader has named already.
   if (problems.empty()) {
-    problems = validate(recipe);
+    problems = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
     for (Problem& problem : problems) problem.where = reader.where(problem.where);
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
@@ -186,8 +186,8 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
   return sets;
 }
 
-Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides) {
-  return read_recipe(YamlReader::from_file(path, overrides));
+Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
+  return read_recipe(YamlReader::from_file(path, overrides), checks);
 }
 
 Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {

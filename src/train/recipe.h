@@ -61,8 +61,11 @@ TrainLength length_of(const TrainConfig& config);
 // The parameter sets that do not train, by the names mimo/mimo_model.h gives them.
 std::vector<std::string> frozen_sets(const Recipe& recipe);
 
-// Reads and validates; every problem of the file and of the topology is in one ConfigError.
-Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {});
+// Reads and validates; every problem of the file and of the topology is in one ConfigError. To look at a topology it need
+// not fit the model.
+enum class RecipeChecks { All, TopologyOnly };
+Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},
+                   RecipeChecks checks = RecipeChecks::All);
 Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {});
 
 // The resolved recipe as YAML; parsing it gives the same recipe again.

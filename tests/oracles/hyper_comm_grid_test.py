@@ -73,7 +73,7 @@ def recipe_of(topology):
         fields = ", ".join(f"{key}: {value}" for key, value in module.items())
         lines.append(f"    {name}: {{kind: {kind}, {fields}}}")
     lines.append(f"train: {{micro_batch: 1, global_batch: {topology['language']['dp']}}}")
-    lines.append(f"model: {{num_experts: {topology['language']['ep']}}}")
+    lines.append(f"model: {{language: {{experts: {topology['language']['ep']}}}}}")
     return "\n".join(lines) + "\n"
 
 
