@@ -62,13 +62,9 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
 void plan_schedule(const ScheduleCommand& command, const std::vector<ConfigOverride>& overrides) {
   const Recipe recipe = load_recipe(command.recipe_path, overrides);
   const Topology topology(recipe.topology, workload_of(recipe));
-  const ScheduleOptions options =
-      schedule_options(topology, frozen_sets(recipe),
-                       recipe.train.global_batch / (recipe.train.micro_batch * topology.language().dense.size_of("dp")),
-                       recipe.train.prefetch);
-  const Schedule schedule = make_schedule(topology, options);
-  const std::vector<std::string> problems = verify(schedule, topology, options);
-  BRAID_CHECK(problems.empty(), "{}", fmt::join(problems, "; "));
+  const ScheduleOptions options = schedule_options(
+      topology, frozen_sets(recipe), microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
+  const Schedule schedule = verified_schedule(topology, options);
   const Timeline timeline = make_timeline(schedule, topology, std::vector<StageCosts>(topology.modules().size()));
   fmt::print("{} ranks, {} microbatches: every transfer has its other side, and all ranks end\n\n{}",
              topology.world_size(), options.microbatches, show_stages(schedule, topology, timeline, options));

@@ -390,13 +390,6 @@ class Step {
   at::Tensor totals_;                              // loss sum, counted tokens
 };
 
-Schedule verified_schedule(const Topology& topology, const ScheduleOptions& options) {
-  Schedule schedule = make_schedule(topology, options);
-  const std::vector<std::string> problems = verify(schedule, topology, options);
-  BRAID_CHECK(problems.empty(), "{}", fmt::join(problems, "; "));
-  return schedule;
-}
-
 }  // namespace
 
 StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)

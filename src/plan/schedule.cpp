@@ -2,10 +2,17 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace braid {
 namespace {
 
 int pp_of(const Module& module) { return module.dense.size_of("pp"); }
+
+bool is_pipelined(const Topology& topology) {
+  return std::any_of(topology.modules().begin(), topology.modules().end(),
+                     [](const Module& module) { return pp_of(module) > 1; });
+}
 
 // How many stages come before the language model.
 int encoder_stages(const Topology& topology) {
@@ -164,74 +171,88 @@ Ends only(const Ends& ends, const std::vector<Edge>& edges, bool crossing) {
 
 // Modules that share ranks take turns. Without pipelines this happens microbatch by microbatch, which holds the fewest
 // activations; with them, module by module.
-std::vector<Op> program_of_shared_rank(const Topology& topology, const ScheduleOptions& options,
-                                       const std::vector<Edge>& edges, int rank) {
-  RankProgram program(topology, options, edges);
-  const int modules = static_cast<int>(topology.modules().size());
-  std::vector<int> encoders;
-  int language = 0;
-  bool pipelined = false;
-  std::vector<Ends> inside, across;
-  for (int module = 0; module < modules; ++module) {
-    const Module& m = topology.modules()[static_cast<std::size_t>(module)];
-    if (m.is_encoder)
-      encoders.push_back(module);
-    else
-      language = module;
-    pipelined = pipelined || pp_of(m) > 1;
-    inside.push_back(only(ends_of(edges, module, rank), edges, false));
-    across.push_back(only(ends_of(edges, module, rank), edges, true));
-  }
-  const auto at = [](const std::vector<Ends>& list, int module) { return list[static_cast<std::size_t>(module)]; };
-  const auto encode = [&](int mb) {
-    for (const int encoder : encoders) {
-      program.exchange(program.receive_inputs(at(inside, encoder), mb));
-      program.forward(encoder, mb);
-      program.exchange(program.send_outputs(at(inside, encoder), mb));
+class SharedRankProgram {
+ public:
+  SharedRankProgram(const Topology& topology, const ScheduleOptions& options, const std::vector<Edge>& edges, int rank)
+      : topology_(topology), options_(options), rank_(rank), program_(topology, options, edges) {
+    for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
+      const Ends ends = ends_of(edges, m, rank);
+      inside_.push_back(only(ends, edges, false));
+      across_.push_back(only(ends, edges, true));
+      if (topology.modules()[static_cast<std::size_t>(m)].is_encoder)
+        encoders_.push_back(m);
+      else
+        language_ = m;
     }
-  };
-  const auto cross = [&](int mb) {
-    std::vector<Transfer> all = program.receive_inputs(at(across, language), mb);
-    for (const int encoder : encoders)
-      for (const Transfer& transfer : program.send_outputs(at(across, encoder), mb)) all.push_back(transfer);
-    program.exchange(all);
-  };
-  const auto cross_back = [&](int mb) {
-    std::vector<Transfer> all = program.send_gradients(at(across, language), mb);
-    for (const int encoder : encoders)
-      for (const Transfer& transfer : program.receive_gradients(at(across, encoder), mb)) all.push_back(transfer);
-    program.exchange(all);
-  };
-  const auto encode_back = [&](int mb) {
-    for (const int encoder : encoders) {
-      if (!is_trained(topology, options, encoder, stage_of(topology, encoder, rank))) continue;
-      program.exchange(program.receive_gradients(at(inside, encoder), mb));
-      program.backward(encoder, mb);
-      program.exchange(program.send_gradients(at(inside, encoder), mb));
-    }
-  };
-  const auto for_each = [&](auto act) {
-    for (int mb = 0; mb < options.microbatches; ++mb) act(mb);
-  };
-  if (pipelined) {
-    for_each(encode);
-    for_each(cross);
-    const int warm_up = pp_of(topology.language()) - 1 - stage_of(topology, language, rank);
-    program.one_forward_one_backward(language, at(inside, language), warm_up);
-    for_each(cross_back);
-    for_each(encode_back);
-  } else {
-    for_each([&](int mb) {
-      encode(mb);
-      cross(mb);
-      program.forward(language, mb);
-      program.backward(language, mb);
-      cross_back(mb);
-      encode_back(mb);
-    });
   }
-  return program.take();
-}
+
+  std::vector<Op> write() {
+    const auto for_each = [&](auto act) {
+      for (int mb = 0; mb < options_.microbatches; ++mb) act(mb);
+    };
+    if (!is_pipelined(topology_)) {
+      for_each([&](int mb) {
+        encode(mb);
+        cross(mb);
+        program_.forward(language_, mb);
+        program_.backward(language_, mb);
+        cross_back(mb);
+        encode_back(mb);
+      });
+      return program_.take();
+    }
+    for_each([&](int mb) { encode(mb); });
+    for_each([&](int mb) { cross(mb); });
+    const int warm_up = pp_of(topology_.language()) - 1 - stage_of(topology_, language_, rank_);
+    program_.one_forward_one_backward(language_, inside(language_), warm_up);
+    for_each([&](int mb) { cross_back(mb); });
+    for_each([&](int mb) { encode_back(mb); });
+    return program_.take();
+  }
+
+ private:
+  const Ends& inside(int module) const { return inside_[static_cast<std::size_t>(module)]; }
+  const Ends& across(int module) const { return across_[static_cast<std::size_t>(module)]; }
+
+  void encode(int mb) {
+    for (const int encoder : encoders_) {
+      program_.exchange(program_.receive_inputs(inside(encoder), mb));
+      program_.forward(encoder, mb);
+      program_.exchange(program_.send_outputs(inside(encoder), mb));
+    }
+  }
+
+  void cross(int mb) {
+    std::vector<Transfer> all = program_.receive_inputs(across(language_), mb);
+    for (const int encoder : encoders_)
+      for (const Transfer& transfer : program_.send_outputs(across(encoder), mb)) all.push_back(transfer);
+    program_.exchange(all);
+  }
+
+  void cross_back(int mb) {
+    std::vector<Transfer> all = program_.send_gradients(across(language_), mb);
+    for (const int encoder : encoders_)
+      for (const Transfer& transfer : program_.receive_gradients(across(encoder), mb)) all.push_back(transfer);
+    program_.exchange(all);
+  }
+
+  void encode_back(int mb) {
+    for (const int encoder : encoders_) {
+      if (!is_trained(topology_, options_, encoder, stage_of(topology_, encoder, rank_))) continue;
+      program_.exchange(program_.receive_gradients(inside(encoder), mb));
+      program_.backward(encoder, mb);
+      program_.exchange(program_.send_gradients(inside(encoder), mb));
+    }
+  }
+
+  const Topology& topology_;
+  const ScheduleOptions& options_;
+  const int rank_;
+  RankProgram program_;
+  std::vector<Ends> inside_, across_;  // by module: edges between its stages, and between modules
+  std::vector<int> encoders_;
+  int language_ = 0;
+};
 
 }  // namespace
 
@@ -273,7 +294,7 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
   Schedule schedule;
   for (int rank = 0; rank < topology.world_size(); ++rank) {
     if (topology.colocated()) {
-      schedule.ranks.push_back(program_of_shared_rank(topology, options, edges, rank));
+      schedule.ranks.push_back(SharedRankProgram(topology, options, edges, rank).write());
       continue;
     }
     const Module* mine = topology.modules_of(rank).front();
@@ -283,15 +304,26 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
   return schedule;
 }
 
+Schedule verified_schedule(const Topology& topology, const ScheduleOptions& options) {
+  Schedule schedule = make_schedule(topology, options);
+  const std::vector<std::string> problems = verify(schedule, topology, options);
+  BRAID_CHECK(problems.empty(), "{}", fmt::join(problems, "; "));
+  return schedule;
+}
+
+int microbatches_of(const Workload& workload, const Topology& topology) {
+  const int samples = workload.micro_batch * topology.language().dense.size_of("dp");
+  BRAID_CHECK_EQ(workload.global_batch % samples, 0, "samples of a step");
+  return workload.global_batch / samples;
+}
+
 int max_in_flight(const Topology& topology, const ScheduleOptions& options, int module, int stage) {
   const Module& m = topology.modules()[static_cast<std::size_t>(module)];
-  bool pipelined = false;
-  for (const Module& other : topology.modules()) pipelined = pipelined || pp_of(other) > 1;
   int limit = 1;
   if (!topology.colocated()) {
     limit = pipeline_length(topology) - position_of(topology, module, stage);
     if (m.is_encoder && pp_of(m) == 1) limit += options.prefetch;
-  } else if (pipelined) {
+  } else if (is_pipelined(topology)) {
     limit = m.is_encoder ? options.microbatches : pp_of(m) - stage;
   }
   return std::min(limit, options.microbatches);

@@ -65,6 +65,11 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
 // - no rank holds more microbatches of a module than max_in_flight() allows.
 std::vector<std::string> verify(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options);
 
+// make_schedule(), which is a mistake of ours if it is not sound.
+Schedule verified_schedule(const Topology& topology, const ScheduleOptions& options);
+
+int microbatches_of(const Workload& workload, const Topology& topology);
+
 // The most microbatches whose forward is done and whose backward is not, on a rank that runs this stage.
 int max_in_flight(const Topology& topology, const ScheduleOptions& options, int module, int stage);
 

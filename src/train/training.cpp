@@ -11,9 +11,7 @@ namespace braid {
 namespace {
 
 int microbatches(const TrainingConfig& config, const Topology& topology) {
-  const int per_microbatch = config.micro_batch * topology.language().dense.size_of("dp");
-  BRAID_CHECK_EQ(config.global_batch % per_microbatch, 0, "samples of a step");
-  return config.global_batch / per_microbatch;
+  return microbatches_of({.micro_batch = config.micro_batch, .global_batch = config.global_batch}, topology);
 }
 
 // A step may have input for some replicas of an encoder and none for others.
