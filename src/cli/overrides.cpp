@@ -34,9 +34,11 @@ const std::map<std::string, MegatronName> kMegatronNames = {
     {"expert-model-parallel-size", {"topology.modules.language.ep"}},
     {"expert-tensor-parallel-size", {"topology.modules.language.expt_tp"}},
     {"fp32", {"model.dtype", "float32"}},
+    {"freeze-LM", {"train.freeze_language", "true"}},
+    {"freeze-ViT", {"train.freeze_encoders", "true"}},
     {"freeze-lm", {"train.freeze_language", "true"}},
     {"freeze-projection", {"train.freeze_projection", "true"}},
-    {"freeze-vit", {"train.freeze_vision", "true"}},
+    {"freeze-vit", {"train.freeze_encoders", "true"}},
     {"global-batch-size", {"train.global_batch"}},
     {"hysteresis", {"loss_scale.hysteresis"}},
     {"llm-cp", {"topology.modules.language.cp"}},
@@ -121,7 +123,7 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
       throw ConfigError({fmt::format("{} needs a value", option), "command line", ""});
     if (has_value && name && name->flag_value)
       throw ConfigError({fmt::format("{} takes no value", option), "command line",
-                         fmt::format("leave it out, or write --{}={}", name->path, argument.substr(equals + 1))});
+                         fmt::format("leave it out; it stands for --{}={}", name->path, name->flag_value)});
     overrides.push_back(
         {name ? name->path : option.substr(2), has_value ? argument.substr(equals + 1) : name->flag_value});
   }
@@ -144,7 +146,9 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
 }
 
 std::string overrides_help() {
-  std::string text = "Any recipe key can be set on the command line (--train.lr 1e-4). Megatron's names work too:";
+  std::string text =
+      "Any recipe key can be set on the command line (--train.lr 1e-4). Megatron's names work too;\n"
+      "--encoder-... are those of the module images, --llm-... and Megatron's sizes those of the module language:";
   for (const auto& [name, known] : kMegatronNames)
     text += fmt::format("\n  --{:<48} {}{}", name, known.path,
                         known.flag_value ? fmt::format("={}", known.flag_value) : std::string());

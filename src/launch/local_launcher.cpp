@@ -188,8 +188,9 @@ class LocalRun {
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
     if (is_message) return signal_ranks(signal);
     board_.expect_end();
-    if (!user_signal_) kill_at_ = Clock::now() + kAfterUserSignal;
-    signal_ranks(user_signal_ ? SIGKILL : as_passed_on(signal));
+    if (!told_to_end_) kill_at_ = Clock::now() + kAfterUserSignal;
+    signal_ranks(told_to_end_ ? SIGKILL : as_passed_on(signal));
+    told_to_end_ = true;
     user_signal_ = signal;
   }
 
@@ -198,11 +199,12 @@ class LocalRun {
 
   // SIGPIPE comes with every line that cannot be written, so a second one means nothing new.
   bool is_stop_request(int signal) const {
-    return signal == SIGUSR1 || signal == SIGPIPE || (signal == SIGTERM && !user_signal_);
+    return signal == SIGUSR1 || signal == SIGPIPE || (signal == SIGTERM && !told_to_end_);
   }
 
   void ask_to_stop(int signal) {
     signal_ranks(as_passed_on(signal));
+    if (signal == SIGTERM) told_to_end_ = true;
     if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
     if (!stop_by_) stop_by_ = Clock::now() + *options_.stop_grace;
   }
@@ -261,7 +263,8 @@ class LocalRun {
   std::vector<RankProcess> processes_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;
-  int user_signal_ = 0;
+  bool told_to_end_ = false;  // then the next SIGTERM or SIGINT does not wait
+  int user_signal_ = 0;       // for the exit code
   std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;
 };
 

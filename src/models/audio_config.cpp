@@ -1,7 +1,5 @@
 #include "models/audio_config.h"
 
-#include "models/even_stages.h"
-
 namespace braid {
 
 void describe(Fields& fields, AudioConfig& c) {
@@ -23,8 +21,6 @@ EncoderLayersConfig layers_of(const AudioConfig& c) {
           .norm_eps = c.norm_eps,
           .init_std = c.init_std};
 }
-
-std::vector<int> stage_bounds(const AudioConfig& config, int pp) { return even_stages(config.layers, pp); }
 
 std::vector<ParamSpec> declare_parameters(const AudioConfig& c, int pp) {
   std::vector<ParamSpec> specs = {{.name = "embedder.weight",

@@ -24,7 +24,6 @@ struct AudioConfig {
 
 void describe(Fields& fields, AudioConfig& config);
 EncoderLayersConfig layers_of(const AudioConfig& config);
-std::vector<int> stage_bounds(const AudioConfig& config, int pp);  // stage s has layers [bounds[s], bounds[s + 1])
 std::vector<ParamSpec> declare_parameters(const AudioConfig& config, int pp = 1);
 std::vector<Problem> validate(const AudioConfig& config, const LayoutSizes& layout, const std::string& where);
 

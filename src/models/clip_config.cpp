@@ -1,7 +1,5 @@
 #include "models/clip_config.h"
 
-#include "models/even_stages.h"
-
 namespace braid {
 
 void describe(Fields& fields, ClipConfig& c) {
@@ -29,8 +27,6 @@ EncoderLayersConfig layers_of(const ClipConfig& c) {
           .init_std = c.init_std,
           .gelu = c.gelu};
 }
-
-std::vector<int> stage_bounds(const ClipConfig& config, int pp) { return even_stages(layers_of(config).layers, pp); }
 
 std::vector<ParamSpec> declare_parameters(const ClipConfig& c, int pp) {
   const std::int64_t positions = std::int64_t{c.patch_side()} * c.patch_side() + 1;

@@ -24,7 +24,6 @@ struct ClipConfig {
 
 void describe(Fields& fields, ClipConfig& config);
 EncoderLayersConfig layers_of(const ClipConfig& config);  // those up to feature_layer: no others are declared or run
-std::vector<int> stage_bounds(const ClipConfig& config, int pp);  // stage s has layers [bounds[s], bounds[s + 1])
 std::vector<ParamSpec> declare_parameters(const ClipConfig& config, int pp = 1);
 std::vector<Problem> validate(const ClipConfig& config, const LayoutSizes& layout, const std::string& where);
 

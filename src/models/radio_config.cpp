@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "models/even_stages.h"
-
 namespace braid {
 
 void describe(Fields& fields, RadioConfig& c) {
@@ -35,8 +33,6 @@ EncoderLayersConfig layers_of(const RadioConfig& c) {
           .qkv_bias = c.qkv_bias,
           .layer_scale = c.layer_scale};
 }
-
-std::vector<int> stage_bounds(const RadioConfig& config, int pp) { return even_stages(config.layers, pp); }
 
 std::vector<ParamSpec> declare_parameters(const RadioConfig& c, int pp) {
   const std::int64_t positions = std::int64_t{c.position_side} * c.position_side;

@@ -27,7 +27,6 @@ struct RadioConfig {
 
 void describe(Fields& fields, RadioConfig& config);
 EncoderLayersConfig layers_of(const RadioConfig& config);
-std::vector<int> stage_bounds(const RadioConfig& config, int pp);  // stage s has layers [bounds[s], bounds[s + 1])
 std::vector<ParamSpec> declare_parameters(const RadioConfig& config, int pp = 1);
 std::vector<Problem> validate(const RadioConfig& config, const LayoutSizes& layout, const std::string& where);
 

@@ -10,7 +10,6 @@ class Progress;
 
 struct HostTimes {
   double operators_ms = 0, communication_ms = 0, own_ms = 0;
-  double total_ms() const { return operators_ms + communication_ms + own_ms; }
 };
 
 class HostTime {

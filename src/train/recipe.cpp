@@ -94,7 +94,7 @@ Problems freeze_problems(const Recipe& recipe) {
   return {{"every part of the model is frozen: there is nothing to train",
            train.freeze_language ? "train.freeze_language" : "train.stage",
            encoders > 0
-               ? "leave one of train.freeze_vision, freeze_projection, freeze_language false and do not name a "
+               ? "leave one of train.freeze_encoders, freeze_projection, freeze_language false and do not name a "
                  "train.stage that freezes it"
                : "a model without encoders has only its language part: use train.stage=stage3 and "
                  "train.freeze_language=false"}};
@@ -143,12 +143,12 @@ void describe(Fields& f, TrainConfig& c) {
   f.field("prefetch", c.prefetch, "microbatches that encoders may run ahead of what the pipeline needs");
   f.choice("stage", c.stage, {"stage1", "stage2", "stage3"},
            "stage1 trains the projectors only, stage2 also the language model, stage3 everything");
-  f.field("freeze_vision", c.freeze_vision, "encoders do not train");
+  f.field("freeze_encoders", c.freeze_encoders, "encoders do not train");
   f.field("freeze_projection", c.freeze_projection, "projectors do not train");
   f.field("freeze_language", c.freeze_language, "the language model does not train");
   f.field("correct_partial_participation", c.correct_partial_participation,
           "scale encoder gradients by replicas / replicas with input");
-  f.field("max_skipped", c.max_skipped, "steps in a row that may be skipped for a loss or gradient that is not finite");
+  f.field("max_skipped", c.max_skipped, "steps in a row without a finite loss and gradient that end the run");
   describe(f, c.schedule);
 }
 
@@ -179,7 +179,7 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
   std::vector<std::string> sets;
   for (const ModuleConfig& module : recipe.topology.modules) {
     const bool encoder = module.kind == "encoder";
-    if (encoder && (train.freeze_vision || train.stage != "stage3")) sets.push_back(module.name + ".encoder");
+    if (encoder && (train.freeze_encoders || train.stage != "stage3")) sets.push_back(module.name + ".encoder");
     if (encoder && train.freeze_projection) sets.push_back(module.name + ".projector");
     if (!encoder && (train.freeze_language || train.stage == "stage1")) sets.push_back(module.name);
   }

@@ -33,9 +33,9 @@ struct TrainConfig {
   int seed = 1234;
   int prefetch = 0;  // microbatches that encoders may run ahead
   std::string stage = "stage3";
-  bool freeze_vision = false, freeze_projection = false, freeze_language = false;
+  bool freeze_encoders = false, freeze_projection = false, freeze_language = false;
   bool correct_partial_participation = false;
-  int max_skipped = 10;  // steps in a row without an update before the run stops
+  int max_skipped = 10;  // steps in a row without a finite loss and gradient that end the run
   LrScheduleConfig schedule{};
 };
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
+#include <sstream>
 
 #include "base/socket.h"
 #include "base/strings.h"
@@ -233,7 +235,40 @@ TEST(Cli, MegatronsFlagsAreRecipeKeys) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("tp: 4"), HasSubstr("dtype: bfloat16"), HasSubstr("stage: stage2"),
                              HasSubstr("overlap_grad_reduce: false"), HasSubstr("min_lr: 0.001")));
-  EXPECT_THAT(braid({"train", recipe, "--bf16=true"}).err, HasSubstr("--bf16 takes no value"));
+  EXPECT_THAT(braid({"train", recipe, "--no-overlap-grad-reduce=true"}).err,
+              AllOf(HasSubstr("--no-overlap-grad-reduce takes no value"),
+                    HasSubstr("leave it out; it stands for --optimizer.overlap_grad_reduce=false\n")));
+  for (const char* flag : {"--freeze-ViT", "--freeze-vit"})
+    EXPECT_THAT(braid({"train", recipe, "--print-recipe", flag}).out, HasSubstr("freeze_encoders: true"));
+  for (const char* flag : {"--freeze-LM", "--freeze-lm"})
+    EXPECT_THAT(braid({"train", recipe, "--print-recipe", flag}).out, HasSubstr("freeze_language: true"));
+}
+
+// The flags in a text, each with the recipe key it stands for. A line of help is `--flag key`, a row of a table
+// | `key` | `--flag`, `--flag` |.
+std::map<std::string, std::string> flags_in(std::string text) {
+  for (char& c : text)
+    if (c == '`' || c == '|' || c == ',') c = ' ';
+  std::map<std::string, std::string> keys;
+  for (const std::string& line : split(text, '\n')) {
+    std::istringstream words(line);
+    std::vector<std::string> flags, others;
+    for (std::string word; words >> word;) (word.starts_with("--") ? flags : others).push_back(word);
+    for (const std::string& flag : flags) keys[flag] = others.size() == 1 ? others[0] : "not one key: " + line;
+  }
+  return keys;
+}
+
+TEST(Cli, TheDocumentedFlagsAreThoseThereAre) {
+  const std::string help = braid({"train", "--help"}).out,
+                    docs = testing::read_file(BRAID_SOURCE_DIR "/docs/recipes.md");
+  const std::string title = "| key | flag |\n|---|---|\n";
+  const std::size_t flags = help.find("\n  --adam-beta1"), table = docs.find(title);
+  ASSERT_NE(flags, std::string::npos) << help;
+  ASSERT_NE(table, std::string::npos);
+  const auto documented = flags_in(docs.substr(table + title.size()));
+  EXPECT_THAT(documented, ::testing::ContainerEq(flags_in(help.substr(flags))));
+  EXPECT_GT(documented.size(), 50u);
 }
 
 TEST(Cli, PrintRecipeShowsOverridesAndStops) {

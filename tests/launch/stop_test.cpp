@@ -95,6 +95,25 @@ TEST(Stop, AWarningBeforeTheOrderIsNoSecondOrder) {
   EXPECT_EQ(run.exit_code(), 0) << run.err();
 }
 
+// SIGPIPE asks to stop as well, but nobody gave an order with it.
+TEST(Stop, TheFirstSigtermAfterTheReaderLeftWaits) {
+  LongRun run("late");
+  run.wait_until_both_say("starting");
+  run.send(SIGPIPE);
+  run.send(SIGTERM);
+  EXPECT_EQ(run.exit_code(), 0) << run.err();
+}
+
+TEST(Stop, TheSecondSigtermAfterTheReaderLeftDoesNotWait) {
+  LongRun run("stubborn");
+  run.wait_until_both_say("ready");
+  for (const int signal : {SIGPIPE, SIGTERM, SIGTERM}) {
+    run.send(signal);
+    usleep(300000);
+  }
+  EXPECT_EQ(run.exit_code(), 128 + SIGTERM);
+}
+
 TEST(Stop, ASecondSigtermDoesNotWait) {
   LongRun run("stubborn");
   run.wait_until_both_say("ready");

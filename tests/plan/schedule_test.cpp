@@ -1,4 +1,4 @@
-// Schedules are proved on paper: every layout up to 16 ranks with up to 8 microbatches, and the production recipes. The
+// Schedules are proved on paper: every layout up to 16 ranks with up to 8 microbatches, and production topologies. The
 // verifier itself is proved by schedules that are broken on purpose.
 #include "plan/schedule.h"
 
@@ -76,8 +76,8 @@ TEST(Schedule, EndsInEveryLayoutUpTo16Ranks) {
   EXPECT_GT(checked, 100000);
 }
 
-// 9, 33, 68 and 100 nodes of 8 ranks, with the microbatches of their recipes. Their encoders have one stage; with a
-// second one, it also matters that only the last may have a backward.
+// 9, 33, 68 and 100 nodes of 8 ranks; the second of 33 nodes is that of recipes/nemotron-vlm-54l-mock.yaml. Their
+// encoders have one stage; with a second one, it also matters that only the last may have a backward.
 TEST(Schedule, EndsInTheProductionTopologies) {
   struct Production {
     int nodes;
@@ -86,6 +86,7 @@ TEST(Schedule, EndsInTheProductionTopologies) {
   };
   for (const Production& production : {Production{9, {.dp = 8}, {.tp = 2, .dp = 32, .ep = 16}, 6},
                                        Production{33, {.dp = 8}, {.tp = 2, .dp = 128, .ep = 8}, 6},
+                                       Production{33, {.dp = 8}, {.tp = 4, .dp = 64, .ep = 16}, 12},
                                        Production{68, {.dp = 32}, {.tp = 2, .dp = 256, .ep = 8}, 3},
                                        Production{100, {.dp = 32}, {.tp = 2, .dp = 384, .ep = 8}, 2}})
     for (const ScheduleOptions& frozen :

@@ -1,6 +1,7 @@
 #include "train/host_time.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -49,10 +50,19 @@ TEST(HostTime, TellsOperatorsCommunicationAndOwnCodeApart) {
 }
 
 TEST(HostTime, StopsWatchingWhenItEnds) {
-  Progress progress;
-  { HostTime host_time(progress); }
-  at::ones({4}).add(1);
-  const auto meeting = progress.meet("all_reduce", {{"language.tp", {0, 1}}});
+  Progress ended, other;
+  ASSERT_FALSE(at::hasThreadLocalCallbacks());
+  {
+    HostTime host_time(ended);
+    EXPECT_TRUE(at::hasThreadLocalCallbacks());
+  }
+  EXPECT_FALSE(at::hasThreadLocalCallbacks());
+  HostTime host_time(other);
+  {
+    const auto meeting = ended.meet("all_reduce", {{"language.tp", {0, 1}}});
+    busy_for_ms(1);
+  }
+  EXPECT_EQ(host_time.take().communication_ms, 0);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST(Recipe, StagesAndFlagsSayWhatIsFrozen) {
   EXPECT_THAT(frozen({}), IsEmpty());
   EXPECT_THAT(frozen({{"train.stage", "stage1"}}), ElementsAre("images.encoder", "language"));
   EXPECT_THAT(frozen({{"train.stage", "stage2"}}), ElementsAre("images.encoder"));
-  EXPECT_THAT(frozen({{"train.freeze_projection", "true"}, {"train.freeze_vision", "true"}}),
+  EXPECT_THAT(frozen({{"train.freeze_projection", "true"}, {"train.freeze_encoders", "true"}}),
               ElementsAre("images.encoder", "images.projector"));
   EXPECT_THAT(error_of(kTwoGrids, {{"train.stage", "stage1"}, {"train.freeze_projection", "true"}}),
               HasSubstr("nothing to train"));

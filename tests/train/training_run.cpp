@@ -18,17 +18,20 @@ const GridSizes& sizes_of(const TrainingLayout& layout, const std::string& encod
   return encoder == "audio" ? layout.audio : layout.images;
 }
 
-void put_weights(const ParameterSet& set, std::map<std::string, at::Tensor>& weights) {
+at::Tensor part_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size) {
+  for (std::size_t dim = 0; dim < size.size(); ++dim)
+    tensor = tensor.narrow(static_cast<std::int64_t>(dim), begin[dim], size[dim]);
+  return tensor;
+}
+
+void put_weights(const ParameterSet& set, Trained& trained) {
   for (const Parameters::Entry& entry : set.parameters.entries()) {
-    at::Tensor& whole =
-        weights.try_emplace(set.name + "/" + entry.spec.name, at::zeros(entry.spec.shape, at::kDouble)).first->second;
+    const std::string name = set.name + "/" + entry.spec.name;
+    at::Tensor& whole = trained.weights.try_emplace(name, at::zeros(entry.spec.shape, at::kDouble)).first->second;
+    at::Tensor& held = trained.held.try_emplace(name, at::zeros(entry.spec.shape, at::kBool)).first->second;
     for (const Box& box : shard_boxes(entry.spec, set.parameters.place())) {
-      at::Tensor to = whole, from = entry.value.detach();
-      for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
-        to = to.narrow(static_cast<std::int64_t>(dim), box.global_begin[dim], box.size[dim]);
-        from = from.narrow(static_cast<std::int64_t>(dim), box.local_begin[dim], box.size[dim]);
-      }
-      to.copy_(from);
+      part_of(whole, box.global_begin, box.size).copy_(part_of(entry.value.detach(), box.local_begin, box.size));
+      part_of(held, box.global_begin, box.size).fill_(true);
     }
   }
 }
@@ -142,7 +145,7 @@ Trained train_on(World& world, const TrainingLayout& layout, const Topology& top
   for (int step = 0; step < options.steps; ++step)
     trained.reports.push_back(training.step(*data, std::int64_t{step} * layout.global_batch, clock));
   training.finish_parameters();
-  for (const auto& set : training.model().parameter_sets()) put_weights(*set, trained.weights);
+  for (const auto& set : training.model().parameter_sets()) put_weights(*set, trained);
   return trained;
 }
 
@@ -154,13 +157,15 @@ Trained train(const TrainingLayout& layout, const TrainingOptions& options) {
     const Trained mine = train_on(world, layout, topology, options);
     const std::lock_guard<std::mutex> lock(mutex);
     if (world.rank() == 0) trained.reports = mine.reports;
-    // A rank has zeros where others have values; where several have values, they are the same to the bit.
     for (const auto& [name, weight] : mine.weights) {
+      const at::Tensor& mask = mine.held.at(name);
       at::Tensor& whole = trained.weights.try_emplace(name, weight).first->second;
-      const at::Tensor shared = (weight != 0).logical_and(whole != 0);
+      at::Tensor& held = trained.held.try_emplace(name, mask).first->second;
+      const at::Tensor shared = mask.logical_and(held);
       EXPECT_TRUE(at::equal(weight.masked_select(shared), whole.masked_select(shared)))
           << "rank " << world.rank() << " has another " << name;
-      whole = at::where(weight != 0, weight, whole);
+      whole = at::where(mask, weight, whole);
+      held = held.logical_or(mask);
     }
   });
   return trained;
@@ -183,7 +188,7 @@ const Trained& alone(const TrainingLayout& layout) {
   return found != runs.end() ? found->second : runs.emplace(key, train(in_one_process(layout))).first->second;
 }
 
-void expect_same(const Trained& got, const Trained& expected, double loss_tolerance, double weight_tolerance) {
+void expect_same_on_rank(const Trained& got, const Trained& expected, double loss_tolerance, double weight_tolerance) {
   ASSERT_EQ(got.reports.size(), expected.reports.size());
   for (std::size_t step = 0; step < got.reports.size(); ++step) {
     const TrainingReport &own = got.reports[step], &other = expected.reports[step];
@@ -192,11 +197,18 @@ void expect_same(const Trained& got, const Trained& expected, double loss_tolera
     EXPECT_NEAR(own.update.grad_norm, other.update.grad_norm, 100 * loss_tolerance * other.update.grad_norm)
         << "step " << step;
   }
-  ASSERT_EQ(got.weights.size(), expected.weights.size());
   for (const auto& [name, weight] : got.weights) {
-    const at::Tensor& other = expected.weights.at(name);
-    EXPECT_LE((weight - other).norm().item<double>(), weight_tolerance * other.norm().item<double>()) << name;
+    const at::Tensor& held = got.held.at(name);
+    const at::Tensor own = weight.masked_select(held), other = expected.weights.at(name).masked_select(held);
+    EXPECT_GT(own.numel(), 0) << name;
+    EXPECT_LE((own - other).norm().item<double>(), weight_tolerance * other.norm().item<double>()) << name;
   }
+}
+
+void expect_same(const Trained& got, const Trained& expected, double loss_tolerance, double weight_tolerance) {
+  expect_same_on_rank(got, expected, loss_tolerance, weight_tolerance);
+  EXPECT_EQ(got.weights.size(), expected.weights.size());
+  for (const auto& [name, held] : got.held) EXPECT_TRUE(held.all().item<bool>()) << "no rank has all of " << name;
 }
 
 }  // namespace braid::testing
