@@ -15,8 +15,8 @@ std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel) {
 at::Tensor put_rows(const at::Tensor& merged, const at::Tensor& rows, const at::Tensor& is_media,
                     const Parallel& parallel) {
   const std::int64_t own = merged.size(0), tokens = is_media.size(0);
-  const std::int64_t first = parallel.cp.rank() * (tokens / parallel.cp.size()) +
-                             (parallel.sequence_parallel ? parallel.tp.rank() * own : 0);
+  const std::int64_t first =
+      parallel.cp.rank() * (tokens / parallel.cp.size()) + (parallel.sequence_parallel ? parallel.tp.rank() * own : 0);
   const at::Tensor here = is_media.narrow(0, first, own).nonzero().squeeze(1);
   const at::Tensor row_of = is_media.cumsum(0).narrow(0, first, own).index_select(0, here) - 1;
   if (!rows.requires_grad() && here.numel() == 0) return merged;

@@ -344,9 +344,8 @@ class Step {
     if (module(e.to_module).is_encoder)
       return at::empty({sum(counts), hidden_of(model_.encoder_config(e.to_module).model)}, options_);
     const std::int64_t rows =
-        e.crosses_modules()
-            ? sum(counts)
-            : own_rows_of(texts_of(t.microbatch).offsets.back(), model_.part(e.to_module)->parallel);
+        e.crosses_modules() ? sum(counts)
+                            : own_rows_of(texts_of(t.microbatch).offsets.back(), model_.part(e.to_module)->parallel);
     return at::empty({rows, hidden_of(model_.provider().language)}, options_);
   }
 

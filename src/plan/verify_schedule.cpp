@@ -1,8 +1,8 @@
-// Plays a schedule on paper. A rank that comes to an exchange first says how large the activations are that it sends, and
-// hears it of those that come; then it posts all its transfers. A message is done when both sides have posted it, and a
-// rank goes on when all of its exchange are. A forward or backward may have collectives
-// over any of its stage's ranks (tensor, context and expert parallel), so it runs when all of them have come to it. A
-// schedule that needs more than that may hang.
+// Plays a schedule on paper. A rank that comes to an exchange first says how large the activations are that it sends,
+// and hears it of those that come; then it posts all its transfers. A message is done when both sides have posted it,
+// and a rank goes on when all of its exchange are. A forward or backward may have collectives over any of its stage's
+// ranks (tensor, context and expert parallel), so it runs when all of them have come to it. A schedule that needs more
+// than that may hang.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -229,9 +229,9 @@ class Player {
   const std::vector<Edge> edges_;
   std::vector<char> sent_, received_;              // by transfer: which sides have posted it
   std::vector<char> sizes_sent_, sizes_received_;  // likewise, how large it is
-  std::vector<std::size_t> position_;  // by rank: the op it is at
-  std::vector<char> ran_;              // by kind, rank, module and microbatch
-  std::vector<int> held_;              // by rank and module: forwards whose backward is to come
+  std::vector<std::size_t> position_;              // by rank: the op it is at
+  std::vector<char> ran_;                          // by kind, rank, module and microbatch
+  std::vector<int> held_;                          // by rank and module: forwards whose backward is to come
   std::vector<std::vector<int>> edges_of_;
   std::vector<int> came_;             // by kind, first rank of a stage, module, microbatch: ranks that came to it
   std::vector<std::size_t> counted_;  // by rank: ops up to here are counted in came_

@@ -61,8 +61,8 @@ TrainLength length_of(const TrainConfig& config);
 // The parameter sets that do not train, by the names mimo/mimo_model.h gives them.
 std::vector<std::string> frozen_sets(const Recipe& recipe);
 
-// Reads and validates; every problem of the file and of the topology is in one ConfigError. To look at a topology it need
-// not fit the model.
+// Reads and validates; every problem of the file and of the topology is in one ConfigError. To look at a topology it
+// need not fit the model.
 enum class RecipeChecks { All, TopologyOnly };
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},
                    RecipeChecks checks = RecipeChecks::All);
