@@ -203,6 +203,9 @@ class LocalRun {
   }
 
   void ask_to_stop(int signal) {
+    if (signal == SIGPIPE && !output_closed_)
+      writer_.write(STDERR_FILENO, "braid: nobody reads the output any more: the run is asked to stop\n");
+    output_closed_ = output_closed_ || signal == SIGPIPE;
     signal_ranks(as_passed_on(signal));
     if (signal == SIGTERM) told_to_end_ = true;
     if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
@@ -250,7 +253,7 @@ class LocalRun {
     }
     for (const RankProcess& process : processes_)
       if (*process.status != 0) return user_signal_ ? 128 + user_signal_ : exit_code_of(*process.status);
-    return 0;
+    return output_closed_ && !told_to_end_ ? 128 + SIGPIPE : 0;  // ended well, but nobody asked for it
   }
 
   const LaunchOptions& options_;
@@ -264,7 +267,8 @@ class LocalRun {
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;
   bool told_to_end_ = false;  // then the next SIGTERM or SIGINT does not wait
-  int user_signal_ = 0;       // for the exit code
+  bool output_closed_ = false;
+  int user_signal_ = 0;  // for the exit code
   std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;
 };
 

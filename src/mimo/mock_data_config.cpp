@@ -75,8 +75,11 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
     checks.add("sequence_length",
                fmt::format("sequence_length={} does not split over tp={} x cp={}", length, language.tp, language.cp),
                fmt::format("use sequence_length={}", (length + parts - 1) / parts * parts));
+  if (length < kRoomForText)
+    checks.add("sequence_length", fmt::format("sequence_length={} leaves nothing to learn", length),
+               fmt::format("use sequence_length={} or more", kRoomForText));
   const int shortest = config.min_length.value_or(length);
-  if (shortest < 2 || shortest > length)
+  if (config.min_length && (shortest < kRoomForText || shortest > length))
     checks.add("min_length", fmt::format("min_length={} is not between 2 and sequence_length={}", shortest, length),
                fmt::format("use min_length={}", length));
   int most = vocab_of(provider.language) - 1;
