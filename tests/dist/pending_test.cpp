@@ -78,7 +78,7 @@ TEST(Pending, NamesTheOperationThatItsWaitIsStuckIn) {
     second.wait();
   };
   EXPECT_THAT(testing::error_of<CommError>([&] { testing::on_threads(2, body); }),
-              HasSubstr("rank 0 in all_reduce #3 on world"));  // the first there is "connect"
+              HasSubstr("rank 0 in all_reduce #4 on world"));  // the first there is "connect"
 }
 
 TEST(Pending, FailsLikeTheBlockingCall) {

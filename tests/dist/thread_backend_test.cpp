@@ -75,7 +75,7 @@ TEST(ThreadBackend, RankThatReturnsEarlyLeavesADeadlockNotAHang) {
                          const Group all = world.everyone();
                          if (world.rank() != 1) all.barrier();
                        }),
-              AllOf(HasSubstr("deadlock"), HasSubstr("ranks 0,2 in barrier #2 on world")));
+              AllOf(HasSubstr("deadlock"), HasSubstr("ranks 0,2 in barrier #3 on world")));
 }
 
 TEST(ThreadBackend, FirstExceptionWinsAndWakesTheOthers) {

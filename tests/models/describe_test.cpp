@@ -103,8 +103,9 @@ TEST(Describe, TextFitsATerminal) {
     for (const std::string& line : split(text, '\n')) EXPECT_THAT(line.size(), Le(130u)) << line;
     EXPECT_THAT(text, AllOf(HasSubstr(fmt::format("  language  tp=2 cp=1 pp=1 ep={} expt_tp=1\n", ep)),
                             ContainsRegex("each rank holds +stage")));
-    if (has_experts)
+    if (has_experts) {
       EXPECT_THAT(text, AllOf(HasSubstr("ep dim 0, expt_tp dim 1"), HasSubstr("mlp.router.expert_bias (buffer)")));
+    }
   }
   EXPECT_THAT(
       show_model(describe_model(provider("nemotron-vlm-20l"), {}, "bfloat16")),
