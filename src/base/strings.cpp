@@ -48,6 +48,10 @@ std::optional<int> parse_int(std::string_view text) { return parse_number<int>(t
 std::optional<std::int64_t> parse_int64(std::string_view text) { return parse_number<std::int64_t>(text); }
 std::optional<double> parse_double(std::string_view text) { return parse_number<double>(text); }
 
+bool contains(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;

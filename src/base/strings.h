@@ -15,6 +15,8 @@ std::optional<int> parse_int(std::string_view text);
 std::optional<std::int64_t> parse_int64(std::string_view text);
 std::optional<double> parse_double(std::string_view text);  // "nan" and "inf" too
 
+bool contains(const std::vector<std::string>& words, std::string_view word);
+
 // The candidate a person most likely meant (few edits away), or nothing when none is close.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 

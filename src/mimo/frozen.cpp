@@ -1,15 +1,8 @@
 #include "mimo/frozen.h"
 
-#include <algorithm>
+#include "base/strings.h"
 
 namespace braid {
-namespace {
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-}  // namespace
 
 std::vector<std::string> parameter_set_names(const Topology& topology) {
   std::vector<std::string> names;

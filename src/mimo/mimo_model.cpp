@@ -1,21 +1,13 @@
 #include "mimo/mimo_model.h"
 
-#include <algorithm>
-
 #include "base/error.h"
+#include "base/strings.h"
 #include "dist/world.h"
 #include "mimo/frozen.h"
 #include "models/assemble.h"
 #include "nn/moe.h"
 
 namespace braid {
-namespace {
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-}  // namespace
 
 MimoModel::Part::Part(const Module& module, int global_rank, Parallel groups)
     : place{module.dense.coord(global_rank, "pp"), module.dense.size_of("pp")},

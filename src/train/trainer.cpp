@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "dist/world.h"
 #include "mimo/mock_data.h"
 #include "models/flops.h"
@@ -59,7 +60,7 @@ class Run {
         world_(world),
         context_(context),
         iterations_(iterations_of(length_of(recipe.train))),
-        language_trains_(!recipe.train.freeze_language && recipe.train.stage != "stage1"),
+        language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
         groups_(world, topology),
         data_(recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(recipe.train.seed)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
