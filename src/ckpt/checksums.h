@@ -1,0 +1,43 @@
+// Checksums of a checkpoint's files, block by block, so that whoever reads a part can check that part. They are kept in
+// the file checksums.json beside the others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+inline constexpr std::int64_t kChecksumBlock = 1 << 20;
+inline constexpr const char* kChecksumFile = "checksums.json";
+
+struct FileChecksums {
+  std::int64_t size = 0;
+  std::vector<std::uint32_t> blocks{};  // CRC-32C of every kChecksumBlock bytes, the last block may be shorter
+  bool operator==(const FileChecksums&) const = default;
+};
+
+using Checksums = std::map<std::string, FileChecksums>;  // by file name
+
+// Of bytes that come one after the other.
+class ChecksumStream {
+ public:
+  void add(std::span<const std::byte> bytes);
+  FileChecksums finish();
+
+ private:
+  FileChecksums sums_;
+  std::uint32_t open_block_ = 0;
+};
+
+FileChecksums checksums_of(std::string_view bytes);
+
+// The text protects itself: parse throws DataError that names `file` where it was changed.
+std::string to_text(const Checksums& checksums);
+Checksums parse_checksums(std::string_view text, const std::string& file);
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+// The index of a distributed checkpoint, torch's `.metadata`: which tensors there are, in which chunks, and in which
+// bytes of which file each chunk is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "ckpt/safetensors.h"
+
+namespace braid {
+
+struct FilePart {
+  std::string file{};  // a plain name in the checkpoint's folder
+  std::int64_t offset = 0, length = 0;
+};
+
+// A box of the tensor: `size` elements from `begin` on, in every dimension.
+struct StoredChunk {
+  std::vector<std::int64_t> begin{}, size{};
+  FilePart part{};
+};
+
+struct DistTensor {
+  StoredDtype dtype{};
+  std::vector<std::int64_t> shape{};
+  std::vector<StoredChunk> chunks{};
+};
+
+struct DistMetadata {
+  std::map<std::string, DistTensor> tensors{};
+  std::map<std::string, FilePart> objects{};  // keys as stored: "mimo.language.rng_state/shard_0.0_1.1"
+};
+
+// DataError that names `file` when it is no index, or one that cannot be right: a chunk without bytes or outside its
+// tensor, a size that overflows, a file name that leads out of the folder.
+DistMetadata read_metadata(std::string_view pickle, const std::string& file);
+
+// As torch.distributed.checkpoint and megatron-core read it.
+std::string write_metadata(const DistMetadata& metadata);
+
+// Adds another part of the same checkpoint, whose tensors have other chunks of the same shape and dtype; DataError
+// where they have not.
+void merge(DistMetadata& into, const DistMetadata& other);
+
+// Elements that no chunk has or that several have, and parts of a file that overlap; each problem names the key and,
+// as `where`, the file.
+std::vector<Problem> coverage_problems(const DistMetadata& metadata);
+
+}  // namespace braid

@@ -1,0 +1,86 @@
+// Python pickles as inert data. Reading one executes and imports nothing: classes and functions are names, an object is
+// the name of its type with the arguments it would be made of. Opcodes and names outside a fixed vocabulary are errors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace braid {
+
+struct PickleNode;
+using PickleValue = std::shared_ptr<const PickleNode>;  // values may be shared; there are no cycles
+
+struct PickleNone {};
+struct PickleBytes {
+  std::string data;
+};
+struct PickleTuple {
+  std::vector<PickleValue> items;
+};
+struct PickleList {
+  std::vector<PickleValue> items;
+};
+struct PickleDict {
+  std::vector<std::pair<PickleValue, PickleValue>> items;  // in their order
+};
+struct PickleGlobal {  // a class, a function or a constant of a module
+  std::string module, name;
+};
+struct PicklePersistent {  // something kept outside the pickle; torch: a tensor's storage
+  PickleValue id;
+};
+struct PickleObject {
+  PickleValue type;               // a PickleGlobal: what is called with `args`
+  std::vector<PickleValue> args;  // of the call
+  PickleValue state;              // what __setstate__ or __dict__ would get; null: nothing
+  PickleDict items;               // set after that, of dictionaries
+  bool by_new = false;            // made by type.__new__(type, *args) rather than by a call
+};
+
+struct PickleNode {
+  std::variant<PickleNone, bool, std::int64_t, double, std::string, PickleBytes, PickleTuple, PickleList, PickleDict,
+               PickleGlobal, PicklePersistent, PickleObject>
+      value;
+};
+
+// To make them.
+PickleValue pickle_none();
+PickleValue pickle(bool value);
+PickleValue pickle(int value);
+PickleValue pickle(std::int64_t value);
+PickleValue pickle(double value);
+PickleValue pickle(const char* value);
+PickleValue pickle(std::string value);
+PickleValue pickle_tuple(std::vector<PickleValue> items);
+PickleValue pickle_list(std::vector<PickleValue> items);
+PickleValue pickle_dict(std::vector<std::pair<std::string, PickleValue>> items);
+PickleValue pickle_global(std::string module, std::string name);
+PickleValue pickle_call(PickleValue type, std::vector<PickleValue> args);
+
+// To look at them. `as` is null where the value is of another kind.
+template <class Kind>
+const Kind* as(const PickleValue& value) {
+  return std::get_if<Kind>(&value->value);
+}
+// The value of a text key in a dictionary, or in an object's state or items; null: there is none.
+PickleValue find(const PickleValue& dictionary, std::string_view key);
+bool is_global(const PickleValue& value, std::string_view module, std::string_view name);
+// For people: as Python would write it, cut off after `most` characters.
+std::string to_text(const PickleValue& value, std::size_t most = 2000);
+
+// The names that a pickle may hold: "torch.Size", or with "megatron.core.*" everything below a module.
+using PickleVocabulary = std::vector<std::string>;
+
+// The whole of `bytes` is one pickle of protocol 0 to 5. DataError with `file`, opcode and offset for anything else.
+// Memory stays proportional to the size of `bytes`, and nesting is bounded.
+PickleValue read_pickle(std::string_view bytes, const std::string& file, const PickleVocabulary& vocabulary);
+
+// Protocol 2, as torch.save writes. Values that are shared, and equal strings and names, are written once.
+std::string write_pickle(const PickleValue& value);
+
+}  // namespace braid
