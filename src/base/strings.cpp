@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <numeric>
 
 namespace braid {
@@ -69,6 +70,13 @@ std::string in_quotes(std::string_view name) {
   std::string text = "'";
   for (const char c : name.substr(0, kLongest)) text += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
   return text + (name.size() > kLongest ? fmt::format("...' ({} letters)", name.size()) : "'");
+}
+
+std::string readable_bytes(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 2, units[unit]);
 }
 
 std::string fold_ranks(const std::vector<int>& ranks) {

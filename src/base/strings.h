@@ -24,6 +24,10 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 // long.
 std::string in_quotes(std::string_view name);
 
+// "512 B", "1.50 GiB"
+std::string readable_bytes(double bytes);
+inline std::string readable_bytes(std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); }
+
 // "0-3,8,10-11": ascending ranks with runs folded.
 std::string fold_ranks(const std::vector<int>& ranks);
 

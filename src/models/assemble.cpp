@@ -10,12 +10,6 @@
 namespace braid {
 namespace {
 
-at::Tensor view_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size) {
-  for (std::size_t dim = 0; dim < size.size(); ++dim)
-    tensor = tensor.narrow(static_cast<std::int64_t>(dim), begin[dim], size[dim]);
-  return tensor;
-}
-
 // The shape of what a rank holds: its boxes tile it.
 std::vector<std::int64_t> extent(const std::vector<Box>& boxes) {
   std::vector<std::int64_t> shape(boxes.front().size.size(), 0);
@@ -41,18 +35,9 @@ at::Tensor assemble(const at::Tensor& local, const std::vector<std::int64_t>& sh
     at::Tensor part = rank == 0 ? local : at::empty(extent(boxes), options);
     if (rank != 0) everyone.receive(part, rank);
     for (const Box& box : boxes)
-      view_of(whole, box.global_begin, box.size).add_(view_of(part, box.local_begin, box.size));
+      box_of(whole, box.global_begin, box.size).add_(box_of(part, box.local_begin, box.size));
   }
   return whole;
-}
-
-ShardPlace shard_place(const Module& module, int global_rank) {
-  return {.tp = module.dense.coord(global_rank, "tp"),
-          .tp_size = module.dense.size_of("tp"),
-          .ep = module.expert.coord(global_rank, "ep"),
-          .ep_size = module.expert.size_of("ep"),
-          .expt_tp = module.expert.coord(global_rank, "expt_tp"),
-          .expt_tp_size = module.expert.size_of("expt_tp")};
 }
 
 void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,

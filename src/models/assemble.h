@@ -26,8 +26,6 @@ using BoxesOf = std::function<std::vector<Box>(int global_rank)>;
 at::Tensor assemble(const at::Tensor& local, const std::vector<std::int64_t>& shape, const BoxesOf& boxes_of,
                     const Group& everyone, const at::TensorOptions& options);
 
-ShardPlace shard_place(const Module& module, int global_rank);
-
 // Hands every trainable parameter's gradient, summed over the ranks that hold it, to `take` on rank 0, one after the
 // other in the order of `specs`: all of them together may not fit.
 void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters, const Module& module,

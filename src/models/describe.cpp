@@ -198,14 +198,6 @@ std::string with_commas(std::int64_t number) {
   return digits;
 }
 
-std::string readable_bytes(std::int64_t bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
-}
-
 // Numbers line up at their last digit.
 void align_right(std::vector<Row>& rows, std::size_t column) {
   std::size_t width = 0;

@@ -70,20 +70,28 @@ class Declaration {
     const std::int64_t group_states = std::int64_t{config_.mamba_groups} * config_.mamba_state;
     const std::int64_t conv = inner + 2 * group_states, kernel = config_.mamba_conv;
     const std::vector<std::int64_t> conv_blocks = {inner, group_states, group_states};
+    const std::vector<std::string> conv_names = {"x", "B", "C"};
     const InitRule conv_init = {InitRule::Uniform, 1 / std::sqrt(static_cast<double>(kernel))};
     add_norm("mixer.in_proj.layer_norm_weight");
     add({.name = "mixer.in_proj.weight",
          .shape = {inner + conv + heads, config_.hidden},
          .tp_dim = 0,
          .tp_blocks = {inner, inner, group_states, group_states, heads},
+         .block_names = {"z", "x", "B", "C", "dt"},
          .init = normal_});
     add({.name = "mixer.conv1d.weight",
          .shape = {conv, 1, kernel},
          .tp_dim = 0,
          .tp_blocks = conv_blocks,
+         .block_names = conv_names,
          .init = conv_init});
     if (config_.mamba_conv_bias)
-      add({.name = "mixer.conv1d.bias", .shape = {conv}, .tp_dim = 0, .tp_blocks = conv_blocks, .init = conv_init});
+      add({.name = "mixer.conv1d.bias",
+           .shape = {conv},
+           .tp_dim = 0,
+           .tp_blocks = conv_blocks,
+           .block_names = conv_names,
+           .init = conv_init});
     add({.name = "mixer.A_log", .shape = {heads}, .tp_dim = 0, .init = {InitRule::ALog}});
     add({.name = "mixer.D", .shape = {heads}, .tp_dim = 0, .init = {InitRule::Ones}});
     add({.name = "mixer.dt_bias", .shape = {heads}, .tp_dim = 0, .init = {InitRule::DtBias}});

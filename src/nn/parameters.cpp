@@ -110,6 +110,12 @@ at::ScalarType storage_type(const ParamSpec& spec, at::ScalarType dtype) {
   return !spec.trainable && dtype != at::kDouble ? at::kFloat : dtype;
 }
 
+at::Tensor box_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size) {
+  for (std::size_t dim = 0; dim < size.size(); ++dim)
+    tensor = tensor.narrow(static_cast<std::int64_t>(dim), begin[dim], size[dim]);
+  return tensor;
+}
+
 Parameters::Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype,
                        const at::Device& device)
     : place_(place) {

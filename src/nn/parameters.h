@@ -43,4 +43,7 @@ class Parameters {
 // The dtype of a parameter in a model of `dtype`: buffers are fp32 at least.
 at::ScalarType storage_type(const ParamSpec& spec, at::ScalarType dtype);
 
+// A view of the box of `size` that begins at `begin`.
+at::Tensor box_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size);
+
 }  // namespace braid

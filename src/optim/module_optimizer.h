@@ -47,6 +47,7 @@ class ModuleOptimizer {
   // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's
   // parameters: take_parameters().
   std::vector<OptimizerState> state() const;
+  const std::vector<std::unique_ptr<ShardedAdam>>& parts() const { return parts_; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
   void publish_parameters();

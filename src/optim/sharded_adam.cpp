@@ -231,4 +231,17 @@ std::vector<OptimizerState> ShardedAdam::state() const {
   return all;
 }
 
+std::vector<BucketState> ShardedAdam::bucket_state() const {
+  std::vector<BucketState> all;
+  for (std::size_t b = 0; b < shards_.size(); ++b) {
+    const BucketLayout::Bucket& bucket = gradients_.layout().buckets[b];
+    const Shard& shard = shards_[b];
+    const Span used = intersection(shard.in_buffer, {bucket.span.begin, bucket.used_end});
+    const Span in_shard = moved(used, -shard.in_buffer.begin);
+    all.push_back({b, bucket.used_end - bucket.span.begin, moved(used, -bucket.span.begin), part(shard.main, in_shard),
+                   part(shard.exp_avg, in_shard), part(shard.exp_avg_sq, in_shard)});
+  }
+  return all;
+}
+
 }  // namespace braid

@@ -24,6 +24,14 @@ struct OptimizerState {
   at::Tensor main, exp_avg, exp_avg_sq;
 };
 
+// The same by bucket, whatever parameters are in it: elements [range.begin, range.end) of a bucket of `elements`.
+struct BucketState {
+  std::size_t bucket;
+  std::int64_t elements;
+  Span range;
+  at::Tensor main, exp_avg, exp_avg_sq;
+};
+
 class ShardedAdam {
  public:
   // Ranks of `replicas` hold the same shard of a parameter that is not split over them; those of `reduce` of all.
@@ -48,6 +56,8 @@ class ShardedAdam {
   void finish_publishing();  // nothing to do where nothing was started
 
   std::vector<OptimizerState> state() const;
+  std::vector<BucketState> bucket_state() const;
+  const GradientBuffer& gradients() const { return gradients_; }
 
  private:
   // What this rank owns of one parameter in one bucket.

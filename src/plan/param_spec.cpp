@@ -1,6 +1,9 @@
 #include "plan/param_spec.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "plan/topology.h"
 
 namespace braid {
 namespace {
@@ -33,7 +36,7 @@ std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardPl
     local_begin += size;
   }
   BRAID_CHECK_EQ(block_begin, length, "{}: the blocks of dimension {}", spec.name, dim);
-  if (parts == 1) return {{0, 0, length}};
+  if (parts == 1 && spec.block_names.empty()) return {{0, 0, length}};
   return spans;
 }
 
@@ -46,6 +49,15 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 }  // namespace
 
 std::int64_t num_elements(const ParamSpec& spec) { return product(spec.shape); }
+
+ShardPlace shard_place(const Module& module, int global_rank) {
+  return {.tp = module.dense.coord(global_rank, "tp"),
+          .tp_size = module.dense.size_of("tp"),
+          .ep = module.expert.coord(global_rank, "ep"),
+          .ep_size = module.expert.size_of("ep"),
+          .expt_tp = module.expert.coord(global_rank, "expt_tp"),
+          .expt_tp_size = module.expert.size_of("expt_tp")};
+}
 
 std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardPlace& place) {
   std::vector<std::int64_t> shape;
@@ -68,6 +80,29 @@ std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardPlace& place) {
         longer.push_back(std::move(box));
       }
     boxes = std::move(longer);
+  }
+  return boxes;
+}
+
+std::vector<Box> boxes_of_range(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t end) {
+  std::vector<Box> boxes;
+  const auto add = [&](std::vector<std::int64_t> corner, std::vector<std::int64_t> size) {
+    boxes.push_back({corner, corner, std::move(size)});
+  };
+  while (begin < end) {
+    // The largest box that begins here: as many whole slices of the outermost dimension that `begin` is aligned to.
+    std::size_t dim = shape.size();
+    std::int64_t slice = 1;
+    while (dim > 1 && begin % (slice * shape[dim - 1]) == 0 && end - begin >= slice * shape[dim - 1])
+      slice *= shape[--dim];
+    std::vector<std::int64_t> corner(shape.size()), size(shape.size(), 1);
+    std::int64_t rest = begin;
+    for (std::size_t d = shape.size(); d-- > 0; rest /= shape[d]) corner[d] = rest % shape[d];
+    for (std::size_t d = dim; d < shape.size(); ++d) size[d] = shape[d];
+    std::int64_t count = 1;
+    if (dim > 0) count = size[dim - 1] = std::min((end - begin) / slice, shape[dim - 1] - corner[dim - 1]);
+    add(std::move(corner), std::move(size));
+    begin += count * slice;
   }
   return boxes;
 }

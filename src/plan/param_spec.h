@@ -8,6 +8,8 @@
 
 namespace braid {
 
+struct Module;
+
 struct InitRule {
   enum Kind {
     Zeros,
@@ -28,6 +30,7 @@ struct ParamSpec {
   // A fused weight is several blocks along tp_dim, each split over tp on its own: rank r has the r-th part of every
   // block, one after the other. Lengths of the blocks; empty: one block.
   std::vector<std::int64_t> tp_blocks{};
+  std::vector<std::string> block_names{};  // when given, checkpoints keep every block as a tensor of its own
   bool expert = false;  // dimension 0 counts experts and is split over ep
   int stage = 0;        // the pipeline stage that has it
   InitRule init{};
@@ -43,6 +46,8 @@ struct ShardPlace {
   int expt_tp = 0, expt_tp_size = 1;
 };
 
+ShardPlace shard_place(const Module& module, int global_rank);
+
 std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardPlace& place);
 
 // A box of elements that lie together in the global tensor and in the local shard.
@@ -52,6 +57,10 @@ struct Box {
 
 // What a rank holds: one box, or one per block of a fused weight.
 std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardPlace& place);
+
+// Elements [begin, end) of a tensor of `shape` in row-major order, as boxes of it: at most two for every dimension but
+// the last, and one more. `local_begin` is where a box begins in the tensor; `global_begin` is the same.
+std::vector<Box> boxes_of_range(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t end);
 
 // The same box as runs of rows, where a row is a line along the last dimension and rows are numbered over all the
 // others (a vector's rows are its elements, one column each).

@@ -34,6 +34,7 @@ Problems train_problems(const Recipe& recipe) {
   append(problems, validate(train.schedule, length_of(train), "train"));
   append(problems, validate(recipe.optimizer, "optimizer"));
   append(problems, validate(recipe.loss_scale, "loss_scale"));
+  append(problems, validate(recipe.checkpoint));
   append(problems, validate(recipe.log));
   append(problems, validate(recipe.stop));
   check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
@@ -159,6 +160,7 @@ void describe(Fields& f, Recipe& r) {
   f.section("train", r.train);
   f.section("optimizer", r.optimizer);
   f.section("loss_scale", r.loss_scale);
+  f.section("checkpoint", r.checkpoint);
   f.section("log", r.log);
   f.section("stop", r.stop);
   f.section("dist", r.dist);

@@ -12,6 +12,7 @@
 #include "optim/lr_schedule.h"
 #include "optim/optimizer_config.h"
 #include "plan/topology.h"
+#include "train/checkpoint_config.h"
 #include "train/run_log.h"
 #include "train/stop_request.h"
 
@@ -46,6 +47,7 @@ struct Recipe {
   TrainConfig train{};
   OptimizerConfig optimizer{};
   LossScaleConfig loss_scale{};
+  CheckpointConfig checkpoint{};
   LogConfig log{};
   StopConfig stop{};
   DistConfig dist{};

@@ -97,7 +97,11 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
 RunLog::~RunLog() = default;
 
 // Under another launcher there is nobody to take control lines out again.
-void RunLog::say(const std::string& text) { print_(facts_.launcher_listens ? to_control_lines({text}) : text); }
+void RunLog::note(const std::string& text, bool launcher_listens, const Print& print) {
+  print(launcher_listens ? to_control_lines({text}) : text);
+}
+
+void RunLog::say(const std::string& text) { note(text, facts_.launcher_listens, print_); }
 
 template <class File>
 void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>& act) {

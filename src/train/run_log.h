@@ -52,6 +52,8 @@ class RunLog {
  public:
   using Print = std::function<void(const std::string& text)>;
   static void print_to_stdout(const std::string& text);
+  // Lines about something else than a step, on the same rank. Under Braid's launcher they get no rank in front.
+  static void note(const std::string& text, bool launcher_listens, const Print& print = &print_to_stdout);
 
   // ConfigError when a file cannot be written. One that cannot be written later is given up, with a line saying so: a
   // log is not worth the run that it is about.

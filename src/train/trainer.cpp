@@ -1,9 +1,9 @@
 #include "train/trainer.h"
 
 #include <ATen/DeviceAccelerator.h>
-#include <ATen/ops/tensor.h>
 
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -13,15 +13,18 @@
 #include "mimo/mock_data.h"
 #include "models/flops.h"
 #include "train/host_time.h"
+#include "train/load_checkpoint.h"
+#include "train/save_checkpoint.h"
+#include "train/together.h"
 #include "train/training.h"
 
 namespace braid {
 namespace {
 
 // The language rank with tp 0, cp 0, dp 0 and the last pipeline stage speaks for the run.
-bool is_logging_rank(const Topology& topology, int global_rank) {
+int logging_rank(const Topology& topology) {
   const Grid& grid = topology.language().dense;
-  return global_rank == grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
+  return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
 }
 
 at::ScalarType scalar_type(const std::string& name) {
@@ -45,13 +48,6 @@ TrainingConfig training_config(const Recipe& recipe) {
           .count_zeros = recipe.log.log_num_zeros};
 }
 
-std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world) {
-  at::Tensor tensor = at::tensor(values, at::kDouble).to(world.device());
-  world.everyone().all_reduce(tensor, how);
-  tensor = tensor.cpu();
-  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
-}
-
 // One rank's run.
 class Run {
  public:
@@ -60,38 +56,88 @@ class Run {
         world_(world),
         context_(context),
         iterations_(iterations_of(length_of(recipe.train))),
+        speaks_(world.rank() == logging_rank(topology)),
         language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
+        seed_(recipe.train.seed),
         groups_(world, topology),
-        data_(recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(recipe.train.seed)),
+        data_(std::in_place, recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(seed_)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
         clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank()))),
         phases_(topology) {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
-    if (!is_logging_rank(topology, world.rank())) return;
-    const RunFacts facts = {
-        .iterations = iterations_,
-        .global_batch = recipe.train.global_batch,
-        .ranks = topology.world_size(),
-        .flops_per_iteration =
-            count_flops(recipe.model.model.language, tokens_per_step(), data_.sequence_length()).total(),
-        .launcher_listens = context.launcher_listens};
-    log_.emplace(recipe.log, facts, Moment::now());
+    const auto say = [this](const std::string& text) { this->say(text); };
+    if (!recipe.checkpoint.save.empty())
+      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say);
+    load(topology, say);
+    if (speaks_) open_log();
   }
 
   std::vector<double> run() {
     StopReason reason = StopReason::None;
-    for (std::int64_t iteration = 1; iteration <= iterations_ && reason == StopReason::None; ++iteration) {
-      const auto scope = world_.progress().phase(fmt::format("iteration {}", iteration));
-      reason = run_iteration(iteration);
+    while (position_.iteration < iterations_ && reason == StopReason::None) {
+      const auto scope = world_.progress().phase(fmt::format("iteration {}", position_.iteration + 1));
+      reason = run_iteration(position_.iteration + 1);
     }
     training_.finish_parameters();
+    finish_saving();
     if (log_) log_->finish(text_of(reason, recipe_.stop));
     return losses_;
   }
 
  private:
+  void open_log() {
+    const RunFacts facts = {
+        .iterations = iterations_,
+        .global_batch = recipe_.train.global_batch,
+        .ranks = world_.size(),
+        .flops_per_iteration =
+            count_flops(recipe_.model.model.language, tokens_per_step(), data_->sequence_length()).total(),
+        .launcher_listens = context_.launcher_listens};
+    log_.emplace(recipe_.log, facts, Moment::now());
+  }
+
+  void say(const std::string& text) {
+    if (speaks_) RunLog::note(text + "\n", context_.launcher_listens);
+  }
+
+  void load(const Topology& topology, const std::function<void(const std::string&)>& say) {
+    const auto scope = world_.progress().phase("load checkpoint");
+    const auto loaded = load_checkpoint(recipe_.checkpoint, training_, world_, say);
+    if (!loaded) return;
+    position_ = loaded->position;
+    saved_iteration_ = recipe_.checkpoint.load == recipe_.checkpoint.save ? position_.iteration : 0;
+    if (!loaded->seed || *loaded->seed == seed_) return;
+    say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
+                    seed_));
+    seed_ = *loaded->seed;
+    data_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
+  }
+
+  void save() {
+    const auto scope = world_.progress().phase("save checkpoint");
+    saver_->save({.position = position_,
+                  .schedule = training_.schedule(),
+                  .fully_reshardable = recipe_.checkpoint.fully_reshardable,
+                  .world_size = world_.size(),
+                  .recipe = to_yaml(recipe_)},
+                 seed_);
+    saved_iteration_ = position_.iteration;
+  }
+
+  void finish_saving() {
+    if (!saver_) return;
+    if (position_.iteration > saved_iteration_) save();
+    saver_->finish();
+  }
+
+  bool save_is_due() const {
+    const std::optional<int>& interval = recipe_.checkpoint.save_interval;
+    return saver_ && interval && position_.iteration % *interval == 0;
+  }
+
   StopReason run_iteration(std::int64_t iteration) {
     const TrainingReport report = step(iteration);
+    position_ = {iteration, position_.consumed_samples + recipe_.train.global_batch};
     losses_.push_back(report.loss);
     skipped_in_a_row_ = report.update.stepped ? 0 : skipped_in_a_row_ + 1;
     const StopReason reason = agreed_stop(iteration);
@@ -100,6 +146,8 @@ class Run {
     ++since_interval_;
     if (closes_interval(recipe_.log.log_interval, iteration, last)) close_interval();
     if (too_many_skipped()) give_up(report);
+    if (saver_) saver_->check();
+    if (save_is_due()) save();
     return reason;
   }
 
@@ -107,7 +155,7 @@ class Run {
     TrainingReport report;
     {
       const auto span = clock_.trace().span("iteration", {{"iteration", iteration}});
-      report = training_.step(data_, (iteration - 1) * recipe_.train.global_batch, clock_);
+      report = training_.step(*data_, position_.consumed_samples, clock_);
     }
     if (host_time_) {
       const HostTimes times = host_time_->take();
@@ -120,7 +168,7 @@ class Run {
 
   StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
     StepRecord record = {.iteration = iteration,
-                         .consumed_samples = iteration * recipe_.train.global_batch,
+                         .consumed_samples = position_.consumed_samples,
                          .lm_loss = report.loss,
                          .loss_scale = report.loss_scale,
                          .seq_load_balancing_loss = report.load_balancing_loss,
@@ -133,7 +181,7 @@ class Run {
     return record;
   }
 
-  double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * data_.sequence_length(); }
+  double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * data_->sequence_length(); }
 
   StopReason agreed_stop(std::int64_t iteration) {
     const auto mine = static_cast<double>(context_.stop.wanted(recipe_.stop, iteration));
@@ -171,22 +219,26 @@ class Run {
         "{} steps in a row were skipped, in the last one because {} (train.max_skipped={}); lower train.lr, or look at "
         "the samples from number {} on",
         skipped_in_a_row_, what, recipe_.train.max_skipped,
-        static_cast<std::int64_t>(losses_.size() - static_cast<std::size_t>(skipped_in_a_row_)) *
-            recipe_.train.global_batch));
+        position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
   }
 
   const Recipe& recipe_;
   World& world_;
   const RunContext& context_;
   const std::int64_t iterations_;
+  const bool speaks_;  // for the run
   const bool language_trains_;
+  int seed_;  // of the data
   const Groups groups_;
-  const MockData data_;
+  std::optional<MockData> data_;
   Training training_;
   StepClock clock_;
   const PhaseTable phases_;
   std::optional<HostTime> host_time_;  // when there is a trace
   std::optional<RunLog> log_;          // on the logging rank
+  RunPosition position_;
+  std::int64_t saved_iteration_ = 0;
+  std::optional<CheckpointSaver> saver_;  // when there is a folder to save to
   std::vector<double> losses_;
   int since_interval_ = 0, skipped_in_a_row_ = 0;
 };

@@ -15,7 +15,7 @@ int microbatches(const TrainingConfig& config, const Topology& topology) {
 }
 
 // A step may have input for some replicas of an encoder and none for others.
-OptimizerConfig optimizer_config(OptimizerConfig config, const Module& module) {
+OptimizerConfig config_for(OptimizerConfig config, const Module& module) {
   if (module.is_encoder) config.overlap_grad_reduce = config.overlap_param_gather = false;
   return config;
 }
@@ -72,8 +72,9 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
   for (const auto& set : model_.parameter_sets()) {
     if (!set->parameters.trains()) continue;
     const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
-    trained_.push_back({set->module, std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name,
-                                                                       optimizer_config(config.optimizer, module))});
+    trained_.push_back({set->module, set.get(),
+                        std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name,
+                                                          config_for(config.optimizer, module))});
   }
 }
 

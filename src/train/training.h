@@ -50,12 +50,19 @@ class Training {
   const MimoModel& model() const { return model_; }
   const StepPlan& plan() const { return plan_; }
 
- private:
-  class Observer;
+  // What a checkpoint holds besides the model.
   struct Trained {
     int module;
+    const ParameterSet* set;
     std::unique_ptr<ModuleOptimizer> optimizer;
   };
+  const std::vector<Trained>& trained() const { return trained_; }  // this rank's parameter sets that train
+  const OptimizerConfig& optimizer_config() const { return config_.optimizer; }
+  LrSchedule& schedule() { return schedule_; }
+  LossScale& loss_scale() { return loss_scale_; }
+
+ private:
+  class Observer;
 
   void finish_gradients(const StepTotals& totals, StepClock& clock);
   StepReport update(StepClock& clock);
@@ -66,7 +73,7 @@ class Training {
   const TrainingConfig config_;
   const StepPlan plan_;
   MimoModel model_;
-  std::vector<Trained> trained_;  // this rank's parameter sets that train
+  std::vector<Trained> trained_;
   LrSchedule schedule_;
   LossScale loss_scale_;
 };

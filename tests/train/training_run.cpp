@@ -18,20 +18,14 @@ const GridSizes& sizes_of(const TrainingLayout& layout, const std::string& encod
   return encoder == "audio" ? layout.audio : layout.images;
 }
 
-at::Tensor part_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, const std::vector<std::int64_t>& size) {
-  for (std::size_t dim = 0; dim < size.size(); ++dim)
-    tensor = tensor.narrow(static_cast<std::int64_t>(dim), begin[dim], size[dim]);
-  return tensor;
-}
-
 void put_weights(const ParameterSet& set, Trained& trained) {
   for (const Parameters::Entry& entry : set.parameters.entries()) {
     const std::string name = set.name + "/" + entry.spec.name;
     at::Tensor& whole = trained.weights.try_emplace(name, at::zeros(entry.spec.shape, at::kDouble)).first->second;
     at::Tensor& held = trained.held.try_emplace(name, at::zeros(entry.spec.shape, at::kBool)).first->second;
     for (const Box& box : shard_boxes(entry.spec, set.parameters.place())) {
-      part_of(whole, box.global_begin, box.size).copy_(part_of(entry.value.detach(), box.local_begin, box.size));
-      part_of(held, box.global_begin, box.size).fill_(true);
+      box_of(whole, box.global_begin, box.size).copy_(box_of(entry.value.detach(), box.local_begin, box.size));
+      box_of(held, box.global_begin, box.size).fill_(true);
     }
   }
 }

@@ -1,0 +1,185 @@
+#include "ckpt/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <unistd.h>
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "ckpt/atomic_file.h"
+#include "ckpt/dist_checkpoint.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
+constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kBackend =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
+
+// "iter_0000100", whatever the number of digits.
+std::optional<std::int64_t> iteration_of(const std::string& name) {
+  return name.starts_with("iter_") ? parse_int64(name.substr(5)) : std::nullopt;
+}
+
+std::string index_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.index", partial, writer); }
+std::string sums_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.sums", partial, writer); }
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw std::runtime_error(fmt::format("cannot remove '{}': {}", path.string(), error.message()));
+}
+
+// A folder cannot be renamed onto another one with files in it. Where the file system cannot swap them, the old one has
+// to go first.
+void replace_folder(const std::string& from, const std::string& to) {
+  if (!fs::exists(to)) {
+    if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename to '{}'", to));
+    return;
+  }
+  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
+    return remove_tree(from);
+  remove_tree(to);
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename to '{}'", to));
+}
+
+// A file of the partial folder whose checksums nobody has taken yet.
+void add_file(const std::string& partial, const std::string& name, const std::string& bytes, Checksums& checksums) {
+  write_file(partial + "/" + name, bytes);
+  checksums[name] = checksums_of(bytes);
+}
+
+}  // namespace
+
+std::string iteration_folder(const std::string& root, std::int64_t iteration) {
+  return fmt::format("{}/iter_{:07}", root, iteration);
+}
+
+std::string partial_folder(const std::string& root, std::int64_t iteration) {
+  return fmt::format("{}/.iter_{:07}{}", root, iteration, kPartial);
+}
+
+std::vector<std::int64_t> iterations_in(const std::string& root) {
+  std::vector<std::int64_t> iterations;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, error))
+    if (const auto iteration = iteration_of(entry.path().filename().string()))
+      if (entry.is_directory(error) && fs::exists(entry.path() / ".metadata", error)) iterations.push_back(*iteration);
+  std::sort(iterations.begin(), iterations.end());
+  return iterations;
+}
+
+std::optional<std::int64_t> latest_iteration(const std::string& root) {
+  const std::string tracker = fmt::format("{}/{}", root, kTracker);
+  if (!fs::exists(tracker)) {
+    const std::vector<std::int64_t> iterations = iterations_in(root);
+    if (iterations.empty()) return std::nullopt;
+    throw DataError(
+        fmt::format("{} is missing beside {} iteration{}, the last of them {}; write the number of the one "
+                    "to load into it",
+                    tracker, iterations.size(), iterations.size() > 1 ? "s" : "", iterations.back()));
+  }
+  std::string text = read_file(tracker);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
+  const auto iteration = parse_int64(text);
+  if (!iteration || *iteration < 0)
+    throw DataError(fmt::format("{} has {} instead of an iteration's number", tracker, in_quotes(text)));
+  if (!fs::exists(iteration_folder(root, *iteration)))
+    throw DataError(
+        fmt::format("{} says {}, but there is no {}", tracker, *iteration, iteration_folder(root, *iteration)));
+  return iteration;
+}
+
+std::string resolve_iteration(const std::string& path) {
+  if (fs::exists(path + "/.metadata")) return path;
+  if (const auto iteration = latest_iteration(path)) return iteration_folder(path, *iteration);
+  throw DataError(fmt::format("there is no checkpoint in '{}': neither {} nor .metadata", path, kTracker));
+}
+
+void prepare_root(const std::string& root) {
+  const std::string probe = root + "/.writable";
+  try {
+    fs::create_directories(root);
+    write_file(probe, "");
+    fs::remove(probe);
+  } catch (const std::exception& e) {
+    throw ConfigError({fmt::format("nothing can be saved to '{}': {}", root, e.what()), "checkpoint.save",
+                       "give a folder you may write to"});
+  }
+}
+
+void begin_iteration(const std::string& root, std::int64_t iteration) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(".iter_") && name.ends_with(kPartial)) remove_tree(entry.path());
+  }
+  const std::string partial = partial_folder(root, iteration);
+  fs::create_directory(partial, error);
+  if (error) throw std::runtime_error(fmt::format("cannot create '{}': {}", partial, error.message()));
+}
+
+void hand_in(const std::string& partial, int writer, const DistWriter& written) {
+  write_file(index_file(partial, writer), write_metadata(written.metadata()));
+  write_file(sums_file(partial, writer), to_text(written.checksums()));  // last: it says that all is there
+}
+
+std::vector<int> missing_writers(const std::string& partial, int writers) {
+  std::vector<int> missing;
+  for (int writer = 0; writer < writers; ++writer)
+    if (!fs::exists(sums_file(partial, writer))) missing.push_back(writer);
+  return missing;
+}
+
+Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common) {
+  const std::string partial = partial_folder(root, iteration);
+  DistMetadata metadata;
+  Checksums checksums;
+  for (int writer = 0; writer < writers; ++writer) {
+    const std::string index = index_file(partial, writer), sums = sums_file(partial, writer);
+    merge(metadata, read_metadata(read_file(index), index));
+    checksums.merge(parse_checksums(read_file(sums), sums));
+    fs::remove(index);
+    fs::remove(sums);
+  }
+  add_file(partial, "common.pt", write_archive(common), checksums);
+  add_file(partial, ".metadata", write_metadata(metadata), checksums);
+  add_file(partial, "metadata.json", std::string(kBackend), checksums);
+  write_file(partial + "/" + kChecksumFile, to_text(checksums));
+  sync_folder(partial);
+  replace_folder(partial, iteration_folder(root, iteration));
+  sync_folder(root);
+  write_file(fmt::format("{}/{}", root, kTracker), std::to_string(iteration));
+  sync_folder(root);
+  Published published;
+  for (const auto& [name, sums] : checksums) published.bytes += sums.size;
+  return published;
+}
+
+void remove_old_iterations(const std::string& root, int keep) {
+  const std::vector<std::int64_t> iterations = iterations_in(root);
+  const auto latest = latest_iteration(root);
+  std::size_t left = iterations.size();
+  for (const std::int64_t iteration : iterations) {
+    if (left <= static_cast<std::size_t>(keep)) return;
+    if (latest && iteration >= *latest) return;
+    // First out of everybody's sight: half a folder must not look like a checkpoint.
+    const std::string doomed = partial_folder(root, iteration);
+    if (::rename(iteration_folder(root, iteration).c_str(), doomed.c_str()) != 0)
+      throw_errno(fmt::format("cannot remove '{}'", iteration_folder(root, iteration)));
+    remove_tree(doomed);
+    --left;
+  }
+}
+
+}  // namespace braid

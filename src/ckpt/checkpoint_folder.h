@@ -1,0 +1,52 @@
+// A folder of checkpoints, one below it per iteration, and how one comes to be: written beside the others under a
+// name that nobody loads, brought to disk, renamed, and only then named as the latest.
+//
+//   <root>/latest_checkpointed_iteration.txt
+//   <root>/iter_0000100/          a complete one
+//   <root>/.iter_0000200.partial/ one being written, or left by a run that died
+//
+// Saving one: begin_iteration() on one rank; on every writer, a DistWriter in the folder that this returned and then
+// hand_in(); on one rank again, publish() when all have handed in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckpt/pickle.h"
+
+namespace braid {
+
+class DistWriter;
+
+std::string iteration_folder(const std::string& root, std::int64_t iteration);
+std::string partial_folder(const std::string& root, std::int64_t iteration);
+
+// What the tracker says; nothing when there is no checkpoint at all. DataError when the tracker is missing beside
+// iterations, or is no number.
+std::optional<std::int64_t> latest_iteration(const std::string& root);
+std::vector<std::int64_t> iterations_in(const std::string& root);  // complete ones, ascending
+
+// The iteration's folder that `path` means: itself, or of a root the latest. DataError when there is none.
+std::string resolve_iteration(const std::string& path);
+
+// Makes the root where it is missing; ConfigError when nothing can be written there.
+void prepare_root(const std::string& root);
+
+// Makes the partial folder, and removes what earlier runs left unfinished.
+void begin_iteration(const std::string& root, std::int64_t iteration);
+
+// After DistWriter::finish(): tells publish() what the writer has written.
+void hand_in(const std::string& partial, int writer, const DistWriter& written);
+std::vector<int> missing_writers(const std::string& partial, int writers);
+
+struct Published {
+  std::int64_t bytes = 0;
+};
+Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common);
+
+// Removes all but the newest `keep` iterations.
+void remove_old_iterations(const std::string& root, int keep);
+
+}  // namespace braid

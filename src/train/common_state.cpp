@@ -1,0 +1,107 @@
+#include "train/common_state.h"
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+PickleValue scheduler_state(const LrSchedule& schedule) {
+  std::vector<std::pair<std::string, PickleValue>> items;
+  for (const auto& [key, value] : state_dict(schedule))
+    items.emplace_back(key, std::visit([](const auto& v) { return pickle(v); }, value));
+  return pickle_dict(std::move(items));
+}
+
+std::optional<std::int64_t> integer(const PickleValue& value) {
+  if (!value) return std::nullopt;
+  const auto* number = as<std::int64_t>(value);
+  return number ? std::optional(*number) : std::nullopt;
+}
+
+std::optional<double> number(const PickleValue& value) {
+  if (!value) return std::nullopt;
+  if (const auto* real = as<double>(value)) return *real;
+  const auto whole = integer(value);
+  return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
+}
+
+}  // namespace
+
+PickleValue to_pickle(const CommonState& state) {
+  const RunPosition& position = state.position;
+  return pickle_dict(
+      {{"args", pickle_dict({{"iteration", pickle(position.iteration)},
+                             {"consumed_train_samples", pickle(position.consumed_samples)},
+                             {"world_size", pickle(state.world_size)},
+                             {"recipe", pickle(state.recipe)}})},
+       {"checkpoint_version", pickle(3.0)},
+       {"iteration", pickle(position.iteration)},
+       {"opt_param_scheduler", scheduler_state(state.schedule)},
+       {"content_metadata", pickle_dict({{"distrib_optim_sharding_type",
+                                          pickle(state.fully_reshardable ? "fully_reshardable" : "dp_reshardable")},
+                                         {"chained_optim_avoid_prefix", pickle(true)},
+                                         {"singleton_local_shards", pickle(false)}})}});
+}
+
+StoredRun parse_common(const PickleValue& common, const std::string& file) {
+  const auto iteration = integer(find(common, "iteration"));
+  if (!iteration) throw DataError(fmt::format("{} does not say which iteration it is of", file));
+  StoredRun run = {.position = {.iteration = *iteration}};
+  if (const PickleValue scheduler = find(common, "opt_param_scheduler"))
+    run.scheduler_steps = integer(find(scheduler, "num_steps"));
+  const PickleValue args = find(common, "args");
+  const auto consumed = args ? integer(find(args, "consumed_train_samples")) : std::nullopt;
+  // Some trainers keep no count of samples; the schedule's is as good.
+  run.position.consumed_samples = consumed ? *consumed : run.scheduler_steps.value_or(0);
+  const PickleValue recipe = args ? find(args, "recipe") : nullptr;
+  if (const auto* text = recipe ? as<std::string>(recipe) : nullptr) run.recipe = *text;
+  return run;
+}
+
+PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedule, std::int64_t steps) {
+  std::vector<PickleValue> groups;
+  for (const double wd_mult : {1.0, 0.0})
+    groups.push_back(pickle_dict({{"wd_mult", pickle(wd_mult)},
+                                  {"lr_mult", pickle(1.0)},
+                                  {"is_decoupled_lr", pickle(false)},
+                                  {"max_lr", pickle(schedule.max_lr)},
+                                  {"min_lr", pickle(schedule.min_lr)},
+                                  {"lr", pickle(schedule.learning_rate())},
+                                  {"betas", pickle_tuple({pickle(config.beta1), pickle(config.beta2)})},
+                                  {"eps", pickle(config.eps)},
+                                  {"weight_decay", pickle(wd_mult * schedule.weight_decay())},
+                                  {"step", pickle(steps)}}));
+  return pickle_list(std::move(groups));
+}
+
+std::optional<std::int64_t> steps_of(const PickleValue& param_groups) {
+  const auto* groups = as<PickleList>(param_groups);
+  return groups && !groups->items.empty() ? integer(find(groups->items.front(), "step")) : std::nullopt;
+}
+
+PickleValue to_pickle(const LossScale::State& state) {
+  return pickle_dict({{"scale", pickle(state.value)},
+                      {"growth_tracker", pickle(state.finite_steps)},
+                      {"hysteresis_tracker", pickle(state.overflows_left)}});
+}
+
+std::optional<LossScale::State> parse_loss_scale(const PickleValue& state) {
+  const auto scale = number(find(state, "scale"));
+  const auto growth = integer(find(state, "growth_tracker")), hysteresis = integer(find(state, "hysteresis_tracker"));
+  if (!scale || !growth || !hysteresis) return std::nullopt;
+  return LossScale::State{*scale, static_cast<int>(*growth), static_cast<int>(*hysteresis)};
+}
+
+PickleValue rng_state(int seed) { return pickle_list({pickle_dict({{"seed", pickle(seed)}})}); }
+
+std::optional<int> seed_of(const PickleValue& rng_state) {
+  const auto* states = as<PickleList>(rng_state);
+  const auto seed = states && !states->items.empty() ? integer(find(states->items.front(), "seed")) : std::nullopt;
+  return seed ? std::optional(static_cast<int>(*seed)) : std::nullopt;
+}
+
+std::string object_key(const std::string& key, const std::vector<int>& place, const std::vector<int>& grid) {
+  return fmt::format("{}/shard_{}_{}", key, fmt::join(place, "."), fmt::join(grid, "."));
+}
+
+}  // namespace braid

@@ -1,0 +1,223 @@
+#include "train/load_checkpoint.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/dist_checkpoint.h"
+#include "dist/world.h"
+#include "train/together.h"
+#include "train/training_state.h"
+
+namespace braid {
+namespace {
+
+using Say = std::function<void(const std::string& text)>;
+
+struct WantedTensor {
+  std::string key;
+  std::vector<std::int64_t> shape;
+};
+
+std::vector<WantedTensor> wanted_of(const std::vector<StoredSet>& sets) {
+  std::vector<WantedTensor> wanted;
+  for (const StoredSet& set : sets)
+    for (const ParamSpec& spec : set.specs)
+      for (KeyedShape& tensor : keyed_shapes(spec, set.rule))
+        wanted.push_back({std::move(tensor.key), std::move(tensor.shape)});
+  return wanted;
+}
+
+// Everything that is missing or of another shape, in one error. All ranks come to the same one.
+void check_wanted(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const std::string& fix) {
+  constexpr std::size_t kNamed = 20;
+  std::set<std::string> problems;
+  for (const WantedTensor& tensor : wanted) {
+    const auto found = checkpoint.metadata().tensors.find(tensor.key);
+    if (found == checkpoint.metadata().tensors.end())
+      problems.insert(fmt::format("{} is not there", tensor.key));
+    else if (found->second.shape != tensor.shape)
+      problems.insert(fmt::format("{} is {}, the model's {}", tensor.key, shape_text(found->second.shape),
+                                  shape_text(tensor.shape)));
+  }
+  if (problems.empty()) return;
+  std::string text = fmt::format("{} does not fit the model in {} tensor{}:", checkpoint.folder(), problems.size(),
+                                 problems.size() > 1 ? "s" : "");
+  std::size_t named = 0;
+  for (const std::string& problem : problems)
+    if (named++ < kNamed) text += "\n  " + problem;
+  if (problems.size() > kNamed) text += fmt::format("\n  and {} more", problems.size() - kNamed);
+  throw DataError(text + "\n  " + fix);
+}
+
+bool has_key_with(const DistCheckpoint& checkpoint, const std::string& begin) {
+  const auto& tensors = checkpoint.metadata().tensors;
+  const auto found = tensors.lower_bound(begin);
+  return found != tensors.end() && found->first.starts_with(begin);
+}
+
+// Reads tensors into this rank's, together with the other ranks' reading of theirs.
+void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say) {
+  std::atomic<std::int64_t> done = 0;
+  std::int64_t total = 0;
+  for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
+  const auto start = std::chrono::steady_clock::now();
+  const auto amount = [&] { return Amount{static_cast<double>(done), static_cast<double>(total)}; };
+  work_together(
+      world,
+      [&] {
+        for (const StateTensor& tensor : tensors) {
+          checkpoint.read(tensor.key, tensor.begin, tensor.value);
+          done += static_cast<std::int64_t>(tensor.value.nbytes());
+        }
+      },
+      amount,
+      [&](const Amount& all, double seconds) {
+        say(fmt::format("loading {}: {} of {} after {:.0f} s", checkpoint.folder(), readable_bytes(all.done),
+                        readable_bytes(all.total), seconds));
+      });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double bytes = reduced({static_cast<double>(checkpoint.bytes_read())}, Reduce::Sum, world)[0];
+  say(fmt::format("loaded {}: {} in {:.1f} s ({}/s)", checkpoint.folder(), readable_bytes(bytes), seconds,
+                  readable_bytes(bytes / std::max(seconds, 1e-3))));
+}
+
+class Load {
+ public:
+  Load(const CheckpointConfig& config, Training& training, World& world, const std::string& folder, const Say& say)
+      : config_(config),
+        training_(training),
+        world_(world),
+        say_(say),
+        checkpoint_(folder),
+        sets_(stored_sets(training.model().provider(), training.model().topology())) {}
+
+  LoadedRun resume() {
+    const StoredRun stored = parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
+    const bool with_optimizer = config_.load_optimizer && !config_.finetune;
+    std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
+    check_wanted(wanted_of(sets_), checkpoint_, "is it of another model, or of other sizes?");
+    if (with_optimizer)
+      for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
+    read_all(tensors, checkpoint_, world_, say_);
+    with_optimizer ? resume_optimizers(stored) : refresh_optimizers();
+    if (config_.finetune) return {};
+    if (config_.load_scheduler && stored.scheduler_steps) training_.schedule().num_steps = *stored.scheduler_steps;
+    return {stored.position, config_.load_rng ? stored_seed() : std::nullopt};
+  }
+
+  // Weights under another program's keys, of all sets or of some.
+  void take_weights(KeyScheme scheme, const std::function<bool(const StoredSet&)>& wants, const std::string& prefix) {
+    std::vector<StoredSet> sets = stored_sets(training_.model().provider(), training_.model().topology(), scheme);
+    for (StoredSet& set : sets) set.rule.prefix = prefix + set.rule.prefix;
+    std::vector<StateTensor> tensors = model_state(training_.model(), sets, nullptr);
+    std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
+    const auto wanted = [&](const StateTensor& tensor) {
+      return std::any_of(sets.begin(), sets.end(),
+                         [&](const StoredSet& set) { return tensor.key.starts_with(set.rule.prefix); });
+    };
+    std::erase_if(tensors, [&](const StateTensor& tensor) { return !wanted(tensor); });
+    check_wanted(wanted_of(sets), checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
+    read_all(tensors, checkpoint_, world_, say_);
+    refresh_optimizers();
+  }
+
+  // Nemotron checkpoints may have all their keys below "model."
+  std::string nemotron_prefix() const {
+    return has_key_with(checkpoint_, "model.language_model.") || has_key_with(checkpoint_, "model.vision_model.")
+               ? "model."
+               : "";
+  }
+
+ private:
+  std::vector<StateTensor> wanted_optimizer_state() {
+    const std::string fix =
+        "was it saved without the optimizer, or with other parts frozen, or by bucket in another layout (tp, pp, ep)? "
+        "load the weights alone with --no-load-optim or --finetune";
+    const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
+      return has_key_with(checkpoint_, set.branch + "optimizer.distributed.") ||
+             has_key_with(checkpoint_, set.branch + "chained_0.optimizer.distributed.");
+    });
+    const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
+    std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
+    std::vector<WantedTensor> wanted;
+    for (const StateTensor& tensor : tensors) wanted.push_back({tensor.key, tensor.shape});
+    check_wanted(wanted, checkpoint_, fix);
+    return tensors;
+  }
+
+  PickleValue find_object(const std::string& begin) {
+    const auto& objects = checkpoint_.metadata().objects;
+    const auto found = objects.lower_bound(begin);
+    return found != objects.end() && found->first.starts_with(begin) ? checkpoint_.read_object(found->first) : nullptr;
+  }
+
+  void resume_optimizers(const StoredRun& stored) {
+    for (const Training::Trained& trained : training_.trained()) {
+      const std::string branch =
+          branch_of(training_.model().topology().modules()[static_cast<std::size_t>(trained.module)]);
+      const std::string where = fmt::format("{}optimizer.{}", branch, branch);
+      const PickleValue groups = find_object(where + "param_groups/");
+      const auto steps = groups ? steps_of(groups) : std::nullopt;
+      trained.optimizer->set_steps(steps.value_or(stored.position.iteration));
+      const PickleValue scale = find_object(where + "grad_scaler/");
+      if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt) training_.loss_scale().restore(*state);
+    }
+  }
+
+  void refresh_optimizers() {
+    for (const Training::Trained& trained : training_.trained()) trained.optimizer->take_parameters();
+  }
+
+  std::optional<int> stored_seed() {
+    const PickleValue state = find_object(sets_.front().branch + "rng_state/");
+    return state ? seed_of(state) : std::nullopt;
+  }
+
+  const CheckpointConfig& config_;
+  Training& training_;
+  World& world_;
+  const Say& say_;
+  DistCheckpoint checkpoint_;
+  const std::vector<StoredSet> sets_;
+};
+
+// All ranks take the newest that any of them sees: on a shared file system some may not see it yet.
+std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
+  const double own = static_cast<double>(latest_iteration(root).value_or(-1));
+  const double newest = reduced({own}, Reduce::Max, world)[0];
+  return newest < 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(newest));
+}
+
+}  // namespace
+
+std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
+                                         const Say& say) {
+  if (!config.load_nemotron.empty() || !config.load_vision_from.empty()) {
+    const bool all = !config.load_nemotron.empty();
+    Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
+    load.take_weights(
+        KeyScheme::Nemotron, [&](const StoredSet& set) { return all || set.rule.prefix.ends_with("vision_model."); },
+        load.nemotron_prefix());
+    return LoadedRun{};
+  }
+  if (config.load.empty()) return std::nullopt;
+  const auto iteration = agreed_iteration(config.load, world);
+  if (!iteration) {
+    if (config.must_exist)
+      throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",
+                         "give the folder of one, or leave out --exit-on-missing-checkpoint"});
+    say(fmt::format("no checkpoint in {}: the run starts afresh", config.load));
+    return std::nullopt;
+  }
+  return Load(config, training, world, iteration_folder(config.load, *iteration), say).resume();
+}
+
+}  // namespace braid

@@ -1,0 +1,27 @@
+// What a run starts from: a checkpoint of any layout, loaded into this one.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "train/checkpoint_config.h"
+#include "train/common_state.h"
+#include "train/training.h"
+
+namespace braid {
+
+class World;
+
+struct LoadedRun {
+  RunPosition position{};
+  std::optional<int> seed{};  // that random numbers go on with; nothing: the recipe's
+};
+
+// Collective over the world. Every rank reads the parts of tensors that it holds, and nothing else. DataError when the
+// checkpoint is damaged, lacks something that the model has, or has it in another shape; nothing is returned, and
+// nothing changes, when there is no checkpoint to load. `say` is called on one rank.
+std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
+                                         const std::function<void(const std::string& text)>& say);
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+// Saves checkpoints of a run while it goes on: every rank copies what it is to write, and a thread of its own brings
+// that to disk. One rank, the publisher, puts the parts together when all have handed theirs in. Until then the
+// checkpoint before is the latest, and stays so if anybody dies.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "train/checkpoint_config.h"
+#include "train/common_state.h"
+#include "train/training_state.h"
+
+namespace braid {
+
+class World;
+
+class CheckpointSaver {
+ public:
+  using Say = std::function<void(const std::string& text)>;  // only the publisher's is called
+
+  // Everything outlives the saver.
+  CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher, Say say);
+  ~CheckpointSaver();  // gives up what is not finished
+
+  // Collective. Waits for the save before where that is still being written. An error in writing shows here, in check()
+  // or in finish() of the rank that had it.
+  void save(const CommonState& common, int seed);
+  // Says when a save is complete.
+  void check();
+  // Collective: waits until the last save is on disk.
+  void finish();
+
+ private:
+  class Job;
+  std::vector<StateTensor> own_tensors() const;
+  std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, int seed) const;
+  void wait_for_all(const std::string& what);
+
+  const CheckpointConfig config_;
+  Training& training_;
+  World& world_;
+  const int publisher_;
+  const Say say_;
+  const std::vector<StoredSet> sets_;
+  const ShardWriters writers_;
+  std::unique_ptr<Job> job_;
+};
+
+}  // namespace braid

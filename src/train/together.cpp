@@ -1,0 +1,80 @@
+#include "train/together.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "dist/world.h"
+
+namespace braid {
+
+std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world) {
+  at::Tensor tensor = at::tensor(values, at::kDouble).to(world.device());
+  world.everyone().all_reduce(tensor, how);
+  tensor = tensor.cpu();
+  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+void wait_together(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
+                   const std::function<void(const Amount& of_all, double seconds)>& report) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLongestPause(500);
+  const auto start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::chrono::milliseconds pause(1);
+  double next_report = 5;
+  while (true) {
+    const double busy = finished() ? 0 : 1;
+    const Amount own = amount();
+    const std::vector<double> sums = reduced({busy, own.done, own.total}, Reduce::Sum, world);
+    if (sums[0] == 0) return;
+    if (seconds() > next_report) {
+      report({sums[1], sums[2]}, seconds());
+      next_report *= 1.5;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+void work_together(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
+                   const std::function<void(const Amount& of_all, double seconds)>& report) {
+  std::atomic<bool> done = false;
+  std::exception_ptr error;
+  std::thread thread([&] {
+    const c10::DeviceGuard device(world.device());
+    const at::NoGradGuard no_grad;
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    done = true;
+  });
+  const auto rethrow = [&] {
+    if (!done) return;
+    if (thread.joinable()) thread.join();
+    if (error) std::rethrow_exception(error);
+  };
+  try {
+    wait_together(
+        world,
+        [&] {
+          rethrow();  // before meeting the others, who need not hear of it from a collective
+          return done.load();
+        },
+        amount, report);
+  } catch (...) {
+    if (thread.joinable()) thread.join();
+    throw;
+  }
+  rethrow();
+}
+
+}  // namespace braid

@@ -1,0 +1,31 @@
+// What all ranks of a run do together outside of a step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "dist/group.h"
+
+namespace braid {
+
+class World;
+
+// Collective: the values of all ranks, element by element.
+std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world);
+
+// How far something is that takes a while.
+struct Amount {
+  double done = 0, total = 0;
+};
+
+// Collective: returns when `finished` holds on every rank. Ranks meet all the time, so that nobody takes one that is
+// slow for one that hangs; `report` gets the sum over all ranks, at growing intervals of some seconds.
+void wait_together(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
+                   const std::function<void(const Amount& of_all, double seconds)>& report);
+
+// Runs `work` on a thread of its own while the ranks wait together. What it throws is thrown here.
+void work_together(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
+                   const std::function<void(const Amount& of_all, double seconds)>& report);
+
+}  // namespace braid
