@@ -115,7 +115,12 @@ DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) 
     throw DataError(fmt::format("{} has no {}: it is no distributed checkpoint, or not complete", folder_, kIndexFile));
   if (has_file(path(kChecksumFile)))
     checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt), path(kChecksumFile));
-  if (has_file(path(kFormatFile))) check_format(read_whole(path(kFormatFile), std::nullopt), path(kFormatFile));
+  if (has_file(path(kFormatFile))) {
+    // It is written last, so that checksums need not know it.
+    const bool known = checksums_ && checksums_->count(kFormatFile);
+    check_format(read_whole(path(kFormatFile), known ? checksums_of_file(kFormatFile) : std::nullopt),
+                 path(kFormatFile));
+  }
   metadata_ = read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile)), path(kIndexFile));
   check_files();
 }
