@@ -2,6 +2,7 @@
 // the name of its type with the arguments it would be made of. Opcodes and names outside a fixed vocabulary are errors.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,12 +35,12 @@ struct PickleGlobal {  // a class, a function or a constant of a module
 struct PicklePersistent {  // something kept outside the pickle; torch: a tensor's storage
   PickleValue id;
 };
-struct PickleObject {
-  PickleValue type;               // a PickleGlobal: what is called with `args`
-  std::vector<PickleValue> args;  // of the call
-  PickleValue state;              // what __setstate__ or __dict__ would get; null: nothing
-  PickleDict items;               // set after that, of dictionaries
-  bool by_new = false;            // made by type.__new__(type, *args) rather than by a call
+struct PickleObject {               // sets too: builtins.set or builtins.frozenset of a list
+  PickleValue type{};               // a PickleGlobal: what is called with `args`
+  std::vector<PickleValue> args{};  // of the call
+  PickleValue state{};              // what __setstate__ or __dict__ would get; null: nothing
+  PickleDict items{};               // of a dictionary
+  bool by_new = false;              // made by type.__new__(type, *args) rather than by a call
 };
 
 struct PickleNode {
@@ -56,6 +57,7 @@ PickleValue pickle(std::int64_t value);
 PickleValue pickle(double value);
 PickleValue pickle(const char* value);
 PickleValue pickle(std::string value);
+PickleValue pickle_bytes(std::string data);
 PickleValue pickle_tuple(std::vector<PickleValue> items);
 PickleValue pickle_list(std::vector<PickleValue> items);
 PickleValue pickle_dict(std::vector<std::pair<std::string, PickleValue>> items);
@@ -67,13 +69,15 @@ template <class Kind>
 const Kind* as(const PickleValue& value) {
   return std::get_if<Kind>(&value->value);
 }
-// The value of a text key in a dictionary, or in an object's state or items; null: there is none.
+// The value of a text key in a dictionary, or in an object's state or items; null: there is none. The last one, where
+// the key was set several times.
 PickleValue find(const PickleValue& dictionary, std::string_view key);
 bool is_global(const PickleValue& value, std::string_view module, std::string_view name);
 // For people: as Python would write it, cut off after `most` characters.
 std::string to_text(const PickleValue& value, std::size_t most = 2000);
 
-// The names that a pickle may hold: "torch.Size", or with "megatron.core.*" everything below a module.
+// The names that a pickle may hold: "torch.Size", or with "megatron.core.*" everything below a module. Python's own
+// sets and bytes need not be named; modules have their names of Python 3 whatever the protocol.
 using PickleVocabulary = std::vector<std::string>;
 
 // The whole of `bytes` is one pickle of protocol 0 to 5. DataError with `file`, opcode and offset for anything else.

@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <span>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "train/growing_file.h"
 
@@ -51,22 +53,9 @@ void put_bytes(std::string& out, std::uint64_t field, std::string_view value) {
   out += value;
 }
 
-std::array<std::uint32_t, 256> crc32c_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
-    std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-    table[byte] = crc;
-  }
-  return table;
-}
-
 // TFRecord masks its checksums, since the CRC of data that holds its own CRC is a constant.
 std::uint32_t masked_crc32c(std::string_view data) {
-  static const std::array<std::uint32_t, 256> table = crc32c_table();
-  std::uint32_t crc = ~0u;
-  for (const char c : data) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  return std::rotr(~crc, 15) + 0xa282ead8u;
+  return std::rotr(crc32c(std::as_bytes(std::span(data))), 15) + 0xa282ead8u;
 }
 
 void put_record(std::string& out, std::string_view data) {

@@ -1,0 +1,337 @@
+#include "ckpt/dist_metadata.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/strings.h"
+#include "ckpt/pickle.h"
+
+namespace braid {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+constexpr std::size_t kMaxDimensions = 64;
+constexpr std::size_t kMaxFields = 64;
+constexpr std::size_t kMaxKey = 4096;
+constexpr std::size_t kMaxFileName = 255;
+const char* const kMetadataModule = "torch.distributed.checkpoint.metadata";
+
+struct DtypeRow {
+  StoredDtype dtype;
+  const char* torch_name;
+};
+constexpr std::array kDtypes = {DtypeRow{StoredDtype::F64, "float64"}, DtypeRow{StoredDtype::F32, "float32"},
+                                DtypeRow{StoredDtype::F16, "float16"}, DtypeRow{StoredDtype::BF16, "bfloat16"},
+                                DtypeRow{StoredDtype::I64, "int64"},   DtypeRow{StoredDtype::I32, "int32"},
+                                DtypeRow{StoredDtype::I16, "int16"},   DtypeRow{StoredDtype::I8, "int8"},
+                                DtypeRow{StoredDtype::U8, "uint8"},    DtypeRow{StoredDtype::Bool, "bool"}};
+
+// Indices of older releases of torch and Megatron, and the dtypes that are refused by their names, are named too.
+const PickleVocabulary& vocabulary() {
+  static const PickleVocabulary names = [] {
+    PickleVocabulary all = {"builtins.getattr",
+                            "collections.OrderedDict",
+                            "megatron.core.dist_checkpointing.*",
+                            "pathlib.*",
+                            "torch.Size",
+                            "torch.distributed._shard.sharded_tensor.metadata.*",
+                            "torch.distributed.checkpoint.*",
+                            "torch.serialization._get_layout"};
+    for (const DtypeRow& row : kDtypes) all.push_back(std::string("torch.") + row.torch_name);
+    for (const char* dtype :
+         {"uint16", "uint32", "uint64", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz",
+          "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"})
+      all.push_back(std::string("torch.") + dtype);
+    return all;
+  }();
+  return names;
+}
+
+// Nothing where it does not fit 64 bits, counted as if no size were 0: strides must not overflow either.
+std::optional<std::int64_t> bytes_in(const Sizes& size, StoredDtype dtype) {
+  std::int64_t bytes = bytes_of(dtype);
+  for (const std::int64_t extent : size)
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes)) return std::nullopt;
+  return std::find(size.begin(), size.end(), 0) == size.end() ? bytes : 0;
+}
+
+// An instance of a data class. It has few fields: they are looked up one by one, and many values may share one state.
+bool is_object(const PickleValue& value, std::string_view class_name) {
+  const PickleObject* object = as<PickleObject>(value);
+  if (!object || as<PickleGlobal>(object->type)->name != class_name || !object->items.items.empty()) return false;
+  const PickleDict* fields = object->state ? as<PickleDict>(object->state) : nullptr;
+  return !fields || fields->items.size() <= kMaxFields;
+}
+
+class MetadataReader {
+ public:
+  MetadataReader(const std::string& file, std::size_t bytes) : file_(file), bytes_(bytes) {}
+
+  DistMetadata read(const PickleValue& root) {
+    if (!is_object(root, "Metadata")) fail("this is no index of a distributed checkpoint");
+    read_parts(field(root, "storage_data"));
+    const PickleDict* keys = as<PickleDict>(field(root, "state_dict_metadata"));
+    if (!keys) fail("state_dict_metadata is no dictionary");
+    for (const auto& [key, value] : keys->items) read_entry(text(key, "a key", kMaxKey), value);
+    for (const auto& [index, part] : parts_)
+      if (!part.used)
+        fail(fmt::format("{} has bytes in {}, but no chunk there", place(index), in_quotes(part.part.file)));
+    return std::move(metadata_);
+  }
+
+ private:
+  // Objects have no offset. The key is in the pickle: many places may share one long key there.
+  using Index = std::pair<std::string_view, std::optional<Sizes>>;
+  struct Part {
+    FilePart part;
+    bool used = false;
+  };
+
+  [[noreturn]] void fail(const std::string& what) const { throw DataError(fmt::format("{}: {}", file_, what)); }
+
+  static std::string place(const Index& index) {
+    return index.second ? fmt::format("{} at {}", in_quotes(index.first), shape_text(*index.second))
+                        : in_quotes(index.first);
+  }
+
+  PickleValue field(const PickleValue& object, const char* name) const {
+    PickleValue value = find(object, name);
+    if (!value) fail(fmt::format("no {} in {}", name, to_text(object, 100)));
+    return value;
+  }
+
+  const std::string& text(const PickleValue& value, const char* what, std::size_t most) const {
+    const std::string* text = as<std::string>(value);
+    if (!text) fail(fmt::format("{} is {}, not a text", what, to_text(value, 100)));
+    if (text->size() > most) fail(fmt::format("{} has {} characters, more than {}", what, text->size(), most));
+    return *text;
+  }
+
+  std::int64_t count(const PickleValue& value, const char* what) const {
+    const std::int64_t* number = as<std::int64_t>(value);
+    if (!number || *number < 0) fail(fmt::format("{} is {}, not a number from 0 up", what, to_text(value, 100)));
+    return *number;
+  }
+
+  Sizes sizes(const PickleValue& value, const char* what) const {
+    const PickleObject* object = as<PickleObject>(value);
+    const bool is_size = object && is_global(object->type, "torch", "Size") && object->args.size() == 1;
+    const PickleTuple* tuple = as<PickleTuple>(is_size ? object->args[0] : value);
+    if (!tuple) fail(fmt::format("{} is {}, not a torch.Size", what, to_text(value, 100)));
+    if (tuple->items.size() > kMaxDimensions) fail(fmt::format("{} has more than {} dimensions", what, kMaxDimensions));
+    Sizes sizes;
+    for (const PickleValue& item : tuple->items) sizes.push_back(count(item, what));
+    return sizes;
+  }
+
+  void read_parts(const PickleValue& storage_data) {
+    const PickleDict* entries = as<PickleDict>(storage_data);
+    if (!entries) fail("storage_data is no dictionary");
+    for (const auto& [key, value] : entries->items) {
+      if (!is_object(key, "MetadataIndex") || !is_object(value, "_StorageInfo"))
+        fail(fmt::format("storage_data has {}: {}", to_text(key, 100), to_text(value, 100)));
+      Index index{text(field(key, "fqn"), "a key", kMaxKey), std::nullopt};
+      const PickleValue offset = find(key, "offset");
+      if (offset && !as<PickleNone>(offset)) index.second = sizes(offset, "the offset of a chunk");
+      if (!parts_.emplace(index, Part{read_part(value, index)}).second)
+        fail(fmt::format("{} has two places", place(index)));
+    }
+  }
+
+  FilePart read_part(const PickleValue& info, const Index& index) const {
+    FilePart part{.file = text(field(info, "relative_path"), "a file name", kMaxFileName),
+                  .offset = count(field(info, "offset"), "an offset in a file"),
+                  .length = count(field(info, "length"), "a length in a file")};
+    if (part.file.empty() || part.file == "." || part.file == ".." ||
+        part.file.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+      fail(fmt::format("{} is in {}, which is no name of a file in this folder", place(index), in_quotes(part.file)));
+    if (std::int64_t end = 0; __builtin_add_overflow(part.offset, part.length, &end))
+      fail(fmt::format("{} ends beyond 2^63 in {}", place(index), in_quotes(part.file)));
+    const PickleValue transforms = find(info, "transform_descriptors");
+    if (transforms && !as<PickleNone>(transforms))
+      fail(fmt::format("{} is transformed ({}); only plain files can be read", place(index), to_text(transforms, 100)));
+    return part;
+  }
+
+  void read_entry(const std::string& key, const PickleValue& value) {
+    if (metadata_.tensors.count(key) || metadata_.objects.count(key))
+      fail(fmt::format("{} is there twice", in_quotes(key)));
+    if (is_object(value, "BytesStorageMetadata"))
+      metadata_.objects[key] = take_part({key, std::nullopt});
+    else if (is_object(value, "TensorStorageMetadata"))
+      metadata_.tensors[key] = read_tensor(key, value);
+    else
+      fail(fmt::format("{} is {}, neither a tensor nor an object", in_quotes(key), to_text(value, 100)));
+  }
+
+  const FilePart& take_part(const Index& index) {
+    const auto found = parts_.find(index);
+    if (found == parts_.end()) fail(fmt::format("{} is in no file", place(index)));
+    found->second.used = true;
+    return found->second.part;
+  }
+
+  DistTensor read_tensor(const std::string& key, const PickleValue& value) {
+    DistTensor tensor{.dtype = read_dtype(key, field(value, "properties")),
+                      .shape = sizes(field(value, "size"), "a shape")};
+    if (!bytes_in(tensor.shape, tensor.dtype))
+      fail(fmt::format("{} of shape {} has more than 2^63 bytes", in_quotes(key), shape_text(tensor.shape)));
+    const PickleList* chunks = as<PickleList>(field(value, "chunks"));
+    if (!chunks) fail(fmt::format("the chunks of {} are no list", in_quotes(key)));
+    std::set<Sizes> begins;
+    for (const PickleValue& chunk : chunks->items) {
+      if (++chunks_ > bytes_) fail("it has more chunks than bytes");
+      StoredChunk stored = read_chunk(key, tensor, chunk);
+      if (begins.insert(stored.begin).second)
+        tensor.chunks.push_back(std::move(stored));
+      else if (bytes_in(stored.size, tensor.dtype) != 0)  // ranks that hold nothing all say so with the same chunk
+        fail(fmt::format("{} has two chunks", place({key, stored.begin})));
+    }
+    return tensor;
+  }
+
+  StoredDtype read_dtype(const std::string& key, const PickleValue& properties) const {
+    if (!is_object(properties, "TensorProperties")) fail(fmt::format("{} has no properties", in_quotes(key)));
+    const PickleValue& state = as<PickleObject>(properties)->state;
+    const PickleTuple* tuple = state ? as<PickleTuple>(state) : nullptr;
+    if (!tuple || tuple->items.empty()) fail(fmt::format("{} has no dtype", in_quotes(key)));
+    for (const DtypeRow& row : kDtypes)
+      if (is_global(tuple->items[0], "torch", row.torch_name)) return row.dtype;
+    fail(fmt::format("{} has the dtype {}, which Braid does not have", in_quotes(key), to_text(tuple->items[0], 100)));
+  }
+
+  StoredChunk read_chunk(const std::string& key, const DistTensor& tensor, const PickleValue& value) {
+    if (!is_object(value, "ChunkStorageMetadata")) fail(fmt::format("a chunk of {} is none", in_quotes(key)));
+    StoredChunk chunk{.begin = sizes(field(value, "offsets"), "the offset of a chunk"),
+                      .size = sizes(field(value, "sizes"), "the size of a chunk")};
+    const auto outside = [&] {
+      if (chunk.begin.size() != tensor.shape.size() || chunk.size.size() != tensor.shape.size()) return true;
+      for (std::size_t i = 0; i < tensor.shape.size(); ++i)
+        if (chunk.begin[i] > tensor.shape[i] || chunk.size[i] > tensor.shape[i] - chunk.begin[i]) return true;
+      return false;
+    };
+    if (outside())
+      fail(fmt::format("{} of shape {} has a chunk {} at {}", in_quotes(key), shape_text(tensor.shape),
+                       shape_text(chunk.size), shape_text(chunk.begin)));
+    chunk.part = take_part({key, chunk.begin});
+    if (const std::int64_t bytes = *bytes_in(chunk.size, tensor.dtype); chunk.part.length < bytes)
+      fail(fmt::format("{} needs {} bytes, its part of {} has {}", place({key, chunk.begin}), bytes,
+                       in_quotes(chunk.part.file), chunk.part.length));
+    return chunk;
+  }
+
+  const std::string& file_;
+  std::size_t bytes_, chunks_ = 0;  // a list of chunks may be shared by many keys
+  std::map<Index, Part> parts_;
+  DistMetadata metadata_;
+};
+
+// What pickles of Python's data classes look like: made without arguments, then given their fields.
+PickleValue object_with(const PickleValue& type, PickleValue state) {
+  return std::make_shared<const PickleNode>(
+      PickleNode{PickleObject{.type = type, .state = std::move(state), .by_new = true}});
+}
+
+class MetadataWriter {
+ public:
+  std::string write(const DistMetadata& metadata) {
+    std::vector<std::pair<std::string, PickleValue>> keys;
+    PickleDict places;
+    for (const auto& [key, part] : metadata.objects) {
+      keys.emplace_back(key, object_with(global("BytesStorageMetadata"), nullptr));
+      places.items.emplace_back(index(key, nullptr), storage_info(part));
+    }
+    for (const auto& [key, tensor] : metadata.tensors) {
+      keys.emplace_back(key, tensor_storage(tensor));
+      for (const StoredChunk& chunk : tensor.chunks)
+        places.items.emplace_back(index(key, size(chunk.begin)), storage_info(chunk.part));
+    }
+    const PickleValue storage_meta = object_with(
+        global("StorageMeta"),
+        pickle_dict({{"checkpoint_id", none_}, {"save_id", none_}, {"load_id", none_}, {"modules", pickle_list({})}}));
+    return write_pickle(
+        object_with(global("Metadata"),
+                    pickle_dict({{"state_dict_metadata", pickle_dict(std::move(keys))},
+                                 {"planner_data", none_},
+                                 {"storage_data", std::make_shared<const PickleNode>(PickleNode{std::move(places)})},
+                                 {"storage_meta", storage_meta},
+                                 {"version", pickle("1.0.0")}})));
+  }
+
+ private:
+  static PickleValue global(const char* name) { return pickle_global(kMetadataModule, name); }
+
+  PickleValue size(const Sizes& sizes) const {
+    std::vector<PickleValue> items;
+    for (const std::int64_t extent : sizes) items.push_back(pickle(extent));
+    return pickle_call(size_type_, {pickle_tuple(std::move(items))});
+  }
+
+  PickleValue index(const std::string& key, const PickleValue& offset) const {
+    std::vector<std::pair<std::string, PickleValue>> fields = {{"fqn", pickle(key)}, {"index", none_}};
+    if (offset) fields.emplace_back("offset", offset);
+    return object_with(index_type_, pickle_dict(std::move(fields)));
+  }
+
+  PickleValue storage_info(const FilePart& part) const {
+    return object_with(info_type_, pickle_dict({{"relative_path", pickle(part.file)},
+                                                {"offset", pickle(part.offset)},
+                                                {"length", pickle(part.length)}}));
+  }
+
+  PickleValue tensor_storage(const DistTensor& tensor) const {
+    std::vector<PickleValue> chunks;
+    for (const StoredChunk& chunk : tensor.chunks)
+      chunks.push_back(object_with(global("ChunkStorageMetadata"),
+                                   pickle_dict({{"offsets", size(chunk.begin)}, {"sizes", size(chunk.size)}})));
+    return object_with(global("TensorStorageMetadata"), pickle_dict({{"properties", properties(tensor.dtype)},
+                                                                     {"size", size(tensor.shape)},
+                                                                     {"chunks", pickle_list(std::move(chunks))}}));
+  }
+
+  // dtype, layout, requires_grad, memory format, pin_memory
+  PickleValue properties(StoredDtype dtype) const {
+    const auto row = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const DtypeRow& r) { return r.dtype == dtype; });
+    return object_with(global("TensorProperties"), pickle_tuple({pickle_global("torch", row->torch_name), layout_,
+                                                                 pickle(false), memory_format_, pickle(false)}));
+  }
+
+  const PickleValue none_ = pickle_none();
+  const PickleValue size_type_ = pickle_global("torch", "Size");
+  const PickleValue index_type_ = global("MetadataIndex");
+  const PickleValue info_type_ = pickle_global("torch.distributed.checkpoint.filesystem", "_StorageInfo");
+  const PickleValue layout_ =
+      pickle_call(pickle_global("torch.serialization", "_get_layout"), {pickle("torch.strided")});
+  const PickleValue memory_format_ = pickle_call(global("_MEM_FORMAT_ENCODING"), {pickle(0)});
+};
+
+}  // namespace
+
+DistMetadata read_metadata(std::string_view pickle, const std::string& file) {
+  return MetadataReader(file, pickle.size()).read(read_pickle(pickle, file, vocabulary()));
+}
+
+std::string write_metadata(const DistMetadata& metadata) { return MetadataWriter().write(metadata); }
+
+void merge(DistMetadata& into, const DistMetadata& other) {
+  for (const auto& [key, tensor] : other.tensors) {
+    if (into.objects.count(key))
+      throw DataError(fmt::format("{} is a tensor here and an object there", in_quotes(key)));
+    const auto [known, is_new] = into.tensors.try_emplace(key, tensor);
+    if (is_new) continue;
+    DistTensor& mine = known->second;
+    if (mine.dtype != tensor.dtype || mine.shape != tensor.shape)
+      throw DataError(fmt::format("{} is {} {} here and {} {} there", in_quotes(key), name_of(mine.dtype),
+                                  shape_text(mine.shape), name_of(tensor.dtype), shape_text(tensor.shape)));
+    mine.chunks.insert(mine.chunks.end(), tensor.chunks.begin(), tensor.chunks.end());
+  }
+  for (const auto& [key, part] : other.objects)
+    if (into.tensors.count(key) || !into.objects.try_emplace(key, part).second)
+      throw DataError(fmt::format("the object {} is there twice, in {} too", in_quotes(key), in_quotes(part.file)));
+}
+
+}  // namespace braid
