@@ -1,6 +1,7 @@
 // A file of a checkpoint that is read in parts, each checked against its checksums on the way.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,17 +30,30 @@ class CheckedFile {
   // All blocks that read() has not met yet.
   void check_rest();
 
+  // Gives descriptor and cache back until the next read.
+  void sleep();
+
  private:
-  void read_block(std::int64_t block);
-  void check_block(std::int64_t block, std::span<const std::byte> bytes);
+  // Of several archives in a row, opening one touches its first and last block, which it shares with its neighbours,
+  // and reading its data the same blocks again: a few remembered blocks make each be read once.
+  struct CachedBlock {
+    std::int64_t block = -1;
+    std::uint64_t used_at = 0;
+    std::vector<std::byte> bytes{};
+  };
+
+  void open();
+  std::int64_t block_bytes(std::int64_t block) const;
+  void read_block(std::int64_t block, std::span<std::byte> to);
+  std::span<const std::byte> cached_block(std::int64_t block);
 
   std::string path_;
   std::optional<FileChecksums> checksums_;
   std::int64_t size_ = 0;
   int fd_ = -1;
-  std::vector<bool> checked_;        // by block
-  std::vector<std::byte> last_{};    // the block read last, of which only a part was wanted
-  std::int64_t last_block_ = -1;
+  std::vector<bool> checked_;  // by block
+  std::array<CachedBlock, 4> cache_{};
+  std::uint64_t cache_uses_ = 0;
 };
 
 }  // namespace braid

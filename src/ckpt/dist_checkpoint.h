@@ -3,12 +3,15 @@
 // them is a DataError that names the file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/checked_file.h"
@@ -21,11 +24,15 @@ class Tensor;
 
 namespace braid {
 
+// Megatron's ShardedObjects, "rng_state/shard_0.1_1.2", are stored as lists of one.
+inline bool is_sharded_object(std::string_view key) { return key.find("/shard_") != std::string_view::npos; }
+
 // Reads parts of tensors in any layout, only the bytes that are asked for.
 class DistCheckpoint {
  public:
   // Reads metadata.json, the index and the checksums where there are any, and checks that every file is there with its
-  // size. metadata.json may be absent, as torch.distributed.checkpoint writes none.
+  // size. metadata.json may be absent, as torch.distributed.checkpoint writes none. Where there are checksums, they
+  // have to know every file that is read.
   explicit DistCheckpoint(std::string folder);
 
   const std::string& folder() const { return folder_; }
@@ -37,25 +44,38 @@ class DistCheckpoint {
   // Fills `to` with the box of its shape that begins at `begin` in the stored tensor, in the dtype and on the device
   // of `to`, which may be any view.
   void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to);
-  PickleValue read_object(const std::string& key);
+  PickleValue read_object(const std::string& key);  // of a ShardedObject, what is in its list
 
-  std::int64_t bytes_read() const { return bytes_read_; }
+  std::int64_t bytes_read() const { return bytes_read_; }  // of tensors
 
   // Reads every file that has not been read as a whole yet, for its checksums.
   void check_rest();
 
  private:
-  struct Archive {  // a tensor in a file
-    std::int64_t data_offset = 0;
+  // The chunks of one tensor by where they begin in the dimension that is cut the most.
+  struct ChunkOrder {
+    std::size_t dim = 0;
+    std::vector<const StoredChunk*> chunks{};
+    std::vector<std::int64_t> latest_end{};  // of the chunks up to this one
+    std::span<const StoredChunk* const> between(std::int64_t begin, std::int64_t end) const;
   };
+
+  std::optional<FileChecksums> checksums_of_file(const std::string& name) const;
+  void check_files() const;
   CheckedFile& file(const std::string& name);
-  const Archive& archive(const DistTensor& tensor, const StoredChunk& chunk, const std::string& key);
+  const ChunkOrder& chunk_order(const std::string& key, const DistTensor& tensor);
+  std::int64_t data_offset(const std::string& key, StoredDtype dtype, const StoredChunk& chunk);
+  void read_box(CheckedFile& file, std::int64_t offset, std::span<const std::int64_t> stored,
+                std::span<const std::int64_t> begin, StoredDtype dtype, const at::Tensor& to);
 
   std::string folder_;
   DistMetadata metadata_;
   std::optional<Checksums> checksums_;
   std::map<std::string, std::unique_ptr<CheckedFile>> files_;
-  std::map<std::pair<std::string, std::int64_t>, Archive> archives_;  // by file and offset
+  std::deque<CheckedFile*> awake_;  // of these, the ones with an open descriptor, the one used last in front
+  std::map<std::string, ChunkOrder> chunk_orders_;
+  std::map<const StoredChunk*, std::int64_t> data_offsets_;  // in their files, of the archives that were opened
+  std::vector<std::byte> scratch_;
   std::int64_t bytes_read_ = 0;
 };
 
@@ -64,13 +84,16 @@ class DistCheckpoint {
 class DistWriter {
  public:
   DistWriter(const std::string& folder, int writer);
-  ~DistWriter();
+  ~DistWriter();  // not finished: no file stays behind
+
+  DistWriter(const DistWriter&) = delete;
+  DistWriter& operator=(const DistWriter&) = delete;
 
   void add_object(const std::string& key, const PickleValue& value);  // objects before tensors, as Megatron has them
   // A box of the tensor `key` of shape `shape`; `data` is on the CPU and contiguous.
   void add_tensor(const std::string& key, const std::vector<std::int64_t>& shape,
                   const std::vector<std::int64_t>& begin, const at::Tensor& data);
-  std::int64_t bytes_written() const;
+  std::int64_t bytes_written() const { return bytes_written_; }
 
   // Brings the file to disk. A writer that had nothing to write leaves no file.
   void finish();
@@ -79,8 +102,13 @@ class DistWriter {
 
  private:
   class File;
+  File& file();
+  FilePart write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage);
+
+  std::string folder_, file_name_;
   std::unique_ptr<File> file_;
-  std::string file_name_;
+  std::int64_t bytes_written_ = 0;
+  bool finished_ = false;
   DistMetadata metadata_;
   Checksums checksums_;
 };

@@ -18,12 +18,6 @@ constexpr std::pair<StoredDtype, at::ScalarType> kDtypes[] = {
     {StoredDtype::I16, at::kShort},     {StoredDtype::I8, at::kChar},   {StoredDtype::U8, at::kByte},
     {StoredDtype::Bool, at::kBool}};
 
-at::ScalarType scalar_type(StoredDtype dtype) {
-  for (const auto& [stored, scalar] : kDtypes)
-    if (stored == dtype) return scalar;
-  throw_check_failed(__FILE__, __LINE__, "a dtype that is none");
-}
-
 // Rows of a stored tensor; a view of the mapped file where its position allows.
 at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int64_t rows) {
   const std::int64_t columns = rows_and_columns(stored.shape).columns;
@@ -105,6 +99,12 @@ StoredDtype stored_dtype(at::ScalarType dtype) {
   for (const auto& [stored, scalar] : kDtypes)
     if (scalar == dtype) return stored;
   throw_check_failed(__FILE__, __LINE__, fmt::format("tensors of {} cannot be stored", at::toString(dtype)));
+}
+
+at::ScalarType scalar_type(StoredDtype dtype) {
+  for (const auto& [stored, scalar] : kDtypes)
+    if (stored == dtype) return scalar;
+  throw_check_failed(__FILE__, __LINE__, "a dtype that is none");
 }
 
 }  // namespace braid

@@ -29,5 +29,6 @@ at::Tensor foreign_tensor(const ForeignTensor& tensor, const at::Tensor& full_pa
 at::Tensor read_tensor(const StoredTensor& stored);
 void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::Tensor& tensor);
 StoredDtype stored_dtype(c10::ScalarType dtype);
+c10::ScalarType scalar_type(StoredDtype dtype);
 
 }  // namespace braid

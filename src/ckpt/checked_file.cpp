@@ -1,0 +1,114 @@
+#include "ckpt/checked_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace braid {
+
+CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksums)
+    : path_(std::move(path)), checksums_(std::move(checksums)) {
+  struct stat info {};
+  if (::stat(path_.c_str(), &info) != 0)
+    throw DataError(fmt::format("cannot read {}: {}; the checkpoint is not complete", path_, std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) throw DataError(fmt::format("{} is not a file", path_));
+  size_ = info.st_size;
+  const std::int64_t blocks = (size_ + kChecksumBlock - 1) / kChecksumBlock;
+  if (checksums_ && (checksums_->size != size_ || std::ssize(checksums_->blocks) != blocks))
+    throw DataError(
+        fmt::format("{} has {} bytes, {} were written; the checkpoint is damaged", path_, size_, checksums_->size));
+  checked_.resize(static_cast<std::size_t>(blocks));
+}
+
+CheckedFile::~CheckedFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void CheckedFile::sleep() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  cache_ = {};
+}
+
+void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
+  if (offset < 0 || offset > size_ || std::ssize(to) > size_ - offset)
+    throw DataError(
+        fmt::format("{} ends at byte {}; {} bytes from {} on cannot be read", path_, size_, to.size(), offset));
+  while (!to.empty()) {
+    const std::int64_t block = offset / kChecksumBlock, in_block = offset % kChecksumBlock;
+    const std::int64_t count = std::min(block_bytes(block) - in_block, std::ssize(to));
+    const std::span<std::byte> part = to.first(static_cast<std::size_t>(count));
+    if (count == block_bytes(block))
+      read_block(block, part);
+    else
+      std::memcpy(part.data(), cached_block(block).data() + in_block, part.size());
+    offset += count;
+    to = to.subspan(part.size());
+  }
+}
+
+void CheckedFile::check_rest() {
+  if (!checksums_) return;
+  std::vector<std::byte> bytes;
+  for (std::size_t block = 0; block < checked_.size(); ++block) {
+    if (checked_[block]) continue;
+    bytes.resize(static_cast<std::size_t>(block_bytes(static_cast<std::int64_t>(block))));
+    read_block(static_cast<std::int64_t>(block), bytes);
+  }
+}
+
+std::int64_t CheckedFile::block_bytes(std::int64_t block) const {
+  return std::min(kChecksumBlock, size_ - block * kChecksumBlock);
+}
+
+void CheckedFile::open() {
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) throw_errno(fmt::format("cannot read {}", path_));
+  ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
+}
+
+void CheckedFile::read_block(std::int64_t block, std::span<std::byte> to) {
+  if (fd_ < 0) open();
+  const std::int64_t begin = block * kChecksumBlock;
+  for (std::size_t done = 0; done < to.size();) {
+    const ssize_t got = ::pread(fd_, to.data() + done, to.size() - done, begin + static_cast<std::int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno(fmt::format("cannot read {} at byte {}", path_, begin + static_cast<std::int64_t>(done)));
+    if (got == 0)
+      throw DataError(fmt::format("{} ended at byte {} while it was read, it had {} bytes", path_,
+                                  begin + static_cast<std::int64_t>(done), size_));
+    done += static_cast<std::size_t>(got);
+  }
+  if (!checksums_) return;
+  const FileChecksums got = checksums_of({reinterpret_cast<const char*>(to.data()), to.size()});
+  if (got.blocks.at(0) != checksums_->blocks[static_cast<std::size_t>(block)])
+    throw DataError(fmt::format("{}: bytes {} to {} are not what was written (checksum); the checkpoint is damaged",
+                                path_, begin, begin + std::ssize(to) - 1));
+  checked_[static_cast<std::size_t>(block)] = true;
+}
+
+std::span<const std::byte> CheckedFile::cached_block(std::int64_t block) {
+  const auto found =
+      std::find_if(cache_.begin(), cache_.end(), [&](const auto& entry) { return entry.block == block; });
+  CachedBlock& entry =
+      found != cache_.end()
+          ? *found
+          : *std::min_element(cache_.begin(), cache_.end(), [](auto& a, auto& b) { return a.used_at < b.used_at; });
+  entry.used_at = ++cache_uses_;
+  if (entry.block != block) {
+    entry.block = -1;
+    entry.bytes.resize(static_cast<std::size_t>(block_bytes(block)));
+    read_block(block, entry.bytes);
+    entry.block = block;
+  }
+  return entry.bytes;
+}
+
+}  // namespace braid

@@ -1,0 +1,315 @@
+#include "ckpt/dist_checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "ckpt/load.h"
+#include "ckpt/torch_archive.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kIndexFile = ".metadata";
+constexpr const char* kCommonFile = "common.pt";
+constexpr const char* kFormatFile = "metadata.json";
+constexpr std::int64_t kSlabBytes = 64 << 20;
+constexpr std::size_t kOpenFiles = 64;
+
+bool has_file(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums) {
+  CheckedFile file(path, std::move(checksums));
+  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+// Which of Megatron's formats this is, in its own words.
+void check_format(const std::string& text, const std::string& path) {
+  const nlohmann::json format = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!format.is_object() || !format.contains("sharded_backend"))
+    throw DataError(fmt::format("{} does not say of which format the checkpoint is", path));
+  const nlohmann::json& backend = format["sharded_backend"];
+  const nlohmann::json version = format.value("sharded_backend_version", nlohmann::json(1));
+  if (backend != "torch_dist" || version != 1)
+    throw DataError(
+        fmt::format("{}: the checkpoint is in format {} version {}, only \"torch_dist\" version 1 can be read", path,
+                    backend.dump(), version.dump()));
+}
+
+// The part of a file as a source; it has been checked to lie inside.
+ArchiveSource source_of(CheckedFile& file, const FilePart& part, const std::string& key) {
+  return {.name = fmt::format("{} ('{}' at byte {})", file.path(), key, part.offset),
+          .size = part.length,
+          .read = [&file, begin = part.offset](std::int64_t offset, std::span<std::byte> to) {
+            file.read(begin + offset, to);
+          }};
+}
+
+std::int64_t elements(std::span<const std::int64_t> shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+struct Region {
+  std::vector<std::int64_t> begin, size;
+};
+
+bool is_inside(const Region& box, const std::vector<std::int64_t>& shape) {
+  if (box.begin.size() != shape.size() || box.size.size() != shape.size()) return false;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim)
+    if (box.begin[dim] < 0 || box.begin[dim] > shape[dim] || box.size[dim] > shape[dim] - box.begin[dim]) return false;
+  return true;
+}
+
+// Without elements where they do not meet.
+Region intersection(const Region& a, const Region& b) {
+  Region common = a;
+  for (std::size_t dim = 0; dim < a.begin.size(); ++dim) {
+    common.begin[dim] = std::max(a.begin[dim], b.begin[dim]);
+    const std::int64_t end = std::min(a.begin[dim] + a.size[dim], b.begin[dim] + b.size[dim]);
+    common.size[dim] = std::max<std::int64_t>(end - common.begin[dim], 0);
+  }
+  return common;
+}
+
+std::size_t most_cut_dim(const DistTensor& tensor) {
+  std::size_t most_cut = 0, most_begins = 0;
+  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+    std::set<std::int64_t> begins;
+    for (const StoredChunk& chunk : tensor.chunks) begins.insert(chunk.begin[dim]);
+    if (begins.size() > most_begins) most_cut = dim, most_begins = begins.size();
+  }
+  return most_cut;
+}
+
+// Strides of dimensions with one element, or of nothing at all, mean nothing.
+bool is_contiguous(const PickledTensor& tensor) {
+  if (tensor.strides.size() != tensor.shape.size()) return false;
+  if (elements(tensor.shape) == 0) return true;
+  const std::vector<std::int64_t> wanted = contiguous_strides(tensor.shape);
+  for (std::size_t dim = 0; dim < wanted.size(); ++dim)
+    if (tensor.shape[dim] != 1 && tensor.strides[dim] != wanted[dim]) return false;
+  return true;
+}
+
+}  // namespace
+
+DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) {
+  const auto path = [&](const char* name) { return folder_ + "/" + name; };
+  if (!has_file(path(kIndexFile)))
+    throw DataError(fmt::format("{} has no {}: it is no distributed checkpoint, or not complete", folder_, kIndexFile));
+  if (has_file(path(kChecksumFile)))
+    checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt), path(kChecksumFile));
+  if (has_file(path(kFormatFile))) {
+    // It is written last, so that checksums need not know it.
+    const bool known = checksums_ && checksums_->count(kFormatFile);
+    check_format(read_whole(path(kFormatFile), known ? checksums_of_file(kFormatFile) : std::nullopt),
+                 path(kFormatFile));
+  }
+  metadata_ = read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile)), path(kIndexFile));
+  check_files();
+}
+
+std::optional<FileChecksums> DistCheckpoint::checksums_of_file(const std::string& name) const {
+  if (!checksums_) return std::nullopt;
+  const auto found = checksums_->find(name);
+  if (found == checksums_->end())
+    throw DataError(fmt::format("{}/{} knows nothing of {}; the checkpoint is damaged", folder_, kChecksumFile, name));
+  return found->second;
+}
+
+void DistCheckpoint::check_files() const {
+  std::map<std::string, FilePart> last_parts;
+  const auto add = [&](const FilePart& part) {
+    FilePart& last = last_parts.try_emplace(part.file, part).first->second;
+    if (part.offset + part.length > last.offset + last.length) last = part;
+  };
+  for (const auto& [key, part] : metadata_.objects) add(part);
+  for (const auto& [key, tensor] : metadata_.tensors)
+    for (const StoredChunk& chunk : tensor.chunks) add(chunk.part);
+  for (const auto& [name, last] : last_parts) {
+    const CheckedFile file(folder_ + "/" + name, checksums_of_file(name));
+    if (last.offset + last.length > file.size())
+      throw DataError(fmt::format("{} ends at byte {}, the index has something up to byte {}; the file is cut off",
+                                  file.path(), file.size(), last.offset + last.length));
+  }
+  if (!checksums_) return;
+  for (const auto& [name, sums] : *checksums_)
+    if (!last_parts.count(name)) CheckedFile(folder_ + "/" + name, sums);
+}
+
+bool DistCheckpoint::has_common() const { return has_file(folder_ + "/" + kCommonFile); }
+
+PickleValue DistCheckpoint::common() const {
+  const std::string path = folder_ + "/" + kCommonFile;
+  return read_archive(read_whole(path, checksums_of_file(kCommonFile)), path);
+}
+
+CheckedFile& DistCheckpoint::file(const std::string& name) {
+  std::unique_ptr<CheckedFile>& file = files_[name];
+  if (!file) file = std::make_unique<CheckedFile>(folder_ + "/" + name, checksums_of_file(name));
+  if (!awake_.empty() && awake_.front() == file.get()) return *file;
+  std::erase(awake_, file.get());
+  awake_.push_front(file.get());
+  if (awake_.size() > kOpenFiles) {
+    awake_.back()->sleep();
+    awake_.pop_back();
+  }
+  return *file;
+}
+
+PickleValue DistCheckpoint::read_object(const std::string& key) {
+  const auto found = metadata_.objects.find(key);
+  if (found == metadata_.objects.end()) throw DataError(fmt::format("{} has no object '{}'", folder_, key));
+  CheckedFile& from = file(found->second.file);
+  const PickleValue value = ArchiveReader(source_of(from, found->second, key)).value();
+  if (!is_sharded_object(key)) return value;
+  const PickleList* list = as<PickleList>(value);
+  if (!list || list->items.size() != 1)
+    throw DataError(fmt::format("{}: the object '{}' is not stored as a list of one", from.path(), key));
+  return list->items[0];
+}
+
+const DistCheckpoint::ChunkOrder& DistCheckpoint::chunk_order(const std::string& key, const DistTensor& tensor) {
+  const auto known = chunk_orders_.find(key);
+  if (known != chunk_orders_.end()) return known->second;
+  const std::vector<Problem> problems = coverage_problems({.tensors = {{key, tensor}}});
+  if (!problems.empty())
+    throw DataError(fmt::format("{}: '{}' cannot be read: {} ({})", folder_, key, problems[0].what, problems[0].where));
+  ChunkOrder order{.dim = most_cut_dim(tensor)};
+  for (const StoredChunk& chunk : tensor.chunks) order.chunks.push_back(&chunk);
+  if (tensor.shape.empty()) return chunk_orders_.emplace(key, std::move(order)).first->second;
+  const auto by_begin = [&](const StoredChunk* a, const StoredChunk* b) {
+    return a->begin[order.dim] < b->begin[order.dim];
+  };
+  std::sort(order.chunks.begin(), order.chunks.end(), by_begin);
+  std::int64_t latest = 0;
+  for (const StoredChunk* chunk : order.chunks) {
+    latest = std::max(latest, chunk->begin[order.dim] + chunk->size[order.dim]);
+    order.latest_end.push_back(latest);
+  }
+  return chunk_orders_.emplace(key, std::move(order)).first->second;
+}
+
+// All chunks that the elements from `begin` to `end` of the order's dimension meet.
+std::span<const StoredChunk* const> DistCheckpoint::ChunkOrder::between(std::int64_t begin, std::int64_t end) const {
+  const auto first = std::upper_bound(latest_end.begin(), latest_end.end(), begin) - latest_end.begin();
+  const auto last = std::partition_point(chunks.begin() + first, chunks.end(),
+                                         [&](const StoredChunk* chunk) { return chunk->begin[dim] < end; });
+  return {chunks.begin() + first, last};
+}
+
+std::int64_t DistCheckpoint::data_offset(const std::string& key, StoredDtype dtype, const StoredChunk& chunk) {
+  const auto known = data_offsets_.find(&chunk);
+  if (known != data_offsets_.end()) return known->second;
+  const ArchiveSource source = source_of(file(chunk.part.file), chunk.part, key);
+  ArchiveReader archive(source);
+  const PickleValue value = archive.value();
+  const std::optional<PickledTensor> tensor = as_tensor(value);
+  if (!tensor) throw DataError(fmt::format("{} is no plain tensor: {}", source.name, to_text(value, 200)));
+  if (tensor->dtype != dtype || tensor->shape != chunk.size)
+    throw DataError(fmt::format("{} is {} of shape {}, the index says {} of shape {}", source.name,
+                                name_of(tensor->dtype), shape_text(tensor->shape), name_of(dtype),
+                                shape_text(chunk.size)));
+  if (!is_contiguous(*tensor))
+    throw DataError(fmt::format("{} has strides {}, only rows one after the other can be read", source.name,
+                                shape_text(tensor->strides)));
+  const ArchiveReader::Record record = archive.record("data/" + tensor->storage);
+  const std::int64_t stored = record.size / bytes_of(dtype);
+  if (record.size % bytes_of(dtype) != 0 || stored != tensor->storage_elements || tensor->storage_offset < 0 ||
+      tensor->storage_offset > stored || elements(chunk.size) > stored - tensor->storage_offset)
+    throw DataError(fmt::format("{}: {} bytes of data do not hold {} {} from {} on", source.name, record.size,
+                                elements(chunk.size), name_of(dtype), tensor->storage_offset));
+  const std::int64_t offset = chunk.part.offset + record.offset + tensor->storage_offset * bytes_of(dtype);
+  data_offsets_.emplace(&chunk, offset);
+  return offset;
+}
+
+void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to) {
+  const auto found = metadata_.tensors.find(key);
+  if (found == metadata_.tensors.end()) throw DataError(fmt::format("{} has no tensor '{}'", folder_, key));
+  const DistTensor& tensor = found->second;
+  const Region wanted{begin, to.sizes().vec()};
+  if (!is_inside(wanted, tensor.shape))
+    throw DataError(fmt::format("{}: '{}' has shape {}, the box of {} from {} on is not inside", folder_, key,
+                                shape_text(tensor.shape), shape_text(wanted.size), shape_text(begin)));
+  if (to.numel() == 0) return;
+  const at::NoGradGuard no_grad;
+  const ChunkOrder& order = chunk_order(key, tensor);
+  const std::span<const StoredChunk* const> chunks =
+      begin.empty() ? order.chunks : order.between(begin[order.dim], begin[order.dim] + wanted.size[order.dim]);
+  std::int64_t filled = 0;
+  for (const StoredChunk* chunk : chunks) {
+    const Region common = intersection(wanted, {chunk->begin, chunk->size});
+    if (elements(common.size) == 0) continue;
+    at::Tensor part = to;
+    Region in_chunk = common;
+    for (std::size_t dim = 0; dim < begin.size(); ++dim) {
+      part = part.narrow(static_cast<std::int64_t>(dim), common.begin[dim] - begin[dim], common.size[dim]);
+      in_chunk.begin[dim] -= chunk->begin[dim];
+    }
+    const std::int64_t offset = data_offset(key, tensor.dtype, *chunk);
+    read_box(file(chunk->part.file), offset, chunk->size, in_chunk.begin, tensor.dtype, part);
+    filled += part.numel();
+  }
+  BRAID_CHECK_EQ(filled, to.numel(), "elements of {}, whose chunks cover it", key);
+}
+
+// Fills `to` from the box that begins at `begin` in an array of shape `stored` that lies at `offset`, row by row of its
+// first dimension: as many at once as the buffer takes. Where rows are long and only a part of each is wanted, it goes
+// into the rows.
+void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<const std::int64_t> stored,
+                              std::span<const std::int64_t> begin, StoredDtype dtype, const at::Tensor& to) {
+  constexpr std::int64_t kOne[] = {1}, kStart[] = {0};
+  if (stored.empty()) return read_box(file, offset, kOne, kStart, dtype, to.unsqueeze(0));
+  const std::span<const std::int64_t> row_shape = stored.subspan(1);
+  const std::int64_t row_bytes = elements(row_shape) * bytes_of(dtype);
+  const bool whole_rows = std::equal(row_shape.begin(), row_shape.end(), to.sizes().begin() + 1);
+  const bool direct = whole_rows && to.is_contiguous() && to.is_cpu() && to.scalar_type() == scalar_type(dtype);
+  const std::int64_t rows = to.size(0);
+  offset += begin[0] * row_bytes;
+  if (direct) {
+    file.read(offset, {static_cast<std::byte*>(to.data_ptr()), to.nbytes()});
+    bytes_read_ += rows * row_bytes;
+    return;
+  }
+  if (!row_shape.empty() && (rows == 1 || row_bytes > (whole_rows ? kSlabBytes : kChecksumBlock))) {
+    for (std::int64_t row = 0; row < rows; ++row)
+      read_box(file, offset + row * row_bytes, row_shape, begin.subspan(1), dtype, to.select(0, row));
+    return;
+  }
+  std::vector<std::int64_t> slab_shape(stored.begin(), stored.end());
+  for (std::int64_t row = 0; row < rows; row += slab_shape[0]) {
+    slab_shape[0] = std::min(std::max<std::int64_t>(kSlabBytes / row_bytes, 1), rows - row);
+    const auto slab_bytes = static_cast<std::size_t>(slab_shape[0] * row_bytes);
+    if (scratch_.size() < slab_bytes) scratch_.resize(slab_bytes);
+    file.read(offset + row * row_bytes, std::span(scratch_).first(slab_bytes));
+    bytes_read_ += static_cast<std::int64_t>(slab_bytes);
+    at::Tensor slab = at::from_blob(scratch_.data(), slab_shape, scalar_type(dtype));
+    for (std::size_t dim = 1; dim < stored.size(); ++dim)
+      slab = slab.narrow(static_cast<std::int64_t>(dim), begin[dim], to.size(static_cast<std::int64_t>(dim)));
+    to.narrow(0, row, slab_shape[0]).copy_(slab);
+  }
+}
+
+void DistCheckpoint::check_rest() {
+  if (!checksums_) return;
+  for (const auto& [name, sums] : *checksums_) file(name).check_rest();
+}
+
+}  // namespace braid

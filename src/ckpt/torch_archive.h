@@ -1,0 +1,62 @@
+// What torch.save writes: a zip archive in which nothing is compressed, with a pickle and the bytes of the storages
+// that its tensors lie in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/pickle.h"
+#include "ckpt/safetensors.h"
+
+namespace braid {
+
+// Where an archive is read from. Errors of `read` reach the caller as they are.
+struct ArchiveSource {
+  std::string name{};  // for messages
+  std::int64_t size = 0;
+  std::function<void(std::int64_t offset, std::span<std::byte> to)> read{};
+};
+
+// DataError that names the source for everything that is no archive as torch writes it.
+class ArchiveReader {
+ public:
+  explicit ArchiveReader(ArchiveSource source);
+  ~ArchiveReader();
+
+  PickleValue value();  // of the pickle, whose names are those that Megatron stores
+
+  struct Record {
+    std::int64_t offset = 0, size = 0;  // in the source
+  };
+  Record record(const std::string& name);
+
+ private:
+  struct Zip;
+  std::unique_ptr<Zip> zip_;
+};
+
+// A tensor in a pickle.
+struct PickledTensor {
+  StoredDtype dtype{};
+  std::vector<std::int64_t> shape{}, strides{};
+  std::string storage{};  // the record data/<storage>
+  std::int64_t storage_elements = 0, storage_offset = 0;
+};
+std::optional<PickledTensor> as_tensor(const PickleValue& value);
+PickleValue pickle_tensor(const PickledTensor& tensor);
+
+// With `storage`, the bytes of the tensor that `value` is, it becomes the record data/0. Errors of `sink` reach the
+// caller as they are.
+using ArchiveSink = std::function<void(std::span<const std::byte> bytes)>;
+void write_archive(const PickleValue& value, std::optional<std::span<const std::byte>> storage,
+                   const ArchiveSink& sink);
+
+std::vector<std::int64_t> contiguous_strides(const std::vector<std::int64_t>& shape);
+
+}  // namespace braid
