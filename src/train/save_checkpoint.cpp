@@ -173,7 +173,11 @@ std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(co
 }
 
 void CheckpointSaver::save(const CommonState& common, int seed) {
-  wait_for_all("was still being written");
+  const auto start = Clock::now();
+  const bool waits = job_ && !job_->done();
+  wait_for_all("is still being written");
+  if (waits && world_.rank() == publisher_)
+    say_(fmt::format("waited {:.1f} s for the save before this one", seconds_since(start)));
   if (world_.rank() == publisher_) begin_iteration(config_.save, common.position.iteration);
   world_.everyone().barrier();
   training_.finish_parameters();
@@ -199,9 +203,7 @@ void CheckpointSaver::check() {
 void CheckpointSaver::finish() { wait_for_all("is being written"); }
 
 void CheckpointSaver::wait_for_all(const std::string& what) {
-  const auto start = Clock::now();
   const std::string iteration = job_ ? fmt::format("iteration {}", job_->iteration()) : "";
-  const bool waits = job_ && !job_->done();
   wait_together(
       world_,
       [&] {
@@ -214,8 +216,6 @@ void CheckpointSaver::wait_for_all(const std::string& what) {
           say_(fmt::format("{} {}: {} of {} on disk after {:.0f} s", iteration, what, readable_bytes(all.done),
                            readable_bytes(all.total), seconds));
       });
-  if (waits && config_.async && world_.rank() == publisher_ && seconds_since(start) > 0.1)
-    say_(fmt::format("waited {:.1f} s for the save of {}", seconds_since(start), iteration));
 }
 
 }  // namespace braid
