@@ -57,6 +57,18 @@ void check_wanted(const std::vector<WantedTensor>& wanted, const DistCheckpoint&
   throw DataError(text + "\n  " + fix);
 }
 
+// Weights of a checkpoint that no part of the model asks for: an encoder that the topology leaves out, for one.
+void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
+  std::set<std::string> keys;
+  for (const WantedTensor& tensor : wanted) keys.insert(tensor.key);
+  std::vector<std::string> unused;
+  for (const auto& [key, tensor] : checkpoint.metadata().tensors)
+    if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
+  if (!unused.empty())
+    say(fmt::format("{} has {} tensors that this run does not use, {} the first", checkpoint.folder(), unused.size(),
+                    unused.front()));
+}
+
 bool has_key_with(const DistCheckpoint& checkpoint, const std::string& begin) {
   const auto& tensors = checkpoint.metadata().tensors;
   const auto found = tensors.lower_bound(begin);
@@ -104,6 +116,7 @@ class Load {
     const bool with_optimizer = config_.load_optimizer && !config_.finetune;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
     check_wanted(wanted_of(sets_), checkpoint_, "is it of another model, or of other sizes?");
+    name_unused(wanted_of(sets_), checkpoint_, say_);
     if (with_optimizer)
       for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
     read_all(tensors, checkpoint_, world_, say_);
@@ -125,6 +138,7 @@ class Load {
     };
     std::erase_if(tensors, [&](const StateTensor& tensor) { return !wanted(tensor); });
     check_wanted(wanted_of(sets), checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
+    name_unused(wanted_of(sets), checkpoint_, say_);
     read_all(tensors, checkpoint_, world_, say_);
     refresh_optimizers();
   }
