@@ -124,6 +124,7 @@ class Writer {
   }
 
   void put(const PickleGlobal& value) {
+    BRAID_CHECK((value.module + value.name).find('\n') == std::string::npos, "the name {}", value.name);
     const std::string lines = value.module + "\n" + value.name + "\n";
     if (const auto known = globals_.find(lines); known != globals_.end()) return put_get(known->second);
     put(PickleOp::Global);

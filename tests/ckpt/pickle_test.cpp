@@ -117,6 +117,7 @@ TEST(Pickle, NamesOutsideTheVocabularyAreRefused) {
   EXPECT_EQ(read_error("\x80\x02"s + "cos\nsystem\nX\x02\0\0\0ls\x85R."s),
             "x.pt: opcode 0x63 (GLOBAL) at offset 2 has the name 'os.system', which is not one that checkpoints use");
   EXPECT_THAT(read_error("\x8c\x02os\x8c\x06system\x93."s), AllOf(HasSubstr("STACK_GLOBAL"), HasSubstr("'os.system'")));
+  EXPECT_THAT(read_error("\x8c\x0dmegatron.core\x8c\x03x\nN\x93."s), HasSubstr("not one that checkpoints use"));
   EXPECT_THAT(read_error("cmegatron.corex\nC\n."), HasSubstr("'megatron.corex.C'"));
   EXPECT_THAT(read_error("c__builtin__\neval\n."), HasSubstr("'builtins.eval'"));
   EXPECT_THAT(read_error("ctorch\n" + std::string(300, 'x') + "\n."), HasSubstr("more than 256 characters"));
