@@ -36,6 +36,10 @@ Kind* as(const NodePtr& node) {
   return std::get_if<Kind>(&node->value);
 }
 
+bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
+
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& file, const PickleVocabulary& vocabulary)
@@ -188,7 +192,9 @@ class Reader {
     NodePtr& global = globals_[fmt::format("{}\n{}", module, name)];
     if (!global) {
       const std::string full = fmt::format("{}.{}", module, name);
-      if (!is_known(full)) fail(fmt::format("has the name {}, which is not one that checkpoints use", in_quotes(full)));
+      // A line break in it would be written as the start of another opcode.
+      if (!std::all_of(full.begin(), full.end(), is_name_character) || !is_known(full))
+        fail(fmt::format("has the name {}, which is not one that checkpoints use", in_quotes(full)));
       global = make_node(PickleGlobal{std::string(module), std::string(name)});
     }
     push(global);
