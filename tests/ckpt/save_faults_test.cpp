@@ -124,13 +124,13 @@ TEST(SaveFaults, KillingAWriterAtAnyMomentLeavesTheCheckpointBefore) {
     EXPECT_FALSE(entry.path().filename().string().starts_with(".iter")) << "nothing unfinished stays";
 }
 
-// Runs with a file system of its own at `path`, of a megabyte; skips the test where that is not allowed.
+// Runs with a file system of its own at `path`, of 14 MiB; skips the test where that is not allowed.
 constexpr int kNotAllowed = 77;
 int with_small_disk(const std::string& path, const std::function<int()>& body) {
   return exit_code(in_child([&] {
     if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return kNotAllowed;
     mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
-    if (mount("tmpfs", path.c_str(), "tmpfs", 0, "size=8m") != 0) return kNotAllowed;
+    if (mount("tmpfs", path.c_str(), "tmpfs", 0, "size=14m") != 0) return kNotAllowed;
     return body();
   }));
 }
@@ -151,7 +151,7 @@ TEST(SaveFaults, AFullDiskIsNamedAndLeavesTheCheckpointBefore) {
       for (int writer = 1; writer < kWriters; ++writer) errors[writer] = save_as(writer, root, iteration);
       if (errors[1].empty() && errors[2].empty()) errors[0] = save_as(0, root, iteration);
     };
-    save_all(1);  // 2.25 MiB per writer: one fits, two do not
+    save_all(1);  // 9 MiB: one fits, two do not
     for (const std::string& error : errors)
       if (const int code = check(error.empty(), "the first save: " + error)) return code;
     save_all(2);
