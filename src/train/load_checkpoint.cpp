@@ -112,7 +112,8 @@ class Load {
         sets_(stored_sets(training.model().provider(), training.model().topology())) {}
 
   LoadedRun resume() {
-    const StoredRun stored = parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
+    const StoredRun stored =
+        config_.finetune ? StoredRun() : parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
     const bool with_optimizer = config_.load_optimizer && !config_.finetune;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
     check_wanted(wanted_of(sets_), checkpoint_, "is it of another model, or of other sizes?");

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ckpt/save_job.h"
-#include "mimo/stored_sets.h"
+#include "train/stored_sets.h"
 #include "train/training.h"
 
 namespace braid {
