@@ -5,7 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <array>
+#include <ctime>
 
 #include "ckpt/pickle.h"
 #include "support/errors.h"
@@ -246,12 +247,12 @@ TEST(DistMetadata, LargeIndicesTakeNoTime) {
   builder.tensor("experts", {40, 128, 16, 4}, chunks);
   for (int i = 0; i < 100'000; ++i) builder.object(fmt::format("object {}", i));
   DistMetadata metadata = builder.take();
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   EXPECT_THAT(coverage_problems(metadata), IsEmpty());
   EXPECT_EQ(read_metadata(write_metadata(metadata), ".metadata"), metadata);
   metadata.tensors["experts"].chunks.pop_back();
   EXPECT_EQ(first_problem(metadata), "element [39, 127, 14, 0] of 'experts' (shape [40, 128, 16, 4]) is in no chunk");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "more than n log n";
+  EXPECT_LT(std::clock() - start, 30 * CLOCKS_PER_SEC) << "more than n log n";
 }
 
 }  // namespace

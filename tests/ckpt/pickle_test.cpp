@@ -127,6 +127,8 @@ TEST(Pickle, OpcodesThatCheckpointsDoNotUseAreRefused) {
   EXPECT_EQ(read_error("\x80\x04\x82\x01."s), "x.pt: opcode 0x82 (EXT1) at offset 2 is not one that checkpoints use");
   EXPECT_EQ(read_error("N2."), "x.pt: opcode 0x32 (DUP) at offset 1 is not one that checkpoints use");
   EXPECT_EQ(read_error("\xff"), "x.pt: opcode 0xff (unknown) at offset 0 is not one that checkpoints use");
+  EXPECT_EQ(read_text("\x96\x02\0\0\0\0\0\0\0ab."s), "builtins.bytearray(b'ab')");
+  EXPECT_THAT(read_error("\x97."), HasSubstr("(NEXT_BUFFER) at offset 0 is not one that checkpoints use"));
   EXPECT_THAT(read_error("\x80\x06N."), HasSubstr("(PROTO) at offset 0 says 6"));
 }
 
@@ -199,6 +201,16 @@ TEST(Pickle, NestingIsBounded) {
   EXPECT_THAT(read_error(")" + repeated("\x85", 1'000'000) + "."), HasSubstr("nests deeper than 100 levels"));
   EXPECT_THAT(read_error("N" + repeated("Q", 1'000'000) + "."), HasSubstr("nests deeper than 100 levels"));
   EXPECT_THAT(read_error(repeated("(", 1'000'000)), HasSubstr("without STOP"));
+  const std::string sets = repeated("\x8f(", 50) + repeated("\x90", 50) + ".";  // each with a list in it
+  EXPECT_EQ(read_text(write_pickle(read(sets))), read_text(sets));
+  EXPECT_THAT(read_error(repeated("\x8f(", 51) + repeated("\x90", 51) + "."),
+              HasSubstr("nests deeper than 100 levels"));
+}
+
+// Protocol 0 has a byte per character where UTF-8 has two.
+TEST(Pickle, BytesOfProtocol0MayBeLong) {
+  const std::string bytes(1000, '\xff');
+  EXPECT_EQ(read_text("c_codecs\nencode\n(V" + bytes + "\nVlatin1\ntR."), to_text(pickle_bytes(bytes)));
 }
 
 // A few bytes fetch a large tuple from the memo and copy it as arguments.
