@@ -4,6 +4,7 @@
 #include <linux/fs.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -25,11 +26,6 @@ constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 constexpr std::string_view kPartial = ".partial";
 constexpr std::string_view kBackend =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
-
-// "iter_0000100", whatever the number of digits.
-std::optional<std::int64_t> iteration_of(const std::string& name) {
-  return name.starts_with("iter_") ? parse_int64(name.substr(5)) : std::nullopt;
-}
 
 std::string index_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.index", partial, writer); }
 std::string sums_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.sums", partial, writer); }
@@ -65,6 +61,10 @@ std::string iteration_folder(const std::string& root, std::int64_t iteration) {
   return fmt::format("{}/iter_{:07}", root, iteration);
 }
 
+std::optional<std::int64_t> iteration_of(const std::string& name) {
+  return name.starts_with("iter_") ? parse_int64(name.substr(5)) : std::nullopt;
+}
+
 std::string partial_folder(const std::string& root, std::int64_t iteration) {
   return fmt::format("{}/.iter_{:07}{}", root, iteration, kPartial);
 }
@@ -77,6 +77,24 @@ std::vector<std::int64_t> iterations_in(const std::string& root) {
       if (entry.is_directory(error) && fs::exists(entry.path() / ".metadata", error)) iterations.push_back(*iteration);
   std::sort(iterations.begin(), iterations.end());
   return iterations;
+}
+
+IterationFiles files_of(const std::string& folder) {
+  IterationFiles files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (!entry.is_regular_file(error)) continue;
+    ++files.count;
+    files.bytes += static_cast<std::int64_t>(entry.file_size(error));
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("__") || !name.ends_with(".distcp")) continue;
+    if (const auto writer = parse_int(name.substr(2, name.find('_', 2) - 2))) files.writers.push_back(*writer);
+  }
+  std::sort(files.writers.begin(), files.writers.end());
+  files.writers.erase(std::unique(files.writers.begin(), files.writers.end()), files.writers.end());
+  struct stat index {};
+  if (::stat((folder + "/.metadata").c_str(), &index) == 0) files.saved_at = index.st_mtime;
+  return files;
 }
 
 std::optional<std::int64_t> latest_iteration(const std::string& root) {
@@ -142,6 +160,10 @@ std::vector<int> missing_writers(const std::string& partial, int writers) {
 }
 
 Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common) {
+  return publish(root, iteration, writers, write_archive(common));
+}
+
+Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt) {
   const std::string partial = partial_folder(root, iteration);
   DistMetadata metadata;
   Checksums checksums;
@@ -152,7 +174,7 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
     fs::remove(index);
     fs::remove(sums);
   }
-  add_file(partial, "common.pt", write_archive(common), checksums);
+  add_file(partial, "common.pt", common_pt, checksums);
   add_file(partial, ".metadata", write_metadata(metadata), checksums);
   add_file(partial, "metadata.json", std::string(kBackend), checksums);
   write_file(partial + "/" + kChecksumFile, to_text(checksums));

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,12 +22,22 @@ namespace braid {
 class DistWriter;
 
 std::string iteration_folder(const std::string& root, std::int64_t iteration);
+std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", whatever its digits
 std::string partial_folder(const std::string& root, std::int64_t iteration);
 
 // What the tracker says; nothing when there is no checkpoint at all. DataError when the tracker is missing beside
 // iterations, or is no number.
 std::optional<std::int64_t> latest_iteration(const std::string& root);
 std::vector<std::int64_t> iterations_in(const std::string& root);  // complete ones, ascending
+
+// What lies in an iteration's folder, by a look at its names.
+struct IterationFiles {
+  int count = 0;
+  std::int64_t bytes = 0;
+  std::vector<int> writers{};  // ascending: the ranks that wrote .distcp files
+  std::time_t saved_at = 0;
+};
+IterationFiles files_of(const std::string& folder);
 
 // The iteration's folder that `path` means: itself, or of a root the latest. DataError when there is none.
 std::string resolve_iteration(const std::string& path);
@@ -45,6 +56,7 @@ struct Published {
   std::int64_t bytes = 0;
 };
 Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common);
+Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt);
 
 // Removes all but the newest `keep` iterations.
 void remove_old_iterations(const std::string& root, int keep);

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "ckpt/load.h"
-#include "ckpt/torch_archive.h"
+#include "ckpt/stored_part.h"
 
 namespace braid {
 namespace {
@@ -37,28 +37,6 @@ std::string read_whole(const std::string& path, std::optional<FileChecksums> che
   std::string bytes(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;
-}
-
-// Which of Megatron's formats this is, in its own words.
-void check_format(const std::string& text, const std::string& path) {
-  const nlohmann::json format = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!format.is_object() || !format.contains("sharded_backend"))
-    throw DataError(fmt::format("{} does not say of which format the checkpoint is", path));
-  const nlohmann::json& backend = format["sharded_backend"];
-  const nlohmann::json version = format.value("sharded_backend_version", nlohmann::json(1));
-  if (backend != "torch_dist" || version != 1)
-    throw DataError(
-        fmt::format("{}: the checkpoint is in format {} version {}, only \"torch_dist\" version 1 can be read", path,
-                    backend.dump(), version.dump()));
-}
-
-// The part of a file as a source; it has been checked to lie inside.
-ArchiveSource source_of(CheckedFile& file, const FilePart& part, const std::string& key) {
-  return {.name = fmt::format("{} ('{}' at byte {})", file.path(), key, part.offset),
-          .size = part.length,
-          .read = [&file, begin = part.offset](std::int64_t offset, std::span<std::byte> to) {
-            file.read(begin + offset, to);
-          }};
 }
 
 std::int64_t elements(std::span<const std::int64_t> shape) {
@@ -97,17 +75,19 @@ std::size_t most_cut_dim(const DistTensor& tensor) {
   return most_cut;
 }
 
-// Strides of dimensions with one element, or of nothing at all, mean nothing.
-bool is_contiguous(const PickledTensor& tensor) {
-  if (tensor.strides.size() != tensor.shape.size()) return false;
-  if (elements(tensor.shape) == 0) return true;
-  const std::vector<std::int64_t> wanted = contiguous_strides(tensor.shape);
-  for (std::size_t dim = 0; dim < wanted.size(); ++dim)
-    if (tensor.shape[dim] != 1 && tensor.strides[dim] != wanted[dim]) return false;
-  return true;
-}
-
 }  // namespace
+
+void check_format(const std::string& text, const std::string& path) {
+  const nlohmann::json format = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!format.is_object() || !format.contains("sharded_backend"))
+    throw DataError(fmt::format("{} does not say of which format the checkpoint is", path));
+  const nlohmann::json& backend = format["sharded_backend"];
+  const nlohmann::json version = format.value("sharded_backend_version", nlohmann::json(1));
+  if (backend != "torch_dist" || version != 1)
+    throw DataError(
+        fmt::format("{}: the checkpoint is in format {} version {}, only \"torch_dist\" version 1 can be read", path,
+                    backend.dump(), version.dump()));
+}
 
 DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) {
   const auto path = [&](const char* name) { return folder_ + "/" + name; };
@@ -155,10 +135,11 @@ void DistCheckpoint::check_files() const {
 
 bool DistCheckpoint::has_common() const { return has_file(folder_ + "/" + kCommonFile); }
 
-PickleValue DistCheckpoint::common() const {
-  const std::string path = folder_ + "/" + kCommonFile;
-  return read_archive(read_whole(path, checksums_of_file(kCommonFile)), path);
+std::string DistCheckpoint::common_bytes() const {
+  return read_whole(folder_ + "/" + kCommonFile, checksums_of_file(kCommonFile));
 }
+
+PickleValue DistCheckpoint::common() const { return read_archive(common_bytes(), folder_ + "/" + kCommonFile); }
 
 CheckedFile& DistCheckpoint::file(const std::string& name) {
   std::unique_ptr<CheckedFile>& file = files_[name];
@@ -176,13 +157,14 @@ CheckedFile& DistCheckpoint::file(const std::string& name) {
 PickleValue DistCheckpoint::read_object(const std::string& key) {
   const auto found = metadata_.objects.find(key);
   if (found == metadata_.objects.end()) throw DataError(fmt::format("{} has no object '{}'", folder_, key));
-  CheckedFile& from = file(found->second.file);
-  const PickleValue value = ArchiveReader(source_of(from, found->second, key)).value();
-  if (!is_sharded_object(key)) return value;
-  const PickleList* list = as<PickleList>(value);
-  if (!list || list->items.size() != 1)
-    throw DataError(fmt::format("{}: the object '{}' is not stored as a list of one", from.path(), key));
-  return list->items[0];
+  return object_in(source_of(file(found->second.file), found->second, key), key);
+}
+
+std::string DistCheckpoint::object_bytes(const std::string& key) {
+  const FilePart& part = metadata_.objects.at(key);
+  std::string bytes(static_cast<std::size_t>(part.length), '\0');
+  file(part.file).read(part.offset, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
 }
 
 const DistCheckpoint::ChunkOrder& DistCheckpoint::chunk_order(const std::string& key, const DistTensor& tensor) {
@@ -218,24 +200,7 @@ std::int64_t DistCheckpoint::data_offset(const std::string& key, StoredDtype dty
   const auto known = data_offsets_.find(&chunk);
   if (known != data_offsets_.end()) return known->second;
   const ArchiveSource source = source_of(file(chunk.part.file), chunk.part, key);
-  ArchiveReader archive(source);
-  const PickleValue value = archive.value();
-  const std::optional<PickledTensor> tensor = as_tensor(value);
-  if (!tensor) throw DataError(fmt::format("{} is no plain tensor: {}", source.name, to_text(value, 200)));
-  if (tensor->dtype != dtype || tensor->shape != chunk.size)
-    throw DataError(fmt::format("{} is {} of shape {}, the index says {} of shape {}", source.name,
-                                name_of(tensor->dtype), shape_text(tensor->shape), name_of(dtype),
-                                shape_text(chunk.size)));
-  if (!is_contiguous(*tensor))
-    throw DataError(fmt::format("{} has strides {}, only rows one after the other can be read", source.name,
-                                shape_text(tensor->strides)));
-  const ArchiveReader::Record record = archive.record("data/" + tensor->storage);
-  const std::int64_t stored = record.size / bytes_of(dtype);
-  if (record.size % bytes_of(dtype) != 0 || stored != tensor->storage_elements || tensor->storage_offset < 0 ||
-      tensor->storage_offset > stored || elements(chunk.size) > stored - tensor->storage_offset)
-    throw DataError(fmt::format("{}: {} bytes of data do not hold {} {} from {} on", source.name, record.size,
-                                elements(chunk.size), name_of(dtype), tensor->storage_offset));
-  const std::int64_t offset = chunk.part.offset + record.offset + tensor->storage_offset * bytes_of(dtype);
+  const std::int64_t offset = chunk.part.offset + braid::data_offset(source, dtype, chunk.size);
   data_offsets_.emplace(&chunk, offset);
   return offset;
 }

@@ -27,6 +27,9 @@ namespace braid {
 // Megatron's ShardedObjects, "rng_state/shard_0.1_1.2", are stored as lists of one.
 inline bool is_sharded_object(std::string_view key) { return key.find("/shard_") != std::string_view::npos; }
 
+// Which of Megatron's formats a checkpoint is of, as its metadata.json says: DataError for one that cannot be read.
+void check_format(const std::string& text, const std::string& path);
+
 // Reads parts of tensors in any layout, only the bytes that are asked for.
 class DistCheckpoint {
  public:
@@ -40,11 +43,13 @@ class DistCheckpoint {
   bool has_checksums() const { return checksums_.has_value(); }
   bool has_common() const;
   PickleValue common() const;  // of common.pt
+  std::string common_bytes() const;
 
   // Fills `to` with the box of its shape that begins at `begin` in the stored tensor, in the dtype and on the device
   // of `to`, which may be any view.
   void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to);
-  PickleValue read_object(const std::string& key);  // of a ShardedObject, what is in its list
+  PickleValue read_object(const std::string& key);   // of a ShardedObject, what is in its list
+  std::string object_bytes(const std::string& key);  // its archive, with tensors that it may have
 
   std::int64_t bytes_read() const { return bytes_read_; }  // of tensors
 
@@ -90,6 +95,7 @@ class DistWriter {
   DistWriter& operator=(const DistWriter&) = delete;
 
   void add_object(const std::string& key, const PickleValue& value);  // objects before tensors, as Megatron has them
+  void add_archive(const std::string& key, std::string_view bytes);   // an object as another checkpoint has it
   // A box of the tensor `key` of shape `shape`; `data` is on the CPU and contiguous.
   void add_tensor(const std::string& key, const std::vector<std::int64_t>& shape,
                   const std::vector<std::int64_t>& begin, const at::Tensor& data);
@@ -103,6 +109,7 @@ class DistWriter {
  private:
   class File;
   File& file();
+  void check_new_object(const std::string& key) const;
   FilePart write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage);
 
   std::string folder_, file_name_;

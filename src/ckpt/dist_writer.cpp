@@ -101,9 +101,20 @@ FilePart DistWriter::write_part(const PickleValue& value, std::optional<std::spa
 }
 
 void DistWriter::add_object(const std::string& key, const PickleValue& value) {
+  check_new_object(key);
+  metadata_.objects[key] = write_part(is_sharded_object(key) ? pickle_list({value}) : value, std::nullopt);
+}
+
+void DistWriter::add_archive(const std::string& key, std::string_view bytes) {
+  check_new_object(key);
+  metadata_.objects[key] = {file_name_, file().size(), std::ssize(bytes)};
+  file().append(std::as_bytes(std::span(bytes)));
+  bytes_written_ = file().size();
+}
+
+void DistWriter::check_new_object(const std::string& key) const {
   BRAID_CHECK(metadata_.tensors.empty(), "the object {} comes after tensors", key);
   BRAID_CHECK(!metadata_.objects.count(key), "the object {} is there already", key);
-  metadata_.objects[key] = write_part(is_sharded_object(key) ? pickle_list({value}) : value, std::nullopt);
 }
 
 void DistWriter::add_tensor(const std::string& key, const std::vector<std::int64_t>& shape,

@@ -1,8 +1,15 @@
-// braid ckpt: models from and to other formats.
+// braid ckpt: look at checkpoints, check them, and bring models from and to other formats.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 
+#include "base/error.h"
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "cli/ckpt_commands.h"
 #include "cli/commands.h"
 #include "models/hf_model.h"
 
@@ -28,9 +35,40 @@ void add_conversion(CLI::App& ckpt, const char* name, const char* help, const Fo
 
 }  // namespace
 
-void add_ckpt_command(CLI::App& app) {
-  CLI::App* ckpt = app.add_subcommand("ckpt", "Convert models from and to other formats");
+std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored))
+    throw ConfigError(
+        {fmt::format("there is no folder '{}'", path), "command line", "give the folder of a checkpoint"});
+  if (!iteration) return resolve_iteration(path);
+  const std::string folder = iteration_folder(path, *iteration);
+  if (std::filesystem::is_directory(folder, ignored)) return folder;
+  throw ConfigError({fmt::format("there is no {}", folder), "--iteration",
+                     fmt::format("it has {}", fmt::join(iterations_in(path), ", "))});
+}
+
+ProgressLine::ProgressLine(std::string what) : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+ProgressLine::~ProgressLine() {
+  if (drawn_ != Clock::time_point()) fmt::print(stderr, "\r\033[K");
+}
+
+void ProgressLine::operator()(std::int64_t done, std::int64_t total) {
+  using namespace std::chrono_literals;
+  const Clock::time_point now = Clock::now();
+  if (!terminal_ || now - start_ < 3s || now - drawn_ < 200ms) return;
+  drawn_ = now;
+  fmt::print(stderr, "\r\033[K{}: {} of {}", what_, readable_bytes(done), readable_bytes(total));
+  std::fflush(stderr);
+}
+
+void add_ckpt_command(CLI::App& app, int& exit_code) {
+  CLI::App* ckpt = app.add_subcommand("ckpt", "Look at checkpoints, check them, convert them");
   ckpt->require_subcommand(1);
+  add_ckpt_ls_command(*ckpt);
+  add_ckpt_show_command(*ckpt);
+  add_ckpt_verify_command(*ckpt, exit_code);
+  add_ckpt_diff_command(*ckpt, exit_code);
   add_conversion(*ckpt, "import", "Hugging Face folder (nemotron_h, radio) to Braid model folder",
                  {"hf_dir", "braid_dir"}, import_hf);
   add_conversion(*ckpt, "export", "Braid model folder to Hugging Face folder", {"braid_dir", "hf_dir"}, export_hf);

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "dist/run_as_rank.h"
 #include "launch/local_launcher.h"
+#include "plan/show.h"
 #include "train/recipe.h"
 #include "train/trainer.h"
 
@@ -15,19 +16,6 @@ struct TrainOptions {
   std::string recipe_path, log_dir;
   bool print_recipe = false;
 };
-
-// "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)"
-std::string summary_of(const Topology& topology) {
-  std::vector<std::string> modules;
-  for (const Module& module : topology.modules()) {
-    std::vector<std::string> sizes;
-    for (const Dim& dim : module.dense.dims())
-      if (dim.size > 1) sizes.push_back(fmt::format("{} {}", dim.name, dim.size));
-    modules.push_back(fmt::format("{} on {} ({})", module.name, module.dense.span(),
-                                  sizes.empty() ? "not split" : fmt::format("{}", fmt::join(sizes, ", "))));
-  }
-  return fmt::format("{}", fmt::join(modules, ", "));
-}
 
 void check_world(const WorldSpec& spec, const Topology& topology) {
   if (spec.size == topology.world_size()) return;
@@ -48,7 +36,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
   const auto spec = world_spec_from(process_env());
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first) {
-    fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), summary_of(topology));
+    fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), topology_line(topology));
     std::fflush(stdout);
   }
   if (!spec)

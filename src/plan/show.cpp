@@ -118,6 +118,18 @@ Json json_of(const Module& module) {
 
 }  // namespace
 
+std::string topology_line(const Topology& topology) {
+  std::vector<std::string> modules;
+  for (const Module& module : topology.modules()) {
+    std::vector<std::string> sizes;
+    for (const Dim& dim : module.dense.dims())
+      if (dim.size > 1) sizes.push_back(fmt::format("{} {}", dim.name, dim.size));
+    modules.push_back(fmt::format("{} on {} ({})", module.name, module.dense.span(),
+                                  sizes.empty() ? "not split" : fmt::format("{}", fmt::join(sizes, ", "))));
+  }
+  return fmt::format("{}", fmt::join(modules, ", "));
+}
+
 std::string show_topology(const Topology& topology) {
   return fmt::format("world of {} ranks, {} module{}{}\n\n{}\n{}\ngroups in creation order\n{}", topology.world_size(),
                      topology.modules().size(), topology.modules().size() == 1 ? "" : "s",

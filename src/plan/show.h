@@ -7,6 +7,9 @@
 
 namespace braid {
 
+// "images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)"
+std::string topology_line(const Topology& topology);
+
 // Modules with their sizes and ranks, every rank's coordinates, all groups in creation order. Large worlds
 // are shortened: the first and last ranks of a module, the first groups of a kind.
 std::string show_topology(const Topology& topology);

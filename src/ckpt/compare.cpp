@@ -1,0 +1,185 @@
+#include "ckpt/compare.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "ckpt/load.h"
+#include "ckpt/slabs.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kElementsAtOnce = 1 << 22;
+
+at::Tensor read_slab(DistCheckpoint& checkpoint, const std::string& key, const Slab& slab, StoredDtype dtype) {
+  at::Tensor values = at::empty(slab.size, scalar_type(dtype));
+  checkpoint.read(key, slab.begin, values);
+  return values;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0);
+}
+
+// As integers, which compare bit by bit.
+at::Tensor bits_of(const at::Tensor& values) {
+  switch (values.element_size()) {
+    case 1:
+      return values.view(at::kByte);
+    case 2:
+      return values.view(at::kShort);
+    case 4:
+      return values.view(at::kInt);
+    default:
+      return values.view(at::kLong);
+  }
+}
+
+struct Sums {
+  std::int64_t different = 0;
+  double largest = 0, squared_difference = 0, squared_first = 0;
+};
+
+void add_slab(const at::Tensor& a, const at::Tensor& b, Sums& sums) {
+  const at::Tensor wide_a = a.to(at::kDouble), wide_b = b.to(at::kDouble);
+  const at::Tensor same = a.scalar_type() == b.scalar_type()
+                              ? bits_of(a).eq(bits_of(b))
+                              : wide_a.eq(wide_b).logical_or_(wide_a.isnan() & wide_b.isnan());
+  const at::Tensor difference = wide_a.sub(wide_b).masked_fill_(same, 0).abs_();
+  sums.different += same.numel() - same.sum().item<std::int64_t>();
+  const double largest = difference.max().item<double>();
+  if (std::isnan(largest) || largest > sums.largest) sums.largest = largest;
+  sums.squared_difference += difference.square_().sum().item<double>();
+  sums.squared_first += wide_a.square().sum().item<double>();
+}
+
+// First by bits alone, which is fast; the numbers only of tensors that differ.
+class TensorComparison {
+ public:
+  TensorComparison(DistCheckpoint& first, DistCheckpoint& second, TensorDifference& result)
+      : first_(first),
+        second_(second),
+        result_(result),
+        slabs_(slabs_of(result.first->shape, kElementsAtOnce)),
+        same_dtype_(result.first->dtype == result.second->dtype) {}
+
+  void run() {
+    if (elements_of(result_.first->shape) == 0 || (same_dtype_ && all_bits_same())) return;
+    Sums sums;
+    for (const Slab& slab : slabs_) add_slab(first(slab), second(slab), sums);
+    result_.different = sums.different;
+    result_.largest = sums.largest;
+    result_.l2 = std::sqrt(sums.squared_difference);
+    result_.relative = sums.squared_difference == 0 ? 0 : std::sqrt(sums.squared_difference / sums.squared_first);
+  }
+
+ private:
+  at::Tensor first(const Slab& slab) { return read_slab(first_, result_.key, slab, result_.first->dtype); }
+  at::Tensor second(const Slab& slab) { return read_slab(second_, result_.key, slab, result_.second->dtype); }
+  bool all_bits_same() {
+    return std::all_of(slabs_.begin(), slabs_.end(),
+                       [&](const Slab& slab) { return same_bits(first(slab), second(slab)); });
+  }
+
+  DistCheckpoint &first_, &second_;
+  TensorDifference& result_;
+  const std::vector<Slab> slabs_;
+  const bool same_dtype_;
+};
+
+// What is not a number counts as larger than everything.
+double rank_of(const TensorDifference& tensor) {
+  if (!tensor.comparable()) return -1;
+  return std::isnan(tensor.largest) ? std::numeric_limits<double>::infinity() : tensor.largest;
+}
+
+template <class Map>
+std::set<std::string> keys_of(const Map& first, const Map& second) {
+  std::set<std::string> keys;
+  for (const Map* map : {&first, &second})
+    for (const auto& [key, value] : *map) keys.insert(key);
+  return keys;
+}
+
+std::vector<ObjectDifference> compare_objects(DistCheckpoint& first, DistCheckpoint& second) {
+  const auto &ours = first.metadata().objects, &theirs = second.metadata().objects;
+  std::vector<ObjectDifference> differences;
+  for (const std::string& key : keys_of(ours, theirs)) {
+    const bool in_first = ours.count(key) > 0, in_second = theirs.count(key) > 0;
+    // Archives of equal objects may differ where other programs wrote them; their pickles do not.
+    const bool same = in_first && in_second &&
+                      (first.object_bytes(key) == second.object_bytes(key) ||
+                       write_pickle(first.read_object(key)) == write_pickle(second.read_object(key)));
+    if (!same) differences.push_back({key, in_first, in_second});
+  }
+  return differences;
+}
+
+const DistTensor* find(const DistMetadata& metadata, const std::string& key) {
+  const auto found = metadata.tensors.find(key);
+  return found == metadata.tensors.end() ? nullptr : &found->second;
+}
+
+std::int64_t bytes_of(const DistTensor& tensor) { return elements_of(tensor.shape) * bytes_of(tensor.dtype); }
+
+}  // namespace
+
+bool Comparison::equal() const {
+  return objects.empty() &&
+         std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.equal(); });
+}
+
+Comparison compare_checkpoints(DistCheckpoint& first, DistCheckpoint& second, const ByteProgress& progress) {
+  Comparison comparison;
+  std::int64_t done = 0, total = 0;
+  for (const std::string& key : keys_of(first.metadata().tensors, second.metadata().tensors)) {
+    comparison.tensors.push_back(
+        {.key = key, .first = find(first.metadata(), key), .second = find(second.metadata(), key)});
+    if (comparison.tensors.back().comparable()) total += bytes_of(*comparison.tensors.back().first);
+  }
+  for (TensorDifference& tensor : comparison.tensors) {
+    if (!tensor.comparable()) continue;
+    TensorComparison(first, second, tensor).run();
+    done += bytes_of(*tensor.first);
+    if (progress) progress(done, total);
+  }
+  std::stable_sort(comparison.tensors.begin(), comparison.tensors.end(),
+                   [](const auto& a, const auto& b) { return rank_of(a) > rank_of(b); });
+  comparison.objects = compare_objects(first, second);
+  return comparison;
+}
+
+TensorStatistics statistics_of(DistCheckpoint& checkpoint, const std::string& key, std::int64_t first_values) {
+  const DistTensor& tensor = checkpoint.metadata().tensors.at(key);
+  TensorStatistics result;
+  double sum = 0, squares = 0;
+  std::int64_t finite = 0;
+  for (const Slab& slab : slabs_of(tensor.shape, kElementsAtOnce)) {
+    if (elements_of(slab.size) == 0) continue;
+    const at::Tensor values = read_slab(checkpoint, key, slab, tensor.dtype).to(at::kDouble).flatten();
+    for (std::int64_t i = 0; i < values.numel() && std::ssize(result.first) < first_values; ++i)
+      result.first.push_back(values[i].item<double>());
+    result.nans += values.isnan().sum().item<std::int64_t>();
+    result.infinities += values.isinf().sum().item<std::int64_t>();
+    const at::Tensor numbers = values.masked_select(values.isfinite());
+    if (numbers.numel() == 0) continue;
+    const double least = numbers.min().item<double>(), largest = numbers.max().item<double>();
+    result.least = finite == 0 ? least : std::min(result.least, least);
+    result.largest = finite == 0 ? largest : std::max(result.largest, largest);
+    finite += numbers.numel();
+    sum += numbers.sum().item<double>();
+    squares += numbers.square().sum().item<double>();
+  }
+  result.mean = finite > 0 ? sum / static_cast<double>(finite) : 0;
+  result.l2 = std::sqrt(squares);
+  return result;
+}
+
+}  // namespace braid

@@ -1,0 +1,35 @@
+// A checkpoint written anew, in other files and under other keys, without loading more of it than one chunk at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "ckpt/dist_checkpoint.h"
+#include "ckpt/verify.h"
+
+namespace braid {
+
+struct RewriteOptions {
+  int files = 1;  // .distcp files, of about the same size
+  std::int64_t chunk_bytes = std::int64_t{1} << 30;
+  // The key that a tensor or an object is to have; nothing: it is left out. Different keys stay different.
+  std::function<std::optional<std::string>(const std::string& key)> rename{};
+  ByteProgress progress{};
+};
+
+struct Rewritten {
+  std::size_t tensors = 0, objects = 0;
+  std::int64_t bytes = 0;  // of all files
+};
+
+// Into `root` as iteration `iteration`, which becomes its latest. Objects and common.pt are taken over byte by byte.
+// ConfigError when the root has that iteration already.
+Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std::int64_t iteration,
+                             const RewriteOptions& options = {});
+
+// ConfigError when there is something that would be overwritten. Makes the root where it is missing.
+void prepare_new_iteration(const std::string& root, std::int64_t iteration);
+
+}  // namespace braid

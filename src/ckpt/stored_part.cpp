@@ -1,0 +1,67 @@
+#include "ckpt/stored_part.h"
+
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "base/error.h"
+#include "ckpt/dist_checkpoint.h"
+
+namespace braid {
+namespace {
+
+std::int64_t elements(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// Strides of dimensions with one element, or of nothing at all, mean nothing.
+bool is_contiguous(const PickledTensor& tensor) {
+  if (tensor.strides.size() != tensor.shape.size()) return false;
+  if (elements(tensor.shape) == 0) return true;
+  const std::vector<std::int64_t> wanted = contiguous_strides(tensor.shape);
+  for (std::size_t dim = 0; dim < wanted.size(); ++dim)
+    if (tensor.shape[dim] != 1 && tensor.strides[dim] != wanted[dim]) return false;
+  return true;
+}
+
+}  // namespace
+
+ArchiveSource source_of(CheckedFile& file, const FilePart& part, const std::string& key) {
+  return {.name = fmt::format("{} ('{}' at byte {})", file.path(), key, part.offset),
+          .size = part.length,
+          .read = [&file, begin = part.offset](std::int64_t offset, std::span<std::byte> to) {
+            file.read(begin + offset, to);
+          }};
+}
+
+std::int64_t data_offset(const ArchiveSource& source, StoredDtype dtype, const std::vector<std::int64_t>& size) {
+  ArchiveReader archive(source);
+  const PickleValue value = archive.value();
+  const std::optional<PickledTensor> tensor = as_tensor(value);
+  if (!tensor) throw DataError(fmt::format("{} is no plain tensor: {}", source.name, to_text(value, 200)));
+  if (tensor->dtype != dtype || tensor->shape != size)
+    throw DataError(fmt::format("{} is {} of shape {}, the index says {} of shape {}", source.name,
+                                name_of(tensor->dtype), shape_text(tensor->shape), name_of(dtype), shape_text(size)));
+  if (!is_contiguous(*tensor))
+    throw DataError(fmt::format("{} has strides {}, only rows one after the other can be read", source.name,
+                                shape_text(tensor->strides)));
+  const ArchiveReader::Record record = archive.record("data/" + tensor->storage);
+  const std::int64_t stored = record.size / bytes_of(dtype);
+  if (record.size % bytes_of(dtype) != 0 || stored != tensor->storage_elements || tensor->storage_offset < 0 ||
+      tensor->storage_offset > stored || elements(size) > stored - tensor->storage_offset)
+    throw DataError(fmt::format("{}: {} bytes of data do not hold {} {} from {} on", source.name, record.size,
+                                elements(size), name_of(dtype), tensor->storage_offset));
+  return record.offset + tensor->storage_offset * bytes_of(dtype);
+}
+
+PickleValue object_in(const ArchiveSource& source, const std::string& key) {
+  const PickleValue value = ArchiveReader(source).value();
+  if (!is_sharded_object(key)) return value;
+  const PickleList* list = as<PickleList>(value);
+  if (!list || list->items.size() != 1)
+    throw DataError(fmt::format("{}: the object '{}' is not stored as a list of one", source.name, key));
+  return list->items[0];
+}
+
+}  // namespace braid
