@@ -43,6 +43,7 @@ class CheckedFile {
   };
 
   void open();
+  void fetch_ahead(std::int64_t offset, std::int64_t end);
   std::int64_t block_bytes(std::int64_t block) const;
   void read_block(std::int64_t block, std::span<std::byte> to);
   std::span<const std::byte> cached_block(std::int64_t block);
@@ -54,6 +55,8 @@ class CheckedFile {
   std::vector<bool> checked_;  // by block
   std::array<CachedBlock, 4> cache_{};
   std::uint64_t cache_uses_ = 0;
+  std::int64_t large_end_ = -2 * kChecksumBlock;  // where the last large read ended
+  std::int64_t fetched_end_ = 0;                  // what the kernel was asked for already
 };
 
 }  // namespace braid
