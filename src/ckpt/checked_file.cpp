@@ -61,14 +61,9 @@ void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
   }
 }
 
-void CheckedFile::check_rest() {
-  if (!checksums_) return;
-  std::vector<std::byte> bytes;
-  for (std::size_t block = 0; block < checked_.size(); ++block) {
-    if (checked_[block]) continue;
-    bytes.resize(static_cast<std::size_t>(block_bytes(static_cast<std::int64_t>(block))));
-    read_block(static_cast<std::int64_t>(block), bytes);
-  }
+void CheckedFile::check_block(std::int64_t block) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(block_bytes(block)));
+  read_block(block, bytes);
 }
 
 std::int64_t CheckedFile::block_bytes(std::int64_t block) const {

@@ -27,8 +27,9 @@ class CheckedFile {
   // DataError that names the file and the place when a block there is not what was written.
   void read(std::int64_t offset, std::span<std::byte> to);
 
-  // All blocks that read() has not met yet.
-  void check_rest();
+  // Which blocks have been read and checked; none without checksums.
+  const std::vector<bool>& checked() const { return checked_; }
+  void check_block(std::int64_t block);
 
   // Gives descriptor and cache back until the next read.
   void sleep();

@@ -174,6 +174,7 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
     fs::remove(index);
     fs::remove(sums);
   }
+  metadata.has_checksums = true;
   add_file(partial, "common.pt", common_pt, checksums);
   add_file(partial, ".metadata", write_metadata(metadata), checksums);
   add_file(partial, "metadata.json", std::string(kBackend), checksums);

@@ -102,6 +102,8 @@ DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) 
                  path(kFormatFile));
   }
   metadata_ = read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile)), path(kIndexFile));
+  if (metadata_.has_checksums && !checksums_)
+    throw DataError(fmt::format("{} is missing; the checkpoint is damaged", path(kChecksumFile)));
   check_files();
 }
 
@@ -272,9 +274,38 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   }
 }
 
+std::vector<std::string> DistCheckpoint::checksummed_files() const {
+  std::vector<std::string> names;
+  if (checksums_)
+    for (const auto& [name, sums] : *checksums_)
+      if (name != kIndexFile && name != kFormatFile && name != kCommonFile) names.push_back(name);
+  return names;
+}
+
+std::vector<bool> DistCheckpoint::checked() const {
+  std::vector<bool> all;
+  for (const std::string& name : checksummed_files()) {
+    const auto file = files_.find(name);
+    if (file == files_.end())
+      all.resize(all.size() + checksums_->at(name).blocks.size());
+    else
+      all.insert(all.end(), file->second->checked().begin(), file->second->checked().end());
+  }
+  return all;
+}
+
+void DistCheckpoint::check(const std::vector<bool>& wanted) {
+  std::size_t place = 0;
+  for (const std::string& name : checksummed_files())
+    for (std::size_t block = 0; block < checksums_->at(name).blocks.size(); ++block)
+      if (wanted.at(place++)) file(name).check_block(static_cast<std::int64_t>(block));
+}
+
 void DistCheckpoint::check_rest() {
-  if (!checksums_) return;
-  for (const auto& [name, sums] : *checksums_) file(name).check_rest();
+  std::vector<bool> rest = checked();
+  rest.flip();
+  check(rest);
+  if (checksums_ && has_common()) common_bytes();
 }
 
 }  // namespace braid

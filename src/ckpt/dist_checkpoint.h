@@ -53,8 +53,12 @@ class DistCheckpoint {
 
   std::int64_t bytes_read() const { return bytes_read_; }  // of tensors
 
-  // Reads every file that has not been read as a whole yet, for its checksums.
-  void check_rest();
+  // The blocks of all files of tensors and objects, in an order that is the same for every reader: which of them were
+  // read here, and thereby checked. None without checksums.
+  std::vector<bool> checked() const;
+  // Reads those for which `wanted` holds.
+  void check(const std::vector<bool>& wanted);
+  void check_rest();  // those that were not read yet
 
  private:
   // The chunks of one tensor by where they begin in the dimension that is cut the most.
@@ -66,6 +70,7 @@ class DistCheckpoint {
   };
 
   std::optional<FileChecksums> checksums_of_file(const std::string& name) const;
+  std::vector<std::string> checksummed_files() const;
   void check_files() const;
   CheckedFile& file(const std::string& name);
   const ChunkOrder& chunk_order(const std::string& key, const DistTensor& tensor);

@@ -35,6 +35,7 @@ struct DistTensor {
 
 struct DistMetadata {
   std::map<std::string, DistTensor> tensors{};
+  bool has_checksums = false;                 // there is a file of them beside the index, see ckpt/checksums.h
   std::map<std::string, FilePart> objects{};  // keys as stored: "mimo.language.rng_state/shard_0.0_1.1"
   bool operator==(const DistMetadata&) const = default;
 };

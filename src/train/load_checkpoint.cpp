@@ -1,6 +1,6 @@
 #include "train/load_checkpoint.h"
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <atomic>
@@ -122,6 +122,7 @@ class Load {
       for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
     read_all(tensors, checkpoint_, world_, say_);
     with_optimizer ? resume_optimizers(stored) : refresh_optimizers();
+    if (with_optimizer) check_unread();
     if (config_.finetune) return {};
     if (config_.load_scheduler && stored.scheduler_steps) training_.schedule().num_steps = *stored.scheduler_steps;
     return {stored.position, config_.load_rng ? stored_seed() : std::nullopt};
@@ -185,6 +186,23 @@ class Load {
       const PickleValue scale = find_object(where + "grad_scaler/");
       if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt) training_.loss_scale().restore(*state);
     }
+  }
+
+  // A run that resumes wants to know of every damage. What no rank had to read, such as objects of other ranks, is
+  // dealt out among them.
+  void check_unread() {
+    const std::vector<bool> own = checkpoint_.checked();
+    if (own.empty()) return;
+    at::Tensor read = at::empty({static_cast<std::int64_t>(own.size())}, at::kByte);
+    std::copy(own.begin(), own.end(), read.mutable_data_ptr<std::uint8_t>());
+    read = read.to(world_.device());
+    world_.everyone().all_reduce(read, Reduce::Max);
+    read = read.cpu();
+    std::vector<bool> wanted(own.size());
+    int next = 0;
+    for (std::size_t block = 0; block < own.size(); ++block)
+      if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
+    checkpoint_.check(wanted);
   }
 
   void refresh_optimizers() {

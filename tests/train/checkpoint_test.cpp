@@ -2,11 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <random>
 
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
+#include "ckpt/verify.h"
 #include "dist/world.h"
 #include "support/errors.h"
 #include "support/programs.h"
@@ -240,6 +244,69 @@ TEST(Checkpoint, ARunStartsAfreshWhereThereIsNone) {
                          HasSubstr("there is no checkpoint in"));
              return 0;
            }});
+}
+
+// One way to spoil a copy of a checkpoint; gives the names of the files that a message may name for it.
+std::vector<std::string> damage(const std::string& folder, std::mt19937& random) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  const auto below = [&](std::uintmax_t n) { return std::uniform_int_distribution<std::uintmax_t>(0, n - 1)(random); };
+  const std::string name = names[below(names.size())], path = folder + "/" + name;
+  switch (below(4)) {
+    case 0:
+      fs::remove(path);
+      return {name};
+    case 1:
+      fs::resize_file(path, below(fs::file_size(path)));
+      return {name};
+    case 2: {
+      const std::string other = names[(std::find(names.begin(), names.end(), name) - names.begin() + 1 +
+                                       static_cast<std::ptrdiff_t>(below(names.size() - 1))) %
+                                      static_cast<std::ptrdiff_t>(names.size())];
+      fs::rename(path, folder + "/swap");
+      fs::rename(folder + "/" + other, path);
+      fs::rename(folder + "/swap", folder + "/" + other);
+      return {name, other};
+    }
+    default: {
+      std::string bytes = testing::read_file(path);
+      bytes[below(bytes.size())] ^= static_cast<char>(1 << below(8));
+      std::ofstream(path, std::ios::binary) << bytes;
+      return {name};
+    }
+  }
+}
+
+bool names_one_of(const std::string& message, const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return message.find(name) != std::string::npos; });
+}
+
+TEST(Checkpoint, DamageIsFoundAndNamedByVerifyAndByALoad) {
+  namespace fs = std::filesystem;
+  const std::string good = iteration_folder(saved_in("apart"), kSavedAfter);
+  EXPECT_TRUE(verify_checkpoint(good).problems.empty());
+  std::mt19937 random(60);
+  for (int trial = 0; trial < 60; ++trial) {
+    const testing::TemporaryFolder folder;
+    const std::string copy = iteration_folder(folder.path(), kSavedAfter);
+    fs::copy(good, copy);
+    folder.write("latest_checkpointed_iteration.txt", std::to_string(kSavedAfter));
+    const std::vector<std::string> names = damage(copy, random);
+    const std::string what = fmt::format("trial {}, {}", trial, fmt::join(names, " and "));
+    std::string found;
+    for (const Problem& problem : verify_checkpoint(copy).problems) found += problem.what + " " + problem.where + "\n";
+    EXPECT_TRUE(names_one_of(found, names)) << what << ": verify says '" << found << "'";
+    const std::string error = error_of<std::exception>([&] {
+      testing::train({.colocated = true}, {.steps = 0, .start = [&](Training& training, World& world) {
+                                             load_checkpoint({.load = folder.path()}, training, world, kSilent);
+                                             return 0;
+                                           }});
+    });
+    EXPECT_TRUE(names_one_of(error, names)) << what << ": a load says '" << error << "'";
+  }
 }
 
 TEST(Checkpoint, OldOnesGo) {
