@@ -152,12 +152,7 @@ void hand_in(const std::string& partial, int writer, const DistWriter& written) 
   write_file(sums_file(partial, writer), to_text(written.checksums()));  // last: it says that all is there
 }
 
-std::vector<int> missing_writers(const std::string& partial, int writers) {
-  std::vector<int> missing;
-  for (int writer = 0; writer < writers; ++writer)
-    if (!fs::exists(sums_file(partial, writer))) missing.push_back(writer);
-  return missing;
-}
+bool handed_in(const std::string& partial, int writer) { return fs::exists(sums_file(partial, writer)); }
 
 Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common) {
   return publish(root, iteration, writers, write_archive(common));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ckpt/aligned_buffer.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/load.h"
 #include "ckpt/torch_archive.h"
@@ -22,7 +23,7 @@ namespace braid {
 class DistWriter::File {
  public:
   explicit File(std::string path)
-      : path_(std::move(path)), buffer_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBuffer))) {
+      : path_(std::move(path)), buffer_(aligned_buffer(kBuffer)) {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     fd_ = ::open(path_.c_str(), flags | O_DIRECT, 0666);
     if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path_.c_str(), flags, 0666);
@@ -50,7 +51,7 @@ class DistWriter::File {
   }
 
   FileChecksums finish() {
-    if (filled_ % kAlignment != 0) leave_direct();
+    if (filled_ % kDiskAlignment != 0) leave_direct();
     flush();
     if (::fsync(fd_) != 0) fail();
     if (::close(std::exchange(fd_, -1)) != 0) fail();
@@ -59,10 +60,7 @@ class DistWriter::File {
   }
 
  private:
-  static constexpr std::size_t kAlignment = 4096, kBuffer = 8 << 20, kCopy = 256 << 10;
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
+  static constexpr std::size_t kBuffer = 8 << 20, kCopy = 256 << 10;
 
   [[noreturn]] void fail() const { throw_errno(fmt::format("cannot write {}", path_)); }
   bool leave_direct() {
@@ -83,7 +81,7 @@ class DistWriter::File {
   }
 
   std::string path_;
-  std::unique_ptr<std::byte, Free> buffer_;
+  AlignedBuffer buffer_;
   std::size_t filled_ = 0;
   int fd_ = -1;
   bool complete_ = false;

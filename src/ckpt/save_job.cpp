@@ -9,6 +9,8 @@
 namespace braid {
 namespace {
 
+constexpr std::chrono::milliseconds kLongestPause(200);
+
 std::int64_t bytes_of(const std::vector<KeyedTensor>& tensors) {
   std::int64_t bytes = 0;
   for (const KeyedTensor& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.value.nbytes());
@@ -57,13 +59,12 @@ void SaveJob::write() {
 }
 
 void SaveJob::publish_all() {
-  constexpr std::chrono::milliseconds kLongestPause(200);
-  std::chrono::milliseconds pause(1);
-  while (!missing_writers(partial_folder(place_.root, place_.iteration), place_.writers).empty()) {
-    if (cancelled_) return;
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPause);
-  }
+  const std::string partial = partial_folder(place_.root, place_.iteration);
+  for (int writer = 0; writer < place_.writers; ++writer)
+    for (std::chrono::milliseconds pause(1); !handed_in(partial, writer); pause = std::min(2 * pause, kLongestPause)) {
+      if (cancelled_) return;
+      std::this_thread::sleep_for(pause);
+    }
   const auto bytes = static_cast<double>(publish(place_.root, place_.iteration, place_.writers, content_.common).bytes);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   summary_ = fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s)", place_.iteration, place_.root,
