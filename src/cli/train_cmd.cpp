@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "ckpt/checkpoint_folder.h"
 #include "cli/commands.h"
 #include "dist/run_as_rank.h"
 #include "launch/local_launcher.h"
@@ -34,6 +35,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
   const Topology topology(recipe.topology, workload_of(recipe));
 
   const auto spec = world_spec_from(process_env());
+  if (!spec && !recipe.checkpoint.save.empty()) prepare_root(recipe.checkpoint.save);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first) {
     fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), topology_line(topology));

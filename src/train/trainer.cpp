@@ -105,6 +105,10 @@ class Run {
     const auto loaded = load_checkpoint(recipe_.checkpoint, training_, world_, say);
     if (!loaded) return;
     position_ = loaded->position;
+    if (position_.iteration > 0)
+      say(fmt::format("the run goes on after iteration {} and {} samples{}", position_.iteration,
+                      position_.consumed_samples,
+                      position_.iteration < iterations_ ? "" : ": there is nothing left to do"));
     saved_iteration_ = recipe_.checkpoint.load == recipe_.checkpoint.save ? position_.iteration : 0;
     if (!loaded->seed || *loaded->seed == seed_) return;
     say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
