@@ -92,7 +92,7 @@ void write_initial(const ConvertCommand& command) {
   if (!command.language.empty())
     for (const ModuleConfig& module : recipe.topology.modules)
       if (module.kind == "language") folders[module.name] = command.language;
-  ProgressLine line("elements written, as bytes");
+  ProgressLine line("writing");
   const InitialCheckpoint written = write_initial_checkpoint(
       recipe, folders, command.paths[0], [&](std::int64_t done, std::int64_t total) { line(done, total); });
   for (const std::string& note : written.notes) fmt::print("note: {}\n", note);

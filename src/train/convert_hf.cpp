@@ -194,8 +194,11 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
   prepare_new_iteration(root, 0);
   begin_iteration(root, 0);
   std::int64_t done = 0, total = 0;
+  const auto bytes_of = [&](const ParamSpec& spec) {
+    return num_elements(spec) * static_cast<std::int64_t>(c10::elementSize(dtype_named(recipe.model.dtype)));
+  };
   for (const StoredSet& set : sets)
-    for (const ParamSpec& spec : set.specs) total += num_elements(spec);
+    for (const ParamSpec& spec : set.specs) total += bytes_of(spec);
   const std::string partial = partial_folder(root, 0);
   DistWriter writer(partial, 0);
   for (const StoredSet& set : sets) {
@@ -204,7 +207,7 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
       const at::Tensor value = initial_value(spec, model == models.end() ? nullptr : &model->second, recipe);
       for (const KeyedBox& box : keyed_boxes(spec, {}, set.rule))
         writer.add_tensor(box.key, box.shape, box.begin, box_in(value, box).contiguous());
-      done += num_elements(spec);
+      done += bytes_of(spec);
       if (progress) progress(done, total);
     }
   }
