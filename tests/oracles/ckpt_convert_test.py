@@ -57,8 +57,8 @@ def test_weights_come_back_bit_for_bit(tmp_path, dtype):
         ours, report = type(theirs).from_pretrained(tmp_path / f"{module}_back", dtype="auto", output_loading_info=True)
         assert set(report["missing_keys"]) <= {"summary_idxs"} and not report["unexpected_keys"], report
         assert ours.dtype == dtype
-        if module == "language":
-            assert torch.equal(answer(ours), answer(theirs))
+        # The last values are logits, or features, which do not depend on the summary's tokens.
+        assert torch.equal(answer(ours).flatten()[-200:], answer(theirs).flatten()[-200:])
 
 
 def test_torch_reads_the_checkpoint(tmp_path):
