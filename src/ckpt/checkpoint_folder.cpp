@@ -152,12 +152,7 @@ void hand_in(const std::string& partial, int writer, const DistWriter& written) 
   write_file(sums_file(partial, writer), to_text(written.checksums()));  // last: it says that all is there
 }
 
-std::vector<int> missing_writers(const std::string& partial, int writers) {
-  std::vector<int> missing;
-  for (int writer = 0; writer < writers; ++writer)
-    if (!fs::exists(sums_file(partial, writer))) missing.push_back(writer);
-  return missing;
-}
+bool handed_in(const std::string& partial, int writer) { return fs::exists(sums_file(partial, writer)); }
 
 Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common) {
   return publish(root, iteration, writers, write_archive(common));
@@ -174,6 +169,7 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
     fs::remove(index);
     fs::remove(sums);
   }
+  metadata.has_checksums = true;
   add_file(partial, "common.pt", common_pt, checksums);
   add_file(partial, ".metadata", write_metadata(metadata), checksums);
   add_file(partial, "metadata.json", std::string(kBackend), checksums);

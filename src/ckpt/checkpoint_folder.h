@@ -50,7 +50,7 @@ void begin_iteration(const std::string& root, std::int64_t iteration);
 
 // After DistWriter::finish(): tells publish() what the writer has written.
 void hand_in(const std::string& partial, int writer, const DistWriter& written);
-std::vector<int> missing_writers(const std::string& partial, int writers);
+bool handed_in(const std::string& partial, int writer);
 
 struct Published {
   std::int64_t bytes = 0;

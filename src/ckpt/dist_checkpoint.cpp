@@ -102,6 +102,8 @@ DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) 
                  path(kFormatFile));
   }
   metadata_ = read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile)), path(kIndexFile));
+  if (metadata_.has_checksums && !checksums_)
+    throw DataError(fmt::format("{} is missing; the checkpoint is damaged", path(kChecksumFile)));
   check_files();
 }
 
@@ -205,7 +207,8 @@ std::int64_t DistCheckpoint::data_offset(const std::string& key, StoredDtype dty
   return offset;
 }
 
-void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to) {
+void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to, bool others) {
+  others_ = others;
   const auto found = metadata_.tensors.find(key);
   if (found == metadata_.tensors.end()) throw DataError(fmt::format("{} has no tensor '{}'", folder_, key));
   const DistTensor& tensor = found->second;
@@ -249,7 +252,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   const std::int64_t rows = to.size(0);
   offset += begin[0] * row_bytes;
   if (direct) {
-    file.read(offset, {static_cast<std::byte*>(to.data_ptr()), to.nbytes()});
+    file.read(offset, {static_cast<std::byte*>(to.data_ptr()), to.nbytes()}, others_);
     bytes_read_ += rows * row_bytes;
     return;
   }
@@ -263,7 +266,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
     slab_shape[0] = std::min(std::max<std::int64_t>(kSlabBytes / row_bytes, 1), rows - row);
     const auto slab_bytes = static_cast<std::size_t>(slab_shape[0] * row_bytes);
     if (scratch_.size() < slab_bytes) scratch_.resize(slab_bytes);
-    file.read(offset + row * row_bytes, std::span(scratch_).first(slab_bytes));
+    file.read(offset + row * row_bytes, std::span(scratch_).first(slab_bytes), others_);
     bytes_read_ += static_cast<std::int64_t>(slab_bytes);
     at::Tensor slab = at::from_blob(scratch_.data(), slab_shape, scalar_type(dtype));
     for (std::size_t dim = 1; dim < stored.size(); ++dim)
@@ -272,9 +275,38 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   }
 }
 
+std::vector<std::string> DistCheckpoint::checksummed_files() const {
+  std::vector<std::string> names;
+  if (checksums_)
+    for (const auto& [name, sums] : *checksums_)
+      if (name != kIndexFile && name != kFormatFile && name != kCommonFile) names.push_back(name);
+  return names;
+}
+
+std::vector<bool> DistCheckpoint::checked() const {
+  std::vector<bool> all;
+  for (const std::string& name : checksummed_files()) {
+    const auto file = files_.find(name);
+    if (file == files_.end())
+      all.resize(all.size() + checksums_->at(name).blocks.size());
+    else
+      all.insert(all.end(), file->second->checked().begin(), file->second->checked().end());
+  }
+  return all;
+}
+
+void DistCheckpoint::check(const std::vector<bool>& wanted) {
+  std::size_t place = 0;
+  for (const std::string& name : checksummed_files())
+    for (std::size_t block = 0; block < checksums_->at(name).blocks.size(); ++block)
+      if (wanted.at(place++)) file(name).check_block(static_cast<std::int64_t>(block));
+}
+
 void DistCheckpoint::check_rest() {
-  if (!checksums_) return;
-  for (const auto& [name, sums] : *checksums_) file(name).check_rest();
+  std::vector<bool> rest = checked();
+  rest.flip();
+  check(rest);
+  if (checksums_ && has_common()) common_bytes();
 }
 
 }  // namespace braid

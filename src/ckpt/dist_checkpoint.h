@@ -46,15 +46,19 @@ class DistCheckpoint {
   std::string common_bytes() const;
 
   // Fills `to` with the box of its shape that begins at `begin` in the stored tensor, in the dtype and on the device
-  // of `to`, which may be any view.
-  void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to);
+  // of `to`, which may be any view. `others`: other ranks of this host are likely to read the same.
+  void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to, bool others = false);
   PickleValue read_object(const std::string& key);   // of a ShardedObject, what is in its list
   std::string object_bytes(const std::string& key);  // its archive, with tensors that it may have
 
   std::int64_t bytes_read() const { return bytes_read_; }  // of tensors
 
-  // Reads every file that has not been read as a whole yet, for its checksums.
-  void check_rest();
+  // The blocks of all files of tensors and objects, in an order that is the same for every reader: which of them were
+  // read here, and thereby checked. None without checksums.
+  std::vector<bool> checked() const;
+  // Reads those for which `wanted` holds.
+  void check(const std::vector<bool>& wanted);
+  void check_rest();  // those that were not read yet
 
  private:
   // The chunks of one tensor by where they begin in the dimension that is cut the most.
@@ -66,6 +70,7 @@ class DistCheckpoint {
   };
 
   std::optional<FileChecksums> checksums_of_file(const std::string& name) const;
+  std::vector<std::string> checksummed_files() const;
   void check_files() const;
   CheckedFile& file(const std::string& name);
   const ChunkOrder& chunk_order(const std::string& key, const DistTensor& tensor);
@@ -81,6 +86,7 @@ class DistCheckpoint {
   std::map<std::string, ChunkOrder> chunk_orders_;
   std::map<const StoredChunk*, std::int64_t> data_offsets_;  // in their files, of the archives that were opened
   std::vector<std::byte> scratch_;
+  bool others_ = false;  // as the read in progress has it
   std::int64_t bytes_read_ = 0;
 };
 

@@ -18,6 +18,8 @@ constexpr std::size_t kMaxDimensions = 64;
 constexpr std::size_t kMaxFields = 64;
 constexpr std::size_t kMaxKey = 4096;
 constexpr std::size_t kMaxFileName = 255;
+// What our own indices have as save_id.
+const char* const kChecksummed = "checksums.json";
 const char* const kMetadataModule = "torch.distributed.checkpoint.metadata";
 
 struct DtypeRow {
@@ -74,6 +76,10 @@ class MetadataReader {
   DistMetadata read(const PickleValue& root) {
     if (!is_object(root, "Metadata")) fail("this is no index of a distributed checkpoint");
     read_parts(field(root, "storage_data"));
+    const PickleValue storage_meta = find(root, "storage_meta");
+    const PickleValue save_id = storage_meta ? find(storage_meta, "save_id") : nullptr;
+    const auto* id = save_id ? as<std::string>(save_id) : nullptr;
+    metadata_.has_checksums = id && *id == kChecksummed;
     const PickleDict* keys = as<PickleDict>(field(root, "state_dict_metadata"));
     if (!keys) fail("state_dict_metadata is no dictionary");
     for (const auto& [key, value] : keys->items) read_entry(text(key, "a key", kMaxKey), value);
@@ -251,8 +257,10 @@ class MetadataWriter {
         places.items.emplace_back(index(key, size(chunk.begin)), storage_info(chunk.part));
     }
     const PickleValue storage_meta = object_with(
-        global("StorageMeta"),
-        pickle_dict({{"checkpoint_id", none_}, {"save_id", none_}, {"load_id", none_}, {"modules", pickle_list({})}}));
+        global("StorageMeta"), pickle_dict({{"checkpoint_id", none_},
+                                            {"save_id", metadata.has_checksums ? pickle(kChecksummed) : none_},
+                                            {"load_id", none_},
+                                            {"modules", pickle_list({})}}));
     return write_pickle(
         object_with(global("Metadata"),
                     pickle_dict({{"state_dict_metadata", pickle_dict(std::move(keys))},

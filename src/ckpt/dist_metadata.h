@@ -16,27 +16,32 @@ namespace braid {
 struct FilePart {
   std::string file{};  // a plain name in the checkpoint's folder
   std::int64_t offset = 0, length = 0;
+  bool operator==(const FilePart&) const = default;
 };
 
 // A box of the tensor: `size` elements from `begin` on, in every dimension.
 struct StoredChunk {
   std::vector<std::int64_t> begin{}, size{};
   FilePart part{};
+  bool operator==(const StoredChunk&) const = default;
 };
 
 struct DistTensor {
   StoredDtype dtype{};
   std::vector<std::int64_t> shape{};
   std::vector<StoredChunk> chunks{};
+  bool operator==(const DistTensor&) const = default;
 };
 
 struct DistMetadata {
   std::map<std::string, DistTensor> tensors{};
+  bool has_checksums = false;                 // there is a file of them beside the index, see ckpt/checksums.h
   std::map<std::string, FilePart> objects{};  // keys as stored: "mimo.language.rng_state/shard_0.0_1.1"
+  bool operator==(const DistMetadata&) const = default;
 };
 
 // DataError that names `file` when it is no index, or one that cannot be right: a chunk without bytes or outside its
-// tensor, a size that overflows, a file name that leads out of the folder.
+// tensor, two chunks at one place, a size that overflows, a file name that leads out of the folder.
 DistMetadata read_metadata(std::string_view pickle, const std::string& file);
 
 // As torch.distributed.checkpoint and megatron-core read it.
@@ -47,7 +52,7 @@ std::string write_metadata(const DistMetadata& metadata);
 void merge(DistMetadata& into, const DistMetadata& other);
 
 // Elements that no chunk has or that several have, and parts of a file that overlap; each problem names the key and,
-// as `where`, the file.
+// as `where`, the file (".metadata" for elements). Of very many problems the first ones, and how many more.
 std::vector<Problem> coverage_problems(const DistMetadata& metadata);
 
 }  // namespace braid

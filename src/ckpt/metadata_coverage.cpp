@@ -15,7 +15,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-constexpr std::size_t kMaxCutDimensions = 10;  // a box has 2^n corners
+constexpr std::size_t kMaxCutDimensions = 8;  // a box has 2^n corners
 
 struct SignedBox {
   const std::int64_t* begin;

@@ -35,7 +35,7 @@ struct PickleGlobal {  // a class, a function or a constant of a module
 struct PicklePersistent {  // something kept outside the pickle; torch: a tensor's storage
   PickleValue id;
 };
-struct PickleObject {               // sets too: builtins.set or builtins.frozenset of a list
+struct PickleObject {               // sets and bytearrays too: builtins.set of a list, builtins.bytearray of bytes
   PickleValue type{};               // a PickleGlobal: what is called with `args`
   std::vector<PickleValue> args{};  // of the call
   PickleValue state{};              // what __setstate__ or __dict__ would get; null: nothing
@@ -77,7 +77,7 @@ bool is_global(const PickleValue& value, std::string_view module, std::string_vi
 std::string to_text(const PickleValue& value, std::size_t most = 2000);
 
 // The names that a pickle may hold: "torch.Size", or with "megatron.core.*" everything below a module. Python's own
-// sets and bytes need not be named; modules have their names of Python 3 whatever the protocol.
+// sets, bytes and bytearrays need not be named; modules have their names of Python 3 whatever the protocol.
 using PickleVocabulary = std::vector<std::string>;
 
 // The whole of `bytes` is one pickle of protocol 0 to 5. DataError with `file`, opcode and offset for anything else.

@@ -36,6 +36,10 @@ Kind* as(const NodePtr& node) {
   return std::get_if<Kind>(&node->value);
 }
 
+bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
+
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& file, const PickleVocabulary& vocabulary)
@@ -188,14 +192,17 @@ class Reader {
     NodePtr& global = globals_[fmt::format("{}\n{}", module, name)];
     if (!global) {
       const std::string full = fmt::format("{}.{}", module, name);
-      if (!is_known(full)) fail(fmt::format("has the name {}, which is not one that checkpoints use", in_quotes(full)));
+      // A line break in it would be written as the start of another opcode.
+      if (!std::all_of(full.begin(), full.end(), is_name_character) || !is_known(full))
+        fail(fmt::format("has the name {}, which is not one that checkpoints use", in_quotes(full)));
       global = make_node(PickleGlobal{std::string(module), std::string(name)});
     }
     push(global);
   }
 
   bool is_known(std::string_view full) const {
-    static const PickleVocabulary kPythons = {"_codecs.encode", "builtins.bytes", "builtins.frozenset", "builtins.set"};
+    static const PickleVocabulary kPythons = {"_codecs.encode", "builtins.bytearray", "builtins.bytes",
+                                              "builtins.frozenset", "builtins.set"};
     const auto fits = [&](std::string_view entry) {
       if (!entry.ends_with(".*")) return entry == full;
       entry.remove_suffix(1);
@@ -210,12 +217,16 @@ class Reader {
     const PickleTuple* tuple = as<PickleTuple>(arguments);
     if (!tuple) fail("calls with arguments that are no tuple");
     if (std::optional<std::string> bytes = as_bytes(type, *tuple)) return push_value(PickleBytes{std::move(*bytes)});
-    // Tuples from the memo may be large and are copied here, so that much is allowed in all that honest pickles do.
-    arguments_ += tuple->items.size();
-    if (arguments_ > bytes_.size()) fail("has more arguments than the file has bytes");
+    count_arguments(tuple->items.size());
     NodePtr object = make_node(PickleObject{.type = type, .args = tuple->items, .by_new = by_new});
-    nest(*object, *arguments);
+    object->depth = arguments->depth;  // in whose place it is
     push(object);
+  }
+
+  // Tuples and texts from the memo may be large and are copied, so all copies together may be as large as the file.
+  void count_arguments(std::size_t count) {
+    arguments_ += count;
+    if (arguments_ > bytes_.size()) fail("has more arguments than the file has bytes");
   }
 
   // Protocols 0 to 2 write bytes as _codecs.encode("text", "latin1"), or bytes() where there are none.
@@ -226,11 +237,17 @@ class Reader {
     const std::string* text = braid::as<std::string>(args[0]);
     const std::string* code = braid::as<std::string>(args[1]);
     if (!text || !code || *code != "latin1") fail("encodes something else than text as latin1");
-    arguments_ += text->size();
-    if (arguments_ > bytes_.size()) fail("has more arguments than the file has bytes");
     std::optional<std::string> bytes = utf8_to_latin1(*text);
     if (!bytes) fail("encodes text that is not latin1");
+    count_arguments(bytes->size());
     return bytes;
+  }
+
+  void push_byte_array(std::string_view data) {
+    const NodePtr bytes = make_node(PickleBytes{std::string(data)});
+    NodePtr array = make_node(PickleObject{.type = make_node(PickleGlobal{"builtins", "bytearray"}), .args = {bytes}});
+    nest(*array, *bytes);
+    push(array);
   }
 
   void push_set(const char* name, const std::vector<NodePtr>& items) {
@@ -408,6 +425,9 @@ class Reader {
         return true;
       case PickleOp::BinBytes8:
         push_value(PickleBytes{std::string(take(little_endian(8)))});
+        return true;
+      case PickleOp::ByteArray8:
+        push_byte_array(take(little_endian(8)));
         return true;
       default:
         return false;

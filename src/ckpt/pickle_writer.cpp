@@ -70,17 +70,22 @@ class Writer {
 
   void put(const std::string& value) {
     if (const auto known = strings_.find(value); known != strings_.end()) return put_get(known->second);
+    put_text(value);
+    strings_.emplace(value, put_put());
+  }
+
+  void put_text(const std::string& value) {
     BRAID_CHECK(value.size() <= std::numeric_limits<std::uint32_t>::max(), "a string of {} bytes", value.size());
     put(PickleOp::BinUnicode);
     put_little_endian(static_cast<std::uint32_t>(value.size()));
     out_ += value;
-    strings_.emplace(value, put_put());
   }
 
-  // Protocol 2 has no opcode for bytes. Python writes them as the text of the same code points, encoded again.
+  // Protocol 2 has no opcode for bytes. Python writes them as the text of the same code points, to be encoded. Equal
+  // texts are not shared here: a reader could not tell that from a small file which wants to become a large value.
   void put(const PickleBytes& value) {
     put(PickleGlobal{"_codecs", "encode"});
-    put(latin1_to_utf8(value.data));
+    put_text(latin1_to_utf8(value.data));
     put(std::string("latin1"));
     put(PickleOp::Tuple2);
     put(PickleOp::Reduce);
@@ -119,6 +124,7 @@ class Writer {
   }
 
   void put(const PickleGlobal& value) {
+    BRAID_CHECK((value.module + value.name).find('\n') == std::string::npos, "the name {}", value.name);
     const std::string lines = value.module + "\n" + value.name + "\n";
     if (const auto known = globals_.find(lines); known != globals_.end()) return put_get(known->second);
     put(PickleOp::Global);

@@ -249,20 +249,20 @@ void write_archive(const PickleValue& value, std::optional<std::span<const std::
   const std::string pickle = write_pickle(value);
   constexpr std::string_view kByteOrder = "little";
   HeldError error;
-  const auto write = [&](const void* data, std::size_t n) -> std::size_t {
-    return error.hold([&] { sink({static_cast<const std::byte*>(data), n}); }) ? n : 0;
+  // After an error the rest goes nowhere: PyTorchStreamWriter's destructor ends the program where a write fails.
+  const auto write = [&](const void* data, std::size_t n) {
+    error.hold([&] { sink({static_cast<const std::byte*>(data), n}); });
+    return n;
   };
-  try {
+  {
     // torch.load ignores the zip's own CRC-32, which would take longer than all the rest.
     caffe2::serialize::PyTorchStreamWriter writer(write, /*compute_crc32=*/!storage);
     writer.writeRecord("data.pkl", pickle.data(), pickle.size());
     writer.writeRecord("byteorder", kByteOrder.data(), kByteOrder.size());
     if (storage) writer.writeRecord("data/0", storage->data(), storage->size());
     writer.writeEndOfFile();
-  } catch (const c10::Error&) {
-    error.rethrow();
-    throw;
   }
+  error.rethrow();
 }
 
 std::string write_archive(const PickleValue& value) {

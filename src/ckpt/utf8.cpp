@@ -14,7 +14,7 @@ void append_utf8(std::string& out, std::uint32_t code) {
     return;
   }
   const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-  out += static_cast<char>((0xf00 >> more & 0xff) | code >> (6 * more));
+  out += static_cast<char>((0xff00 >> (more + 1) & 0xff) | code >> (6 * more));
   for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
 }
 

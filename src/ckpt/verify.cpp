@@ -63,6 +63,8 @@ class Verification {
     } else {
       check_small_file(kIndexFile, [&](const std::string& text) { metadata_ = read_metadata(text, path(kIndexFile)); });
     }
+    if (metadata_.has_checksums && !report_.has_checksums && !exists(kChecksumFile))
+      add("the checksums are missing", kChecksumFile, kDamaged);
     report_.tensors = metadata_.tensors.size();
     report_.objects = metadata_.objects.size();
     for (Problem& problem : coverage_problems(metadata_)) problems_.add(problem.what, problem.where, problem.fix);

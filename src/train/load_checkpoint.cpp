@@ -1,11 +1,12 @@
 #include "train/load_checkpoint.h"
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -20,6 +21,18 @@ namespace braid {
 namespace {
 
 using Say = std::function<void(const std::string& text)>;
+
+// Weights of a checkpoint that no part of the model asks for: an encoder that the topology leaves out, for one.
+void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
+  std::set<std::string> keys;
+  for (const WantedTensor& tensor : wanted) keys.insert(tensor.key);
+  std::vector<std::string> unused;
+  for (const auto& [key, tensor] : checkpoint.metadata().tensors)
+    if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
+  if (!unused.empty())
+    say(fmt::format("{} has {} tensors that this run does not use, {} the first", checkpoint.folder(), unused.size(),
+                    unused.front()));
+}
 
 bool has_key_with(const DistCheckpoint& checkpoint, const std::string& begin) {
   const auto& tensors = checkpoint.metadata().tensors;
@@ -38,7 +51,8 @@ void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoin
       world,
       [&] {
         for (const StateTensor& tensor : tensors) {
-          checkpoint.read(tensor.key, tensor.begin, tensor.value);
+          // Replicas of a model are often on one host; a share of an optimizer's state is one rank's.
+          checkpoint.read(tensor.key, tensor.begin, tensor.value, /*others=*/!tensor.key.starts_with("mimo."));
           done += static_cast<std::int64_t>(tensor.value.nbytes());
         }
       },
@@ -64,14 +78,17 @@ class Load {
         sets_(stored_sets(training.model().provider(), training.model().topology())) {}
 
   LoadedRun resume() {
-    const StoredRun stored = parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
+    const StoredRun stored =
+        config_.finetune ? StoredRun() : parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
     const bool with_optimizer = config_.load_optimizer && !config_.finetune;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
     check_wanted(wanted_of(sets_), checkpoint_, "is it of another model, or of other sizes?");
+    name_unused(wanted_of(sets_), checkpoint_, say_);
     if (with_optimizer)
       for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
     read_all(tensors, checkpoint_, world_, say_);
     with_optimizer ? resume_optimizers(stored) : refresh_optimizers();
+    if (with_optimizer) check_unread();
     if (config_.finetune) return {};
     if (config_.load_scheduler && stored.scheduler_steps) training_.schedule().num_steps = *stored.scheduler_steps;
     return {stored.position, config_.load_rng ? stored_seed() : std::nullopt};
@@ -89,6 +106,7 @@ class Load {
     };
     std::erase_if(tensors, [&](const StateTensor& tensor) { return !wanted(tensor); });
     check_wanted(wanted_of(sets), checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
+    name_unused(wanted_of(sets), checkpoint_, say_);
     read_all(tensors, checkpoint_, world_, say_);
     refresh_optimizers();
   }
@@ -134,6 +152,23 @@ class Load {
       const PickleValue scale = find_object(where + "grad_scaler/");
       if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt) training_.loss_scale().restore(*state);
     }
+  }
+
+  // A run that resumes wants to know of every damage. What no rank had to read, such as objects of other ranks, is
+  // dealt out among them.
+  void check_unread() {
+    const std::vector<bool> own = checkpoint_.checked();
+    if (own.empty()) return;
+    at::Tensor read = at::empty({static_cast<std::int64_t>(own.size())}, at::kByte);
+    std::copy(own.begin(), own.end(), read.mutable_data_ptr<std::uint8_t>());
+    read = read.to(world_.device());
+    world_.everyone().all_reduce(read, Reduce::Max);
+    read = read.cpu();
+    std::vector<bool> wanted(own.size());
+    int next = 0;
+    for (std::size_t block = 0; block < own.size(); ++block)
+      if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
+    checkpoint_.check(wanted);
   }
 
   void refresh_optimizers() {

@@ -32,8 +32,7 @@ class CheckpointSaver {
   void finish();
 
  private:
-  class Job;
-  std::vector<StateTensor> own_tensors() const;
+  std::vector<KeyedTensor> own_tensors() const;
   std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, int seed) const;
   void wait_for_all(const std::string& what);
 
@@ -44,7 +43,7 @@ class CheckpointSaver {
   const Say say_;
   const std::vector<StoredSet> sets_;
   const ShardWriters writers_;
-  std::unique_ptr<Job> job_;
+  std::unique_ptr<SaveJob> job_;
 };
 
 }  // namespace braid

@@ -23,7 +23,7 @@ std::size_t index_of(const StoredSet& set, const std::string& param) {
 StateTensor state_tensor(KeyedBox box, const at::Tensor& tensor, bool written_here) {
   at::Tensor value = box_of(tensor, box.local_begin, box.size);
   if (box.shape.size() > box.size.size()) value = value.unsqueeze(0);  // a layer of a stack
-  return {std::move(box.key), std::move(box.shape), std::move(box.begin), std::move(value), written_here};
+  return {{std::move(box.key), std::move(box.shape), std::move(box.begin), std::move(value)}, written_here};
 }
 
 const char* python_name(at::ScalarType dtype) {
@@ -78,10 +78,10 @@ void add_by_bucket(const Training::Trained& trained, const StoredSet& set, const
     for (const BucketState& state : parts[p]->bucket_state())
       for (const Moment& moment : moments_of(state))
         if (state.range.size() > 0)
-          tensors.push_back({fmt::format("{}.bucket_idx_{}.{}", where, state.bucket, moment.name),
-                             {state.elements},
-                             {state.range.begin},
-                             moment.value,
+          tensors.push_back({{fmt::format("{}.bucket_idx_{}.{}", where, state.bucket, moment.name),
+                              {state.elements},
+                              {state.range.begin},
+                              moment.value},
                              buffer.sharded() || buffer.group().rank() == 0});
   }
 }

@@ -2,21 +2,16 @@
 // key it is kept under and the box of the stored tensor that it is.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <string>
 #include <vector>
 
-#include "mimo/stored_sets.h"
+#include "ckpt/save_job.h"
+#include "train/stored_sets.h"
 #include "train/training.h"
 
 namespace braid {
 
-struct StateTensor {
-  std::string key;
-  std::vector<std::int64_t> shape, begin;  // of the whole, and of this box in it
-  at::Tensor value;                        // as many dimensions as the whole
-  bool written_here = false;               // of all ranks that have the box, this one saves it
+struct StateTensor : KeyedTensor {
+  bool written_here = false;  // of all ranks that have the box, this one saves it
 };
 
 // This rank's parameters. Of those that several ranks hold, `writers` says which saves them; null: to load only.

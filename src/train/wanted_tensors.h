@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/dist_checkpoint.h"
-#include "mimo/stored_sets.h"
+#include "train/stored_sets.h"
 
 namespace braid {
 

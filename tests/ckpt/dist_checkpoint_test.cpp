@@ -275,7 +275,7 @@ TEST(DistCheckpoint, ForeignFilesAreNotTrusted) {
   const std::string path = folder.path() + "/__0_0.distcp", bytes = read_file(path);
   Random random(3);
   int refused = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 600; ++i) {
     std::string damaged = bytes;
     for (int flips = 0; flips <= i % 3; ++flips)
       damaged[static_cast<std::size_t>(between(random, 0, std::ssize(bytes) - 1))] = static_cast<char>(random());
@@ -289,7 +289,7 @@ TEST(DistCheckpoint, ForeignFilesAreNotTrusted) {
     EXPECT_THAT(error, HasSubstr(path));
     ++refused;
   }
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, 30);
 }
 
 TEST(DistCheckpoint, AnArchiveMustBeWhatTheIndexSays) {

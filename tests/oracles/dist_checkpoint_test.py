@@ -84,6 +84,7 @@ def work(folder):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
 
+    folder = Path(folder)
     child = os.fork()
     rank = 1 if child == 0 else 0
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
@@ -116,7 +117,9 @@ def checkpoints(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
     save_file(tensors(), folder / "tensors.safetensors")
     probe("write", folder / "tensors.safetensors", folder / "ours", "--writers", 3)
-    ranks = subprocess.run([sys.executable, __file__, folder], capture_output=True, text=True, timeout=120)
+    # not as a script: megatron-core spawns processes, and each would run this file's imports again
+    ranks = subprocess.run([sys.executable, "-c", f"import {Path(__file__).stem} as test; test.work('{folder}')"],
+                           cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120)
     assert ranks.returncode == 0, ranks.stderr
     return folder
 
@@ -178,7 +181,3 @@ def test_we_read_megatrons_objects(checkpoints):
 
 def test_we_read_an_object_of_torch(checkpoints):
     assert "3" in probe("object", checkpoints / "dcp_sharded", "iteration.count")
-
-
-if __name__ == "__main__":
-    work(Path(sys.argv[1]))

@@ -136,9 +136,11 @@ Trained train_on(World& world, const TrainingLayout& layout, const Topology& top
   Training training(provider, topology, groups, world, config);
   StepClock clock;
   Trained trained;
-  for (int step = 0; step < options.steps; ++step)
+  const int first = options.start(training, world);
+  for (int step = first; step < first + options.steps; ++step)
     trained.reports.push_back(training.step(*data, std::int64_t{step} * layout.global_batch, clock));
   training.finish_parameters();
+  options.end(training, world);
   for (const auto& set : training.model().parameter_sets()) put_weights(*set, trained);
   return trained;
 }

@@ -51,6 +51,8 @@ struct TrainingOptions {
   int steps = kSteps;
   MakeData data = mock(mixed_data());
   std::function<void(TrainingConfig&)> change = [](TrainingConfig&) {};
+  std::function<int(Training&, World&)> start = [](Training&, World&) { return 0; };  // gives the first step's number
+  std::function<void(Training&, World&)> end = [](Training&, World&) {};
 };
 
 struct Trained {

@@ -1,4 +1,4 @@
-#include "mimo/stored_sets.h"
+#include "train/stored_sets.h"
 
 #include <algorithm>
 #include <numeric>

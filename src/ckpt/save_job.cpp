@@ -1,0 +1,75 @@
+#include "ckpt/save_job.h"
+
+#include <algorithm>
+
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/dist_checkpoint.h"
+
+namespace braid {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestPause(200);
+
+std::int64_t bytes_of(const std::vector<KeyedTensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const KeyedTensor& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.value.nbytes());
+  return bytes;
+}
+
+}  // namespace
+
+SaveJob::SaveJob(SaveContent content, SavePlace place)
+    : content_(std::move(content)), place_(std::move(place)), bytes_(bytes_of(content_.tensors)), thread_([this] {
+        try {
+          run();
+        } catch (...) {
+          error_ = std::current_exception();
+        }
+        done_ = true;
+      }) {}
+
+SaveJob::~SaveJob() {
+  cancelled_ = true;
+  thread_.join();
+}
+
+std::string SaveJob::result() const {
+  if (error_) std::rethrow_exception(error_);
+  return summary_;
+}
+
+void SaveJob::run() {
+  write();
+  if (place_.writer == place_.publisher && !cancelled_) publish_all();
+}
+
+void SaveJob::write() {
+  const std::string partial = partial_folder(place_.root, place_.iteration);
+  DistWriter writer(partial, place_.writer);
+  for (const auto& [key, object] : content_.objects) writer.add_object(key, object);
+  for (KeyedTensor& tensor : content_.tensors) {
+    if (cancelled_) return;
+    writer.add_tensor(tensor.key, tensor.shape, tensor.begin, tensor.value);
+    written_ += static_cast<std::int64_t>(tensor.value.nbytes());
+    tensor.value.reset();
+  }
+  writer.finish();
+  hand_in(partial, place_.writer, writer);
+}
+
+void SaveJob::publish_all() {
+  const std::string partial = partial_folder(place_.root, place_.iteration);
+  for (int writer = 0; writer < place_.writers; ++writer)
+    for (std::chrono::milliseconds pause(1); !handed_in(partial, writer); pause = std::min(2 * pause, kLongestPause)) {
+      if (cancelled_) return;
+      std::this_thread::sleep_for(pause);
+    }
+  const auto bytes = static_cast<double>(publish(place_.root, place_.iteration, place_.writers, content_.common).bytes);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  summary_ = fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s)", place_.iteration, place_.root,
+                         readable_bytes(bytes), seconds, readable_bytes(bytes / seconds));
+  if (place_.keep_last) remove_old_iterations(place_.root, *place_.keep_last);
+}
+
+}  // namespace braid

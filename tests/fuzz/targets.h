@@ -1,0 +1,42 @@
+// What the fuzzers run, and what must hold for any bytes: a reader either refuses them with a DataError, or what it
+// read is written and read again unchanged. Anything else that is thrown, and whatever a sanitizer sees, is a defect.
+#pragma once
+
+#include <string_view>
+
+#include "ckpt/dist_metadata.h"
+#include "ckpt/pickle.h"
+
+namespace braid::testing {
+
+// Whether the bytes were a pickle.
+inline bool fuzz_pickle(std::string_view bytes) {
+  static const PickleVocabulary vocabulary = {"builtins.getattr", "collections.*", "torch.*"};
+  PickleValue value;
+  try {
+    value = read_pickle(bytes, "input", vocabulary);
+  } catch (const DataError&) {
+    return false;
+  }
+  const std::string written = write_pickle(value);
+  const PickleValue again = read_pickle(written, "written", vocabulary);
+  BRAID_CHECK_EQ(to_text(again), to_text(value), "read again");
+  BRAID_CHECK(write_pickle(again) == written, "written again");
+  return true;
+}
+
+// Whether the bytes were an index.
+inline bool fuzz_metadata(std::string_view bytes) {
+  DistMetadata metadata;
+  try {
+    metadata = read_metadata(bytes, "input");
+  } catch (const DataError&) {
+    return false;
+  }
+  const DistMetadata again = read_metadata(write_metadata(metadata), "written");
+  BRAID_CHECK(again == metadata, "{} tensors, {} objects", metadata.tensors.size(), metadata.objects.size());
+  BRAID_CHECK_EQ(coverage_problems(again).size(), coverage_problems(metadata).size(), "of the same index");
+  return true;
+}
+
+}  // namespace braid::testing

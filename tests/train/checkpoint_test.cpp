@@ -1,0 +1,325 @@
+// A run that is saved in one layout and resumed in another goes on as if nothing had happened.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/dist_checkpoint.h"
+#include "ckpt/verify.h"
+#include "dist/world.h"
+#include "support/errors.h"
+#include "support/programs.h"
+#include "train/load_checkpoint.h"
+#include "train/save_checkpoint.h"
+#include "train/training_run.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using testing::alone;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::kGlobalBatch;
+using testing::Trained;
+using testing::TrainingOptions;
+
+using Layout = testing::TrainingLayout;
+
+constexpr int kSavedAfter = 4, kStepsAfter = 5, kSeed = 77;
+
+const auto kSilent = [](const std::string&) {};
+
+void save(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration) {
+  CheckpointSaver saver(config, training, world, /*publisher=*/0, kSilent);
+  saver.save({.position = {iteration, iteration * kGlobalBatch},
+              .schedule = training.schedule(),
+              .fully_reshardable = config.fully_reshardable,
+              .world_size = world.size()},
+             kSeed);
+  saver.finish();
+}
+
+Trained train_and_save(const Layout& layout, const CheckpointConfig& config) {
+  return testing::train(layout, {.steps = kSavedAfter, .end = [&](Training& training, World& world) {
+                                   save(config, training, world, kSavedAfter);
+                                 }});
+}
+
+TrainingOptions resumed_from(const CheckpointConfig& config) {
+  return {.steps = kStepsAfter, .start = [config](Training& training, World& world) {
+            const auto run = load_checkpoint(config, training, world, kSilent);
+            EXPECT_EQ(run->position.iteration, kSavedAfter);
+            EXPECT_EQ(run->position.consumed_samples, kSavedAfter * kGlobalBatch);
+            EXPECT_EQ(run->seed, kSeed);
+            return kSavedAfter;
+          }};
+}
+
+const std::map<std::string, Layout> kLayouts = {
+    {"one", {.colocated = true}},
+    {"apart", {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true}},
+    {"together",
+     {.images = {.dp = 4}, .language = {.tp = 2, .dp = 2, .ep = 2}, .colocated = true, .sp = true, .micro_batch = 2}},
+    {"pipelines", {.images = {.pp = 2}, .language = {.dp = 2, .pp = 2}}},
+    {"context", {.images = {.tp = 2}, .language = {.tp = 2, .cp = 2}, .sp = true}},
+    {"experts", {.language = {.dp = 4, .ep = 4}}},
+    {"split experts", {.language = {.tp = 2, .dp = 2, .ep = 2, .expt_tp = 2}, .sp = true}},
+    {"no zero", {.images = {.dp = 2}, .language = {.dp = 4, .ep = 2}, .zero = false}},
+    {"buckets",
+     {.images = {.tp = 2, .dp = 2}, .language = {.dp = 2, .pp = 2}, .overlap = true, .gather_overlap = true}},
+    {"wide", {.images = {.dp = 8}, .language = {.dp = 8}}},
+};
+
+// Saved once for all tests that load it.
+const std::string& saved_in(const std::string& layout) {
+  static const testing::TemporaryFolder folder;
+  static std::map<std::string, std::string> roots;
+  const auto [root, is_new] = roots.try_emplace(layout, folder.path() + "/" + layout);
+  if (is_new) train_and_save(kLayouts.at(layout), {.save = root->second});
+  return root->second;
+}
+
+struct Pair {
+  std::string from, to;
+};
+
+void PrintTo(const Pair& pair, std::ostream* out) { *out << pair.from << " to " << pair.to; }
+
+class Resharding : public ::testing::TestWithParam<Pair> {};
+
+TEST_P(Resharding, TheNextStepsEqualThoseOfAnUninterruptedRun) {
+  const std::vector<double> expected = alone().losses();
+  const std::vector<double> got =
+      testing::train(kLayouts.at(GetParam().to), resumed_from({.load = saved_in(GetParam().from)})).losses();
+  ASSERT_EQ(got.size(), static_cast<std::size_t>(kStepsAfter));
+  for (std::size_t step = 0; step < got.size(); ++step)
+    EXPECT_NEAR(got[step], expected[kSavedAfter + step], 1e-9) << "step " << step;
+}
+
+std::vector<Pair> pairs() {
+  std::vector<Pair> pairs;
+  const auto add = [&](const std::string& from, const std::vector<std::string>& to) {
+    for (const std::string& layout : to) pairs.push_back({from, layout});
+  };
+  add("one", {"apart", "together", "pipelines", "split experts"});
+  add("apart", {"one", "together", "context", "no zero"});
+  add("together", {"apart", "pipelines", "wide"});
+  add("pipelines", {"together", "experts", "buckets"});
+  add("context", {"apart", "split experts"});
+  add("experts", {"one", "split experts"});
+  add("split experts", {"experts", "no zero"});
+  add("no zero", {"buckets", "apart"});
+  add("buckets", {"pipelines", "wide"});
+  add("wide", {"one"});
+  return pairs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, Resharding, ::testing::ValuesIn(pairs()));
+
+void expect_identical(const Trained& resumed, const Trained& whole) {
+  ASSERT_EQ(resumed.reports.size() + kSavedAfter, whole.reports.size());
+  for (std::size_t step = 0; step < resumed.reports.size(); ++step) {
+    const TrainingReport &own = resumed.reports[step], &other = whole.reports[kSavedAfter + step];
+    EXPECT_EQ(own.loss, other.loss) << "step " << step;
+    EXPECT_EQ(own.update.grad_norm, other.update.grad_norm) << "step " << step;
+    EXPECT_EQ(own.lr, other.lr) << "step " << step;
+  }
+  for (const auto& [name, weight] : resumed.weights) EXPECT_TRUE(weight.equal(whole.weights.at(name))) << name;
+}
+
+class SameLayout : public ::testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(SameLayout, ResumesBitForBit) {
+  for (const bool fully_reshardable : {true, false}) {
+    Layout layout = kLayouts.at("apart");
+    layout.dtype = GetParam();
+    const testing::TemporaryFolder folder;
+    const CheckpointConfig config = {
+        .save = folder.path(), .fully_reshardable = fully_reshardable, .load = folder.path()};
+    train_and_save(layout, config);
+    expect_identical(testing::train(layout, resumed_from(config)),
+                     testing::train(layout, {.steps = kSavedAfter + kStepsAfter}));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, SameLayout, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16));
+
+// Other families: layers stacked over pipeline stages, two encoders.
+TEST(Checkpoint, EveryFamilyReshards) {
+  const Layout llava = {.images = {.pp = 2}, .language = {.tp = 2, .pp = 2}, .provider = testing::small_llava};
+  const Layout omni = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2}, .provider = testing::small_omni};
+  for (const Layout& layout : {llava, omni}) {
+    const testing::TemporaryFolder folder;
+    const CheckpointConfig config = {.save = folder.path(), .load = folder.path()};
+    train_and_save(layout, config);
+    const std::vector<double> got = testing::train(in_one_process(layout), resumed_from(config)).losses();
+    const std::vector<double> expected = alone(layout).losses();
+    for (std::size_t step = 0; step < got.size(); ++step)
+      EXPECT_NEAR(got[step], expected[kSavedAfter + step], 1e-9) << layout << ", step " << step;
+  }
+}
+
+TEST(Checkpoint, OptimizersByBucketLoadInTheSameSplitOfTheModelOnly) {
+  const testing::TemporaryFolder folder;
+  const CheckpointConfig config = {.save = folder.path(), .fully_reshardable = false, .load = folder.path()};
+  Layout layout = {.language = {.tp = 2, .dp = 2}};
+  train_and_save(layout, config);
+  layout.language.dp = 4;
+  const std::vector<double> got = testing::train(layout, resumed_from(config)).losses();
+  for (std::size_t step = 0; step < got.size(); ++step)
+    EXPECT_NEAR(got[step], alone().losses()[kSavedAfter + step], 1e-9) << "step " << step;
+  layout.language.tp = 1;
+  EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from(config)); }),
+              AllOf(HasSubstr("optimizer.distributed.dp_group_idx_0"), HasSubstr("--no-load-optim")));
+}
+
+// Weights go on; everything else starts anew.
+TEST(Checkpoint, FinetuningTakesTheWeightsOnly) {
+  const Layout& layout = kLayouts.at("apart");
+  const CheckpointConfig config = {.load = saved_in("one"), .finetune = true};
+  testing::train(layout, {.steps = 1, .start = [&](Training& training, World& world) {
+                            const auto run = load_checkpoint(config, training, world, kSilent);
+                            EXPECT_EQ(run->position.iteration, 0);
+                            EXPECT_EQ(run->seed, std::nullopt);
+                            EXPECT_EQ(training.schedule().num_steps, 0);
+                            for (const auto& trained : training.trained()) {
+                              EXPECT_EQ(trained.optimizer->steps(), 0);
+                              for (const OptimizerState& state : trained.optimizer->state())
+                                EXPECT_EQ(state.exp_avg.abs().max().item<double>(), 0) << state.spec.name;
+                            }
+                            return kSavedAfter;  // the samples that a resumed run would see
+                          }});
+}
+
+TEST(Checkpoint, WithoutTheOptimizerTheMainCopyFollowsTheWeights) {
+  const testing::TemporaryFolder folder;
+  const Layout layout = {.language = {.dp = 2}};
+  train_and_save(layout, {.save = folder.path(), .save_optimizer = false});
+  EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from({.load = folder.path()})); }),
+              HasSubstr("--no-load-optim"));
+  const CheckpointConfig config = {.load = folder.path(), .load_optimizer = false};
+  const std::vector<double> got = testing::train(layout, resumed_from(config)).losses();
+  EXPECT_NEAR(got[0], alone().losses()[kSavedAfter], 1e-9);
+  EXPECT_NE(got[2], alone().losses()[kSavedAfter + 2]);
+}
+
+TEST(Checkpoint, WhatDoesNotTrainHasNoOptimizerState) {
+  const testing::TemporaryFolder folder;
+  const Layout layout = {.language = {.tp = 2}, .frozen = {"images.encoder", "images.projector"}};
+  const CheckpointConfig config = {.save = folder.path(), .load = folder.path()};
+  train_and_save(layout, config);
+  const DistCheckpoint checkpoint(iteration_folder(folder.path(), kSavedAfter));
+  for (const auto& [key, tensor] : checkpoint.metadata().tensors)
+    EXPECT_FALSE(key.starts_with("mimo.images.optimizer")) << key;
+  const std::vector<double> got = testing::train(in_one_process(layout), resumed_from(config)).losses();
+  EXPECT_NEAR(got[4], alone(layout).losses()[kSavedAfter + 4], 1e-9);
+}
+
+TEST(Checkpoint, AnotherModelIsRefusedWithWhatDiffers) {
+  const Layout layout = {.provider = [] {
+    Provider provider = testing::small_vlm();
+    std::get<HybridLmConfig>(provider.language).pattern = "ME*-M";
+    std::get<RadioConfig>(provider.encoders[0].model).ffn *= 2;
+    return provider;
+  }};
+  EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from({.load = saved_in("one")})); }),
+              AllOf(HasSubstr("language_model.module.decoder.layers.4.mixer.A_log is not there"),
+                    HasSubstr("radio_model.decoder.layers.mlp.linear_fc1.weight is [2, ")));
+}
+
+TEST(Checkpoint, ARunStartsAfreshWhereThereIsNone) {
+  const testing::TemporaryFolder folder;
+  testing::train(
+      {}, {.steps = 0, .start = [&](Training& training, World& world) {
+             EXPECT_EQ(load_checkpoint({.load = folder.path() + "/none"}, training, world, kSilent), std::nullopt);
+             EXPECT_THAT(error_of([&] {
+                           load_checkpoint({.load = folder.path(), .must_exist = true}, training, world, kSilent);
+                         }),
+                         HasSubstr("there is no checkpoint in"));
+             return 0;
+           }});
+}
+
+// One way to spoil a copy of a checkpoint; gives the names of the files that a message may name for it.
+std::vector<std::string> damage(const std::string& folder, std::mt19937& random) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  const auto below = [&](std::uintmax_t n) { return std::uniform_int_distribution<std::uintmax_t>(0, n - 1)(random); };
+  const std::string name = names[below(names.size())], path = folder + "/" + name;
+  switch (below(4)) {
+    case 0:
+      fs::remove(path);
+      return {name};
+    case 1:
+      fs::resize_file(path, below(fs::file_size(path)));
+      return {name};
+    case 2: {
+      const std::string other = names[(std::find(names.begin(), names.end(), name) - names.begin() + 1 +
+                                       static_cast<std::ptrdiff_t>(below(names.size() - 1))) %
+                                      static_cast<std::ptrdiff_t>(names.size())];
+      fs::rename(path, folder + "/swap");
+      fs::rename(folder + "/" + other, path);
+      fs::rename(folder + "/swap", folder + "/" + other);
+      return {name, other};
+    }
+    default: {
+      std::string bytes = testing::read_file(path);
+      bytes[below(bytes.size())] ^= static_cast<char>(1 << below(8));
+      std::ofstream(path, std::ios::binary) << bytes;
+      return {name};
+    }
+  }
+}
+
+bool names_one_of(const std::string& message, const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return message.find(name) != std::string::npos; });
+}
+
+TEST(Checkpoint, DamageIsFoundAndNamedByVerifyAndByALoad) {
+  namespace fs = std::filesystem;
+  const std::string good = iteration_folder(saved_in("apart"), kSavedAfter);
+  EXPECT_TRUE(verify_checkpoint(good).problems.empty());
+  std::mt19937 random(60);
+  for (int trial = 0; trial < 60; ++trial) {
+    const testing::TemporaryFolder folder;
+    const std::string copy = iteration_folder(folder.path(), kSavedAfter);
+    fs::copy(good, copy);
+    folder.write("latest_checkpointed_iteration.txt", std::to_string(kSavedAfter));
+    const std::vector<std::string> names = damage(copy, random);
+    const std::string what = fmt::format("trial {}, {}", trial, fmt::join(names, " and "));
+    std::string found;
+    for (const Problem& problem : verify_checkpoint(copy).problems) found += problem.what + " " + problem.where + "\n";
+    EXPECT_TRUE(names_one_of(found, names)) << what << ": verify says '" << found << "'";
+    const std::string error = error_of<std::exception>([&] {
+      testing::train({.colocated = true}, {.steps = 0, .start = [&](Training& training, World& world) {
+                                             load_checkpoint({.load = folder.path()}, training, world, kSilent);
+                                             return 0;
+                                           }});
+    });
+    EXPECT_TRUE(names_one_of(error, names)) << what << ": a load says '" << error << "'";
+  }
+}
+
+TEST(Checkpoint, OldOnesGo) {
+  const testing::TemporaryFolder folder;
+  testing::train({}, {.steps = 1, .end = [&](Training& training, World& world) {
+                        CheckpointSaver saver({.save = folder.path(), .keep_last = 2}, training, world, 0, kSilent);
+                        for (const std::int64_t iteration : {1, 2, 3, 4})
+                          saver.save({.position = {iteration, 0}, .schedule = training.schedule()}, kSeed);
+                        saver.finish();
+                      }});
+  EXPECT_EQ(iterations_in(folder.path()), (std::vector<std::int64_t>{3, 4}));
+  EXPECT_EQ(latest_iteration(folder.path()), 4);
+}
+
+}  // namespace
+}  // namespace braid
