@@ -54,10 +54,15 @@ class Verify : public ::testing::Test {
 
   DistMetadata index() const { return read_metadata(testing::read_file(path(".metadata")), ".metadata"); }
 
-  // As another program's, which have no checksums.
+  // As another program's, which have no checksums and promise none.
+  void make_foreign() const {
+    write_file(path("metadata.json"), R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})");
+    fs::remove(path(kChecksumFile));
+  }
+
   void write_foreign_index(const DistMetadata& metadata) const {
     write_file(path(".metadata"), write_metadata(metadata));
-    fs::remove(path(kChecksumFile));
+    make_foreign();
   }
 
   const testing::TemporaryFolder root;
@@ -110,7 +115,7 @@ TEST_F(Verify, SwappedFilesAreFound) {
   fs::rename(path("__1_0.distcp"), path("__0_0.distcp"));
   fs::rename(path("swap"), path("__1_0.distcp"));
   for (const bool checksums : {true, false}) {
-    if (!checksums) fs::remove(path(kChecksumFile));
+    if (!checksums) make_foreign();
     for (const char* name : {"__0_0.distcp", "__1_0.distcp"})
       EXPECT_THAT(problems_of(folder), ::testing::Contains(HasSubstr(name))) << checksums;
   }
@@ -139,7 +144,7 @@ TEST_F(Verify, AnArchiveMustBeWhatTheIndexSays) {
 }
 
 TEST_F(Verify, WithoutChecksumsStructureIsCheckedAndValuesAreNot) {
-  fs::remove(path(kChecksumFile));
+  make_foreign();
   EXPECT_FALSE(verify_checkpoint(folder).has_checksums);
   flip("__1_0.distcp", 600'000);
   EXPECT_THAT(problems_of(folder), IsEmpty());
@@ -147,6 +152,11 @@ TEST_F(Verify, WithoutChecksumsStructureIsCheckedAndValuesAreNot) {
   EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("__1_0.distcp"), HasSubstr("cut off"))));
   fs::remove(path("__1_0.distcp"));
   EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(HasSubstr("__1_0.distcp")));
+}
+
+TEST_F(Verify, ChecksumsThatWereWrittenMustBeThere) {
+  fs::remove(path(kChecksumFile));
+  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(HasSubstr("the checksums are missing")));
 }
 
 TEST_F(Verify, AFolderWithoutAnIndexIsNone) {
