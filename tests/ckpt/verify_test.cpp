@@ -54,15 +54,11 @@ class Verify : public ::testing::Test {
 
   DistMetadata index() const { return read_metadata(testing::read_file(path(".metadata")), ".metadata"); }
 
-  // As another program's, which have no checksums and promise none.
-  void make_foreign() const {
-    write_file(path("metadata.json"), R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})");
-    fs::remove(path(kChecksumFile));
-  }
-
-  void write_foreign_index(const DistMetadata& metadata) const {
+  // As another program's, whose index promises no checksums.
+  void make_foreign(DistMetadata metadata) const {
+    metadata.has_checksums = false;
     write_file(path(".metadata"), write_metadata(metadata));
-    make_foreign();
+    fs::remove(path(kChecksumFile));
   }
 
   const testing::TemporaryFolder root;
@@ -115,7 +111,7 @@ TEST_F(Verify, SwappedFilesAreFound) {
   fs::rename(path("__1_0.distcp"), path("__0_0.distcp"));
   fs::rename(path("swap"), path("__1_0.distcp"));
   for (const bool checksums : {true, false}) {
-    if (!checksums) make_foreign();
+    if (!checksums) make_foreign(index());
     for (const char* name : {"__0_0.distcp", "__1_0.distcp"})
       EXPECT_THAT(problems_of(folder), ::testing::Contains(HasSubstr(name))) << checksums;
   }
@@ -124,27 +120,27 @@ TEST_F(Verify, SwappedFilesAreFound) {
 TEST_F(Verify, AHoleIsFound) {
   DistMetadata hole = index();
   hole.tensors["weight"].chunks.pop_back();
-  write_foreign_index(hole);
+  make_foreign(hole);
   EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("'weight'"), HasSubstr("in no chunk"))));
 }
 
 TEST_F(Verify, AnOverlapIsFound) {
   DistMetadata overlap = index();
   overlap.tensors["weight"].chunks.back().begin[0] -= 1;
-  write_foreign_index(overlap);
+  make_foreign(overlap);
   EXPECT_THAT(problems_of(folder), ::testing::Contains(AllOf(HasSubstr("'weight'"), HasSubstr("in 2 chunks"))));
 }
 
 TEST_F(Verify, AnArchiveMustBeWhatTheIndexSays) {
   DistMetadata other = index();
   other.tensors["bias"].dtype = StoredDtype::F16;
-  write_foreign_index(other);
+  make_foreign(other);
   EXPECT_THAT(problems_of(folder), ::testing::Each(AllOf(HasSubstr("'bias'"), HasSubstr("the index says F16"))));
   EXPECT_FALSE(problems_of(folder).empty());
 }
 
 TEST_F(Verify, WithoutChecksumsStructureIsCheckedAndValuesAreNot) {
-  make_foreign();
+  make_foreign(index());
   EXPECT_FALSE(verify_checkpoint(folder).has_checksums);
   flip("__1_0.distcp", 600'000);
   EXPECT_THAT(problems_of(folder), IsEmpty());
