@@ -44,6 +44,13 @@ std::vector<NamedKey> renamed(const Map& entries, const RewriteOptions& options)
   return names;
 }
 
+// Several files come out the same size only where no chunk is a large part of one.
+std::int64_t largest_chunk(const RewriteOptions& options, std::int64_t total) {
+  constexpr std::int64_t kWorthCutting = 16 << 20;
+  if (options.files == 1) return options.chunk_bytes;
+  return std::min(options.chunk_bytes, std::max(total / (8 * options.files), kWorthCutting));
+}
+
 // The largest first, each into the file that has the least so far.
 void balance(std::vector<Chunk>& chunks, int files) {
   std::vector<Chunk*> order;
@@ -84,7 +91,7 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
     const DistTensor& tensor = metadata.tensors.at(key.from);
     total += elements_of(tensor.shape) * bytes_of(tensor.dtype);
   }
-  const std::int64_t chunk_bytes = std::max<std::int64_t>(std::min(options.chunk_bytes, total / options.files + 1), 1);
+  const std::int64_t chunk_bytes = largest_chunk(options, total);
   std::vector<Chunk> chunks;
   for (const NamedKey& key : keys) {
     const DistTensor& tensor = metadata.tensors.at(key.from);

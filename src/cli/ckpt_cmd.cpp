@@ -69,6 +69,7 @@ void add_ckpt_command(CLI::App& app, int& exit_code) {
   add_ckpt_show_command(*ckpt);
   add_ckpt_verify_command(*ckpt, exit_code);
   add_ckpt_diff_command(*ckpt, exit_code);
+  add_ckpt_convert_command(*ckpt);
   add_conversion(*ckpt, "import", "Hugging Face folder (nemotron_h, radio) to Braid model folder",
                  {"hf_dir", "braid_dir"}, import_hf);
   add_conversion(*ckpt, "export", "Braid model folder to Hugging Face folder", {"braid_dir", "hf_dir"}, export_hf);

@@ -16,6 +16,7 @@ void add_ckpt_ls_command(CLI::App& ckpt);
 void add_ckpt_show_command(CLI::App& ckpt);
 void add_ckpt_verify_command(CLI::App& ckpt, int& exit_code);
 void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code);
+void add_ckpt_convert_command(CLI::App& ckpt);
 
 // The folder of an iteration: `path` itself, of a root the latest one or the one asked for.
 std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration);

@@ -80,10 +80,10 @@ void list_root(const LsOptions& options) {
     fmt::print("{}", format_table({"iteration", "size", "files", "saved", "written by ranks", ""}, rows));
 }
 
-std::string dtypes_text(const KeyGroup& group) {
+std::vector<std::string> dtype_names(const KeyGroup& group) {
   std::vector<std::string> names;
   for (const StoredDtype dtype : group.dtypes) names.push_back(name_of(dtype));
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
 std::int64_t object_bytes(const DistMetadata& metadata) {
@@ -118,8 +118,8 @@ void print_facts(const DistCheckpoint& checkpoint, const KnownRun& known) {
 void print_groups(const DistMetadata& metadata, const std::vector<KeyGroup>& groups) {
   Rows rows;
   for (const KeyGroup& group : groups)
-    rows.push_back({group.name, std::to_string(group.tensors), count_text(group.elements), dtypes_text(group),
-                    readable_bytes(group.bytes)});
+    rows.push_back({group.name, std::to_string(group.tensors), count_text(group.elements),
+                    fmt::format("{}", fmt::join(dtype_names(group), ", ")), readable_bytes(group.bytes)});
   if (!metadata.objects.empty())
     rows.push_back(
         {"objects", std::to_string(metadata.objects.size()), "", "", readable_bytes(object_bytes(metadata))});
@@ -162,7 +162,7 @@ Json json_of(const DistCheckpoint& checkpoint, const KnownRun& known, const LsOp
                               {"tensors", group.tensors},
                               {"elements", group.elements},
                               {"bytes", group.bytes},
-                              {"dtypes", split(dtypes_text(group), ',')}});
+                              {"dtypes", dtype_names(group)}});
   if (!options.keys) return json;
   json["tensors"] = Json::array();
   for (const auto& [key, tensor] : metadata.tensors)
@@ -247,7 +247,7 @@ void show(const LsOptions& options) {
   const auto* values = as<PickleDict>(args);
   if (!values) return fmt::print("args: {}\n", to_text(args, kMost));
   for (const auto& [name, value] : values->items)
-    fmt::print("args.{}: {}\n", to_text(name),
+    fmt::print("args.{}: {}\n", as<std::string>(name) ? *as<std::string>(name) : to_text(name),
                as<std::string>(value) ? "\n" + *as<std::string>(value) : to_text(value, kMost));
 }
 

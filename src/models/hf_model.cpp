@@ -68,7 +68,7 @@ void describe(Fields& fields, ModelFile& file) {
   if (file.kind == "radio") fields.section("radio", file.radio);
 }
 
-ModelConfig read_model_file(const std::string& path) {
+HfConfig read_model_file(const std::string& path) {
   ModelFile file;
   YamlReader reader = YamlReader::from_text(read_text(path, "give a folder that `braid ckpt import` wrote"), path);
   describe(reader, file);
@@ -76,13 +76,13 @@ ModelConfig read_model_file(const std::string& path) {
   if (problems.empty() && file.kind.empty())
     problems.push_back(
         {"the file does not say what kind of model this is", path + ", kind", "use nemotron_h or radio"});
-  const ModelConfig config = file.kind == "radio" ? ModelConfig(file.radio) : ModelConfig(file.nemotron_h);
+  const HfConfig config = file.kind == "radio" ? HfConfig(file.radio) : HfConfig(file.nemotron_h);
   if (problems.empty()) problems = std::visit([&](const auto& c) { return validate(c, LayoutSizes{}, path); }, config);
   if (!problems.empty()) throw ConfigError(problems);
   return config;
 }
 
-std::string model_file_text(const ModelConfig& config) {
+std::string model_file_text(const HfConfig& config) {
   ModelFile file;
   if (const auto* language = std::get_if<HybridLmConfig>(&config)) {
     file.kind = "nemotron_h";
@@ -97,7 +97,7 @@ std::string model_file_text(const ModelConfig& config) {
   return writer.text();
 }
 
-std::vector<ParamSpec> parameters_of(const ModelConfig& config) {
+std::vector<ParamSpec> parameters_of(const HfConfig& config) {
   return std::visit([](const auto& c) { return declare_parameters(c); }, config);
 }
 
@@ -109,30 +109,30 @@ void add_summary(const SafetensorsReader& source, const std::string& name, const
 }
 
 // What a Hugging Face folder in published names has for this model.
-std::vector<ForeignTensor> hub_tensors(const StoredModel& model) {
-  if (const auto* language = std::get_if<HybridLmConfig>(&model.config)) return nemotron_h_tensors(*language, {});
-  std::vector<ForeignTensor> tensors = radio_tensors(std::get<RadioConfig>(model.config), {});
-  add_summary(model.source, kRadioSummary, {}, tensors);
+std::vector<ForeignTensor> hub_tensors(const WholeParameters& parameters) {
+  if (const auto* language = std::get_if<HybridLmConfig>(&parameters.config)) return nemotron_h_tensors(*language, {});
+  std::vector<ForeignTensor> tensors = radio_tensors(std::get<RadioConfig>(parameters.config), {});
+  if (const auto summary = parameters.infos.find(kRadioSummary); summary != parameters.infos.end())
+    tensors.push_back(radio_summary_tensor({}, summary->second.shape.at(0)));
   return tensors;
 }
 
-Json exported_config(const StoredModel& model, const std::string& folder) {
-  const Json original = model.hf_config.empty()
+Json exported_config(const WholeParameters& parameters) {
+  const Json original = parameters.hf_config.empty()
                             ? Json::object()
-                            : parse_hf_json(model.hf_config, (fs::path(folder) / kOriginalConfigFile).string());
-  const std::string where = (fs::path(folder) / kBraidFile).string();
-  Json json = std::holds_alternative<HybridLmConfig>(model.config)
-                  ? nemotron_h_json(std::get<HybridLmConfig>(model.config), original, where)
-                  : radio_json(std::get<RadioConfig>(model.config), original, where);
+                            : parse_hf_json(parameters.hf_config, parameters.where + ": its original config.json");
+  Json json = std::holds_alternative<HybridLmConfig>(parameters.config)
+                  ? nemotron_h_json(std::get<HybridLmConfig>(parameters.config), original, parameters.where)
+                  : radio_json(std::get<RadioConfig>(parameters.config), original, parameters.where);
   const std::map<StoredDtype, const char*> names = {{StoredDtype::F32, "float32"},
                                                     {StoredDtype::BF16, "bfloat16"},
                                                     {StoredDtype::F16, "float16"},
                                                     {StoredDtype::F64, "float64"}};
   // Without a dtype transformers would load everything as float32.
   const char* const largest =
-      std::holds_alternative<RadioConfig>(model.config) ? "embedder.weight" : "output_layer.weight";
+      std::holds_alternative<RadioConfig>(parameters.config) ? "embedder.weight" : "output_layer.weight";
   if (!json.contains("dtype") && !json.contains("torch_dtype"))
-    json["dtype"] = names.at(model.source.find(largest)->dtype);
+    json["dtype"] = names.at(parameters.infos.at(largest).dtype);
   return json;
 }
 
@@ -148,7 +148,7 @@ StoredModel open_hf_model(const std::string& folder) {
   const bool is_radio = type == "radio";
   const std::optional<HybridLmConfig> language = is_radio ? std::nullopt : std::optional(nemotron_h_config(json, path));
   SafetensorsReader source(folder);
-  ModelConfig config = is_radio ? ModelConfig(radio_config(json, source, path)) : ModelConfig(*language);
+  HfConfig config = is_radio ? HfConfig(radio_config(json, source, path)) : HfConfig(*language);
   std::vector<ForeignTensor> tensors;
   std::vector<std::string> ignorable;
   if (is_radio) {
@@ -166,7 +166,7 @@ StoredModel open_hf_model(const std::string& folder) {
 
 StoredModel open_braid_model(const std::string& folder) {
   require_folder(folder);
-  ModelConfig config = read_model_file((fs::path(folder) / kBraidFile).string());
+  HfConfig config = read_model_file((fs::path(folder) / kBraidFile).string());
   SafetensorsReader source(folder);
   std::vector<ForeignTensor> tensors;
   for (const ParamSpec& spec : parameters_of(config))
@@ -226,15 +226,25 @@ WrittenModel import_hf(const std::string& hf_folder, const std::string& braid_fo
 
 WrittenModel export_hf(const std::string& braid_folder, const std::string& hf_folder) {
   const StoredModel model = open_braid_model(braid_folder);
-  const Json config = exported_config(model, braid_folder);
-  const std::vector<ForeignTensor> tensors = hub_tensors(model);
+  WholeParameters parameters = {
+      .config = model.config, .hf_config = model.hf_config, .where = (fs::path(braid_folder) / kBraidFile).string()};
+  for (const StoredTensor& tensor : model.source.tensors()) parameters.infos.emplace(tensor.name, tensor);
+  parameters.read = [&](const std::string& name) { return *model.source.find(name); };
+  return export_hf(parameters, hf_folder);
+}
+
+WrittenModel export_hf(const WholeParameters& parameters, const std::string& hf_folder) {
+  const Json config = exported_config(parameters);
+  const std::vector<ForeignTensor> tensors = hub_tensors(parameters);
   std::vector<TensorInfo> infos;
   for (const ForeignTensor& tensor : tensors)
-    infos.push_back({tensor.name, model.source.find(tensor.param)->dtype, tensor.shape});
+    infos.push_back({tensor.name, parameters.infos.at(tensor.param).dtype, tensor.shape});
   make_empty_folder(hf_folder);
   SafetensorsWriter writer(hf_folder, infos);
-  for (const ForeignTensor& tensor : tensors)
-    writer.write(tensor.name, foreign_bytes(tensor, *model.source.find(tensor.param)));
+  for (const auto& [param, parts] : by_param(tensors)) {
+    const StoredTensor whole = parameters.read(param);
+    for (const ForeignTensor& part : parts) writer.write(part.name, foreign_bytes(part, whole));
+  }
   writer.finish();
   write_file(fs::path(hf_folder) / kConfigFile, config.dump(2) + "\n");
   sync_folder(hf_folder);

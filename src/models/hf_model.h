@@ -3,6 +3,8 @@
 // into each other without changing a bit.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,10 +19,10 @@ class Tensor;
 
 namespace braid {
 
-using ModelConfig = std::variant<HybridLmConfig, RadioConfig>;
+using HfConfig = std::variant<HybridLmConfig, RadioConfig>;
 
 struct StoredModel {
-  ModelConfig config;
+  HfConfig config;
   SafetensorsReader source;
   TensorsOfParam tensors;  // all of the file that belong to the model, by our parameters' names
   std::string hf_config;   // config.json of the Hugging Face folder it is or came from; may be empty
@@ -47,5 +49,15 @@ struct WrittenModel {
 // Each reads one tensor at a time and refuses to write into a folder that has something in it.
 WrittenModel import_hf(const std::string& hf_folder, const std::string& braid_folder);
 WrittenModel export_hf(const std::string& braid_folder, const std::string& hf_folder);
+
+// Whole parameters of a model by our names, wherever they come from.
+struct WholeParameters {
+  HfConfig config{};
+  std::string hf_config{};                                 // config.json that the model came with; may be empty
+  std::string where{};                                     // for messages
+  std::map<std::string, TensorInfo> infos{};               // of every parameter; and of summary indices, if any
+  std::function<StoredTensor(const std::string&)> read{};  // its data live until the next call
+};
+WrittenModel export_hf(const WholeParameters& parameters, const std::string& hf_folder);
 
 }  // namespace braid

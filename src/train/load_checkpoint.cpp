@@ -15,47 +15,12 @@
 #include "dist/world.h"
 #include "train/together.h"
 #include "train/training_state.h"
+#include "train/wanted_tensors.h"
 
 namespace braid {
 namespace {
 
 using Say = std::function<void(const std::string& text)>;
-
-struct WantedTensor {
-  std::string key;
-  std::vector<std::int64_t> shape;
-};
-
-std::vector<WantedTensor> wanted_of(const std::vector<StoredSet>& sets) {
-  std::vector<WantedTensor> wanted;
-  for (const StoredSet& set : sets)
-    for (const ParamSpec& spec : set.specs)
-      for (KeyedShape& tensor : keyed_shapes(spec, set.rule))
-        wanted.push_back({std::move(tensor.key), std::move(tensor.shape)});
-  return wanted;
-}
-
-// Everything that is missing or of another shape, in one error. All ranks come to the same one.
-void check_wanted(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const std::string& fix) {
-  constexpr std::size_t kNamed = 20;
-  std::set<std::string> problems;
-  for (const WantedTensor& tensor : wanted) {
-    const auto found = checkpoint.metadata().tensors.find(tensor.key);
-    if (found == checkpoint.metadata().tensors.end())
-      problems.insert(fmt::format("{} is not there", tensor.key));
-    else if (found->second.shape != tensor.shape)
-      problems.insert(fmt::format("{} is {}, the model's {}", tensor.key, shape_text(found->second.shape),
-                                  shape_text(tensor.shape)));
-  }
-  if (problems.empty()) return;
-  std::string text = fmt::format("{} does not fit the model in {} tensor{}:", checkpoint.folder(), problems.size(),
-                                 problems.size() > 1 ? "s" : "");
-  std::size_t named = 0;
-  for (const std::string& problem : problems)
-    if (named++ < kNamed) text += "\n  " + problem;
-  if (problems.size() > kNamed) text += fmt::format("\n  and {} more", problems.size() - kNamed);
-  throw DataError(text + "\n  " + fix);
-}
 
 // Weights of a checkpoint that no part of the model asks for: an encoder that the topology leaves out, for one.
 void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {

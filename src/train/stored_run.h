@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "ckpt/dist_checkpoint.h"
-#include "train/stored_sets.h"
 #include "train/common_state.h"
 #include "train/recipe.h"
+#include "train/stored_sets.h"
 
 namespace braid {
 

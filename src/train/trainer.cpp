@@ -17,6 +17,7 @@
 #include "train/save_checkpoint.h"
 #include "train/together.h"
 #include "train/training.h"
+#include "train/training_state.h"
 
 namespace braid {
 namespace {
@@ -27,13 +28,8 @@ int logging_rank(const Topology& topology) {
   return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
 }
 
-at::ScalarType scalar_type(const std::string& name) {
-  if (name == "float64") return at::kDouble;
-  return name == "float32" ? at::kFloat : at::kBFloat16;
-}
-
 TrainingConfig training_config(const Recipe& recipe) {
-  return {.model = {.dtype = scalar_type(recipe.model.dtype),
+  return {.model = {.dtype = dtype_named(recipe.model.dtype),
                     .sequence_parallel = recipe.model.sequence_parallel,
                     .recompute = recipe.model.recompute,
                     .frozen = frozen_sets(recipe),

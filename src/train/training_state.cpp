@@ -125,4 +125,9 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
   return tensors;
 }
 
+at::ScalarType dtype_named(const std::string& name) {
+  if (name == "float64") return at::kDouble;
+  return name == "float32" ? at::kFloat : at::kBFloat16;
+}
+
 }  // namespace braid

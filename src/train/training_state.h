@@ -26,4 +26,7 @@ enum class OptimizerFormat { FullyReshardable, ByBucket };
 std::vector<StateTensor> optimizer_state(const Training& training, const std::vector<StoredSet>& sets,
                                          const ShardWriters* writers, OptimizerFormat format);
 
+// "float64", "float32" or "bfloat16", as recipes have it.
+at::ScalarType dtype_named(const std::string& name);
+
 }  // namespace braid
