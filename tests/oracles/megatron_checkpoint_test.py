@@ -1,0 +1,278 @@
+"""Whole checkpoints of training runs against torch.distributed.checkpoint and megatron-core, live.
+
+Both read what `braid train --save` wrote, and Braid goes on from what they saved again, as if nothing had happened. The
+keys and shapes are those that megatron-core's own models and optimizers ask for; two of its ranks, tensor parallel, do
+all its work in one go (`megatron`), since importing it takes the most time by far.
+
+    BRAID=build/braid python -m pytest tests/oracles/megatron_checkpoint_test.py
+"""
+import contextlib
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import types
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+VLM = [RECIPES / "tiny-vlm-colocated.yaml", "--encoder-dp", 2, "--llm-dp", 1, "--llm-ep", 1,
+       "--model.language.pattern", "M*E-", "--model.images.encoder.layers", 2,
+       "--model.images.encoder.final_norm", "false", "--seq-length", 32, "--global-batch-size", 4]
+LLAVA = [RECIPES / "tiny-llava.yaml", "--llm-tp", 1, "--llm-pp", 1, "--seq-length", 64, "--encoder-dp", 1]
+# Weights as they were made, in one iteration that changes none of them.
+STILL = ["--train-iters", 1, "--lr", 0, "--min-lr", 0, "--model.language.expert_bias_rate", 0]
+
+WORLD = 2
+FORMAT = ('{"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", '
+          '"common_backend_version": 1}')
+OURS = {"language": "language_model.module.",
+        "vision": "modality_submodules.images.module.encoders.radio_encoder.radio_model.",
+        "projection": "modality_submodules.images.module.input_projections.0."}
+NEMOTRON = {"language": "language_model.", "vision": "vision_model.", "projection": "vision_projection."}
+LLAVA_PREFIXES = {"llama": "language_model.module.",
+                  "clip": "modality_submodules.images.module.encoders.clip_encoder.",
+                  "mlp": "modality_submodules.images.module.input_projections.0."}
+
+
+def made(name, shape):
+    """Values of a parameter, the same wherever they are needed."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode()))) * 0.05
+
+
+def stored(folder):
+    """Everything in a checkpoint, tensors whole, as torch.distributed.checkpoint reads it."""
+    entries = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    state = {key: torch.empty(entry.size, dtype=entry.properties.dtype)
+             if isinstance(entry, TensorStorageMetadata) else None for key, entry in entries.items()}
+    dcp.load(state, checkpoint_id=folder, planner=DefaultLoadPlanner(flatten_state_dict=False), no_dist=True)
+    return state
+
+
+def tensors_in(state):
+    return {key: value for key, value in state.items() if torch.is_tensor(value)}
+
+
+def weights_in(state):
+    return {key: value for key, value in tensors_in(state).items() if not key.startswith("mimo.")}
+
+
+def shapes(state):
+    return {key: tuple(value.shape) for key, value in tensors_in(state).items()}
+
+
+# ---- in megatron-core's ranks
+
+
+def stub_cuda():
+    """megatron-core asks CUDA even where all tensors are on the CPU."""
+    torch.cuda.synchronize = lambda *_: None
+    torch.cuda.current_device = lambda: "cpu"
+    torch.cuda.Stream = lambda *_, **__: None
+    torch.Tensor.cuda = lambda self, *_, **__: self
+
+
+def stub_mamba_kernels():
+    """Names that megatron-core imports; only the norm has parameters, and nothing here is run."""
+    class GatedNorm(torch.nn.Module):
+        def __init__(self, hidden, dtype=None, **_):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(hidden, dtype=dtype))
+            self.register_parameter("bias", None)
+
+    triton = "mamba_ssm.ops.triton."
+    for name, names in {
+            "mamba_ssm": {"__version__": "2.2.4"}, "mamba_ssm.ops": {}, "mamba_ssm.ops.triton": {},
+            triton + "selective_state_update": {"selective_state_update": None},
+            triton + "layernorm_gated": {"RMSNorm": GatedNorm},
+            triton + "ssd_combined": {"mamba_chunk_scan_combined": None, "mamba_split_conv1d_scan_combined": None}}.items():
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__dict__.update(names)
+
+
+def config(**sizes):
+    from megatron.core.transformer import TransformerConfig
+
+    return TransformerConfig(**{**dict(
+        tensor_model_parallel_size=WORLD, expert_tensor_parallel_size=1, use_cpu_initialization=True,
+        perform_initialization=False), **sizes})
+
+
+def hybrid_model():
+    """The language model of tiny-vlm, of parts that need no Transformer Engine; the keys are those with it."""
+    import megatron.core.post_training.modelopt.mamba.model_specs as specs
+    import megatron.core.ssm.mamba_block as block
+    import megatron.core.ssm.mamba_mixer as mixer
+    from megatron.core.models.mamba.mamba_model import MambaModel
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    specs.Norm = block.TENorm = WrappedTorchNorm
+    mixer.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
+    sizes = config(
+        num_layers=4, hidden_size=64, num_attention_heads=16, num_query_groups=8, kv_channels=8, ffn_hidden_size=128,
+        num_moe_experts=8, moe_ffn_hidden_size=32, moe_shared_expert_intermediate_size=64, moe_router_topk=2,
+        moe_router_enable_expert_bias=True, moe_router_score_function="sigmoid", moe_token_dispatcher_type="alltoall",
+        normalization="RMSNorm", add_bias_linear=False, is_hybrid_model=True, mamba_state_dim=16, mamba_head_dim=8,
+        mamba_num_groups=8, mamba_num_heads=16)
+    spec = specs.get_mamba_stack_modelopt_spec(local_core_attention=True, remap_te_layernorm=True)
+    return MambaModel(sizes, spec, vocab_size=512, max_sequence_length=64, hybrid_override_pattern="M*E-")
+
+
+def vision_layers():
+    """Transformer layers without Transformer Engine, under the keys that they have with it."""
+    from megatron.core.models.vision.vit_layer_specs import get_vit_layer_with_local_spec
+
+    spec = get_vit_layer_with_local_spec()
+    spec.submodules.sharded_state_dict_keys_map = {"input_layernorm.": "self_attention.linear_qkv.layer_norm_",
+                                                   "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_"}
+    return spec
+
+
+def models():
+    """megatron-core's modules like those of tiny-vlm and tiny-llava, by what OURS and LLAVA_PREFIXES call them."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.models.vision.clip_vit_model import CLIPViTModel
+    from megatron.core.models.vision.multimodal_projector import MultimodalProjector
+    from megatron.core.models.vision.radio import RADIOViTModel
+    from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+    vision = dict(hidden_size=32, num_attention_heads=4, ffn_hidden_size=128)
+    llama = config(num_layers=4, hidden_size=64, num_attention_heads=8, num_query_groups=4, ffn_hidden_size=192,
+                   normalization="RMSNorm", add_bias_linear=False, gated_linear_unit=True,
+                   activation_func=torch.nn.functional.silu)
+    to_language = config(num_layers=1, hidden_size=64, num_attention_heads=2, ffn_hidden_size=128, add_bias_linear=False)
+    linears = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
+    return {
+        "language": hybrid_model(),
+        "vision": RADIOViTModel(config(num_layers=2, **vision), vision_layers(), class_token_len=3, max_img_h=256,
+                                max_img_w=256),
+        "projection": MultimodalProjector(to_language, linears, "affine", input_size=128),
+        "llama": GPTModel(llama, get_gpt_layer_local_spec(normalization="RMSNorm"), vocab_size=512,
+                          max_sequence_length=64, share_embeddings_and_output_weights=False,
+                          position_embedding_type="rope"),
+        "clip": CLIPViTModel(config(num_layers=3, **vision), vision_layers(), ln_pre_impl=WrappedTorchNorm, patch_dim=14,
+                             img_h=56, img_w=56),
+        "mlp": MultimodalProjector(to_language, linears, "mlp", input_size=32),
+    }
+
+
+class Rank:
+    def __init__(self, rank):
+        self.rank, self.models, self.result = rank, models(), {}
+
+    def wanted(self, prefixes):
+        """ShardedTensors and ShardedObjects of models, in the parts that are stored."""
+        from megatron.core.dist_checkpointing.dict_utils import nested_values
+        from megatron.core.dist_checkpointing.mapping import apply_factories
+
+        wanted = []
+        for name, prefix in prefixes.items():
+            state = self.models[name].sharded_state_dict(prefix=prefix)
+            apply_factories(state)
+            wanted += nested_values(state)
+        from megatron.core.dist_checkpointing import ShardedTensor
+
+        return ([part for part in wanted if isinstance(part, ShardedTensor)],
+                [part for part in wanted if not isinstance(part, ShardedTensor)])
+
+    def describe_models(self):
+        self.result["shapes"] = {name: {part.key: tuple(part.global_shape) for part in self.wanted(prefixes)[0]}
+                                 for name, prefixes in {"vlm": OURS, "llava": LLAVA_PREFIXES}.items()}
+
+    def load_into_models(self, checkpoint):
+        from megatron.core import dist_checkpointing
+
+        tensors, _ = self.wanted(OURS)
+        loaded = dist_checkpointing.load({"parts": dict(enumerate(tensors))}, str(checkpoint))["parts"]
+        self.result["in models"] = [(part.key, part.global_slice(), loaded[i]) for i, part in enumerate(tensors)]
+
+    def halves(self, checkpoint):
+        """Of every tensor a half, of its longest axis, and all objects."""
+        from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
+
+        tensors, objects = {}, {}
+        for key, entry in dcp.FileSystemReader(checkpoint).read_metadata().state_dict_metadata.items():
+            if isinstance(entry, TensorStorageMetadata):
+                shape = list(entry.size)
+                axis = shape.index(max(shape))
+                assert shape[axis] % WORLD == 0, key
+                shape[axis] //= WORLD
+                tensors[key] = ShardedTensor.from_rank_offsets(
+                    key, torch.zeros(shape, dtype=entry.properties.dtype), (axis, self.rank, WORLD))
+            else:
+                name, place, grid = re.fullmatch(r"(.*)/shard_([\d.]+)_([\d.]+)", key).groups()
+                numbers = [tuple(map(int, part.split("."))) for part in (grid, place)]
+                objects[key] = ShardedObject(name, None, *numbers, replica_id=self.rank)
+        return tensors, objects
+
+    def save_again(self, checkpoint, again):
+        from megatron.core import dist_checkpointing
+
+        tensors, objects = self.halves(checkpoint)
+        loaded = dist_checkpointing.load({"tensors": tensors, "objects": objects}, str(checkpoint))
+        self.result["halves"] = [(key, part.global_slice(), loaded["tensors"][key]) for key, part in tensors.items()]
+        self.result["objects"] = loaded["objects"]
+        self.result["common"] = {key: value for key, value in loaded.items() if key not in ("tensors", "objects")}
+        tensors, objects = self.halves(checkpoint)
+        for key, value in loaded["tensors"].items():
+            tensors[key].data = value
+        for key, value in loaded["objects"].items():
+            objects[key].data = value
+        self.save({"tensors": tensors, "objects": objects, **self.result["common"]}, again)
+
+    def save_made(self, prefixes, folder):
+        """A checkpoint of made weights, with the objects that linear layers have."""
+        tensors, objects = self.wanted(prefixes)
+        for part in tensors:
+            prefix = max((p for p in prefixes.values() if part.key.startswith(p)), key=len)
+            part.data = made(part.key[len(prefix):], part.global_shape)[part.global_slice()].contiguous()
+        self.save({"parts": dict(enumerate(tensors + objects)), "iteration": 7, "checkpoint_version": 3.0}, folder)
+
+    def save(self, state, folder):
+        import torch.distributed as dist
+        from megatron.core import dist_checkpointing
+
+        folder.mkdir(parents=True, exist_ok=True)
+        dist.barrier()
+        dist_checkpointing.save(state, str(folder))
+
+
+def work(folder):
+    """Both ranks: the second one is a fork that has the imports already."""
+    stub_cuda()
+    stub_mamba_kernels()
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+
+    import megatron.core.models.mamba.mamba_model  # noqa: F401
+    import megatron.core.optimizer  # noqa: F401
+
+    folder = Path(folder)
+    child = os.fork()
+    number = 1 if child == 0 else 0
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=WORLD)
+    parallel_state.initialize_model_parallel(tensor_model_parallel_size=WORLD, expert_tensor_parallel_size=1)
+    rank = Rank(number)
+    rank.describe_models()
+    rank.load_into_models(folder / "run" / "iter_0000002")
+    rank.save_again(folder / "run" / "iter_0000002", folder / "again" / "iter_0000002")
+    rank.save_made(NEMOTRON, folder / "nemotron")
+    rank.save_made({name: "model." + prefix for name, prefix in NEMOTRON.items()}, folder / "below_model")
+    rank.save_made(OURS, folder / "our_naming" / "iter_0000007")
+    with open(folder / f"result_{number}", "wb") as file:
+        pickle.dump(rank.result, file)
+    dist.destroy_process_group()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
