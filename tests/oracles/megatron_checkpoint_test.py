@@ -240,6 +240,28 @@ class Rank:
             part.data = made(part.key[len(prefix):], part.global_shape)[part.global_slice()].contiguous()
         self.save({"parts": dict(enumerate(tensors + objects)), "iteration": 7, "checkpoint_version": 3.0}, folder)
 
+    def describe_optimizer(self):
+        """What its optimizer of the language model keeps, by how: tensors with shapes, objects without."""
+        from megatron.core.dist_checkpointing.dict_utils import nested_values
+        from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, apply_factories
+        from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+        from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+        model = self.models["language"]
+        parallel = DistributedDataParallel(model.config, DistributedDataParallelConfig(use_distributed_optimizer=True),
+                                           model)
+        optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-3, use_distributed_optimizer=True),
+                                           [parallel])
+        for kind in ("fully_reshardable", "dp_reshardable"):
+            state = optimizer.sharded_state_dict(
+                model.sharded_state_dict(prefix=OURS["language"]), is_loading=True,
+                metadata={"distrib_optim_sharding_type": kind, "chained_optim_avoid_prefix": True})
+            apply_factories(state)
+            parts = list(nested_values(state))
+            self.result[kind] = (
+                {part.key: tuple(part.global_shape) for part in parts if isinstance(part, ShardedTensor)},
+                {part.unique_key for part in parts if isinstance(part, ShardedObject)})
+
     def save(self, state, folder):
         import torch.distributed as dist
         from megatron.core import dist_checkpointing
@@ -271,6 +293,7 @@ def work(folder):
     rank.save_made(NEMOTRON, folder / "nemotron")
     rank.save_made({name: "model." + prefix for name, prefix in NEMOTRON.items()}, folder / "below_model")
     rank.save_made(OURS, folder / "our_naming" / "iter_0000007")
+    rank.describe_optimizer()
     with open(folder / f"result_{number}", "wb") as file:
         pickle.dump(rank.result, file)
     dist.destroy_process_group()
