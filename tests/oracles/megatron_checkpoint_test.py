@@ -246,12 +246,22 @@ class Rank:
         from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, apply_factories
         from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
         from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+        from torch.overrides import TorchFunctionMode
+
+        class OnCpu(TorchFunctionMode):
+            def __torch_function__(self, function, _, args=(), kwargs=None):
+                kwargs = dict(kwargs or {})
+                if kwargs.get("device") == "cuda":
+                    kwargs["device"] = "cpu"
+                result = function(*args, **kwargs)
+                return result.replace("torch.", "torch.cuda.") if function is torch.Tensor.type and not args[1:] else result
 
         model = self.models["language"]
         parallel = DistributedDataParallel(model.config, DistributedDataParallelConfig(use_distributed_optimizer=True),
                                            model)
-        optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-3, use_distributed_optimizer=True),
-                                           [parallel])
+        with OnCpu():
+            optimizer = get_megatron_optimizer(
+                OptimizerConfig(optimizer="adam", lr=1e-3, use_distributed_optimizer=True), [parallel])
         for kind in ("fully_reshardable", "dp_reshardable"):
             state = optimizer.sharded_state_dict(
                 model.sharded_state_dict(prefix=OURS["language"]), is_loading=True,
@@ -299,3 +309,190 @@ def work(folder):
     dist.destroy_process_group()
     if child:
         assert os.waitpid(child, 0)[1] == 0
+
+
+# ---- in the test
+
+
+def train(*arguments, fails=False):
+    run = subprocess.run([os.environ["BRAID"], "train", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert (run.returncode != 0) == fails, run.stdout + run.stderr
+    return run.stderr
+
+
+def metrics(file):
+    """What an iteration computes, not how fast."""
+    names = ("iteration", "consumed_samples", "lm_loss", "grad_norm", "learning_rate", "seq_load_balancing_loss", "skipped")
+    return [{name: line[name] for name in names} for line in map(json.loads, file.read_text().splitlines())]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Braid's runs: four iterations, saved after two and four; and one iteration of another family."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    train(*VLM, "--bf16", "--train-iters", 4, "--save-interval", 2, "--save", folder / "run", "--metrics-file",
+          folder / "metrics")
+    train(*LLAVA, "--train-iters", 1, "--save", folder / "llava")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(folder):
+    return stored(folder / "run" / "iter_0000002")
+
+
+@pytest.fixture(scope="module")
+def megatron(folder):
+    """What megatron-core's ranks found."""
+    # not as a script: megatron-core spawns processes, and each would run this file's imports again
+    ranks = subprocess.run([sys.executable, "-c", f"import {Path(__file__).stem} as test; test.work('{folder}')"],
+                           cwd=Path(__file__).parent, capture_output=True, text=True, timeout=240)
+    assert ranks.returncode == 0, ranks.stderr
+    return [pickle.loads((folder / f"result_{rank}").read_bytes()) for rank in range(WORLD)]
+
+
+def assert_parts_of(whole, parts):
+    for key, place, part in parts:
+        assert torch.equal(part, whole[key][place].to(part.dtype)), key
+
+
+def assert_covers(whole, ranks, found):
+    elements = {}
+    for rank in ranks:
+        for key, place, _ in rank[found]:
+            elements.setdefault(key, torch.zeros(whole[key].shape, dtype=torch.bool))[place] = True
+    assert elements.keys() <= whole.keys() and all(covered.all() for covered in elements.values())
+    return elements.keys()
+
+
+def test_folder_is_megatrons(folder):
+    assert (folder / "run" / "latest_checkpointed_iteration.txt").read_text() == "4"
+    assert (folder / "run" / "iter_0000002" / "metadata.json").read_text() == FORMAT
+
+
+def test_common_state_is_megatrons(folder):
+    from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+    group = {"lr": 0, "weight_decay": 0, "params": []}
+    scheduler = OptimizerParamScheduler(types.SimpleNamespace(param_groups=[group]), 0.0, 3e-3, 3e-4, 0, 16, "cosine", 0.1,
+                                        0.1, 16, "constant")
+    scheduler.step(8)
+    common = torch.load(folder / "run" / "iter_0000002" / "common.pt", weights_only=True)
+    assert common["opt_param_scheduler"] == scheduler.state_dict()
+    assert type(common["args"]) is dict and common["args"]["consumed_train_samples"] == 8
+    assert (common["checkpoint_version"], common["iteration"]) == (3.0, 2)
+    assert common["content_metadata"] == {"distrib_optim_sharding_type": "fully_reshardable",
+                                          "chained_optim_avoid_prefix": True, "singleton_local_shards": False}
+
+
+def test_keys_and_shapes_are_those_of_megatrons_models(folder, megatron, ours):
+    assert shapes(weights_in(ours)) == megatron[0]["shapes"]["vlm"]
+    assert shapes(weights_in(stored(folder / "llava" / "iter_0000001"))) == megatron[0]["shapes"]["llava"]
+
+
+def test_megatrons_models_load_their_shards(megatron, ours):
+    for rank in megatron:
+        assert_parts_of(ours, rank["in models"])
+    assert assert_covers(ours, megatron, "in models") == weights_in(ours).keys()
+
+
+def test_megatron_loads_everything(megatron, ours):
+    objects = {key: value for key, value in ours.items() if not torch.is_tensor(value)}
+    for rank in megatron:
+        assert_parts_of(ours, rank["halves"])
+        assert {key: [value] for key, value in rank["objects"].items()} == objects
+        assert rank["common"]["iteration"] == 2
+    assert assert_covers(ours, megatron, "halves") == tensors_in(ours).keys()
+
+
+def test_run_resumes_from_what_megatron_saved(folder, megatron):
+    resumes(folder, folder / "again")
+
+
+def test_run_resumes_from_what_torch_saved(folder, ours, tmp_path):
+    again = tmp_path / "iter_0000002"
+    dcp.save(ours, checkpoint_id=again, planner=DefaultSavePlanner(flatten_state_dict=False), no_dist=True)
+    shutil.copy(folder / "run" / "iter_0000002" / "common.pt", again)
+    resumes(folder, tmp_path)
+
+
+def resumes(folder, checkpoint):
+    (checkpoint / "latest_checkpointed_iteration.txt").write_text("2")
+    train(*VLM, "--bf16", "--train-iters", 4, "--load", checkpoint, "--metrics-file", checkpoint / "metrics")
+    assert metrics(checkpoint / "metrics") == metrics(folder / "metrics")[2:]
+
+
+# ---- weights of other programs
+
+
+def start_from(option, checkpoint, tmp_path, *more):
+    """What one iteration that changes nothing makes of the weights in a checkpoint."""
+    train(*VLM, *STILL, option, checkpoint, "--save", tmp_path / "out", "--metrics-file", tmp_path / "metrics", *more)
+    return stored(tmp_path / "out" / "iter_0000001"), metrics(tmp_path / "metrics")[0]["lm_loss"]
+
+
+def expected_weights(shapes, *names):
+    return {key: made(key[len(prefix):], shape) for name, prefix in OURS.items() for key, shape in shapes.items()
+            if name in names and key.startswith(prefix)}
+
+
+@pytest.fixture(scope="module")
+def our_naming(folder, megatron, tmp_path_factory):
+    """The same weights under Braid's keys: the state after them, saved by bucket, and the loss."""
+    (folder / "our_naming" / "latest_checkpointed_iteration.txt").write_text("7")
+    return start_from("--load", folder / "our_naming", tmp_path_factory.mktemp("ours"), "--finetune",
+                      "--checkpoint.fully_reshardable=false")
+
+
+@pytest.mark.parametrize("naming", ["nemotron", "below_model"])
+def test_weights_of_a_nemotron_checkpoint(folder, megatron, our_naming, tmp_path, naming):
+    state, loss = start_from("--load-nemotron-checkpoint", folder / naming, tmp_path)
+    expected = expected_weights(megatron[0]["shapes"]["vlm"], *OURS)
+    assert weights_in(state).keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(state[key], value), key
+        branch = "language" if key.startswith(OURS["language"]) else "images"
+        if not key.endswith("expert_bias"):
+            assert torch.equal(state[f"mimo.{branch}.optimizer.state.param.{key}"], value), key
+    assert loss == our_naming[1]
+
+
+def test_vision_of_a_nemotron_checkpoint(folder, megatron, tmp_path):
+    state, _ = start_from("--load-vision-from", folder / "below_model", tmp_path)
+    vision = expected_weights(megatron[0]["shapes"]["vlm"], "vision")
+    others = expected_weights(megatron[0]["shapes"]["vlm"], "language", "projection")
+    assert all(torch.equal(state[key], value) for key, value in vision.items())
+    assert not any(torch.equal(state[key], value) for key, value in others.items())
+
+
+def test_nemotron_checkpoint_that_does_not_fit(ours, tmp_path):
+    weights = {key.replace(OURS[name], NEMOTRON[name]): value for name in OURS
+               for key, value in weights_in(ours).items() if key.startswith(OURS[name])}
+    lacking, other = "language_model.decoder.layers.1.self_attention.linear_proj.weight", "vision_model.class_token"
+    del weights[lacking]
+    weights[other] = torch.zeros(5, 32)
+    dcp.save(weights, checkpoint_id=tmp_path / "odd", no_dist=True)
+    message = train(*VLM, *STILL, "--load-nemotron-checkpoint", tmp_path / "odd", fails=True)
+    assert f"{lacking} is not there" in message
+    assert re.search(re.escape(other) + r" is \S*5\D+32\S*, the model's \S*3\D+32", message)
+
+
+# ---- optimizers
+
+
+def of_language(state):
+    return {key: value for key, value in state.items() if key.startswith("mimo.language.")}
+
+
+def test_optimizer_keys_are_megatrons(megatron, ours):
+    wanted = {}
+    for rank in megatron:
+        wanted |= rank["fully_reshardable"][0]
+    assert shapes(of_language(ours)) == {"mimo.language." + key: shape for key, shape in wanted.items()}
+
+
+def test_optimizer_keys_by_bucket_are_megatrons(megatron, our_naming):
+    wanted = {}
+    for rank in megatron:
+        wanted |= rank["dp_reshardable"][0]
+    assert shapes(of_language(our_naming[0])) == {"mimo.language." + key: shape for key, shape in wanted.items()}
