@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-VLM = [RECIPES / "tiny-vlm-colocated.yaml", "--encoder-dp", 2, "--llm-dp", 1, "--llm-ep", 1,
+VLM = [RECIPES / "tiny-vlm-colocated.yaml", "--encoder-dp", 2, "--llm-dp", 1, "--llm-ep", 2,
        "--model.language.pattern", "M*E-", "--model.images.encoder.layers", 2,
        "--model.images.encoder.final_norm", "false", "--seq-length", 32, "--global-batch-size", 4]
 LLAVA = [RECIPES / "tiny-llava.yaml", "--llm-tp", 1, "--llm-pp", 1, "--seq-length", 64, "--encoder-dp", 1]
@@ -119,7 +119,7 @@ def hybrid_model():
     mixer.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
     sizes = config(
         num_layers=4, hidden_size=64, num_attention_heads=16, num_query_groups=8, kv_channels=8, ffn_hidden_size=128,
-        num_moe_experts=8, moe_ffn_hidden_size=32, moe_shared_expert_intermediate_size=64, moe_router_topk=2,
+        expert_model_parallel_size=WORLD, num_moe_experts=8, moe_ffn_hidden_size=32, moe_shared_expert_intermediate_size=64, moe_router_topk=2,
         moe_router_enable_expert_bias=True, moe_router_score_function="sigmoid", moe_token_dispatcher_type="alltoall",
         normalization="RMSNorm", add_bias_linear=False, is_hybrid_model=True, mamba_state_dim=16, mamba_head_dim=8,
         mamba_num_groups=8, mamba_num_heads=16)
@@ -262,9 +262,11 @@ class Rank:
         with OnCpu():
             optimizer = get_megatron_optimizer(
                 OptimizerConfig(optimizer="adam", lr=1e-3, use_distributed_optimizer=True), [parallel])
+            for part in optimizer.chained_optimizers:
+                part._init_optimizer_states_with_dummy_values()
         for kind in ("fully_reshardable", "dp_reshardable"):
             state = optimizer.sharded_state_dict(
-                model.sharded_state_dict(prefix=OURS["language"]), is_loading=True,
+                model.sharded_state_dict(prefix=OURS["language"]),
                 metadata={"distrib_optim_sharding_type": kind, "chained_optim_avoid_prefix": True})
             apply_factories(state)
             parts = list(nested_values(state))
@@ -295,7 +297,8 @@ def work(folder):
     child = os.fork()
     number = 1 if child == 0 else 0
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=WORLD)
-    parallel_state.initialize_model_parallel(tensor_model_parallel_size=WORLD, expert_tensor_parallel_size=1)
+    parallel_state.initialize_model_parallel(tensor_model_parallel_size=WORLD, expert_model_parallel_size=WORLD,
+                                             expert_tensor_parallel_size=1)
     rank = Rank(number)
     rank.describe_models()
     rank.load_into_models(folder / "run" / "iter_0000002")
