@@ -8,6 +8,7 @@ all its work in one go (`megatron`), since importing it takes the most time by f
 """
 import contextlib
 import json
+import multiprocessing
 import os
 import pickle
 import re
@@ -205,8 +206,9 @@ class Rank:
     def load_into_models(self, checkpoint):
         from megatron.core import dist_checkpointing
 
-        tensors, _ = self.wanted(OURS)
-        loaded = dist_checkpointing.load({"parts": dict(enumerate(tensors))}, str(checkpoint))["parts"]
+        tensors, objects = self.wanted(OURS)  # the linear layers' objects are none of ours
+        loaded = dist_checkpointing.load({"parts": dict(enumerate(tensors + objects))}, str(checkpoint),
+                                         strict="log_unexpected")["parts"]
         self.result["in models"] = [(part.key, part.global_slice(), loaded[i]) for i, part in enumerate(tensors)]
 
     def halves(self, checkpoint):
@@ -275,6 +277,8 @@ class Rank:
                 OptimizerConfig(optimizer="adam", lr=1e-3, use_distributed_optimizer=True), [parallel])
             for part in optimizer.chained_optimizers:
                 part._init_optimizer_states_with_dummy_values()
+        self.result["groups"] = [group for part in optimizer.chained_optimizers
+                                 for group in part.state_dict()["optimizer"]["param_groups"]]
         for kind in ("fully_reshardable", "dp_reshardable"):
             state = optimizer.sharded_state_dict(
                 model.sharded_state_dict(prefix=OURS["language"]),
@@ -300,6 +304,7 @@ def work(folder):
     stub_mamba_kernels()
     import torch.distributed as dist
     from megatron.core import parallel_state
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
 
     import megatron.core.models.mamba.mamba_model  # noqa: F401
     import megatron.core.optimizer  # noqa: F401
@@ -307,6 +312,8 @@ def work(folder):
     folder = Path(folder)
     child = os.fork()
     number = 1 if child == 0 else 0
+    # otherwise made by a spawned process, which imports everything once more
+    filesystem_async._results_queue = multiprocessing.get_context("fork").Manager().Queue()
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=WORLD)
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=WORLD, expert_model_parallel_size=WORLD,
                                              expert_tensor_parallel_size=1)
@@ -498,6 +505,16 @@ def test_optimizer_keys_are_megatrons(megatron, ours):
     for rank in megatron:
         wanted |= rank["fully_reshardable"][0]
     assert shapes(of_language(ours)) == {"mimo.language." + key: shape for key, shape in wanted.items()}
+
+
+def test_parameter_groups_are_megatrons(megatron, ours):
+    identity = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr", "default_config")
+    groups = ours["mimo.language.optimizer.mimo.language.param_groups/shard_0_1"][0]
+    assert [{key: group[key] for key in identity} for group in groups] == [
+        {key: group[key] for key in identity} for group in megatron[0]["groups"]]
+    # the rest is what an optimizer of torch, which megatron-core falls back to, adds
+    assert groups[0].keys() == megatron[0]["groups"][0].keys() - {
+        "amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 
 
 def test_optimizer_keys_by_bucket_are_megatrons(megatron, our_naming):
