@@ -95,7 +95,8 @@ def stub_mamba_kernels():
             "mamba_ssm": {"__version__": "2.2.4"}, "mamba_ssm.ops": {}, "mamba_ssm.ops.triton": {},
             triton + "selective_state_update": {"selective_state_update": None},
             triton + "layernorm_gated": {"RMSNorm": GatedNorm},
-            triton + "ssd_combined": {"mamba_chunk_scan_combined": None, "mamba_split_conv1d_scan_combined": None}}.items():
+            triton + "ssd_combined": {"mamba_chunk_scan_combined": None,
+                                      "mamba_split_conv1d_scan_combined": None}}.items():
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__dict__.update(names)
 
@@ -120,7 +121,8 @@ def hybrid_model():
     mixer.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
     sizes = config(
         num_layers=4, hidden_size=64, num_attention_heads=16, num_query_groups=8, kv_channels=8, ffn_hidden_size=128,
-        expert_model_parallel_size=WORLD, num_moe_experts=8, moe_ffn_hidden_size=32, moe_shared_expert_intermediate_size=64, moe_router_topk=2,
+        expert_model_parallel_size=WORLD, num_moe_experts=8, moe_ffn_hidden_size=32,
+        moe_shared_expert_intermediate_size=64, moe_router_topk=2,
         moe_router_enable_expert_bias=True, moe_router_score_function="sigmoid", moe_token_dispatcher_type="alltoall",
         normalization="RMSNorm", add_bias_linear=False, is_hybrid_model=True, mamba_state_dim=16, mamba_head_dim=8,
         mamba_num_groups=8, mamba_num_heads=16)
@@ -153,7 +155,8 @@ def models():
     llama = config(num_layers=4, hidden_size=64, num_attention_heads=8, num_query_groups=4, ffn_hidden_size=192,
                    normalization="RMSNorm", add_bias_linear=False, gated_linear_unit=True,
                    activation_func=torch.nn.functional.silu)
-    to_language = config(num_layers=1, hidden_size=64, num_attention_heads=2, ffn_hidden_size=128, add_bias_linear=False)
+    to_language = config(num_layers=1, hidden_size=64, num_attention_heads=2, ffn_hidden_size=128,
+                         add_bias_linear=False)
     linears = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
     return {
         "language": hybrid_model(),
@@ -163,8 +166,8 @@ def models():
         "llama": GPTModel(llama, get_gpt_layer_local_spec(normalization="RMSNorm"), vocab_size=512,
                           max_sequence_length=64, share_embeddings_and_output_weights=False,
                           position_embedding_type="rope"),
-        "clip": CLIPViTModel(config(num_layers=3, **vision), vision_layers(), ln_pre_impl=WrappedTorchNorm, patch_dim=14,
-                             img_h=56, img_w=56),
+        "clip": CLIPViTModel(config(num_layers=3, **vision), vision_layers(), ln_pre_impl=WrappedTorchNorm,
+                             patch_dim=14, img_h=56, img_w=56),
         "mlp": MultimodalProjector(to_language, linears, "mlp", input_size=32),
     }
 
@@ -175,6 +178,7 @@ class Rank:
 
     def wanted(self, prefixes):
         """ShardedTensors and ShardedObjects of models, in the parts that are stored."""
+        from megatron.core.dist_checkpointing import ShardedTensor
         from megatron.core.dist_checkpointing.dict_utils import nested_values
         from megatron.core.dist_checkpointing.mapping import apply_factories
 
@@ -183,8 +187,6 @@ class Rank:
             state = self.models[name].sharded_state_dict(prefix=prefix)
             apply_factories(state)
             wanted += nested_values(state)
-        from megatron.core.dist_checkpointing import ShardedTensor
-
         return ([part for part in wanted if isinstance(part, ShardedTensor)],
                 [part for part in wanted if not isinstance(part, ShardedTensor)])
 
@@ -267,7 +269,8 @@ class Rank:
                 if kwargs.get("device") == "cuda":
                     kwargs["device"] = "cpu"
                 result = function(*args, **kwargs)
-                return result.replace("torch.", "torch.cuda.") if function is torch.Tensor.type and not args[1:] else result
+                names_type = function is torch.Tensor.type and len(args) == 1
+                return result.replace("torch.", "torch.cuda.") if names_type else result
 
         model = self.models["language"]
         parallel = DistributedDataParallel(model.config, DistributedDataParallelConfig(use_distributed_optimizer=True),
@@ -337,14 +340,16 @@ def work(folder):
 
 
 def train(*arguments, fails=False):
-    run = subprocess.run([os.environ["BRAID"], "train", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([os.environ["BRAID"], "train", *map(str, arguments)], capture_output=True, text=True,
+                         timeout=120)
     assert (run.returncode != 0) == fails, run.stdout + run.stderr
     return run.stderr
 
 
 def metrics(file):
     """What an iteration computes, not how fast."""
-    names = ("iteration", "consumed_samples", "lm_loss", "grad_norm", "learning_rate", "seq_load_balancing_loss", "skipped")
+    names = ("iteration", "consumed_samples", "lm_loss", "grad_norm", "learning_rate", "seq_load_balancing_loss",
+             "skipped")
     return [{name: line[name] for name in names} for line in map(json.loads, file.read_text().splitlines())]
 
 
