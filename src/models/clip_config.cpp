@@ -32,7 +32,7 @@ std::vector<ParamSpec> declare_parameters(const ClipConfig& c, int pp) {
   const std::int64_t positions = std::int64_t{c.patch_side()} * c.patch_side() + 1;
   const InitRule normal = {InitRule::Normal, c.init_std};
   std::vector<ParamSpec> specs = {
-      {.name = "class_token", .shape = {1, c.hidden}, .init = normal},
+      {.name = "class_token", .shape = {1, 1, c.hidden}, .init = normal},
       {.name = "position_embeddings.weight", .shape = {positions, c.hidden}, .init = normal},
       {.name = "conv1.weight", .shape = {c.hidden, c.channels, c.patch, c.patch}, .tp_dim = 0, .init = normal}};
   add_layer_norm("ln_pre", c.hidden, 0, specs);

@@ -58,11 +58,13 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   return run;
 }
 
-PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedule, std::int64_t steps) {
+PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedule, std::int64_t steps, bool experts) {
   std::vector<PickleValue> groups;
-  for (const double wd_mult : {1.0, 0.0})
+  const auto add = [&](double wd_mult, bool expert) {
     groups.push_back(pickle_dict({{"wd_mult", pickle(wd_mult)},
                                   {"lr_mult", pickle(1.0)},
+                                  {"is_expert_parallel", pickle(expert)},
+                                  {"default_config", pickle(true)},
                                   {"is_decoupled_lr", pickle(false)},
                                   {"max_lr", pickle(schedule.max_lr)},
                                   {"min_lr", pickle(schedule.min_lr)},
@@ -71,6 +73,10 @@ PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedu
                                   {"eps", pickle(config.eps)},
                                   {"weight_decay", pickle(wd_mult * schedule.weight_decay())},
                                   {"step", pickle(steps)}}));
+  };
+  add(1.0, false);
+  add(0.0, false);
+  if (experts) add(1.0, true);
   return pickle_list(std::move(groups));
 }
 

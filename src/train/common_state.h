@@ -39,7 +39,7 @@ struct StoredRun {
 StoredRun parse_common(const PickleValue& common, const std::string& file);
 
 // The objects of one module's optimizer, with Megatron's keys.
-PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedule, std::int64_t steps);
+PickleValue param_groups(const OptimizerConfig& config, const LrSchedule& schedule, std::int64_t steps, bool experts);
 std::optional<std::int64_t> steps_of(const PickleValue& param_groups);
 PickleValue to_pickle(const LossScale::State& state);
 std::optional<LossScale::State> parse_loss_scale(const PickleValue& state);

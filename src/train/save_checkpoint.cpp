@@ -80,7 +80,8 @@ std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(co
       const auto add = [&](const char* name, PickleValue value) {
         objects.emplace_back(object_key(where + name, {0}, {1}), std::move(value));
       };
-      add("param_groups", param_groups(training_.optimizer_config(), common.schedule, trained.optimizer->steps()));
+      add("param_groups", param_groups(training_.optimizer_config(), common.schedule, trained.optimizer->steps(),
+                                       /*experts=*/trained.optimizer->parts().size() > 1));
       add("param_state_sharding_type", pickle(config_.fully_reshardable ? "fully_reshardable" : "dp_reshardable"));
       add("grad_scaler", to_pickle(training_.loss_scale().state()));
       break;

@@ -144,7 +144,7 @@ CLIP = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_atten
 
 def clip_tensors(model, layers, get):
     theirs = {name: get(parameter) for name, parameter in model.named_parameters()}
-    ours = {"class_token": theirs["embeddings.class_embedding"][None],
+    ours = {"class_token": theirs["embeddings.class_embedding"][None, None],
             "position_embeddings.weight": theirs["embeddings.position_embedding.weight"],
             "conv1.weight": theirs["embeddings.patch_embedding.weight"],
             "ln_pre.weight": theirs["pre_layrnorm.weight"], "ln_pre.bias": theirs["pre_layrnorm.bias"]}
