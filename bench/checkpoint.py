@@ -3,7 +3,7 @@
     python3 bench/checkpoint.py build/bench_checkpoint_worker [--folder DIR] [--processes 2] [--gib 2] [--rounds 5]
 
 Every process has its rows of each tensor. A save ends when all of it is on disk and the checkpoint is complete; before a load
-the files are put out of the page cache (--warm: they stay). Rounds alternate between the two; the table has the median, and
+the files are put out of the page cache. Rounds and loads alternate between the two; the table has the median, and
 the smallest and largest. Needs torch.
 """
 
@@ -30,8 +30,9 @@ def parse_arguments():
     parser.add_argument("--folder", default=".", help="on the disk to measure")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--gib", type=float, default=2, help="the whole state")
-    parser.add_argument("--tensors", type=int, default=40)
+    parser.add_argument("--tensors", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--loads", type=int, default=3, help="in each round")
     parser.add_argument("--warm", action="store_true", help="load from the page cache")
     return parser.parse_args()
 
@@ -115,6 +116,14 @@ def forget_pages(folder):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def fetch_pages(folder):
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(path, name), "rb") as file:
+                while file.read(1 << 24):
+                    pass
+
+
 def seconds(act, *arguments):
     start = time.perf_counter()
     act(*arguments)
@@ -130,17 +139,18 @@ def main():
     times = {(side, act): [] for side in sides for act in ("save", "load")}
     extra = 0
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="checkpoint-bench-") as folder:
-        for _ in range(options.rounds):
-            for name, side in sides.items():
+        for number in range(options.rounds):
+            # Whoever is second finds the disk's own caches in another state.
+            for name, side in list(sides.items())[:: 1 if number % 2 == 0 else -1]:
                 root = os.path.join(folder, name.replace(" ", "-"))
                 shutil.rmtree(root, ignore_errors=True)
                 os.sync()
                 times[name, "save"].append(seconds(side.save, root))
-                if not options.warm:
-                    forget_pages(root)
-                side.order("clear", "-")
-                times[name, "load"].append(seconds(side.load, root))
-                side.order("check", "-")
+                for _ in range(options.loads):
+                    (fetch_pages if options.warm else forget_pages)(root)
+                    side.order("clear", "-")
+                    times[name, "load"].append(seconds(side.load, root))
+                    side.order("check", "-")
         root = os.path.join(folder, "snapshot")
         braid.order("begin", root, 0)
         extra = braid.order("snapshot", root)

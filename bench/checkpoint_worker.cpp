@@ -48,8 +48,7 @@ void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 void save(const Worker& worker, const std::string& root, bool copy) {
   SaveContent content = {.tensors = worker.state, .common = pickle_dict({{"iteration", pickle(1)}})};
-  if (copy)
-    for (KeyedTensor& tensor : content.tensors) tensor.value = tensor.value.clone();
+  if (copy) content.tensors = copied_to_host(std::move(content.tensors));
   const SaveJob job(std::move(content), {.root = root, .iteration = 1, .writer = worker.rank, .writers = worker.ranks});
   while (!job.done()) std::this_thread::sleep_for(std::chrono::microseconds(200));
   job.result();

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,11 +13,6 @@
 #include "base/error.h"
 
 namespace braid {
-namespace {
-
-constexpr std::int64_t kWindowBlocks = 4;
-
-}  // namespace
 
 CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksums)
     : path_(std::move(path)), checksums_(std::move(checksums)) {
@@ -34,21 +28,19 @@ CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksum
   checked_.resize(static_cast<std::size_t>(blocks));
 }
 
-CheckedFile::~CheckedFile() { sleep(); }
-
-void CheckedFile::sleep() {
-  for (int* fd : {&fd_, &direct_fd_})
-    if (*fd >= 0) ::close(std::exchange(*fd, -1));
-  cache_ = {};
-  window_.reset();
-  window_blocks_ = 0;
+CheckedFile::~CheckedFile() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
-void CheckedFile::read(std::int64_t offset, std::span<std::byte> to, bool others) {
+void CheckedFile::sleep() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  cache_ = {};
+}
+
+void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
   if (offset < 0 || offset > size_ || std::ssize(to) > size_ - offset)
     throw DataError(
         fmt::format("{} ends at byte {}; {} bytes from {} on cannot be read", path_, size_, to.size(), offset));
-  if (std::ssize(to) > kChecksumBlock && !others) return copy_from_window(offset, to);
   // Whoever goes on where the last large read ended will go on after this one too.
   const bool large = std::ssize(to) > kChecksumBlock;
   const bool goes_on = offset >= large_end_ && offset - large_end_ < 2 * kChecksumBlock;
@@ -67,48 +59,6 @@ void CheckedFile::read(std::int64_t offset, std::span<std::byte> to, bool others
     offset += count;
     to = to.subspan(part.size());
   }
-}
-
-void CheckedFile::copy_from_window(std::int64_t offset, std::span<std::byte> to) {
-  const std::int64_t end_block = (offset + std::ssize(to) + kChecksumBlock - 1) / kChecksumBlock;
-  while (!to.empty()) {
-    const std::int64_t block = offset / kChecksumBlock;
-    if (block < window_block_ || block >= window_block_ + window_blocks_)
-      fill_window(block, std::min(kWindowBlocks, end_block - block));
-    const std::int64_t in_window = offset - window_block_ * kChecksumBlock;
-    const std::int64_t filled = std::min(window_blocks_ * kChecksumBlock, size_ - window_block_ * kChecksumBlock);
-    const std::size_t count = std::min(to.size(), static_cast<std::size_t>(filled - in_window));
-    std::memcpy(to.data(), window_.get() + in_window, count);
-    offset += static_cast<std::int64_t>(count);
-    to = to.subspan(count);
-  }
-}
-
-void CheckedFile::fill_window(std::int64_t block, std::int64_t blocks) {
-  if (!window_) window_ = aligned_buffer(kWindowBlocks * kChecksumBlock);
-  window_blocks_ = 0;  // until it is filled
-  const std::int64_t begin = block * kChecksumBlock, bytes = std::min(blocks * kChecksumBlock, size_ - begin);
-  const bool filled = read_past_cache(begin, bytes);
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const std::span<std::byte> part(window_.get() + i * kChecksumBlock,
-                                    static_cast<std::size_t>(block_bytes(block + i)));
-    filled ? check(block + i, part) : read_block(block + i, part);
-  }
-  window_block_ = block;
-  window_blocks_ = blocks;
-}
-
-// Into the window: what is in the page cache from there, else from the disk without a stop there. False: neither can be
-// done here, on a file system that knows no direct reads for one.
-bool CheckedFile::read_past_cache(std::int64_t begin, std::int64_t bytes) {
-  if (fd_ < 0) open();
-  const iovec to = {window_.get(), static_cast<std::size_t>(bytes)};
-  if (::preadv2(fd_, &to, 1, begin, RWF_NOWAIT) == bytes) return true;
-  if (direct_fd_ < 0) direct_fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-  if (direct_fd_ < 0) return false;
-  const std::size_t whole_sectors =
-      (static_cast<std::size_t>(bytes) + kDiskAlignment - 1) / kDiskAlignment * kDiskAlignment;
-  return ::pread(direct_fd_, window_.get(), whole_sectors, begin) >= bytes;
 }
 
 void CheckedFile::check_block(std::int64_t block) {
@@ -146,16 +96,11 @@ void CheckedFile::read_block(std::int64_t block, std::span<std::byte> to) {
                                   begin + static_cast<std::int64_t>(done), size_));
     done += static_cast<std::size_t>(got);
   }
-  check(block, to);
-}
-
-void CheckedFile::check(std::int64_t block, std::span<const std::byte> bytes) {
   if (!checksums_) return;
-  const std::int64_t begin = block * kChecksumBlock;
-  const FileChecksums got = checksums_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const FileChecksums got = checksums_of({reinterpret_cast<const char*>(to.data()), to.size()});
   if (got.blocks.at(0) != checksums_->blocks[static_cast<std::size_t>(block)])
     throw DataError(fmt::format("{}: bytes {} to {} are not what was written (checksum); the checkpoint is damaged",
-                                path_, begin, begin + std::ssize(bytes) - 1));
+                                path_, begin, begin + std::ssize(to) - 1));
   checked_[static_cast<std::size_t>(block)] = true;
 }
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/aligned_buffer.h"
 #include "ckpt/checksums.h"
 
 namespace braid {
@@ -25,9 +24,8 @@ class CheckedFile {
   const std::string& path() const { return path_; }
   std::int64_t size() const { return size_; }
 
-  // DataError that names the file and the place when a block there is not what was written. What `others` on this host
-  // are going to read too goes through the page cache, large reads of the rest past it, which is faster.
-  void read(std::int64_t offset, std::span<std::byte> to, bool others = true);
+  // DataError that names the file and the place when a block there is not what was written.
+  void read(std::int64_t offset, std::span<std::byte> to);
 
   // Which blocks have been read and checked; none without checksums.
   const std::vector<bool>& checked() const { return checked_; }
@@ -46,10 +44,6 @@ class CheckedFile {
   };
 
   void open();
-  void copy_from_window(std::int64_t offset, std::span<std::byte> to);
-  void fill_window(std::int64_t block, std::int64_t blocks);
-  bool read_past_cache(std::int64_t begin, std::int64_t bytes);
-  void check(std::int64_t block, std::span<const std::byte> bytes);
   void fetch_ahead(std::int64_t offset, std::int64_t end);
   std::int64_t block_bytes(std::int64_t block) const;
   void read_block(std::int64_t block, std::span<std::byte> to);
@@ -58,12 +52,10 @@ class CheckedFile {
   std::string path_;
   std::optional<FileChecksums> checksums_;
   std::int64_t size_ = 0;
-  int fd_ = -1, direct_fd_ = -1;  // the second is past the page cache
-  std::vector<bool> checked_;     // by block
+  int fd_ = -1;
+  std::vector<bool> checked_;  // by block
   std::array<CachedBlock, 4> cache_{};
   std::uint64_t cache_uses_ = 0;
-  AlignedBuffer window_{};  // blocks that a large read goes through, checked
-  std::int64_t window_block_ = 0, window_blocks_ = 0;
   std::int64_t large_end_ = -2 * kChecksumBlock;  // where the last large read ended
   std::int64_t fetched_end_ = 0;                  // what the kernel was asked for already
 };

@@ -207,8 +207,7 @@ std::int64_t DistCheckpoint::data_offset(const std::string& key, StoredDtype dty
   return offset;
 }
 
-void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to, bool others) {
-  others_ = others;
+void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to) {
   const auto found = metadata_.tensors.find(key);
   if (found == metadata_.tensors.end()) throw DataError(fmt::format("{} has no tensor '{}'", folder_, key));
   const DistTensor& tensor = found->second;
@@ -252,7 +251,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   const std::int64_t rows = to.size(0);
   offset += begin[0] * row_bytes;
   if (direct) {
-    file.read(offset, {static_cast<std::byte*>(to.data_ptr()), to.nbytes()}, others_);
+    file.read(offset, {static_cast<std::byte*>(to.data_ptr()), to.nbytes()});
     bytes_read_ += rows * row_bytes;
     return;
   }
@@ -266,7 +265,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
     slab_shape[0] = std::min(std::max<std::int64_t>(kSlabBytes / row_bytes, 1), rows - row);
     const auto slab_bytes = static_cast<std::size_t>(slab_shape[0] * row_bytes);
     if (scratch_.size() < slab_bytes) scratch_.resize(slab_bytes);
-    file.read(offset + row * row_bytes, std::span(scratch_).first(slab_bytes), others_);
+    file.read(offset + row * row_bytes, std::span(scratch_).first(slab_bytes));
     bytes_read_ += static_cast<std::int64_t>(slab_bytes);
     at::Tensor slab = at::from_blob(scratch_.data(), slab_shape, scalar_type(dtype));
     for (std::size_t dim = 1; dim < stored.size(); ++dim)

@@ -46,8 +46,8 @@ class DistCheckpoint {
   std::string common_bytes() const;
 
   // Fills `to` with the box of its shape that begins at `begin` in the stored tensor, in the dtype and on the device
-  // of `to`, which may be any view. `others`: other ranks of this host are likely to read the same.
-  void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to, bool others = false);
+  // of `to`, which may be any view.
+  void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to);
   PickleValue read_object(const std::string& key);   // of a ShardedObject, what is in its list
   std::string object_bytes(const std::string& key);  // its archive, with tensors that it may have
 
@@ -86,7 +86,6 @@ class DistCheckpoint {
   std::map<std::string, ChunkOrder> chunk_orders_;
   std::map<const StoredChunk*, std::int64_t> data_offsets_;  // in their files, of the archives that were opened
   std::vector<std::byte> scratch_;
-  bool others_ = false;  // as the read in progress has it
   std::int64_t bytes_read_ = 0;
 };
 

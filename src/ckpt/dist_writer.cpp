@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ckpt/aligned_buffer.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/load.h"
 #include "ckpt/torch_archive.h"
@@ -23,7 +22,7 @@ namespace braid {
 class DistWriter::File {
  public:
   explicit File(std::string path)
-      : path_(std::move(path)), buffer_(aligned_buffer(kBuffer)) {
+      : path_(std::move(path)), buffer_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBuffer))) {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     fd_ = ::open(path_.c_str(), flags | O_DIRECT, 0666);
     if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path_.c_str(), flags, 0666);
@@ -51,7 +50,7 @@ class DistWriter::File {
   }
 
   FileChecksums finish() {
-    if (filled_ % kDiskAlignment != 0) leave_direct();
+    if (filled_ % kAlignment != 0) leave_direct();
     flush();
     if (::fsync(fd_) != 0) fail();
     if (::close(std::exchange(fd_, -1)) != 0) fail();
@@ -60,7 +59,10 @@ class DistWriter::File {
   }
 
  private:
-  static constexpr std::size_t kBuffer = 8 << 20, kCopy = 256 << 10;
+  static constexpr std::size_t kAlignment = 4096, kBuffer = 8 << 20, kCopy = 256 << 10;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
 
   [[noreturn]] void fail() const { throw_errno(fmt::format("cannot write {}", path_)); }
   bool leave_direct() {
@@ -81,7 +83,7 @@ class DistWriter::File {
   }
 
   std::string path_;
-  AlignedBuffer buffer_;
+  std::unique_ptr<std::byte, Free> buffer_;
   std::size_t filled_ = 0;
   int fd_ = -1;
   bool complete_ = false;

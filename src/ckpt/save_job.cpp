@@ -1,7 +1,15 @@
 #include "ckpt/save_job.h"
 
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <sys/mman.h>
+
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
@@ -17,7 +25,41 @@ std::int64_t bytes_of(const std::vector<KeyedTensor>& tensors) {
   return bytes;
 }
 
+// Not from the allocator, which would keep it for later.
+at::Tensor mapped_memory(std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw_errno(fmt::format("no {} of memory for the copy that is saved", readable_bytes(bytes)));
+  ::madvise(memory, size, MADV_HUGEPAGE);
+  return at::from_blob(
+      memory, {bytes}, [size](void* mapped) { ::munmap(mapped, size); }, at::kByte);
+}
+
+constexpr std::int64_t kAlignment = 64;
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
 }  // namespace
+
+std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors) {
+  std::int64_t bytes = 0;
+  for (const KeyedTensor& tensor : tensors) bytes += aligned(static_cast<std::int64_t>(tensor.value.nbytes()));
+  if (bytes == 0) return tensors;
+  const at::NoGradGuard no_grad;
+  const at::Device device = tensors.front().value.device();
+  const at::Tensor memory =
+      device.is_cpu() ? mapped_memory(bytes) : at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+  std::int64_t begin = 0;
+  for (KeyedTensor& tensor : tensors) {
+    const auto size = static_cast<std::int64_t>(tensor.value.nbytes());
+    at::Tensor copy = memory.narrow(0, begin, size).view(tensor.value.scalar_type()).view(tensor.value.sizes());
+    copy.copy_(tensor.value, /*non_blocking=*/true);
+    tensor.value = std::move(copy);
+    begin += aligned(size);
+  }
+  if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
+  return tensors;
+}
 
 SaveJob::SaveJob(SaveContent content, SavePlace place)
     : content_(std::move(content)), place_(std::move(place)), bytes_(bytes_of(content_.tensors)), thread_([this] {

@@ -25,8 +25,12 @@ struct KeyedTensor {
   at::Tensor value;                        // as many dimensions as the whole
 };
 
+// The tensors as they are now, contiguous and on the CPU, in one piece of memory that goes back to the system with the
+// last of them; pinned where they come from a GPU.
+std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors);
+
 struct SaveContent {
-  std::vector<KeyedTensor> tensors{};  // on the CPU, contiguous, and nobody else's: each is freed once it is written
+  std::vector<KeyedTensor> tensors{};  // on the CPU and contiguous; let go of one by one as they are written
   std::vector<std::pair<std::string, PickleValue>> objects{};
   PickleValue common{};  // the publisher's
 };

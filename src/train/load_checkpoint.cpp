@@ -51,8 +51,7 @@ void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoin
       world,
       [&] {
         for (const StateTensor& tensor : tensors) {
-          // Replicas of a model are often on one host; a share of an optimizer's state is one rank's.
-          checkpoint.read(tensor.key, tensor.begin, tensor.value, /*others=*/!tensor.key.starts_with("mimo."));
+          checkpoint.read(tensor.key, tensor.begin, tensor.value);
           done += static_cast<std::int64_t>(tensor.value.nbytes());
         }
       },

@@ -1,9 +1,5 @@
 #include "train/save_checkpoint.h"
 
-#include <ATen/DeviceAccelerator.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-
 #include <chrono>
 #include <utility>
 
@@ -18,19 +14,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// Copies of the tensors that this rank is to write, on the host: training goes on to change the originals.
-std::vector<KeyedTensor> copies_of(std::vector<KeyedTensor> tensors, const at::Device& device) {
-  const at::NoGradGuard no_grad;
-  for (KeyedTensor& tensor : tensors) {
-    const auto options = tensor.value.options().device(at::kCPU).pinned_memory(device.is_cuda());
-    at::Tensor copy = at::empty(tensor.value.sizes(), options, at::MemoryFormat::Contiguous);
-    copy.copy_(tensor.value, /*non_blocking=*/true);
-    tensor.value = std::move(copy);
-  }
-  if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
-  return tensors;
-}
 
 }  // namespace
 
@@ -99,9 +82,8 @@ void CheckpointSaver::save(const CommonState& common, int seed) {
   if (world_.rank() == publisher_) begin_iteration(config_.save, common.position.iteration);
   world_.everyone().barrier();
   training_.finish_parameters();
-  SaveContent content = {.tensors = copies_of(own_tensors(), world_.device()),
-                         .objects = own_objects(common, seed),
-                         .common = to_pickle(common)};
+  SaveContent content = {
+      .tensors = copied_to_host(own_tensors()), .objects = own_objects(common, seed), .common = to_pickle(common)};
   job_ = std::make_unique<SaveJob>(std::move(content), SavePlace{.root = config_.save,
                                                                  .iteration = common.position.iteration,
                                                                  .writer = world_.rank(),
