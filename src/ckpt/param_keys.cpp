@@ -87,6 +87,23 @@ std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardPlace& pl
   return ranges;
 }
 
+std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardPlace& place, const KeyRule& rule) {
+  constexpr std::string_view kWeight = ".weight";
+  const bool is_matrix = spec.shape.size() == (spec.expert ? 3u : 2u);
+  const bool is_table = spec.name.ends_with("word_embeddings.weight");
+  if (!spec.name.ends_with(kWeight) || spec.tp_dim < 0 || !is_matrix || is_table) return {};
+  const auto name = rule.stacked_layers > 0 ? layer_name(spec.name) : std::nullopt;
+  std::string key = rule.prefix + (name ? fmt::format("{}{}", kLayers, name->rest) : spec.name);
+  key.replace(key.size() - kWeight.size(), kWeight.size(), "._extra_state/shard_");
+  if (name) return {fmt::format("{}{}_{}", key, name->layer, rule.stacked_layers)};
+  if (!spec.expert) return {key + "0_1"};
+  const Box experts = shard_boxes(spec, place).front();
+  std::vector<std::string> keys;
+  for (std::int64_t i = 0; i < experts.size[0]; ++i)
+    keys.push_back(fmt::format("{}{}_{}", key, experts.global_begin[0] + i, spec.shape[0]));
+  return keys;
+}
+
 std::vector<KeyedShape> keyed_shapes(const ParamSpec& spec, const KeyRule& rule) {
   std::vector<KeyedShape> shapes;
   for (KeyedBox& box : keyed_boxes(spec, {}, rule)) shapes.push_back({std::move(box.key), std::move(box.shape)});

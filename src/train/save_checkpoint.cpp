@@ -48,6 +48,8 @@ std::vector<KeyedTensor> CheckpointSaver::own_tensors() const {
 std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(const CommonState& common,
                                                                               int seed) const {
   std::vector<std::pair<std::string, PickleValue>> objects;
+  for (std::string& key : own_extra_states(training_.model(), sets_, writers_))
+    objects.emplace_back(std::move(key), pickle_none());
   const Topology& topology = training_.model().topology();
   for (const Module* module : topology.modules_of(world_.rank())) {
     const Grid& grid = module->dense;

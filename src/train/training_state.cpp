@@ -103,6 +103,22 @@ std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<S
   return tensors;
 }
 
+std::vector<std::string> own_extra_states(const MimoModel& model, const std::vector<StoredSet>& sets,
+                                          const ShardWriters& writers) {
+  std::vector<std::string> keys;
+  const int rank = model.world().rank();
+  for (const auto& set : model.parameter_sets()) {
+    const std::size_t s = index_of(sets, set->name);
+    const ShardPlace& place = set->parameters.place();
+    for (const Parameters::Entry& entry : set->parameters.entries()) {
+      const bool first_of_tp = (entry.spec.expert ? place.expt_tp : place.tp) == 0;
+      if (!first_of_tp || writers.writer(s, index_of(sets[s], entry.spec.name), rank) != rank) continue;
+      for (std::string& key : extra_state_keys(entry.spec, place, sets[s].rule)) keys.push_back(std::move(key));
+    }
+  }
+  return keys;
+}
+
 std::vector<StateTensor> optimizer_state(const Training& training, const std::vector<StoredSet>& sets,
                                          const ShardWriters* writers, OptimizerFormat format) {
   std::vector<StateTensor> tensors;

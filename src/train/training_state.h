@@ -18,6 +18,10 @@ struct StateTensor : KeyedTensor {
 std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<StoredSet>& sets,
                                      const ShardWriters* writers);
 
+// The keys of Megatron's `_extra_state` objects that this rank writes for its parameters.
+std::vector<std::string> own_extra_states(const MimoModel& model, const std::vector<StoredSet>& sets,
+                                          const ShardWriters& writers);
+
 // How optimizers are kept. Fully reshardable: parameter by parameter, so that any layout can load it. By bucket: as the
 // buffers lie in memory, for the same split of the model (dp may change).
 enum class OptimizerFormat { FullyReshardable, ByBucket };

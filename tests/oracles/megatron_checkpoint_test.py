@@ -208,9 +208,8 @@ class Rank:
     def load_into_models(self, checkpoint):
         from megatron.core import dist_checkpointing
 
-        tensors, objects = self.wanted(OURS)  # the linear layers' objects are none of ours
-        loaded = dist_checkpointing.load({"parts": dict(enumerate(tensors + objects))}, str(checkpoint),
-                                         strict="log_unexpected")["parts"]
+        tensors, objects = self.wanted(OURS)
+        loaded = dist_checkpointing.load({"parts": dict(enumerate(tensors + objects))}, str(checkpoint))["parts"]
         self.result["in models"] = [(part.key, part.global_slice(), loaded[i]) for i, part in enumerate(tensors)]
 
     def halves(self, checkpoint):
