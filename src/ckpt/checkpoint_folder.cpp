@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
-constexpr std::string_view kPartial = ".partial";
+constexpr std::string_view kPartial = ".partial", kLeftover = ".leftover";
 constexpr std::string_view kBackend =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
 
@@ -36,17 +36,27 @@ void remove_tree(const fs::path& path) {
   if (error) throw std::runtime_error(fmt::format("cannot remove '{}': {}", path.string(), error.message()));
 }
 
-// A folder cannot be renamed onto another one with files in it. Where the file system cannot swap them, the old one has
-// to go first.
+void rename_folder(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename '{}' to '{}'", from, to));
+}
+
+std::string replaced_folder(const std::string& folder) {
+  const fs::path path(folder);
+  return (path.parent_path() / fmt::format(".{}.replaced", path.filename().string())).string();
+}
+
+// A folder cannot be renamed onto another one with files in it. Where the file system cannot swap them, the old one is
+// put aside, where latest_iteration() finds it should nothing else be there.
 void replace_folder(const std::string& from, const std::string& to) {
-  if (!fs::exists(to)) {
-    if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename to '{}'", to));
-    return;
-  }
+  if (!fs::exists(to)) return rename_folder(from, to);
   if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
     return remove_tree(from);
-  remove_tree(to);
-  if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename to '{}'", to));
+  if (errno != EINVAL && errno != ENOSYS) throw_errno(fmt::format("cannot rename to '{}'", to));
+  const std::string aside = replaced_folder(to);
+  remove_tree(aside);
+  rename_folder(to, aside);
+  rename_folder(from, to);
+  remove_tree(aside);
 }
 
 // A file of the partial folder whose checksums nobody has taken yet.
@@ -62,7 +72,8 @@ std::string iteration_folder(const std::string& root, std::int64_t iteration) {
 }
 
 std::optional<std::int64_t> iteration_of(const std::string& name) {
-  return name.starts_with("iter_") ? parse_int64(name.substr(5)) : std::nullopt;
+  const auto iteration = name.starts_with("iter_") ? parse_int64(name.substr(5)) : std::nullopt;
+  return iteration && name == fmt::format("iter_{:07}", *iteration) ? iteration : std::nullopt;
 }
 
 std::string partial_folder(const std::string& root, std::int64_t iteration) {
@@ -97,7 +108,7 @@ IterationFiles files_of(const std::string& folder) {
   return files;
 }
 
-std::optional<std::int64_t> latest_iteration(const std::string& root) {
+std::optional<std::int64_t> read_tracker(const std::string& root) {
   const std::string tracker = fmt::format("{}/{}", root, kTracker);
   if (!fs::exists(tracker)) {
     const std::vector<std::int64_t> iterations = iterations_in(root);
@@ -112,9 +123,18 @@ std::optional<std::int64_t> latest_iteration(const std::string& root) {
   const auto iteration = parse_int64(text);
   if (!iteration || *iteration < 0)
     throw DataError(fmt::format("{} has {} instead of an iteration's number", tracker, in_quotes(text)));
-  if (!fs::exists(iteration_folder(root, *iteration)))
-    throw DataError(
-        fmt::format("{} says {}, but there is no {}", tracker, *iteration, iteration_folder(root, *iteration)));
+  return iteration;
+}
+
+std::optional<std::int64_t> latest_iteration(const std::string& root) {
+  const auto iteration = read_tracker(root);
+  if (!iteration) return std::nullopt;
+  const std::string folder = iteration_folder(root, *iteration);
+  // A run that died while it replaced this iteration: whoever is first puts the old one back.
+  if (!fs::exists(folder) && fs::exists(replaced_folder(folder)))
+    ::rename(replaced_folder(folder).c_str(), folder.c_str());
+  if (!fs::exists(folder))
+    throw DataError(fmt::format("{}/{} says {}, but there is no {}", root, kTracker, *iteration, folder));
   return iteration;
 }
 
@@ -137,14 +157,27 @@ void prepare_root(const std::string& root) {
 }
 
 void begin_iteration(const std::string& root, std::int64_t iteration) {
+  std::vector<std::string> unfinished;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(".iter_") && name.ends_with(kPartial)) remove_tree(entry.path());
+    if (name.starts_with(".iter_") && name.ends_with(kPartial)) unfinished.push_back(entry.path().string());
+  }
+  for (const std::string& folder : unfinished) {
+    const std::string aside = folder + std::string(kLeftover);
+    remove_tree(aside);
+    rename_folder(folder, aside);
   }
   const std::string partial = partial_folder(root, iteration);
   fs::create_directory(partial, error);
   if (error) throw std::runtime_error(fmt::format("cannot create '{}': {}", partial, error.message()));
+}
+
+void clear_leftovers(const std::string& root) {
+  std::vector<fs::path> leftovers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root))
+    if (entry.path().filename().string().ends_with(kLeftover)) leftovers.push_back(entry.path());
+  for (const fs::path& leftover : leftovers) remove_tree(leftover);
 }
 
 void hand_in(const std::string& partial, int writer, const DistWriter& written) {
@@ -169,6 +202,9 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
     fs::remove(index);
     fs::remove(sums);
   }
+  // A mistake in who writes what must not become the newest checkpoint.
+  if (const std::vector<Problem> problems = coverage_problems(metadata); !problems.empty())
+    throw DataError(fmt::format("{} is not complete: {}", partial, problems.front().what));
   metadata.has_checksums = true;
   add_file(partial, "common.pt", common_pt, checksums);
   add_file(partial, ".metadata", write_metadata(metadata), checksums);
@@ -185,18 +221,14 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
 }
 
 void remove_old_iterations(const std::string& root, int keep) {
-  const std::vector<std::int64_t> iterations = iterations_in(root);
-  const auto latest = latest_iteration(root);
-  std::size_t left = iterations.size();
-  for (const std::int64_t iteration : iterations) {
-    if (left <= static_cast<std::size_t>(keep)) return;
-    if (latest && iteration >= *latest) return;
+  std::vector<std::int64_t> iterations = iterations_in(root);
+  const std::int64_t latest = latest_iteration(root).value_or(0);
+  std::erase_if(iterations, [&](std::int64_t iteration) { return iteration > latest; });  // of a run that was given up
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < iterations.size(); ++i) {
     // First out of everybody's sight: half a folder must not look like a checkpoint.
-    const std::string doomed = partial_folder(root, iteration);
-    if (::rename(iteration_folder(root, iteration).c_str(), doomed.c_str()) != 0)
-      throw_errno(fmt::format("cannot remove '{}'", iteration_folder(root, iteration)));
+    const std::string doomed = partial_folder(root, iterations[i]) + std::string(kLeftover);
+    rename_folder(iteration_folder(root, iterations[i]), doomed);
     remove_tree(doomed);
-    --left;
   }
 }
 

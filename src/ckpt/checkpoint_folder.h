@@ -27,6 +27,8 @@ std::string partial_folder(const std::string& root, std::int64_t iteration);
 
 // What the tracker says; nothing when there is no checkpoint at all. DataError when the tracker is missing beside
 // iterations, or is no number.
+std::optional<std::int64_t> read_tracker(const std::string& root);
+// The same, and the iteration is there.
 std::optional<std::int64_t> latest_iteration(const std::string& root);
 std::vector<std::int64_t> iterations_in(const std::string& root);  // complete ones, ascending
 
@@ -45,8 +47,10 @@ std::string resolve_iteration(const std::string& path);
 // Makes the root where it is missing; ConfigError when nothing can be written there.
 void prepare_root(const std::string& root);
 
-// Makes the partial folder, and removes what earlier runs left unfinished.
+// Makes the partial folder. What earlier runs left unfinished is put aside for clear_leftovers(), which may take a
+// while.
 void begin_iteration(const std::string& root, std::int64_t iteration);
+void clear_leftovers(const std::string& root);
 
 // After DistWriter::finish(): tells publish() what the writer has written.
 void hand_in(const std::string& partial, int writer, const DistWriter& written);

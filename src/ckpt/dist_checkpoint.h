@@ -3,6 +3,7 @@
 // them is a DataError that names the file.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -93,7 +94,8 @@ class DistCheckpoint {
 // say of it.
 class DistWriter {
  public:
-  DistWriter(const std::string& folder, int writer);
+  // Writing throws soon after `cancelled` is set.
+  DistWriter(const std::string& folder, int writer, const std::atomic<bool>* cancelled = nullptr);
   ~DistWriter();  // not finished: no file stays behind
 
   DistWriter(const DistWriter&) = delete;
@@ -118,6 +120,7 @@ class DistWriter {
   FilePart write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage);
 
   std::string folder_, file_name_;
+  const std::atomic<bool>* const cancelled_;
   std::unique_ptr<File> file_;
   std::int64_t bytes_written_ = 0;
   bool finished_ = false;

@@ -21,8 +21,10 @@ namespace braid {
 // just copied, while the processor has it in its cache.
 class DistWriter::File {
  public:
-  explicit File(std::string path)
-      : path_(std::move(path)), buffer_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBuffer))) {
+  File(std::string path, const std::atomic<bool>* cancelled)
+      : path_(std::move(path)),
+        cancelled_(cancelled),
+        buffer_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBuffer))) {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     fd_ = ::open(path_.c_str(), flags | O_DIRECT, 0666);
     if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path_.c_str(), flags, 0666);
@@ -71,6 +73,7 @@ class DistWriter::File {
   }
 
   void flush() {
+    if (cancelled_ && *cancelled_) throw std::runtime_error(fmt::format("{} was given up", path_));
     std::span<const std::byte> bytes(buffer_.get(), std::exchange(filled_, 0));
     while (!bytes.empty()) {
       const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
@@ -83,6 +86,7 @@ class DistWriter::File {
   }
 
   std::string path_;
+  const std::atomic<bool>* cancelled_;
   std::unique_ptr<std::byte, Free> buffer_;
   std::size_t filled_ = 0;
   int fd_ = -1;
@@ -91,14 +95,14 @@ class DistWriter::File {
   ChecksumStream checksums_;
 };
 
-DistWriter::DistWriter(const std::string& folder, int writer)
-    : folder_(folder), file_name_(fmt::format("__{}_0.distcp", writer)) {}
+DistWriter::DistWriter(const std::string& folder, int writer, const std::atomic<bool>* cancelled)
+    : folder_(folder), file_name_(fmt::format("__{}_0.distcp", writer)), cancelled_(cancelled) {}
 
 DistWriter::~DistWriter() = default;
 
 DistWriter::File& DistWriter::file() {
   BRAID_CHECK(!finished_, "{} is finished", file_name_);
-  if (!file_) file_ = std::make_unique<File>(folder_ + "/" + file_name_);
+  if (!file_) file_ = std::make_unique<File>(folder_ + "/" + file_name_, cancelled_);
   return *file_;
 }
 

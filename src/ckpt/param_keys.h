@@ -37,8 +37,8 @@ struct KeyedRange {
 std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardPlace& place, const KeyRule& rule,
                                      std::int64_t begin, std::int64_t end);
 
-// The objects that Megatron's linear layers keep beside their weights, and ask for when they load: empty ones here. Those
-// of a rank's shard; all ranks of tp have the same.
+// The objects that Megatron's linear layers keep beside their weights, and ask for when they load: empty ones here.
+// Those of a rank's shard; all ranks of tp have the same.
 std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardPlace& place, const KeyRule& rule);
 
 // Whole parameters, as keys with their shapes.

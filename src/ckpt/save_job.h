@@ -26,11 +26,11 @@ struct KeyedTensor {
 };
 
 // The tensors as they are now, contiguous and on the CPU, in one piece of memory that goes back to the system with the
-// last of them; pinned where they come from a GPU.
+// last of them.
 std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors);
 
 struct SaveContent {
-  std::vector<KeyedTensor> tensors{};  // on the CPU and contiguous; let go of one by one as they are written
+  std::vector<KeyedTensor> tensors{};  // on the CPU and contiguous; let go of when they are written
   std::vector<std::pair<std::string, PickleValue>> objects{};
   PickleValue common{};  // the publisher's
 };

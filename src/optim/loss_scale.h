@@ -24,6 +24,7 @@ class LossScale {
  public:
   explicit LossScale(const LossScaleConfig& config);
   double value() const { return value_; }
+  bool dynamic() const { return config_.dynamic; }
   void update(bool gradients_finite);
 
   struct State {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -32,12 +33,6 @@ void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& 
   if (!unused.empty())
     say(fmt::format("{} has {} tensors that this run does not use, {} the first", checkpoint.folder(), unused.size(),
                     unused.front()));
-}
-
-bool has_key_with(const DistCheckpoint& checkpoint, const std::string& begin) {
-  const auto& tensors = checkpoint.metadata().tensors;
-  const auto found = tensors.lower_bound(begin);
-  return found != tensors.end() && found->first.starts_with(begin);
 }
 
 // Reads tensors into this rank's, together with the other ranks' reading of theirs.
@@ -93,28 +88,16 @@ class Load {
     return {stored.position, config_.load_rng ? stored_seed() : std::nullopt};
   }
 
-  // Weights under another program's keys, of all sets or of some.
-  void take_weights(KeyScheme scheme, const std::function<bool(const StoredSet&)>& wants, const std::string& prefix) {
-    std::vector<StoredSet> sets = stored_sets(training_.model().provider(), training_.model().topology(), scheme);
-    for (StoredSet& set : sets) set.rule.prefix = prefix + set.rule.prefix;
-    std::vector<StateTensor> tensors = model_state(training_.model(), sets, nullptr);
+  // Weights in Nemotron's naming, of all sets or of some.
+  void take_weights(const std::function<bool(const StoredSet&)>& wants) {
+    std::vector<StoredSet> sets =
+        stored_sets(training_.model().provider(), training_.model().topology(), KeyScheme::Nemotron);
     std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
-    const auto wanted = [&](const StateTensor& tensor) {
-      return std::any_of(sets.begin(), sets.end(),
-                         [&](const StoredSet& set) { return tensor.key.starts_with(set.rule.prefix); });
-    };
-    std::erase_if(tensors, [&](const StateTensor& tensor) { return !wanted(tensor); });
+    for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_.metadata()) + set.rule.prefix;
     check_wanted(wanted_of(sets), checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
     name_unused(wanted_of(sets), checkpoint_, say_);
-    read_all(tensors, checkpoint_, world_, say_);
+    read_all(model_state(training_.model(), sets, nullptr), checkpoint_, world_, say_);
     refresh_optimizers();
-  }
-
-  // Nemotron checkpoints may have all their keys below "model."
-  std::string nemotron_prefix() const {
-    return has_key_with(checkpoint_, "model.language_model.") || has_key_with(checkpoint_, "model.vision_model.")
-               ? "model."
-               : "";
   }
 
  private:
@@ -123,8 +106,8 @@ class Load {
         "was it saved without the optimizer, or with other parts frozen, or by bucket in another layout (tp, pp, ep)? "
         "load the weights alone with --no-load-optim or --finetune";
     const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
-      return has_key_with(checkpoint_, set.branch + "optimizer.distributed.") ||
-             has_key_with(checkpoint_, set.branch + "chained_0.optimizer.distributed.");
+      return has_key_with(checkpoint_.metadata(), set.branch + "optimizer.distributed.") ||
+             has_key_with(checkpoint_.metadata(), set.branch + "chained_0.optimizer.distributed.");
     });
     const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
     std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
@@ -148,8 +131,16 @@ class Load {
       const PickleValue groups = find_object(where + "param_groups/");
       const auto steps = groups ? steps_of(groups) : std::nullopt;
       trained.optimizer->set_steps(steps.value_or(stored.position.iteration));
-      const PickleValue scale = find_object(where + "grad_scaler/");
-      if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt) training_.loss_scale().restore(*state);
+    }
+    if (training_.loss_scale().dynamic()) resume_loss_scale();
+  }
+
+  // All ranks have the same, those too on which nothing trains.
+  void resume_loss_scale() {
+    for (const StoredSet& set : sets_) {
+      const PickleValue scale = find_object(fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
+      if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt)
+        return training_.loss_scale().restore(*state);
     }
   }
 
@@ -167,7 +158,11 @@ class Load {
     int next = 0;
     for (std::size_t block = 0; block < own.size(); ++block)
       if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
-    checkpoint_.check(wanted);
+    work_together(
+        world_, [&] { checkpoint_.check(wanted); }, [] { return Amount(); },
+        [&](const Amount&, double seconds) {
+          say_(fmt::format("checking what no rank had to read, for {:.0f} s", seconds));
+        });
   }
 
   void refresh_optimizers() {
@@ -187,11 +182,28 @@ class Load {
   const std::vector<StoredSet> sets_;
 };
 
-// All ranks take the newest that any of them sees: on a shared file system some may not see it yet.
+bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
+
+// All ranks take the newest that any of them sees, and wait a little for it: on a shared file system some see it later.
 std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
-  const double own = static_cast<double>(latest_iteration(root).value_or(-1));
-  const double newest = reduced({own}, Reduce::Max, world)[0];
-  return newest < 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(newest));
+  constexpr int kTries = 50;
+  constexpr std::chrono::milliseconds kPause(200);
+  const double newest = reduced({static_cast<double>(read_tracker(root).value_or(-1))}, Reduce::Max, world)[0];
+  if (newest < 0) return std::nullopt;
+  const auto iteration = static_cast<std::int64_t>(newest);
+  for (int i = 0; i < kTries && !std::filesystem::exists(iteration_folder(root, iteration)); ++i)
+    std::this_thread::sleep_for(kPause);
+  return latest_iteration(root).value_or(iteration);
+}
+
+// What Nemotron's naming has no place for, or what the topology lacks, is told before anything is read.
+void check_sets(const CheckpointConfig& config, const MimoModel& model) {
+  const std::vector<StoredSet> sets = stored_sets(model.provider(), model.topology(), KeyScheme::Nemotron);
+  if (!config.load_nemotron.empty() && sets.size() != stored_sets(model.provider(), model.topology()).size())
+    throw ConfigError({"Nemotron checkpoints have no place for encoders of sound", "checkpoint.load_nemotron",
+                       "leave the module out of the topology, or take the vision encoder alone: --load-vision-from"});
+  if (!config.load_vision_from.empty() && !std::any_of(sets.begin(), sets.end(), is_vision_encoder))
+    throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
 }
 
 }  // namespace
@@ -199,11 +211,10 @@ std::optional<std::int64_t> agreed_iteration(const std::string& root, World& wor
 std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
                                          const Say& say) {
   if (!config.load_nemotron.empty() || !config.load_vision_from.empty()) {
+    check_sets(config, training.model());
     const bool all = !config.load_nemotron.empty();
     Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
-    load.take_weights(
-        KeyScheme::Nemotron, [&](const StoredSet& set) { return all || set.rule.prefix.ends_with("vision_model."); },
-        load.nemotron_prefix());
+    load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); });
     return LoadedRun{};
   }
   if (config.load.empty()) return std::nullopt;

@@ -11,17 +11,6 @@
 namespace braid {
 namespace {
 
-bool has_key_with(const DistMetadata& metadata, const std::string& begin) {
-  const auto found = metadata.tensors.lower_bound(begin);
-  return found != metadata.tensors.end() && found->first.starts_with(begin);
-}
-
-std::string nemotron_root(const DistMetadata& metadata) {
-  const bool below_model =
-      has_key_with(metadata, "model.language_model.") || has_key_with(metadata, "model.vision_model.");
-  return below_model ? "model." : "";
-}
-
 struct Naming {
   const char *modules, *nemotron, *group;
 };

@@ -23,11 +23,7 @@ struct Prefixes {
 };
 
 Prefixes prefixes_of(const EncoderConfig& encoder, KeyScheme scheme) {
-  if (scheme == KeyScheme::Nemotron) {
-    if (!std::holds_alternative<AudioConfig>(encoder.model)) return {"vision_model.", "vision_projection."};
-    throw ConfigError({fmt::format("Nemotron checkpoints have no place for the encoder '{}'", encoder.name),
-                       "checkpoint.load_nemotron", "leave the module out of the topology"});
-  }
+  if (scheme == KeyScheme::Nemotron) return {"vision_model.", "vision_projection."};
   const std::string submodule = fmt::format("modality_submodules.{}.module.", encoder.name);
   const char* inner = std::visit([](const auto& config) { return inner_name(config); }, encoder.model);
   return {submodule + "encoders." + inner, submodule + "input_projections.0."};
@@ -95,6 +91,7 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
       continue;
     }
     const EncoderConfig& encoder = encoder_of(provider, module);
+    if (scheme == KeyScheme::Nemotron && std::holds_alternative<AudioConfig>(encoder.model)) continue;
     const Prefixes prefixes = prefixes_of(encoder, scheme);
     sets.push_back(stored_set(module.name + ".encoder", m, declare_parameters(encoder.model, pp), prefixes.encoder,
                               /*stacked=*/true));
@@ -105,6 +102,17 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
   }
   for (StoredSet& set : sets) set.branch = branch_of(topology.modules()[static_cast<std::size_t>(set.module)]);
   return sets;
+}
+
+bool has_key_with(const DistMetadata& metadata, const std::string& begin) {
+  const auto found = metadata.tensors.lower_bound(begin);
+  return found != metadata.tensors.end() && found->first.starts_with(begin);
+}
+
+std::string nemotron_root(const DistMetadata& metadata) {
+  const bool below_model =
+      has_key_with(metadata, "model.language_model.") || has_key_with(metadata, "model.vision_model.");
+  return below_model ? "model." : "";
 }
 
 ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& topology)

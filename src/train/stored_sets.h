@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/dist_metadata.h"
 #include "ckpt/param_keys.h"
 #include "models/providers.h"
 #include "plan/topology.h"
@@ -12,7 +13,7 @@ namespace braid {
 
 enum class KeyScheme {
   Modules,   // language_model.module., modality_submodules.images.module.…
-  Nemotron,  // language_model., vision_model., vision_projection.: those without audio
+  Nemotron,  // language_model., vision_model., vision_projection.; it has no place for encoders of sound
 };
 
 // All parameters of a set, on whatever stage and rank.
@@ -24,8 +25,13 @@ struct StoredSet {
   std::string branch{};  // how keys of what belongs to the module but is no parameter begin: "mimo.language."
 };
 
+// Of the modules that the naming has a place for.
 std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology,
                                    KeyScheme scheme = KeyScheme::Modules);
+
+bool has_key_with(const DistMetadata& metadata, const std::string& begin);
+// All of Nemotron's keys may be below "model."; else it is empty.
+std::string nemotron_root(const DistMetadata& metadata);
 
 // "mimo.language.", "mimo.images."
 std::string branch_of(const Module& module);

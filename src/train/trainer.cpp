@@ -3,6 +3,7 @@
 #include <ATen/DeviceAccelerator.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -105,7 +106,9 @@ class Run {
       say(fmt::format("the run goes on after iteration {} and {} samples{}", position_.iteration,
                       position_.consumed_samples,
                       position_.iteration < iterations_ ? "" : ": there is nothing left to do"));
-    saved_iteration_ = recipe_.checkpoint.load == recipe_.checkpoint.save ? position_.iteration : 0;
+    const bool same_folder = std::filesystem::weakly_canonical(recipe_.checkpoint.load) ==
+                             std::filesystem::weakly_canonical(recipe_.checkpoint.save);
+    saved_iteration_ = same_folder ? position_.iteration : 0;
     if (!loaded->seed || *loaded->seed == seed_) return;
     say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
                     seed_));

@@ -1,5 +1,6 @@
 #include "train/training_state.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "base/error.h"
@@ -93,6 +94,9 @@ std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<S
   std::vector<StateTensor> tensors;
   const int rank = model.world().rank();
   for (const auto& set : model.parameter_sets()) {
+    const bool kept =
+        std::any_of(sets.begin(), sets.end(), [&](const auto& stored) { return stored.name == set->name; });
+    if (!kept) continue;
     const std::size_t s = index_of(sets, set->name);
     for (const Parameters::Entry& entry : set->parameters.entries()) {
       const bool mine = writers && writers->writer(s, index_of(sets[s], entry.spec.name), rank) == rank;

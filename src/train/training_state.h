@@ -14,7 +14,8 @@ struct StateTensor : KeyedTensor {
   bool written_here = false;  // of all ranks that have the box, this one saves it
 };
 
-// This rank's parameters. Of those that several ranks hold, `writers` says which saves them; null: to load only.
+// This rank's parameters of these sets. Of those that several ranks hold, `writers` says which saves them; null: to
+// load only.
 std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<StoredSet>& sets,
                                      const ShardWriters* writers);
 
