@@ -69,6 +69,14 @@ std::string common_of(const DistCheckpoint& from, std::int64_t iteration) {
   return write_archive(pickle_dict({{"checkpoint_version", pickle(3.0)}, {"iteration", pickle(iteration)}}));
 }
 
+// Saves that were interrupted leave nothing else in a new root, and the next one removes it.
+bool has_only_unfinished(const std::string& root) {
+  return std::all_of(fs::directory_iterator(root), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    return name.starts_with(".iter_") && name.ends_with(".partial");
+  });
+}
+
 }  // namespace
 
 void prepare_new_iteration(const std::string& root, std::int64_t iteration) {
@@ -76,7 +84,7 @@ void prepare_new_iteration(const std::string& root, std::int64_t iteration) {
   std::error_code ignored;
   if (fs::exists(folder, ignored))
     throw ConfigError({fmt::format("'{}' is there already", folder), "", "remove it, or give another folder"});
-  if (fs::is_directory(root, ignored) && !fs::is_empty(root, ignored) && iterations_in(root).empty())
+  if (fs::is_directory(root, ignored) && iterations_in(root).empty() && !has_only_unfinished(root))
     throw ConfigError({fmt::format("the folder '{}' is not empty, and no folder of checkpoints", root), "",
                        "give a new folder, or one with checkpoints"});
   prepare_root(root);
