@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "base/problem_list.h"
@@ -151,21 +152,18 @@ class Verification {
     std::atomic<std::size_t> next = 0;
     std::size_t left = static_cast<std::size_t>(std::max(options_.threads, 1));
     std::condition_variable ended;
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;  // where one does not start, the others stop
     for (std::size_t i = left; i > 0; --i)
-      threads.emplace_back([&] {
-        for (std::size_t task; (task = next++) < tasks.size();)
+      threads.emplace_back([&](const std::stop_token& stop) {
+        for (std::size_t task; !stop.stop_requested() && (task = next++) < tasks.size();)
           guarded(tasks[task].name, [&] { check_file(tasks[task]); });
         const std::lock_guard lock(mutex_);
         --left;
         ended.notify_one();
       });
-    {
-      std::unique_lock lock(mutex_);
-      while (!ended.wait_for(lock, std::chrono::milliseconds(200), [&] { return left == 0; }))
-        if (options_.progress) options_.progress(done_, report_.bytes);
-    }
-    for (std::thread& thread : threads) thread.join();
+    std::unique_lock lock(mutex_);
+    while (!ended.wait_for(lock, std::chrono::milliseconds(200), [&] { return left == 0; }))
+      if (options_.progress) options_.progress(done_, report_.bytes);
   }
 
   void check_file(const FileTask& task) {
