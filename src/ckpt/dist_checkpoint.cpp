@@ -1,8 +1,8 @@
 #include "ckpt/dist_checkpoint.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ckpt/file_names.h"
 #include "ckpt/load.h"
 #include "ckpt/stored_part.h"
 
@@ -21,22 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kIndexFile = ".metadata";
-constexpr const char* kCommonFile = "common.pt";
-constexpr const char* kFormatFile = "metadata.json";
 constexpr std::int64_t kSlabBytes = 64 << 20;
 constexpr std::size_t kOpenFiles = 64;
 
 bool has_file(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums) {
-  CheckedFile file(path, std::move(checksums));
-  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
 }
 
 std::int64_t elements(std::span<const std::int64_t> shape) {
@@ -95,12 +86,8 @@ DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) 
     throw DataError(fmt::format("{} has no {}: it is no distributed checkpoint, or not complete", folder_, kIndexFile));
   if (has_file(path(kChecksumFile)))
     checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt), path(kChecksumFile));
-  if (has_file(path(kFormatFile))) {
-    // It is written last, so that checksums need not know it.
-    const bool known = checksums_ && checksums_->count(kFormatFile);
-    check_format(read_whole(path(kFormatFile), known ? checksums_of_file(kFormatFile) : std::nullopt),
-                 path(kFormatFile));
-  }
+  if (has_file(path(kFormatFile)))
+    check_format(read_whole(path(kFormatFile), checksums_of_file(kFormatFile)), path(kFormatFile));
   metadata_ = read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile)), path(kIndexFile));
   if (metadata_.has_checksums && !checksums_)
     throw DataError(fmt::format("{} is missing; the checkpoint is damaged", path(kChecksumFile)));
