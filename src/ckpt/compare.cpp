@@ -12,6 +12,7 @@
 
 #include "ckpt/load.h"
 #include "ckpt/slabs.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -71,7 +72,7 @@ class TensorComparison {
         same_dtype_(result.first->dtype == result.second->dtype) {}
 
   void run() {
-    if (elements_of(result_.first->shape) == 0 || (same_dtype_ && all_bits_same())) return;
+    if (num_elements(result_.first->shape) == 0 || (same_dtype_ && all_bits_same())) return;
     Sums sums;
     for (const Slab& slab : slabs_) add_slab(first(slab), second(slab), sums);
     result_.different = sums.different;
@@ -150,8 +151,6 @@ const DistTensor* find(const DistMetadata& metadata, const std::string& key) {
   return found == metadata.tensors.end() ? nullptr : &found->second;
 }
 
-std::int64_t bytes_of(const DistTensor& tensor) { return elements_of(tensor.shape) * bytes_of(tensor.dtype); }
-
 }  // namespace
 
 bool Comparison::equal() const {
@@ -185,7 +184,7 @@ TensorStatistics statistics_of(DistCheckpoint& checkpoint, const std::string& ke
   double sum = 0, squares = 0;
   std::int64_t finite = 0;
   for (const Slab& slab : slabs_of(tensor.shape, kElementsAtOnce)) {
-    if (elements_of(slab.size) == 0) continue;
+    if (num_elements(slab.size) == 0) continue;
     const at::Tensor values = read_slab(checkpoint, key, slab, tensor.dtype).to(at::kDouble).flatten();
     for (std::int64_t i = 0; i < values.numel() && std::ssize(result.first) < first_values; ++i)
       result.first.push_back(values[i].item<double>());

@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -16,6 +14,7 @@
 #include "ckpt/file_names.h"
 #include "ckpt/load.h"
 #include "ckpt/stored_part.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -28,10 +27,6 @@ constexpr std::size_t kOpenFiles = 64;
 bool has_file(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-std::int64_t elements(std::span<const std::int64_t> shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 struct Region {
@@ -210,7 +205,7 @@ void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t
   std::int64_t filled = 0;
   for (const StoredChunk* chunk : chunks) {
     const Region common = intersection(wanted, {chunk->begin, chunk->size});
-    if (elements(common.size) == 0) continue;
+    if (num_elements(common.size) == 0) continue;
     at::Tensor part = to;
     Region in_chunk = common;
     for (std::size_t dim = 0; dim < begin.size(); ++dim) {
@@ -232,7 +227,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   constexpr std::int64_t kOne[] = {1}, kStart[] = {0};
   if (stored.empty()) return read_box(file, offset, kOne, kStart, dtype, to.unsqueeze(0));
   const std::span<const std::int64_t> row_shape = stored.subspan(1);
-  const std::int64_t row_bytes = elements(row_shape) * bytes_of(dtype);
+  const std::int64_t row_bytes = num_elements(row_shape) * bytes_of(dtype);
   const bool whole_rows = std::equal(row_shape.begin(), row_shape.end(), to.sizes().begin() + 1);
   const bool direct = whole_rows && to.is_contiguous() && to.is_cpu() && to.scalar_type() == scalar_type(dtype);
   const std::int64_t rows = to.size(0);

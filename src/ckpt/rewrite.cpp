@@ -12,6 +12,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/load.h"
 #include "ckpt/slabs.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -27,7 +28,7 @@ struct Chunk {
   const DistTensor* tensor;
   Slab slab;
   std::size_t file = 0;
-  std::int64_t bytes() const { return elements_of(slab.size) * bytes_of(tensor->dtype); }
+  std::int64_t bytes() const { return num_elements(slab.size) * bytes_of(tensor->dtype); }
 };
 
 template <class Map>
@@ -95,10 +96,7 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
   const DistMetadata& metadata = from.metadata();
   const std::vector<NamedKey> objects = renamed(metadata.objects, options), keys = renamed(metadata.tensors, options);
   std::int64_t total = 0, done = 0;
-  for (const NamedKey& key : keys) {
-    const DistTensor& tensor = metadata.tensors.at(key.from);
-    total += elements_of(tensor.shape) * bytes_of(tensor.dtype);
-  }
+  for (const NamedKey& key : keys) total += bytes_of(metadata.tensors.at(key.from));
   const std::int64_t chunk_bytes = largest_chunk(options, total);
   std::vector<Chunk> chunks;
   for (const NamedKey& key : keys) {

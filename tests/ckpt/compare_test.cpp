@@ -13,6 +13,7 @@
 
 #include "ckpt/small_checkpoint.h"
 #include "ckpt/torch_archive.h"
+#include "plan/param_spec.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -157,10 +158,10 @@ TEST(Slabs, CoverEveryElementOnceInOrder) {
   const std::vector<std::vector<std::int64_t>> shapes = {{}, {1}, {0, 3}, {10}, {7, 3}, {2, 5, 4}, {1, 1, 9}};
   for (const auto& shape : shapes)
     for (const std::int64_t most : {1, 3, 8, 1000}) {
-      const at::Tensor numbered = at::arange(elements_of(shape), at::kLong).view(shape);
+      const at::Tensor numbered = at::arange(num_elements(shape), at::kLong).view(shape);
       std::vector<at::Tensor> parts;
       for (const Slab& slab : slabs_of(shape, most)) {
-        EXPECT_LE(elements_of(slab.size), most);
+        EXPECT_LE(num_elements(slab.size), most);
         at::Tensor part = numbered;
         for (std::size_t dim = 0; dim < shape.size(); ++dim)
           part = part.narrow(static_cast<std::int64_t>(dim), slab.begin[dim], slab.size[dim]);
