@@ -121,4 +121,11 @@ std::span<const std::byte> CheckedFile::cached_block(std::int64_t block) {
   return entry.bytes;
 }
 
+std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums) {
+  CheckedFile file(path, std::move(checksums));
+  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
 }  // namespace braid

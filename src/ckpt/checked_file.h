@@ -60,4 +60,7 @@ class CheckedFile {
   std::int64_t fetched_end_ = 0;                  // what the kernel was asked for already
 };
 
+// All of a file, checked.
+std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums);
+
 }  // namespace braid

@@ -110,6 +110,8 @@ IterationFiles files_of(const std::string& folder) {
 
 std::optional<std::int64_t> read_tracker(const std::string& root) {
   const std::string tracker = fmt::format("{}/{}", root, kTracker);
+  if (fs::exists(root) && !fs::is_directory(root)) throw DataError(fmt::format("'{}' is not a folder", root));
+  if (fs::is_directory(tracker)) throw DataError(fmt::format("{} is a folder, not a file", tracker));
   if (!fs::exists(tracker)) {
     const std::vector<std::int64_t> iterations = iterations_in(root);
     if (iterations.empty()) return std::nullopt;
@@ -119,10 +121,12 @@ std::optional<std::int64_t> read_tracker(const std::string& root) {
                     tracker, iterations.size(), iterations.size() > 1 ? "s" : "", iterations.back()));
   }
   std::string text = read_file(tracker);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
+  std::erase_if(text, [](unsigned char c) { return std::isspace(c); });
   const auto iteration = parse_int64(text);
   if (!iteration || *iteration < 0)
-    throw DataError(fmt::format("{} has {} instead of an iteration's number", tracker, in_quotes(text)));
+    throw DataError(
+        fmt::format("{} has {} instead of an iteration's number; write the number of the one to load into it", tracker,
+                    in_quotes(text)));
   return iteration;
 }
 
@@ -156,12 +160,14 @@ void prepare_root(const std::string& root) {
   }
 }
 
-void begin_iteration(const std::string& root, std::int64_t iteration) {
+void begin_iteration(const std::string& root, std::int64_t iteration, Saver saver) {
   std::vector<std::string> unfinished;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(".iter_") && name.ends_with(kPartial)) unfinished.push_back(entry.path().string());
+    const bool own = entry.path().filename() == fs::path(partial_folder(root, iteration)).filename();
+    if (own || (saver == Saver::Run && name.starts_with(".iter_") && name.ends_with(kPartial)))
+      unfinished.push_back(entry.path().string());
   }
   for (const std::string& folder : unfinished) {
     const std::string aside = folder + std::string(kLeftover);
@@ -187,11 +193,13 @@ void hand_in(const std::string& partial, int writer, const DistWriter& written) 
 
 bool handed_in(const std::string& partial, int writer) { return fs::exists(sums_file(partial, writer)); }
 
-Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common) {
-  return publish(root, iteration, writers, write_archive(common));
+Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
+                  Saver saver) {
+  return publish(root, iteration, writers, write_archive(common), saver);
 }
 
-Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt) {
+Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
+                  Saver saver) {
   const std::string partial = partial_folder(root, iteration);
   DistMetadata metadata;
   Checksums checksums;
@@ -210,10 +218,18 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
   add_file(partial, ".metadata", write_metadata(metadata), checksums);
   add_file(partial, "metadata.json", std::string(kBackend), checksums);
   write_file(partial + "/" + kChecksumFile, to_text(checksums));
+  for (const auto& [name, sums] : checksums) {
+    std::error_code error;
+    if (static_cast<std::int64_t>(fs::file_size(partial + "/" + name, error)) != sums.size || error)
+      throw DataError(
+          fmt::format("{}/{} is not as it was written; does another run save to the same folder?", partial, name));
+  }
   sync_folder(partial);
   replace_folder(partial, iteration_folder(root, iteration));
   sync_folder(root);
-  write_file(fmt::format("{}/{}", root, kTracker), std::to_string(iteration));
+  const bool older =
+      saver == Saver::Guest && fs::exists(root + "/" + kTracker) && read_tracker(root).value_or(-1) > iteration;
+  if (!older) write_file(fmt::format("{}/{}", root, kTracker), std::to_string(iteration));
   sync_folder(root);
   Published published;
   for (const auto& [name, sums] : checksums) published.bytes += sums.size;

@@ -56,11 +56,14 @@ void clear_leftovers(const std::string& root);
 void hand_in(const std::string& partial, int writer, const DistWriter& written);
 bool handed_in(const std::string& partial, int writer);
 
+// The tracker names it afterwards; a Guest's only if it is the newest.
 struct Published {
   std::int64_t bytes = 0;
 };
-Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common);
-Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt);
+Published publish(const std::string& root, std::int64_t iteration, int writers, const PickleValue& common,
+                  Saver saver = Saver::Run);
+Published publish(const std::string& root, std::int64_t iteration, int writers, const std::string& common_pt,
+                  Saver saver = Saver::Run);
 
 // Removes all but the newest `keep` iterations.
 void remove_old_iterations(const std::string& root, int keep);

@@ -96,7 +96,11 @@ Checksums parse_checksums(std::string_view text, const std::string& file) {
       !json["files"].is_object())
     throw DataError(fmt::format("{}: not checksums of blocks of {} bytes", file, kChecksumBlock));
   Checksums checksums;
-  for (const auto& [name, entry] : json["files"].items()) checksums[name] = parse_entry(entry, name, file);
+  for (const auto& [name, entry] : json["files"].items()) {
+    if (!is_plain_file_name(name))
+      throw DataError(fmt::format("{}: {} is no name of a file in this folder", file, in_quotes(name)));
+    checksums[name] = parse_entry(entry, name, file);
+  }
   return checksums;
 }
 

@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/file_names.h"
+
 namespace braid {
 
 inline constexpr std::int64_t kChecksumBlock = 1 << 20;
-inline constexpr const char* kChecksumFile = "checksums.json";
 
 struct FileChecksums {
   std::int64_t size = 0;

@@ -1,8 +1,8 @@
 #include "ckpt/compare.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 
 #include "ckpt/load.h"
 #include "ckpt/slabs.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -71,7 +72,7 @@ class TensorComparison {
         same_dtype_(result.first->dtype == result.second->dtype) {}
 
   void run() {
-    if (elements_of(result_.first->shape) == 0 || (same_dtype_ && all_bits_same())) return;
+    if (num_elements(result_.first->shape) == 0 || (same_dtype_ && all_bits_same())) return;
     Sums sums;
     for (const Slab& slab : slabs_) add_slab(first(slab), second(slab), sums);
     result_.different = sums.different;
@@ -108,16 +109,39 @@ std::set<std::string> keys_of(const Map& first, const Map& second) {
   return keys;
 }
 
+// Whether there are tensors in it; of these a pickle has only the names. `seen`: values may be shared.
+bool holds_storage(const PickleValue& value, std::set<const PickleNode*>& seen) {
+  if (!value || !seen.insert(value.get()).second) return false;
+  const auto any = [&](const std::vector<PickleValue>& items) {
+    return std::any_of(items.begin(), items.end(), [&](const auto& item) { return holds_storage(item, seen); });
+  };
+  const auto any_in_dict = [&](const PickleDict& dict) {
+    return std::any_of(dict.items.begin(), dict.items.end(), [&](const auto& item) {
+      return holds_storage(item.first, seen) || holds_storage(item.second, seen);
+    });
+  };
+  if (as<PicklePersistent>(value)) return true;
+  if (const auto* tuple = as<PickleTuple>(value)) return any(tuple->items);
+  if (const auto* list = as<PickleList>(value)) return any(list->items);
+  if (const auto* dict = as<PickleDict>(value)) return any_in_dict(*dict);
+  const auto* object = as<PickleObject>(value);
+  return object && (any(object->args) || holds_storage(object->state, seen) || any_in_dict(object->items));
+}
+
+// Archives of equal objects may differ where other programs wrote them; their pickles do not.
+bool same_object(DistCheckpoint& first, DistCheckpoint& second, const std::string& key) {
+  if (first.object_bytes(key) == second.object_bytes(key)) return true;
+  const PickleValue ours = first.read_object(key), theirs = second.read_object(key);
+  std::set<const PickleNode*> seen;
+  return !holds_storage(ours, seen) && !holds_storage(theirs, seen) && write_pickle(ours) == write_pickle(theirs);
+}
+
 std::vector<ObjectDifference> compare_objects(DistCheckpoint& first, DistCheckpoint& second) {
   const auto &ours = first.metadata().objects, &theirs = second.metadata().objects;
   std::vector<ObjectDifference> differences;
   for (const std::string& key : keys_of(ours, theirs)) {
     const bool in_first = ours.count(key) > 0, in_second = theirs.count(key) > 0;
-    // Archives of equal objects may differ where other programs wrote them; their pickles do not.
-    const bool same = in_first && in_second &&
-                      (first.object_bytes(key) == second.object_bytes(key) ||
-                       write_pickle(first.read_object(key)) == write_pickle(second.read_object(key)));
-    if (!same) differences.push_back({key, in_first, in_second});
+    if (!in_first || !in_second || !same_object(first, second, key)) differences.push_back({key, in_first, in_second});
   }
   return differences;
 }
@@ -126,8 +150,6 @@ const DistTensor* find(const DistMetadata& metadata, const std::string& key) {
   const auto found = metadata.tensors.find(key);
   return found == metadata.tensors.end() ? nullptr : &found->second;
 }
-
-std::int64_t bytes_of(const DistTensor& tensor) { return elements_of(tensor.shape) * bytes_of(tensor.dtype); }
 
 }  // namespace
 
@@ -162,7 +184,7 @@ TensorStatistics statistics_of(DistCheckpoint& checkpoint, const std::string& ke
   double sum = 0, squares = 0;
   std::int64_t finite = 0;
   for (const Slab& slab : slabs_of(tensor.shape, kElementsAtOnce)) {
-    if (elements_of(slab.size) == 0) continue;
+    if (num_elements(slab.size) == 0) continue;
     const at::Tensor values = read_slab(checkpoint, key, slab, tensor.dtype).to(at::kDouble).flatten();
     for (std::int64_t i = 0; i < values.numel() && std::ssize(result.first) < first_values; ++i)
       result.first.push_back(values[i].item<double>());

@@ -1,46 +1,32 @@
 #include "ckpt/dist_checkpoint.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "ckpt/file_names.h"
 #include "ckpt/load.h"
 #include "ckpt/stored_part.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kIndexFile = ".metadata";
-constexpr const char* kCommonFile = "common.pt";
-constexpr const char* kFormatFile = "metadata.json";
 constexpr std::int64_t kSlabBytes = 64 << 20;
 constexpr std::size_t kOpenFiles = 64;
 
 bool has_file(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums) {
-  CheckedFile file(path, std::move(checksums));
-  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
-}
-
-std::int64_t elements(std::span<const std::int64_t> shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 struct Region {
@@ -95,12 +81,8 @@ DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) 
     throw DataError(fmt::format("{} has no {}: it is no distributed checkpoint, or not complete", folder_, kIndexFile));
   if (has_file(path(kChecksumFile)))
     checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt), path(kChecksumFile));
-  if (has_file(path(kFormatFile))) {
-    // It is written last, so that checksums need not know it.
-    const bool known = checksums_ && checksums_->count(kFormatFile);
-    check_format(read_whole(path(kFormatFile), known ? checksums_of_file(kFormatFile) : std::nullopt),
-                 path(kFormatFile));
-  }
+  if (has_file(path(kFormatFile)))
+    check_format(read_whole(path(kFormatFile), checksums_of_file(kFormatFile)), path(kFormatFile));
   metadata_ = read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile)), path(kIndexFile));
   if (metadata_.has_checksums && !checksums_)
     throw DataError(fmt::format("{} is missing; the checkpoint is damaged", path(kChecksumFile)));
@@ -223,7 +205,7 @@ void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t
   std::int64_t filled = 0;
   for (const StoredChunk* chunk : chunks) {
     const Region common = intersection(wanted, {chunk->begin, chunk->size});
-    if (elements(common.size) == 0) continue;
+    if (num_elements(common.size) == 0) continue;
     at::Tensor part = to;
     Region in_chunk = common;
     for (std::size_t dim = 0; dim < begin.size(); ++dim) {
@@ -245,7 +227,7 @@ void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<
   constexpr std::int64_t kOne[] = {1}, kStart[] = {0};
   if (stored.empty()) return read_box(file, offset, kOne, kStart, dtype, to.unsqueeze(0));
   const std::span<const std::int64_t> row_shape = stored.subspan(1);
-  const std::int64_t row_bytes = elements(row_shape) * bytes_of(dtype);
+  const std::int64_t row_bytes = num_elements(row_shape) * bytes_of(dtype);
   const bool whole_rows = std::equal(row_shape.begin(), row_shape.end(), to.sizes().begin() + 1);
   const bool direct = whole_rows && to.is_contiguous() && to.is_cpu() && to.scalar_type() == scalar_type(dtype);
   const std::int64_t rows = to.size(0);

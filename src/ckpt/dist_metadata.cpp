@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "ckpt/file_names.h"
 #include "ckpt/pickle.h"
 
 namespace braid {
@@ -17,9 +18,6 @@ using Sizes = std::vector<std::int64_t>;
 constexpr std::size_t kMaxDimensions = 64;
 constexpr std::size_t kMaxFields = 64;
 constexpr std::size_t kMaxKey = 4096;
-constexpr std::size_t kMaxFileName = 255;
-// What our own indices have as save_id.
-const char* const kChecksummed = "checksums.json";
 const char* const kMetadataModule = "torch.distributed.checkpoint.metadata";
 
 struct DtypeRow {
@@ -79,7 +77,7 @@ class MetadataReader {
     const PickleValue storage_meta = find(root, "storage_meta");
     const PickleValue save_id = storage_meta ? find(storage_meta, "save_id") : nullptr;
     const auto* id = save_id ? as<std::string>(save_id) : nullptr;
-    metadata_.has_checksums = id && *id == kChecksummed;
+    metadata_.has_checksums = id && *id == kChecksumFile;  // what our own indices have as save_id
     const PickleDict* keys = as<PickleDict>(field(root, "state_dict_metadata"));
     if (!keys) fail("state_dict_metadata is no dictionary");
     for (const auto& [key, value] : keys->items) read_entry(text(key, "a key", kMaxKey), value);
@@ -152,8 +150,7 @@ class MetadataReader {
     FilePart part{.file = text(field(info, "relative_path"), "a file name", kMaxFileName),
                   .offset = count(field(info, "offset"), "an offset in a file"),
                   .length = count(field(info, "length"), "a length in a file")};
-    if (part.file.empty() || part.file == "." || part.file == ".." ||
-        part.file.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+    if (!is_plain_file_name(part.file))
       fail(fmt::format("{} is in {}, which is no name of a file in this folder", place(index), in_quotes(part.file)));
     if (std::int64_t end = 0; __builtin_add_overflow(part.offset, part.length, &end))
       fail(fmt::format("{} ends beyond 2^63 in {}", place(index), in_quotes(part.file)));
@@ -258,7 +255,7 @@ class MetadataWriter {
     }
     const PickleValue storage_meta = object_with(
         global("StorageMeta"), pickle_dict({{"checkpoint_id", none_},
-                                            {"save_id", metadata.has_checksums ? pickle(kChecksummed) : none_},
+                                            {"save_id", metadata.has_checksums ? pickle(kChecksumFile) : none_},
                                             {"load_id", none_},
                                             {"modules", pickle_list({})}}));
     return write_pickle(

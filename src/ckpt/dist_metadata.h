@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "ckpt/safetensors.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 
@@ -32,6 +33,8 @@ struct DistTensor {
   std::vector<StoredChunk> chunks{};
   bool operator==(const DistTensor&) const = default;
 };
+
+inline std::int64_t bytes_of(const DistTensor& tensor) { return num_elements(tensor.shape) * bytes_of(tensor.dtype); }
 
 struct DistMetadata {
   std::map<std::string, DistTensor> tensors{};

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -25,6 +26,7 @@ class DistWriter::File {
       : path_(std::move(path)),
         cancelled_(cancelled),
         buffer_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kBuffer))) {
+    if (!buffer_) throw std::bad_alloc();
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     fd_ = ::open(path_.c_str(), flags | O_DIRECT, 0666);
     if (fd_ < 0 && errno == EINVAL) fd_ = ::open(path_.c_str(), flags, 0666);

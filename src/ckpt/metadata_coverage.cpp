@@ -9,6 +9,7 @@
 #include "base/problem_list.h"
 #include "base/strings.h"
 #include "ckpt/dist_metadata.h"
+#include "ckpt/file_names.h"
 
 namespace braid {
 namespace {
@@ -99,13 +100,13 @@ void check_tiling(const std::string& key, const DistTensor& tensor, ProblemList&
   if (tiling.cut_dimensions() > kMaxCutDimensions)
     return problems.add(
         fmt::format("{} is cut along {} dimensions, too many to check", in_quotes(key), tiling.cut_dimensions()),
-        ".metadata", "");
+        kIndexFile, "");
   const std::optional<Tiling::Defect> defect = tiling.first_defect();
   if (!defect) return;
   const std::string how = defect->chunks == 0 ? "in no chunk" : fmt::format("in {} chunks", defect->chunks);
   problems.add(fmt::format("element {} of {} (shape {}) is {}", shape_text(defect->element), in_quotes(key),
                            shape_text(tensor.shape), how),
-               ".metadata", kSaveAgain);
+               kIndexFile, kSaveAgain);
 }
 
 void check_files(const DistMetadata& metadata, ProblemList& problems) {

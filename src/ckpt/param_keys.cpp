@@ -66,8 +66,6 @@ std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardPlace& pl
   std::vector<KeyedRange> ranges;
   std::int64_t flat_begin = 0;
   for (const Box& slab : boxes_of_range(shape, begin, end)) {
-    std::int64_t elements = 1;
-    for (const std::int64_t size : slab.size) elements *= size;
     for (KeyedBox box : whole) {
       const std::size_t stacked = box.begin.size() - box.size.size();
       bool empty = false;
@@ -82,7 +80,7 @@ std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardPlace& pl
       }
       if (!empty) ranges.push_back({flat_begin, slab.size, std::move(box)});
     }
-    flat_begin += elements;
+    flat_begin += num_elements(slab.size);
   }
   return ranges;
 }

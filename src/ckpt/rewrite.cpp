@@ -12,6 +12,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/load.h"
 #include "ckpt/slabs.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -27,7 +28,7 @@ struct Chunk {
   const DistTensor* tensor;
   Slab slab;
   std::size_t file = 0;
-  std::int64_t bytes() const { return elements_of(slab.size) * bytes_of(tensor->dtype); }
+  std::int64_t bytes() const { return num_elements(slab.size) * bytes_of(tensor->dtype); }
 };
 
 template <class Map>
@@ -69,6 +70,14 @@ std::string common_of(const DistCheckpoint& from, std::int64_t iteration) {
   return write_archive(pickle_dict({{"checkpoint_version", pickle(3.0)}, {"iteration", pickle(iteration)}}));
 }
 
+// Saves that were interrupted leave nothing else in a new root, and the next one removes it.
+bool has_only_unfinished(const std::string& root) {
+  return std::all_of(fs::directory_iterator(root), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    return name.starts_with(".iter_") && name.ends_with(".partial");
+  });
+}
+
 }  // namespace
 
 void prepare_new_iteration(const std::string& root, std::int64_t iteration) {
@@ -76,7 +85,7 @@ void prepare_new_iteration(const std::string& root, std::int64_t iteration) {
   std::error_code ignored;
   if (fs::exists(folder, ignored))
     throw ConfigError({fmt::format("'{}' is there already", folder), "", "remove it, or give another folder"});
-  if (fs::is_directory(root, ignored) && !fs::is_empty(root, ignored) && iterations_in(root).empty())
+  if (fs::is_directory(root, ignored) && iterations_in(root).empty() && !has_only_unfinished(root))
     throw ConfigError({fmt::format("the folder '{}' is not empty, and no folder of checkpoints", root), "",
                        "give a new folder, or one with checkpoints"});
   prepare_root(root);
@@ -87,10 +96,7 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
   const DistMetadata& metadata = from.metadata();
   const std::vector<NamedKey> objects = renamed(metadata.objects, options), keys = renamed(metadata.tensors, options);
   std::int64_t total = 0, done = 0;
-  for (const NamedKey& key : keys) {
-    const DistTensor& tensor = metadata.tensors.at(key.from);
-    total += elements_of(tensor.shape) * bytes_of(tensor.dtype);
-  }
+  for (const NamedKey& key : keys) total += bytes_of(metadata.tensors.at(key.from));
   const std::int64_t chunk_bytes = largest_chunk(options, total);
   std::vector<Chunk> chunks;
   for (const NamedKey& key : keys) {
@@ -102,7 +108,7 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
 
   const std::string common = common_of(from, iteration);
   prepare_new_iteration(root, iteration);
-  begin_iteration(root, iteration);
+  begin_iteration(root, iteration, Saver::Guest);
   const std::string partial = partial_folder(root, iteration);
   for (int file = 0; file < options.files; ++file) {
     DistWriter writer(partial, file);
@@ -119,7 +125,7 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
     writer.finish();
     hand_in(partial, file, writer);
   }
-  return {keys.size(), objects.size(), publish(root, iteration, options.files, common).bytes};
+  return {keys.size(), objects.size(), publish(root, iteration, options.files, common, Saver::Guest).bytes};
 }
 
 }  // namespace braid

@@ -1,14 +1,14 @@
 #include "ckpt/slabs.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
+
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
 
 void cut(const Slab& box, std::size_t dim, std::int64_t most, std::vector<Slab>& slabs) {
-  const std::int64_t all = elements_of(box.size);
+  const std::int64_t all = num_elements(box.size);
   if (all <= most || dim == box.size.size()) {
     slabs.push_back(box);
     return;
@@ -29,10 +29,6 @@ std::vector<Slab> slabs_of(const std::vector<std::int64_t>& shape, std::int64_t 
   std::vector<Slab> slabs;
   cut({std::vector<std::int64_t>(shape.size(), 0), shape}, 0, std::max<std::int64_t>(most_elements, 1), slabs);
   return slabs;
-}
-
-std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 }  // namespace braid

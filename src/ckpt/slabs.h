@@ -14,6 +14,4 @@ struct Slab {
 // is too large, rows of the next. A tensor without elements is one slab.
 std::vector<Slab> slabs_of(const std::vector<std::int64_t>& shape, std::int64_t most_elements);
 
-std::int64_t elements_of(const std::vector<std::int64_t>& shape);
-
 }  // namespace braid

@@ -1,24 +1,19 @@
 #include "ckpt/stored_part.h"
 
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <span>
 
 #include "base/error.h"
 #include "ckpt/dist_checkpoint.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
 
-std::int64_t elements(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-}
-
 // Strides of dimensions with one element, or of nothing at all, mean nothing.
 bool is_contiguous(const PickledTensor& tensor) {
   if (tensor.strides.size() != tensor.shape.size()) return false;
-  if (elements(tensor.shape) == 0) return true;
+  if (num_elements(tensor.shape) == 0) return true;
   const std::vector<std::int64_t> wanted = contiguous_strides(tensor.shape);
   for (std::size_t dim = 0; dim < wanted.size(); ++dim)
     if (tensor.shape[dim] != 1 && tensor.strides[dim] != wanted[dim]) return false;
@@ -49,9 +44,9 @@ std::int64_t data_offset(const ArchiveSource& source, StoredDtype dtype, const s
   const ArchiveReader::Record record = archive.record("data/" + tensor->storage);
   const std::int64_t stored = record.size / bytes_of(dtype);
   if (record.size % bytes_of(dtype) != 0 || stored != tensor->storage_elements || tensor->storage_offset < 0 ||
-      tensor->storage_offset > stored || elements(size) > stored - tensor->storage_offset)
+      tensor->storage_offset > stored || num_elements(size) > stored - tensor->storage_offset)
     throw DataError(fmt::format("{}: {} bytes of data do not hold {} {} from {} on", source.name, record.size,
-                                elements(size), name_of(dtype), tensor->storage_offset));
+                                num_elements(size), name_of(dtype), tensor->storage_offset));
   return record.offset + tensor->storage_offset * bytes_of(dtype);
 }
 

@@ -8,12 +8,15 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "base/problem_list.h"
 #include "base/strings.h"
+#include "ckpt/checked_file.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
+#include "ckpt/file_names.h"
 #include "ckpt/stored_part.h"
 
 namespace braid {
@@ -21,9 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kIndexFile = ".metadata";
-constexpr const char* kFormatFile = "metadata.json";
-constexpr const char* kCommonFile = "common.pt";
 const char* const kDamaged = "take another checkpoint, or another copy of this file";
 
 // What the index says of a part of a file: a chunk of a tensor, or without one an object.
@@ -102,7 +102,7 @@ class Verification {
   void read_checksums() {
     if (!exists(kChecksumFile)) return;
     guarded(kChecksumFile, [&] {
-      checksums_ = parse_checksums(whole(kChecksumFile, std::nullopt), path(kChecksumFile));
+      checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt), path(kChecksumFile));
       report_.has_checksums = true;
     });
   }
@@ -112,18 +112,11 @@ class Verification {
     return found == checksums_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  std::string whole(const std::string& name, std::optional<FileChecksums> checksums) const {
-    CheckedFile file(path(name), std::move(checksums));
-    std::string bytes(static_cast<std::size_t>(file.size()), '\0');
-    file.read(0, std::as_writable_bytes(std::span(bytes)));
-    return bytes;
-  }
-
   // One that is there, or that was written.
   template <class Check>
   void check_small_file(const std::string& name, const Check& check) {
     if (!exists(name) && !checksums_.count(name)) return;
-    guarded(name, [&] { check(whole(name, checksums_of_file(name))); });
+    guarded(name, [&] { check(read_whole(path(name), checksums_of_file(name))); });
   }
 
   std::vector<FileTask> file_tasks() const {
@@ -151,21 +144,18 @@ class Verification {
     std::atomic<std::size_t> next = 0;
     std::size_t left = static_cast<std::size_t>(std::max(options_.threads, 1));
     std::condition_variable ended;
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;  // where one does not start, the others stop
     for (std::size_t i = left; i > 0; --i)
-      threads.emplace_back([&] {
-        for (std::size_t task; (task = next++) < tasks.size();)
+      threads.emplace_back([&](const std::stop_token& stop) {
+        for (std::size_t task; !stop.stop_requested() && (task = next++) < tasks.size();)
           guarded(tasks[task].name, [&] { check_file(tasks[task]); });
         const std::lock_guard lock(mutex_);
         --left;
         ended.notify_one();
       });
-    {
-      std::unique_lock lock(mutex_);
-      while (!ended.wait_for(lock, std::chrono::milliseconds(200), [&] { return left == 0; }))
-        if (options_.progress) options_.progress(done_, report_.bytes);
-    }
-    for (std::thread& thread : threads) thread.join();
+    std::unique_lock lock(mutex_);
+    while (!ended.wait_for(lock, std::chrono::milliseconds(200), [&] { return left == 0; }))
+      if (options_.progress) options_.progress(done_, report_.bytes);
   }
 
   void check_file(const FileTask& task) {
@@ -177,7 +167,8 @@ class Verification {
       add(fmt::format("{}: bytes {} to {} are not what was written (checksum){}", task.name, damage.begin,
                       damage.end - 1, keys_in(task, damage)),
           task.name, kDamaged);
-    if (task.name == kCommonFile && damages.empty()) read_archive(whole(kCommonFile, std::nullopt), path(kCommonFile));
+    if (task.name == kCommonFile && damages.empty())
+      read_archive(read_whole(path(kCommonFile), std::nullopt), path(kCommonFile));
     check_parts(task, file, damages);
   }
 

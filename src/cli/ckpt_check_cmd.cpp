@@ -10,9 +10,9 @@
 #include "base/table.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/compare.h"
-#include "ckpt/slabs.h"
 #include "ckpt/verify.h"
 #include "cli/ckpt_commands.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -117,7 +117,7 @@ void print_comparison(const Comparison& comparison, const DiffCommand& command) 
     } else if (command.all || !tensor.equal()) {
       rows.push_back({fmt::format("{:.4g}", tensor.largest), fmt::format("{:.4g}", tensor.l2),
                       fmt::format("{:.3g}", tensor.relative),
-                      fmt::format("{} of {}", tensor.different, elements_of(tensor.first->shape)),
+                      fmt::format("{} of {}", tensor.different, num_elements(tensor.first->shape)),
                       pair_text(name_of(tensor.first->dtype), name_of(tensor.second->dtype)), tensor.key});
     }
   }

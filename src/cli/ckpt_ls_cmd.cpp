@@ -10,8 +10,8 @@
 #include "base/table.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/compare.h"
-#include "ckpt/slabs.h"
 #include "cli/ckpt_commands.h"
+#include "plan/param_spec.h"
 #include "plan/show.h"
 #include "train/stored_run.h"
 
@@ -41,8 +41,6 @@ std::string count_text(std::int64_t count) {
   for (std::ptrdiff_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), " ");
   return text;
 }
-
-std::int64_t bytes_of(const DistTensor& tensor) { return elements_of(tensor.shape) * bytes_of(tensor.dtype); }
 
 std::string ranks_text(const std::vector<int>& ranks) {
   return ranks.empty() ? "-" : fmt::format("{} ({})", ranks.size(), fold_ranks(ranks));
@@ -207,7 +205,7 @@ void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistT
   constexpr std::int64_t kValues = 8;
   constexpr std::size_t kChunks = 32;
   fmt::print("{}\n{} {}, {} elements, {}\n\n", key, name_of(tensor.dtype), shape_text(tensor.shape),
-             count_text(elements_of(tensor.shape)), readable_bytes(bytes_of(tensor)));
+             count_text(num_elements(tensor.shape)), readable_bytes(bytes_of(tensor)));
   Rows rows;
   for (const StoredChunk& chunk : tensor.chunks)
     if (rows.size() < kChunks)
@@ -222,7 +220,7 @@ void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistT
     fmt::print("{} not a number, {} infinite: left out above\n", numbers.nans, numbers.infinities);
   std::vector<std::string> values;
   for (const double value : numbers.first) values.push_back(fmt::format("{:.6g}", value));
-  fmt::print("{}{}\n", fmt::join(values, " "), elements_of(tensor.shape) > kValues ? " ..." : "");
+  fmt::print("{}{}\n", fmt::join(values, " "), num_elements(tensor.shape) > kValues ? " ..." : "");
 }
 
 void show(const LsOptions& options) {

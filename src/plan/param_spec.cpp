@@ -40,15 +40,7 @@ std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardPl
   return spans;
 }
 
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
-
 }  // namespace
-
-std::int64_t num_elements(const ParamSpec& spec) { return product(spec.shape); }
 
 ShardPlace shard_place(const Module& module, int global_rank) {
   return {.tp = module.dense.coord(global_rank, "tp"),
@@ -113,7 +105,7 @@ std::vector<RowRun> row_runs(const Box& box, const std::vector<std::int64_t>& gl
   if (dims == 1) return {{box.global_begin[0], box.local_begin[0], box.size[0], 0, 0, 1}};
   const std::size_t last = dims - 1, run = dims - 2;  // a run goes along the last dimension but one
   const std::int64_t length = box.size[run];
-  const std::int64_t count = product({box.size.begin(), box.size.begin() + static_cast<std::ptrdiff_t>(run)});
+  const std::int64_t count = num_elements(std::span(box.size).first(run));
   std::vector<RowRun> runs;
   for (std::int64_t i = 0; i < count; ++i) {
     std::int64_t rest = i, global_row = box.global_begin[run], local_row = box.local_begin[run];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,18 @@ struct ParamSpec {
   // block, one after the other. Lengths of the blocks; empty: one block.
   std::vector<std::int64_t> tp_blocks{};
   std::vector<std::string> block_names{};  // when given, checkpoints keep every block as a tensor of its own
-  bool expert = false;  // dimension 0 counts experts and is split over ep
-  int stage = 0;        // the pipeline stage that has it
+  bool expert = false;                     // dimension 0 counts experts and is split over ep
+  int stage = 0;                           // the pipeline stage that has it
   InitRule init{};
   bool trainable = true;  // false: a buffer without a gradient, kept in fp32 or wider
 };
 
-std::int64_t num_elements(const ParamSpec& spec);
+inline std::int64_t num_elements(std::span<const std::int64_t> shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+inline std::int64_t num_elements(const ParamSpec& spec) { return num_elements(spec.shape); }
 
 // Where a rank stands in the grids of its module, as far as parameters care.
 struct ShardPlace {

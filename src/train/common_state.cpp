@@ -1,5 +1,7 @@
 #include "train/common_state.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace braid {
@@ -16,6 +18,11 @@ std::optional<std::int64_t> integer(const PickleValue& value) {
   if (!value) return std::nullopt;
   const auto* number = as<std::int64_t>(value);
   return number ? std::optional(*number) : std::nullopt;
+}
+
+std::optional<int> small_integer(const PickleValue& value) {
+  const auto whole = integer(value);
+  return whole && std::in_range<int>(*whole) ? std::optional(static_cast<int>(*whole)) : std::nullopt;
 }
 
 std::optional<double> number(const PickleValue& value) {
@@ -53,6 +60,9 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   const auto consumed = args ? integer(find(args, "consumed_train_samples")) : std::nullopt;
   // Some trainers keep no count of samples; the schedule's is as good.
   run.position.consumed_samples = consumed ? *consumed : run.scheduler_steps.value_or(0);
+  if (run.position.iteration < 0 || run.position.consumed_samples < 0)
+    throw DataError(fmt::format("{}: iteration {} after {} samples cannot be", file, run.position.iteration,
+                                run.position.consumed_samples));
   const PickleValue recipe = args ? find(args, "recipe") : nullptr;
   if (const auto* text = recipe ? as<std::string>(recipe) : nullptr) run.recipe = *text;
   return run;
@@ -93,17 +103,17 @@ PickleValue to_pickle(const LossScale::State& state) {
 
 std::optional<LossScale::State> parse_loss_scale(const PickleValue& state) {
   const auto scale = number(find(state, "scale"));
-  const auto growth = integer(find(state, "growth_tracker")), hysteresis = integer(find(state, "hysteresis_tracker"));
+  const auto growth = small_integer(find(state, "growth_tracker"));
+  const auto hysteresis = small_integer(find(state, "hysteresis_tracker"));
   if (!scale || !growth || !hysteresis) return std::nullopt;
-  return LossScale::State{*scale, static_cast<int>(*growth), static_cast<int>(*hysteresis)};
+  return LossScale::State{*scale, *growth, *hysteresis};
 }
 
 PickleValue rng_state(int seed) { return pickle_list({pickle_dict({{"seed", pickle(seed)}})}); }
 
 std::optional<int> seed_of(const PickleValue& rng_state) {
   const auto* states = as<PickleList>(rng_state);
-  const auto seed = states && !states->items.empty() ? integer(find(states->items.front(), "seed")) : std::nullopt;
-  return seed ? std::optional(static_cast<int>(*seed)) : std::nullopt;
+  return states && !states->items.empty() ? small_integer(find(states->items.front(), "seed")) : std::nullopt;
 }
 
 std::string object_key(const std::string& key, const std::vector<int>& place, const std::vector<int>& grid) {

@@ -30,7 +30,7 @@ struct CommonState {
 
 PickleValue to_pickle(const CommonState& state);
 
-// Of a common.pt by Braid or by Megatron. DataError that names `file` when it has no iteration.
+// Of a common.pt by Braid or by Megatron. DataError that names `file` when it has no iteration, or a negative one.
 struct StoredRun {
   RunPosition position{};
   std::optional<std::int64_t> scheduler_steps{};

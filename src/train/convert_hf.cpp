@@ -192,7 +192,7 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
     models.emplace(set.name, std::move(model));
   }
   prepare_new_iteration(root, 0);
-  begin_iteration(root, 0);
+  begin_iteration(root, 0, Saver::Guest);
   std::int64_t done = 0, total = 0;
   const auto bytes_of = [&](const ParamSpec& spec) {
     return num_elements(spec) * static_cast<std::int64_t>(c10::elementSize(dtype_named(recipe.model.dtype)));
@@ -214,7 +214,7 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
   writer.finish();
   hand_in(partial, 0, writer);
   result.tensors = writer.metadata().tensors.size();
-  result.bytes = publish(root, 0, 1, to_pickle(start_of(recipe))).bytes;
+  result.bytes = publish(root, 0, 1, to_pickle(start_of(recipe)), Saver::Guest).bytes;
   return result;
 }
 

@@ -74,6 +74,10 @@ class Load {
   LoadedRun resume() {
     const StoredRun stored =
         config_.finetune ? StoredRun() : parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
+    if (!config_.finetune && iteration_folder("", stored.position.iteration) !=
+                                 "/" + std::filesystem::path(checkpoint_.folder()).filename().string())
+      throw DataError(fmt::format("{}/common.pt is of iteration {}; the folder is not what its name says",
+                                  checkpoint_.folder(), stored.position.iteration));
     const bool with_optimizer = config_.load_optimizer && !config_.finetune;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
     check_wanted(wanted_of(sets_), checkpoint_, "is it of another model, or of other sizes?");
@@ -109,12 +113,28 @@ class Load {
       return has_key_with(checkpoint_.metadata(), set.branch + "optimizer.distributed.") ||
              has_key_with(checkpoint_.metadata(), set.branch + "chained_0.optimizer.distributed.");
     });
+    if (by_bucket) check_splits();
     const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
     std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
     std::vector<WantedTensor> wanted;
     for (const StateTensor& tensor : tensors) wanted.push_back({tensor.key, tensor.shape});
     check_wanted(wanted, checkpoint_, fix);
     return tensors;
+  }
+
+  // Buckets of another split may have the same sizes and other contents.
+  void check_splits() {
+    for (const Training::Trained& trained : training_.trained()) {
+      const Module& module = training_.model().topology().modules()[static_cast<std::size_t>(trained.module)];
+      const std::string branch = branch_of(module);
+      const PickleValue split = find_object(fmt::format("{}optimizer.{}split/", branch, branch));
+      const auto* saved = split ? as<std::string>(split) : nullptr;
+      if (saved && *saved != split_of(module))
+        throw DataError(fmt::format(
+            "{} has optimizer state by bucket of {} split by {}, this run splits it by {}; use that split, or load the "
+            "weights alone with --no-load-optim or --finetune",
+            checkpoint_.folder(), module.name, *saved, split_of(module)));
+    }
   }
 
   PickleValue find_object(const std::string& begin) {
@@ -171,7 +191,9 @@ class Load {
 
   std::optional<int> stored_seed() {
     const PickleValue state = find_object(sets_.front().branch + "rng_state/");
-    return state ? seed_of(state) : std::nullopt;
+    const auto seed = state ? seed_of(state) : std::nullopt;
+    if (!seed) say_("the checkpoint has no state of random numbers: samples go on with train.seed");
+    return seed;
   }
 
   const CheckpointConfig& config_;
@@ -181,6 +203,11 @@ class Load {
   DistCheckpoint checkpoint_;
   const std::vector<StoredSet> sets_;
 };
+
+std::string without_end_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
 
 bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
 
@@ -218,11 +245,13 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
     return LoadedRun{};
   }
   if (config.load.empty()) return std::nullopt;
+  if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
+    return Load(config, training, world, without_end_slash(config.load), say).resume();
   const auto iteration = agreed_iteration(config.load, world);
   if (!iteration) {
-    if (config.must_exist)
+    if (config.must_exist || config.finetune)
       throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",
-                         "give the folder of one, or leave out --exit-on-missing-checkpoint"});
+                         "give the folder of one, or leave out --finetune and --exit-on-missing-checkpoint"});
     say(fmt::format("no checkpoint in {}: the run starts afresh", config.load));
     return std::nullopt;
   }

@@ -68,6 +68,7 @@ std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(co
       add("param_groups", param_groups(training_.optimizer_config(), common.schedule, trained.optimizer->steps(),
                                        /*experts=*/trained.optimizer->parts().size() > 1));
       add("param_state_sharding_type", pickle(config_.fully_reshardable ? "fully_reshardable" : "dp_reshardable"));
+      if (!config_.fully_reshardable) add("split", pickle(split_of(*module)));
       if (training_.loss_scale().dynamic()) add("grad_scaler", to_pickle(training_.loss_scale().state()));
       break;
     }

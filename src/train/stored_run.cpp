@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/slabs.h"
+#include "ckpt/file_names.h"
+#include "plan/param_spec.h"
 
 namespace braid {
 namespace {
@@ -55,7 +56,7 @@ KnownRun known_run(const DistCheckpoint& checkpoint) {
   if (!checkpoint.has_common()) return {.why_no_recipe = "there is no common.pt"};
   KnownRun known;
   try {
-    known.run = parse_common(checkpoint.common(), checkpoint.folder() + "/common.pt");
+    known.run = parse_common(checkpoint.common(), checkpoint.folder() + "/" + kCommonFile);
   } catch (const DataError& e) {
     return {.why_no_recipe = e.what()};
   }
@@ -103,8 +104,8 @@ std::vector<KeyGroup> key_groups(const DistMetadata& metadata, const std::option
     KeyGroup& group = groups[name];
     group.name = name;
     ++group.tensors;
-    group.elements += elements_of(tensor.shape);
-    group.bytes += elements_of(tensor.shape) * bytes_of(tensor.dtype);
+    group.elements += num_elements(tensor.shape);
+    group.bytes += bytes_of(tensor);
     group.dtypes.insert(tensor.dtype);
   }
   std::vector<KeyGroup> list;

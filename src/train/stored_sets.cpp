@@ -75,6 +75,11 @@ std::vector<Seat> seats_of(const Module& module) {
 
 }  // namespace
 
+std::string split_of(const Module& module) {
+  return fmt::format("tp {}, pp {}, ep {}, expt_tp {}", module.dense.size_of("tp"), module.dense.size_of("pp"),
+                     module.expert.size_of("ep"), module.expert.size_of("expt_tp"));
+}
+
 std::string branch_of(const Module& module) {
   return fmt::format("mimo.{}.", module.is_encoder ? module.name : "language");
 }

@@ -33,6 +33,9 @@ bool has_key_with(const DistMetadata& metadata, const std::string& begin);
 // All of Nemotron's keys may be below "model."; else it is empty.
 std::string nemotron_root(const DistMetadata& metadata);
 
+// How a module's parameters are split, which optimizer state by bucket is tied to: "tp 2, pp 1, ep 4, expt_tp 1".
+std::string split_of(const Module& module);
+
 // "mimo.language.", "mimo.images."
 std::string branch_of(const Module& module);
 

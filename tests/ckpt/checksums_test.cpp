@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
+#include "ckpt/sealed_text.h"
 #include "support/errors.h"
 
 namespace braid {
@@ -13,6 +14,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::sealed;
 using ::testing::SizeIs;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
@@ -25,11 +27,6 @@ std::string counting(std::int64_t count) {
 
 std::string parse_error(const std::string& text) {
   return error_of<DataError>([&] { parse_checksums(text, "checksums.json"); });
-}
-
-// A text that someone changed, with its checksum made right again.
-std::string resealed(std::string start) {
-  return start + fmt::format(",\"crc32c\":\"{:08x}\"}}\n", crc32c(bytes_of(start)));
 }
 
 TEST(Checksums, AreThoseOfBlocks) {
@@ -72,20 +69,30 @@ TEST(Checksums, NoticeEveryChangedByteOfTheirText) {
 
 TEST(Checksums, RefuseATextThatSaysSomethingElse) {
   const std::string blocks = "{\"block_bytes\":1048576,\"files\":";
-  EXPECT_THAT(parse_error(resealed("{\"block_bytes\":512,\"files\":{}")), HasSubstr("not checksums of blocks"));
-  EXPECT_THAT(parse_error(resealed("[[[[")), HasSubstr("not checksums of blocks"));
-  EXPECT_THAT(parse_error(resealed(std::string(1'000'000, '['))), HasSubstr("not checksums of blocks"));
-  EXPECT_THAT(parse_error(resealed(blocks + "[]")), HasSubstr("not checksums of blocks"));
-  EXPECT_THAT(parse_error(resealed(blocks + "{\"a\":3}")), HasSubstr("the entry of 'a' has no size and blocks"));
-  EXPECT_THAT(parse_error(resealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"\"}}")),
+  EXPECT_THAT(parse_error(sealed("{\"block_bytes\":512,\"files\":{}")), HasSubstr("not checksums of blocks"));
+  EXPECT_THAT(parse_error(sealed("[[[[")), HasSubstr("not checksums of blocks"));
+  EXPECT_THAT(parse_error(sealed(std::string(1'000'000, '['))), HasSubstr("not checksums of blocks"));
+  EXPECT_THAT(parse_error(sealed(blocks + "[]")), HasSubstr("not checksums of blocks"));
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":3}")), HasSubstr("the entry of 'a' has no size and blocks"));
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"\"}}")),
               HasSubstr("0 checksums do not fit the 3 bytes of 'a'"));
-  EXPECT_THAT(parse_error(resealed(blocks + "{\"a\":{\"size\":-1,\"blocks\":\"\"}}")), HasSubstr("do not fit"));
-  EXPECT_THAT(parse_error(resealed(blocks + "{\"a\":{\"size\":9223372036854775807,\"blocks\":\"\"}}")),
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":-1,\"blocks\":\"\"}}")), HasSubstr("do not fit"));
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":9223372036854775807,\"blocks\":\"\"}}")),
               HasSubstr("do not fit"));
-  EXPECT_THAT(parse_error(resealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"0123456x\"}}")),
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"0123456x\"}}")),
               HasSubstr("not hexadecimal"));
-  EXPECT_THAT(parse_error(resealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"012345678\"}}")),
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"012345678\"}}")),
               HasSubstr("not hexadecimal"));
+}
+
+TEST(Checksums, AreOnlyOfFilesInTheFolder) {
+  for (const std::string name : {"", ".", "..", "../common.pt", "/etc/passwd", "a/b", "nul\\u0000"})
+    EXPECT_THAT(
+        parse_error(sealed("{\"block_bytes\":1048576,\"files\":{\"" + name + "\":{\"size\":0,\"blocks\":\"\"}}")),
+        HasSubstr("no name of a file in this folder"))
+        << name;
+  EXPECT_THAT(parse_error(to_text({{std::string(256, 'a'), checksums_of("")}})), HasSubstr("no name of a file"));
+  EXPECT_THAT(parse_checksums(to_text({{std::string(255, 'a'), checksums_of("")}}), "checksums.json"), SizeIs(1));
 }
 
 }  // namespace

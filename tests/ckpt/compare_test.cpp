@@ -6,9 +6,14 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
+#include <span>
+#include <string_view>
 
 #include "ckpt/small_checkpoint.h"
+#include "ckpt/torch_archive.h"
+#include "plan/param_spec.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -99,6 +104,40 @@ TEST(Compare, Objects) {
   EXPECT_EQ(compared.comparison.objects[2].key, "other");
 }
 
+std::string save_archive(const std::string& root, const PickleValue& value,
+                         std::optional<std::span<const std::byte>> storage) {
+  std::string archive;
+  write_archive(value, storage, [&](std::span<const std::byte> bytes) {
+    archive.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
+  begin_iteration(root, 1);
+  DistWriter writer(partial_folder(root, 1), 0);
+  writer.add_archive("object", archive);
+  writer.finish();
+  hand_in(partial_folder(root, 1), 0, writer);
+  publish(root, 1, 1, pickle_dict({}));
+  return iteration_folder(root, 1);
+}
+
+TEST(Compare, TensorsInObjectsCount) {
+  const TemporaryFolder folder;
+  const auto compared = [&](const PickleValue& value, std::string_view first, std::optional<std::string_view> second) {
+    const auto saved = [&](const char* name, std::optional<std::string_view> storage) {
+      const std::string root = folder.path() + name;
+      prepare_root(root);
+      return save_archive(root, value, storage ? std::optional(std::as_bytes(std::span(*storage))) : std::nullopt);
+    };
+    DistCheckpoint a(saved("/a", first)), b(saved("/b", second));
+    return compare_checkpoints(a, b).equal();
+  };
+  const PickleValue tensor =
+      pickle_tensor({.dtype = StoredDtype::U8, .shape = {4}, .strides = {1}, .storage = "0", .storage_elements = 4});
+  EXPECT_TRUE(compared(tensor, "abcd", "abcd"));
+  EXPECT_FALSE(compared(tensor, "abcd", "abce"));
+  EXPECT_FALSE(compared(pickle_dict({{"step", pickle(1)}, {"state", pickle_list({tensor})}}), "abcd", "abce"));
+  EXPECT_TRUE(compared(pickle(1), "some other program's", std::nullopt));
+}
+
 TEST(Statistics, LeaveOutWhatIsNotFinite) {
   at::Tensor values = at::tensor({3.0, -4.0, 0.0, 1.0});
   values[2] = kNaN;
@@ -119,10 +158,10 @@ TEST(Slabs, CoverEveryElementOnceInOrder) {
   const std::vector<std::vector<std::int64_t>> shapes = {{}, {1}, {0, 3}, {10}, {7, 3}, {2, 5, 4}, {1, 1, 9}};
   for (const auto& shape : shapes)
     for (const std::int64_t most : {1, 3, 8, 1000}) {
-      const at::Tensor numbered = at::arange(elements_of(shape), at::kLong).view(shape);
+      const at::Tensor numbered = at::arange(num_elements(shape), at::kLong).view(shape);
       std::vector<at::Tensor> parts;
       for (const Slab& slab : slabs_of(shape, most)) {
-        EXPECT_LE(elements_of(slab.size), most);
+        EXPECT_LE(num_elements(slab.size), most);
         at::Tensor part = numbered;
         for (std::size_t dim = 0; dim < shape.size(); ++dim)
           part = part.narrow(static_cast<std::int64_t>(dim), slab.begin[dim], slab.size[dim]);

@@ -80,5 +80,13 @@ TEST_F(Rewrite, NothingIsOverwritten) {
   EXPECT_THAT(error_of([&] { rewrite_checkpoint(from, folder.path(), 12); }), HasSubstr("not empty"));
 }
 
+TEST_F(Rewrite, IsTriedAgainWhereItWasInterrupted) {
+  prepare_root(to());
+  begin_iteration(to(), 12);
+  rewrite_checkpoint(from, to(), 12);
+  EXPECT_EQ(latest_iteration(to()), 12);
+  EXPECT_FALSE(std::filesystem::exists(partial_folder(to(), 12)));
+}
+
 }  // namespace
 }  // namespace braid

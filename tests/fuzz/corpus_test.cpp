@@ -37,5 +37,11 @@ TEST(FuzzCorpus, IndicesAreReadOrRefused) {
   EXPECT_GT(count, accepted);
 }
 
+TEST(FuzzCorpus, ChecksumsAreReadOrRefused) {
+  const auto [accepted, count] = run_corpus("checksums", testing::fuzz_checksums);
+  EXPECT_GE(accepted, 2);
+  EXPECT_GT(count, accepted);
+}
+
 }  // namespace
 }  // namespace braid

@@ -4,8 +4,11 @@
 
 #include <string_view>
 
+#include "base/error.h"
+#include "ckpt/checksums.h"
 #include "ckpt/dist_metadata.h"
 #include "ckpt/pickle.h"
+#include "ckpt/sealed_text.h"
 
 namespace braid::testing {
 
@@ -36,6 +39,18 @@ inline bool fuzz_metadata(std::string_view bytes) {
   const DistMetadata again = read_metadata(write_metadata(metadata), "written");
   BRAID_CHECK(again == metadata, "{} tensors, {} objects", metadata.tensors.size(), metadata.objects.size());
   BRAID_CHECK_EQ(coverage_problems(again).size(), coverage_problems(metadata).size(), "of the same index");
+  return true;
+}
+
+// Whether the bytes, with their checksum made right, were checksums of files.
+inline bool fuzz_checksums(std::string_view bytes) {
+  Checksums checksums;
+  try {
+    checksums = parse_checksums(sealed(bytes), "input");
+  } catch (const DataError&) {
+    return false;
+  }
+  BRAID_CHECK(parse_checksums(to_text(checksums), "written") == checksums, "{} files", checksums.size());
   return true;
 }
 
