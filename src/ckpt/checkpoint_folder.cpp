@@ -80,12 +80,13 @@ std::string partial_folder(const std::string& root, std::int64_t iteration) {
   return fmt::format("{}/.iter_{:07}{}", root, iteration, kPartial);
 }
 
-std::vector<std::int64_t> iterations_in(const std::string& root) {
+std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete) {
   std::vector<std::int64_t> iterations;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, error))
     if (const auto iteration = iteration_of(entry.path().filename().string()))
-      if (entry.is_directory(error) && fs::exists(entry.path() / ".metadata", error)) iterations.push_back(*iteration);
+      if (entry.is_directory(error) && (complete == Complete::OrNot || fs::exists(entry.path() / ".metadata", error)))
+        iterations.push_back(*iteration);
   std::sort(iterations.begin(), iterations.end());
   return iterations;
 }

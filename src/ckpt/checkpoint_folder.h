@@ -5,8 +5,7 @@
 //   <root>/iter_0000100/          a complete one
 //   <root>/.iter_0000200.partial/ one being written, or left by a run that died
 //
-// Saving one: begin_iteration() on one rank; on every writer, a DistWriter in the folder that this returned and then
-// hand_in(); on one rank again, publish() when all have handed in.
+// Saving one: begin_iteration() on one rank; on every writer, a DistWriter in the partial folder and then hand_in(); on one rank again, publish() when all have handed in.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,9 @@ std::string partial_folder(const std::string& root, std::int64_t iteration);
 std::optional<std::int64_t> read_tracker(const std::string& root);
 // The same, and the iteration is there.
 std::optional<std::int64_t> latest_iteration(const std::string& root);
-std::vector<std::int64_t> iterations_in(const std::string& root);  // complete ones, ascending
+// Ascending. Those that are not complete have no index: no save leaves them so.
+enum class Complete { Yes, OrNot };
+std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete = Complete::Yes);
 
 // What lies in an iteration's folder, by a look at its names.
 struct IterationFiles {
@@ -48,8 +49,9 @@ std::string resolve_iteration(const std::string& path);
 void prepare_root(const std::string& root);
 
 // Makes the partial folder. What earlier runs left unfinished is put aside for clear_leftovers(), which may take a
-// while.
-void begin_iteration(const std::string& root, std::int64_t iteration);
+// while; by a Guest, who may not be alone in the root, only what is of this iteration.
+enum class Saver { Run, Guest };
+void begin_iteration(const std::string& root, std::int64_t iteration, Saver saver = Saver::Run);
 void clear_leftovers(const std::string& root);
 
 // After DistWriter::finish(): tells publish() what the writer has written.

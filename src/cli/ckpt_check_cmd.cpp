@@ -30,7 +30,7 @@ std::vector<std::string> folders_of(const VerifyCommand& command) {
   if (command.iteration)
     throw ConfigError({"--all and --iteration were both given", "command line", "use one of them"});
   std::vector<std::string> folders;
-  for (const std::int64_t iteration : iterations_in(command.path))
+  for (const std::int64_t iteration : iterations_in(command.path, Complete::OrNot))
     folders.push_back(iteration_folder(command.path, iteration));
   if (folders.empty())
     throw ConfigError({fmt::format("there are no iterations in '{}'", command.path), "--all",
@@ -189,7 +189,14 @@ void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code) {
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
       "The exit code is 0 when all are equal bit for bit and 1 when they are not. common.pt is not compared.");
-  command->callback([options, &exit_code] { exit_code = diff(*options); });
+  command->callback([options, &exit_code] {
+    try {
+      exit_code = diff(*options);
+    } catch (const DataError& e) {  // 1 would say that they differ
+      fmt::print(stderr, "braid: {}\n", e.what());
+      exit_code = 2;
+    }
+  });
 }
 
 }  // namespace braid

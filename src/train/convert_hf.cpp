@@ -201,6 +201,9 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
     for (const ParamSpec& spec : set.specs) total += bytes_of(spec);
   const std::string partial = partial_folder(root, 0);
   DistWriter writer(partial, 0);
+  for (const StoredSet& set : sets)
+    for (const ParamSpec& spec : set.specs)
+      for (const std::string& key : extra_state_keys(spec, {}, set.rule)) writer.add_object(key, pickle_none());
   for (const StoredSet& set : sets) {
     const auto model = models.find(set.name);
     for (const ParamSpec& spec : set.specs) {
