@@ -5,7 +5,8 @@
 //   <root>/iter_0000100/          a complete one
 //   <root>/.iter_0000200.partial/ one being written, or left by a run that died
 //
-// Saving one: begin_iteration() on one rank; on every writer, a DistWriter in the partial folder and then hand_in(); on one rank again, publish() when all have handed in.
+// Saving one: begin_iteration() on one rank; on every writer, a DistWriter in the partial folder and then hand_in(); on
+// one rank again, publish() when all have handed in.
 #pragma once
 
 #include <cstdint>
