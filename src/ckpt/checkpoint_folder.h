@@ -22,7 +22,7 @@ namespace braid {
 class DistWriter;
 
 std::string iteration_folder(const std::string& root, std::int64_t iteration);
-std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", whatever its digits
+std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", as iteration_folder() names it
 std::string partial_folder(const std::string& root, std::int64_t iteration);
 
 // What the tracker says; nothing when there is no checkpoint at all. DataError when the tracker is missing beside

@@ -74,10 +74,7 @@ class Load {
   LoadedRun resume() {
     const StoredRun stored =
         config_.finetune ? StoredRun() : parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
-    if (!config_.finetune && iteration_folder("", stored.position.iteration) !=
-                                 "/" + std::filesystem::path(checkpoint_.folder()).filename().string())
-      throw DataError(fmt::format("{}/common.pt is of iteration {}; the folder is not what its name says",
-                                  checkpoint_.folder(), stored.position.iteration));
+    if (!config_.finetune) check_name(stored.position.iteration);
     const bool with_optimizer = config_.load_optimizer && !config_.finetune;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
     check_wanted(wanted_of(sets_), checkpoint_, "is it of another model, or of other sizes?");
@@ -105,6 +102,12 @@ class Load {
   }
 
  private:
+  void check_name(std::int64_t iteration) const {
+    if (iteration_of(std::filesystem::path(checkpoint_.folder()).filename().string()) != iteration)
+      throw DataError(fmt::format("{}/common.pt is of iteration {}; the folder is not what its name says",
+                                  checkpoint_.folder(), iteration));
+  }
+
   std::vector<StateTensor> wanted_optimizer_state() {
     const std::string fix =
         "was it saved without the optimizer, or with other parts frozen, or by bucket in another layout (tp, pp, ep)? "
@@ -220,7 +223,8 @@ std::optional<std::int64_t> agreed_iteration(const std::string& root, World& wor
   const auto iteration = static_cast<std::int64_t>(newest);
   for (int i = 0; i < kTries && !std::filesystem::exists(iteration_folder(root, iteration)); ++i)
     std::this_thread::sleep_for(kPause);
-  return latest_iteration(root).value_or(iteration);
+  if (!std::filesystem::exists(iteration_folder(root, iteration))) latest_iteration(root);  // says what is wrong
+  return iteration;
 }
 
 // What Nemotron's naming has no place for, or what the topology lacks, is told before anything is read.

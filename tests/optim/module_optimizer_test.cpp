@@ -28,7 +28,7 @@ constexpr double kLr = 0.05, kWeightDecay = 0.1;
 Parameters make_parameters(const Layout& layout, const Module& module, int global_rank, at::ScalarType dtype,
                            const at::Device& device = at::kCPU) {
   Parameters parameters(testing::toy_specs(layout.pp - 1), module.dense.coord(global_rank, "pp"),
-                        testing::place_of(module, global_rank), dtype, device);
+                        shard_place(module, global_rank), dtype, device);
   parameters.initialize(11);
   return parameters;
 }

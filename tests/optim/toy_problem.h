@@ -39,26 +39,10 @@ inline std::vector<ParamSpec> toy_specs(int last_stage) {
   return specs;
 }
 
-inline ShardPlace place_of(const Module& module, int global_rank) {
-  return {.tp = module.dense.coord(global_rank, "tp"),
-          .tp_size = module.dense.size_of("tp"),
-          .ep = module.expert.coord(global_rank, "ep"),
-          .ep_size = module.expert.size_of("ep"),
-          .expt_tp = module.expert.coord(global_rank, "expt_tp"),
-          .expt_tp_size = module.expert.size_of("expt_tp")};
-}
-
-inline at::Tensor box_view(at::Tensor whole, const std::vector<std::int64_t>& begin,
-                           const std::vector<std::int64_t>& size) {
-  for (std::size_t dim = 0; dim < begin.size(); ++dim)
-    whole = whole.narrow(static_cast<std::int64_t>(dim), begin[dim], size[dim]);
-  return whole;
-}
-
 inline at::Tensor shard_of(const at::Tensor& whole, const ParamSpec& spec, const ShardPlace& place) {
   const at::Tensor local = at::empty(local_shape(spec, place), whole.options());
   for (const Box& box : shard_boxes(spec, place))
-    box_view(local, box.local_begin, box.size).copy_(box_view(whole, box.global_begin, box.size));
+    box_of(local, box.local_begin, box.size).copy_(box_of(whole, box.global_begin, box.size));
   return local;
 }
 
@@ -66,8 +50,8 @@ inline at::Tensor shard_of(const at::Tensor& whole, const ParamSpec& spec, const
 inline bool merge_shard(at::Tensor& whole, const at::Tensor& local, const ParamSpec& spec, const ShardPlace& place) {
   bool agree = true;
   for (const Box& box : shard_boxes(spec, place)) {
-    const at::Tensor from = box_view(local, box.local_begin, box.size);
-    const at::Tensor to = box_view(whole, box.global_begin, box.size);
+    const at::Tensor from = box_of(local, box.local_begin, box.size);
+    const at::Tensor to = box_of(whole, box.global_begin, box.size);
     const at::Tensor both = from.eq(from).logical_and(to.eq(to));
     agree = agree && from.masked_select(both).equal(to.masked_select(both));
     to.copy_(at::where(from.eq(from), from, to));
@@ -95,7 +79,7 @@ struct ToyLoss {
   // wrong sum cannot pass for rounding.
   static double share(const ParamSpec& spec, const Module& module, int global_rank, int microbatch) {
     int holders = 0, before = 0;
-    const auto shard = [&](int rank) { return shard_boxes(spec, place_of(module, rank))[0].global_begin; };
+    const auto shard = [&](int rank) { return shard_boxes(spec, shard_place(module, rank))[0].global_begin; };
     for (int rank = module.dense.rank_offset(); rank < module.dense.end(); ++rank) {
       if (module.dense.coord(rank, "pp") != module.dense.coord(global_rank, "pp")) continue;
       if (shard(rank) != shard(global_rank)) continue;
