@@ -31,12 +31,15 @@ Problems train_problems(const Recipe& recipe) {
   check_at_least(problems, "train.samples", train.samples.value_or(1), 1);
   check_at_least(problems, "train.prefetch", train.prefetch, 0);
   check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
+  check_at_least(problems, "loader.num_workers", recipe.loader.num_workers, 1);
+  check_at_least(problems, "loader.packing_buffer", recipe.loader.packing_buffer.value_or(1), 1);
   append(problems, validate(train.schedule, length_of(train), "train"));
   append(problems, validate(recipe.optimizer, "optimizer"));
   append(problems, validate(recipe.loss_scale, "loss_scale"));
   append(problems, validate(recipe.checkpoint));
   append(problems, validate(recipe.log));
   append(problems, validate(recipe.stop));
+  append(problems, validate(recipe.cluster));
   check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
   check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
   return problems;
@@ -135,6 +138,11 @@ void describe(Fields& f, ModelConfig& c) {
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 
+void describe(Fields& f, LoaderConfig& c) {
+  f.field("num_workers", c.num_workers, "of a data set: readers per language replica");
+  f.field("packing_buffer", c.packing_buffer, "of a data set: samples to choose from when packing");
+}
+
 void describe(Fields& f, TrainConfig& c) {
   f.field("iterations", c.iterations, "optimizer steps");
   f.field("samples", c.samples, "length of the run in samples; wins over iterations");
@@ -157,6 +165,7 @@ void describe(Fields& f, Recipe& r) {
   f.section("topology", r.topology);
   f.section("model", r.model);
   f.section("data", r.data);
+  f.section("loader", r.loader);
   f.section("train", r.train);
   f.section("optimizer", r.optimizer);
   f.section("loss_scale", r.loss_scale);
@@ -164,6 +173,7 @@ void describe(Fields& f, Recipe& r) {
   f.section("log", r.log);
   f.section("stop", r.stop);
   f.section("dist", r.dist);
+  f.section("cluster", r.cluster);
 }
 
 Workload workload_of(const Recipe& recipe) {

@@ -11,6 +11,7 @@
 #include "optim/loss_scale.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer_config.h"
+#include "plan/cluster_config.h"
 #include "plan/topology.h"
 #include "train/checkpoint_config.h"
 #include "train/run_log.h"
@@ -40,10 +41,17 @@ struct TrainConfig {
   LrScheduleConfig schedule{};
 };
 
+// How a data set is read. Mock samples are made where they are needed: nothing of this concerns them.
+struct LoaderConfig {
+  int num_workers = 1;                  // that read for one language replica
+  std::optional<int> packing_buffer{};  // samples to choose from when packing sequences
+};
+
 struct Recipe {
   TopologyConfig topology{};
   ModelConfig model{};
   MockDataConfig data{};
+  LoaderConfig loader{};
   TrainConfig train{};
   OptimizerConfig optimizer{};
   LossScaleConfig loss_scale{};
@@ -51,9 +59,11 @@ struct Recipe {
   LogConfig log{};
   StopConfig stop{};
   DistConfig dist{};
+  ClusterConfig cluster{};
 };
 
 void describe(Fields& fields, ModelConfig& config);
+void describe(Fields& fields, LoaderConfig& config);
 void describe(Fields& fields, TrainConfig& config);
 void describe(Fields& fields, Recipe& recipe);
 

@@ -101,5 +101,45 @@ TEST(Recipe, UnknownKeysAndTypesNameTheLine) {
                     HasSubstr("lr should be a number, not 'fast'"), HasSubstr("recipe:5")));
 }
 
+// What people compare runs by: a change here is a change of the experiment.
+TEST(Recipe, TheRunsOfManyNodesArePinned) {
+  struct Pinned {
+    const char* name;
+    int ranks, encoder_dp, language_dp, ep, global_batch, microbatches, iterations;
+  };
+  for (const Pinned& pinned :
+       {Pinned{"9n", 72, 8, 32, 16, 192, 6, 5000}, Pinned{"9n-gbs768", 72, 8, 32, 16, 768, 24, 5000},
+        Pinned{"33n", 264, 8, 128, 8, 768, 6, 158946}, Pinned{"68n", 544, 32, 256, 8, 768, 3, 158946},
+        Pinned{"100n", 800, 32, 384, 8, 768, 2, 158946}}) {
+    SCOPED_TRACE(pinned.name);
+    const Recipe recipe =
+        load_recipe(fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, pinned.name));
+    const ModuleConfig &images = recipe.topology.modules.at(0), &language = recipe.topology.modules.at(1);
+    EXPECT_EQ(recipe.topology.world_size, pinned.ranks);
+    EXPECT_EQ(images.tp, 1);
+    EXPECT_EQ(images.dp, pinned.encoder_dp);
+    EXPECT_EQ(language.tp, 2);
+    EXPECT_EQ(language.dp, pinned.language_dp);
+    EXPECT_EQ(language.ep, pinned.ep);
+    EXPECT_EQ(recipe.train.global_batch, pinned.global_batch);
+    EXPECT_EQ(pinned.global_batch, pinned.microbatches * recipe.train.micro_batch * language.dp);
+    EXPECT_EQ(iterations_of(length_of(recipe.train)), pinned.iterations);
+    EXPECT_EQ(recipe.train.schedule.lr, 1.2e-3);
+    EXPECT_EQ(recipe.train.schedule.min_lr, 1.2e-5);
+    EXPECT_EQ(recipe.train.schedule.weight_decay, 0.1);
+    EXPECT_EQ(recipe.train.schedule.decay_samples, 121046313);
+    EXPECT_EQ(recipe.train.schedule.wsd_decay_style, "minus_sqrt");
+    EXPECT_EQ(parse_wall_time(recipe.cluster.time), std::chrono::hours(4));
+    if (!recipe.cluster.requeue) continue;
+    EXPECT_EQ(recipe.train.schedule.warmup_samples, 1024000);
+    EXPECT_EQ(recipe.train.schedule.wsd_decay_samples, 18310547);
+    EXPECT_EQ(recipe.loader.packing_buffer, 128);
+    EXPECT_EQ(recipe.loader.num_workers, 1);
+    EXPECT_EQ(recipe.log.log_interval, 100);
+    EXPECT_EQ(recipe.checkpoint.save_interval, 1000);
+    EXPECT_EQ(recipe.checkpoint.save, recipe.checkpoint.load);  // else it could not resume
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -1,0 +1,59 @@
+#include "plan/cluster_config.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+// "04:00:00" as its numbers; nothing where something else is between the colons.
+std::optional<std::vector<int>> numbers_between_colons(std::string_view text) {
+  std::vector<int> numbers;
+  for (const std::string& part : split(text, ':')) {
+    const bool digits =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
+    const auto number = digits ? parse_int(part) : std::nullopt;
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::optional<std::chrono::seconds> parse_wall_time(std::string_view text) {
+  using namespace std::chrono;
+  const std::size_t dash = text.find('-');
+  const bool has_days = dash != std::string_view::npos;
+  const auto day_count = has_days ? numbers_between_colons(text.substr(0, dash)) : std::vector<int>{0};
+  const auto parts = numbers_between_colons(has_days ? text.substr(dash + 1) : text);
+  if (!day_count || day_count->size() != 1 || !parts || parts->size() > 3) return std::nullopt;
+  const auto part = [&](std::size_t i) { return i < parts->size() ? (*parts)[i] : 0; };
+  seconds time = hours(24 * std::int64_t{day_count->front()});
+  if (has_days || parts->size() == 3)
+    time += hours(part(0)) + minutes(part(1)) + seconds(part(2));
+  else
+    time += minutes(part(0)) + seconds(part(1));
+  return time > seconds(0) ? std::optional(time) : std::nullopt;
+}
+
+void describe(Fields& f, ClusterConfig& c) {
+  f.field("gpus_per_node", c.gpus_per_node, "ranks that a node runs");
+  f.field("time", c.time, "wall time of one job, as Slurm writes it");
+  f.field("requeue", c.requeue, "save shortly before the time is over, queue again and resume");
+}
+
+std::vector<Problem> validate(const ClusterConfig& c) {
+  std::vector<Problem> problems;
+  if (c.gpus_per_node < 1)
+    problems.push_back(
+        {fmt::format("gpus_per_node={} should be 1 or more", c.gpus_per_node), "cluster.gpus_per_node", ""});
+  if (!parse_wall_time(c.time))
+    problems.push_back({fmt::format("time='{}' is not a time limit", c.time), "cluster.time",
+                        "write hours:minutes:seconds or days-hours:minutes:seconds, e.g. 04:00:00"});
+  return problems;
+}
+
+}  // namespace braid

@@ -1,0 +1,26 @@
+// What a run asks of a Slurm cluster, as a recipe says it; options of `braid launch slurm` win over it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.h"
+
+namespace braid {
+
+struct ClusterConfig {
+  int gpus_per_node = 8;
+  std::string time = "00:30:00";  // wall time of one job
+  bool requeue = false;           // save shortly before the time is over, then queue again and resume
+};
+
+void describe(Fields& fields, ClusterConfig& config);
+std::vector<Problem> validate(const ClusterConfig& config);  // keys as in a recipe's section "cluster"
+
+// Slurm's ways to write a time limit: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S. Nothing for anything else, and for no time.
+std::optional<std::chrono::seconds> parse_wall_time(std::string_view text);
+
+}  // namespace braid
