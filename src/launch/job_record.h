@@ -1,0 +1,28 @@
+// What Slurm knows of a job, and where its log is.
+#pragma once
+
+#include <string>
+
+namespace braid {
+
+struct JobRecord {
+  std::string id{}, name{};
+  std::string state{}, reason{};         // RUNNING, PENDING, …; empty: Slurm has forgotten the job
+  std::string run_time{}, time_limit{};  // 00:03:12
+  std::string nodes{};                   // n[1-4]
+  std::string exit_code{};               // 1:0, of a job that ended
+  int restarts = 0;
+  std::string log{};
+};
+
+bool is_waiting(const JobRecord& job);
+bool is_running(const JobRecord& job);
+
+// What `scontrol show job` prints.
+JobRecord parse_job(const std::string& text);
+
+// Slurm forgets jobs some minutes after their end; then accounting is asked, and the log is the *_ID.log in `log_dir`.
+// ConfigError when there is no trace of the job.
+JobRecord find_job(const std::string& id, const std::string& log_dir);
+
+}  // namespace braid

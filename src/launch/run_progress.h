@@ -1,0 +1,29 @@
+// How far a run has come, from its metrics file or the lines of its log; of Braid, Megatron-LM or Megatron-Bridge.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace braid {
+
+struct RunProgress {
+  std::int64_t iteration = 0;
+  std::optional<std::int64_t> iterations{};  // of the whole run
+  std::optional<double> loss{};
+  std::optional<double> iteration_ms{};
+};
+
+// The metrics file of a log: the same name, ending in .jsonl.
+std::string metrics_path(const std::string& log_path);
+
+// Reads only the ends of the two files; the newer source wins. Nothing when neither has an iteration.
+std::optional<RunProgress> read_progress(const std::string& log_path);
+
+// One line of a log, also behind a rank's label. Nothing when it is about something else.
+std::optional<RunProgress> parse_iteration_line(const std::string& line);
+
+// "iteration 120 of 5000 (2.4 %), lm loss 1.2345, 640 ms per iteration, 0:52:03 left"
+std::string to_text(const RunProgress& progress);
+
+}  // namespace braid

@@ -1,0 +1,69 @@
+#include "launch/slurm_view.h"
+
+#include "base/process.h"
+#include "base/strings.h"
+#include "plan/cluster_config.h"
+
+namespace braid {
+namespace {
+
+std::vector<std::vector<std::string>> rows_of(const std::string& text) {
+  std::vector<std::vector<std::string>> rows;
+  for (const std::string& line : split(text, '\n'))
+    if (!line.empty()) rows.push_back(split(line, '|'));
+  return rows;
+}
+
+std::optional<std::string> answer_of(const std::vector<std::string>& command) {
+  const auto answer = output_of(command);
+  return answer && answer->exit_code == 0 ? std::optional(answer->out) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Partition> parse_partitions(const std::string& text) {
+  std::vector<Partition> partitions;
+  for (const auto& row : rows_of(text)) {
+    if (row.size() != 4) continue;
+    const int nodes = parse_int(row[3]).value_or(0);
+    // A partition whose nodes differ has a line for each kind of them.
+    if (!partitions.empty() && partitions.back().name == row[0])
+      partitions.back().nodes += nodes;
+    else
+      partitions.push_back({row[0], row[1] == "up", parse_wall_time(row[2]), nodes});
+  }
+  return partitions;
+}
+
+std::vector<Association> parse_associations(const std::string& text) {
+  std::vector<Association> associations;
+  for (const auto& row : rows_of(text))
+    if (!row[0].empty()) associations.push_back({row[0], row.size() > 1 ? row[1] : ""});
+  return associations;
+}
+
+SlurmView view_slurm(const std::string& user) {
+  SlurmView view;
+  if (const auto text = answer_of({"sinfo", "--noheader", "--format=%R|%a|%l|%D"}))
+    view.partitions = parse_partitions(*text);
+  if (const auto text =
+          answer_of({"sacctmgr", "-nP", "show", "assoc", "where", "user=" + user, "format=account,partition"}))
+    view.associations = parse_associations(*text);
+  return view;
+}
+
+std::string offered(const std::vector<Partition>& partitions) {
+  std::vector<std::string> texts;
+  for (const Partition& partition : partitions) {
+    std::string limit;
+    if (partition.time_limit) {
+      const auto seconds = partition.time_limit->count();
+      limit = fmt::format(", up to {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    }
+    texts.push_back(fmt::format("{} ({} node{}{}{})", partition.name, partition.nodes, partition.nodes == 1 ? "" : "s",
+                                limit, partition.up ? "" : ", not up"));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace braid

@@ -1,0 +1,30 @@
+#include "base/process.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+TEST(OutputOf, KeepsBothStreamsAndTheCode) {
+  const auto output = output_of({"sh", "-c", "echo out; echo err >&2; cat; exit 3"});
+  ASSERT_TRUE(output);
+  EXPECT_EQ(output->out, "out\n");
+  EXPECT_EQ(output->err, "err\n");
+  EXPECT_EQ(output->exit_code, 3);
+}
+
+TEST(OutputOf, TakesMoreThanAPipeHolds) {
+  const auto output = output_of({"sh", "-c", "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; kill -TERM $$"});
+  ASSERT_TRUE(output);
+  EXPECT_EQ(output->out.size(), 300000u);
+  EXPECT_EQ(output->err.size(), 300000u);
+  EXPECT_EQ(output->exit_code, 128 + 15);
+}
+
+TEST(OutputOf, HasNothingOfProgramsThatAreNotThereOrDoNotEnd) {
+  EXPECT_FALSE(output_of({"no-such-program-anywhere"}));
+  EXPECT_FALSE(output_of({"sleep", "1000"}, std::chrono::seconds(1)));
+}
+
+}  // namespace
+}  // namespace braid
