@@ -31,15 +31,21 @@ Pipe open_pipe() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
+// As exec and its relatives want them; they do not write to the words.
+std::vector<char*> null_terminated(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 std::optional<pid_t> spawn(const std::vector<std::string>& command, int out, int err) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = null_terminated(command);
   pid_t pid = 0;
   const int failed = posix_spawnp(&pid, words[0], &actions, nullptr, words.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -66,6 +72,11 @@ bool read_to_the_end(std::array<std::pair<int, std::string*>, 2> sources, Clock:
 }
 
 }  // namespace
+
+void replace_process(const std::vector<std::string>& command) {
+  execvp(command[0].c_str(), null_terminated(command).data());
+  throw_errno(fmt::format("cannot start '{}'", command[0]));
+}
 
 std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, std::chrono::seconds limit) {
   Pipe out = open_pipe(), err = open_pipe();

@@ -13,6 +13,9 @@ std::string own_executable();
 // "SIGSEGV (Segmentation fault)"
 std::string describe_signal(int signal);
 
+// Becomes that program (searched in PATH); returns only by an exception.
+[[noreturn]] void replace_process(const std::vector<std::string>& command);
+
 struct ProgramOutput {
   int exit_code = 0;  // 128 + N when signal N ended it
   std::string out, err;

@@ -1,0 +1,18 @@
+// The subcommands of `braid launch`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace braid {
+
+void add_launch_follow_commands(CLI::App& launch);  // status and tail
+void add_launch_interactive_command(CLI::App& launch);
+void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code);
+void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code);
+
+}  // namespace braid

@@ -1,0 +1,160 @@
+// braid launch status | tail: where a job is.
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/launch_commands.h"
+#include "launch/job_record.h"
+#include "launch/run_progress.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FollowOptions {
+  std::string job, log_dir = "logs";
+  int lines = 20;
+  bool no_follow = false;
+};
+
+std::string one_line(const JobRecord& job) {
+  std::string line = fmt::format("job {}{}: {}", job.id, job.name.empty() ? "" : fmt::format(" ({})", job.name),
+                                 job.state.empty() ? "ended, Slurm has forgotten how" : job.state);
+  if (!job.reason.empty()) line += fmt::format(" ({})", job.reason);
+  if (!job.run_time.empty()) line += fmt::format(", {} of {}", job.run_time, job.time_limit);
+  if (!job.nodes.empty()) line += " on " + job.nodes;
+  if (job.restarts) line += fmt::format(", restarted {} time{}", job.restarts, job.restarts == 1 ? "" : "s");
+  return line;
+}
+
+std::string age_of(const std::string& path) {
+  std::error_code error;
+  const auto written = fs::last_write_time(path, error);
+  if (error) return "not there yet";
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - written);
+  return fmt::format("last written {} s ago", std::max<std::int64_t>(0, seconds.count()));
+}
+
+bool ended_badly(const JobRecord& job) {
+  return !job.state.empty() && !is_waiting(job) && !is_running(job) && job.state != "COMPLETED";
+}
+
+void print_status(const FollowOptions& options) {
+  const JobRecord job = find_job(options.job, options.log_dir);
+  fmt::print("{}\n", one_line(job));
+  if (job.log.empty()) return;
+  fmt::print("log: {} ({})\n", job.log, age_of(job.log));
+  if (const auto progress = read_progress(job.log)) fmt::print("{}\n", to_text(*progress));
+  if (ended_badly(job)) {
+    const std::string code = job.exit_code.substr(0, job.exit_code.find(':'));
+    fmt::print("why it ended: braid doctor {}{}\n", job.log, code.empty() ? "" : " --exit-code " + code);
+  }
+}
+
+// The end of a growing file, printed as it grows. On a terminal the last line says how far the run is.
+class LogTail {
+ public:
+  LogTail(std::string path, int lines) : path_(std::move(path)), lines_(lines), terminal_(isatty(STDOUT_FILENO)) {}
+
+  void print_new() {
+    std::ifstream file(path_, std::ios::binary | std::ios::ate);
+    if (!file) return;
+    const std::int64_t size = file.tellg();
+    if (position_ < 0) position_ = begin_of_last_lines(file, size);
+    if (size < position_) position_ = 0;  // the file began anew
+    if (size == position_) return;
+    file.seekg(position_);
+    clear_status();
+    char buffer[1 << 16];
+    while (file.read(buffer, sizeof buffer), file.gcount() > 0) {
+      std::fwrite(buffer, 1, static_cast<std::size_t>(file.gcount()), stdout);
+      position_ += file.gcount();
+    }
+    std::fflush(stdout);
+  }
+
+  void show_status(const std::string& status) {
+    if (!terminal_) return;
+    fmt::print("\r\033[K{}", status);
+    std::fflush(stdout);
+    status_shown_ = true;
+  }
+
+  void clear_status() {
+    if (!status_shown_) return;
+    fmt::print("\r\033[K");
+    status_shown_ = false;
+  }
+
+ private:
+  std::int64_t begin_of_last_lines(std::ifstream& file, std::int64_t size) const {
+    int seen = 0;
+    for (std::int64_t at = size - 1; at > 0; --at) {
+      file.seekg(at - 1);
+      if (file.get() == '\n' && ++seen == lines_) return at;
+    }
+    return 0;
+  }
+
+  std::string path_;
+  int lines_;
+  bool terminal_, status_shown_ = false;
+  std::int64_t position_ = -1;  // unknown
+};
+
+void tail(const FollowOptions& options) {
+  using std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLook(500), kAskSlurm(5000);
+  JobRecord job = find_job(options.job, options.log_dir);
+  if (job.log.empty())
+    throw ConfigError({fmt::format("Slurm does not say where the log of job {} is", job.id), "command line",
+                       "give --log-dir FOLDER, the one it was launched with"});
+  fmt::print(stderr, "{}\n", one_line(job));
+  LogTail log(job.log, options.lines);
+  log.print_new();
+  auto asked = steady_clock::now();
+  while (!options.no_follow && (is_waiting(job) || is_running(job))) {
+    std::this_thread::sleep_for(kLook);
+    log.print_new();
+    const auto progress = read_progress(job.log);
+    log.show_status(is_waiting(job) ? one_line(job) : progress ? to_text(*progress) : "");
+    if (steady_clock::now() - asked < kAskSlurm) continue;
+    job = find_job(options.job, options.log_dir);
+    asked = steady_clock::now();
+  }
+  log.print_new();
+  log.clear_status();
+  if (const auto progress = read_progress(job.log)) fmt::print(stderr, "{}\n", to_text(*progress));
+}
+
+CLI::App* add_follow_command(CLI::App& launch, const char* name, const char* help, FollowOptions& options) {
+  CLI::App* command = launch.add_subcommand(name, help);
+  command->add_option("job", options.job, "id that sbatch gave the job")->required();
+  command->add_option("--log-dir", options.log_dir, "where logs are, for jobs that Slurm has forgotten")
+      ->capture_default_str();
+  return command;
+}
+
+}  // namespace
+
+void add_launch_follow_commands(CLI::App& launch) {
+  auto options = std::make_shared<FollowOptions>();
+  add_follow_command(launch, "status", "Say how a job is: state, log, iteration, loss, time per iteration", *options)
+      ->callback([options] { print_status(*options); });
+  CLI::App* command =
+      add_follow_command(launch, "tail", "Print the log of a job as it grows, until the job ends", *options);
+  command->add_option("-n,--lines", options->lines, "how many of its last lines to begin with")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--no-follow", options->no_follow, "only what is there now");
+  command->callback([options] { tail(*options); });
+}
+
+}  // namespace braid

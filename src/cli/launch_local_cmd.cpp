@@ -1,0 +1,87 @@
+// braid launch local: the ranks of a recipe, or of a torchrun command, on the GPUs of this machine.
+#include <CLI/CLI.hpp>
+
+#include <memory>
+
+#include "base/process.h"
+#include "base/strings.h"
+#include "cli/commands.h"
+#include "cli/launch_commands.h"
+#include "launch/local_launcher.h"
+#include "launch/rank_command.h"
+#include "plan/topology.h"
+#include "train/recipe.h"
+
+namespace braid {
+namespace {
+
+struct LaunchLocal {
+  std::string recipe_path, log_dir;
+  int ranks = 0;
+};
+
+int gpus_here() {
+  const auto list = output_of({"nvidia-smi", "-L"});
+  int count = 0;
+  if (list && list->exit_code == 0)
+    for (const std::string& line : split(list->out, '\n')) count += line.rfind("GPU ", 0) == 0;
+  return count;
+}
+
+// As braid train, which also starts its ranks itself; here the GPUs are counted first.
+[[noreturn]] void launch_recipe(const LaunchLocal& launch, const std::vector<std::string>& overrides) {
+  const Recipe recipe = load_recipe(launch.recipe_path, parse_overrides(overrides));
+  const Topology topology(recipe.topology, workload_of(recipe));
+  const int gpus = recipe.dist.device == "cpu" ? 0 : gpus_here();
+  if (launch.ranks && launch.ranks != topology.world_size())
+    throw ConfigError({fmt::format("the recipe has {} ranks, not {}", topology.world_size(), launch.ranks), "--ranks",
+                       "leave it out, or change the module sizes"});
+  if (gpus > 0 && topology.world_size() > gpus)
+    fmt::print(stderr, "braid: warning: {} ranks share {} GPU{}, which is slow: NCCL needs one each\n",
+               topology.world_size(), gpus, gpus == 1 ? "" : "s");
+  std::vector<std::string> command = {own_executable(), "train", launch.recipe_path};
+  if (!launch.log_dir.empty()) command.push_back("--log-dir=" + launch.log_dir);
+  command.insert(command.end(), overrides.begin(), overrides.end());
+  replace_process(command);
+}
+
+int launch_words(const LaunchLocal& launch, const std::vector<std::string>& words) {
+  const RankCommand command = rank_command(command_text(words), "");
+  int ranks = launch.ranks;
+  if (!ranks) ranks = command.ranks_per_node.value_or(0);
+  if (!ranks) ranks = gpus_here();
+  if (!ranks)
+    throw ConfigError({"nothing says how many ranks to start: the command has no --nproc_per_node, and there is no GPU",
+                       "--ranks", "give --ranks N"});
+  if (launch.ranks && command.ranks_per_node.value_or(ranks) != ranks)
+    throw ConfigError({fmt::format("--ranks {} contradicts --nproc_per_node={}", ranks, *command.ranks_per_node),
+                       "--ranks", "give one of them"});
+  return launch_local({.ranks = ranks, .command = {"bash", "-c", command.text}, .log_dir = launch.log_dir});
+}
+
+}  // namespace
+
+void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code) {
+  auto options = std::make_shared<LaunchLocal>();
+  CLI::App* command = launch.add_subcommand("local", "Start the ranks of a recipe or a command on this machine's GPUs");
+  command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train");
+  command->add_option("--ranks", options->ranks, "how many (default: the recipe's, --nproc_per_node, or the GPUs here)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
+  command->allow_extras();
+  command->footer(
+      "A torchrun command is run without torchrun: each rank finds torchrun's variables, and a rank that fails\n"
+      "ends the run with its reason.\n\n"
+      "Example: braid launch local -- torchrun --nproc_per_node=8 train.py");
+  command->callback([options, command, &command_line, &exit_code] {
+    const std::vector<std::string> words = words_behind_dashes(command_line);
+    if (words.empty() == options->recipe_path.empty())
+      throw ConfigError(
+          {words.empty() ? "there is neither a recipe nor a command" : "both a recipe and a command were given",
+           "command line", "braid launch local RECIPE ..., or braid launch local -- COMMAND"});
+    if (words.empty()) launch_recipe(*options, command->remaining());
+    exit_code = launch_words(*options, words);
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,163 @@
+#include "cli/launch_preflight.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "launch/shell_text.h"
+#include "models/providers.h"
+#include "plan/fixes.h"
+#include "plan/param_spec.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An image's name in a registry is no path.
+bool is_path(const std::string& image) {
+  return image.ends_with(".sqsh") || image.rfind('/', 0) == 0 || image.rfind('.', 0) == 0;
+}
+
+std::vector<PathUse> paths_of(const SlurmOptions& options) {
+  std::vector<PathUse> uses = {{"--workdir", options.workdir, PathUse::MustExist},
+                               {"--log-dir", options.log_dir, PathUse::Written}};
+  if (is_path(options.container)) uses.push_back({"--container", options.container, PathUse::MustExist});
+  for (const std::string& mount : options.mounts)
+    uses.push_back({"--mount", mount.substr(0, mount.find(':')), PathUse::MustExist});
+  for (const auto& [what, path] : {std::pair{"--cache-dir", options.cache_dir}, {"--stage", options.stage}})
+    if (!path.empty()) uses.push_back({what, path, PathUse::Written});
+  for (const std::string& setting : options.env)
+    for (const std::string name : {"HF_HOME", "UV_CACHE_DIR", "NEMO_HOME"})
+      if (setting.rfind(name + "=", 0) == 0) uses.push_back({name, setting.substr(name.size() + 1), PathUse::Shared});
+  return uses;
+}
+
+double bytes_per_element(const std::string& dtype) { return dtype == "bfloat16" ? 2 : dtype == "float32" ? 4 : 8; }
+
+// Of the pipeline stage that holds most.
+WeightsPerGpu weights_of(const std::vector<ParamSpec>& specs, const ModuleConfig& module, double element_bytes) {
+  std::vector<WeightsPerGpu> stages(static_cast<std::size_t>(module.pp));
+  for (const ParamSpec& spec : specs) {
+    const ShardPlace place = {.tp_size = module.tp, .expt_tp_size = module.expt_tp};  // ep is counted later
+    WeightsPerGpu& stage = stages[static_cast<std::size_t>(spec.stage)];
+    (spec.expert ? stage.expert_bytes : stage.other_bytes) +=
+        static_cast<double>(num_elements(local_shape(spec, place))) * element_bytes;
+  }
+  const auto total = [&](const WeightsPerGpu& stage) { return stage.other_bytes + stage.expert_bytes / module.ep; };
+  return *std::max_element(stages.begin(), stages.end(),
+                           [&](const WeightsPerGpu& a, const WeightsPerGpu& b) { return total(a) < total(b); });
+}
+
+void check_model(const Recipe& recipe, double gpu_gb, Preflight& preflight) {
+  const Provider& model = recipe.model.model;
+  const double element_bytes = bytes_per_element(recipe.model.dtype);
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    WeightsPerGpu weights;
+    if (module.kind == "language") {
+      weights = weights_of(declare_parameters(model.language, module.pp), module, element_bytes);
+      weights.experts = experts_of(model.language);
+      weights.possible_ep = possible_ep(module, weights.experts);
+    }
+    for (const EncoderConfig& encoder : model.encoders)
+      if (encoder.name == module.name)
+        weights = weights_of(declare_parameters(encoder.model, module.pp), module, element_bytes);
+    weights.module = module.name;
+    weights.ep = module.ep;
+    check_weights(weights, gpu_gb, preflight);
+  }
+}
+
+std::vector<std::string> literal_words(const std::string& text) {
+  std::vector<std::string> words;
+  for (const ShellCommand& command : simple_commands(text))
+    for (const ShellWord& word : command.words)
+      if (word.value) words.push_back(*word.value);
+  return words;
+}
+
+// Sizes in a command line say less than a recipe: what follows from them is a warning.
+void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight) {
+  if (!flags.experts || !flags.hidden || !flags.expert_ffn || !flags.layers) return;
+  constexpr double kBytesOfBf16 = 2;
+  const double matrices = flags.gated ? 3 : 2;
+  WeightsPerGpu weights = {.module = "the model", .experts = flags.experts, .ep = flags.ep};
+  weights.expert_bytes = kBytesOfBf16 * matrices * flags.experts *
+                         static_cast<double>(*flags.hidden * *flags.expert_ffn) * static_cast<double>(*flags.layers) /
+                         flags.pp / flags.expt_tp;
+  const ModuleConfig module = {.tp = flags.tp,
+                               .cp = flags.cp,
+                               .dp = std::max(1, allocation.gpus() / (flags.tp * flags.cp * flags.pp)),
+                               .pp = flags.pp,
+                               .expt_tp = flags.expt_tp};
+  weights.possible_ep = possible_ep(module, flags.experts);
+  Preflight found;
+  check_weights(weights, gpu_gb, found);
+  for (Problem& problem : found.problems) preflight.warnings.push_back(std::move(problem));
+}
+
+void check_surroundings(const std::string& text, const SlurmOptions& options, const Allocation& allocation,
+                        Preflight& preflight) {
+  std::error_code ignored;
+  if (fs::exists(fs::path(options.workdir) / "nemo_experiments", ignored))
+    preflight.warnings.push_back(
+        {"there is a folder nemo_experiments: Megatron-Bridge resumes from what it finds there", options.workdir,
+         "remove it, unless that is what you want"});
+  const bool is_python = text.find("python") != std::string::npos || text.find("torchrun") != std::string::npos;
+  const bool has_home = std::any_of(options.env.begin(), options.env.end(),
+                                    [](const std::string& setting) { return setting.rfind("NEMO_HOME=", 0) == 0; });
+  if (!options.container.empty() && allocation.nodes > 1 && is_python && options.cache_dir.empty() && !has_home)
+    preflight.warnings.push_back(
+        {"the caches (HF_HOME, UV_CACHE_DIR, NEMO_HOME) are inside each container: data prepared on one node is not "
+         "there on the others",
+         "--container", "give --cache-dir FOLDER on the shared file system"});
+}
+
+std::string user_name() {
+  const passwd* entry = getpwuid(geteuid());
+  return entry ? entry->pw_name : std::to_string(geteuid());
+}
+
+}  // namespace
+
+Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const Allocation& allocation) {
+  Preflight preflight;
+  if (allocation.gpus_per_node > 0) {
+    check_nodes(recipe.topology, workload_of(recipe), allocation, preflight);
+    check_model(recipe, options.gpu_memory_gb, preflight);
+  }
+  std::vector<PathUse> uses = paths_of(options);
+  if (!recipe.checkpoint.save.empty()) uses.push_back({"--save", recipe.checkpoint.save, PathUse::Written});
+  if (!recipe.checkpoint.load.empty()) uses.push_back({"--load", recipe.checkpoint.load, PathUse::Shared});
+  check_paths(uses, allocation, preflight);
+  return preflight;
+}
+
+Preflight preflight_of(const std::string& command_text, const SlurmOptions& options, const Allocation& allocation) {
+  Preflight preflight;
+  const ParallelFlags flags = parallel_flags(literal_words(command_text));
+  if (allocation.gpus_per_node > 0) {
+    check_nodes(flags, allocation, preflight);
+    check_experts(flags, options.gpu_memory_gb, allocation, preflight);
+  }
+  check_paths(paths_of(options), allocation, preflight);
+  check_surroundings(command_text, options, allocation, preflight);
+  return preflight;
+}
+
+void check_with_slurm(const SlurmOptions& options, const Allocation& allocation, Preflight& preflight) {
+  check_slurm({options.account, options.partition, options.time, allocation}, view_slurm(user_name()), preflight);
+}
+
+void settle(const Preflight& preflight, bool force) {
+  const auto warn = [](const Problem& problem) {
+    fmt::print(stderr, "braid: warning: {}\n  where: {}\n  fix:   {}\n", problem.what, problem.where, problem.fix);
+  };
+  for (const Problem& problem : preflight.warnings) warn(problem);
+  if (preflight.problems.empty()) return;
+  if (!force) throw ConfigError(preflight.problems);
+  for (const Problem& problem : preflight.problems) warn(problem);
+}
+
+}  // namespace braid

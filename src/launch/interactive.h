@@ -1,0 +1,13 @@
+// The commands of an interactive session on a cluster.
+#pragma once
+
+#include <string>
+
+#include "launch/slurm_options.h"
+
+namespace braid {
+
+// salloc, srun for a shell on the nodes (in the container), and what to type there first; with a comment each.
+std::string interactive_commands(const SlurmOptions& options);
+
+}  // namespace braid
