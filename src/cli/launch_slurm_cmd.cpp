@@ -3,13 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
-
-#include <sys/wait.h>
 
 #include "base/process.h"
 #include "base/strings.h"
@@ -124,10 +123,10 @@ std::string read_all(std::istream& stream) { return {std::istreambuf_iterator<ch
 std::string command_in_file(const std::string& path) {
   if (path == "-") return read_all(std::cin);
   std::ifstream file(path, std::ios::binary);
-  const std::string text = read_all(file);
-  if (!file.is_open() || fs::is_directory(path))
+  std::error_code ignored;
+  if (!file.is_open() || fs::is_directory(path, ignored))
     throw ConfigError({fmt::format("cannot read '{}'", path), "--command-file", "give a file with shell text, or -"});
-  return text;
+  return read_all(file);
 }
 
 SlurmJob make_job(const LaunchSlurm& launch, const std::vector<std::string>& overrides,
@@ -214,27 +213,34 @@ void make_log_folder(const std::string& path) {
                        "give a folder that you can write to; without it Slurm ends the job without a word"});
 }
 
-std::string read_to_end(const Fd& pipe) {
-  std::string text;
+struct Answer {
+  int exit_code = 0;
+  std::string text{};  // of both streams
+};
+
+Answer ask(const std::vector<std::string>& command) {
+  FILE* pipe = ::popen((joined_quoted(command) + " 2>&1").c_str(), "r");
+  if (!pipe) throw_errno(fmt::format("cannot run {}", command[0]));
+  Answer answer;
   char buffer[4096];
-  for (ssize_t size; (size = ::read(pipe.get(), buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<std::size_t>(size));
-  return text;
+  for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) answer.text.append(buffer, size);
+  answer.exit_code = exit_code_of(::pclose(pipe));
+  return answer;
 }
 
-// Prints where to look at it; returns sbatch's exit code.
+// Prints where to look at the job; returns an exit code.
 int submit(const SlurmOptions& options) {
-  const RankProcess sbatch = spawn_rank({"sbatch", "--parsable", options.output}, {});
-  const std::string answer = read_to_end(sbatch.out), complaint = read_to_end(sbatch.err);
-  int status = 0;
-  ::waitpid(sbatch.pid, &status, 0);
-  const std::string job_id = answer.substr(0, answer.find_first_of(";\n"));
-  if (status != 0 || !parse_int64(job_id)) {
-    fmt::print(stderr, "braid: sbatch refused {}: {}{}", options.output, answer, complaint);
-    return std::max(exit_code_of(status), 1);
+  const Answer answer = ask({"sbatch", "--parsable", options.output});
+  // JOB or JOB;CLUSTER, behind whatever it had to say.
+  const std::size_t last = answer.text.rfind('\n', answer.text.size() - std::min<std::size_t>(answer.text.size(), 2));
+  const std::size_t begin = last == std::string::npos ? 0 : last + 1;
+  const std::string job_id = answer.text.substr(begin, answer.text.find_first_of(";\n", begin) - begin);
+  if (answer.exit_code != 0 || !parse_int64(job_id)) {
+    fmt::print(stderr, "braid: sbatch did not take {}:\n{}", options.output, answer.text);
+    return 1;
   }
-  fmt::print("{}submitted job {}\n  braid launch status {}\n  braid launch tail {}\n  braid doctor {}\n", complaint, job_id,
-             job_id, job_id, shell_quoted(log_stem(options) + job_id + ".log"));
+  fmt::print("{}submitted job {}\n  braid launch status {}\n  braid launch tail {}\n  braid doctor {}\n",
+             answer.text.substr(0, begin), job_id, job_id, job_id, shell_quoted(log_stem(options) + job_id + ".log"));
   return 0;
 }
 
