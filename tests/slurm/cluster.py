@@ -52,6 +52,7 @@ ReturnToService=2
 SlurmdTimeout=10
 KillWait=2
 InactiveLimit=0
+EnforcePartLimits=ALL
 GresTypes=gpu
 {nodes}
 PartitionName=batch Nodes=ALL Default=YES
@@ -103,8 +104,10 @@ class Cluster:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="braid-slurm-", dir="/tmp"))  # a socket's path is short
         self.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))},
                     "PATH": search_path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
-        self.keeper = None
         self.node_pids = {}
+
+        self.keeper = subprocess.Popen([sys.executable, keeper.__file__, self.folder], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True, start_new_session=True)
 
     def __enter__(self):
         try:
@@ -119,8 +122,6 @@ class Cluster:
 
     def start(self):
         self._write_configuration()
-        self.keeper = subprocess.Popen([sys.executable, keeper.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       text=True, start_new_session=True)
         self._start_munged()
         self._start("slurmctld", "-D", "-L", self.folder / "slurmctld.log")
         for node in NODES:
@@ -129,10 +130,8 @@ class Cluster:
 
     def stop(self):
         """Ends every process of the cluster and of its jobs."""
-        if self.keeper:
-            self.keeper.stdin.close()
-            self.keeper.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.keeper.stdin.close()
+        self.keeper.wait()
 
     # --- nodes ----------------------------------------------------------------------------------------------------
     def start_node(self, node):
@@ -143,8 +142,14 @@ class Cluster:
         tasks = [pid for pid in self._processes() if environment_of(pid).get("SLURMD_NODENAME") == node]
         parent_of = keeper.parents()
         step_daemons = {parent_of.get(pid) for pid in tasks} - {None, self.keeper.pid, *tasks}
-        for pid in [self.node_pids.pop(node), *step_daemons, *tasks]:
+        victims = [self.node_pids.pop(node), *step_daemons, *tasks]
+        for pid in victims:
             kill(pid)
+        wait_until(lambda: keeper.parents().keys().isdisjoint(victims), f"the end of {node}'s processes")
+
+    def declare_dead(self, node):
+        """Slurm finds out by itself, but takes half a minute."""
+        self.client("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=vanished")
 
     def node_state(self, node):
         return self.client("sinfo", "--noheader", "--nodes", node, "--partition", "batch", "--format", "%T").upper()
@@ -204,7 +209,6 @@ class Cluster:
         for gpu in range(GPUS_PER_NODE):
             (self.folder / f"gpu{gpu}").symlink_to("/dev/null")  # Slurm accepts no plain file as a device
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-{GPUS_PER_NODE - 1}]\n")
-        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
 
     def _start_munged(self):
         files = [f"--{what}-file={self.folder}/munge.{what}" for what in ("key", "log", "pid", "seed")]

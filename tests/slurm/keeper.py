@@ -1,15 +1,18 @@
-"""Starts processes for the one at the other end of its pipes, and ends them and all that came of them when that one is gone.
+"""Starts processes for whoever holds the other end of its pipes; when that end closes, ends them and all that came of
+them, and removes the folder it was given.
 
 A daemon's steps leave their parent, and ctest ends a test by SIGKILL: neither can be answered by the test itself. The
-keeper becomes the parent of every orphan below it, so what to end is known by descent, never by name.
+keeper becomes the parent of every orphan below it, so what to end is known by descent.
 A request is a line of JSON, {"argv": [...], "env": {...}, "output": FILE}; the answer is a line with the pid.
 """
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -53,6 +56,7 @@ def end_all():
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        time.sleep(0.01)
         reap()
 
 
@@ -69,6 +73,7 @@ def main():
         child.returncode = 0  # reaped above, not by subprocess
         print(child.pid, flush=True)
     end_all()
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 
 if __name__ == "__main__":
