@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   braid::add_model_command(app);
   braid::add_run_command(app, exit_code);
   braid::add_ckpt_command(app, exit_code);
+  braid::add_doctor_command(app, exit_code);
   braid::add_forward_command(app, command_line, exit_code);
   try {
     refuse_unknown_subcommand(app, command_line);
