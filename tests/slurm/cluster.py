@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import pwd
+import random
 import re
 import shutil
 import signal
@@ -23,11 +24,12 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scan
 FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
                 "TIMEOUT"}
 
-# A requeued job waits until the credentials of its first start have expired. Time limits are looked at every 30 s,
+# Ports that ranks meet at follow from the job's number, so two test runs at once have other numbers. A requeued job waits until the credentials of its first start have expired. Time limits are looked at every 30 s,
 # which is fixed. In `shared` every job gets its nodes at once, also with --exclusive, as long as there are GPUs;
 # `urgent` takes the nodes of `batch` and `spare`, whose jobs go back to the queue or are cancelled.
 SLURM_CONF = """
 ClusterName=braid
+FirstJobId={first_job}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
 SlurmUser={user}
@@ -49,7 +51,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
-SlurmdTimeout=10
+SlurmdTimeout=30
 KillWait=2
 InactiveLimit=0
 EnforcePartLimits=ALL
@@ -71,13 +73,13 @@ def search_path():
     return os.environ["PATH"] + ":/usr/sbin:/sbin"  # daemons are not on every user's
 
 
-def wait_until(ready, what, timeout=60):
+def wait_until(ready, what, timeout=60, pause=0.1):
     """Waits for ready() to be true and returns what it said."""
     end = time.monotonic() + timeout
     while not (answer := ready()):
         if time.monotonic() > end:
             raise TimeoutError(f"not within {timeout} s: {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
     return answer
 
 
@@ -174,23 +176,26 @@ class Cluster:
         def arrived():
             found = self.job(job)
             return found if found["JobState"] in states else None
-        return wait_until(arrived, f"job {job} {states}\n{self.client('scontrol', 'show', 'job', job)}", timeout)
+        return wait_until(arrived, f"job {job} is in one of {states}", timeout, pause=0.5)
 
-    def tasks(self, job, step=0):
-        """{rank: pid} of a running step."""
+    def tasks(self, job):
+        """{rank: pid} of the job's running tasks, each the first process of its step."""
+        parent_of = keeper.parents()
         found = {}
         for pid in self._processes():
             env = environment_of(pid)
-            if env.get("SLURM_JOB_ID") == str(job) and env.get("SLURM_STEP_ID") == str(step) and "SLURM_PROCID" in env:
-                found.setdefault(int(env["SLURM_PROCID"]), pid)
+            is_first = "SLURM_STEP_ID" in env and "SLURM_STEP_ID" not in environment_of(parent_of.get(pid))
+            if is_first and env["SLURM_JOB_ID"] == str(job):
+                found[int(env["SLURM_PROCID"])] = pid
         return found
 
     def client(self, *argv, env=None):
-        return self.run(*argv, env=env, check=True).stdout.strip()
-
-    def run(self, *argv, env=None, check=False):
-        return subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, check=check,
-                              stdout=subprocess.PIPE, stderr=None if check else subprocess.PIPE, timeout=120)
+        """What one of Slurm's programs answers."""
+        done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=120,
+                              capture_output=True)
+        if done.returncode:
+            raise RuntimeError(f"{argv}: {done.stderr}")
+        return done.stdout.strip()
 
     # --- inside ---------------------------------------------------------------------------------------------------
     def _write_configuration(self):
@@ -205,7 +210,7 @@ class Cluster:
         nodes = [NODE.format(name=name, host=host, port=port, gpus=GPUS_PER_NODE) for name, port in zip(NODES, node_ports)]
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(
             folder=self.folder, host=host, user=pwd.getpwuid(os.geteuid()).pw_name, controller_port=controller_port,
-            nodes="\n".join(nodes)))
+            first_job=random.randrange(1, 1_000_000), nodes="\n".join(nodes)))
         for gpu in range(GPUS_PER_NODE):
             (self.folder / f"gpu{gpu}").symlink_to("/dev/null")  # Slurm accepts no plain file as a device
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-{GPUS_PER_NODE - 1}]\n")
