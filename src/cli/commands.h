@@ -15,12 +15,17 @@ namespace braid {
 void add_ckpt_command(CLI::App& app, int& exit_code);
 void add_doctor_command(CLI::App& app, int& exit_code);
 void add_forward_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
+void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
 void add_model_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_run_command(CLI::App& app, int& exit_code);
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
 
 std::string version_text();
+
+// The command behind `--`, in subcommands that take one of somebody else's: CLI11 never sees it.
+std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line);
+bool takes_foreign_command(const std::vector<std::string>& command_line);
 
 // Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
 // ("--train-iters 10"). ConfigError for anything else.

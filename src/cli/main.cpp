@@ -53,12 +53,14 @@ int main(int argc, char** argv) {
   braid::add_plan_command(app);
   braid::add_model_command(app);
   braid::add_run_command(app, exit_code);
+  braid::add_launch_command(app, command_line, exit_code);
   braid::add_ckpt_command(app, exit_code);
   braid::add_doctor_command(app, exit_code);
   braid::add_forward_command(app, command_line, exit_code);
   try {
     refuse_unknown_subcommand(app, command_line);
     std::vector<std::string> words = braid::join_overrides(command_line);
+    if (braid::takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
     std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
     words.erase(words.begin());
     app.parse(std::move(words));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include "base/strings.h"
@@ -144,10 +145,25 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
   return overrides;
 }
 
+bool takes_foreign_command(const std::vector<std::string>& command_line) {
+  return command_line.size() > 2 && command_line[1] == "launch" && command_line[2] == "slurm";
+}
+
+std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line) {
+  const auto dashes = std::find(command_line.begin(), command_line.end(), "--");
+  return {dashes == command_line.end() ? dashes : dashes + 1, command_line.end()};
+}
+
 std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
-  if (words.size() < 2 || (words[1] != "train" && words[1] != "plan")) return words;
+  const bool has_recipe =
+      words.size() > 1 && (words[1] == "train" || words[1] == "plan" || takes_foreign_command(words));
+  if (!has_recipe) return words;
   std::vector<std::string> joined;
   for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--" && takes_foreign_command(words)) {
+      joined.insert(joined.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
     const std::string& word = words[i];
     const MegatronName* name = megatron_name(word);
     const bool takes_value = is_key(word) || (name && !name->flag_value);

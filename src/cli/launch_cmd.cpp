@@ -1,0 +1,15 @@
+// braid launch: start a run somewhere else, and look after it.
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/launch_commands.h"
+
+namespace braid {
+
+void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
+  CLI::App* launch = app.add_subcommand("launch", "Start a run on a cluster, and look after it");
+  launch->require_subcommand(1);
+  add_launch_slurm_command(*launch, command_line, exit_code);
+}
+
+}  // namespace braid

@@ -1,0 +1,80 @@
+// Slurm jobs of programs that know nothing of Braid.
+#include <filesystem>
+
+#include "base/strings.h"
+#include "launch/rank_command.h"
+#include "launch/shell_text.h"
+#include "launch/slurm_script.h"
+
+namespace braid {
+namespace {
+
+void check_ranks(const SlurmOptions& options, const RankCommand& command) {
+  const int gpus = options.gpus_per_node;
+  if (command.ranks_per_node && gpus > 0 && *command.ranks_per_node != gpus)
+    throw ConfigError({fmt::format("the command asks for {} ranks per node (--nproc_per_node), the job for {} GPUs per "
+                                   "node (--gpus-per-node)",
+                                   *command.ranks_per_node, gpus),
+                       "--gpus-per-node",
+                       fmt::format("give --gpus-per-node {}, or change --nproc_per_node in the command to {}",
+                                   *command.ranks_per_node, gpus)});
+  if (!command.ranks_per_node && gpus == 0)
+    throw ConfigError({"nothing says how many ranks a node has", "--gpus-per-node",
+                       "on a cluster without GPUs, give a torchrun command with --nproc_per_node"});
+  if (command.nodes && *command.nodes > 1 && options.nodes && *options.nodes != *command.nodes)
+    throw ConfigError({fmt::format("the command says --nnodes={}, the job --nodes {}", *command.nodes, *options.nodes),
+                       "--nodes", "leave --nnodes out of the command: the script sets it"});
+}
+
+std::vector<std::string> usual_exports() {
+  return {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_NVLS_ENABLE=0", "TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "NVTE_ALLOW_NONDETERMINISTIC_ALGO=1",
+          "PYTHONUNBUFFERED=1"};
+}
+
+// Megatron-LM's scripts import the copy that projects keep in 3rdparty/.
+std::string megatron_path(const SlurmOptions& options, const RankCommand& command) {
+  const std::filesystem::path script(command.script);
+  const std::filesystem::path megatron = std::filesystem::path(options.workdir) / "3rdparty" / "Megatron-LM";
+  std::error_code ignored;
+  if (!script.filename().string().starts_with("pretrain_") || !std::filesystem::is_directory(megatron, ignored)) return "";
+  return fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
+}
+
+}  // namespace
+
+SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw ConfigError({"there is no command", "command line", "give a recipe, or a command behind --"});
+  if (text.find("\r\n") != std::string::npos)
+    throw ConfigError({"the command has Windows line ends, which bash takes for part of its words", "the command",
+                       "convert it with dos2unix"});
+  refuse_secrets(text);
+  const bool torchrun = options.style == "torchrun";
+  SlurmJob job;
+  job.sets_rank_variables = sets_rank_variables(text);
+  const auto rewritten = [&](int ranks) {
+    return torchrun ? node_command(text, torchrun_world(ranks, job.sets_rank_variables))
+                    : rank_command(text, rank_environment(ranks));
+  };
+  const RankCommand asked = rewritten(1);
+  check_ranks(options, asked);
+  job.nodes = options.nodes.value_or(asked.nodes.value_or(1));
+  job.ranks_per_node = options.gpus_per_node > 0 ? options.gpus_per_node : *asked.ranks_per_node;
+  const RankCommand command = rewritten(job.ranks_per_node);
+  job.title = command.program.empty() ? "a command" : command.program;
+  job.command = command.text;
+  job.had_torchrun = command.had_torchrun;
+  job.exports = usual_exports();
+  job.prelude = megatron_path(options, command);
+  if (!command.uv_sync.empty()) {
+    job.first_phase = command.uv_sync + "\n";
+    job.prelude += "# Phase 1 has done this; now there is nothing left to do.\n" + command.uv_sync + " || exit\n";
+  }
+  if (!command.left_out.empty())
+    job.notes.push_back(fmt::format("Of torchrun, which is not used here, these have no meaning: {}",
+                                    fmt::join(command.left_out, ", ")));
+  return job;
+}
+
+}  // namespace braid

@@ -1,0 +1,43 @@
+// From a command that starts training on one node (torchrun, or a plain program) to what each rank, or each node's
+// torchrun, runs. Independent of who starts them: Slurm, or Braid on one host. Only the words that belong to torchrun
+// are replaced; everything else of a text stays as it was written.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+struct RankCommand {
+  std::string text{};                   // for bash
+  std::string program{};                // "pretrain_gpt": what a job may be called after
+  bool is_python = false;
+  bool had_torchrun = false;
+  std::optional<int> ranks_per_node{};  // --nproc_per_node, where it is a number
+  std::optional<int> nodes{};           // --nnodes, where it is one number
+  std::vector<std::string> left_out{};  // torchrun's options that have no meaning without it: "--max-restarts=3"
+  std::string uv_sync{};                // of `uv run`: the command that makes its environment, else empty
+  std::string script{};                 // the python file, as far as it is known: "examples/pretrain_gpt.py"
+};
+
+// What the text would have each rank do: torchrun is taken out. The caller provides torchrun's variables (RANK,
+// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); `environment` are the same as assignments, put in
+// front of the program where the text itself sets one of them, as scripts made for one node do.
+RankCommand rank_command(std::string_view text, std::string_view environment);
+
+// The same program under one torchrun per node, which gets `options` instead of its own about the world.
+RankCommand node_command(std::string_view text, std::string_view options);
+
+// The text of a command given as words: each quoted, or the word itself where there is one with blanks, as ssh has it.
+std::string command_text(const std::vector<std::string>& words);
+
+// ConfigError where a literal value is given to a variable whose name says that it is a secret.
+void refuse_secrets(std::string_view text);
+bool names_a_secret(std::string_view variable);
+
+// Whether the text sets one of torchrun's variables.
+bool sets_rank_variables(std::string_view text);
+
+}  // namespace braid

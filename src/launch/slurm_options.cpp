@@ -1,0 +1,175 @@
+#include "launch/slurm_options.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/strings.h"
+#include "launch/rank_command.h"
+#include "launch/shell_text.h"
+
+namespace braid {
+namespace {
+
+bool is_safe(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; }
+
+bool has_control_character(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
+}
+
+class Checks {
+ public:
+  explicit Checks(const SlurmOptions& options) : o_(options) {}
+
+  std::vector<Problem> all() {
+    sizes();
+    texts();
+    container();
+    environment();
+    stop();
+    for (const std::string& option : o_.sbatch) further("--sbatch", option);
+    for (const std::string& option : o_.srun) further("--srun", option);
+    return std::move(problems_);
+  }
+
+ private:
+  void problem(std::string what, std::string where, std::string fix) {
+    problems_.push_back({std::move(what), std::move(where), std::move(fix)});
+  }
+
+  void sizes() {
+    if (o_.nodes && *o_.nodes < 1) problem(fmt::format("{} nodes cannot run anything", *o_.nodes), "--nodes", "use 1 or more");
+    if (o_.gpus_per_node < 0)
+      problem(fmt::format("a node cannot have {} GPUs", o_.gpus_per_node), "--gpus-per-node", "use 0 or more");
+    if (!slurm_seconds(o_.time))
+      problem(fmt::format("'{}' is no time limit", o_.time), "--time",
+              "use MINUTES, HH:MM:SS, DAYS-HH or DAYS-HH:MM:SS, e.g. 04:00:00");
+    if (o_.style != "srun" && o_.style != "torchrun")
+      problem(fmt::format("there is no style '{}'", o_.style), "--style",
+              "use srun (one Slurm task per rank) or torchrun (one per node)");
+  }
+
+  void texts() {
+    const std::pair<const char*, const std::string*> one_line[] = {
+        {"--account", &o_.account}, {"--partition", &o_.partition}, {"--log-dir", &o_.log_dir},
+        {"--workdir", &o_.workdir}, {"--container", &o_.container}, {"--cache-dir", &o_.cache_dir},
+        {"--stage", &o_.stage},     {"--mpi", &o_.mpi}};
+    for (const auto& [where, text] : one_line)
+      if (has_control_character(*text))
+        problem(fmt::format("{} has a line break or another control character in it", in_quotes(*text)), where,
+                "leave it out");
+    if (o_.log_dir.find('\\') != std::string::npos)
+      problem(fmt::format("Slurm cannot write to '{}': a backslash means something else to it", o_.log_dir), "--log-dir",
+              "use a folder without one");
+    if (!std::all_of(o_.job_name.begin(), o_.job_name.end(), is_safe))
+      problem(fmt::format("{} cannot name a job and its log file", in_quotes(o_.job_name)), "--job-name",
+              fmt::format("use letters, digits and ._- only, e.g. {}", safe_job_name(o_.job_name)));
+  }
+
+  void container() {
+    for (const std::string& mount : o_.mounts) {
+      const auto parts = split(mount, ':');
+      if (mount.find(',') != std::string::npos || has_control_character(mount))
+        problem(fmt::format("mount '{}' has a comma in it, which separates mounts", mount), "--mount",
+                "give --mount once for each, and mount a parent folder of paths with commas");
+      else if (parts.size() < 2 || parts[0].empty() || parts[1].empty())
+        problem(fmt::format("mount '{}' does not say where it goes", mount), "--mount",
+                fmt::format("write SRC:DST, e.g. {0}:{0}", parts[0].empty() ? "/data" : parts[0]));
+    }
+    if (!o_.mounts.empty() && o_.container.empty())
+      problem("mounts were given but no container", "--mount", "give --container IMAGE, or leave the mounts out");
+  }
+
+  void environment() {
+    for (const std::string& setting : o_.env) {
+      const std::size_t equals = setting.find('=');
+      const std::string name = setting.substr(0, equals);
+      if (!is_identifier(name))
+        problem(fmt::format("{} cannot be the name of a variable", in_quotes(name)), "--env", "write NAME=VALUE");
+      else if (equals == std::string::npos)
+        problem(fmt::format("'{}' has no value", name), "--env",
+                fmt::format("write {0}=VALUE; to pass yours on without writing it down, --secret {0}", name));
+      else if (names_a_secret(name))
+        problem(fmt::format("the value of {} would be in a file for others to read", name), "--env",
+                fmt::format("export {0} in your shell and give --secret {0}", name));
+      else if (setting.find('\0') != std::string::npos)
+        problem(fmt::format("the value of {} has a zero byte in it", name), "--env", "leave it out");
+    }
+    for (const std::string& name : o_.secrets)
+      if (!is_identifier(name))
+        problem(fmt::format("{} cannot be the name of a variable", in_quotes(name.substr(0, name.find('=')))), "--secret",
+                "give the name only: its value is taken from the environment when the job is submitted");
+  }
+
+  void stop() {
+    if (o_.stop_signal != "USR1" && o_.stop_signal != "TERM")
+      problem(fmt::format("there is no stop signal '{}'", o_.stop_signal), "--stop-signal",
+              "use USR1, or TERM for programs that save when they get that");
+    const auto seconds = slurm_seconds(o_.time);
+    if (o_.stop_lead_s < 1 || (seconds && *seconds > 0 && o_.stop_lead_s >= *seconds))
+      problem(fmt::format("a signal {} s before the end does not fit a time limit of {}", o_.stop_lead_s, o_.time),
+              "--stop-lead", "use less, but enough for the run to save");
+    if (o_.style == "torchrun" && o_.stop_signal == "TERM" && o_.requeue.value_or(false))
+      problem("torchrun ends its ranks when it gets SIGTERM, before they can save", "--stop-signal",
+              "use USR1, or --style srun");
+  }
+
+  void further(const char* where, const std::string& option) {
+    if (!option.starts_with("-") || has_control_character(option))
+      return problem(fmt::format("{} is no option", in_quotes(option)), where,
+                     fmt::format("give one whole option each time, e.g. {} --qos=high", where));
+    for (const char* taken : {"--ntasks-per-node", "--ntasks", "--nodes", "--gpus-per-node", "-n", "-N"}) {
+      const std::string_view name = taken;
+      const bool is_it = option == name || option.starts_with(std::string(name) + "=") ||
+                         option.starts_with(std::string(name) + " ") ||
+                         (name.size() == 2 && option.starts_with(name));
+      if (!is_it) continue;
+      if (o_.style == "torchrun" && name == "--ntasks-per-node")
+        problem(fmt::format("{} with torchrun: each of the tasks would start a torchrun with {} ranks, and all but the "
+                            "first fail with EADDRINUSE",
+                            option, o_.gpus_per_node),
+                where, "leave it out: torchrun needs one task per node; --style srun has one per rank");
+      else
+        problem(fmt::format("{} contradicts what the script says itself", option), where,
+                "leave it out; use --nodes and --gpus-per-node");
+      return;
+    }
+  }
+
+  const SlurmOptions& o_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+std::vector<Problem> validate(const SlurmOptions& options) { return Checks(options).all(); }
+
+std::optional<std::int64_t> slurm_seconds(std::string_view time) {
+  std::string upper(time);
+  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (upper == "UNLIMITED" || upper == "INFINITE") return 0;
+  const std::size_t dash = time.find('-');
+  std::vector<std::int64_t> numbers;
+  const auto take = [&numbers](std::string_view digits) {
+    const bool plain = !digits.empty() && digits.size() <= 9 && digits.find_first_not_of("0123456789") == digits.npos;
+    if (plain) numbers.push_back(*parse_int64(digits));
+    return plain;
+  };
+  if (dash != std::string_view::npos && !take(time.substr(0, dash))) return std::nullopt;
+  for (const std::string& part : split(dash == time.npos ? time : time.substr(dash + 1), ':'))
+    if (!take(part)) return std::nullopt;
+  if (numbers.size() > (dash == time.npos ? 3u : 4u)) return std::nullopt;
+  // With days, hours come next; without, one number is minutes and two are minutes and seconds.
+  std::vector<std::int64_t> units = {86400, 3600, 60, 1};
+  if (dash == time.npos) units = numbers.size() == 3 ? std::vector<std::int64_t>{3600, 60, 1} : std::vector<std::int64_t>{60, 1};
+  std::int64_t seconds = 0;
+  for (std::size_t i = 0; i < numbers.size(); ++i) seconds += numbers[i] * units[i];
+  return seconds > 0 ? std::optional(seconds) : std::nullopt;
+}
+
+std::string safe_job_name(std::string_view name) {
+  std::string safe(name);
+  std::replace_if(safe.begin(), safe.end(), [](char c) { return !is_safe(c); }, '-');
+  return safe.empty() ? "job" : safe;
+}
+
+}  // namespace braid

@@ -1,0 +1,52 @@
+// What `braid launch slurm` can be told about a job, apart from what the job runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace braid {
+
+struct SlurmOptions {
+  std::optional<int> nodes{};  // default: what the job needs
+  int gpus_per_node = 8;       // 0: a cluster without GPUs
+  std::string account{}, partition{};
+  std::string time = "00:30:00";
+  std::string job_name{};       // default: <recipe or program>-train
+  std::string log_dir = "logs";
+  std::string workdir{};        // default: the current folder
+  std::string style = "srun";   // or torchrun
+
+  std::string container{};
+  std::vector<std::string> mounts{};  // SRC:DST
+  std::string mpi{};                  // default: pmix in a container, else Slurm's own
+
+  std::vector<std::string> env{};      // NAME=VALUE
+  std::vector<std::string> secrets{};  // names; the script insists on them
+  std::vector<std::string> passed{};   // names of secrets that are passed on if they are there
+  std::string cache_dir{};             // on a file system that all nodes share
+  std::string warm_up{};               // shell text for phase 1
+  std::string stage{};                 // where phase 1 copies braid to
+
+  std::optional<bool> requeue{};
+  int stop_lead_s = 120;
+  std::string stop_signal = "USR1";  // or TERM
+
+  std::vector<std::string> sbatch{}, srun{};  // further options, as they are
+  std::string output{};                       // the script; default: <job name>.sbatch
+};
+
+// Everything that cannot be, whatever the job is. `where` of each problem is an option.
+std::vector<Problem> validate(const SlurmOptions& options);
+
+// Seconds of a time limit in any of Slurm's formats; 0 for UNLIMITED, nothing when it is none of them.
+std::optional<std::int64_t> slurm_seconds(std::string_view time);
+
+// Letters, digits and ._- only: for a job's name, which is part of file names.
+std::string safe_job_name(std::string_view name);
+
+}  // namespace braid

@@ -1,0 +1,324 @@
+#include "launch/slurm_script.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/strings.h"
+#include "launch/rank_command.h"
+#include "launch/shell_text.h"
+
+namespace braid {
+namespace {
+
+// An argument of a program may have 128 KiB on Linux.
+constexpr std::size_t kLongestText = 100 * 1024;
+
+bool by_torchrun(const SlurmOptions& options) { return options.style == "torchrun"; }
+bool gets_signal(const SlurmOptions& options, const SlurmJob& job) {
+  return options.requeue.value_or(false) || job.can_stop;
+}
+
+// sbatch reads quotes and backslashes in its lines much as a shell does.
+std::string sbatch_quoted(const std::string& value) {
+  if (shell_quoted(value) == value) return value;
+  std::string quoted = "\"";
+  for (const char c : value) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return quoted + "\"";
+}
+
+// In the name of a log, %j is the job's number.
+std::string percent_escaped(const std::string& path) {
+  std::string escaped;
+  for (const char c : path) escaped += c == '%' ? "%%" : std::string(1, c);
+  return escaped;
+}
+
+std::string comment(const std::string& text, const std::string& indent = "# ") {
+  std::string lines;
+  for (const std::string& line : split(text, '\n')) lines += indent + line + "\n";
+  return lines;
+}
+
+std::string rule(const std::string& title) {
+  std::string line = "# --- " + title + " ";
+  return "\n" + line + std::string(line.size() < 118 ? 118 - line.size() : 3, '-') + "\n";
+}
+
+// `name` becomes the text, whatever is in it.
+std::string here_document(const std::string& name, const std::string& text, const std::string& where) {
+  if (text.size() > kLongestText)
+    throw ConfigError({fmt::format("the command has {} bytes, and what one process can be given ends at {}", text.size(),
+                                   kLongestText),
+                       where, "put it into a file and run that file"});
+  if (text.find('\0') != std::string::npos)
+    throw ConfigError({"the command has a zero byte in it", where, "leave it out"});
+  std::string delimiter = "END_OF_" + name;
+  std::transform(delimiter.begin(), delimiter.end(), delimiter.begin(), [](unsigned char c) { return std::toupper(c); });
+  const auto lines = split(text, '\n');
+  for (int i = 2; contains(lines, delimiter); ++i) delimiter = fmt::format("END_OF_TEXT_{}", i);
+  return fmt::format("IFS= read -r -d '' {} <<'{}' || true\n{}{}{}\n", name, delimiter, text,
+                     text.ends_with('\n') ? "" : "\n", delimiter);
+}
+
+// --- the parts, from top to bottom --------------------------------------------------------------------------------------
+std::string heading(const SlurmOptions& options, const SlurmJob& job) {
+  const int ranks = job.nodes * job.ranks_per_node;
+  std::string text = "#!/bin/bash\n" + std::string(kSlurmScriptMark) + "\n#\n";
+  text += comment(fmt::format("{}: {} rank{} on {} node{}, {}.", job.title, ranks, ranks == 1 ? "" : "s", job.nodes,
+                              job.nodes == 1 ? "" : "s",
+                              by_torchrun(options) ? "one torchrun per node" : "one Slurm task per rank"));
+  text += comment("To submit it:  sbatch " + shell_quoted(options.output) +
+                  "  (then: braid launch status JOB, braid launch tail JOB)");
+  text += "# Made by this command; change that and make it again rather than editing here:\n" +
+          comment(job.made_by, "#   ");
+  for (const std::string& note : job.notes) text += comment(note);
+  return text;
+}
+
+std::string sbatch_lines(const SlurmOptions& options, const SlurmJob& job) {
+  std::string text = "#\n";
+  const auto line = [&text](const std::string& option) { text += "#SBATCH " + option + "\n"; };
+  line("--job-name=" + sbatch_quoted(options.job_name));
+  if (!options.account.empty()) line("--account=" + sbatch_quoted(options.account));
+  if (!options.partition.empty()) line("--partition=" + sbatch_quoted(options.partition));
+  line(fmt::format("--nodes={}", job.nodes));
+  line(fmt::format("--ntasks-per-node={}", by_torchrun(options) ? 1 : job.ranks_per_node));
+  if (options.gpus_per_node > 0) line(fmt::format("--gpus-per-node={}", options.gpus_per_node));
+  line("--exclusive");
+  line("--time=" + options.time);
+  line("--chdir=" + sbatch_quoted(options.workdir));
+  line("--output=" + sbatch_quoted(percent_escaped(log_stem(options)) + "%j.log"));
+  line("--open-mode=append");
+  if (options.requeue) line(*options.requeue ? "--requeue" : "--no-requeue");
+  if (gets_signal(options, job)) line(fmt::format("--signal=B:USR1@{}", options.stop_lead_s));
+  for (const std::string& option : options.sbatch) line(option);
+  return text;
+}
+
+// NAME=value, ready for `export`.
+std::vector<std::string> exports(const SlurmOptions& options, const SlurmJob& job) {
+  std::vector<std::string> all = job.exports;
+  if (!options.cache_dir.empty()) {
+    const auto below = [&](const char* name, const char* folder) {
+      all.push_back(std::string(name) + "=" + shell_quoted(options.cache_dir + "/" + folder));
+    };
+    below("HF_HOME", "huggingface");
+    if (!job.keeps_its_place) below("UV_CACHE_DIR", "uv");
+    if (!job.keeps_its_place) below("NEMO_HOME", "nemo");
+  }
+  for (const std::string& setting : options.env) {
+    const std::size_t equals = setting.find('=');
+    all.push_back(setting.substr(0, equals + 1) + shell_quoted(setting.substr(equals + 1)));
+  }
+  return all;
+}
+
+std::string export_lines(const SlurmOptions& options, const SlurmJob& job) {
+  std::string text;
+  for (const std::string& setting : exports(options, job)) text += "export " + setting + "\n";
+  return text;
+}
+
+std::string environment(const SlurmOptions& options, const SlurmJob& job) {
+  std::string text = "\nset -uo pipefail\n";
+  text += fmt::format("log={}\"$SLURM_JOB_ID\".log\n", shell_quoted(log_stem(options)));
+  text += "echo \"job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), $(date)\"\n";
+  text += rule("environment");
+  if (!by_torchrun(options)) text += export_lines(options, job);
+  if (!options.secrets.empty())
+    text += "# By name only: the values come from the environment of whoever submits this.\n";
+  for (const std::string& name : options.secrets)
+    text += fmt::format(": \"${{{}:?is not set; export it before sbatch}}\"\n", name);
+  text +=
+      "# Where ranks meet: on the first node, at a port below those that Linux gives to outgoing connections.\n"
+      "master_addr=${MASTER_ADDR:-$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)}\n"
+      "master_port=${MASTER_PORT:-$((15000 + SLURM_JOB_ID % 15000))}\n";
+  return text;
+}
+
+// Variables that must win over those of the image.
+std::vector<std::string> container_names(const SlurmOptions& options, const SlurmJob& job) {
+  std::vector<std::string> names = options.secrets;
+  for (const std::string& name : options.passed)
+    if (!contains(names, name)) names.push_back(name);
+  if (by_torchrun(options)) return names;
+  for (const std::string& setting : exports(options, job)) {
+    const std::string name = setting.substr(0, setting.find('='));
+    if (!contains(names, name)) names.push_back(name);
+  }
+  return names;
+}
+
+// Options that both phases give to srun.
+std::vector<std::string> common_srun_options(const SlurmOptions& options, const SlurmJob& job) {
+  std::vector<std::string> all;
+  if (!options.container.empty()) {
+    all.push_back("--container-image=" + options.container);
+    if (!options.mounts.empty()) all.push_back(fmt::format("--container-mounts={}", fmt::join(options.mounts, ",")));
+    all.push_back("--no-container-mount-home");
+    all.push_back("--container-workdir=" + options.workdir);
+    const auto names = container_names(options, job);
+    if (!names.empty()) all.push_back(fmt::format("--container-env={}", fmt::join(names, ",")));
+  }
+  const std::string mpi = options.mpi.empty() && !options.container.empty() ? "pmix" : options.mpi;
+  if (!mpi.empty()) all.push_back("--mpi=" + mpi);
+  all.insert(all.end(), options.srun.begin(), options.srun.end());
+  return all;
+}
+
+std::string common_array(const SlurmOptions& options, const SlurmJob& job) {
+  const auto common = common_srun_options(options, job);
+  if (common.empty()) return "";
+  std::string text = "\n# For both phases.\nsrun_options=(\n";
+  for (const std::string& option : common) {
+    const bool quotes = shell_quoted(option) == option && option.find(',') != std::string::npos;
+    text += "  " + (quotes ? "'" + option + "'" : shell_quoted(option)) + "\n";  // bare commas look like a mistake
+  }
+  return text + ")\n";
+}
+
+std::string use_of_array(const SlurmOptions& options, const SlurmJob& job) {
+  return common_srun_options(options, job).empty() ? "" : " \"${srun_options[@]}\"";
+}
+
+const char* const kFinish = R"sh(
+# How it ended, the first losses of this log, and the way on.
+finish() {  # finish STATUS
+  local losses
+  losses=$(grep -m 25 -E 'iteration.*(lm loss|reduced_train_loss)|(lm loss|reduced_train_loss).*iteration' "$log" 2>/dev/null)
+  if [[ -n $losses ]]; then printf '\n== the first losses\n%s\n' "$losses"; fi
+  if (($1 == 0)); then
+    printf '\n== ended well, %s\n' "$(date)"
+  else
+    printf '\n== failed with exit code %s, %s\n   why: braid doctor %q --exit-code %s\n' "$1" "$(date)" "$log" "$1"
+  fi
+}
+)sh";
+
+std::string first_phase(const SlurmOptions& options, const SlurmJob& job) {
+  std::string work = job.first_phase;
+  if (!options.warm_up.empty()) work += options.warm_up + (options.warm_up.ends_with('\n') ? "" : "\n");
+  if (work.empty()) return "";
+  const std::string exported = by_torchrun(options) ? export_lines(options, job) : "";
+  return rule("phase 1: one task prepares what all of them share") +
+         here_document("first_phase", "set -e\n" + exported + work, "--warm-up") +
+         "srun --nodes=1 --ntasks=1 --ntasks-per-node=1" + use_of_array(options, job) +
+         " bash -c \"$first_phase\" first-phase\n"
+         "status=$?\n"
+         "if ((status != 0)); then\n"
+         "  finish \"$status\"\n"
+         "  exit \"$status\"\n"
+         "fi\n";
+}
+
+// What every rank (with torchrun: every node) runs.
+std::string rank_script(const SlurmOptions& options, const SlurmJob& job) {
+  std::string text = "export MASTER_ADDR=$1 MASTER_PORT=$2\n";
+  if (job.sets_rank_variables)
+    text += "BRAID_MASTER_ADDR=$1 BRAID_MASTER_PORT=$2  # the command sets the others for one node\n";
+  text += "shift 2\n";
+  if (by_torchrun(options)) text += export_lines(options, job);
+  if (!by_torchrun(options) && !job.keeps_its_place)
+    text += "export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=" +
+            std::to_string(job.ranks_per_node) + "\n";
+  if (!by_torchrun(options) && job.had_torchrun && job.ranks_per_node > 1)
+    text += "export OMP_NUM_THREADS=\"${OMP_NUM_THREADS:-1}\"  # as torchrun does\n";
+  if (gets_signal(options, job))
+    text += options.stop_signal == "TERM"
+                ? "trap : TERM  # is for the program, not for this shell\n"
+                : "trap '' USR1  # is for a program that asks for it; nothing else shall die of it\n";
+  text += job.prelude;
+  if (!options.warm_up.empty())
+    text += "# Phase 1 has done this; now there is nothing left to do.\nset -e\n" + options.warm_up +
+            (options.warm_up.ends_with('\n') ? "" : "\n") + "set +e\n";
+  return text + job.command + (job.command.ends_with('\n') ? "" : "\n");
+}
+
+std::string signal_handling(const SlurmOptions& options, const SlurmJob& job) {
+  if (!gets_signal(options, job)) return "";
+  std::string text = fmt::format(
+      "\n# {} s before the time is up Slurm sends USR1 to this shell. It asks the ranks to save and to end.\n"
+      "signals=0\n"
+      "# shellcheck disable=SC2317  # the trap below calls it\n"
+      "pass_signal() {{\n"
+      "  signals=$((signals + 1))\n"
+      "  echo \"== the time is nearly up: asking the ranks to save and to end\"\n",
+      options.stop_lead_s);
+  // srun passes USR1 on; SIGTERM it would take as an order to kill them all.
+  text += options.stop_signal == "TERM" ? "  scancel --signal=TERM \"$SLURM_JOB_ID\"\n" : "  kill -USR1 \"$srun_pid\"\n";
+  return text + "}\n";
+}
+
+std::string main_phase(const SlurmOptions& options, const SlurmJob& job, bool has_first_phase) {
+  const int tasks_per_node = by_torchrun(options) ? 1 : job.ranks_per_node;
+  std::string text = rule(fmt::format("{}all ranks", has_first_phase ? "phase 2: " : ""));
+  text += by_torchrun(options) ? "# What the one task of each node runs.\n" : "# What each task runs.\n";
+  text += here_document("rank_script", rank_script(options, job), "the command");
+  text += signal_handling(options, job);
+  text += fmt::format(
+      "\nsrun --label --no-kill --kill-on-bad-exit=1 --nodes={} --ntasks={} --ntasks-per-node={}{} \\\n"
+      " {} bash -c \"$rank_script\" rank \"$master_addr\" \"$master_port\" &\n"
+      "srun_pid=$!\n",
+      job.nodes, job.nodes * tasks_per_node, tasks_per_node,
+      options.gpus_per_node > 0 ? fmt::format(" --gpus-per-node={}", options.gpus_per_node) : "",
+      use_of_array(options, job));
+  if (!gets_signal(options, job)) return text + "wait \"$srun_pid\"\nstatus=$?\n";
+  return text +
+         "trap pass_signal USR1\n"
+         "# `wait` ends early when a signal comes; then it is not srun's status, and we wait again.\n"
+         "while true; do\n"
+         "  signals_before=$signals\n"
+         "  wait \"$srun_pid\"\n"
+         "  status=$?\n"
+         "  if ((signals == signals_before)); then break; fi\n"
+         "done\n";
+}
+
+std::string ending(const SlurmOptions& options) {
+  std::string text = rule("the end") + "finish \"$status\"\n";
+  if (options.requeue.value_or(false))
+    text +=
+        "# Stopped by the clock, not finished: go on from the checkpoint in a new turn of this job.\n"
+        "if ((signals > 0 && status == 0)); then\n"
+        "  echo \"== requeued\"\n"
+        "  scontrol requeue \"$SLURM_JOB_ID\"\n"
+        "fi\n";
+  return text + "exit \"$status\"\n";
+}
+
+// Text in single quotes is meant as it is; without this, shellcheck asks about each.
+std::string shellcheck_line(const std::string& body) {
+  return body.find('$') == std::string::npos && body.find('`') == std::string::npos
+             ? ""
+             : "# shellcheck disable=SC2016  # what is in single quotes shall not expand\n";
+}
+
+}  // namespace
+
+std::string log_stem(const SlurmOptions& options) { return options.log_dir + "/" + options.job_name + "_"; }
+
+std::string rank_environment(int ranks_per_node) {
+  return fmt::format(
+      "RANK=\"$SLURM_PROCID\" WORLD_SIZE=\"$SLURM_NTASKS\" LOCAL_RANK=\"$SLURM_LOCALID\" LOCAL_WORLD_SIZE={} "
+      "MASTER_ADDR=\"$BRAID_MASTER_ADDR\" MASTER_PORT=\"$BRAID_MASTER_PORT\"",
+      ranks_per_node);
+}
+
+std::string torchrun_world(int ranks_per_node, bool sets_rank_variables) {
+  const char* prefix = sets_rank_variables ? "BRAID_" : "";
+  return fmt::format(
+      "--nnodes=\"$SLURM_JOB_NUM_NODES\" --node_rank=\"$SLURM_NODEID\" --nproc_per_node={} "
+      "--master_addr=\"${}MASTER_ADDR\" --master_port=\"${}MASTER_PORT\"",
+      ranks_per_node, prefix, prefix);
+}
+
+std::string slurm_script(const SlurmOptions& options, const SlurmJob& job) {
+  const std::string preparation = first_phase(options, job);
+  const std::string quoted_values = joined_quoted(options.env) + joined_quoted(common_srun_options(options, job)) +
+                                    options.cache_dir + options.log_dir;
+  return heading(options, job) + sbatch_lines(options, job) + shellcheck_line(quoted_values) +
+         environment(options, job) + common_array(options, job) + kFinish + preparation +
+         main_phase(options, job, !preparation.empty()) + ending(options);
+}
+
+}  // namespace braid
