@@ -23,7 +23,7 @@ int examine(const DoctorCommand& command) {
   const Diagnosis diagnosis = examine_logs(find_logs(command.logs), command.exit_code, skipped);
   for (const std::string& name : skipped) fmt::print(stderr, "braid: {} is not text: left out\n", clean_text(name));
   fmt::print("{}{}", command.json ? to_json(diagnosis) : to_text(diagnosis), command.json ? "\n" : "");
-  return exit_code_of(diagnosis);
+  return verdict_code(diagnosis);
 }
 
 }  // namespace

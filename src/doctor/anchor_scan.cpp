@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -28,7 +29,7 @@ std::uint32_t head_at(const char* text) {
 // shift_ tells from its last block how far it may move without passing the beginning of an anchor.
 AnchorScan::AnchorScan(std::vector<std::string> anchors) : anchors_(std::move(anchors)) {
   shift_.assign(kBlocks, kShortest - 1);
-  std::vector<std::vector<Entry>> by_block(kBlocks);
+  first_.assign(kBlocks + 1, 0);
   for (std::size_t i = 0; i < anchors_.size(); ++i) {
     const std::string& anchor = anchors_[i];
     BRAID_CHECK(anchor.size() >= kShortest, "the anchor '{}' is too short", anchor);
@@ -36,13 +37,13 @@ AnchorScan::AnchorScan(std::vector<std::string> anchors) : anchors_(std::move(an
       std::uint8_t& shift = shift_[block_at(anchor.data() + at)];
       shift = std::min(shift, static_cast<std::uint8_t>(kShortest - 2 - at));
     }
-    by_block[block_at(anchor.data() + kShortest - 2)].push_back({head_at(anchor.data()), static_cast<int>(i)});
+    ++first_[block_at(anchor.data() + kShortest - 2) + 1];
+    entries_.push_back({head_at(anchor.data()), static_cast<int>(i)});
   }
-  first_.push_back(0);
-  for (const std::vector<Entry>& entries : by_block) {
-    entries_.insert(entries_.end(), entries.begin(), entries.end());
-    first_.push_back(static_cast<std::uint32_t>(entries_.size()));
-  }
+  std::partial_sum(first_.begin(), first_.end(), first_.begin());
+  std::stable_sort(entries_.begin(), entries_.end(), [&](const Entry& a, const Entry& b) {
+    return block_at(anchors_[a.anchor].data() + kShortest - 2) < block_at(anchors_[b.anchor].data() + kShortest - 2);
+  });
 }
 
 int AnchorScan::match_at(std::string_view text, std::size_t begin, std::uint16_t block, int after) const {

@@ -77,6 +77,7 @@ struct Findings {
   std::vector<Enqueued> enqueued;
   std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
   bool fp8 = false, ended_well = false, program_spoke = false, saved_artifacts = false;
 
   void add(Finding finding);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <set>
 
+#include "base/process.h"
 #include "doctor/details.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/silence.h"
@@ -36,6 +37,7 @@ Cause cause_of(Sign sign) {
     case Sign::UvMissing: return Cause::UvMissing;
     case Sign::Hardware:
     case Sign::NodeFailure: return Cause::NodeFailure;
+    case Sign::BraidError: return Cause::BraidFailure;
     case Sign::PythonError: return Cause::PythonError;
     case Sign::TimeLimit: return Cause::TimeLimit;
     case Sign::Preempted: return Cause::Preempted;
@@ -65,6 +67,19 @@ bool is_loss_of_peer(std::string_view reason) {
 bool is_bad_data(std::string_view reason) {
   return reason.find("DataError") != std::string_view::npos || reason.starts_with("sample ") ||
          reason.find("outside the vocabulary") != std::string_view::npos;
+}
+
+// As `braid run` and `braid train` end: "killed by SIGKILL (Killed)", "exited with code 3".
+std::optional<int> exit_code_in(std::string_view reason) {
+  if (reason.starts_with("exited with code ")) {
+    std::string_view rest = reason.substr(17);
+    const auto code = take_number(rest);
+    return code ? std::optional(static_cast<int>(*code)) : std::nullopt;
+  }
+  if (!reason.starts_with("killed by ")) return std::nullopt;
+  for (int signal = 1; signal < 32; ++signal)
+    if (reason.substr(10).starts_with(describe_signal(signal))) return 128 + signal;
+  return std::nullopt;
 }
 
 class Judge {
@@ -140,18 +155,35 @@ class Judge {
     if (findings_.braid && !is_loss_of_peer(findings_.braid->reason) && cause->rank != findings_.braid->rank) return false;
     if (outside_before(*cause)) return false;
     name(*cause, refined(*cause));
+    add_details(*cause);
     if (cause->sign == Sign::GpuOom) explain(gpu_memory_text(cause->text));
     if (result_.cause == Cause::MoeOom && findings_.num_experts)
       fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
-    if (cause->sign == Sign::PythonError || cause->sign == Sign::MissingImport) explain(fmt::format("It is: {}", cause->text));
+    if (cause->sign == Sign::PythonError || cause->sign == Sign::MissingImport || cause->sign == Sign::BraidError) explain(fmt::format("It is: {}", cause->text));
     return true;
+  }
+
+  // What the same rank says right after it: which weights, the exception inside a worker.
+  void add_details(const Finding& cause) {
+    for (const Finding* finding : live_) {
+      if (result_.evidence.size() >= 4) return;
+      const bool follows = finding->place.file == cause.place.file && finding->place.line > cause.place.line &&
+                           finding->place.line < cause.place.line + 60;
+      if (!follows || role_of(finding->sign) != Role::Cause) continue;
+      if (!result_.first_rank) result_.first_rank = finding->rank;  // workers and libraries print without a prefix
+      if (finding->rank == result_.first_rank) add_evidence(*finding);
+    }
   }
 
   Cause refined(const Finding& cause) const {
     const bool experts = (cause.traceback && cause.traceback->in_experts) || findings_.num_experts.value_or(0) > 1 ||
                          findings_.expert_parallel.value_or(1) > 1;
     if (cause.sign == Sign::GpuOom && experts) return Cause::MoeOom;
-    if (cause.sign == Sign::WeightsDiffer && findings_.fp8) return Cause::Fp8RoundtripMismatch;
+    if (cause.sign == Sign::BraidError)
+      if (const auto sign = sign_in(cause.text.substr(7)); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
+    if (cause.sign == Sign::BraidError && cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
+    const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
+    if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
     if (cause.sign == Sign::PythonError && cause.traceback && cause.traceback->in_data && others_waited(cause))
       return Cause::DataRankCascade;
     return cause_of(cause.sign);
@@ -185,6 +217,7 @@ class Judge {
     if (is_bad_data(line.reason)) result_.cause = Cause::DataRankCascade;
     result_.first_rank = line.rank;
     result_.first_host = line.host;
+    if (!result_.exit_code) result_.exit_code = exit_code_in(line.reason);
     add_evidence(line.place, line.text);
     explain(text_of(result_.cause).meaning);
     explain(fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
@@ -205,8 +238,17 @@ class Judge {
     if (!end) return false;
     name(*end, cause_of(end->sign));
     if (!is_sudden) result_.first_rank.reset(), result_.first_host = end->host;
+    if (end->sign == Sign::CgroupOom && !result_.first_rank) rank_out_of_memory();
     if (end->sign == Sign::NodeFailure) rank_on_dead_node();
     return true;
+  }
+
+  // slurmstepd knows the step, srun the task.
+  void rank_out_of_memory() {
+    if (const Finding* task = earliest([](const Finding& f) { return f.sign == Sign::CgroupOom && f.rank; }))
+      result_.first_rank = task->rank;
+    else if (culprit_ && signal_of_code(culprit_->code) == SIGKILL)
+      result_.first_rank = culprit_->ranks[0];
   }
 
   void rank_on_dead_node() {
@@ -278,6 +320,11 @@ class Judge {
     if (!lost && !crash) return false;
     const Finding* telling = crash ? crash : lost;
     add_evidence(*telling);
+    if (culprit_ && culprit_->root && !culprit_->local && signal_of_code(culprit_->code) == SIGTERM) {
+      result_.first_rank = culprit_->ranks[0];
+      explain(fmt::format("Rank {} was told to end (SIGTERM), and nobody says by whom.", culprit_->ranks[0]));
+      return true;
+    }
     if (crash) {
       result_.first_rank = crash->rank;
       explain("A process crashed in native code, and the log does not say why.");

@@ -34,6 +34,17 @@ bool is_of_the_scheduler(std::string_view text) {
   return false;
 }
 
+// As a format that is in use: arguments that are off say None or False.
+bool mentions_fp8(std::string_view text) {
+  for (const char* word : {"fp8", "FP8", "float8"})
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; ++at) {
+      const std::size_t begin = text.rfind('\n', at) + 1, end = text.find('\n', at);
+      const std::string_view line = text.substr(begin, end == std::string_view::npos ? end : end - begin);
+      if (!contains(line, "None") && !contains(line, "False")) return true;
+    }
+  return false;
+}
+
 // A warning names a kind of error, and goes on.
 bool is_warning(std::string_view text) {
   return contains(text, "Warning: ") || contains(text, "WARNING") || contains(text, "[W") || contains(text, "warnings.warn");
@@ -45,12 +56,14 @@ class LogScan::Impl {
  public:
   bool read(const LogFile& file) {
     LineReader reader(file);
+    reader_ = &reader;
     if (reader.looks_binary()) return false;
     file_ = static_cast<int>(findings_.files.size());
     file_rank_ = file.rank;
     findings_.files.push_back({.name = file.name, .lines = 0, .bytes = 0, .progress = 0, .progress_times = {}});
     tracebacks_ = {};
     block_ = {};
+    said_.reset();
     last_time_.reset();
     best_iteration_ = -1;
     LineReader::Line line;
@@ -152,11 +165,18 @@ class LogScan::Impl {
         return;
       case Sign::Progress:
         return progress(marks);
+      case Sign::BraidSays:
+        if (body.starts_with("braid: ")) said_ = finding_at(Sign::BraidError, marks);
+        return;
+      case Sign::BraidFix:
+        if (said_ && here_.line - said_->place.line <= 3) findings_.add(*said_);
+        said_.reset();
+        return;
       case Sign::EndedWell:
         findings_.ended_well = true;
         return;
       case Sign::Remark:
-        return remark(marks, writer);
+        return remark(marks);
       case Sign::LastEnqueued:
         note_enqueued(marks);
         return found(Sign::CollectiveTimeout, marks);
@@ -190,6 +210,7 @@ class LogScan::Impl {
   }
 
   Finding finding_at(Sign sign, const LineMarks& marks) {
+    if (sign == Sign::WeightsDiffer && mentions_fp8(reader_->recent())) findings_.fp8 = true;
     Finding finding;
     finding.sign = sign;
     finding.place = here_;
@@ -280,14 +301,13 @@ class LogScan::Impl {
     file.progress_times.push_back(*here_.time);
   }
 
-  void remark(const LineMarks& marks, int writer) {
+  void remark(const LineMarks& marks) {
     const std::string_view text = trimmed(marks.body), type = exception_type(text);
     if (is_warning(text) || contains(text, "frame #") || is_of_the_scheduler(text)) return;
     const bool is_exception = !type.empty() && (type.ends_with("Error") || type.ends_with("Exception"));
     Finding finding = finding_at(is_exception ? Sign::PythonError : Sign::Remark, marks);
     finding.bare = is_exception;
     if (is_exception && text.size() <= type.size() + 2) return;
-    (void)writer;
     findings_.add(std::move(finding));
   }
 
@@ -305,8 +325,8 @@ class LogScan::Impl {
       for (const char* key : {"world size", "world_size", "WORLD_SIZE"}) keep(findings_.world_size, key);
     if (contains(body, "save_hf_weights") || contains(body, "save_artifacts") || contains(body, "save_hf_pretrained"))
       findings_.saved_artifacts = true;
-    if (contains(body, "float8") || contains(body, "scale_inv") || contains(body, "fp8") || contains(body, "FP8"))
-      findings_.fp8 = findings_.fp8 || !(contains(body, "None") || contains(body, "False"));
+    if (mentions_fp8(body) || contains(body, "scale_inv")) findings_.fp8 = true;
+    if (contains(body, "\xe2\x9d\x8c")) ++(contains(body, "expert") ? findings_.differing_experts : findings_.differing_others);
   }
 
   // "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
@@ -344,6 +364,7 @@ class LogScan::Impl {
   const AnchorScan scan_{anchors_of(rules_)};
   Findings findings_;
   // Of the file that is being read:
+  const LineReader* reader_ = nullptr;
   int file_ = 0;
   std::optional<int> file_rank_;
   TracebackAssembler tracebacks_;
@@ -352,6 +373,7 @@ class LogScan::Impl {
   std::optional<LogTime> last_time_;
   std::int64_t best_iteration_ = -1;
   Place here_;
+  std::optional<Finding> said_;  // by Braid; an error if it says next where, or how to fix it
   RankTrace* trace_ = nullptr;
   int traced_rank_ = -1;
 };

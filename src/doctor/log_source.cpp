@@ -61,7 +61,7 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
   return logs;
 }
 
-LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kBlock + kLongestLine) {
+LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory + kBlock + kLongestLine) {
   fd_ = Fd(file.path == "-" ? dup(STDIN_FILENO) : open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd_)
     throw ConfigError({fmt::format("cannot read '{}': {}", file.path, std::strerror(errno)), "LOG",
@@ -72,9 +72,12 @@ LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kBlock +
 
 bool LineReader::fill() {
   if (ended_) return false;
-  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
-  end_ -= begin_;
-  begin_ = 0;
+  if (begin_ > kHistory) {
+    const std::size_t gone = begin_ - kHistory;
+    std::memmove(buffer_.data(), buffer_.data() + gone, end_ - gone);
+    begin_ -= gone;
+    end_ -= gone;
+  }
   for (;;) {
     const ssize_t size = read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
     if (size < 0 && errno == EINTR) continue;
@@ -86,6 +89,8 @@ bool LineReader::fill() {
     return !ended_;
   }
 }
+
+std::string_view LineReader::recent() const { return {buffer_.data(), begin_}; }
 
 bool LineReader::next(Line& line) {
   std::size_t searched = 0;

@@ -23,6 +23,7 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments);
 class LineReader {
  public:
   static constexpr std::size_t kLongestLine = 1 << 16;
+  static constexpr std::size_t kHistory = 1 << 18;  // bytes that recent() has at least, if there were as many
 
   explicit LineReader(const LogFile& file);  // ConfigError when it cannot be read
 
@@ -37,6 +38,9 @@ class LineReader {
   // Where a file is no text at all. Judged by what was read first, so it can be asked from the first line on.
   bool looks_binary() const { return binary_; }
   std::uint64_t bytes() const { return bytes_; }
+
+  // The text from some way before the line that was given out last to the end of it.
+  std::string_view recent() const;
 
  private:
   bool fill();

@@ -77,7 +77,7 @@ std::string to_json(const Diagnosis& diagnosis) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-int exit_code_of(const Diagnosis& diagnosis) {
+int verdict_code(const Diagnosis& diagnosis) {
   return diagnosis.cause == Cause::Unknown && diagnosis.failed ? 1 : 0;
 }
 

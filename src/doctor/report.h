@@ -13,7 +13,7 @@ std::string to_text(const Diagnosis& diagnosis);
 std::string to_json(const Diagnosis& diagnosis);  // one line
 
 // 0: a cause was found, or nothing failed; 1: something failed, and it is not known what.
-int exit_code_of(const Diagnosis& diagnosis);
+int verdict_code(const Diagnosis& diagnosis);
 
 // Reads all of them. Files that are not text are left out and listed in `skipped`; ConfigError when none is text.
 Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code, std::vector<std::string>& skipped);

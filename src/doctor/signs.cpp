@@ -20,6 +20,9 @@ const std::vector<Rule>& rules() {
       {"braid: root cause: rank ", Sign::BraidRootCause},
       {"failed (exitcode: ", Sign::WorkerFailed, "local_rank: "},
 
+      {"  fix:   ", Sign::BraidFix},
+      {"  where: ", Sign::BraidFix},
+
       // Slurm refuses.
       {"Cannot find GPU specification", Sign::GpuSpecMissing},
       {"invalid partition specified", Sign::BadPartition},
@@ -125,6 +128,8 @@ const std::vector<Rule>& rules() {
       // Files and programs.
       {"No space left on device", Sign::DiskFull},
       {"Disk quota exceeded", Sign::DiskFull},
+      {"PytorchStreamWriter failed writing", Sign::DiskFull},
+      {"basic_ios::clear: iostream error", Sign::DiskFull},  // torch.save
       {"uv: command not found", Sign::UvMissing},
       {"uv: not found", Sign::UvMissing},
       {": uv: No such file or directory", Sign::UvMissing},
@@ -168,6 +173,8 @@ const std::vector<Rule>& rules() {
       {"expert-model-parallel", Sign::Experts},
       {"float8", Sign::Fp8},
       {"scale_inv", Sign::Fp8},
+      {"quant_method", Sign::Fp8},
+      {".weight", Sign::DifferingRow, "\xe2\x9d\x8c"},  // a red cross
       {"save_hf_weights", Sign::SaveArtifacts},
       {"save_artifacts", Sign::SaveArtifacts},
       {"save_hf_pretrained", Sign::SaveArtifacts},
@@ -177,6 +184,7 @@ const std::vector<Rule>& rules() {
       {"run ended   ", Sign::EndedWell},
       {"[after training is done]", Sign::EndedWell},
       {"iteration", Sign::Progress},
+      {"braid: ", Sign::BraidSays},
       {"reduced_train_loss", Sign::Progress},
       {"'loss': ", Sign::Progress},
       {"global_step", Sign::Progress},

@@ -27,6 +27,7 @@ enum class Sign {
   StepConfig,
   UvMissing,
   Hardware,
+  BraidError,  // what the program says before it ends with a fix
   PythonError,
   NativeCrash,
   // Ends from outside.
@@ -60,8 +61,11 @@ enum class Sign {
   SaveArtifacts,
   Experts,
   Fp8,
+  DifferingRow,  // of a round trip's table
   WorldSize,
   LastEnqueued,
+  BraidSays,
+  BraidFix,
   Remark,  // says "error" in some way; the best there is when all else is missing
 };
 

@@ -66,7 +66,7 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
   if (!first && silent.size() > 1 && silent.size() >= complained.size())
     return {std::nullopt, fmt::format("ranks {} printed nothing", fold_ranks(silent))};
   const int rank = first.value_or(silent.front());
-  if (silent.size() == 1) return {rank, fmt::format("rank {} is the only one that reported no time-out", rank)};
+  if (silent.size() == 1) return {rank, fmt::format("rank {} is the only one that reported nothing", rank)};
   return {rank, fmt::format("of the ranks that reported nothing ({}), rank {} fell silent first", fold_ranks(silent), rank)};
 }
 
