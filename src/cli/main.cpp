@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
   braid::add_run_command(app, exit_code);
   braid::add_launch_command(app, command_line, exit_code);
   braid::add_ckpt_command(app, exit_code);
+  braid::add_doctor_command(app, exit_code);
   braid::add_forward_command(app, command_line, exit_code);
   try {
     refuse_unknown_subcommand(app, command_line);

@@ -18,6 +18,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"base", {}},
     {"plan", {"base"}},
     {"dist", {"base", "plan"}},
+    {"doctor", {"base"}},
     {"ops", {"base", "plan", "dist"}},
     {"nn", {"base", "plan", "dist", "ops"}},
     {"optim", {"base", "plan", "dist", "ops", "nn"}},
@@ -26,7 +27,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"mimo", {"base", "plan", "dist", "ops", "nn", "models"}},
     {"launch", {"base", "plan", "dist"}},
     {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models", "mimo"}},
-    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "mimo", "launch", "train"}},
+    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "mimo", "launch", "train", "doctor"}},
 };
 
 std::string read(const fs::path& path) {

@@ -60,7 +60,7 @@ TEST(Cli, PlanScheduleChecksAndDraws) {
 TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "plan", "model", "run", "launch", "ckpt", "forward"}) {
+  for (const char* command : {"train", "plan", "model", "run", "launch", "doctor", "ckpt", "forward"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
@@ -71,7 +71,7 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   ASSERT_NE(list, std::string::npos);
   int listed = 0;
   for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.rfind("  ", 0) == 0;
-  EXPECT_EQ(listed, 7) << help.out;
+  EXPECT_EQ(listed, 8) << help.out;
 }
 
 TEST(Cli, VersionNamesWhatItIsBuiltOn) {

@@ -1,0 +1,44 @@
+// braid doctor: why a job died, from its log.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "doctor/log_scan.h"
+#include "doctor/report.h"
+
+namespace braid {
+namespace {
+
+struct DoctorCommand {
+  std::vector<std::string> logs;
+  std::optional<int> exit_code;
+  bool json = false;
+};
+
+int examine(const DoctorCommand& command) {
+  std::vector<std::string> skipped;
+  const Diagnosis diagnosis = examine_logs(find_logs(command.logs), command.exit_code, skipped);
+  for (const std::string& name : skipped) fmt::print(stderr, "braid: {} is not text: left out\n", clean_text(name));
+  fmt::print("{}{}", command.json ? to_json(diagnosis) : to_text(diagnosis), command.json ? "\n" : "");
+  return verdict_code(diagnosis);
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<DoctorCommand>();
+  CLI::App* command = app.add_subcommand("doctor", "Say why a job died, from its logs");
+  command->add_option("logs", options->logs, "a merged log, or one per rank; a folder: all files in it; -: stdin")
+      ->required()
+      ->type_name("LOG");
+  command->add_option("--exit-code", options->exit_code, "what the job ended with, if you know");
+  command->add_flag("--json", options->json, "print JSON, for programs");
+  command->footer(
+      "The exit code is 0 when a cause was found or nothing failed, 1 when something failed and the logs do not say why.");
+  command->callback([options, &exit_code] { exit_code = examine(*options); });
+}
+
+}  // namespace braid

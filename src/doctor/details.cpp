@@ -1,0 +1,116 @@
+#include "doctor/details.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <set>
+
+#include "base/process.h"
+#include "doctor/launcher_lines.h"
+
+namespace braid {
+namespace {
+
+// "20.00 GiB" behind the key.
+std::string size_after(std::string_view text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos) return "";
+  std::string_view rest = text.substr(at + key.size());
+  std::size_t end = 0;
+  while (end < rest.size() && (rest[end] == '.' || (rest[end] >= '0' && rest[end] <= '9'))) ++end;
+  if (end == 0 || end + 4 > rest.size() || rest[end] != ' ') return "";
+  const std::string_view unit = rest.substr(end + 1, 3);
+  return unit.ends_with("iB") ? std::string(rest.substr(0, end + 4)) : "";
+}
+
+// "79.15 GiB" before the key, as in "79.15 GiB total capacity".
+std::string size_before(std::string_view text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  if (at == std::string_view::npos || at < 6) return "";
+  const std::string_view before = text.substr(0, at);
+  const std::size_t begin = before.find_last_not_of("0123456789. GMKiB");
+  const std::string_view size = before.substr(begin == std::string_view::npos ? 0 : begin + 1);
+  const std::size_t digit = size.find_first_of("0123456789");
+  return digit == std::string_view::npos ? "" : std::string(size.substr(digit));
+}
+
+std::string first_of(std::string a, std::string b) { return a.empty() ? b : a; }
+
+}  // namespace
+
+std::string gpu_memory_text(std::string_view message) {
+  const std::string tried = size_after(message, "Tried to allocate ");
+  if (tried.empty()) return "";
+  const std::string capacity =
+      first_of(size_after(message, "total capacity of "), size_before(message, " total capacity"));
+  const std::string free = first_of(size_before(message, " is free"), size_before(message, " free;"));
+  const std::string used = first_of(size_before(message, " memory in use"), size_before(message, " already allocated"));
+  std::string text = fmt::format("It tried to allocate {}", tried);
+  if (!capacity.empty()) text += fmt::format(" on a GPU of {}", capacity);
+  if (!free.empty()) text += fmt::format(" with {} free", free);
+  if (!used.empty()) text += fmt::format("{} {} in use", free.empty() ? " with" : " and", used);
+  return text + ".";
+}
+
+std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel) {
+  const std::int64_t now = std::max<std::int64_t>(expert_parallel.value_or(1), 1);
+  if (num_experts < 2 || now > num_experts) return "";
+  std::int64_t more = now;
+  // At least four times as many parts: half as many experts seldom make the difference between nothing and a training.
+  while (more < num_experts && (more < 4 * now || num_experts % more != 0)) more *= 2;
+  more = std::min(more, num_experts);
+  std::string text = fmt::format("EP {} puts {} of {} experts on each GPU", now, num_experts / now, num_experts);
+  if (more > now) text += fmt::format("; EP {} would give {} experts/GPU", more, num_experts / more);
+  return text + ".";
+}
+
+std::string exit_code_text(int code) {
+  if (code == 0) return "Exit code 0: the program thought that all was well.";
+  if (const auto signal = signal_of_code(code)) {
+    const char* usual = *signal == SIGKILL   ? "killed, most often for want of host memory"
+                        : *signal == SIGTERM ? "asked to end: the time limit, a cancellation, or the cascade after another rank's failure"
+                        : *signal == SIGBUS  ? "most often /dev/shm is full"
+                        : *signal == SIGABRT ? "it ended itself: a failed check, or NCCL's watchdog"
+                        : *signal == SIGINT  ? "Ctrl-C"
+                                             : "a crash in native code";
+    return fmt::format("Exit code {} is {}: {}.", code, describe_signal(*signal), usual);
+  }
+  if (code == 1) return "Exit code 1 is a program's own error, an exception for example.";
+  if (code == 2) return "Exit code 2 is usually misuse of the command line.";
+  if (code == 126 || code == 127)
+    return fmt::format("Exit code {} comes from a shell: the command {}.", code,
+                       code == 127 ? "was not found" : "may not be executed");
+  return fmt::format("Exit code {} is the program's own choice.", code);
+}
+
+std::string cascade_text(const Findings& findings, std::optional<int> first_rank) {
+  std::set<int> timed_out, lost;
+  for (const Finding& finding : findings.found) {
+    if (!finding.rank || finding.rank == first_rank || role_of(finding.sign) != Role::Consequence) continue;
+    if (finding.sign == Sign::ConnectionLost || finding.sign == Sign::NetworkTrouble) lost.insert(*finding.rank);
+    else if (finding.sign != Sign::Stopped) timed_out.insert(*finding.rank);
+  }
+  std::map<int, std::set<int>> ended;  // by code
+  for (const WorkerExit& exit : findings.exits)
+    for (const int rank : exit.ranks)
+      if (!exit.local && rank != first_rank) ended[exit.code].insert(rank);
+  std::set<int> all = timed_out;
+  all.insert(lost.begin(), lost.end());
+  for (const auto& [code, ranks] : ended) all.insert(ranks.begin(), ranks.end());
+  if (all.empty()) return "";
+  std::string parts;
+  const auto part = [&](const std::string& text) { parts += (parts.empty() ? "" : ", ") + text; };
+  if (!lost.empty()) part(fmt::format("{} lost a connection", lost.size()));
+  if (!timed_out.empty()) part(fmt::format("{} timed out", timed_out.size()));
+  for (const auto& [code, ranks] : ended) {
+    const auto signal = signal_of_code(code);
+    const std::string name = signal ? describe_signal(*signal).substr(0, describe_signal(*signal).find(' ')) : "";
+    part(signal ? fmt::format("{} x {}", ranks.size(), name) : fmt::format("{} x exit code {}", ranks.size(), code));
+  }
+  return fmt::format("{}{} rank{} {} after {}: {}.", first_rank ? "The other " : "", all.size(), all.size() == 1 ? "" : "s",
+                     all.size() == 1 ? "ended" : "ended", first_rank ? "it" : "one another", parts);
+}
+
+}  // namespace braid

@@ -1,0 +1,55 @@
+#include "doctor/findings.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+constexpr std::size_t kMostFindings = 4096, kMostRemarks = 16, kMostOfAKind = 512, kMostExits = 4096;
+// A rank that is gone stops the others at the latest when their next step needs it; a log may run a little ahead.
+constexpr std::int64_t kIterationsAfterDeath = 3;
+
+}  // namespace
+
+bool earlier(const Place& a, const Place& b) {
+  if (a.time && b.time && ((a.own_time && b.own_time) || a.file != b.file)) {
+    const double seconds = seconds_between(*a.time, *b.time);
+    if (seconds != 0) return seconds > 0;
+  }
+  return a.file != b.file ? a.file < b.file : a.line < b.line;
+}
+
+void Findings::add(Finding finding) {
+  std::uint64_t& count = ++counts[finding.sign];
+  if (finding.sign == Sign::Remark) {
+    if (remarks.size() == kMostRemarks) remarks.erase(remarks.begin());
+    remarks.push_back(std::move(finding));
+    return;
+  }
+  if (found.size() >= kMostFindings || count > kMostOfAKind) {
+    if (count % 64 != 0 && found.size() >= kMostFindings) return;
+    std::erase_if(found, [&](const Finding& f) { return survived(f); });
+    const auto kept = std::count_if(found.begin(), found.end(), [&](const Finding& f) { return f.sign == finding.sign; });
+    if (found.size() >= kMostFindings || static_cast<std::size_t>(kept) >= kMostOfAKind) return;
+  }
+  found.push_back(std::move(finding));
+}
+
+void Findings::add(WorkerExit exit) {
+  if (exits.size() < kMostExits) exits.push_back(std::move(exit));
+}
+
+bool Findings::survived(const Finding& finding) const {
+  for (std::size_t file = 0; file < files.size(); ++file) {
+    const FileTrace& trace = files[file];
+    if (static_cast<int>(file) == finding.place.file) {
+      if (trace.progress - finding.progress > kIterationsAfterDeath) return true;
+    } else if (finding.place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
+      // Clocks of hosts differ a little.
+      if (seconds_between(*finding.place.time, trace.progress_times.front()) > 10) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace braid

@@ -1,0 +1,93 @@
+// What was found in the logs, in bounded memory: the material of a diagnosis.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "doctor/line_marks.h"
+#include "doctor/signs.h"
+#include "doctor/traceback.h"
+
+namespace braid {
+
+struct Place {
+  int file = 0;
+  std::uint64_t line = 0;
+  std::optional<LogTime> time;  // of the line, or of the last one before it that has a time
+  bool own_time = false;
+};
+
+struct Finding {
+  Sign sign = Sign::Remark;
+  Place place;
+  std::optional<int> rank;
+  std::string host;
+  std::string text;
+  std::optional<Traceback> traceback;
+  std::int64_t progress = 0;  // how many iterations its file had told of
+  bool bare = false;          // an exception's line without its traceback
+};
+
+// How a process ended, as a launcher tells it.
+struct WorkerExit {
+  Place place;
+  std::vector<int> ranks;
+  std::string host, text;
+  int code = 0;       // below 0: a signal
+  bool root = false;  // the launcher says that it was the first
+  bool local = false;  // the rank is one of its node
+};
+
+struct RankTrace {
+  std::uint64_t lines = 0;
+  Place last;
+};
+
+struct FileTrace {
+  std::string name;
+  std::uint64_t lines = 0, bytes = 0;
+  std::int64_t progress = 0;
+  std::vector<LogTime> progress_times;  // of the last few
+};
+
+struct RootCauseLine {
+  Place place;
+  int rank = 0;
+  std::string host, place_in_grid, operation, reason, text;
+};
+
+struct Enqueued {  // by a rank's watchdog
+  int rank = 0;
+  std::string group;
+  std::int64_t work = 0;
+};
+
+struct Findings {
+  std::vector<FileTrace> files;
+  std::vector<Finding> found;
+  std::vector<WorkerExit> exits;
+  std::optional<RootCauseLine> braid;
+  std::map<int, RankTrace> ranks;
+  std::map<int, std::string> hosts;  // of ranks
+  std::map<Sign, std::uint64_t> counts;
+  std::vector<Finding> remarks;  // the last few
+  std::vector<Enqueued> enqueued;
+  std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
+  std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
+  bool fp8 = false, ended_well = false, program_spoke = false, saved_artifacts = false;
+
+  void add(Finding finding);
+  void add(WorkerExit exit);
+
+  // Training went on for several iterations after it: not what ended the run.
+  bool survived(const Finding& finding) const;
+};
+
+// Whether a came before b: by time where both lines have one, by position in a file, else by inherited times.
+bool earlier(const Place& a, const Place& b);
+
+}  // namespace braid

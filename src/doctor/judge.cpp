@@ -1,0 +1,448 @@
+#include "doctor/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "base/process.h"
+#include "doctor/details.h"
+#include "doctor/launcher_lines.h"
+#include "doctor/silence.h"
+
+namespace braid {
+namespace {
+
+constexpr std::size_t kMostEvidence = 8;
+
+Cause cause_of(Sign sign) {
+  switch (sign) {
+    case Sign::GpuOom: return Cause::GpuOom;
+    case Sign::HostOom:
+    case Sign::CgroupOom: return Cause::HostOom;
+    case Sign::DiskFull: return Cause::DiskFull;
+    case Sign::SharedMemory: return Cause::ShmBusError;
+    case Sign::PortInUse: return Cause::PortInUse;
+    case Sign::MissingImport: return Cause::ImportError;
+    case Sign::MegatronShadowed: return Cause::MegatronShadowed;
+    case Sign::CacheNotShared: return Cause::ContainerCacheNotShared;
+    case Sign::WeightsDiffer:
+    case Sign::StateDictDiffers: return Cause::WeightLoadMismatch;
+    case Sign::NotLaunched: return Cause::NotLaunched;
+    case Sign::GpuSpecMissing: return Cause::GpuSpecMissing;
+    case Sign::BadPartition: return Cause::BadPartition;
+    case Sign::BadAccount: return Cause::BadAccount;
+    case Sign::StepConfig: return Cause::StepConfig;
+    case Sign::UvMissing: return Cause::UvMissing;
+    case Sign::Hardware:
+    case Sign::NodeFailure: return Cause::NodeFailure;
+    case Sign::BraidError: return Cause::BraidFailure;
+    case Sign::PythonError: return Cause::PythonError;
+    case Sign::TimeLimit: return Cause::TimeLimit;
+    case Sign::Preempted: return Cause::Preempted;
+    case Sign::JobCancelled:
+    case Sign::StepCancelled:
+    case Sign::Interrupted:
+    case Sign::TerminatedFromOutside: return Cause::Cancelled;
+    case Sign::NetworkTrouble: return Cause::Network;
+    case Sign::UniqueIdTimeout: return Cause::Rank0BarrierTimeout;
+    case Sign::CollectiveTimeout:
+    case Sign::StoreTimeout: return Cause::NcclTimeout;
+    default: return Cause::Unknown;
+  }
+}
+
+bool is_time_out(Sign sign) {
+  return sign == Sign::CollectiveTimeout || sign == Sign::UniqueIdTimeout || sign == Sign::StoreTimeout;
+}
+
+// Reasons of a Braid rank that only say that another one is gone.
+bool is_loss_of_peer(std::string_view reason) {
+  const auto sign = sign_in(reason);
+  return (sign && role_of(*sign) == Role::Consequence) || reason.find("without finishing") != std::string_view::npos ||
+         reason.find("no sign of life") != std::string_view::npos;
+}
+
+bool is_bad_data(std::string_view reason) {
+  return reason.find("DataError") != std::string_view::npos || reason.starts_with("sample ") ||
+         reason.find("outside the vocabulary") != std::string_view::npos;
+}
+
+// As `braid run` and `braid train` end: "killed by SIGKILL (Killed)", "exited with code 3".
+std::optional<int> exit_code_in(std::string_view reason) {
+  if (reason.starts_with("exited with code ")) {
+    std::string_view rest = reason.substr(17);
+    const auto code = take_number(rest);
+    return code ? std::optional(static_cast<int>(*code)) : std::nullopt;
+  }
+  if (!reason.starts_with("killed by ")) return std::nullopt;
+  for (int signal = 1; signal < 32; ++signal)
+    if (reason.substr(10).starts_with(describe_signal(signal))) return 128 + signal;
+  return std::nullopt;
+}
+
+class Judge {
+ public:
+  Judge(const Findings& findings, std::optional<int> exit_code) : findings_(findings) {
+    result_.exit_code = exit_code;
+    for (const Finding& finding : findings.found)
+      if (!findings.survived(finding)) live_.push_back(&finding);
+    for (const Finding* finding : live_)
+      if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
+        complained_.insert(*finding->rank);
+    culprit_ = find_culprit();
+  }
+
+  Diagnosis diagnose() {
+    if (!by_cause() && !by_braid() && !by_outside() && !by_kill() && !by_time_out() && !by_loss()) by_nothing();
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  // The one that a launcher saw end first: torchrun says so, srun's lines come in that order.
+  const WorkerExit* find_culprit() const {
+    const WorkerExit* best = nullptr;
+    for (const WorkerExit& exit : findings_.exits) {
+      if (exit.code == 0 || exit.ranks.size() != 1) continue;
+      const bool stopped = signal_of_code(exit.code) == SIGTERM;
+      const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
+      if (!best || (best_stopped && !stopped) ||
+          (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
+           !(exit.local && !best->local)))
+        best = &exit;
+    }
+    return best;
+  }
+
+  template <class Wanted>
+  const Finding* earliest(Wanted wanted) const {
+    const Finding* best = nullptr;
+    for (const Finding* finding : live_)
+      if (wanted(*finding) && (!best || earlier(finding->place, best->place))) best = finding;
+    return best;
+  }
+
+  std::optional<int> culprit_rank() const {
+    if (findings_.braid) return findings_.braid->rank;
+    return culprit_ && signal_of_code(culprit_->code) != SIGTERM ? std::optional(culprit_->ranks[0]) : std::nullopt;
+  }
+
+  static bool is_strong_cause(const Finding& finding) {
+    return role_of(finding.sign) == Role::Cause && finding.sign != Sign::NativeCrash && !finding.bare;
+  }
+
+  const Finding* best_cause() const {
+    const auto rank = culprit_rank();
+    if (rank)
+      if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; })) return own;
+    if (const Finding* strong = earliest(is_strong_cause)) return strong;
+    return earliest([](const Finding& f) { return f.bare; });
+  }
+
+  // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
+  const Finding* outside_before(const Finding& cause) const {
+    return earliest([&](const Finding& f) {
+      return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled && f.sign != Sign::Interrupted &&
+             earlier(f.place, cause.place);
+    });
+  }
+
+  bool by_cause() {
+    const Finding* cause = best_cause();
+    if (!cause) return false;
+    if (findings_.braid && !is_loss_of_peer(findings_.braid->reason) && cause->rank != findings_.braid->rank) return false;
+    if (outside_before(*cause)) return false;
+    name(*cause, refined(*cause));
+    add_details(*cause);
+    if (cause->sign == Sign::GpuOom) explain(gpu_memory_text(cause->text));
+    if (result_.cause == Cause::MoeOom && findings_.num_experts)
+      fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
+    if (cause->sign == Sign::PythonError || cause->sign == Sign::MissingImport || cause->sign == Sign::BraidError) explain(fmt::format("It is: {}", cause->text));
+    return true;
+  }
+
+  // What the same rank says right after it: which weights, the exception inside a worker.
+  void add_details(const Finding& cause) {
+    for (const Finding* finding : live_) {
+      if (result_.evidence.size() >= 4) return;
+      const bool follows = finding->place.file == cause.place.file && finding->place.line > cause.place.line &&
+                           finding->place.line < cause.place.line + 60;
+      if (!follows || role_of(finding->sign) != Role::Cause) continue;
+      if (!result_.first_rank) result_.first_rank = finding->rank;  // workers and libraries print without a prefix
+      if (finding->rank == result_.first_rank) add_evidence(*finding);
+    }
+  }
+
+  Cause refined(const Finding& cause) const {
+    const bool experts = (cause.traceback && cause.traceback->in_experts) || findings_.num_experts.value_or(0) > 1 ||
+                         findings_.expert_parallel.value_or(1) > 1;
+    if (cause.sign == Sign::GpuOom && experts) return Cause::MoeOom;
+    if (cause.sign == Sign::BraidError)
+      if (const auto sign = sign_in(cause.text.substr(7)); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
+    if (cause.sign == Sign::BraidError && cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
+    const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
+    if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
+    if (cause.sign == Sign::PythonError && cause.traceback && cause.traceback->in_data && others_waited(cause))
+      return Cause::DataRankCascade;
+    return cause_of(cause.sign);
+  }
+
+  // Ranks that did not fail in their data themselves, but timed out or lost a peer.
+  bool others_waited(const Finding& cause) const {
+    std::set<int> failed_alike;
+    for (const Finding* finding : live_)
+      if (finding->sign == Sign::PythonError && finding->rank) failed_alike.insert(*finding->rank);
+    return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
+      return role_of(f->sign) == Role::Consequence && f->sign != Sign::Stopped && f->rank != cause.rank &&
+             (!f->rank || !failed_alike.count(*f->rank));
+    });
+  }
+
+  bool by_braid() {
+    if (!findings_.braid) return false;
+    const RootCauseLine& line = *findings_.braid;
+    if (is_loss_of_peer(line.reason)) {
+      // A node that is gone, or Slurm's end of the job, explains a rank that is gone.
+      if (earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled; }))
+        return false;
+    }
+    result_.cause = Cause::BraidFailure;
+    if (const auto sign = sign_in(line.reason); sign && role_of(*sign) == Role::Cause && *sign != Sign::NativeCrash)
+      result_.cause = cause_of(*sign);
+    if (line.reason.find("out of memory") != std::string::npos) result_.cause = Cause::GpuOom;
+    if (line.reason.starts_with("killed by SIGKILL")) result_.cause = Cause::HostOom;
+    if (line.reason.starts_with("killed by SIGBUS")) result_.cause = Cause::ShmBusError;
+    if (is_bad_data(line.reason)) result_.cause = Cause::DataRankCascade;
+    result_.first_rank = line.rank;
+    result_.first_host = line.host;
+    if (!result_.exit_code) result_.exit_code = exit_code_in(line.reason);
+    add_evidence(line.place, line.text);
+    explain(text_of(result_.cause).meaning);
+    explain(fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
+    return true;
+  }
+
+  bool by_outside() {
+    const Finding* end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+    if (!end)
+      end = earliest([](const Finding& f) {
+        return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
+      });
+    const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
+    const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
+    if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
+    if (!end && !hang && !culprit_rank())
+      end = earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
+    if (!end) return false;
+    name(*end, cause_of(end->sign));
+    if (!is_sudden) result_.first_rank.reset(), result_.first_host = end->host;
+    if (end->sign == Sign::CgroupOom && !result_.first_rank) rank_out_of_memory();
+    if (end->sign == Sign::NodeFailure) rank_on_dead_node();
+    return true;
+  }
+
+  // slurmstepd knows the step, srun the task.
+  void rank_out_of_memory() {
+    if (const Finding* task = earliest([](const Finding& f) { return f.sign == Sign::CgroupOom && f.rank; }))
+      result_.first_rank = task->rank;
+    else if (culprit_ && signal_of_code(culprit_->code) == SIGKILL)
+      result_.first_rank = culprit_->ranks[0];
+  }
+
+  void rank_on_dead_node() {
+    if (findings_.braid && (findings_.braid->host == result_.first_host || result_.first_host.empty())) {
+      result_.first_rank = findings_.braid->rank;
+      add_evidence(findings_.braid->place, findings_.braid->text);
+      return;
+    }
+    for (const auto& [rank, host] : findings_.hosts)
+      if (host == result_.first_host && !result_.first_rank) result_.first_rank = rank;
+  }
+
+  // The first process to go was killed, and nothing else says why.
+  bool by_kill() {
+    if (!culprit_) return false;
+    const auto signal = signal_of_code(culprit_->code);
+    const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
+    if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, culprit_->place) && !culprit_->root)) return false;
+    if (*signal == SIGABRT && hang) return false;
+    result_.cause = *signal == SIGKILL ? Cause::HostOom : *signal == SIGBUS ? Cause::ShmBusError : Cause::Unknown;
+    result_.first_rank = culprit_->ranks[0];
+    result_.first_host = culprit_->host;
+    result_.exit_code = result_.exit_code ? result_.exit_code : std::optional(culprit_->code);
+    add_evidence(culprit_->place, culprit_->text);
+    if (*signal != SIGKILL && *signal != SIGBUS)
+      explain(fmt::format("Rank {} crashed in native code.", culprit_->ranks[0]));
+    else
+      explain(text_of(result_.cause).meaning);
+    explain(exit_code_text(culprit_->code));
+    return true;
+  }
+
+  bool by_time_out() {
+    const Finding* first = earliest([](const Finding& f) { return is_time_out(f.sign); });
+    const Finding* network = earliest([](const Finding& f) { return f.sign == Sign::NetworkTrouble; });
+    const Finding* unique_id = earliest([](const Finding& f) { return f.sign == Sign::UniqueIdTimeout; });
+    if (!first && !network) return false;
+    const bool saving = findings_.saved_artifacts || std::any_of(live_.begin(), live_.end(), [](const Finding* f) {
+                          return is_time_out(f->sign) && f->traceback && f->traceback->in_saving;
+                        });
+    const Finding* telling = network ? network : unique_id ? unique_id : first;
+    const Cause cause = network && !(first && saving) ? Cause::Network
+                        : first && saving             ? Cause::ArtifactSaveHang
+                                                      : cause_of(telling->sign);
+    if (cause == Cause::ArtifactSaveHang) telling = unique_id ? unique_id : first;
+    result_.cause = cause;
+    add_evidence(*telling);
+    explain(text_of(cause).meaning);
+    if (cause == Cause::Rank0BarrierTimeout || cause == Cause::ArtifactSaveHang) {
+      result_.first_rank = 0;
+    } else if (cause == Cause::Network) {
+      result_.first_rank = telling->rank;
+      result_.first_host = telling->host;
+    } else {
+      blame_silence();
+    }
+    return true;
+  }
+
+  void blame_silence() {
+    const Silence silence = find_silent_rank(findings_, complained_);
+    result_.first_rank = silence.rank;
+    if (!silence.how.empty()) explain("The first to fail is the one that went silent: " + silence.how + ".");
+  }
+
+  bool by_loss() {
+    const Finding* lost = earliest([](const Finding& f) { return f.sign == Sign::ConnectionLost; });
+    const Finding* crash = earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+    if (!lost && !crash) return false;
+    const Finding* telling = crash ? crash : lost;
+    add_evidence(*telling);
+    if (culprit_ && culprit_->root && !culprit_->local && signal_of_code(culprit_->code) == SIGTERM) {
+      result_.first_rank = culprit_->ranks[0];
+      explain(fmt::format("Rank {} was told to end (SIGTERM), and nobody says by whom.", culprit_->ranks[0]));
+      return true;
+    }
+    if (crash) {
+      result_.first_rank = crash->rank;
+      explain("A process crashed in native code, and the log does not say why.");
+      return true;
+    }
+    const bool by_nccl = lost->text.find("network error") != std::string::npos || lost->text.find("NCCL") != std::string::npos;
+    result_.cause = by_nccl ? Cause::Network : Cause::Unknown;
+    blame_silence();
+    explain(by_nccl ? "A peer went away, or the network between the nodes failed, and no rank says why."
+                    : "A peer went away without a word.");
+    return true;
+  }
+
+  void by_nothing() {
+    const bool code_says_so = result_.exit_code.value_or(0) != 0;
+    const bool an_exit = std::any_of(findings_.exits.begin(), findings_.exits.end(), [](auto& e) { return e.code != 0; });
+    const std::uint64_t lines = total_lines();
+    if (culprit_ || an_exit) {
+      if (culprit_) result_.first_rank = culprit_->ranks[0], result_.first_host = culprit_->host;
+      const WorkerExit& exit = culprit_ ? *culprit_ : findings_.exits.front();
+      if (!result_.exit_code) result_.exit_code = exit.code;
+      add_evidence(exit.place, exit.text);
+      explain("The log does not say why.");
+      explain(exit_code_text(exit.code));
+      last_remarks();
+    } else if (lines == 0 || (!findings_.program_spoke && !code_says_so)) {
+      result_.cause = Cause::NotLaunched;
+      explain(lines == 0 ? "The log is empty: nothing ever started." : "Nothing ever started: no program says anything.");
+      result_.failed = false;
+    } else if (code_says_so) {
+      explain("The log does not say why. " + exit_code_text(*result_.exit_code));
+      last_remarks();
+    } else {
+      result_.failed = false;
+      explain(findings_.ended_well ? "Nothing failed here: the run came to its end." : "Nothing failed here: there is no error in the log.");
+      if (!findings_.ended_well && findings_.iteration && findings_.iterations && *findings_.iteration < *findings_.iterations)
+        explain(fmt::format("It ends at iteration {} of {}: the job still runs, was killed without a word, or stopped early.",
+                            *findings_.iteration, *findings_.iterations));
+    }
+  }
+
+  std::uint64_t total_lines() const {
+    std::uint64_t bytes = 0;
+    for (const FileTrace& file : findings_.files) bytes += file.bytes;
+    return bytes;
+  }
+
+  void last_remarks() {
+    const std::size_t from = findings_.remarks.size() > 3 ? findings_.remarks.size() - 3 : 0;
+    for (std::size_t i = from; i < findings_.remarks.size(); ++i) add_evidence(findings_.remarks[i]);
+  }
+
+  void name(const Finding& finding, Cause cause) {
+    result_.cause = cause;
+    result_.first_rank = finding.rank;
+    result_.first_host = finding.host;
+    if (!finding.rank && culprit_rank() && role_of(finding.sign) != Role::Outside) result_.first_rank = culprit_rank();
+    add_evidence(finding);
+    explain(text_of(cause).meaning);
+  }
+
+  void add_evidence(const Finding& finding) {
+    add_evidence(finding.place, finding.text);
+    if (finding.traceback && finding.traceback->frame_line != 0) {
+      Place frame = finding.place;
+      frame.line = finding.traceback->frame_line;
+      add_evidence(frame, finding.traceback->frame);
+    }
+  }
+
+  void add_evidence(const Place& place, const std::string& text) {
+    const std::string& file = findings_.files[static_cast<std::size_t>(place.file)].name;
+    const bool there = std::any_of(result_.evidence.begin(), result_.evidence.end(),
+                                   [&](const Evidence& e) { return e.file == file && e.line == place.line; });
+    if (!there && result_.evidence.size() < kMostEvidence) result_.evidence.push_back({file, place.line, text});
+  }
+
+  void explain(const std::string& sentence) {
+    if (!sentence.empty()) result_.explanation += (result_.explanation.empty() ? "" : " ") + sentence;
+  }
+  void fix(const std::string& sentence) {
+    if (!sentence.empty()) result_.fix += (result_.fix.empty() ? "" : " ") + sentence;
+  }
+
+  // What launchers and other ranks said, after the cause itself.
+  void add_consequences() {
+    if (findings_.braid) add_evidence(findings_.braid->place, findings_.braid->text);
+    if (culprit_) add_evidence(culprit_->place, culprit_->text);
+    for (const Sign sign : {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
+      if (const Finding* other = earliest([&](const Finding& f) { return f.sign == sign; }); other && result_.evidence.size() < 5)
+        add_evidence(other->place, other->text);
+  }
+
+  void finish() {
+    if (result_.failed) add_consequences();
+    if (result_.first_host.empty() && result_.first_rank)
+      if (const auto host = findings_.hosts.find(*result_.first_rank); host != findings_.hosts.end())
+        result_.first_host = host->second;
+    if (result_.first_host.empty() && culprit_ && result_.first_rank && culprit_->ranks[0] == *result_.first_rank)
+      result_.first_host = culprit_->host;
+    if (!result_.exit_code && culprit_ && result_.failed) result_.exit_code = culprit_->code;
+    if (result_.failed) result_.cascade = cascade_text(findings_, result_.first_rank);
+    if (result_.fix.empty() || result_.cause == Cause::MoeOom)
+      result_.fix = std::string(result_.failed || result_.cause == Cause::NotLaunched ? text_of(result_.cause).fix : "Nothing to do.") +
+                    (result_.fix.empty() ? "" : " ") + result_.fix;
+  }
+
+  const Findings& findings_;
+  std::vector<const Finding*> live_;
+  std::set<int> complained_;
+  const WorkerExit* culprit_ = nullptr;
+  Diagnosis result_;
+};
+
+}  // namespace
+
+Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code) {
+  return Judge(findings, exit_code).diagnose();
+}
+
+}  // namespace braid

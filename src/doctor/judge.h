@@ -1,0 +1,30 @@
+// From what was found to what happened: pure, and the same for the same findings.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "doctor/causes.h"
+#include "doctor/findings.h"
+
+namespace braid {
+
+struct Evidence {
+  std::string file;
+  std::uint64_t line = 0;
+  std::string text;
+};
+
+struct Diagnosis {
+  Cause cause = Cause::Unknown;
+  bool failed = true;  // false: nothing failed here
+  std::optional<int> first_rank, exit_code;
+  std::string first_host;
+  std::vector<Evidence> evidence;  // the most telling first
+  std::string explanation, cascade, fix;
+};
+
+Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code);
+
+}  // namespace braid

@@ -1,0 +1,162 @@
+#include "doctor/launcher_lines.h"
+
+#include <array>
+#include <csignal>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+constexpr auto npos = std::string_view::npos;
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
+  return begin == npos ? std::string_view() : text.substr(begin, end - begin + 1);
+}
+
+std::optional<int> signed_number(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  const auto number = take_number(text);
+  if (!number || *number > 1 << 20) return std::nullopt;
+  return static_cast<int>(negative ? -*number : *number);
+}
+
+bool is_host(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+}
+
+std::string host_after(std::string_view body, std::string_view words) {
+  const std::size_t at = body.find(words);
+  if (at == npos) return "";
+  std::string_view rest = body.substr(at + words.size());
+  std::size_t end = 0;
+  while (end < rest.size() && is_host(rest[end])) ++end;
+  return std::string(rest.substr(0, end));
+}
+
+std::optional<int> task_outcome(std::string_view text) {
+  if (text.starts_with("Exited with exit code ")) return signed_number(text.substr(22));
+  static constexpr std::array<std::pair<const char*, int>, 9> kSignals = {{{"Killed", SIGKILL},
+                                                                           {"Out Of Memory", SIGKILL},
+                                                                           {"Terminated", SIGTERM},
+                                                                           {"Segmentation fault", SIGSEGV},
+                                                                           {"Bus error", SIGBUS},
+                                                                           {"Aborted", SIGABRT},
+                                                                           {"Interrupt", SIGINT},
+                                                                           {"Floating point exception", SIGFPE},
+                                                                           {"Illegal instruction", SIGILL}}};
+  for (const auto& [word, signal] : kSignals)
+    if (text.starts_with(word)) return -signal;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void FailureBlock::begin(std::string_view heading) {
+  root_ = heading.find("Root Cause") != npos;
+  entry_ = {};
+  lines_left_ = 4000;
+}
+
+std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place& place) {
+  --lines_left_;
+  const std::string_view text = trimmed(body);
+  const std::size_t colon = text.find(':');
+  if (text.starts_with("=====")) lines_left_ = 0;
+  if (colon == npos) return std::nullopt;
+  const std::string_view key = trimmed(text.substr(0, colon)), value = trimmed(text.substr(colon + 1));
+  if (key.starts_with('[')) entry_ = {};
+  if (key == "time") entry_.place.time = time_at(value);
+  if (key == "host") entry_.host = value.substr(0, value.find(' '));
+  if (key == "rank")
+    if (const auto rank = signed_number(value)) entry_.ranks = {*rank};
+  if (key != "exitcode" || entry_.ranks.empty()) return std::nullopt;
+  const auto code = signed_number(value);
+  if (!code) return std::nullopt;
+  const auto time = entry_.place.time;
+  entry_.place = place;
+  if (time) entry_.place.time = time, entry_.place.own_time = true;
+  entry_.code = *code;
+  entry_.root = root_;
+  entry_.text = "rank " + std::to_string(entry_.ranks[0]) + ": exitcode " + std::string(value);
+  return std::exchange(entry_, {});
+}
+
+std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
+  const std::size_t code_at = body.find("(exitcode: "), rank_at = body.find("local_rank: ");
+  if (code_at == npos || rank_at == npos) return std::nullopt;
+  const auto code = signed_number(body.substr(code_at + 11)), rank = signed_number(body.substr(rank_at + 12));
+  if (!code || !rank) return std::nullopt;
+  return WorkerExit{.place = {}, .ranks = {*rank}, .host = "", .text = std::string(body), .code = *code, .root = true, .local = true};
+}
+
+std::optional<WorkerExit> parse_task_exit(std::string_view body) {
+  const std::size_t task = body.find(": task");
+  const std::size_t start = body.find("srun: error: ");
+  if (task == npos || start == npos || task < start + 13) return std::nullopt;
+  std::string_view rest = body.substr(task + 6);
+  if (rest.starts_with('s')) rest.remove_prefix(1);
+  rest = trimmed(rest);
+  const std::size_t colon = rest.find(": ");
+  if (colon == npos) return std::nullopt;
+  const auto code = task_outcome(rest.substr(colon + 2));
+  std::vector<int> ranks = unfold_ranks(rest.substr(0, colon));
+  if (!code || ranks.empty()) return std::nullopt;
+  return WorkerExit{.place = {},
+                    .ranks = std::move(ranks),
+                    .host = std::string(body.substr(start + 13, task - start - 13)),
+                    .text = std::string(body),
+                    .code = *code};
+}
+
+std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
+  const std::size_t start = body.find("braid: root cause: rank ");
+  if (start == npos) return std::nullopt;
+  std::string_view rest = body.substr(start + 24);
+  const auto rank = take_number(rest);
+  const std::size_t failed = rest.find(") failed in ");
+  if (!rank || !rest.starts_with(" (host ") || failed == npos) return std::nullopt;
+  RootCauseLine line;
+  line.rank = static_cast<int>(*rank);
+  line.text = body.substr(start);
+  const std::string_view who = rest.substr(7, failed - 7);
+  const std::size_t comma = who.find(", ");
+  line.host = who.substr(0, comma);
+  if (comma != npos) line.place_in_grid = who.substr(comma + 2);
+  const std::string_view what = rest.substr(failed + 12);
+  const std::size_t colon = what.find(": ");
+  line.operation = what.substr(0, colon);
+  if (colon != npos) line.reason = what.substr(colon + 2);
+  if (line.host == "unknown") line.host.clear();
+  return line;
+}
+
+std::string host_in(std::string_view body) {
+  if (const std::size_t star = body.find("*** "); star != npos)
+    if (std::string host = host_after(body.substr(star), " ON "); !host.empty()) return host;
+  for (const char* words : {"Node failure on ", "connection failure to node "})
+    if (std::string host = host_after(body, words); !host.empty()) return host;
+  if (const std::size_t nccl = body.find(" NCCL "); nccl != npos) {  // host:pid:tid [device] NCCL WARN
+    const std::size_t colon = body.find(':');
+    std::string_view rest = colon < nccl ? body.substr(colon + 1) : std::string_view();
+    if (take_number(rest) && rest.starts_with(':')) return std::string(trimmed(body.substr(0, colon)));
+  }
+  // "slurmstepd-n3: error: ..." in newer versions
+  if (const std::size_t step = body.find("slurmstepd-"); step != npos) return host_after(body.substr(step), "slurmstepd-");
+  if (body.starts_with("srun: error: ")) {
+    std::string host = host_after(body, "srun: error: ");
+    if (body.substr(13 + host.size()).starts_with(": ") && host != "Node" && host != "Unable") return host;
+  }
+  return "";
+}
+
+std::optional<int> signal_of_code(int code) {
+  if (code < 0) return -code;
+  if (code > 128 && code < 160) return code - 128;
+  return std::nullopt;
+}
+
+}  // namespace braid

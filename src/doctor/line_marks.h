@@ -1,0 +1,46 @@
+// What stands before the text of a log line: who wrote it and when.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+// Seconds since the beginning of a year: glog and c10 print no year. Differences of over half a year are a new year.
+using LogTime = double;
+double seconds_between(LogTime earlier, LogTime later);
+
+struct LineMarks {
+  std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[Rank 5]"
+  std::optional<int> local_rank;  // "[default5]:" (torchrun)
+  std::optional<LogTime> time;
+  std::string_view body;  // what is left, with its indentation
+};
+
+// Prefixes only; cheap enough for every line.
+LineMarks marks_of(std::string_view line);
+
+// A rank that a message names as its writer: "[Rank 5]", "[PG ID 0 PG GUID 0(default_pg) Rank 5]", "[rank5]" in the middle.
+std::optional<int> rank_inside(std::string_view body);
+
+// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, or glog's "1115 09:40:29".
+std::optional<LogTime> time_at(std::string_view text);
+// The first full date and time anywhere in it ("CANCELLED AT 2026-11-15T09:40:29").
+std::optional<LogTime> time_inside(std::string_view text);
+
+// "0-2,4" -> 0 1 2 4, at most `limit` of them; empty when it is no such list.
+std::vector<int> unfold_ranks(std::string_view list, std::size_t limit = 1 << 16);
+
+// The number at the beginning of text, without sign; text is moved behind it.
+std::optional<std::int64_t> take_number(std::string_view& text);
+
+// The whole number that follows `key` and any of " =:.'\"" after it, e.g. "num_experts ..... 256", "--num-experts 256".
+std::optional<std::int64_t> number_after(std::string_view text, std::string_view key);
+
+// What a rank file is called: "rank_3.log", ".../attempt_0/3/stderr.log".
+std::optional<int> rank_of_path(std::string_view path);
+
+}  // namespace braid

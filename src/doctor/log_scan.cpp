@@ -1,0 +1,386 @@
+#include "doctor/log_scan.h"
+
+#include <algorithm>
+
+#include "doctor/anchor_scan.h"
+#include "doctor/launcher_lines.h"
+
+namespace braid {
+namespace {
+
+constexpr int kNoRank = -1, kLocalRanks = 1 << 24;
+constexpr std::size_t kMostRanks = 1 << 17, kKeptText = 4000;
+constexpr std::size_t kProgressTimes = 4;
+
+std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
+  std::vector<std::string> anchors;
+  for (const Rule& rule : rules) anchors.emplace_back(rule.anchor);
+  return anchors;
+}
+
+bool contains(std::string_view text, std::string_view word) { return text.find(word) != std::string_view::npos; }
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  text.remove_prefix(begin);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+// Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
+bool is_of_the_scheduler(std::string_view text) {
+  for (const char* word : {"srun: ", "sbatch: ", "salloc: ", "slurmstepd", "Submitted batch job", "pyxis: ", "+ "})
+    if (text.starts_with(word)) return true;
+  return false;
+}
+
+// As a format that is in use: arguments that are off say None or False.
+bool mentions_fp8(std::string_view text) {
+  for (const char* word : {"fp8", "FP8", "float8"})
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; ++at) {
+      const std::size_t begin = text.rfind('\n', at) + 1, end = text.find('\n', at);
+      const std::string_view line = text.substr(begin, end == std::string_view::npos ? end : end - begin);
+      if (!contains(line, "None") && !contains(line, "False")) return true;
+    }
+  return false;
+}
+
+// A warning names a kind of error, and goes on.
+bool is_warning(std::string_view text) {
+  return contains(text, "Warning: ") || contains(text, "WARNING") || contains(text, "[W") || contains(text, "warnings.warn");
+}
+
+}  // namespace
+
+class LogScan::Impl {
+ public:
+  bool read(const LogFile& file) {
+    LineReader reader(file);
+    reader_ = &reader;
+    if (reader.looks_binary()) return false;
+    file_ = static_cast<int>(findings_.files.size());
+    file_rank_ = file.rank;
+    findings_.files.push_back({.name = file.name, .lines = 0, .bytes = 0, .progress = 0, .progress_times = {}});
+    tracebacks_ = {};
+    block_ = {};
+    said_.reset();
+    last_time_.reset();
+    best_iteration_ = -1;
+    LineReader::Line line;
+    while (reader.next(line)) {
+      if (line.whole) note_writer(line);
+      if (line_by_line() || scan_.find(line.text, 0).anchor >= 0) examine(line);
+    }
+    FileTrace& trace = findings_.files.back();
+    trace.lines = line.number;
+    trace.bytes = reader.bytes();
+    for (const auto& [writer, traceback] : tracebacks_.unfinished()) end_of_traceback(writer, traceback, {});
+    return true;
+  }
+
+  Findings take() { return std::move(findings_); }
+
+ private:
+  bool line_by_line() const { return tracebacks_.any_open() || block_.open(); }
+
+  // Who wrote when, for every line: it must stay cheap.
+  void note_writer(const LineReader::Line& line) {
+    if (line.text.empty()) return;
+    const std::string_view head = line.text.substr(0, 120);
+    const LineMarks marks = marks_of(head);
+    if (marks.time) last_time_ = marks.time;
+    if (!findings_.program_spoke && !is_of_the_scheduler(trimmed(marks.body)) && !trimmed(marks.body).empty())
+      findings_.program_spoke = true;
+    const auto rank = marks.rank ? marks.rank : marks.local_rank ? marks.local_rank : file_rank_;
+    if (!rank) return;
+    if (*rank != traced_rank_ || !trace_) {
+      if (findings_.ranks.size() >= kMostRanks && !findings_.ranks.count(*rank)) return;
+      trace_ = &findings_.ranks[*rank];
+      traced_rank_ = *rank;
+    }
+    ++trace_->lines;
+    trace_->last = {file_, line.number, last_time_, marks.time.has_value()};
+  }
+
+  // A progress bar rewrites its line with carriage returns: each part is a line of its own.
+  void examine(const LineReader::Line& line) {
+    std::string_view rest = line.text;
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\r');
+      const std::string_view part = rest.substr(0, end);
+      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+      if (line_by_line() || scan_.find(part, 0).anchor >= 0) examine_part(part, line.number);
+    }
+    if (line.text.empty() && tracebacks_.any_open()) examine_part("", line.number);
+  }
+
+  void examine_part(std::string_view raw, std::uint64_t number) {
+    const std::string text = clean_text(raw);
+    LineMarks marks = marks_of(text);
+    if (const auto inside = rank_inside(marks.body); inside && !marks.rank) marks.rank = inside;
+    if (!marks.rank && file_rank_) marks.rank = file_rank_;
+    const int writer = marks.rank         ? *marks.rank
+                       : marks.local_rank ? kLocalRanks + *marks.local_rank
+                                          : kNoRank;
+    here_ = {file_, number, marks.time ? marks.time : last_time_, marks.time.has_value()};
+    if (tracebacks_.any_open()) {
+      auto fed = tracebacks_.feed(writer, marks.body, number);
+      if (fed.ended) return end_of_traceback(writer, *fed.ended, marks);
+      if (fed.taken && !contains(marks.body, "Traceback (most recent call last)")) return note_context(marks.body);
+    }
+    if (block_.open())
+      if (auto exit = block_.feed(marks.body, here_)) add(std::move(*exit));
+    if (const auto sign = sign_of(marks.body)) act(*sign, marks, writer);
+  }
+
+  // The first fitting rule, by the anchors that are there.
+  std::optional<Sign> sign_of(std::string_view body) const {
+    std::size_t best = rules_.size();
+    for (AnchorScan::Hit hit = scan_.find(body, 0); hit.anchor >= 0; hit = scan_.find(body, hit.begin, hit.anchor)) {
+      const auto rule = static_cast<std::size_t>(hit.anchor);
+      if (rule < best && fits(rules_[rule], body)) best = rule;
+    }
+    return best < rules_.size() ? std::optional(rules_[best].sign) : std::nullopt;
+  }
+
+  void act(Sign sign, const LineMarks& marks, int writer) {
+    const std::string_view body = marks.body;
+    switch (sign) {
+      case Sign::TracebackStart:
+        return tracebacks_.begin(writer, here_.line);
+      case Sign::FailureBlock:
+        return block_.begin(body);
+      case Sign::WorkerFailed:
+        if (auto exit = parse_worker_failed(body)) add(std::move(*exit));
+        return;
+      case Sign::TaskExit:
+        if (auto exit = parse_task_exit(body)) return task_exit(std::move(*exit), body);
+        return;
+      case Sign::BraidRootCause:
+        if (auto cause = parse_root_cause(body); cause && !findings_.braid) {
+          cause->place = here_;
+          if (!cause->host.empty()) findings_.hosts[cause->rank] = cause->host;
+          findings_.braid = std::move(cause);
+        }
+        return;
+      case Sign::Progress:
+        return progress(marks);
+      case Sign::BraidSays:
+        if (body.starts_with("braid: ")) said_ = finding_at(Sign::BraidError, marks);
+        return;
+      case Sign::BraidFix:
+        if (said_ && here_.line - said_->place.line <= 3) findings_.add(*said_);
+        said_.reset();
+        return;
+      case Sign::EndedWell:
+        findings_.ended_well = true;
+        return;
+      case Sign::Remark:
+        return remark(marks);
+      case Sign::LastEnqueued:
+        note_enqueued(marks);
+        return found(Sign::CollectiveTimeout, marks);
+      case Sign::MonitoredBarrier:
+        note_absent(body);
+        return found(Sign::CollectiveTimeout, marks);
+      case Sign::ChainDirect:
+      case Sign::ChainDuring:
+        chain_[writer] = sign;
+        return;
+      default:
+        if (role_of(sign) == Role::Context) return note_context(body);
+        if (sign == Sign::StoreTimeout) note_absent(body);
+        if (is_noise(sign, body)) return;
+        found(sign, marks);
+    }
+  }
+
+  // A line may name an error without being one.
+  static bool is_noise(Sign sign, std::string_view body) {
+    if (body.find("frame #") < 4) return true;
+    if (sign == Sign::Stopped || role_of(sign) == Role::Outside) return false;
+    return is_warning(body.substr(0, 200)) || contains(body, "etrying") || contains(body, "will retry");
+  }
+
+  void found(Sign sign, const LineMarks& marks) {
+    Finding finding = finding_at(sign, marks);
+    if (role_of(sign) == Role::Outside)
+      if (const auto time = time_inside(marks.body)) finding.place.time = time, finding.place.own_time = true;
+    findings_.add(std::move(finding));
+  }
+
+  Finding finding_at(Sign sign, const LineMarks& marks) {
+    if (sign == Sign::WeightsDiffer && mentions_fp8(reader_->recent())) findings_.fp8 = true;
+    Finding finding;
+    finding.sign = sign;
+    finding.place = here_;
+    finding.rank = marks.rank ? marks.rank : marks.local_rank;
+    finding.host = host_in(marks.body);
+    finding.text = trimmed(marks.body).substr(0, kKeptText);
+    finding.progress = findings_.files.back().progress;
+    if (finding.rank && !finding.host.empty()) findings_.hosts.emplace(*finding.rank, finding.host);
+    return finding;
+  }
+
+  void end_of_traceback(int writer, const Traceback& traceback, const LineMarks& marks) {
+    const auto chain = chain_.find(writer);
+    const std::optional<Sign> link = chain == chain_.end() ? std::nullopt : std::optional(chain->second);
+    if (chain != chain_.end()) chain_.erase(chain);
+    const std::string_view type = exception_type(traceback.exception);
+    if (traceback.in_launcher && contains(type, "ChildFailedError")) return;
+    if (type == "SystemExit" || traceback.exception.empty()) return;
+    std::optional<Sign> sign = sign_of(traceback.exception);
+    if (!sign || role_of(*sign) == Role::Context || role_of(*sign) == Role::Launcher || *sign == Sign::NativeCrash)
+      sign = Sign::PythonError;
+    if (*sign == Sign::StoreTimeout || contains(traceback.exception, "monitoredBarrier")) note_absent(traceback.exception);
+    if (contains(traceback.exception, "failed to pass monitoredBarrier")) sign = Sign::CollectiveTimeout;
+    LineMarks whole = marks;
+    whole.body = traceback.exception;
+    here_.line = traceback.exception_line;
+    Finding finding = finding_at(*sign, whole);
+    if (writer == kNoRank && file_rank_) finding.rank = file_rank_;
+    finding.traceback = traceback;
+    if (link == Sign::ChainDuring && replaces_lookup(*sign, finding)) return;
+    note_context(traceback.exception);
+    findings_.add(std::move(finding));
+  }
+
+  // "During handling of": what was handled is the cause, except for a lookup that failed, which programs do to find out.
+  bool replaces_lookup(Sign sign, Finding& finding) {
+    if (findings_.found.empty() || sign == Sign::PythonError) return false;
+    Finding& before = findings_.found.back();
+    if (!before.traceback || before.rank != finding.rank || before.sign != Sign::PythonError) return false;
+    const std::string_view type = exception_type(before.text);
+    for (const char* lookup : {"KeyError", "AttributeError", "IndexError", "StopIteration", "FileNotFoundError"})
+      if (type == lookup) {
+        before = std::move(finding);
+        return true;
+      }
+    return false;
+  }
+
+  void task_exit(WorkerExit exit, std::string_view body) {
+    if (exit.ranks.size() == 1) findings_.hosts.emplace(exit.ranks[0], exit.host);
+    if (contains(body, "Out Of Memory")) {
+      LineMarks marks;
+      marks.body = body;
+      if (exit.ranks.size() == 1) marks.rank = exit.ranks[0];
+      found(Sign::CgroupOom, marks);
+    }
+    add(std::move(exit));
+  }
+
+  void add(WorkerExit exit) {
+    const bool has_time = exit.place.own_time;
+    const auto time = exit.place.time;
+    exit.place = here_;
+    if (has_time) exit.place.time = time, exit.place.own_time = true;
+    if (!exit.local && exit.ranks.size() == 1 && !exit.host.empty()) findings_.hosts.emplace(exit.ranks[0], exit.host);
+    findings_.add(std::move(exit));
+  }
+
+  void progress(const LineMarks& marks) {
+    const std::string_view body = marks.body;
+    std::optional<std::int64_t> number;
+    for (const char* word : {"iteration", "global_step", "step"})
+      if ((number = number_after(body, word))) break;
+    const bool tells_of_a_step = contains(body, "loss") || contains(body, "elapsed time per");
+    if (!number || !tells_of_a_step) return note_context(body);
+    FileTrace& file = findings_.files.back();
+    // Several ranks may tell of the same iteration; a number far back is a run that started again.
+    if (*number <= best_iteration_ && *number > best_iteration_ - 10) return;
+    best_iteration_ = *number;
+    ++file.progress;
+    findings_.iteration = number;
+    if (const std::size_t slash = body.find('/'); slash != std::string_view::npos && slash < 60) {
+      std::string_view rest = trimmed(body.substr(slash + 1));
+      if (const auto total = take_number(rest)) findings_.iterations = total;
+    }
+    if (!here_.own_time) return;
+    if (file.progress_times.size() == kProgressTimes) file.progress_times.erase(file.progress_times.begin());
+    file.progress_times.push_back(*here_.time);
+  }
+
+  void remark(const LineMarks& marks) {
+    const std::string_view text = trimmed(marks.body), type = exception_type(text);
+    if (is_warning(text) || contains(text, "frame #") || is_of_the_scheduler(text)) return;
+    const bool is_exception = !type.empty() && (type.ends_with("Error") || type.ends_with("Exception"));
+    Finding finding = finding_at(is_exception ? Sign::PythonError : Sign::Remark, marks);
+    finding.bare = is_exception;
+    if (is_exception && text.size() <= type.size() + 2) return;
+    findings_.add(std::move(finding));
+  }
+
+  void note_context(std::string_view body) {
+    const auto keep = [&](std::optional<std::int64_t>& where, const char* key) {
+      if (const auto number = number_after(body, key); number && !where) where = number;
+    };
+    if (contains(body, "xpert")) {
+      for (const char* key : {"num_experts", "num-experts", "num_local_experts", "n_routed_experts"})
+        keep(findings_.num_experts, key);
+      for (const char* key : {"expert_model_parallel_size", "expert-model-parallel-size", "expert_parallel_size"})
+        keep(findings_.expert_parallel, key);
+    }
+    if (contains(body, "orld") || contains(body, "WORLD"))
+      for (const char* key : {"world size", "world_size", "WORLD_SIZE"}) keep(findings_.world_size, key);
+    if (contains(body, "save_hf_weights") || contains(body, "save_artifacts") || contains(body, "save_hf_pretrained"))
+      findings_.saved_artifacts = true;
+    if (mentions_fp8(body) || contains(body, "scale_inv")) findings_.fp8 = true;
+    if (contains(body, "\xe2\x9d\x8c")) ++(contains(body, "expert") ? findings_.differing_experts : findings_.differing_others);
+  }
+
+  // "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
+  void note_enqueued(const LineMarks& marks) {
+    const std::size_t at = marks.body.find("last enqueued");
+    const auto work = number_after(marks.body.substr(at), "work");
+    const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
+    const auto rank = marks.rank;
+    if (!work || !rank || findings_.enqueued.size() >= kMostRanks) return;
+    findings_.enqueued.push_back(
+        {*rank, group == std::string_view::npos ? "" : std::string(marks.body.substr(group, end - group)), *work});
+  }
+
+  // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
+  void note_absent(std::string_view body) {
+    if (findings_.named_absent.size() > 1000) return;
+    if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
+      const std::size_t at = body.substr(0, end).rfind("Rank");
+      if (at == std::string_view::npos) return;
+      std::string_view list = trimmed(body.substr(at + 4, end - at - 4));
+      if (list.starts_with("s ")) list.remove_prefix(2);
+      std::string plain;
+      for (char c : list)
+        if (c != ' ') plain += c;
+      for (const int rank : unfold_ranks(plain)) findings_.named_absent.push_back(rank);
+    }
+    if (const std::size_t key = body.find("//cpu//"); key != std::string_view::npos) {
+      std::string_view rest = body.substr(body.find('/', key + 7) + 1);
+      if (const auto rank = take_number(rest); rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',') && *rank < 1 << 20)
+        findings_.named_absent.push_back(static_cast<int>(*rank));
+    }
+  }
+
+  const std::vector<Rule>& rules_ = rules();
+  const AnchorScan scan_{anchors_of(rules_)};
+  Findings findings_;
+  // Of the file that is being read:
+  const LineReader* reader_ = nullptr;
+  int file_ = 0;
+  std::optional<int> file_rank_;
+  TracebackAssembler tracebacks_;
+  FailureBlock block_;
+  std::map<int, Sign> chain_;
+  std::optional<LogTime> last_time_;
+  std::int64_t best_iteration_ = -1;
+  Place here_;
+  std::optional<Finding> said_;  // by Braid; an error if it says next where, or how to fix it
+  RankTrace* trace_ = nullptr;
+  int traced_rank_ = -1;
+};
+
+LogScan::LogScan() : impl_(std::make_unique<Impl>()) {}
+LogScan::~LogScan() = default;
+bool LogScan::read(const LogFile& file) { return impl_->read(file); }
+Findings LogScan::findings() && { return impl_->take(); }
+
+}  // namespace braid

@@ -1,0 +1,28 @@
+// Reads logs once and keeps what matters. Ordinary lines cost one pass of AnchorScan and a look at their prefix.
+#pragma once
+
+#include <memory>
+
+#include "doctor/findings.h"
+#include "doctor/log_source.h"
+
+namespace braid {
+
+class LogScan {
+ public:
+  LogScan();
+  ~LogScan();
+
+  // False when the file is not text.
+  bool read(const LogFile& file);
+  Findings findings() &&;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Printable, and UTF-8: without escape sequences, control characters and broken bytes.
+std::string clean_text(std::string_view text);
+
+}  // namespace braid

@@ -1,0 +1,118 @@
+#include "doctor/log_source.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "doctor/line_marks.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBlock = 1 << 20;
+constexpr std::size_t kSniffed = 1 << 16;
+
+LogFile log_file(const std::string& path, std::string_view rank_source) {
+  return {path, path == "-" ? "stdin" : path, rank_of_path(rank_source)};
+}
+
+std::vector<std::string> files_below(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_regular_file(error)) files.push_back(entry->path().string());
+  if (error) throw ConfigError({fmt::format("cannot read '{}': {}", folder, error.message()), "LOG", ""});
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Text has hardly any control characters; a few NULs come from file systems that lost a write.
+bool is_binary(const char* data, std::size_t size) {
+  const auto odd = std::count_if(data, data + size, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\b' && c != '\f';
+  });
+  return size > 0 && static_cast<std::size_t>(odd) * 10 > size;
+}
+
+}  // namespace
+
+std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
+  std::vector<LogFile> logs;
+  for (const std::string& argument : arguments) {
+    if (argument != "-" && fs::is_directory(argument)) {
+      const std::vector<std::string> files = files_below(argument);
+      if (files.empty())
+        throw ConfigError({fmt::format("there are no files in '{}'", argument), "LOG", "give a log, or a folder of logs"});
+      for (const std::string& file : files) logs.push_back(log_file(file, file));
+    } else {
+      logs.push_back(log_file(argument, argument));
+    }
+  }
+  // The name of a single log says little about who wrote in it: "3.log" may be job 3, and of all ranks.
+  if (logs.size() == 1) logs[0].rank.reset();
+  return logs;
+}
+
+LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory + kBlock + kLongestLine) {
+  fd_ = Fd(file.path == "-" ? dup(STDIN_FILENO) : open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd_)
+    throw ConfigError({fmt::format("cannot read '{}': {}", file.path, std::strerror(errno)), "LOG",
+                       "give the log of a job, a folder of logs, or - for standard input"});
+  fill();
+  binary_ = is_binary(buffer_.data(), std::min(end_, kSniffed));
+}
+
+bool LineReader::fill() {
+  if (ended_) return false;
+  if (begin_ > kHistory) {
+    const std::size_t gone = begin_ - kHistory;
+    std::memmove(buffer_.data(), buffer_.data() + gone, end_ - gone);
+    begin_ -= gone;
+    end_ -= gone;
+  }
+  for (;;) {
+    const ssize_t size = read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0)
+      throw ConfigError({fmt::format("cannot read '{}': {}", name_, std::strerror(errno)), "LOG", "give a text file"});
+    ended_ = size == 0;
+    end_ += static_cast<std::size_t>(size);
+    bytes_ += static_cast<std::uint64_t>(size);
+    return !ended_;
+  }
+}
+
+std::string_view LineReader::recent() const { return {buffer_.data(), begin_}; }
+
+bool LineReader::next(Line& line) {
+  std::size_t searched = 0;
+  for (;;) {
+    const char* const begin = buffer_.data() + begin_;
+    const std::size_t size = std::min(end_ - begin_, kLongestLine);
+    const void* newline = size > searched ? std::memchr(begin + searched, '\n', size - searched) : nullptr;
+    if (!newline && size < kLongestLine && fill()) {
+      searched = size;
+      continue;
+    }
+    if (!newline && end_ == begin_) return false;
+    const char* const data = buffer_.data() + begin_;
+    const std::size_t length = newline ? static_cast<std::size_t>(static_cast<const char*>(newline) - data)
+                                       : std::min(end_ - begin_, kLongestLine);
+    line = {{data, length}, number_, !continues_};
+    if (line.text.ends_with('\r')) line.text.remove_suffix(1);
+    continues_ = !newline;
+    number_ += newline != nullptr;
+    begin_ += length + (newline != nullptr);
+    return true;
+  }
+}
+
+}  // namespace braid

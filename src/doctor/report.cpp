@@ -1,0 +1,94 @@
+#include "doctor/report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "doctor/log_scan.h"
+
+namespace braid {
+namespace {
+
+constexpr std::size_t kWidth = 100, kClipped = 220;
+
+std::string clipped(const std::string& text, std::size_t most) {
+  const std::string clean = clean_text(text);
+  if (clean.size() <= most) return clean;
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(clean[end]) & 0xc0) == 0x80) --end;  // not inside a character
+  return clean.substr(0, end) + " ...";
+}
+
+// Words of a paragraph in lines of kWidth, each behind `indent`.
+std::string wrapped(const std::string& text, const std::string& indent) {
+  std::string out, line;
+  const auto flush = [&] {
+    if (!line.empty()) out += indent + line + "\n";
+    line.clear();
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = text.find(' ', at);
+    if (end == std::string::npos) end = text.size();
+    const std::string word = text.substr(at, end - at);
+    if (!line.empty() && indent.size() + line.size() + 1 + word.size() > kWidth) flush();
+    if (!word.empty()) line += (line.empty() ? "" : " ") + word;
+    at = end + 1;
+  }
+  flush();
+  return out;
+}
+
+std::string who(const Diagnosis& diagnosis) {
+  std::string text;
+  if (diagnosis.first_rank) text = fmt::format("rank {}", *diagnosis.first_rank);
+  if (!diagnosis.first_host.empty())
+    text += text.empty() ? "host " + diagnosis.first_host : " on " + diagnosis.first_host;
+  return clean_text(text);
+}
+
+}  // namespace
+
+std::string to_text(const Diagnosis& diagnosis) {
+  const std::string explanation = clipped(diagnosis.explanation, 1500);
+  std::string text = wrapped(fmt::format("{}: {}", text_of(diagnosis.cause).slug, explanation), "");
+  if (const std::string first = who(diagnosis); !first.empty()) text += fmt::format("\nfirst to fail: {}\n", first);
+  if (!diagnosis.evidence.empty()) text += "\nevidence:\n";
+  for (const Evidence& evidence : diagnosis.evidence)
+    text += fmt::format("  {}:{}: {}\n", clean_text(evidence.file), evidence.line, clipped(evidence.text, kClipped));
+  if (!diagnosis.cascade.empty()) text += "\n" + wrapped(diagnosis.cascade, "");
+  if (!diagnosis.fix.empty()) text += "\nfix:\n" + wrapped(diagnosis.fix, "  ");
+  return text;
+}
+
+std::string to_json(const Diagnosis& diagnosis) {
+  nlohmann::ordered_json json;
+  json["cause"] = text_of(diagnosis.cause).slug;
+  json["first_rank"] = diagnosis.first_rank ? nlohmann::ordered_json(*diagnosis.first_rank) : nlohmann::ordered_json();
+  json["first_host"] =
+      diagnosis.first_host.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(clean_text(diagnosis.first_host));
+  json["exit_code"] = diagnosis.exit_code ? nlohmann::ordered_json(*diagnosis.exit_code) : nlohmann::ordered_json();
+  json["evidence"] = nlohmann::ordered_json::array();
+  for (const Evidence& evidence : diagnosis.evidence)
+    json["evidence"].push_back(
+        {{"file", clean_text(evidence.file)}, {"line", evidence.line}, {"text", clipped(evidence.text, 2000)}});
+  json["explanation"] = clean_text(diagnosis.explanation + (diagnosis.cascade.empty() ? "" : " " + diagnosis.cascade));
+  json["fix"] = clean_text(diagnosis.fix);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+int verdict_code(const Diagnosis& diagnosis) {
+  return diagnosis.cause == Cause::Unknown && diagnosis.failed ? 1 : 0;
+}
+
+Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
+                       std::vector<std::string>& skipped) {
+  LogScan scan;
+  for (const LogFile& log : logs)
+    if (!scan.read(log)) skipped.push_back(log.name);
+  if (skipped.size() == logs.size())
+    throw ConfigError({fmt::format("'{}' is not text", clean_text(logs.front().name)), "LOG", "give the log of a job"});
+  return diagnose(std::move(scan).findings(), exit_code);
+}
+
+}  // namespace braid

@@ -1,0 +1,21 @@
+// A diagnosis as a person reads it, and as a program does.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "doctor/judge.h"
+#include "doctor/log_source.h"
+
+namespace braid {
+
+std::string to_text(const Diagnosis& diagnosis);
+std::string to_json(const Diagnosis& diagnosis);  // one line
+
+// 0: a cause was found, or nothing failed; 1: something failed, and it is not known what.
+int verdict_code(const Diagnosis& diagnosis);
+
+// Reads all of them. Files that are not text are left out and listed in `skipped`; ConfigError when none is text.
+Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code, std::vector<std::string>& skipped);
+
+}  // namespace braid

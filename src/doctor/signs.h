@@ -1,0 +1,90 @@
+// What single lines of a log mean: a table of message formats, each with a literal to find it by.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+enum class Sign {
+  // Causes: something that went wrong by itself.
+  GpuOom,
+  HostOom,
+  DiskFull,
+  SharedMemory,
+  PortInUse,
+  MissingImport,
+  MegatronShadowed,
+  CacheNotShared,
+  WeightsDiffer,    // a round trip's comparison
+  StateDictDiffers,  // names or shapes
+  NotLaunched,
+  GpuSpecMissing,
+  BadPartition,
+  BadAccount,
+  StepConfig,
+  UvMissing,
+  Hardware,
+  BraidError,  // what the program says before it ends with a fix
+  PythonError,
+  NativeCrash,
+  // Ends from outside.
+  TimeLimit,
+  Preempted,
+  NodeFailure,
+  JobCancelled,
+  StepCancelled,  // srun does this also to the rest of a step that failed
+  CgroupOom,
+  Interrupted,
+  TerminatedFromOutside,  // torchrun's own death signal
+  // Consequences: others that waited for a rank, or were stopped after it.
+  CollectiveTimeout,
+  UniqueIdTimeout,  // waits for rank 0 to begin a communicator
+  StoreTimeout,
+  ConnectionLost,
+  NetworkTrouble,  // a message about the network itself
+  Stopped,
+  // Who failed, as launchers tell it.
+  BraidRootCause,
+  WorkerFailed,  // torchrun: "failed (exitcode: 1) local_rank: 0"
+  TaskExit,      // srun
+  MonitoredBarrier,
+  // Context.
+  TracebackStart,
+  ChainDirect,
+  ChainDuring,
+  FailureBlock,
+  Progress,
+  EndedWell,
+  SaveArtifacts,
+  Experts,
+  Fp8,
+  DifferingRow,  // of a round trip's table
+  WorldSize,
+  LastEnqueued,
+  BraidSays,
+  BraidFix,
+  Remark,  // says "error" in some way; the best there is when all else is missing
+};
+
+enum class Role { Cause, Outside, Consequence, Launcher, Context };
+Role role_of(Sign sign);
+
+struct Rule {
+  const char* anchor;  // at least AnchorScan::kShortest bytes
+  Sign sign;
+  const char* also = nullptr;    // must stand in the line, too
+  const char* unless = nullptr;  // must not
+};
+
+// In order of precedence: where several fit one line, the first is meant.
+const std::vector<Rule>& rules();
+
+// The meaning of a text that is known to be a message, say the reason in a root cause.
+std::optional<Sign> sign_in(std::string_view text);
+
+bool fits(const Rule& rule, std::string_view text);  // beyond its anchor
+
+}  // namespace braid

@@ -1,0 +1,109 @@
+#include "doctor/traceback.h"
+
+#include <algorithm>
+#include <array>
+
+namespace braid {
+namespace {
+
+constexpr std::size_t kMostOpen = 4096;
+constexpr int kMostLines = 3000;
+constexpr std::size_t kLongestText = 2000;
+
+bool is_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
+
+std::string lower(std::string_view text) {
+  std::string low(text);
+  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  return low;
+}
+
+template <std::size_t N>
+bool has_any(const std::string& text, const std::array<const char*, N>& words) {
+  return std::any_of(words.begin(), words.end(), [&](const char* w) { return text.find(w) != std::string::npos; });
+}
+
+// Folders above the last two are where somebody keeps things, and say nothing.
+std::string_view near_end(std::string_view path) {
+  std::size_t at = path.size();
+  for (int i = 0; i < 3 && at != std::string_view::npos && at > 0; ++i) at = path.rfind('/', at - 1);
+  return at == std::string_view::npos || at == 0 ? path : path.substr(at);
+}
+
+void note_frame(std::string_view frame, Traceback& traceback) {
+  const std::size_t open = frame.find('"'), close = frame.find('"', open + 1);
+  if (close == std::string_view::npos) return;
+  const std::string_view path = frame.substr(open + 1, close - open - 1);
+  const std::size_t in = frame.rfind(", in ");
+  const std::string file = lower(path.substr(path.rfind('/') + 1));
+  const std::string place = lower(near_end(path)) + (in == std::string_view::npos ? "" : lower(frame.substr(in)));
+  const std::string own = file + (in == std::string_view::npos ? "" : lower(frame.substr(in)));
+  static constexpr std::array kData = {"energon", "dataloader", "data_loader", "dataset",     "task_encoder", "taskencoder",
+                                       "collate", "webdataset", "utils/data/", "data_merge",  "merge_batch",  "merge_sample",
+                                       "data_iterator", "get_batch", "sample_loader", "encode_sample", "merge_data"};
+  static constexpr std::array kExperts = {"moe", "expert"};
+  static constexpr std::array kSaving = {"save_hf_weights", "save_artifacts", "save_hf_pretrained", "save_pretrained",
+                                         "export_ckpt", "save_hf"};
+  traceback.in_data = traceback.in_data || has_any(place, kData) || own.find("in merge") != std::string::npos;
+  traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
+  traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
+  traceback.in_launcher = traceback.in_launcher || path.find("torch/distributed/launcher/") != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string_view exception_type(std::string_view text) {
+  std::size_t end = 0;
+  while (end < text.size() && is_name(text[end])) ++end;
+  if (end == 0 || (end < text.size() && text[end] != ':')) return {};
+  if (end + 1 < text.size() && text[end + 1] != ' ') return {};
+  const std::string_view type = text.substr(0, end);
+  const std::string_view name = type.substr(type.rfind('.') + 1);
+  if (name.size() < 4 || type[0] == '.' || (type[0] >= '0' && type[0] <= '9')) return {};
+  const bool capital = (name[0] >= 'A' && name[0] <= 'Z') || name[0] == '_';
+  const bool shouts = std::none_of(name.begin(), name.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  return capital && !shouts ? type : std::string_view();
+}
+
+void TracebackAssembler::begin(int writer, std::uint64_t line) {
+  if (open_.size() >= kMostOpen && !open_.count(writer)) return;
+  open_[writer] = {};
+  open_[writer].traceback.begin = line;
+}
+
+TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view body, std::uint64_t line) {
+  const auto found = open_.find(writer);
+  if (found == open_.end()) return {};
+  Open& open = found->second;
+  if (++open.lines > kMostLines) {
+    open_.erase(found);
+    return {};
+  }
+  const std::size_t indent = std::min(body.find_first_not_of(" \t"), body.size());
+  const std::string_view text = body.substr(indent);
+  if (text.starts_with("File \"")) {
+    open.indent = indent;
+    open.traceback.frame = text.substr(0, kLongestText);
+    open.traceback.frame_line = line;
+    note_frame(text, open.traceback);
+    return {true};
+  }
+  if (text.empty() || (indent > 0 && indent >= open.indent)) return {true};
+  const bool in_place = indent + 2 <= open.indent || open.indent == 0;
+  if (!in_place || exception_type(text).empty()) return {};  // somebody else's line in between
+  Traceback ended = std::move(open.traceback);
+  ended.exception = text.substr(0, kLongestText);
+  ended.exception_line = line;
+  open_.erase(found);
+  return {true, std::move(ended)};
+}
+
+std::map<int, Traceback> TracebackAssembler::unfinished() const {
+  std::map<int, Traceback> all;
+  for (const auto& [writer, open] : open_) all[writer] = open.traceback;
+  return all;
+}
+
+}  // namespace braid

@@ -1,0 +1,194 @@
+// Logs of jobs that died, and what `braid doctor` must say about them. Those of torchrun, Gloo and Braid are of real runs,
+// shortened; those of NCCL, GPUs and most of Slurm follow documented formats. To add one: a file NAME.log (or a folder NAME)
+// in fixtures/, and a line here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "doctor/report.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kNone = -1;  // the log does not say which rank
+
+struct Expected {
+  const char* cause;
+  int first_rank = kNone;
+  const char* host = "";
+};
+
+const std::map<std::string, Expected> kExpected = {
+    // Real: torchrun with Gloo
+    {"caught_then_assert", {"python-error", 2, "a12"}},
+    {"chained_direct", {"python-error", 1, "a12"}},
+    {"chained_during", {"python-error", 1, "a12"}},
+    {"collate_exception", {"data-rank-cascade", 3, "a12"}},
+    {"dataloader_exception", {"data-rank-cascade", 1, "a12"}},
+    {"dataloader_worker_bus_error", {"shm-bus-error", 1, "a12"}},
+    {"dataloader_worker_killed", {"host-oom", 1, "a12"}},
+    {"disk_full_torch_save", {"disk-full", 0, "a12"}},
+    {"disk_full_write", {"disk-full", 0, "a12"}},
+    {"gloo_timeout", {"nccl-timeout", 1, "a12"}},
+    {"labelled_collate", {"data-rank-cascade", 3}},
+    {"monitored_barrier", {"nccl-timeout", 1, "a12"}},
+    {"none_is_no_iterator", {"container-cache-not-shared", 1, "a12"}},
+    {"python_memory_error", {"host-oom", 1, "a12"}},
+    {"rank_files", {"host-oom", 1}},
+    {"rank_left_early", {"unknown", 1}},
+    {"run_without_error", {"unknown"}},
+    {"state_dict_missing_key", {"weight-load-mismatch", 1, "a12"}},
+    {"state_dict_size_mismatch", {"weight-load-mismatch", 2, "a12"}},
+    {"store_timeout", {"nccl-timeout", 2, "a12"}},
+    {"torch_cpu_allocator", {"host-oom", 1, "a12"}},
+    {"torchrun_bus_error", {"shm-bus-error", 1, "a12"}},
+    {"torchrun_exception", {"python-error", 2, "a12"}},
+    {"torchrun_exit_without_word", {"unknown", 2, "a12"}},
+    {"torchrun_folders", {"weight-load-mismatch", 1}},
+    {"torchrun_killed", {"host-oom", 1, "a12"}},
+    {"torchrun_megatron_shadowed", {"megatron-shadowed", 0, "a12"}},
+    {"torchrun_missing_module", {"import-error", 0, "a12"}},
+    {"torchrun_port_in_use", {"port-in-use"}},
+    {"torchrun_record", {"python-error", 1, "a12"}},
+    {"torchrun_segfault", {"unknown", 3, "a12"}},
+    {"torchrun_terminated", {"cancelled"}},
+    {"torchrun_terminated_rank", {"unknown", 1, "a12"}},
+    // Real: programs that were not launched, a shell
+    {"env_rank_missing", {"not-launched"}},
+    {"key_error_world_size", {"not-launched"}},
+    {"must_use_torchrun", {"not-launched"}},
+    {"uv_missing", {"uv-missing"}},
+    // Real: Braid
+    {"braid_exception", {"braid-failure", 2, "a12"}},
+    {"braid_hang", {"braid-failure", 2, "a12"}},
+    {"braid_killed", {"host-oom", 2, "a12"}},
+    {"braid_left_early", {"braid-failure", 2, "a12"}},
+    {"braid_no_such_program", {"not-launched"}},
+    {"braid_run_ended_well", {"unknown"}},
+    {"braid_segfault", {"braid-failure", 2, "a12"}},
+    {"braid_stopped", {"braid-failure", 2, "a12"}},
+    // By documented formats
+    {"artifact_save_hang", {"artifact-save-hang", 0}},
+    {"bad_account", {"bad-account"}},
+    {"bad_partition", {"bad-partition"}},
+    {"cancelled", {"cancelled", kNone, "n2"}},
+    {"cgroup_oom", {"host-oom", 6, "a44"}},
+    {"colours_and_progress_bar", {"python-error", 2}},
+    {"container_does_not_start", {"not-launched", 0, "n1"}},
+    {"disk_full_uv", {"disk-full", 0, "a09"}},
+    {"empty", {"not-launched"}},
+    {"fp8_roundtrip", {"fp8-roundtrip-mismatch", 0, "a03"}},
+    {"gpu_hardware", {"node-failure", 6, "b17"}},
+    {"gpu_oom", {"gpu-oom", 3, "a07"}},
+    {"gpu_oom_old_wording", {"gpu-oom", 9, "gpu-1-02"}},
+    {"gpu_spec_missing", {"gpu-spec-missing"}},
+    {"hang_then_time_limit", {"nccl-timeout", 2}},
+    {"hetero_cascade", {"data-rank-cascade", 1}},
+    {"import_error_rank0_barrier", {"import-error", 0}},
+    {"moe_oom", {"moe-oom", 5, "a31"}},
+    {"nccl_heartbeat", {"nccl-timeout", 0}},
+    {"nccl_timeout_rank_behind", {"nccl-timeout", 2}},
+    {"nccl_timeout_silent_rank", {"nccl-timeout", 5, "a12"}},
+    {"network_infiniband", {"network", kNone, "a19"}},
+    {"node_failure_braid", {"node-failure", 17, "n3"}},
+    {"noise_ended_well", {"unknown"}},
+    {"oom_then_time_limit", {"gpu-oom", 1}},
+    {"preempted", {"preempted", kNone, "n7"}},
+    {"queued_only", {"not-launched"}},
+    {"rank0_barrier_timeout", {"rank0-barrier-timeout", 0}},
+    {"remote_process_exited", {"network"}},
+    {"shm_too_small", {"shm-bus-error", 4}},
+    {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
+    {"step_config", {"step-config"}},
+    {"time_limit", {"time-limit", kNone, "pool0-0012"}},
+    {"uv_in_container", {"uv-missing", 0, "n4"}},
+    {"weight_mismatch", {"weight-load-mismatch", 0}},
+    {"windows_line_ends", {"python-error", 1}},
+};
+
+const fs::path kFixtures = fs::path(BRAID_SOURCE_DIR) / "tests/doctor/fixtures";
+
+std::string path_of(const std::string& name) {
+  const fs::path folder = kFixtures / name;
+  return fs::is_directory(folder) ? folder.string() : folder.string() + ".log";
+}
+
+Diagnosis diagnosis_of(const std::string& name) {
+  std::vector<std::string> skipped;
+  return examine_logs(find_logs({path_of(name)}), {}, skipped);
+}
+
+class Fixtures : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Fixtures, AreUnderstood) {
+  const Expected& expected = kExpected.at(GetParam());
+  const Diagnosis diagnosis = diagnosis_of(GetParam());
+  EXPECT_STREQ(text_of(diagnosis.cause).slug, expected.cause) << to_text(diagnosis);
+  EXPECT_EQ(diagnosis.first_rank.value_or(kNone), expected.first_rank) << to_text(diagnosis);
+  EXPECT_EQ(diagnosis.first_host, expected.host) << to_text(diagnosis);
+}
+
+TEST_P(Fixtures, GiveJsonOfTheSchema) {
+  const auto json = nlohmann::json::parse(to_json(diagnosis_of(GetParam())));
+  std::set<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.insert(key);
+  EXPECT_EQ(keys, (std::set<std::string>{"cause", "first_rank", "first_host", "exit_code", "evidence", "explanation", "fix"}));
+  EXPECT_TRUE(json["first_rank"].is_null() || json["first_rank"].is_number_integer());
+  EXPECT_TRUE(json["first_host"].is_null() || json["first_host"].is_string());
+  EXPECT_TRUE(json["exit_code"].is_null() || json["exit_code"].is_number_integer());
+  EXPECT_FALSE(json["explanation"].get<std::string>().empty());
+  EXPECT_FALSE(json["fix"].get<std::string>().empty());
+  for (const auto& evidence : json["evidence"]) {
+    EXPECT_TRUE(evidence["file"].is_string());
+    EXPECT_GE(evidence["line"].get<int>(), 1);
+    EXPECT_TRUE(evidence["text"].is_string());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Logs, Fixtures, ::testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const auto& [name, expected] : kExpected) names.push_back(name);
+                           return names;
+                         }()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Doctor, EveryFixtureIsExpectedSomething) {
+  for (const auto& entry : fs::directory_iterator(kFixtures))
+    EXPECT_TRUE(kExpected.count(entry.path().stem().string())) << entry.path();
+}
+
+TEST(Doctor, SizesAreTold) {
+  EXPECT_THAT(diagnosis_of("gpu_oom").explanation, ::testing::HasSubstr("tried to allocate 7.83 GiB on a GPU of 79.11 GiB with 2.45 GiB free"));
+  EXPECT_THAT(diagnosis_of("gpu_oom_old_wording").explanation, ::testing::HasSubstr("1.22 GiB on a GPU of 39.43 GiB with 810.56 MiB free"));
+  EXPECT_THAT(diagnosis_of("moe_oom").fix, ::testing::HasSubstr("EP 16 would give 16 experts/GPU"));
+}
+
+TEST(Doctor, EvidencePointsAtTheLine) {
+  const Diagnosis diagnosis = diagnosis_of("windows_line_ends");
+  ASSERT_GE(diagnosis.evidence.size(), 2u);
+  EXPECT_EQ(diagnosis.evidence[0].line, 4u);
+  EXPECT_EQ(diagnosis.evidence[0].text, "ValueError: bad shape");
+  EXPECT_EQ(diagnosis.evidence[1].line, 2u);
+}
+
+TEST(Doctor, TheCascadeIsToldInASentence) {
+  EXPECT_THAT(to_text(diagnosis_of("torchrun_killed")), ::testing::HasSubstr("The other 3 ranks"));
+  EXPECT_THAT(to_text(diagnosis_of("torchrun_killed")), ::testing::HasSubstr("3 x SIGTERM"));
+}
+
+TEST(Doctor, AnExitCodeOfOurOwnIsExplained) {
+  std::vector<std::string> skipped;
+  const Diagnosis diagnosis = examine_logs(find_logs({path_of("run_without_error")}), 137, skipped);
+  EXPECT_EQ(verdict_code(diagnosis), 1);
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("SIGKILL"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,194 @@
+"""Scripts of `braid launch slurm` run over four nodes of a real Slurm: they compute what one host computes, every rank
+finds its place, a run that is told to save goes on after a requeue, and `braid doctor` names how a job died.
+
+Jobs wait for each other, for Slurm and for its time limits, so all of them are under way at once, each driven by a
+thread; a test looks at what its job's function returned.
+"""
+import concurrent.futures
+import os
+import pathlib
+import signal
+
+import pytest
+
+import cluster as slurm
+from scripts import GPUS, PYTHON, RANKS, Job, local_losses, small_recipe
+
+RECIPES = pathlib.Path(__file__).parents[2] / "recipes"
+TRAINING = [RECIPES / "tiny-vlm.yaml", "--encoder-dp", "4", "--train-iters", "3"]
+LONG = ["--train-iters", "100000"]
+# In one write, since two ranks may share a pipe.
+PLACE = """
+names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'
+os.write(1, (' '.join(os.environ[name] for name in names) + '\\n').encode())
+"""
+WAITS = "import time; print('starts to wait'); time.sleep(200)"
+RAISES = """
+import time
+if os.environ['RANK'] == '0': print('iteration 1/ 10 | lm loss: 5.0 |')
+time.sleep(1)
+if os.environ['RANK'] == '5': raise ValueError('labels do not fit logits')
+time.sleep(100)
+"""
+TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--nproc_per_node", str(GPUS)]
+
+
+def program(folder, text):
+    file = folder / "program.py"
+    file.write_text("import os\n" + text)
+    return file
+
+
+# --- what is under way at once ---------------------------------------------------------------------------------------
+def trained_by_srun(cluster, folder):
+    job = Job(cluster, folder, *TRAINING)
+    return job.end(), job
+
+
+def trained_by_torchrun(cluster, folder):
+    job = Job(cluster, folder, *TRAINING, "--style", "torchrun",
+              env={"MASTER_ADDR": "127.0.0.1", "PATH": f"{os.path.dirname(PYTHON)}:{cluster.env['PATH']}"})
+    return job.end(), job
+
+
+def placed_by_srun(cluster, folder):
+    job = Job(cluster, folder, command=[*TORCHRUN, program(folder, PLACE)], env={})
+    return job.end(), job
+
+
+def placed_by_torchrun(cluster, folder):
+    job = Job(cluster, folder, "--style", "torchrun", command=[*TORCHRUN, program(folder, PLACE)])
+    return job.end(), job
+
+
+def braid_placed_by_srun(cluster, folder):
+    job = Job(cluster, folder, command=["sh", "-c", "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT; "
+                                        f"exec {os.environ['BRAID_WORLD_PROBE']}"], env={})
+    return job.end(), job
+
+
+def cancelled(cluster, folder):
+    job = Job(cluster, folder, small_recipe(folder), *LONG)
+    job.wait_for_line("iteration        3/")
+    cluster.client("scancel", job.number)
+    return job.end(), job
+
+
+def out_of_time(cluster, folder):
+    job = Job(cluster, folder, command=[PYTHON, program(folder, WAITS)])
+    job.wait_for_line("starts to wait")
+    cluster.client("scontrol", "update", f"JobId={job.number}", "EndTime=now+5seconds")  # it looks every 30 s
+    return job.end(), job
+
+
+def crashed(cluster, folder):
+    job = Job(cluster, folder, small_recipe(folder), *LONG)
+    job.wait_for_line("iteration        3/")
+    slurm.kill(job.rank(5), signal.SIGSEGV)
+    return job.end(), job
+
+
+def raised_by_srun(cluster, folder):
+    job = Job(cluster, folder, command=[PYTHON, program(folder, RAISES)])
+    return job.end(), job
+
+
+def raised_under_torchrun(cluster, folder):
+    job = Job(cluster, folder, "--style", "torchrun", command=[*TORCHRUN, program(folder, RAISES)])
+    return job.end(), job
+
+
+def requeued(cluster, folder):
+    job = Job(cluster, folder, small_recipe(folder), "--train-iters", "40", "--save", "ckpt", "--load", "ckpt", "--requeue")
+    job.wait_for_line("iteration        3/")
+    cluster.client("scancel", "--batch", "--signal=USR1", job.number)  # as Slurm does shortly before the end
+    job.wait_for_line("attempt 2")
+    return job.end(), job
+
+
+UNDER_WAY = [out_of_time, requeued, trained_by_srun, trained_by_torchrun, cancelled, crashed, placed_by_srun,
+             placed_by_torchrun, braid_placed_by_srun, raised_by_srun, raised_under_torchrun]
+
+
+@pytest.fixture(scope="module")
+def outcome(cluster, tmp_path_factory):
+    """outcome(f): the state in which f's job ended, and the job."""
+    pool = concurrent.futures.ThreadPoolExecutor(len(UNDER_WAY))
+    started = {each: pool.submit(each, cluster, tmp_path_factory.mktemp(each.__name__)) for each in UNDER_WAY}
+    yield lambda each: started[each].result()
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+# --- ended well ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("style", [trained_by_srun, trained_by_torchrun])
+def test_losses_are_those_of_one_host(outcome, style, one_host):
+    state, job = outcome(style)
+    assert state == "COMPLETED", job.log()
+    assert job.losses() == one_host
+
+
+@pytest.fixture(scope="module")
+def one_host(tmp_path_factory):
+    return local_losses(tmp_path_factory.mktemp("local"), *TRAINING)
+
+
+@pytest.mark.parametrize("style, address", [(placed_by_srun, "n1"), (placed_by_torchrun, "127.0.0.1")])
+def test_every_rank_finds_its_place(outcome, style, address):
+    state, job = outcome(style)
+    assert state == "COMPLETED", job.log()
+    port = 15000 + job.number % 15000
+    ranks_per_task = RANKS // len(job.lines_of_ranks())
+    expected = {}
+    for rank in range(RANKS):
+        line = f"{rank} {RANKS} {rank % GPUS} {GPUS} {address} {port}"
+        expected.setdefault(rank // ranks_per_task, []).append(line)
+    assert {task: sorted(lines) for task, lines in job.lines_of_ranks().items()} == expected
+
+
+def test_braid_finds_its_place_by_itself(outcome):
+    state, job = outcome(braid_placed_by_srun)
+    assert state == "COMPLETED", job.log()
+    port = 15000 + job.number % 15000
+    assert job.lines_of_ranks() == {
+        rank: [f"rank {rank} of {RANKS}, {rank % GPUS} of {GPUS} here, meets at n1:{port}"] for rank in range(RANKS)}
+
+
+def test_a_requeued_run_goes_on_where_it_was(cluster, outcome, tmp_path):
+    state, job = outcome(requeued)
+    assert state == "COMPLETED", job.log()
+    assert cluster.job(job.number)["Restarts"] == "1"
+    assert "run ended              SIGUSR1" in job.log()
+    assert "loaded ckpt/iter_" in job.log()
+    assert job.losses() == local_losses(tmp_path, small_recipe(tmp_path), "--train-iters", "40")
+
+
+# --- died ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("death, state, cause, first_rank", [
+    (cancelled, "CANCELLED", "cancelled", None),
+    (out_of_time, "TIMEOUT", "time-limit", None),
+    (crashed, "FAILED", "braid-failure", 5),
+    (raised_by_srun, "FAILED", "python-error", 5),
+    (raised_under_torchrun, "FAILED", "python-error", 5),
+])
+def test_the_doctor_names_the_cause(outcome, death, state, cause, first_rank):
+    ended, job = outcome(death)
+    assert ended == state, job.log()
+    diagnosis = job.diagnosis()
+    assert (diagnosis["cause"], diagnosis["first_rank"]) == (cause, first_rank), job.log()
+
+
+# The last one, since it takes a node away and wants all of them for itself.
+def test_the_doctor_names_the_node_that_vanished(cluster, outcome, tmp_path):
+    for each in UNDER_WAY:
+        outcome(each)
+    job = Job(cluster, tmp_path, small_recipe(tmp_path), *LONG, "--no-requeue", partition="batch")
+    job.wait_for_line("iteration        3/")
+    cluster.kill_node("n3")
+    job.wait_for_line("braid: root cause: rank")
+    cluster.declare_dead("n3")
+    assert job.end() == "NODE_FAIL", job.log()
+    diagnosis = job.diagnosis()
+    assert (diagnosis["cause"], diagnosis["first_host"]) == ("node-failure", "n3"), job.log()
+    assert diagnosis["first_rank"] in (4, 5)
+    cluster.start_node("n3")
+    cluster.wait_for_node("n3")

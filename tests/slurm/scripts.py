@@ -1,0 +1,91 @@
+"""Scripts of `braid launch slurm` as jobs on the test's cluster, and what became of them."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import cluster as slurm
+
+BRAID = os.environ["BRAID"]
+PYTHON = sys.executable
+NODES, GPUS = 4, 2
+RANKS = NODES * GPUS
+# Nodes' names do not resolve here.
+HERE = {"MASTER_ADDR": "127.0.0.1"}
+
+# As small as eight ranks can be: most of a job's time is its start.
+RECIPE = """
+topology:
+  modules:
+    images: {kind: encoder, dp: 4}
+    language: {tp: 2, dp: 2}
+model: {dtype: float32, language: {pattern: "*-"}, images: {encoder: {layers: 1}}}
+data: {sequence_length: 32}
+train: {iterations: 4, micro_batch: 2, global_batch: 8, lr: 1e-2}
+log: {interval: 1}
+dist: {device: cpu}
+"""
+
+
+class Job:
+    """A script made by `braid launch slurm WORDS` in a folder of its own, submitted where jobs share nodes."""
+
+    def __init__(self, cluster, folder, *words, command=(), env=HERE, partition="shared"):
+        self.cluster, self.folder = cluster, folder
+        script = folder / "job.sbatch"
+        launch = [BRAID, "launch", "slurm", *words, "--nodes", NODES, "--gpus-per-node", GPUS, "--job-name", "job",
+                  "--partition", partition, "--output", script, *(["--", *command] if command else [])]
+        subprocess.run([str(word) for word in launch], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        # --exclusive, which the script asks for, would take all GPUs of a node.
+        sharing = ["--oversubscribe"] if partition == "shared" else []
+        self.number = cluster.submit(script, *sharing, env=env)
+        self.log_file = folder / "logs" / f"job_{self.number}.log"
+
+    def log(self):
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def losses(self):
+        return losses(self.log_file.with_suffix(".jsonl"))
+
+    def wait_for_line(self, text):
+        slurm.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=120)
+
+    def rank(self, number):
+        """The rank's process id."""
+        return self.cluster.tasks(self.number)[number]
+
+    def end(self):
+        return self.cluster.wait(self.number, timeout=240)["JobState"]
+
+    def diagnosis(self):
+        doctor = subprocess.run([BRAID, "doctor", self.log_file, "--json"], stdout=subprocess.PIPE, text=True)
+        return json.loads(doctor.stdout)
+
+    def lines_of_ranks(self):
+        """{task: [lines]} as srun --label marks them."""
+        found = {}
+        for line in self.log().splitlines():
+            task, colon, text = line.partition(": ")
+            if colon and task.isdigit():
+                found.setdefault(int(task), []).append(text)
+        return found
+
+
+def losses(metrics_file):
+    """[(iteration, loss)], the loss with all its digits."""
+    lines = map(json.loads, pathlib.Path(metrics_file).read_text().splitlines())
+    return [(line["iteration"], repr(line["lm_loss"])) for line in lines]
+
+
+def local_losses(folder, *words):
+    """Those of the same run on Braid's own launcher."""
+    subprocess.run([BRAID, "train", *map(str, words), "--metrics-file", folder / "local.jsonl"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return losses(folder / "local.jsonl")
+
+
+def small_recipe(folder):
+    recipe = folder / "small.yaml"
+    recipe.write_text(RECIPE)
+    return recipe
