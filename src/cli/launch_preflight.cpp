@@ -128,8 +128,9 @@ Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const 
     check_model(recipe, options.gpu_memory_gb, preflight);
   }
   std::vector<PathUse> uses = paths_of(options);
-  if (!recipe.checkpoint.save.empty()) uses.push_back({"--save", recipe.checkpoint.save, PathUse::Written});
-  if (!recipe.checkpoint.load.empty()) uses.push_back({"--load", recipe.checkpoint.load, PathUse::Shared});
+  const std::string &save = recipe.checkpoint.save, &load = recipe.checkpoint.load;
+  if (!save.empty()) uses.push_back({"--save", fs::path(options.workdir) / save, PathUse::Written});
+  if (!load.empty() && load != save) uses.push_back({"--load", fs::path(options.workdir) / load, PathUse::Shared});
   check_paths(uses, allocation, preflight);
   return preflight;
 }

@@ -14,11 +14,10 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
+#include "cli/launch_preflight.h"
 #include "launch/rank_command.h"
-#include "launch/rank_process.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
-#include "plan/topology.h"
 #include "train/recipe.h"
 
 namespace braid {
@@ -29,28 +28,29 @@ namespace fs = std::filesystem;
 struct LaunchSlurm {
   SlurmOptions options;
   std::string recipe_path, command_file;
-  bool requeue = false, no_requeue = false, dry_run = false, submit = false;
+  std::optional<int> gpus_per_node;  // these two: what was given; the options have what holds
+  std::optional<std::string> time;
+  bool requeue = false, no_requeue = false, dry_run = false, submit = false, force = false;
 };
 
-// --- a job from a recipe ------------------------------------------------------------------------------------------------
-struct Ranks {
-  int nodes, per_node;
-};
+// --- a job from a recipe
+// ------------------------------------------------------------------------------------------------ What options do not
+// say, the recipe does: of its section `cluster`, and how many nodes its ranks fill.
+void take_defaults(LaunchSlurm& launch, const ClusterConfig& cluster, std::optional<int> ranks) {
+  SlurmOptions& options = launch.options;
+  options.gpus_per_node = launch.gpus_per_node.value_or(cluster.gpus_per_node);
+  options.time = launch.time.value_or(cluster.time);
+  if (cluster.requeue) options.requeue = true;
+  if (launch.requeue || launch.no_requeue) options.requeue = launch.requeue;
+  if (ranks && !options.nodes)
+    options.nodes = options.gpus_per_node > 0 ? std::max(*ranks / options.gpus_per_node, 1) : 1;
+}
 
-Ranks place_ranks(int ranks, const SlurmOptions& options) {
-  const int gpus = options.gpus_per_node;
-  const auto refuse = [&](const std::string& what, const std::string& fix) {
-    throw ConfigError({fmt::format("the recipe's {} ranks {}", ranks, what), "--nodes", fix});
-  };
-  if (!options.nodes && gpus > 0 && ranks > gpus && ranks % gpus != 0)
-    refuse(fmt::format("do not fill nodes of {} GPUs", gpus), "give --nodes or another --gpus-per-node");
-  const int nodes = options.nodes.value_or(gpus == 0 ? 1 : std::max(ranks / gpus, 1));
-  if (ranks % nodes != 0)
-    refuse(fmt::format("do not divide among {} nodes", nodes), "change --nodes, or the sizes of the modules");
-  if (gpus > 0 && ranks / nodes > gpus)
-    refuse(fmt::format("are {} on each of {} nodes, which have {} GPUs", ranks / nodes, nodes, gpus),
-           ranks % gpus == 0 ? fmt::format("use --nodes {}", ranks / gpus) : "use more nodes");
-  return {nodes, ranks / nodes};
+// Whether they fill the GPUs is for the preflight to say.
+int ranks_per_node(int ranks, int nodes) {
+  if (ranks % nodes == 0) return ranks / nodes;
+  throw ConfigError({fmt::format("the recipe's {} ranks do not divide among {} nodes", ranks, nodes), "--nodes",
+                     "change --nodes, or the sizes of the modules"});
 }
 
 // Copies braid and its libraries; glibc's own must be those of the node's kernel and loader. What is running from an
@@ -77,12 +77,10 @@ void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
                      "--requeue", "give --save FOLDER and --load FOLDER, the same one"});
 }
 
-SlurmJob job_of_recipe(const LaunchSlurm& launch, const std::vector<std::string>& overrides) {
+SlurmJob job_of_recipe(const LaunchSlurm& launch, const Recipe& recipe, const std::vector<std::string>& overrides) {
   const SlurmOptions& options = launch.options;
-  const Recipe recipe = load_recipe(launch.recipe_path, parse_overrides(overrides));
-  const Topology topology(recipe.topology, workload_of(recipe));
   check_requeue(options, recipe);
-  const Ranks ranks = place_ranks(topology.world_size(), options);
+  const int world_size = Topology(recipe.topology, workload_of(recipe)).world_size();
 
   const std::string braid = options.stage.empty() ? own_executable() : options.stage + "/braid";
   std::vector<std::string> words = {braid, "train", fs::absolute(launch.recipe_path).lexically_normal().string()};
@@ -93,8 +91,8 @@ SlurmJob job_of_recipe(const LaunchSlurm& launch, const std::vector<std::string>
                                   : "";
   SlurmJob job;
   job.title = fs::path(launch.recipe_path).stem().string();
-  job.nodes = ranks.nodes;
-  job.ranks_per_node = ranks.per_node;
+  job.nodes = *options.nodes;
+  job.ranks_per_node = ranks_per_node(world_size, job.nodes);
   job.keeps_its_place = true;
   job.can_stop = !recipe.checkpoint.save.empty();
   job.exports = {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_NVLS_ENABLE=0", "TORCH_NCCL_AVOID_RECORD_STREAMS=1",
@@ -106,18 +104,18 @@ SlurmJob job_of_recipe(const LaunchSlurm& launch, const std::vector<std::string>
   // Not exported: torchrun must not load Braid's libraries.
   const std::string command = (options.stage.empty() ? "" : "env " + library_path) + train + metrics;
   job.command = options.style == "torchrun"
-                    ? fmt::format("exec torchrun {} --no-python {}", torchrun_world(ranks.per_node, false), command)
+                    ? fmt::format("exec torchrun {} --no-python {}", torchrun_world(job.ranks_per_node, false), command)
                     : "exec " + command;
   job.first_phase = (options.stage.empty() ? "" : staging(own_executable(), options.stage)) +
                     "# A missing program, library or recipe shall cost one task, not all.\n" + library_path + train +
                     " --print-recipe >/dev/null\n";
-  if (options.gpus_per_node > ranks.per_node)
+  if (options.gpus_per_node > job.ranks_per_node)
     job.notes.push_back(fmt::format("Of the {} GPUs of a node, {} have no rank.", options.gpus_per_node,
-                                    options.gpus_per_node - ranks.per_node));
+                                    options.gpus_per_node - job.ranks_per_node));
   return job;
 }
 
-// --- a job from a command -----------------------------------------------------------------------------------------------
+// --- a job from a command --------------------------------------------------------------------------------------------
 std::string read_all(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
 
 std::string command_in_file(const std::string& path) {
@@ -129,38 +127,33 @@ std::string command_in_file(const std::string& path) {
   return read_all(file);
 }
 
-SlurmJob make_job(const LaunchSlurm& launch, const std::vector<std::string>& overrides,
-                  const std::vector<std::string>& command_line) {
-  const bool has_words = contains(command_line, "--");
-  const int sources = (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
+void check_sources(const LaunchSlurm& launch, const std::vector<std::string>& overrides, bool has_words) {
+  const int sources =
+      (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
   const auto parsed = parse_overrides(overrides);
   if (sources != 1)
     throw ConfigError({sources == 0 ? "there is neither a recipe nor a command"
                                     : "of a recipe, a command behind -- and --command-file, only one can be launched",
                        "command line",
                        "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, or --command-file FILE"});
-  if (!launch.recipe_path.empty()) return job_of_recipe(launch, overrides);
+  if (!launch.recipe_path.empty()) return;
   if (!parsed.empty())
     throw ConfigError({fmt::format("--{} is a recipe's key, but there is no recipe", parsed[0].path), "command line",
                        "options of the command stand behind --"});
   if (!launch.options.stage.empty())
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
-  return job_of_command(launch.options, has_words ? command_text(words_behind_dashes(command_line))
-                                                  : command_in_file(launch.command_file));
 }
 
 // What the job would be called, before it is known in full: its log's name is part of what it runs.
-std::string default_title(const LaunchSlurm& launch, const std::vector<std::string>& command_line) {
+std::string default_title(const LaunchSlurm& launch, const std::string& text) {
   if (!launch.recipe_path.empty()) return fs::path(launch.recipe_path).stem().string();
   if (!launch.command_file.empty() && launch.command_file != "-") return fs::path(launch.command_file).stem().string();
-  const auto words = words_behind_dashes(command_line);
-  const std::string program = words.empty() ? "" : rank_command(command_text(words), "").program;
+  const std::string program = rank_command(text, "").program;
   return program.empty() ? "command" : program;
 }
 
-void complete(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
+void complete(LaunchSlurm& launch, const std::string& text) {
   SlurmOptions& options = launch.options;
-  if (launch.requeue || launch.no_requeue) options.requeue = launch.requeue;
   const std::vector<Problem> problems = validate(options);
   if (!problems.empty()) throw ConfigError(problems);
   const auto absolute = [](const std::string& path, const fs::path& base) {
@@ -173,7 +166,7 @@ void complete(LaunchSlurm& launch, const std::vector<std::string>& command_line)
   for (std::string* folder : {&options.cache_dir, &options.stage})
     if (!folder->empty()) *folder = absolute(*folder, options.workdir);
   if (options.job_name.empty()) {
-    const std::string title = safe_job_name(default_title(launch, command_line));
+    const std::string title = safe_job_name(default_title(launch, text));
     options.job_name = title.ends_with("train") ? title : title + "-train";
   }
   if (options.output.empty()) options.output = options.job_name + ".sbatch";
@@ -181,7 +174,34 @@ void complete(LaunchSlurm& launch, const std::vector<std::string>& command_line)
     if (std::getenv(name)) options.passed.push_back(name);
 }
 
-// --- the file -----------------------------------------------------------------------------------------------------------
+// The job, after everything that can be known before it is submitted was looked at.
+SlurmJob checked_job(LaunchSlurm& launch, const std::vector<std::string>& overrides,
+                     const std::vector<std::string>& command_line) {
+  const bool has_words = contains(command_line, "--");
+  check_sources(launch, overrides, has_words);
+  std::optional<Recipe> recipe;
+  std::optional<int> ranks;
+  std::string text;
+  if (!launch.recipe_path.empty()) {
+    recipe = load_recipe(launch.recipe_path, parse_overrides(overrides));
+    ranks = Topology(recipe->topology, workload_of(*recipe)).world_size();
+  } else {
+    text = has_words ? command_text(words_behind_dashes(command_line)) : command_in_file(launch.command_file);
+  }
+  take_defaults(launch, recipe ? recipe->cluster : ClusterConfig{}, ranks);
+  complete(launch, text);
+  SlurmJob job;
+  if (!recipe) job = job_of_command(launch.options, text);
+  const Allocation allocation = {recipe ? *launch.options.nodes : job.nodes, launch.options.gpus_per_node};
+  Preflight preflight =
+      recipe ? preflight_of(*recipe, launch.options, allocation) : preflight_of(text, launch.options, allocation);
+  check_with_slurm(launch.options, allocation, preflight);
+  settle(preflight, launch.force);
+  if (recipe) job = job_of_recipe(launch, *recipe, overrides);
+  return job;
+}
+
+// --- the file --------------------------------------------------------------------------------------------------------
 void refuse_foreign_file(const std::string& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;
@@ -202,7 +222,8 @@ void write_script(const std::string& path, const std::string& text) {
   const bool closed = fd >= 0 && ::close(fd) == 0;
   if (written && closed && ::rename(temporary.c_str(), path.c_str()) == 0) return;
   ::unlink(temporary.c_str());
-  throw ConfigError({fmt::format("cannot write '{}'", path), "--output", "give the name of a file in a folder that is there"});
+  throw ConfigError(
+      {fmt::format("cannot write '{}'", path), "--output", "give the name of a file in a folder that is there"});
 }
 
 void make_log_folder(const std::string& path) {
@@ -213,41 +234,26 @@ void make_log_folder(const std::string& path) {
                        "give a folder that you can write to; without it Slurm ends the job without a word"});
 }
 
-struct Answer {
-  int exit_code = 0;
-  std::string text{};  // of both streams
-};
-
-Answer ask(const std::vector<std::string>& command) {
-  FILE* pipe = ::popen((joined_quoted(command) + " 2>&1").c_str(), "r");
-  if (!pipe) throw_errno(fmt::format("cannot run {}", command[0]));
-  Answer answer;
-  char buffer[4096];
-  for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) answer.text.append(buffer, size);
-  answer.exit_code = exit_code_of(::pclose(pipe));
-  return answer;
-}
-
 // Prints where to look at the job; returns an exit code.
 int submit(const SlurmOptions& options) {
-  const Answer answer = ask({"sbatch", "--parsable", options.output});
-  // JOB or JOB;CLUSTER, behind whatever it had to say.
-  const std::size_t last = answer.text.rfind('\n', answer.text.size() - std::min<std::size_t>(answer.text.size(), 2));
-  const std::size_t begin = last == std::string::npos ? 0 : last + 1;
-  const std::string job_id = answer.text.substr(begin, answer.text.find_first_of(";\n", begin) - begin);
-  if (answer.exit_code != 0 || !parse_int64(job_id)) {
-    fmt::print(stderr, "braid: sbatch did not take {}:\n{}", options.output, answer.text);
+  const auto sbatch = output_of({"sbatch", "--parsable", options.output}, std::chrono::minutes(2));
+  if (!sbatch)
+    throw ConfigError({"there is no sbatch here, or it does not answer", "--submit",
+                       fmt::format("on the cluster's login node: sbatch {}", shell_quoted(options.output))});
+  const std::string job_id = sbatch->out.substr(0, sbatch->out.find_first_of(";\n"));  // JOB or JOB;CLUSTER
+  if (sbatch->exit_code != 0 || !parse_int64(job_id)) {
+    fmt::print(stderr, "braid: sbatch did not take {}:\n{}{}", options.output, sbatch->out, sbatch->err);
     return 1;
   }
-  fmt::print("{}submitted job {}\n  braid launch status {}\n  braid launch tail {}\n  braid doctor {}\n",
-             answer.text.substr(0, begin), job_id, job_id, job_id, shell_quoted(log_stem(options) + job_id + ".log"));
+  fmt::print(stderr, "{}", sbatch->err);
+  fmt::print("submitted job {0}\n  braid launch status {0}\n  braid launch tail {0}\n  braid doctor {1}\n", job_id,
+             shell_quoted(log_stem(options) + job_id + ".log"));
   return 0;
 }
 
 int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
                  const std::vector<std::string>& command_line) {
-  complete(launch, command_line);
-  SlurmJob job = make_job(launch, overrides, command_line);
+  SlurmJob job = checked_job(launch, overrides, command_line);
   std::vector<std::string> made_by = command_line;
   made_by[0] = "braid";
   job.made_by = joined_quoted(made_by);
@@ -259,8 +265,8 @@ int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
   write_script(launch.options.output, script);
   make_log_folder(launch.options.log_dir);
   if (launch.submit) return submit(launch.options);
-  fmt::print("wrote {}: {} nodes, {} ranks\n  sbatch {}\n", launch.options.output, job.nodes, job.nodes * job.ranks_per_node,
-             shell_quoted(launch.options.output));
+  fmt::print("wrote {}: {} nodes, {} ranks\n  sbatch {}\n", launch.options.output, job.nodes,
+             job.nodes * job.ranks_per_node, shell_quoted(launch.options.output));
   return 0;
 }
 
@@ -270,17 +276,23 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
     command.add_option(name, values, help)->allow_extra_args(false);
   };
   command.add_option("recipe", launch.recipe_path, "recipe file; its keys may follow, as for braid train");
-  command.add_option("--command-file", launch.command_file, "a file with the command as shell text; - is standard input");
+  command.add_option("--command-file", launch.command_file,
+                     "a file with the command as shell text; - is standard input");
   command.add_option("--nodes", o.nodes, "how many nodes (default: the recipe's ranks / GPUs per node, else 1)");
-  command.add_option("--gpus-per-node", o.gpus_per_node, "GPUs, and so ranks, of a node; 0 where there are none")
+  command.add_option("--gpus-per-node", launch.gpus_per_node,
+                     "GPUs, and so ranks, of a node; 0 where there are none (default: the recipe's, else 8)");
+  command.add_option("--gpu-memory", o.gpu_memory_gb, "of a GPU, in GB: whether weights fit is checked")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--account", o.account, "Slurm account");
   command.add_option("--partition", o.partition, "Slurm partition");
-  command.add_option("--time", o.time, "time limit, in any of Slurm's formats")->capture_default_str();
+  command.add_option("--time", launch.time, "in any of Slurm's formats (default: the recipe's, else 00:30:00)");
   command.add_option("--job-name", o.job_name, "default: <recipe or program>-train");
-  command.add_option("--log-dir", o.log_dir, "folder of logs and metrics, which all nodes must see")->capture_default_str();
+  command.add_option("--log-dir", o.log_dir, "folder of logs and metrics, which all nodes must see")
+      ->capture_default_str();
   command.add_option("--workdir", o.workdir, "where ranks start (default: the current folder)");
-  command.add_option("--style", o.style, "srun: one task per rank; torchrun: one torchrun per node")->capture_default_str();
+  command.add_option("--style", o.style, "srun: one task per rank; torchrun: one torchrun per node")
+      ->capture_default_str();
   command.add_option("--container", o.container, "image that ranks run in, e.g. image.sqsh (Enroot through pyxis)");
   list("--mount", o.mounts, "SRC:DST to mount in the container; may be repeated");
   command.add_option("--mpi", o.mpi, "srun's --mpi (default: pmix in a container)");
@@ -299,6 +311,7 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
   list("--srun", o.srun, "a further option of srun; may be repeated");
   command.add_option("--output", o.output, "the script's name (default: <job name>.sbatch)");
   command.add_flag("--dry-run", launch.dry_run, "print the script, write nothing");
+  command.add_flag("--force", launch.force, "go on where a check fails: nodes, memory, files, partition, account");
   command.add_flag("--submit", launch.submit, "also call sbatch")->excludes("--dry-run");
 }
 
@@ -306,7 +319,8 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
 
 void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<LaunchSlurm>();
-  CLI::App* command = launch.add_subcommand("slurm", "Write the sbatch script of a recipe, or of any single-node command");
+  CLI::App* command =
+      launch.add_subcommand("slurm", "Write the sbatch script of a recipe, or of any single-node command");
   add_options(*command, *options);
   command->allow_extras();
   command->footer(

@@ -69,10 +69,12 @@ struct NodesThatFit {
     if (!with(allocation.nodes).empty()) {
       nodes.insert(allocation.nodes);
     } else {
-      for (int below = allocation.nodes - 1; below >= 1; --below)
-        if (!with(below).empty() && nodes.insert(below).second) break;
-      for (int above = allocation.nodes + 1; above <= 2 * allocation.nodes + own; ++above)
-        if (!with(above).empty() && nodes.insert(above).second) break;
+      int below = allocation.nodes - 1, above = allocation.nodes + 1;
+      const int highest = 2 * allocation.nodes + own;
+      while (below >= 1 && with(below).empty()) --below;
+      while (above <= highest && with(above).empty()) ++above;
+      if (below >= 1) nodes.insert(below);
+      if (above <= highest) nodes.insert(above);
     }
     std::vector<std::string> texts;
     for (const int n : nodes) texts.push_back(with(n));

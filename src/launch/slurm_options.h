@@ -1,7 +1,6 @@
 // What `braid launch slurm` can be told about a job, apart from what the job runs.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,10 +16,10 @@ struct SlurmOptions {
   double gpu_memory_gb = 80;   // of one of them
   std::string account{}, partition{};
   std::string time = "00:30:00";
-  std::string job_name{};       // default: <recipe or program>-train
+  std::string job_name{};  // default: <recipe or program>-train
   std::string log_dir = "logs";
-  std::string workdir{};        // default: the current folder
-  std::string style = "srun";   // or torchrun
+  std::string workdir{};       // default: the current folder
+  std::string style = "srun";  // or torchrun
 
   std::string container{};
   std::vector<std::string> mounts{};  // SRC:DST
@@ -43,9 +42,6 @@ struct SlurmOptions {
 
 // Everything that cannot be, whatever the job is. `where` of each problem is an option.
 std::vector<Problem> validate(const SlurmOptions& options);
-
-// Seconds of a time limit in any of Slurm's formats; 0 for UNLIMITED, nothing when it is none of them.
-std::optional<std::int64_t> slurm_seconds(std::string_view time);
 
 // Letters, digits and ._- only: for a job's name, which is part of file names.
 std::string safe_job_name(std::string_view name);

@@ -56,7 +56,7 @@ std::string offered(const std::vector<Partition>& partitions) {
   std::vector<std::string> texts;
   for (const Partition& partition : partitions) {
     std::string limit;
-    if (partition.time_limit) {
+    if (partition.time_limit && *partition.time_limit != std::chrono::seconds::max()) {
       const auto seconds = partition.time_limit->count();
       limit = fmt::format(", up to {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     }

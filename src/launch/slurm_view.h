@@ -11,7 +11,7 @@ namespace braid {
 struct Partition {
   std::string name;
   bool up = true;
-  std::optional<std::chrono::seconds> time_limit{};  // none: unlimited
+  std::optional<std::chrono::seconds> time_limit{};  // the longest time there is: none
   int nodes = 0;
 };
 

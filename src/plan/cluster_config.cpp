@@ -21,10 +21,17 @@ std::optional<std::vector<int>> numbers_between_colons(std::string_view text) {
   return numbers;
 }
 
+bool is_unlimited(std::string_view text) {
+  std::string upper(text);
+  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  return upper == "UNLIMITED" || upper == "INFINITE";
+}
+
 }  // namespace
 
 std::optional<std::chrono::seconds> parse_wall_time(std::string_view text) {
   using namespace std::chrono;
+  if (is_unlimited(text)) return seconds::max();
   const std::size_t dash = text.find('-');
   const bool has_days = dash != std::string_view::npos;
   const auto day_count = has_days ? numbers_between_colons(text.substr(0, dash)) : std::vector<int>{0};

@@ -20,7 +20,8 @@ struct ClusterConfig {
 void describe(Fields& fields, ClusterConfig& config);
 std::vector<Problem> validate(const ClusterConfig& config);  // keys as in a recipe's section "cluster"
 
-// Slurm's ways to write a time limit: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S. Nothing for anything else, and for no time.
+// Slurm's ways to write a time limit: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, and UNLIMITED, the longest time there is.
+// Nothing for anything else, and for no time.
 std::optional<std::chrono::seconds> parse_wall_time(std::string_view text);
 
 }  // namespace braid

@@ -37,7 +37,8 @@ TEST(Preflight, RanksMustFillTheNodes) {
   const Preflight ten = nodes_of(kNineNodes, 10);
   ASSERT_THAT(ten.problems, SizeIs(1));
   EXPECT_EQ(ten.problems[0].what, "the recipe has 72 ranks, but 10 nodes of 8 GPUs have 80");
-  EXPECT_THAT(ten.problems[0].fix, HasSubstr("--nodes 9 for the recipe as it is"));
+  EXPECT_EQ(ten.problems[0].fix,
+            "use --nodes 9 for the recipe as it is or --nodes 13 with --llm-dp 48 --topology.world_size 104");
 }
 
 // 4 more language lanes do not divide the batch of 192; 48 lanes on 13 nodes do.

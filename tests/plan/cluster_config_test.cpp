@@ -13,6 +13,7 @@ TEST(ClusterConfig, WallTimesAreReadAsSlurmReadsThem) {
   EXPECT_EQ(parse_wall_time("04:00:00"), seconds(4 * 3600));
   EXPECT_EQ(parse_wall_time("2-12"), seconds((48 + 12) * 3600));
   EXPECT_EQ(parse_wall_time("2-12:30"), seconds((48 + 12) * 3600 + 30 * 60));
+  EXPECT_EQ(parse_wall_time("unlimited"), seconds::max());
   EXPECT_EQ(parse_wall_time("2-12:30:05"), seconds((48 + 12) * 3600 + 30 * 60 + 5));
 }
 
