@@ -33,9 +33,8 @@ struct LaunchSlurm {
   bool requeue = false, no_requeue = false, dry_run = false, submit = false, force = false;
 };
 
-// --- a job from a recipe
-// ------------------------------------------------------------------------------------------------ What options do not
-// say, the recipe does: of its section `cluster`, and how many nodes its ranks fill.
+// --- a job from a recipe ---------------------------------------------------------------------------------------------
+// What options do not say, the recipe does: of its section `cluster`, and how many nodes its ranks fill.
 void take_defaults(LaunchSlurm& launch, const ClusterConfig& cluster, std::optional<int> ranks) {
   SlurmOptions& options = launch.options;
   options.gpus_per_node = launch.gpus_per_node.value_or(cluster.gpus_per_node);

@@ -142,9 +142,11 @@ void check_nodes(const TopologyConfig& topology, const Workload& workload, const
                  Preflight& preflight) {
   const std::int64_t ranks = ranks_of(topology);
   if (ranks == allocation.gpus()) return;
+  const bool fits_one_node = allocation.nodes == 1 && ranks < allocation.gpus();  // wasteful, but it runs
   const NodesThatFit fits{topology, workload, allocation};
-  preflight.problems.push_back({fmt::format("the recipe has {} ranks, but {}", ranks, in_words(allocation)), "--nodes",
-                                use_one_of(fits.choices())});
+  (fits_one_node ? preflight.warnings : preflight.problems)
+      .push_back({fmt::format("the recipe has {} ranks, but {}", ranks, in_words(allocation)), "--nodes",
+                  use_one_of(fits.choices())});
 }
 
 void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight) {

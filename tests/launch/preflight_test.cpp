@@ -53,8 +53,11 @@ TEST(Preflight, TheFixNamesTheNearestNodesThatWorkAndHow) {
 TEST(Preflight, RanksThatFillNoNodeOfThisSizeFillSmallerOnes) {
   const TopologyConfig six = {
       .modules = {{.name = "images", .kind = "encoder", .dp = 2}, {.name = "language", .tp = 2, .dp = 2}}};
-  EXPECT_THAT(nodes_of(six, 1, 8, {.micro_batch = 2, .global_batch = 8}).problems.at(0).fix,
+  EXPECT_THAT(nodes_of(six, 2, 8, {.micro_batch = 2, .global_batch = 8}).problems.at(0).fix,
               HasSubstr("--gpus-per-node 6 --nodes 1"));
+  const Preflight one_node = nodes_of(six, 1, 8, {.micro_batch = 2, .global_batch = 8});
+  EXPECT_THAT(one_node.problems, IsEmpty());
+  EXPECT_THAT(one_node.warnings, SizeIs(1));
 }
 
 Preflight flags_on(const std::vector<std::string>& words, int nodes) {
