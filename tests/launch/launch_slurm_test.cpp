@@ -167,7 +167,7 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
 // Whoever has these set wants them in the job; their values must not be in the file.
 TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
   const Finished run = testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch",
-                                             "slurm", "--container", "x.sqsh", "--dry-run", "--", "prog"});
+                                             "slurm", "--container", "/images/x.sqsh", "--dry-run", "--", "prog"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
 }
 
