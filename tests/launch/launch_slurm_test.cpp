@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <map>
+#include <regex>
+#include <set>
 
 #include "base/strings.h"
 #include "launch/shell_text.h"
@@ -169,6 +171,43 @@ TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
   const Finished run = testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch",
                                              "slurm", "--container", "x.sqsh", "--dry-run", "--", "prog"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
+}
+
+// The script in docs/slurm.md is the one that its command makes, as far as it is shown.
+TEST_F(LaunchSlurm, TheDocumentedScriptIsTrue) {
+  const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md"), fence = "```bash\n";
+  const std::size_t begin = docs.find(fence) + fence.size();
+  const std::string made = script({"--nodes", "2", "--workdir", "/workspace", "--account", "team", "--", "torchrun",
+                                   "--nproc_per_node=8", "train.py", "--data", "$DATA"});
+  EXPECT_THAT(docs, HasSubstr("`braid launch slurm --nodes 2 --workdir /workspace --account team -- torchrun "
+                              "--nproc_per_node=8 train.py --data '$DATA'`"));
+  std::size_t at = 0;
+  for (const std::string& line : split(docs.substr(begin, docs.find("```", begin) - begin), '\n')) {
+    if (line.empty() || line == "...") continue;
+    const std::size_t found = made.find("\n" + line + "\n", at);
+    ASSERT_NE(found, std::string::npos) << line << "\n" << made;
+    at = found + 1;
+  }
+  EXPECT_GT(at, 0u);
+}
+
+std::set<std::string> options_in(const std::string& text, const std::regex& pattern) {
+  std::set<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), pattern), end; match != end; ++match)
+    found.insert((*match)[1]);
+  return found;
+}
+
+TEST_F(LaunchSlurm, TheDocumentedOptionsAreThoseThereAre) {
+  const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md");
+  std::string help = launch({"--help"}).out, rows;
+  for (const std::string& line : split(docs.substr(docs.find("## Options")), '\n'))
+    if (line.starts_with("| `")) rows += line.substr(0, line.find(" | ", 2)) + "\n";
+  help.erase(help.find("Examples:"));
+  const auto offered = options_in(help, std::regex("\n  (?:-., ?)?(--[a-z-]+)"));
+  auto documented = options_in(rows, std::regex("`(--[a-z-]+)`"));
+  documented.insert("--help");
+  EXPECT_EQ(documented, offered);
 }
 
 TEST_F(LaunchSlurm, MisuseIsExplained) {
