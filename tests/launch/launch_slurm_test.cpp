@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <map>
+#include <regex>
+#include <set>
 
 #include "base/strings.h"
 #include "launch/shell_text.h"
@@ -171,6 +173,43 @@ TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
   EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
 }
 
+// The script in docs/slurm.md is the one that its command makes, as far as it is shown.
+TEST_F(LaunchSlurm, TheDocumentedScriptIsTrue) {
+  const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md"), fence = "```bash\n";
+  const std::size_t begin = docs.find(fence) + fence.size();
+  const std::string made = script({"--nodes", "2", "--workdir", "/workspace", "--account", "team", "--", "torchrun",
+                                   "--nproc_per_node=8", "train.py", "--data", "$DATA"});
+  EXPECT_THAT(docs, HasSubstr("`braid launch slurm --nodes 2 --workdir /workspace --account team -- torchrun "
+                              "--nproc_per_node=8 train.py --data '$DATA'`"));
+  std::size_t at = 0;
+  for (const std::string& line : split(docs.substr(begin, docs.find("```", begin) - begin), '\n')) {
+    if (line.empty() || line == "...") continue;
+    const std::size_t found = made.find("\n" + line + "\n", at);
+    ASSERT_NE(found, std::string::npos) << line << "\n" << made;
+    at = found + 1;
+  }
+  EXPECT_GT(at, 0u);
+}
+
+std::set<std::string> options_in(const std::string& text, const std::regex& pattern) {
+  std::set<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), pattern), end; match != end; ++match)
+    found.insert((*match)[1]);
+  return found;
+}
+
+TEST_F(LaunchSlurm, TheDocumentedOptionsAreThoseThereAre) {
+  const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md");
+  std::string help = launch({"--help"}).out, rows;
+  for (const std::string& line : split(docs.substr(docs.find("## Options")), '\n'))
+    if (line.starts_with("| `")) rows += line.substr(0, line.find(" | ", 2)) + "\n";
+  help.erase(help.find("Examples:"));
+  const auto offered = options_in(help, std::regex("\n  (?:-., ?)?(--[a-z-]+)"));
+  auto documented = options_in(rows, std::regex("`(--[a-z-]+)`"));
+  documented.insert("--help");
+  EXPECT_EQ(documented, offered);
+}
+
 TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({}), HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
@@ -179,7 +218,9 @@ TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({"--lr", "1", "--", "prog"}),
               AllOf(HasSubstr("--train.lr is a recipe's key"), HasSubstr("behind --")));
   EXPECT_THAT(refusal({"--trian-iters", "1", kRecipe}), HasSubstr("did you mean --train-iters?"));
-  EXPECT_THAT(refusal({"--node", "1", "--", "prog"}), HasSubstr("unknown option --node"));
+  EXPECT_THAT(refusal({"--nodez", "1", "--", "prog"}), HasSubstr("did you mean --nodes?"));
+  EXPECT_THAT(refusal({"--srun", "--export=ALL,HF_TOKEN=abc", "--", "prog"}), HasSubstr("--secret HF_TOKEN"));
+  EXPECT_THAT(refusal({"--warm-up", "a 'b", "--", "prog"}), AllOf(HasSubstr("does not close"), HasSubstr("--warm-up")));
   EXPECT_THAT(refusal({"--nodes", "two", "--", "prog"}), HasSubstr("two"));
   EXPECT_THAT(refusal({"--", "srun", "prog"}), HasSubstr("srun starts ranks itself"));
   EXPECT_THAT(refusal({"--style", "torchrun", "--sbatch", "--ntasks-per-node=8", "--", "torchrun", "x.py"}),

@@ -1,0 +1,86 @@
+#include <filesystem>
+
+#include "base/process.h"
+#include "cli/commands.h"
+#include "cli/launch_commands.h"
+#include "launch/shell_text.h"
+#include "launch/slurm_script.h"
+#include "train/recipe.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether they fill the GPUs is for the preflight to say.
+int ranks_per_node(int ranks, int nodes) {
+  if (ranks % nodes == 0) return ranks / nodes;
+  throw ConfigError({fmt::format("the recipe's {} ranks do not divide among {} nodes", ranks, nodes), "--nodes",
+                     "change --nodes, or the sizes of the modules"});
+}
+
+// Copies braid and its libraries; glibc's own must be those of the node's kernel and loader. What is running from an
+// older copy keeps it: files are replaced, not overwritten.
+std::string staging(const std::string& program, const std::string& folder) {
+  return fmt::format(R"sh(mkdir -p {folder}/lib
+cp --update --remove-destination {program} {folder}/braid
+ldd {program} | while read -r name arrow path _; do
+  case $name in
+    linux-vdso* | ld-linux* | */ld-linux* | libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | \
+      libutil.so.* | libresolv.so.* | libanl.so.* | libnsl.so.* | libBrokenLocale.so.* | libthread_db.so.*) continue ;;
+  esac
+  if [[ $arrow == '=>' && ! -f $path ]]; then echo "braid needs $name, which this node does not have" >&2 && exit 1; fi
+  if [[ $arrow == '=>' ]]; then cp --update --remove-destination "$path" {folder}/lib/; fi
+done
+)sh",
+                     fmt::arg("program", shell_quoted(program)), fmt::arg("folder", shell_quoted(folder)));
+}
+
+void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
+  if (!options.requeue.value_or(false) || (!recipe.checkpoint.save.empty() && !recipe.checkpoint.load.empty())) return;
+  throw ConfigError({fmt::format("requeued, the run would start from its beginning: the recipe does not {}",
+                                 recipe.checkpoint.save.empty() ? "save" : "load what it saves"),
+                     "--requeue", "give --save FOLDER and --load FOLDER, the same one"});
+}
+
+}  // namespace
+
+SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_path, const Recipe& recipe,
+                       const std::vector<std::string>& overrides) {
+  check_requeue(options, recipe);
+  const int world_size = Topology(recipe.topology, workload_of(recipe)).world_size();
+
+  const std::string braid = options.stage.empty() ? own_executable() : options.stage + "/braid";
+  std::vector<std::string> words = {braid, "train", fs::absolute(recipe_path).lexically_normal().string()};
+  words.insert(words.end(), overrides.begin(), overrides.end());
+  const std::string train = joined_quoted(words);
+  const std::string metrics = recipe.log.metrics_file.empty()
+                                  ? " --metrics-file=" + shell_quoted(log_stem(options)) + "\"$SLURM_JOB_ID\".jsonl"
+                                  : "";
+  SlurmJob job;
+  job.title = fs::path(recipe_path).stem().string();
+  job.nodes = *options.nodes;
+  job.ranks_per_node = ranks_per_node(world_size, job.nodes);
+  job.keeps_its_place = true;
+  job.can_stop = !recipe.checkpoint.save.empty();
+  job.exports = {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_NVLS_ENABLE=0", "TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
+  const std::string library_path =
+      options.stage.empty() ? ""
+                            : fmt::format("LD_LIBRARY_PATH={}/lib\"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" ",
+                                          shell_quoted(options.stage));
+  // Not exported: torchrun must not load Braid's libraries.
+  const std::string command = (options.stage.empty() ? "" : "env " + library_path) + train + metrics;
+  job.command = options.style == "torchrun"
+                    ? fmt::format("exec torchrun {} --no-python {}", torchrun_world(job.ranks_per_node, false), command)
+                    : "exec " + command;
+  job.first_phase = (options.stage.empty() ? "" : staging(own_executable(), options.stage)) +
+                    "# A missing program, library or recipe shall cost one task, not all.\n" + library_path + train +
+                    " --print-recipe >/dev/null\n";
+  if (options.gpus_per_node > job.ranks_per_node)
+    job.notes.push_back(fmt::format("Of the {} GPUs of a node, {} have no rank.", options.gpus_per_node,
+                                    options.gpus_per_node - job.ranks_per_node));
+  return job;
+}
+
+}  // namespace braid

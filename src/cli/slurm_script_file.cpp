@@ -1,0 +1,69 @@
+// The file of a Slurm script, and sbatch.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/process.h"
+#include "base/strings.h"
+#include "cli/launch_commands.h"
+#include "launch/shell_text.h"
+#include "launch/slurm_script.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+void refuse_foreign_file(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  std::ifstream file(path);
+  std::string line;
+  for (int i = 0; i < 3 && std::getline(file, line); ++i)
+    if (line == kSlurmScriptMark) return;
+  throw ConfigError({fmt::format("'{}' is there and was not made by braid launch slurm", path), "--output",
+                     "give another name, or remove it"});
+}
+
+void make_log_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error)
+    throw ConfigError({fmt::format("cannot make the folder '{}': {}", path, error.message()), "--log-dir",
+                       "give a folder that you can write to; without it Slurm ends the job without a word"});
+}
+
+}  // namespace
+
+void write_script(const SlurmOptions& options, const std::string& text) {
+  const std::string& path = options.output;
+  refuse_foreign_file(path);
+  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool closed = fd >= 0 && ::close(fd) == 0;
+  if (written && closed && ::rename(temporary.c_str(), path.c_str()) == 0) return make_log_folder(options.log_dir);
+  ::unlink(temporary.c_str());
+  throw ConfigError(
+      {fmt::format("cannot write '{}'", path), "--output", "give the name of a file in a folder that is there"});
+}
+
+int submit_script(const SlurmOptions& options) {
+  const auto sbatch = output_of({"sbatch", "--parsable", options.output}, std::chrono::minutes(2));
+  if (!sbatch)
+    throw ConfigError({"there is no sbatch here, or it does not answer", "--submit",
+                       fmt::format("on the cluster's login node: sbatch {}", shell_quoted(options.output))});
+  const std::string job_id = sbatch->out.substr(0, sbatch->out.find_first_of(";\n"));  // JOB or JOB;CLUSTER
+  if (sbatch->exit_code != 0 || !parse_int64(job_id)) {
+    fmt::print(stderr, "braid: sbatch did not take {}:\n{}{}", options.output, sbatch->out, sbatch->err);
+    return 1;
+  }
+  fmt::print(stderr, "{}", sbatch->err);
+  fmt::print("submitted job {0}\n  braid launch status {0}\n  braid launch tail {0}\n  braid doctor {1}\n", job_id,
+             shell_quoted(log_stem(options) + job_id + ".log"));
+  return 0;
+}
+
+}  // namespace braid
