@@ -42,7 +42,8 @@ TEST(RankCommand, TorchrunPerNodeGetsItsWorldFromOutside) {
 
 TEST(RankCommand, ScriptsForOneNodeSetVariablesThatMustNotReachTheRanks) {
   EXPECT_EQ(for_ranks("MASTER_ADDR=localhost\ntorchrun x.py"), "MASTER_ADDR=localhost\nENVIRONMENT python3 -u x.py");
-  EXPECT_EQ(for_ranks("export WORLD_SIZE=8\nuv run torchrun x.py"), "export WORLD_SIZE=8\nENVIRONMENT uv run python3 -u x.py");
+  EXPECT_EQ(for_ranks("export WORLD_SIZE=8\nuv run torchrun x.py"),
+            "export WORLD_SIZE=8\nENVIRONMENT uv run python3 -u x.py");
 }
 
 TEST(RankCommand, TellsWhatItFound) {
@@ -95,10 +96,12 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
 }
 
 TEST(RankCommand, ValuesOfSecretsAreRefused) {
-  for (const char* text : {"HF_TOKEN=abc torchrun x.py", "export WANDB_API_KEY='abc'; x", "env MY_SECRET=a x", "DB_PASSWORD=a x"})
-    EXPECT_THAT(error_of([text] { refuse_secrets(text); }), AllOf(HasSubstr("value of "), HasSubstr("--secret "))) << text;
-  for (const char* text : {"HF_TOKEN=$TOKEN x", "HF_TOKEN= x", "TOKENIZERS_PARALLELISM=false x", "TRAIN_TOKENS=300 x",
-                           "x --pad_token=0"})
+  for (const char* text :
+       {"HF_TOKEN=abc torchrun x.py", "export WANDB_API_KEY='abc'; x", "env MY_SECRET=a x", "DB_PASSWORD=a x"})
+    EXPECT_THAT(error_of([text] { refuse_secrets(text); }), AllOf(HasSubstr("value of "), HasSubstr("--secret ")))
+        << text;
+  for (const char* text :
+       {"HF_TOKEN=$TOKEN x", "HF_TOKEN= x", "TOKENIZERS_PARALLELISM=false x", "TRAIN_TOKENS=300 x", "x --pad_token=0"})
     EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
 }
 

@@ -26,10 +26,10 @@ std::vector<std::string> through_bash(const std::vector<std::string>& words) {
 }
 
 TEST(ShellQuoting, HostileWordsComeBackFromBash) {
-  const std::vector<std::string> words = {"",      "a b",  "it's", "\"",    "'\\''", "$HOME", "`id`", "$(id)", "a\nb", "\n",
-                                          "-n",    "--",   "~",    "~root", "*",     "[a-z]", "{a,b}", "!x",   "#",    "a#b",
-                                          "a=b",   "\\",   "\\n",  "a\\",   ";",     "&&",    "|",    "<",    ">(x)", "größe",
-                                          "\x01x", "\x7f", "\t",   "\r\n",  "x\xff", "=",     "if",   "1>2"};
+  const std::vector<std::string> words = {
+      "",      "a b", "it's",  "\"",    "'\\''", "$HOME", "`id`", "$(id)", "a\nb",  "\n",  "-n",  "--", "~",
+      "~root", "*",   "[a-z]", "{a,b}", "!x",    "#",     "a#b",  "a=b",   "\\",    "\\n", "a\\", ";",  "&&",
+      "|",     "<",   ">(x)",  "größe", "\x01x", "\x7f",  "\t",   "\r\n",  "x\xff", "=",   "if",  "1>2"};
   EXPECT_EQ(through_bash(words), words);
 }
 
@@ -68,9 +68,17 @@ TEST(ShellLexer, QuotesAreRemoved) {
 }
 
 TEST(ShellLexer, ExpansionsAreNotGuessed) {
-  for (const char* word :
-       {"$X", "${X}", "${X:-a b}", "${X//\"}\"/'}'}", "$(a b)", "$(a \"$(b ')')\")", "`a b`", "$((1 + (2)))", "\"$X\"",
-        "\"$(a \"b c\")\"", "$1", "$@", "a*", "?", "[ab]", "{a,b}", "{1..3}", "~", "~/x", "<(a b)", "a$X'b c'"})
+  for (const char* word : {"$X",        "${X}",
+                           "${X:-a b}", "${X//\"}\"/'}'}",
+                           "$(a b)",    "$(a \"$(b ')')\")",
+                           "`a b`",     "$((1 + (2)))",
+                           "\"$X\"",    "\"$(a \"b c\")\"",
+                           "$1",        "$@",
+                           "a*",        "?",
+                           "[ab]",      "{a,b}",
+                           "{1..3}",    "~",
+                           "~/x",       "<(a b)",
+                           "a$X'b c'"})
     EXPECT_THAT(words_in(std::string("p ") + word + " q"), ElementsAre("p", "?", "q")) << word;
   const ShellWord word = simple_commands("\"$VENV\"/bin/torch'run' --n=$X/y")[0].words[0];
   EXPECT_EQ(word.tail, "/bin/torchrun");
@@ -119,7 +127,8 @@ TEST(ShellLexer, SpansAreThoseOfTheText) {
 }
 
 TEST(ShellLexer, WhatDoesNotCloseIsAnError) {
-  for (const char* text : {"a 'b", "a \"b", "a `b", "a $(b", "a ${b", "a $((1", "(a", "a )", "a $'b", "x=(a", "a \"$(b\""}) {
+  for (const char* text :
+       {"a 'b", "a \"b", "a `b", "a $(b", "a ${b", "a $((1", "(a", "a )", "a $'b", "x=(a", "a \"$(b\""}) {
     try {
       simple_commands(text);
       ADD_FAILURE() << text;

@@ -4,10 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/strings.h"
 #include "launch/rank_command.h"
@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using testing::Finished;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::Finished;
 using Json = nlohmann::json;
 using Call = std::vector<std::string>;
 
@@ -48,8 +48,8 @@ class FakeCluster {
   Finished run(const std::string& script, const std::string& then = "") const {
     const std::string file = folder_.write("job.sbatch", script);
     const std::string shell = "bash " + file + " >" + path("logs/job_4242.log") + " 2>&1";
-    return testing::run_program({"bash", "-c", "cd " + path("work") + "\n" + (then.empty() ? shell : shell + " & " + then)},
-                                environment());
+    return testing::run_program(
+        {"bash", "-c", "cd " + path("work") + "\n" + (then.empty() ? shell : shell + " & " + then)}, environment());
   }
 
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
@@ -97,12 +97,14 @@ void expect_clean(const std::string& script) {
   EXPECT_EQ(check.exit_code, 0) << check.out << check.err << script;
 }
 
-// --- the table of conversions ---------------------------------------------------------------------------------------------
+// --- the table of conversions
+// ---------------------------------------------------------------------------------------------
 Json conversions() { return Json::parse(testing::read_file(kHere + "/conversions.json")).at("cases"); }
 
 std::string replaced(std::string text, const std::map<std::string, std::string>& values) {
   for (const auto& [name, value] : values)
-    for (std::size_t at; (at = text.find("{" + name + "}")) != std::string::npos;) text.replace(at, name.size() + 2, value);
+    for (std::size_t at; (at = text.find("{" + name + "}")) != std::string::npos;)
+      text.replace(at, name.size() + 2, value);
   return text;
 }
 
@@ -132,8 +134,8 @@ TEST_P(Conversion, EveryRankIsCalledAsWritten) {
     ASSERT_THAT(given[i], ::testing::AnyOf("--style", "--warm-up"));
     (given[i] == "--style" ? options.style : options.warm_up) = given[i + 1];
   }
-  const std::string text =
-      test.contains("text") ? test["text"].get<std::string>() : command_text(test["words"].get<std::vector<std::string>>());
+  const std::string text = test.contains("text") ? test["text"].get<std::string>()
+                                                 : command_text(test["words"].get<std::vector<std::string>>());
   const std::string script = script_of(options, text);
   EXPECT_EQ(cluster.run(script).exit_code, 0) << cluster.log() << script;
 
@@ -141,24 +143,28 @@ TEST_P(Conversion, EveryRankIsCalledAsWritten) {
   const int step = prepares ? 1 : 0, tasks = torchrun ? 2 : 4;
   if (prepares) EXPECT_EQ(cluster.calls(0, 0), expected_calls(test["first_phase"], torchrun, 0)) << script;
   for (int task = 0; task < tasks; ++task)
-    EXPECT_EQ(cluster.calls(step, task), expected_calls(test["argv"], torchrun, task)) << "task " << task << "\n" << script;
+    EXPECT_EQ(cluster.calls(step, task), expected_calls(test["argv"], torchrun, task)) << "task " << task << "\n"
+                                                                                       << script;
   for (int task = 0; task < tasks && !torchrun; ++task)
-    EXPECT_EQ(cluster.environment_of(step, task),
-              fmt::format("RANK={}\nWORLD_SIZE=4\nLOCAL_RANK={}\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=node1\nMASTER_PORT=19242\n",
-                          task, task % 2))
+    EXPECT_EQ(
+        cluster.environment_of(step, task),
+        fmt::format("RANK={}\nWORLD_SIZE=4\nLOCAL_RANK={}\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=node1\nMASTER_PORT=19242\n",
+                    task, task % 2))
         << script;
   expect_clean(script);
 }
 
 std::string test_name(const ::testing::TestParamInfo<Json>& info) {
   std::string name = info.param["name"];
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
   return fmt::format("{}_{}", info.index, name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Conversion, ::testing::ValuesIn(conversions()), test_name);
 
-// --- what else is in a script -----------------------------------------------------------------------------------------------
+// --- what else is in a script
+// -----------------------------------------------------------------------------------------------
 TEST(SlurmScript, HeaderSaysWhatTheJobNeeds) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();
@@ -177,7 +183,8 @@ TEST(SlurmScript, HeaderSaysWhatTheJobNeeds) {
   expect_clean(script);
   options.style = "torchrun";
   EXPECT_THAT(script_of(options, "torchrun x.py"),
-              AllOf(HasSubstr("#SBATCH --ntasks-per-node=1\n"), HasSubstr(" --ntasks=2 --ntasks-per-node=1 --gpus-per-node=2 ")));
+              AllOf(HasSubstr("#SBATCH --ntasks-per-node=1\n"),
+                    HasSubstr(" --ntasks=2 --ntasks-per-node=1 --gpus-per-node=2 ")));
 }
 
 TEST(SlurmScript, ContainersGetTheirFlagsInBothPhases) {
@@ -198,8 +205,10 @@ TEST(SlurmScript, ContainersGetTheirFlagsInBothPhases) {
                                 "--no-container-mount-home\n--container-workdir="),
                       HasSubstr("--container-env=HF_TOKEN,WANDB_API_KEY,CUDA_DEVICE_MAX_CONNECTIONS,"),
                       HasSubstr("--mpi=pmix\n--cpu-bind=none\n")));
-  EXPECT_THAT(cluster.asked_of("srun_1"),
-              HasSubstr("--label\n--no-kill\n--kill-on-bad-exit=1\n--nodes=2\n--ntasks=4\n--ntasks-per-node=2\n--gpus-per-node=2\n"));
+  EXPECT_THAT(
+      cluster.asked_of("srun_1"),
+      HasSubstr(
+          "--label\n--no-kill\n--kill-on-bad-exit=1\n--nodes=2\n--ntasks=4\n--ntasks-per-node=2\n--gpus-per-node=2\n"));
 }
 
 TEST(SlurmScript, SecretsAreNamesThatMustBeSet) {
@@ -219,11 +228,13 @@ TEST(SlurmScript, VariablesReachTheRanks) {
     options.style = style;
     options.env = {"A=x y", "B=$HOME 'q'", "C="};
     options.cache_dir = "/shared/my cache";
-    const std::string script = script_of(options, "printenv A B HF_HOME UV_CACHE_DIR NEMO_HOME CUDA_DEVICE_MAX_CONNECTIONS; "
-                                                  "torchrun x.py");
+    const std::string script = script_of(options,
+                                         "printenv A B HF_HOME UV_CACHE_DIR NEMO_HOME CUDA_DEVICE_MAX_CONNECTIONS; "
+                                         "torchrun x.py");
     EXPECT_EQ(cluster.run(script).exit_code, 0);
-    EXPECT_THAT(cluster.log(), AllOf(HasSubstr("1: x y\n1: $HOME 'q'\n1: /shared/my cache/huggingface\n1: /shared/my cache/uv\n"
-                                               "1: /shared/my cache/nemo\n1: 1\n")));
+    EXPECT_THAT(cluster.log(),
+                AllOf(HasSubstr("1: x y\n1: $HOME 'q'\n1: /shared/my cache/huggingface\n1: /shared/my cache/uv\n"
+                                "1: /shared/my cache/nemo\n1: 1\n")));
     expect_clean(script);
   }
 }
@@ -240,11 +251,12 @@ TEST(SlurmScript, MegatronOfTheProjectIsFound) {
 TEST(SlurmScript, TheFooterShowsLossesAndSaysWhatToDo) {
   const FakeCluster cluster;
   const std::string line = "iteration 1 | lm loss: 9.5 |";
-  const std::string script = script_of(
-      cluster.options(), "if [ $RANK = 3 ]; then echo '" + line + "'; sleep 1; exit 7; fi; echo lm loss of nothing; prog");
+  const std::string script = script_of(cluster.options(), "if [ $RANK = 3 ]; then echo '" + line +
+                                                              "'; sleep 1; exit 7; fi; echo lm loss of nothing; prog");
   EXPECT_EQ(cluster.run(script).exit_code, 7);
-  EXPECT_THAT(cluster.log(), AllOf(HasSubstr("== the first losses\n3: " + line + "\n\n"), HasSubstr("failed with exit code 7"),
-                                   HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
+  EXPECT_THAT(cluster.log(),
+              AllOf(HasSubstr("== the first losses\n3: " + line + "\n\n"), HasSubstr("failed with exit code 7"),
+                    HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
 }
 
 TEST(SlurmScript, AFailedPreparationCostsOneTask) {
@@ -252,26 +264,31 @@ TEST(SlurmScript, AFailedPreparationCostsOneTask) {
   SlurmOptions options = cluster.options();
   options.warm_up = "echo preparing\nfalse\necho never";
   EXPECT_EQ(cluster.run(script_of(options, "prog")).exit_code, 1);
-  EXPECT_THAT(cluster.log(), AllOf(HasSubstr("0: preparing\n"), Not(HasSubstr("never")), HasSubstr("failed with exit code 1")));
+  EXPECT_THAT(cluster.log(),
+              AllOf(HasSubstr("0: preparing\n"), Not(HasSubstr("never")), HasSubstr("failed with exit code 1")));
   EXPECT_EQ(cluster.asked_of("srun_1"), "");
 }
 
-// --- near the end of the time -----------------------------------------------------------------------------------------------
-// A program that saves and ends when it gets the signal. The shells and the pipe around it must outlive the signal; and
-// since they ignore it, a bash below them can only trap it when `env` makes it a signal again.
+// --- near the end of the time
+// ----------------------------------------------------------------------------------------------- A program that saves
+// and ends when it gets the signal. The shells and the pipe around it must outlive the signal; and since they ignore
+// it, a bash below them can only trap it when `env` makes it a signal again.
 std::string saving_program(const char* signal, int exit_code) {
-  return fmt::format("bash -c \"$(cat <<'EOF'\n"
-                     "env --default-signal={0} bash -c 'trap \"sleep 0.3; echo saved; exit {1}\" {0}; echo ready; "
-                     "for i in {{1..300}}; do sleep 0.1; done'\n"
-                     "EOF\n)\" | cat; exit \"${{PIPESTATUS[0]}}\"",
-                     signal, exit_code);
+  return fmt::format(
+      "bash -c \"$(cat <<'EOF'\n"
+      "env --default-signal={0} bash -c 'trap \"sleep 0.3; echo saved; exit {1}\" {0}; echo ready; "
+      "for i in {{1..300}}; do sleep 0.1; done'\n"
+      "EOF\n)\" | cat; exit \"${{PIPESTATUS[0]}}\"",
+      signal, exit_code);
 }
 
 // Signals the batch script, as Slurm does, when all four ranks are ready.
 Finished run_and_signal(const FakeCluster& cluster, const std::string& script, int signals = 1) {
-  const std::string ready = fmt::format("for i in {{1..300}}; do [ \"$(grep -c ready '{}')\" = 4 ] && break; sleep 0.1; done; ",
-                                        cluster.path("logs/job_4242.log"));
-  return cluster.run(script, ready + fmt::format("for i in {{1..{}}}; do kill -USR1 $!; sleep 0.1; done; wait $!", signals));
+  const std::string ready =
+      fmt::format("for i in {{1..300}}; do [ \"$(grep -c ready '{}')\" = 4 ] && break; sleep 0.1; done; ",
+                  cluster.path("logs/job_4242.log"));
+  return cluster.run(script,
+                     ready + fmt::format("for i in {{1..{}}}; do kill -USR1 $!; sleep 0.1; done; wait $!", signals));
 }
 
 TEST(SlurmRequeue, ARunThatSavedIsQueuedAgain) {
@@ -323,18 +340,21 @@ TEST(SlurmRequeue, ProgramsThatWantSigtermGetIt) {
   options.requeue = true;
   options.stop_signal = "TERM";
   const std::string script = script_of(
-      options, "bash -c 'trap \"sleep 0.3; echo saved; exit 0\" TERM; echo ready; for i in {1..300}; do sleep 0.1; done'");
+      options,
+      "bash -c 'trap \"sleep 0.3; echo saved; exit 0\" TERM; echo ready; for i in {1..300}; do sleep 0.1; done'");
   expect_clean(script);
   EXPECT_EQ(run_and_signal(cluster, script).exit_code, 0) << cluster.log();
   EXPECT_EQ(cluster.asked_of("scontrol"), "requeue 4242\n") << cluster.log();
 }
 
-// --- refusals -----------------------------------------------------------------------------------------------------------------
+// --- refusals
+// -----------------------------------------------------------------------------------------------------------------
 std::string problems_of(const std::function<void(SlurmOptions&)>& change) {
   SlurmOptions options;
   change(options);
   std::string all;
-  for (const Problem& problem : validate(options)) all += problem.where + ": " + problem.what + "; " + problem.fix + "\n";
+  for (const Problem& problem : validate(options))
+    all += problem.where + ": " + problem.what + "; " + problem.fix + "\n";
   return all;
 }
 
@@ -366,8 +386,9 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
 }
 
 TEST(SlurmOptions, TimeLimitsInSlurmsFormats) {
-  const std::map<std::string, std::int64_t> good = {{"30", 1800},       {"30:10", 1810},      {"01:00:00", 3600}, {"2-0", 172800},
-                                                    {"1-01:30", 91800}, {"1-01:30:10", 91810}, {"UNLIMITED", 0}};
+  const std::map<std::string, std::int64_t> good = {{"30", 1800},    {"30:10", 1810},    {"01:00:00", 3600},
+                                                    {"2-0", 172800}, {"1-01:30", 91800}, {"1-01:30:10", 91810},
+                                                    {"UNLIMITED", 0}};
   for (const auto& [text, seconds] : good) EXPECT_EQ(slurm_seconds(text), seconds) << text;
   for (const char* text : {"", "0", "x", "1h", "1:2:3:4", "-5", "1-", "1-1:1:1:1", "1.5", " 1", "00:00:00"})
     EXPECT_EQ(slurm_seconds(text), std::nullopt) << text;
