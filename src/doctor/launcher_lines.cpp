@@ -109,7 +109,8 @@ std::optional<WorkerExit> parse_task_exit(std::string_view body) {
                     .ranks = std::move(ranks),
                     .host = std::string(body.substr(start + 13, task - start - 13)),
                     .text = std::string(body),
-                    .code = *code};
+                    .code = *code,
+                    .by_srun = true};
 }
 
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {

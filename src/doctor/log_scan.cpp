@@ -60,12 +60,13 @@ class LogScan::Impl {
     if (reader.looks_binary()) return false;
     file_ = static_cast<int>(findings_.files.size());
     file_rank_ = file.rank;
-    findings_.files.push_back({.name = file.name, .lines = 0, .bytes = 0, .progress = 0, .progress_times = {}});
+    findings_.files.emplace_back().name = file.name;
     tracebacks_ = {};
     block_ = {};
     said_.reset();
     last_time_.reset();
     best_iteration_ = -1;
+    starts_ = 0;
     LineReader::Line line;
     while (reader.next(line)) {
       if (line.whole) note_writer(line);
@@ -78,7 +79,10 @@ class LogScan::Impl {
     return true;
   }
 
-  Findings take() { return std::move(findings_); }
+  Findings take() {
+    findings_.settle();
+    return std::move(findings_);
+  }
 
  private:
   bool line_by_line() const { return tracebacks_.any_open() || block_.open(); }
@@ -99,7 +103,8 @@ class LogScan::Impl {
       traced_rank_ = *rank;
     }
     ++trace_->lines;
-    trace_->last = {file_, line.number, last_time_, marks.time.has_value()};
+    trace_->labelled = marks.labelled;
+    trace_->last = {.file = file_, .line = line.number, .time = last_time_, .own_time = marks.time.has_value()};
   }
 
   // A progress bar rewrites its line with carriage returns: each part is a line of its own.
@@ -117,19 +122,21 @@ class LogScan::Impl {
   void examine_part(std::string_view raw, std::uint64_t number) {
     const std::string text = clean_text(raw);
     LineMarks marks = marks_of(text);
-    if (const auto inside = rank_inside(marks.body); inside && !marks.rank) marks.rank = inside;
+    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
+      marks.rank = inside, marks.labelled = false;
     if (!marks.rank && file_rank_) marks.rank = file_rank_;
     const int writer = marks.rank         ? *marks.rank
                        : marks.local_rank ? kLocalRanks + *marks.local_rank
                                           : kNoRank;
-    here_ = {file_, number, marks.time ? marks.time : last_time_, marks.time.has_value()};
+    const FileTrace& file = findings_.files.back();
+    here_ = {file_, number, marks.time ? marks.time : last_time_, marks.time.has_value(), file.progress, file.run};
     if (tracebacks_.any_open()) {
       auto fed = tracebacks_.feed(writer, marks.body, number);
       if (fed.ended) return end_of_traceback(writer, *fed.ended, marks);
       if (fed.taken && !contains(marks.body, "Traceback (most recent call last)")) return note_context(marks.body);
     }
     if (block_.open())
-      if (auto exit = block_.feed(marks.body, here_)) add(std::move(*exit));
+      if (auto exit = block_.feed(marks.body, here_)) by_torchrun(std::move(*exit), marks);
     if (const auto sign = sign_of(marks.body)) act(*sign, marks, writer);
   }
 
@@ -151,17 +158,13 @@ class LogScan::Impl {
       case Sign::FailureBlock:
         return block_.begin(body);
       case Sign::WorkerFailed:
-        if (auto exit = parse_worker_failed(body)) add(std::move(*exit));
+        if (auto exit = parse_worker_failed(body)) by_torchrun(std::move(*exit), marks);
         return;
       case Sign::TaskExit:
         if (auto exit = parse_task_exit(body)) return task_exit(std::move(*exit), body);
         return;
       case Sign::BraidRootCause:
-        if (auto cause = parse_root_cause(body); cause && !findings_.braid) {
-          cause->place = here_;
-          if (!cause->host.empty()) findings_.hosts[cause->rank] = cause->host;
-          findings_.braid = std::move(cause);
-        }
+        if (auto cause = parse_root_cause(body)) root_cause(std::move(*cause));
         return;
       case Sign::Progress:
         return progress(marks);
@@ -173,8 +176,11 @@ class LogScan::Impl {
         said_.reset();
         return;
       case Sign::EndedWell:
-        findings_.ended_well = true;
+        findings_.files.back().good_end = here_.line;
         return;
+      case Sign::RunStarts:
+        if (++starts_ > 1) ++findings_.files.back().run;
+        return note_context(body);
       case Sign::Remark:
         return remark(marks);
       case Sign::LastEnqueued:
@@ -217,7 +223,7 @@ class LogScan::Impl {
     finding.rank = marks.rank ? marks.rank : marks.local_rank;
     finding.host = host_in(marks.body);
     finding.text = trimmed(marks.body).substr(0, kKeptText);
-    finding.progress = findings_.files.back().progress;
+    finding.labelled = marks.labelled && finding.rank == marks.rank;
     if (finding.rank && !finding.host.empty()) findings_.hosts.emplace(*finding.rank, finding.host);
     return finding;
   }
@@ -259,8 +265,23 @@ class LogScan::Impl {
     return false;
   }
 
+  // Every rank prints it; a run that was started again may print another one.
+  void root_cause(RootCauseLine line) {
+    line.place = here_;
+    if (!line.host.empty()) findings_.hosts[line.rank] = line.host;
+    std::vector<RootCauseLine>& all = findings_.braid;
+    if (!all.empty() && (all.back().place.run == here_.run && all.back().place.progress + 1 >= here_.progress)) return;
+    if (all.size() == 64) all.erase(all.begin());
+    all.push_back(std::move(line));
+  }
+
+  void by_torchrun(WorkerExit exit, const LineMarks& marks) {
+    findings_.torchrun = true;
+    findings_.labels_are_nodes = findings_.labels_are_nodes || marks.labelled;
+    add(std::move(exit));
+  }
+
   void task_exit(WorkerExit exit, std::string_view body) {
-    if (exit.ranks.size() == 1) findings_.hosts.emplace(exit.ranks[0], exit.host);
     if (contains(body, "Out Of Memory")) {
       LineMarks marks;
       marks.body = body;
@@ -275,7 +296,6 @@ class LogScan::Impl {
     const auto time = exit.place.time;
     exit.place = here_;
     if (has_time) exit.place.time = time, exit.place.own_time = true;
-    if (!exit.local && exit.ranks.size() == 1 && !exit.host.empty()) findings_.hosts.emplace(exit.ranks[0], exit.host);
     findings_.add(std::move(exit));
   }
 
@@ -372,6 +392,7 @@ class LogScan::Impl {
   std::map<int, Sign> chain_;
   std::optional<LogTime> last_time_;
   std::int64_t best_iteration_ = -1;
+  int starts_ = 0;
   Place here_;
   std::optional<Finding> said_;  // by Braid; an error if it says next where, or how to fix it
   RankTrace* trace_ = nullptr;

@@ -58,6 +58,7 @@ enum class Sign {
   FailureBlock,
   Progress,
   EndedWell,
+  RunStarts,
   SaveArtifacts,
   Experts,
   Fp8,
