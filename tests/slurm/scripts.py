@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import cluster as slurm
-
 BRAID = os.environ["BRAID"]
 PYTHON = sys.executable
 NODES, GPUS = 4, 2
@@ -50,7 +48,7 @@ class Job:
         return losses(self.log_file.with_suffix(".jsonl"))
 
     def wait_for_line(self, text):
-        slurm.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=120)
+        self.cluster.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=120)
 
     def rank(self, number):
         """The rank's process id."""
