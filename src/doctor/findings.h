@@ -78,7 +78,6 @@ struct Findings {
   std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
-  std::map<Sign, std::uint64_t> counts;
   std::vector<Finding> remarks;  // the last few
   std::vector<Enqueued> enqueued;
   std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
@@ -95,6 +94,13 @@ struct Findings {
 
   // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
   void settle();
+
+ private:
+  bool is_full(Sign sign);
+  void forget_survived(const Place& now);
+
+  std::map<Sign, std::size_t> kept_;
+  Place forgot_at_;
 };
 
 // Whether a came before b: by time where both lines have one, by position in a file, else by inherited times.

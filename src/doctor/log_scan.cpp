@@ -12,6 +12,16 @@ constexpr int kNoRank = -1, kLocalRanks = 1 << 24;
 constexpr std::size_t kMostRanks = 1 << 17, kKeptText = 4000;
 constexpr std::size_t kProgressTimes = 4;
 
+// What most lines of most logs look like.
+constexpr std::string_view kUsual =
+    " [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time per iteration "
+    "(ms): 639.6 | throughput per GPU (TFLOP/s/GPU): 0.0 | tokens per GPU (tokens/s/GPU): 266.8 | learning rate: "
+    "2.946396E-03 | global batch size:     8 | lm loss: 5.333568E+00 | seq_load_balancing_loss: 1.015603E+00 | loss scale: "
+    "1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 | time (ms) | language | "
+    "waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | pipeline wait:    43.7 ( 7 %) "
+    "| reduce:    10.0 ( 2 %) | optimizer: [rank3]: NCCL INFO Channel 12/0 : 1[2] -> 3[4] [send] via NET/IB/5/GDRDMA "
+    "Training epoch 0, | reduced_train_loss: | global_step: | validation | loading shard";
+
 std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
   std::vector<std::string> anchors;
   for (const Rule& rule : rules) anchors.emplace_back(rule.anchor);
@@ -70,7 +80,7 @@ class LogScan::Impl {
     LineReader::Line line;
     while (reader.next(line)) {
       if (line.whole) note_writer(line);
-      if (line_by_line() || scan_.find(line.text, 0).anchor >= 0) examine(line);
+      line_by_line() ? examine(line) : glance(line);
     }
     FileTrace& trace = findings_.files.back();
     trace.lines = line.number;
@@ -92,6 +102,7 @@ class LogScan::Impl {
     if (line.text.empty()) return;
     const std::string_view head = line.text.substr(0, 120);
     const LineMarks marks = marks_of(head);
+    last_time_own_ = marks.time.has_value();
     if (marks.time) last_time_ = marks.time;
     if (!findings_.program_spoke && !is_of_the_scheduler(trimmed(marks.body)) && !trimmed(marks.body).empty())
       findings_.program_spoke = true;
@@ -107,6 +118,25 @@ class LogScan::Impl {
     trace_->last = {.file = file_, .line = line.number, .time = last_time_, .own_time = marks.time.has_value()};
   }
 
+  // Nearly all lines end here. An iteration's line is told from its raw text, unless it says something else, too.
+  void glance(const LineReader::Line& line) {
+    bool tells_progress = false, tells_more = false;
+    scan_.each(line.text, [&](int rule) {
+      if (rules_[static_cast<std::size_t>(rule)].sign != Sign::Progress) return tells_more = true, false;
+      return tells_progress = true;
+    });
+    if (tells_more || (tells_progress && line.text.find_first_of("\r\x1b") != std::string_view::npos)) return examine(line);
+    if (!tells_progress) return;
+    here_ = {file_, line.number, last_time_, last_time_own_, findings_.files.back().progress, findings_.files.back().run};
+    progress(line.text);
+  }
+
+  bool has_anchor(std::string_view text) const {
+    bool found = false;
+    scan_.each(text, [&](int) { return found = true, false; });
+    return found;
+  }
+
   // A progress bar rewrites its line with carriage returns: each part is a line of its own.
   void examine(const LineReader::Line& line) {
     std::string_view rest = line.text;
@@ -114,7 +144,7 @@ class LogScan::Impl {
       const std::size_t end = rest.find('\r');
       const std::string_view part = rest.substr(0, end);
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-      if (line_by_line() || scan_.find(part, 0).anchor >= 0) examine_part(part, line.number);
+      if (line_by_line() || has_anchor(part)) examine_part(part, line.number);
     }
     if (line.text.empty() && tracebacks_.any_open()) examine_part("", line.number);
   }
@@ -143,10 +173,11 @@ class LogScan::Impl {
   // The first fitting rule, by the anchors that are there.
   std::optional<Sign> sign_of(std::string_view body) const {
     std::size_t best = rules_.size();
-    for (AnchorScan::Hit hit = scan_.find(body, 0); hit.anchor >= 0; hit = scan_.find(body, hit.begin, hit.anchor)) {
-      const auto rule = static_cast<std::size_t>(hit.anchor);
+    scan_.each(body, [&](int anchor) {
+      const auto rule = static_cast<std::size_t>(anchor);
       if (rule < best && fits(rules_[rule], body)) best = rule;
-    }
+      return true;
+    });
     return best < rules_.size() ? std::optional(rules_[best].sign) : std::nullopt;
   }
 
@@ -167,7 +198,7 @@ class LogScan::Impl {
         if (auto cause = parse_root_cause(body)) root_cause(std::move(*cause));
         return;
       case Sign::Progress:
-        return progress(marks);
+        return progress(body);
       case Sign::BraidSays:
         if (body.starts_with("braid: ")) said_ = finding_at(Sign::BraidError, marks);
         return;
@@ -299,10 +330,9 @@ class LogScan::Impl {
     findings_.add(std::move(exit));
   }
 
-  void progress(const LineMarks& marks) {
-    const std::string_view body = marks.body;
+  void progress(std::string_view body) {
     std::optional<std::int64_t> number;
-    for (const char* word : {"iteration", "global_step", "step"})
+    for (const std::string_view word : {"iteration", "global_step", "step"})
       if ((number = number_after(body, word))) break;
     const bool tells_of_a_step = contains(body, "loss") || contains(body, "elapsed time per");
     if (!number || !tells_of_a_step) return note_context(body);
@@ -381,7 +411,7 @@ class LogScan::Impl {
   }
 
   const std::vector<Rule>& rules_ = rules();
-  const AnchorScan scan_{anchors_of(rules_)};
+  const AnchorScan scan_{anchors_of(rules_), kUsual};
   Findings findings_;
   // Of the file that is being read:
   const LineReader* reader_ = nullptr;
@@ -391,6 +421,7 @@ class LogScan::Impl {
   FailureBlock block_;
   std::map<int, Sign> chain_;
   std::optional<LogTime> last_time_;
+  bool last_time_own_ = false;  // of the line that was read last
   std::int64_t best_iteration_ = -1;
   int starts_ = 0;
   Place here_;
