@@ -11,7 +11,7 @@ namespace braid {
 
 class AnchorScan {
  public:
-  static constexpr std::size_t kShortest = 5;  // bytes of an anchor; the longest skip is one less
+  static constexpr std::size_t kShortest = 6;  // bytes of an anchor; the longest skip is one less
 
   // `usual` is what most text looks like. Of each anchor those kShortest bytes are searched for that are the least usual,
   // so that usual text is skipped fast.

@@ -140,7 +140,9 @@ class Judge {
     if (rank)
       if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; })) return own;
     if (const Finding* strong = earliest(is_strong_cause)) return strong;
-    return earliest([](const Finding& f) { return f.bare; });
+    const Finding* weak = earliest([](const Finding& f) { return f.bare; });
+    const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
+    return weak && weak->sign == Sign::HostOom && hang && earlier(hang->place, weak->place) ? nullptr : weak;
   }
 
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.

@@ -37,6 +37,13 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// As shells tell of a process that was killed: "Killed", "run.sh: line 3:  4242 Killed   python train.py".
+bool is_kill_by_shell(std::string_view text) {
+  if (text == "Killed") return true;
+  const std::size_t at = text.find(" Killed"), line = text.find(": line ");
+  return at != std::string_view::npos && line < at && text[at - 1] >= '0' && text[at - 1] <= '9';
+}
+
 // Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
 bool is_of_the_scheduler(std::string_view text) {
   for (const char* word : {"srun: ", "sbatch: ", "salloc: ", "slurmstepd", "Submitted batch job", "pyxis: ", "+ "})
@@ -125,7 +132,8 @@ class LogScan::Impl {
       if (rules_[static_cast<std::size_t>(rule)].sign != Sign::Progress) return tells_more = true, false;
       return tells_progress = true;
     });
-    if (tells_more || (tells_progress && line.text.find_first_of("\r\x1b") != std::string_view::npos)) return examine(line);
+    const auto has = [&](char c) { return line.text.find(c) != std::string_view::npos; };
+    if (tells_more || (tells_progress && (has('\r') || has('\x1b')))) return examine(line);
     if (!tells_progress) return;
     here_ = {file_, line.number, last_time_, last_time_own_, findings_.files.back().progress, findings_.files.back().run};
     progress(line.text);
@@ -354,6 +362,11 @@ class LogScan::Impl {
   void remark(const LineMarks& marks) {
     const std::string_view text = trimmed(marks.body), type = exception_type(text);
     if (is_warning(text) || contains(text, "frame #") || is_of_the_scheduler(text)) return;
+    if (is_kill_by_shell(text)) {
+      Finding finding = finding_at(Sign::HostOom, marks);
+      finding.bare = true;
+      return findings_.add(std::move(finding));
+    }
     const bool is_exception = !type.empty() && (type.ends_with("Error") || type.ends_with("Exception"));
     Finding finding = finding_at(is_exception ? Sign::PythonError : Sign::Remark, marks);
     finding.bare = is_exception;

@@ -74,7 +74,7 @@ enum class Role { Cause, Outside, Consequence, Launcher, Context };
 Role role_of(Sign sign);
 
 struct Rule {
-  const char* anchor;  // at least AnchorScan::kShortest bytes
+  const char* anchor;  // at least AnchorScan::kShortest bytes, for speed
   Sign sign;
   const char* also = nullptr;    // must stand in the line, too
   const char* unless = nullptr;  // must not
