@@ -3,13 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
-
-#include <sys/wait.h>
 
 #include "base/process.h"
 #include "base/strings.h"
@@ -33,7 +32,8 @@ struct LaunchSlurm {
   bool requeue = false, no_requeue = false, dry_run = false, submit = false;
 };
 
-// --- a job from a recipe ------------------------------------------------------------------------------------------------
+// --- a job from a recipe
+// ------------------------------------------------------------------------------------------------
 struct Ranks {
   int nodes, per_node;
 };
@@ -118,22 +118,24 @@ SlurmJob job_of_recipe(const LaunchSlurm& launch, const std::vector<std::string>
   return job;
 }
 
-// --- a job from a command -----------------------------------------------------------------------------------------------
+// --- a job from a command
+// -----------------------------------------------------------------------------------------------
 std::string read_all(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
 
 std::string command_in_file(const std::string& path) {
   if (path == "-") return read_all(std::cin);
   std::ifstream file(path, std::ios::binary);
-  const std::string text = read_all(file);
-  if (!file.is_open() || fs::is_directory(path))
+  std::error_code ignored;
+  if (!file.is_open() || fs::is_directory(path, ignored))
     throw ConfigError({fmt::format("cannot read '{}'", path), "--command-file", "give a file with shell text, or -"});
-  return text;
+  return read_all(file);
 }
 
 SlurmJob make_job(const LaunchSlurm& launch, const std::vector<std::string>& overrides,
                   const std::vector<std::string>& command_line) {
   const bool has_words = contains(command_line, "--");
-  const int sources = (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
+  const int sources =
+      (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
   const auto parsed = parse_overrides(overrides);
   if (sources != 1)
     throw ConfigError({sources == 0 ? "there is neither a recipe nor a command"
@@ -182,7 +184,8 @@ void complete(LaunchSlurm& launch, const std::vector<std::string>& command_line)
     if (std::getenv(name)) options.passed.push_back(name);
 }
 
-// --- the file -----------------------------------------------------------------------------------------------------------
+// --- the file
+// -----------------------------------------------------------------------------------------------------------
 void refuse_foreign_file(const std::string& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;
@@ -203,7 +206,8 @@ void write_script(const std::string& path, const std::string& text) {
   const bool closed = fd >= 0 && ::close(fd) == 0;
   if (written && closed && ::rename(temporary.c_str(), path.c_str()) == 0) return;
   ::unlink(temporary.c_str());
-  throw ConfigError({fmt::format("cannot write '{}'", path), "--output", "give the name of a file in a folder that is there"});
+  throw ConfigError(
+      {fmt::format("cannot write '{}'", path), "--output", "give the name of a file in a folder that is there"});
 }
 
 void make_log_folder(const std::string& path) {
@@ -214,27 +218,34 @@ void make_log_folder(const std::string& path) {
                        "give a folder that you can write to; without it Slurm ends the job without a word"});
 }
 
-std::string read_to_end(const Fd& pipe) {
-  std::string text;
+struct Answer {
+  int exit_code = 0;
+  std::string text{};  // of both streams
+};
+
+Answer ask(const std::vector<std::string>& command) {
+  FILE* pipe = ::popen((joined_quoted(command) + " 2>&1").c_str(), "r");
+  if (!pipe) throw_errno(fmt::format("cannot run {}", command[0]));
+  Answer answer;
   char buffer[4096];
-  for (ssize_t size; (size = ::read(pipe.get(), buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<std::size_t>(size));
-  return text;
+  for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) answer.text.append(buffer, size);
+  answer.exit_code = exit_code_of(::pclose(pipe));
+  return answer;
 }
 
-// Prints where to look at it; returns sbatch's exit code.
+// Prints where to look at the job; returns an exit code.
 int submit(const SlurmOptions& options) {
-  const RankProcess sbatch = spawn_rank({"sbatch", "--parsable", options.output}, {});
-  const std::string answer = read_to_end(sbatch.out), complaint = read_to_end(sbatch.err);
-  int status = 0;
-  ::waitpid(sbatch.pid, &status, 0);
-  const std::string job_id = answer.substr(0, answer.find_first_of(";\n"));
-  if (status != 0 || !parse_int64(job_id)) {
-    fmt::print(stderr, "braid: sbatch refused {}: {}{}", options.output, answer, complaint);
-    return std::max(exit_code_of(status), 1);
+  const Answer answer = ask({"sbatch", "--parsable", options.output});
+  // JOB or JOB;CLUSTER, behind whatever it had to say.
+  const std::size_t last = answer.text.rfind('\n', answer.text.size() - std::min<std::size_t>(answer.text.size(), 2));
+  const std::size_t begin = last == std::string::npos ? 0 : last + 1;
+  const std::string job_id = answer.text.substr(begin, answer.text.find_first_of(";\n", begin) - begin);
+  if (answer.exit_code != 0 || !parse_int64(job_id)) {
+    fmt::print(stderr, "braid: sbatch did not take {}:\n{}", options.output, answer.text);
+    return 1;
   }
-  fmt::print("{}submitted job {}\n  braid launch status {}\n  braid launch tail {}\n  braid doctor {}\n", complaint, job_id,
-             job_id, job_id, shell_quoted(log_stem(options) + job_id + ".log"));
+  fmt::print("{}submitted job {}\n  braid launch status {}\n  braid launch tail {}\n  braid doctor {}\n",
+             answer.text.substr(0, begin), job_id, job_id, job_id, shell_quoted(log_stem(options) + job_id + ".log"));
   return 0;
 }
 
@@ -253,8 +264,8 @@ int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
   write_script(launch.options.output, script);
   make_log_folder(launch.options.log_dir);
   if (launch.submit) return submit(launch.options);
-  fmt::print("wrote {}: {} nodes, {} ranks\n  sbatch {}\n", launch.options.output, job.nodes, job.nodes * job.ranks_per_node,
-             shell_quoted(launch.options.output));
+  fmt::print("wrote {}: {} nodes, {} ranks\n  sbatch {}\n", launch.options.output, job.nodes,
+             job.nodes * job.ranks_per_node, shell_quoted(launch.options.output));
   return 0;
 }
 
@@ -264,7 +275,8 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
     command.add_option(name, values, help)->allow_extra_args(false);
   };
   command.add_option("recipe", launch.recipe_path, "recipe file; its keys may follow, as for braid train");
-  command.add_option("--command-file", launch.command_file, "a file with the command as shell text; - is standard input");
+  command.add_option("--command-file", launch.command_file,
+                     "a file with the command as shell text; - is standard input");
   command.add_option("--nodes", o.nodes, "how many nodes (default: the recipe's ranks / GPUs per node, else 1)");
   command.add_option("--gpus-per-node", o.gpus_per_node, "GPUs, and so ranks, of a node; 0 where there are none")
       ->capture_default_str();
@@ -272,9 +284,11 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
   command.add_option("--partition", o.partition, "Slurm partition");
   command.add_option("--time", o.time, "time limit, in any of Slurm's formats")->capture_default_str();
   command.add_option("--job-name", o.job_name, "default: <recipe or program>-train");
-  command.add_option("--log-dir", o.log_dir, "folder of logs and metrics, which all nodes must see")->capture_default_str();
+  command.add_option("--log-dir", o.log_dir, "folder of logs and metrics, which all nodes must see")
+      ->capture_default_str();
   command.add_option("--workdir", o.workdir, "where ranks start (default: the current folder)");
-  command.add_option("--style", o.style, "srun: one task per rank; torchrun: one torchrun per node")->capture_default_str();
+  command.add_option("--style", o.style, "srun: one task per rank; torchrun: one torchrun per node")
+      ->capture_default_str();
   command.add_option("--container", o.container, "image that ranks run in, e.g. image.sqsh (Enroot through pyxis)");
   list("--mount", o.mounts, "SRC:DST to mount in the container; may be repeated");
   command.add_option("--mpi", o.mpi, "srun's --mpi (default: pmix in a container)");
@@ -300,7 +314,8 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
 
 void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<LaunchSlurm>();
-  CLI::App* command = launch.add_subcommand("slurm", "Write the sbatch script of a recipe, or of any single-node command");
+  CLI::App* command =
+      launch.add_subcommand("slurm", "Write the sbatch script of a recipe, or of any single-node command");
   add_options(*command, *options);
   command->allow_extras();
   command->footer(

@@ -27,9 +27,9 @@ void check_ranks(const SlurmOptions& options, const RankCommand& command) {
 }
 
 std::vector<std::string> usual_exports() {
-  return {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_NVLS_ENABLE=0", "TORCH_NCCL_AVOID_RECORD_STREAMS=1",
-          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "NVTE_ALLOW_NONDETERMINISTIC_ALGO=1",
-          "PYTHONUNBUFFERED=1"};
+  return {"CUDA_DEVICE_MAX_CONNECTIONS=1",      "NCCL_NVLS_ENABLE=0",
+          "TORCH_NCCL_AVOID_RECORD_STREAMS=1",  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+          "NVTE_ALLOW_NONDETERMINISTIC_ALGO=1", "PYTHONUNBUFFERED=1"};
 }
 
 // Megatron-LM's scripts import the copy that projects keep in 3rdparty/.
@@ -37,7 +37,8 @@ std::string megatron_path(const SlurmOptions& options, const RankCommand& comman
   const std::filesystem::path script(command.script);
   const std::filesystem::path megatron = std::filesystem::path(options.workdir) / "3rdparty" / "Megatron-LM";
   std::error_code ignored;
-  if (!script.filename().string().starts_with("pretrain_") || !std::filesystem::is_directory(megatron, ignored)) return "";
+  if (!script.filename().string().starts_with("pretrain_") || !std::filesystem::is_directory(megatron, ignored))
+    return "";
   return fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
 }
 

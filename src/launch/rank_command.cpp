@@ -15,7 +15,7 @@ namespace {
 
 using Commands = std::vector<ShellCommand>;
 
-const char* const kRankVariables[] = {"RANK",       "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+const char* const kRankVariables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                       "MASTER_ADDR", "MASTER_PORT"};
 
 // A word of torchrun's command line. Those of a variable that the text sets stand where the variable stood.
@@ -52,15 +52,15 @@ bool is_python_name(const std::string& name) {
 }
 
 bool is_wrapper(const std::string& name) {
-  static const std::set<std::string> wrappers = {
-      "env",  "exec", "command", "nohup", "nice",   "ionice", "numactl", "taskset", "stdbuf",     "timeout", "nsys",
-      "ncu",  "uv",   "poetry",  "pdm",   "pipenv", "conda",  "mamba",   "pixi",    "micromamba", "strace",  "xvfb-run",
-      "time", "hatch"};
+  static const std::set<std::string> wrappers = {"env",     "exec",       "command", "nohup",    "nice",  "ionice",
+                                                 "numactl", "taskset",    "stdbuf",  "timeout",  "nsys",  "ncu",
+                                                 "uv",      "poetry",     "pdm",     "pipenv",   "conda", "mamba",
+                                                 "pixi",    "micromamba", "strace",  "xvfb-run", "time",  "hatch"};
   return wrappers.count(name) > 0;
 }
 
 bool starts_ranks_itself(const std::string& name) {
-  static const std::set<std::string> programs = {"srun",   "sbatch",  "salloc",     "mpirun",
+  static const std::set<std::string> programs = {"srun",    "sbatch",  "salloc",     "mpirun",
                                                  "mpiexec", "orterun", "accelerate", "deepspeed"};
   return programs.count(name) > 0;
 }
@@ -146,8 +146,9 @@ void refuse_other_launchers(std::string_view text, const Commands& commands) {
   }
 }
 
-// --- variables of the text --------------------------------------------------------------------------------------------
-// $NAME, ${NAME}, "${NAME[@]}", and nothing else in the word.
+// --- variables of the text
+// -------------------------------------------------------------------------------------------- $NAME, ${NAME},
+// "${NAME[@]}", and nothing else in the word.
 struct Expansion {
   std::string name;
   bool quoted = false, all_elements = false;
@@ -193,7 +194,8 @@ std::optional<std::vector<Argument>> words_of_variable(std::string_view text, co
   return words;
 }
 
-// --- torchrun's own options -------------------------------------------------------------------------------------------
+// --- torchrun's own options
+// -------------------------------------------------------------------------------------------
 class CallParser {
  public:
   CallParser(std::string_view text, const Commands& commands, TorchrunCall& call)
@@ -223,13 +225,11 @@ class CallParser {
     const Argument argument = arguments_[at_];
     const auto expansion = argument.word.value ? std::nullopt : expansion_of(argument.raw);
     if (!expansion || (expansion->quoted && !expansion->all_elements)) return false;
-    const auto words =
-        words_of_variable(text_, commands_, expansion->name, commands_[call_.command].words[0].begin);
+    const auto words = words_of_variable(text_, commands_, expansion->name, commands_[call_.command].words[0].begin);
     if (!words)
-      throw ConfigError({fmt::format("torchrun's options hold {}, which only the shell can know", argument.raw),
-                         "the command",
-                         fmt::format("write its value there, or \"${}\" in quotes if it is the program",
-                                     expansion->name)});
+      throw ConfigError(
+          {fmt::format("torchrun's options hold {}, which only the shell can know", argument.raw), "the command",
+           fmt::format("write its value there, or \"${}\" in quotes if it is the program", expansion->name)});
     const auto here = arguments_.erase(arguments_.begin() + static_cast<std::ptrdiff_t>(at_));
     arguments_.insert(here, words->begin(), words->end());
     return true;
@@ -239,9 +239,9 @@ class CallParser {
     if (at_ >= arguments_.size())
       throw ConfigError({"torchrun has no program to run", "the command", "name it behind torchrun's options"});
     if (arguments_[at_].from_variable)
-      throw ConfigError({fmt::format("the program, {}, comes from a variable together with torchrun's options",
-                                     arguments_[at_].raw),
-                         "the command", "write the program behind the variable"});
+      throw ConfigError(
+          {fmt::format("the program, {}, comes from a variable together with torchrun's options", arguments_[at_].raw),
+           "the command", "write the program behind the variable"});
     call_.program = arguments_[at_].word;
   }
 
@@ -337,7 +337,8 @@ std::optional<TorchrunCall> find_torchrun(std::string_view text, const Commands&
   return found;
 }
 
-// --- rewriting --------------------------------------------------------------------------------------------------------
+// --- rewriting
+// --------------------------------------------------------------------------------------------------------
 struct Replacement {
   std::size_t begin, end;
   std::string text;
@@ -389,11 +390,11 @@ struct PlainProgram {
 };
 
 bool only_prepares(const std::string& name) {
-  static const std::set<std::string> names = {"cd",    "export", "source", ".",   "set",   "ulimit", "umask", "echo",
-                                              "mkdir", "rm",     "module", "cat", "sleep", "true",   ":",     "declare",
-                                              "printf", "ls",    "pwd",    "env", "date",  "[",      "[[",    "test",
-                                              "unset", "local",  "pip",    "cp",  "mv",    "ln",     "touch", "hostname",
-                                              "nvidia-smi", "trap", "shopt", "wait", "exit", "chmod", "tee", "conda"};
+  static const std::set<std::string> names = {
+      "cd",     "export",   "source",     ".",    "set",   "ulimit",  "umask",  "echo",  "mkdir", "rm",
+      "module", "cat",      "sleep",      "true", ":",     "declare", "printf", "ls",    "pwd",   "env",
+      "date",   "[",        "[[",         "test", "unset", "local",   "pip",    "cp",    "mv",    "ln",
+      "touch",  "hostname", "nvidia-smi", "trap", "shopt", "wait",    "exit",   "chmod", "tee",   "conda"};
   return names.count(name) > 0;
 }
 
@@ -422,13 +423,13 @@ void describe_plain(std::string_view text, const Commands& commands, RankCommand
   if (!program) return;
   const auto& words = commands[program->command].words;
   const auto uv = uv_run_call(text, commands[program->command]);
-  const std::size_t what = program->python ? program->python->what
+  const std::size_t what = program->python                    ? program->python->what
                            : uv && uv->program < words.size() ? uv->program
                                                               : program->word;
   command.is_python = program->python || words[what].tail.ends_with(".py");
   const bool module = program->python && program->python->module;
-  command.program = module ? program->python->module_name.substr(program->python->module_name.rfind('.') + 1)
-                           : stem_of(words[what]);
+  command.program =
+      module ? program->python->module_name.substr(program->python->module_name.rfind('.') + 1) : stem_of(words[what]);
   if (command.is_python && !module) command.script = words[what].tail;
 }
 
@@ -516,8 +517,9 @@ RankCommand node_command(std::string_view text, std::string_view options) {
   }
   describe_call(*call, command);
   const std::size_t begin = commands[call->command].words[call->last_launcher].end;
-  command.text = replaced(text, {{begin, call->program.begin,
-                                  fmt::format(" {} {}{}", options, joined(call->comfort), joined(call->program_options))}});
+  command.text =
+      replaced(text, {{begin, call->program.begin,
+                       fmt::format(" {} {}{}", options, joined(call->comfort), joined(call->program_options))}});
   return command;
 }
 

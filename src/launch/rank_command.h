@@ -11,8 +11,8 @@
 namespace braid {
 
 struct RankCommand {
-  std::string text{};                   // for bash
-  std::string program{};                // "pretrain_gpt": what a job may be called after
+  std::string text{};     // for bash
+  std::string program{};  // "pretrain_gpt": what a job may be called after
   bool is_python = false;
   bool had_torchrun = false;
   std::optional<int> ranks_per_node{};  // --nproc_per_node, where it is a number
@@ -23,8 +23,8 @@ struct RankCommand {
 };
 
 // What the text would have each rank do: torchrun is taken out. The caller provides torchrun's variables (RANK,
-// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); `environment` are the same as assignments, put in
-// front of the program where the text itself sets one of them, as scripts made for one node do.
+// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); `environment` are the same as assignments, put
+// in front of the program where the text itself sets one of them, as scripts made for one node do.
 RankCommand rank_command(std::string_view text, std::string_view environment);
 
 // The same program under one torchrun per node, which gets `options` instead of its own about the world.

@@ -153,7 +153,8 @@ class Lexer {
     for (const char* token : {"&>>", "&>", "<<<", "<<-", "<<", "<&", "<>", ">>", ">&", ">|", "<", ">"}) {
       const std::string_view op = token;
       if (text_.substr(begin, op.size()) != op || (op[0] == '&' && begin != at_)) continue;
-      if (op.size() == 1 && begin == at_ && begin + 1 < text_.size() && text_[begin + 1] == '(') return false;  // <(...)
+      if (op.size() == 1 && begin == at_ && begin + 1 < text_.size() && text_[begin + 1] == '(')
+        return false;  // <(...)
       at_ = begin + op.size();
       pass_blanks();
       if (at_end() || (ends_word(peek()) && !next_is("<(") && !next_is(">("))) return true;
@@ -201,8 +202,8 @@ class Lexer {
   }
 
   static bool reserved(Level& level, const std::string& word) {
-    static const std::set<std::string> followed_by_command = {"if",   "then", "elif", "else", "fi", "while", "until",
-                                                              "do",   "done", "{",    "}",    "!",  "time",  "esac"};
+    static const std::set<std::string> followed_by_command = {"if", "then", "elif", "else", "fi", "while", "until",
+                                                              "do", "done", "{",    "}",    "!",  "time",  "esac"};
     static const std::set<std::string> followed_by_names = {"for", "select", "case", "function"};
     if (word == "case") ++level.cases;
     if (word == "esac" && level.cases > 0) --level.cases;
@@ -408,9 +409,9 @@ class Lexer {
 
   unsigned long number(int base, int digits) {
     const auto digit = [base](char c) {
-      const int value = std::isdigit(static_cast<unsigned char>(c))  ? c - '0'
+      const int value = std::isdigit(static_cast<unsigned char>(c))    ? c - '0'
                         : std::isxdigit(static_cast<unsigned char>(c)) ? std::tolower(c) - 'a' + 10
-                                                                      : base;
+                                                                       : base;
       return value < base ? value : -1;
     };
     unsigned long value = 0;
@@ -428,7 +429,8 @@ class Lexer {
 
 std::string shell_quoted(std::string_view word) {
   const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_-+./:,@%=^").find(c) != std::string_view::npos;
+    return std::isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("_-+./:,@%=^").find(c) != std::string_view::npos;
   };
   // In the place of a program, NAME=x is an assignment.
   const bool assigns = is_identifier(word.substr(0, word.find('='))) && word.find('=') != std::string_view::npos;

@@ -29,8 +29,8 @@ struct ShellCommand {
   std::vector<ShellWord> words{};
 };
 
-// The simple commands of a text in the order written, also those in groups, subshells, branches and loops, but not those
-// in $(...), `...`, functions' names or here-documents. ConfigError for quotes and brackets that do not close.
+// The simple commands of a text in the order written, also those in groups, subshells, branches and loops, but not
+// those in $(...), `...`, functions' names or here-documents. ConfigError for quotes and brackets that do not close.
 std::vector<ShellCommand> simple_commands(std::string_view text);
 
 bool is_identifier(std::string_view name);  // as the name of a variable

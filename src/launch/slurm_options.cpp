@@ -37,7 +37,8 @@ class Checks {
   }
 
   void sizes() {
-    if (o_.nodes && *o_.nodes < 1) problem(fmt::format("{} nodes cannot run anything", *o_.nodes), "--nodes", "use 1 or more");
+    if (o_.nodes && *o_.nodes < 1)
+      problem(fmt::format("{} nodes cannot run anything", *o_.nodes), "--nodes", "use 1 or more");
     if (o_.gpus_per_node < 0)
       problem(fmt::format("a node cannot have {} GPUs", o_.gpus_per_node), "--gpus-per-node", "use 0 or more");
     if (!slurm_seconds(o_.time))
@@ -50,16 +51,17 @@ class Checks {
 
   void texts() {
     const std::pair<const char*, const std::string*> one_line[] = {
-        {"--account", &o_.account}, {"--partition", &o_.partition}, {"--log-dir", &o_.log_dir},
-        {"--workdir", &o_.workdir}, {"--container", &o_.container}, {"--cache-dir", &o_.cache_dir},
-        {"--stage", &o_.stage},     {"--mpi", &o_.mpi}};
+        {"--account", &o_.account},     {"--partition", &o_.partition},
+        {"--log-dir", &o_.log_dir},     {"--workdir", &o_.workdir},
+        {"--container", &o_.container}, {"--cache-dir", &o_.cache_dir},
+        {"--stage", &o_.stage},         {"--mpi", &o_.mpi}};
     for (const auto& [where, text] : one_line)
       if (has_control_character(*text))
         problem(fmt::format("{} has a line break or another control character in it", in_quotes(*text)), where,
                 "leave it out");
     if (o_.log_dir.find('\\') != std::string::npos)
-      problem(fmt::format("Slurm cannot write to '{}': a backslash means something else to it", o_.log_dir), "--log-dir",
-              "use a folder without one");
+      problem(fmt::format("Slurm cannot write to '{}': a backslash means something else to it", o_.log_dir),
+              "--log-dir", "use a folder without one");
     if (!std::all_of(o_.job_name.begin(), o_.job_name.end(), is_safe))
       problem(fmt::format("{} cannot name a job and its log file", in_quotes(o_.job_name)), "--job-name",
               fmt::format("use letters, digits and ._- only, e.g. {}", safe_job_name(o_.job_name)));
@@ -96,8 +98,8 @@ class Checks {
     }
     for (const std::string& name : o_.secrets)
       if (!is_identifier(name))
-        problem(fmt::format("{} cannot be the name of a variable", in_quotes(name.substr(0, name.find('=')))), "--secret",
-                "give the name only: its value is taken from the environment when the job is submitted");
+        problem(fmt::format("{} cannot be the name of a variable", in_quotes(name.substr(0, name.find('=')))),
+                "--secret", "give the name only: its value is taken from the environment when the job is submitted");
   }
 
   void stop() {
@@ -120,8 +122,7 @@ class Checks {
     for (const char* taken : {"--ntasks-per-node", "--ntasks", "--nodes", "--gpus-per-node", "-n", "-N"}) {
       const std::string_view name = taken;
       const bool is_it = option == name || option.starts_with(std::string(name) + "=") ||
-                         option.starts_with(std::string(name) + " ") ||
-                         (name.size() == 2 && option.starts_with(name));
+                         option.starts_with(std::string(name) + " ") || (name.size() == 2 && option.starts_with(name));
       if (!is_it) continue;
       if (o_.style == "torchrun" && name == "--ntasks-per-node")
         problem(fmt::format("{} with torchrun: each of the tasks would start a torchrun with {} ranks, and all but the "
@@ -160,7 +161,8 @@ std::optional<std::int64_t> slurm_seconds(std::string_view time) {
   if (numbers.size() > (dash == time.npos ? 3u : 4u)) return std::nullopt;
   // With days, hours come next; without, one number is minutes and two are minutes and seconds.
   std::vector<std::int64_t> units = {86400, 3600, 60, 1};
-  if (dash == time.npos) units = numbers.size() == 3 ? std::vector<std::int64_t>{3600, 60, 1} : std::vector<std::int64_t>{60, 1};
+  if (dash == time.npos)
+    units = numbers.size() == 3 ? std::vector<std::int64_t>{3600, 60, 1} : std::vector<std::int64_t>{60, 1};
   std::int64_t seconds = 0;
   for (std::size_t i = 0; i < numbers.size(); ++i) seconds += numbers[i] * units[i];
   return seconds > 0 ? std::optional(seconds) : std::nullopt;
@@ -168,7 +170,8 @@ std::optional<std::int64_t> slurm_seconds(std::string_view time) {
 
 std::string safe_job_name(std::string_view name) {
   std::string safe(name);
-  std::replace_if(safe.begin(), safe.end(), [](char c) { return !is_safe(c); }, '-');
+  std::replace_if(
+      safe.begin(), safe.end(), [](char c) { return !is_safe(c); }, '-');
   return safe.empty() ? "job" : safe;
 }
 

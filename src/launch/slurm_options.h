@@ -16,10 +16,10 @@ struct SlurmOptions {
   int gpus_per_node = 8;       // 0: a cluster without GPUs
   std::string account{}, partition{};
   std::string time = "00:30:00";
-  std::string job_name{};       // default: <recipe or program>-train
+  std::string job_name{};  // default: <recipe or program>-train
   std::string log_dir = "logs";
-  std::string workdir{};        // default: the current folder
-  std::string style = "srun";   // or torchrun
+  std::string workdir{};       // default: the current folder
+  std::string style = "srun";  // or torchrun
 
   std::string container{};
   std::vector<std::string> mounts{};  // SRC:DST

@@ -47,20 +47,22 @@ std::string rule(const std::string& title) {
 // `name` becomes the text, whatever is in it.
 std::string here_document(const std::string& name, const std::string& text, const std::string& where) {
   if (text.size() > kLongestText)
-    throw ConfigError({fmt::format("the command has {} bytes, and what one process can be given ends at {}", text.size(),
-                                   kLongestText),
+    throw ConfigError({fmt::format("the command has {} bytes, and what one process can be given ends at {}",
+                                   text.size(), kLongestText),
                        where, "put it into a file and run that file"});
   if (text.find('\0') != std::string::npos)
     throw ConfigError({"the command has a zero byte in it", where, "leave it out"});
   std::string delimiter = "END_OF_" + name;
-  std::transform(delimiter.begin(), delimiter.end(), delimiter.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::transform(delimiter.begin(), delimiter.end(), delimiter.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
   const auto lines = split(text, '\n');
   for (int i = 2; contains(lines, delimiter); ++i) delimiter = fmt::format("END_OF_TEXT_{}", i);
   return fmt::format("IFS= read -r -d '' {} <<'{}' || true\n{}{}{}\n", name, delimiter, text,
                      text.ends_with('\n') ? "" : "\n", delimiter);
 }
 
-// --- the parts, from top to bottom --------------------------------------------------------------------------------------
+// --- the parts, from top to bottom
+// --------------------------------------------------------------------------------------
 std::string heading(const SlurmOptions& options, const SlurmJob& job) {
   const int ranks = job.nodes * job.ranks_per_node;
   std::string text = "#!/bin/bash\n" + std::string(kSlurmScriptMark) + "\n#\n";
@@ -245,7 +247,8 @@ std::string signal_handling(const SlurmOptions& options, const SlurmJob& job) {
       "  echo \"== the time is nearly up: asking the ranks to save and to end\"\n",
       options.stop_lead_s);
   // srun passes USR1 on; SIGTERM it would take as an order to kill them all.
-  text += options.stop_signal == "TERM" ? "  scancel --signal=TERM \"$SLURM_JOB_ID\"\n" : "  kill -USR1 \"$srun_pid\"\n";
+  text +=
+      options.stop_signal == "TERM" ? "  scancel --signal=TERM \"$SLURM_JOB_ID\"\n" : "  kill -USR1 \"$srun_pid\"\n";
   return text + "}\n";
 }
 

@@ -5,22 +5,84 @@
 namespace braid {
 namespace {
 
-const std::set<std::string> kWithValue = {
-    "--allow-insecure-host", "--cache-dir", "--color", "--config-file", "--config-setting", "--default-index",
-    "--directory", "--env-file", "--exclude-newer", "--extra", "--extra-index-url", "--find-links", "--fork-strategy",
-    "--group", "--index", "--index-strategy", "--index-url", "--keyring-provider", "--link-mode",
-    "--max-recursion-depth", "--no-binary-package", "--no-build-isolation-package", "--no-build-package", "--no-extra",
-    "--no-group", "--only-group", "--package", "--prerelease", "--project", "--python", "--python-platform",
-    "--python-preference", "--refresh-package", "--reinstall-package", "--resolution", "--upgrade-package", "--with",
-    "--with-editable", "--with-requirements", "-C", "-P", "-f", "-i", "-p", "-w"};
+const std::set<std::string> kWithValue = {"--allow-insecure-host",
+                                          "--cache-dir",
+                                          "--color",
+                                          "--config-file",
+                                          "--config-setting",
+                                          "--default-index",
+                                          "--directory",
+                                          "--env-file",
+                                          "--exclude-newer",
+                                          "--extra",
+                                          "--extra-index-url",
+                                          "--find-links",
+                                          "--fork-strategy",
+                                          "--group",
+                                          "--index",
+                                          "--index-strategy",
+                                          "--index-url",
+                                          "--keyring-provider",
+                                          "--link-mode",
+                                          "--max-recursion-depth",
+                                          "--no-binary-package",
+                                          "--no-build-isolation-package",
+                                          "--no-build-package",
+                                          "--no-extra",
+                                          "--no-group",
+                                          "--only-group",
+                                          "--package",
+                                          "--prerelease",
+                                          "--project",
+                                          "--python",
+                                          "--python-platform",
+                                          "--python-preference",
+                                          "--refresh-package",
+                                          "--reinstall-package",
+                                          "--resolution",
+                                          "--upgrade-package",
+                                          "--with",
+                                          "--with-editable",
+                                          "--with-requirements",
+                                          "-C",
+                                          "-P",
+                                          "-f",
+                                          "-i",
+                                          "-p",
+                                          "-w"};
 
 // Those that say which environment it is, and that `uv sync` has too.
-const std::set<std::string> kOfSync = {
-    "--active",     "--all-extras", "--all-groups", "--all-packages", "--default-index", "--directory",
-    "--extra",      "--extra-index-url", "--find-links", "--frozen", "--group", "--index", "--index-strategy",
-    "--index-url",  "--link-mode", "--locked", "--no-build-isolation", "--no-default-groups", "--no-dev",
-    "--no-editable", "--no-extra", "--no-group", "--only-dev", "--only-group", "--package", "--project", "--python",
-    "--python-preference", "-f", "-i", "-p"};
+const std::set<std::string> kOfSync = {"--active",
+                                       "--all-extras",
+                                       "--all-groups",
+                                       "--all-packages",
+                                       "--default-index",
+                                       "--directory",
+                                       "--extra",
+                                       "--extra-index-url",
+                                       "--find-links",
+                                       "--frozen",
+                                       "--group",
+                                       "--index",
+                                       "--index-strategy",
+                                       "--index-url",
+                                       "--link-mode",
+                                       "--locked",
+                                       "--no-build-isolation",
+                                       "--no-default-groups",
+                                       "--no-dev",
+                                       "--no-editable",
+                                       "--no-extra",
+                                       "--no-group",
+                                       "--only-dev",
+                                       "--only-group",
+                                       "--package",
+                                       "--project",
+                                       "--python",
+                                       "--python-preference",
+                                       "-f",
+                                       "-i",
+                                       "-p"};
 
 const std::set<std::string> kOtherEnvironment = {"--isolated", "--no-project", "--no-sync", "--script", "-s"};
 
@@ -34,7 +96,9 @@ std::optional<UvRunCall> uv_run_call(std::string_view text, const ShellCommand& 
   while (uv < words.size() && base_name(words[uv].tail) != "uv") ++uv;
   if (uv > 1 || uv + 1 >= words.size() || words[uv + 1].value != "run") return std::nullopt;
   UvRunCall call;
-  const auto raw = [&](std::size_t i) { return std::string(text.substr(words[i].begin, words[i].end - words[i].begin)); };
+  const auto raw = [&](std::size_t i) {
+    return std::string(text.substr(words[i].begin, words[i].end - words[i].begin));
+  };
   call.sync = raw(uv) + " sync";
   std::size_t i = uv + 2;
   for (; i < words.size() && words[i].head.starts_with("-") && words[i].head != "-"; ++i) {

@@ -60,7 +60,7 @@ TEST(Cli, PlanScheduleChecksAndDraws) {
 TEST(Cli, HelpListsOnlyWhatWorks) {
   const Finished help = braid({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "plan", "model", "run", "ckpt", "doctor", "forward"}) {
+  for (const char* command : {"train", "plan", "model", "run", "launch", "ckpt", "doctor", "forward"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);

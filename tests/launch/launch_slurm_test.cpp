@@ -1,0 +1,194 @@
+// `braid launch slurm` as a person uses it: what it writes where, what it prints, what it refuses.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/strings.h"
+#include "launch/shell_text.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+const std::string kRecipe = BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml";  // six ranks
+
+// A folder to work in, and the command run there.
+class LaunchSlurm : public ::testing::Test {
+ protected:
+  Finished launch(const std::vector<std::string>& arguments, std::map<std::string, std::string> env = {},
+                  const std::string& input = "/dev/null") const {
+    env["PATH"] = BRAID_SOURCE_DIR "/tests/launch/fake_slurm:" + std::string(std::getenv("PATH"));
+    env["FAKE_SLURM"] = folder_.path();
+    return testing::run_program(
+        {"bash", "-c",
+         fmt::format("cd {} && unset HF_TOKEN GH_TOKEN WANDB_API_KEY; {} launch slurm {} <{}", folder_.path(),
+                     testing::built_program("braid"), joined_quoted(arguments), input)},
+        env);
+  }
+  std::string script(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "--dry-run");
+    const Finished run = launch(arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const Finished check = testing::run_program({"shellcheck", folder_.write("checked.sh", run.out)});
+    EXPECT_EQ(check.exit_code, 0) << check.out << run.out;
+    return run.out;
+  }
+  // The exit code must be that of misuse.
+  std::string refusal(const std::vector<std::string>& arguments) const {
+    const Finished run = launch(arguments);
+    EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(arguments) << run.out;
+    EXPECT_THAT(run.err, HasSubstr("fix:"));
+    return run.err;
+  }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(LaunchSlurm, WritesAScriptThatOnlyItsOwnerCanRead) {
+  const Finished run = launch({kRecipe, "--gpus-per-node", "2"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out, "wrote tiny-vlm-train.sbatch: 3 nodes, 6 ranks\n  sbatch tiny-vlm-train.sbatch\n");
+  struct stat status {};
+  ASSERT_EQ(::stat(path("tiny-vlm-train.sbatch").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0700u);
+  EXPECT_TRUE(fs::is_directory(path("logs")));  // Slurm does not make it
+  EXPECT_EQ(launch({kRecipe, "--gpus-per-node", "3"}).exit_code, 0) << "its own file may be replaced";
+  EXPECT_THAT(testing::read_file(path("tiny-vlm-train.sbatch")), HasSubstr("#SBATCH --nodes=2\n"));
+}
+
+TEST_F(LaunchSlurm, DryRunWritesNothing) {
+  const Finished run = launch({"--dry-run", "--", "torchrun", "x.py"});
+  EXPECT_THAT(run.out, HasSubstr("#SBATCH --job-name=x-train\n"));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+TEST_F(LaunchSlurm, FilesOfOthersStay) {
+  folder_.write("mine.sh", "#!/bin/bash\necho mine\n");
+  EXPECT_THAT(refusal({kRecipe, "--output", "mine.sh"}), HasSubstr("'mine.sh' is there and was not made by braid"));
+  EXPECT_EQ(testing::read_file(path("mine.sh")), "#!/bin/bash\necho mine\n");
+  EXPECT_THAT(refusal({kRecipe, "--output", "no/such/folder.sh"}), HasSubstr("cannot write"));
+}
+
+TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
+  const Finished run = launch({"--submit", "--job-name", "my-job", "--log-dir", "/tmp", "--", "prog"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out,
+            "submitted job 4242\n  braid launch status 4242\n  braid launch tail 4242\n  braid doctor "
+            "/tmp/my-job_4242.log\n");
+  EXPECT_EQ(testing::read_file(path("sbatch")), "--parsable my-job.sbatch\n");
+  const Finished refused =
+      launch({"--submit", "--", "prog"}, {{"FAKE_SBATCH_ERROR", "invalid partition specified: pool0"}});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("invalid partition specified: pool0"));
+}
+
+TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
+  const std::string text =
+      script({"--lr", "1e-3", kRecipe, "--gpus-per-node", "2", "--train.seed", "7", "--time", "1-00:00:00"});
+  EXPECT_THAT(text, AllOf(HasSubstr("#SBATCH --nodes=3\n"), HasSubstr("#SBATCH --ntasks-per-node=2\n"),
+                          HasSubstr("\nexec " + testing::built_program("braid") + " train " + kRecipe +
+                                    " --lr=1e-3 --train.seed=7 --metrics-file=" + path("logs/tiny-vlm-train_") +
+                                    "\"$SLURM_JOB_ID\".jsonl\n"),
+                          HasSubstr(" --lr=1e-3 --train.seed=7 --print-recipe >/dev/null\n"), Not(HasSubstr("RANK=")),
+                          Not(HasSubstr("NVTE_")), Not(HasSubstr("signal"))));
+  EXPECT_THAT(script({kRecipe}), AllOf(HasSubstr("#SBATCH --nodes=1\n"), HasSubstr("#SBATCH --ntasks-per-node=6\n"),
+                                       HasSubstr("Of the 8 GPUs of a node, 2 have no rank.")));
+  EXPECT_THAT(script({kRecipe, "--metrics-file", "m.jsonl"}), Not(HasSubstr("$SLURM_JOB_ID\".jsonl")));
+  EXPECT_THAT(script({kRecipe, "--gpus-per-node", "0", "--nodes", "3"}),
+              AllOf(HasSubstr("#SBATCH --ntasks-per-node=2\n"), Not(HasSubstr("--gpus-per-node="))));
+  EXPECT_THAT(refusal({kRecipe, "--gpus-per-node", "4"}), HasSubstr("6 ranks do not fill nodes of 4 GPUs"));
+  EXPECT_THAT(refusal({kRecipe, "--nodes", "4"}), HasSubstr("6 ranks do not divide among 4 nodes"));
+  EXPECT_THAT(refusal({kRecipe, "--nodes", "1", "--gpus-per-node", "3"}), HasSubstr("use --nodes 2"));
+}
+
+TEST_F(LaunchSlurm, ARecipeUnderTorchrun) {
+  EXPECT_THAT(
+      script({kRecipe, "--gpus-per-node", "2", "--style", "torchrun"}),
+      HasSubstr("\nexec torchrun --nnodes=\"$SLURM_JOB_NUM_NODES\" --node_rank=\"$SLURM_NODEID\" --nproc_per_node=2 "
+                "--master_addr=\"$MASTER_ADDR\" --master_port=\"$MASTER_PORT\" --no-python " +
+                testing::built_program("braid") + " train "));
+}
+
+TEST_F(LaunchSlurm, ARunThatSavesIsAskedTo) {
+  EXPECT_THAT(script({kRecipe, "--save", "ckpt", "--stop-lead", "300"}),
+              AllOf(HasSubstr("#SBATCH --signal=B:USR1@300\n"), Not(HasSubstr("scontrol requeue"))));
+  EXPECT_THAT(script({kRecipe, "--save", "ckpt", "--load", "ckpt", "--requeue"}), HasSubstr("scontrol requeue"));
+  EXPECT_THAT(refusal({kRecipe, "--requeue"}), AllOf(HasSubstr("does not save"), HasSubstr("--save FOLDER")));
+  EXPECT_THAT(refusal({kRecipe, "--requeue", "--save", "x"}), HasSubstr("does not load what it saves"));
+}
+
+// The staged copy is complete: it runs, and from the staged libraries.
+TEST_F(LaunchSlurm, StagedBraidRuns) {
+  const std::string text = script({kRecipe, "--stage", "stage here", "--train-iters", "1"});
+  const std::size_t begin = text.find("set -e\n"), end = text.find("\nEND_OF_FIRST_PHASE\n");
+  ASSERT_TRUE(begin < end && end != std::string::npos) << text;
+  const Finished staged = testing::run_program({"bash", "-c", text.substr(begin, end - begin)});
+  EXPECT_EQ(staged.exit_code, 0) << staged.err;
+  const std::string libraries = path("stage here/lib");
+  const Finished used = testing::run_program({"ldd", path("stage here/braid")}, {{"LD_LIBRARY_PATH", libraries}});
+  EXPECT_THAT(used.out, HasSubstr("libfmt"));
+  for (const std::string& line : split(used.out, '\n'))
+    if (line.find("libfmt") != line.npos) EXPECT_THAT(line, HasSubstr(libraries));
+  EXPECT_FALSE(fs::exists(libraries + "/libc.so.6"));
+  EXPECT_THAT(text, HasSubstr("exec env LD_LIBRARY_PATH='" + libraries.substr(0, libraries.size() - 4) + "'/lib"));
+}
+
+TEST_F(LaunchSlurm, OptionsOfTheCommandAreItsOwn) {
+  const std::string text = script(
+      {"--nodes", "3", "--", "torchrun", "--nproc_per_node=8", "x.py", "--nodes", "9", "--lr", "1", "--", "--help"});
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("#SBATCH --nodes=3\n"), HasSubstr("\npython3 -u x.py --nodes 9 --lr 1 -- --help\n")));
+}
+
+TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
+  const std::string file = folder_.write("my run.sh", "cd sub &&\n  torchrun --nproc_per_node=8 \\\n    x.py \"$A\"\n");
+  const std::string expected = "\ncd sub &&\n  python3 -u x.py \"$A\"\nEND_OF_RANK_SCRIPT\n";
+  EXPECT_THAT(script({"--command-file", file}), AllOf(HasSubstr(expected), HasSubstr("--job-name=my-run-train\n")));
+  const Finished run = launch({"--command-file", "-", "--dry-run"}, {}, shell_quoted(file));
+  EXPECT_THAT(run.out, HasSubstr(expected)) << run.err;
+  EXPECT_THAT(script({"--", "cd sub && torchrun x.py 'a  b'"}), HasSubstr("\ncd sub && python3 -u x.py 'a  b'\n"));
+  EXPECT_THAT(refusal({"--command-file", "no-such-file"}), HasSubstr("cannot read 'no-such-file'"));
+  EXPECT_THAT(refusal({"--command-file", "/tmp"}), HasSubstr("cannot read '/tmp'"));
+}
+
+// Whoever has these set wants them in the job; their values must not be in the file.
+TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
+  const Finished run = testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch",
+                                             "slurm", "--container", "x.sqsh", "--dry-run", "--", "prog"});
+  EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
+}
+
+TEST_F(LaunchSlurm, MisuseIsExplained) {
+  EXPECT_THAT(refusal({}), HasSubstr("neither a recipe nor a command"));
+  EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
+  EXPECT_THAT(refusal({kRecipe, "--", "prog"}), HasSubstr("only one can be launched"));
+  EXPECT_THAT(refusal({"--command-file", "x", "--", "prog"}), HasSubstr("only one can be launched"));
+  EXPECT_THAT(refusal({"--lr", "1", "--", "prog"}),
+              AllOf(HasSubstr("--train.lr is a recipe's key"), HasSubstr("behind --")));
+  EXPECT_THAT(refusal({"--trian-iters", "1", kRecipe}), HasSubstr("did you mean --train-iters?"));
+  EXPECT_THAT(refusal({"--node", "1", "--", "prog"}), HasSubstr("unknown option --node"));
+  EXPECT_THAT(refusal({"--nodes", "two", "--", "prog"}), HasSubstr("two"));
+  EXPECT_THAT(refusal({"--", "srun", "prog"}), HasSubstr("srun starts ranks itself"));
+  EXPECT_THAT(refusal({"--style", "torchrun", "--sbatch", "--ntasks-per-node=8", "--", "torchrun", "x.py"}),
+              HasSubstr("EADDRINUSE"));
+  EXPECT_THAT(refusal({"--stage", "x", "--", "prog"}), HasSubstr("only braid can be staged"));
+  EXPECT_THAT(refusal({"no-such-recipe.yaml"}), HasSubstr("no-such-recipe.yaml"));
+  EXPECT_THAT(refusal({"--", "torchrun", "--nproc_per_node=4", "x.py"}), HasSubstr("give --gpus-per-node 4"));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,115 @@
+// What becomes of a single-node command. How the results behave when they are run is in slurm_script_test.cpp.
+#include "launch/rank_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string for_ranks(const std::string& text) { return rank_command(text, "ENVIRONMENT").text; }
+std::string for_nodes(const std::string& text) { return node_command(text, "WORLD").text; }
+
+TEST(RankCommand, OnlyTheWordsOfTorchrunAreReplaced) {
+  EXPECT_EQ(for_ranks("uv run python -m torch.distributed.run --nproc_per_node=8 pretrain_gpt.py --x  'a'"),
+            "uv run python -u pretrain_gpt.py --x  'a'");
+  EXPECT_EQ(for_ranks("torchrun x.py"), "python3 -u x.py");
+  EXPECT_EQ(for_ranks("/venv/bin/torchrun x.py"), "/venv/bin/python3 -u x.py");
+  EXPECT_EQ(for_ranks("\"$V/bin/torchrun\" x.py"), "\"$V/bin/python3\" -u x.py");
+  EXPECT_EQ(for_ranks("A=1  torchrun \\\n -t 3 x.py \\\n  y # z\n"), "A=1  python3 -u x.py \\\n  y # z\n");
+  EXPECT_EQ(for_ranks("nsys profile -o out torchrun x.py"), "nsys profile -o out python3 -u x.py");
+  EXPECT_EQ(for_ranks("torchrun --nproc_per_node=8 -- x.py -- y"), "python3 -u x.py -- y");
+  EXPECT_EQ(for_ranks("echo torchrun x.py; which torchrun"), "echo torchrun x.py; which torchrun");
+  EXPECT_EQ(for_ranks("python -m torch.distributed.launch x.py a"), "python -u x.py --local-rank=\"$LOCAL_RANK\" a");
+}
+
+TEST(RankCommand, TorchrunPerNodeGetsItsWorldFromOutside) {
+  EXPECT_EQ(for_nodes("torchrun --standalone --nproc_per_node=8 x.py a"), "torchrun WORLD x.py a");
+  EXPECT_EQ(for_nodes("python -W ignore -m torch.distributed.run --tee=3 -m x a"),
+            "python -W ignore -m torch.distributed.run WORLD --tee=3 -m x a");
+  EXPECT_EQ(for_nodes("python -u x.py a"), "python -m torch.distributed.run WORLD x.py a");
+  EXPECT_EQ(for_nodes("python -O x.py a"), "python -m torch.distributed.run WORLD --no-python python -O x.py a");
+  EXPECT_EQ(for_nodes("cd y && exec ./prog a"), "cd y && exec torchrun WORLD --no-python ./prog a");
+  EXPECT_EQ(for_nodes("uv run --extra a x.py b"), "uv run --extra a torchrun WORLD x.py b");
+  EXPECT_EQ(for_nodes("uv run --extra a prog b"), "uv run --extra a torchrun WORLD --no-python prog b");
+}
+
+TEST(RankCommand, ScriptsForOneNodeSetVariablesThatMustNotReachTheRanks) {
+  EXPECT_EQ(for_ranks("MASTER_ADDR=localhost\ntorchrun x.py"), "MASTER_ADDR=localhost\nENVIRONMENT python3 -u x.py");
+  EXPECT_EQ(for_ranks("export WORLD_SIZE=8\nuv run torchrun x.py"),
+            "export WORLD_SIZE=8\nENVIRONMENT uv run python3 -u x.py");
+}
+
+TEST(RankCommand, TellsWhatItFound) {
+  const RankCommand command =
+      rank_command("torchrun --nnodes 2 --nproc-per-node=8 --max-restarts 3 --tee=3 dir/pretrain_gpt.py", "");
+  EXPECT_EQ(command.program, "pretrain_gpt");
+  EXPECT_EQ(command.script, "dir/pretrain_gpt.py");
+  EXPECT_EQ(command.ranks_per_node, 8);
+  EXPECT_EQ(command.nodes, 2);
+  EXPECT_TRUE(command.is_python && command.had_torchrun);
+  EXPECT_THAT(command.left_out, ElementsAre("--max-restarts 3", "--tee=3"));
+  EXPECT_EQ(rank_command("torchrun --nproc_per_node=gpu x.py", "").ranks_per_node, std::nullopt);
+  EXPECT_EQ(rank_command("N=4\ntorchrun --nproc_per_node=$N x.py", "").ranks_per_node, 4);
+  EXPECT_EQ(rank_command("torchrun --nproc_per_node=$N x.py", "").ranks_per_node, std::nullopt);
+  EXPECT_EQ(rank_command("python -m a.b.train x", "").program, "train");
+  EXPECT_EQ(rank_command("cd x && ./run.sh", "").program, "run.sh");
+  EXPECT_EQ(rank_command("uv run --extra a --frozen x.py", "").uv_sync, "uv sync --extra a --frozen");
+  EXPECT_EQ(rank_command("uv run --no-sync x.py", "").uv_sync, "");
+}
+
+template <class Function>
+std::string error_of(Function function) {
+  try {
+    function();
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(RankCommand, RefusesWhatItCannotKnow) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"torchrun $ARGS train.py", {"$ARGS", "only the shell can know", "\"$ARGS\" in quotes if it is the program"}},
+      {"torchrun --nproc-pernode=8 x.py", {"--nproc-pernode", "did you mean --nproc-per-node?"}},
+      {"torchrun --nproc_per_node=8", {"no program to run"}},
+      {"torchrun --rdzv x.py", {"no option --rdzv, or several that begin so"}},
+      {"torchrun --standalone=1 x.py", {"takes no value"}},
+      {"torchrun a.py; python -m torch.distributed.run b.py", {"twice", "torchrun a.py", "torch.distributed.run b.py"}},
+      {"srun -n 8 python x.py", {"srun starts ranks itself", "without it"}},
+      {"exec mpirun -n 8 x", {"mpirun starts ranks itself"}},
+      {"accelerate launch x.py", {"accelerate starts ranks itself"}},
+      {"sbatch x.sh", {"sbatch starts ranks itself"}},
+      {"torchrun --virtual-local-rank x.py", {"--style torchrun"}},
+  };
+  for (const auto& [text, parts] : cases) {
+    const std::string error = error_of([&text = text] { rank_command(text, ""); });
+    for (const std::string& part : parts) EXPECT_THAT(error, HasSubstr(part)) << text;
+  }
+  EXPECT_THAT(error_of([] { node_command("./a; ./b", ""); }), HasSubstr("which of the commands"));
+}
+
+TEST(RankCommand, ValuesOfSecretsAreRefused) {
+  for (const char* text :
+       {"HF_TOKEN=abc torchrun x.py", "export WANDB_API_KEY='abc'; x", "env MY_SECRET=a x", "DB_PASSWORD=a x"})
+    EXPECT_THAT(error_of([text] { refuse_secrets(text); }), AllOf(HasSubstr("value of "), HasSubstr("--secret ")))
+        << text;
+  for (const char* text :
+       {"HF_TOKEN=$TOKEN x", "HF_TOKEN= x", "TOKENIZERS_PARALLELISM=false x", "TRAIN_TOKENS=300 x", "x --pad_token=0"})
+    EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
+}
+
+TEST(RankCommand, OneWordWithBlanksIsShellText) {
+  EXPECT_EQ(command_text({"a b"}), "a b");
+  EXPECT_EQ(command_text({"a b", "c d"}), "'a b' 'c d'");
+  EXPECT_EQ(command_text({"a"}), "a");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,421 @@
+// Generated scripts, run by bash with stand-ins for Slurm's programs (fake_slurm/): what each rank is called with, and
+// what happens when the time is nearly up. tests/slurm/ runs the same table on a real Slurm.
+#include "launch/slurm_script.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/strings.h"
+#include "launch/rank_command.h"
+#include "launch/shell_text.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+using Call = std::vector<std::string>;
+
+const std::string kHere = BRAID_SOURCE_DIR "/tests/launch";
+
+// A folder in which a script runs as if sbatch had started it on two nodes.
+class FakeCluster {
+ public:
+  FakeCluster() {
+    for (const char* name : {"fake", "record", "work/sub", "logs"}) fs::create_directories(folder_.path() + "/" + name);
+  }
+
+  SlurmOptions options() const {
+    SlurmOptions options;
+    options.nodes = 2;
+    options.gpus_per_node = 2;
+    options.job_name = "job";
+    options.output = "job.sbatch";
+    options.workdir = path("work");
+    options.log_dir = path("logs");
+    return options;
+  }
+
+  Finished run(const std::string& script, const std::string& then = "") const {
+    const std::string file = folder_.write("job.sbatch", script);
+    const std::string shell = "bash " + file + " >" + path("logs/job_4242.log") + " 2>&1";
+    return testing::run_program(
+        {"bash", "-c", "cd " + path("work") + "\n" + (then.empty() ? shell : shell + " & " + then)}, environment());
+  }
+
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  std::string log() const { return testing::read_file(path("logs/job_4242.log")); }
+  std::string asked_of(const std::string& program) const { return testing::read_file(path("fake/" + program)); }
+
+  // How the recorded programs were called by one task of one step.
+  std::vector<Call> calls(int step, int task) const {
+    std::vector<std::string> words = split(testing::read_file(record(step, task)), '\0');
+    words.pop_back();
+    std::vector<Call> calls;
+    for (std::size_t i = 0; i < words.size();) {
+      const auto size = static_cast<std::size_t>(*parse_int(words[i]));
+      calls.emplace_back(words.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                         words.begin() + static_cast<std::ptrdiff_t>(i + 1 + size));
+      i += 1 + size;
+    }
+    return calls;
+  }
+  std::string environment_of(int step, int task) const { return testing::read_file(record(step, task) + ".env"); }
+
+ private:
+  std::string record(int step, int task) const { return path(fmt::format("record/step{}_task{}", step, task)); }
+  std::map<std::string, std::string> environment() const {
+    return {{"PATH", kHere + "/fake_slurm:" + kHere + "/recorded_programs:" + std::getenv("PATH")},
+            {"PROGRAMS", kHere + "/recorded_programs"},
+            {"FAKE_SLURM", path("fake")},
+            {"RECORD", path("record")},
+            {"SLURM_JOB_ID", "4242"},
+            {"SLURM_JOB_NODELIST", "node[1-2]"}};
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+std::string script_of(const SlurmOptions& options, const std::string& text) {
+  SlurmJob job = job_of_command(options, text);
+  job.made_by = "braid launch slurm ... -- " + text;
+  return slurm_script(options, job);
+}
+
+void expect_clean(const std::string& script) {
+  testing::TemporaryFolder folder;
+  const Finished check = testing::run_program({"shellcheck", "--shell=bash", folder.write("script", script)});
+  EXPECT_EQ(check.exit_code, 0) << check.out << check.err << script;
+}
+
+// --- the table of conversions
+// ---------------------------------------------------------------------------------------------
+Json conversions() { return Json::parse(testing::read_file(kHere + "/conversions.json")).at("cases"); }
+
+std::string replaced(std::string text, const std::map<std::string, std::string>& values) {
+  for (const auto& [name, value] : values)
+    for (std::size_t at; (at = text.find("{" + name + "}")) != std::string::npos;)
+      text.replace(at, name.size() + 2, value);
+  return text;
+}
+
+std::vector<Call> expected_calls(const Json& calls, bool torchrun, int task) {
+  const int node = torchrun ? task : task / 2;
+  std::vector<Call> expected = calls;
+  for (Call& call : expected)
+    for (std::string& word : call)
+      word = replaced(word, {{"RANK", std::to_string(task)},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", std::to_string(task % 2)},
+                             {"NODE", std::to_string(node)},
+                             {"NODES", "2"},
+                             {"MASTER_ADDR", "node1"},
+                             {"MASTER_PORT", "19242"}});
+  return expected;
+}
+
+class Conversion : public ::testing::TestWithParam<Json> {};
+
+TEST_P(Conversion, EveryRankIsCalledAsWritten) {
+  const Json& test = GetParam();
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  const std::vector<std::string> given = test.value("options", std::vector<std::string>());
+  for (std::size_t i = 0; i + 1 < given.size(); i += 2) {
+    ASSERT_THAT(given[i], ::testing::AnyOf("--style", "--warm-up"));
+    (given[i] == "--style" ? options.style : options.warm_up) = given[i + 1];
+  }
+  const std::string text = test.contains("text") ? test["text"].get<std::string>()
+                                                 : command_text(test["words"].get<std::vector<std::string>>());
+  const std::string script = script_of(options, text);
+  EXPECT_EQ(cluster.run(script).exit_code, 0) << cluster.log() << script;
+
+  const bool torchrun = options.style == "torchrun", prepares = test.contains("first_phase");
+  const int step = prepares ? 1 : 0, tasks = torchrun ? 2 : 4;
+  if (prepares) EXPECT_EQ(cluster.calls(0, 0), expected_calls(test["first_phase"], torchrun, 0)) << script;
+  for (int task = 0; task < tasks; ++task)
+    EXPECT_EQ(cluster.calls(step, task), expected_calls(test["argv"], torchrun, task)) << "task " << task << "\n"
+                                                                                       << script;
+  for (int task = 0; task < tasks && !torchrun; ++task)
+    EXPECT_EQ(
+        cluster.environment_of(step, task),
+        fmt::format("RANK={}\nWORLD_SIZE=4\nLOCAL_RANK={}\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=node1\nMASTER_PORT=19242\n",
+                    task, task % 2))
+        << script;
+  expect_clean(script);
+}
+
+std::string test_name(const ::testing::TestParamInfo<Json>& info) {
+  std::string name = info.param["name"];
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return fmt::format("{}_{}", info.index, name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Conversion, ::testing::ValuesIn(conversions()), test_name);
+
+// --- what else is in a script
+// -----------------------------------------------------------------------------------------------
+TEST(SlurmScript, HeaderSaysWhatTheJobNeeds) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.account = "my acc";
+  options.partition = "batch";
+  options.log_dir = "/logs/100% \"of\" it";
+  options.sbatch = {"--qos=high", "--mail-type END"};
+  const std::string script = script_of(options, "torchrun x.py");
+  for (const char* line :
+       {"#SBATCH --job-name=job", "#SBATCH --account=\"my acc\"", "#SBATCH --partition=batch", "#SBATCH --nodes=2",
+        "#SBATCH --ntasks-per-node=2", "#SBATCH --gpus-per-node=2", "#SBATCH --exclusive", "#SBATCH --time=00:30:00",
+        "#SBATCH --output=\"/logs/100%% \\\"of\\\" it/job_%j.log\"", "#SBATCH --qos=high", "#SBATCH --mail-type END"})
+    EXPECT_THAT(script, HasSubstr(std::string(line) + "\n"));
+  EXPECT_THAT(script, Not(HasSubstr("--signal")));
+  EXPECT_THAT(split(script, '\n')[1], kSlurmScriptMark);
+  expect_clean(script);
+  options.style = "torchrun";
+  EXPECT_THAT(script_of(options, "torchrun x.py"),
+              AllOf(HasSubstr("#SBATCH --ntasks-per-node=1\n"),
+                    HasSubstr(" --ntasks=2 --ntasks-per-node=1 --gpus-per-node=2 ")));
+}
+
+TEST(SlurmScript, ContainersGetTheirFlagsInBothPhases) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.container = "/images/a b.sqsh";
+  options.mounts = {"/data:/data", "/home:/mnt:ro"};
+  options.secrets = {"HF_TOKEN"};
+  options.passed = {"WANDB_API_KEY"};
+  options.warm_up = "true";
+  options.srun = {"--cpu-bind=none"};
+  const std::string script = script_of(options, "torchrun x.py");
+  expect_clean(script);
+  EXPECT_EQ(cluster.run("export HF_TOKEN=x\n" + script).exit_code, 0) << cluster.log();
+  for (const char* step : {"srun_0", "srun_1"})
+    EXPECT_THAT(cluster.asked_of(step),
+                AllOf(HasSubstr("--container-image=/images/a b.sqsh\n--container-mounts=/data:/data,/home:/mnt:ro\n"
+                                "--no-container-mount-home\n--container-workdir="),
+                      HasSubstr("--container-env=HF_TOKEN,WANDB_API_KEY,CUDA_DEVICE_MAX_CONNECTIONS,"),
+                      HasSubstr("--mpi=pmix\n--cpu-bind=none\n")));
+  EXPECT_THAT(
+      cluster.asked_of("srun_1"),
+      HasSubstr(
+          "--label\n--no-kill\n--kill-on-bad-exit=1\n--nodes=2\n--ntasks=4\n--ntasks-per-node=2\n--gpus-per-node=2\n"));
+}
+
+TEST(SlurmScript, SecretsAreNamesThatMustBeSet) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.secrets = {"MY_TOKEN"};
+  EXPECT_NE(cluster.run(script_of(options, "prog")).exit_code, 0);
+  EXPECT_THAT(cluster.log(), HasSubstr("MY_TOKEN: is not set; export it before sbatch"));
+  EXPECT_EQ(cluster.asked_of("srun_0"), "");
+}
+
+// Exports reach the ranks in both styles, with odd values too.
+TEST(SlurmScript, VariablesReachTheRanks) {
+  for (const char* style : {"srun", "torchrun"}) {
+    const FakeCluster cluster;
+    SlurmOptions options = cluster.options();
+    options.style = style;
+    options.env = {"A=x y", "B=$HOME 'q'", "C="};
+    options.cache_dir = "/shared/my cache";
+    const std::string script = script_of(options,
+                                         "printenv A B HF_HOME UV_CACHE_DIR NEMO_HOME CUDA_DEVICE_MAX_CONNECTIONS; "
+                                         "torchrun x.py");
+    EXPECT_EQ(cluster.run(script).exit_code, 0);
+    EXPECT_THAT(cluster.log(),
+                AllOf(HasSubstr("1: x y\n1: $HOME 'q'\n1: /shared/my cache/huggingface\n1: /shared/my cache/uv\n"
+                                "1: /shared/my cache/nemo\n1: 1\n")));
+    expect_clean(script);
+  }
+}
+
+TEST(SlurmScript, MegatronOfTheProjectIsFound) {
+  const FakeCluster cluster;
+  fs::create_directories(cluster.path("work/3rdparty/Megatron-LM"));
+  const std::string script = script_of(cluster.options(), "torchrun pretrain_gpt.py; echo $PYTHONPATH");
+  EXPECT_EQ(cluster.run("export PYTHONPATH=/before\n" + script).exit_code, 0);
+  EXPECT_THAT(cluster.log(), HasSubstr("3: " + cluster.path("work/3rdparty/Megatron-LM") + ":/before\n"));
+  EXPECT_THAT(script_of(cluster.options(), "torchrun other.py"), Not(HasSubstr("PYTHONPATH")));
+}
+
+TEST(SlurmScript, TheFooterShowsLossesAndSaysWhatToDo) {
+  const FakeCluster cluster;
+  const std::string line = "iteration 1 | lm loss: 9.5 |";
+  const std::string script = script_of(cluster.options(), "if [ $RANK = 3 ]; then echo '" + line +
+                                                              "'; sleep 1; exit 7; fi; echo lm loss of nothing; prog");
+  EXPECT_EQ(cluster.run(script).exit_code, 7);
+  EXPECT_THAT(cluster.log(),
+              AllOf(HasSubstr("== the first losses\n3: " + line + "\n\n"), HasSubstr("failed with exit code 7"),
+                    HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
+}
+
+TEST(SlurmScript, AFailedPreparationCostsOneTask) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.warm_up = "echo preparing\nfalse\necho never";
+  EXPECT_EQ(cluster.run(script_of(options, "prog")).exit_code, 1);
+  EXPECT_THAT(cluster.log(),
+              AllOf(HasSubstr("0: preparing\n"), Not(HasSubstr("never")), HasSubstr("failed with exit code 1")));
+  EXPECT_EQ(cluster.asked_of("srun_1"), "");
+}
+
+// --- near the end of the time
+// ----------------------------------------------------------------------------------------------- A program that saves
+// and ends when it gets the signal. The shells and the pipe around it must outlive the signal; and since they ignore
+// it, a bash below them can only trap it when `env` makes it a signal again.
+std::string saving_program(const char* signal, int exit_code) {
+  return fmt::format(
+      "bash -c \"$(cat <<'EOF'\n"
+      "env --default-signal={0} bash -c 'trap \"sleep 0.3; echo saved; exit {1}\" {0}; echo ready; "
+      "for i in {{1..300}}; do sleep 0.1; done'\n"
+      "EOF\n)\" | cat; exit \"${{PIPESTATUS[0]}}\"",
+      signal, exit_code);
+}
+
+// Signals the batch script, as Slurm does, when all four ranks are ready.
+Finished run_and_signal(const FakeCluster& cluster, const std::string& script, int signals = 1) {
+  const std::string ready =
+      fmt::format("for i in {{1..300}}; do [ \"$(grep -c ready '{}')\" = 4 ] && break; sleep 0.1; done; ",
+                  cluster.path("logs/job_4242.log"));
+  return cluster.run(script,
+                     ready + fmt::format("for i in {{1..{}}}; do kill -USR1 $!; sleep 0.1; done; wait $!", signals));
+}
+
+TEST(SlurmRequeue, ARunThatSavedIsQueuedAgain) {
+  for (int signals : {1, 3}) {
+    const FakeCluster cluster;
+    SlurmOptions options = cluster.options();
+    options.requeue = true;
+    const std::string script = script_of(options, saving_program("USR1", 0));
+    expect_clean(script);
+    EXPECT_THAT(script, AllOf(HasSubstr("#SBATCH --requeue\n"), HasSubstr("#SBATCH --signal=B:USR1@120\n"),
+                              HasSubstr("#SBATCH --open-mode=append\n")));
+    EXPECT_EQ(run_and_signal(cluster, script, signals).exit_code, 0) << cluster.log();
+    EXPECT_EQ(cluster.asked_of("scontrol"), "requeue 4242\n") << cluster.log();
+    EXPECT_THAT(cluster.log(), AllOf(HasSubstr("3: saved\n"), HasSubstr("== requeued")));
+  }
+}
+
+TEST(SlurmRequeue, ARunThatFailedIsNot) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.requeue = true;
+  EXPECT_EQ(run_and_signal(cluster, script_of(options, saving_program("USR1", 3))).exit_code, 3) << cluster.log();
+  EXPECT_EQ(cluster.asked_of("scontrol"), "");
+}
+
+TEST(SlurmRequeue, ARunThatFinishedIsNot) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.requeue = true;
+  EXPECT_EQ(cluster.run(script_of(options, "prog")).exit_code, 0);
+  EXPECT_EQ(cluster.asked_of("scontrol"), "");
+}
+
+// Without --requeue a run that can save is still asked to.
+TEST(SlurmRequeue, AskedToSaveWithoutRequeue) {
+  const FakeCluster cluster;
+  const SlurmOptions options = cluster.options();
+  SlurmJob job = job_of_command(options, saving_program("USR1", 0));
+  job.can_stop = true;
+  EXPECT_EQ(run_and_signal(cluster, slurm_script(options, job)).exit_code, 0) << cluster.log();
+  EXPECT_THAT(cluster.log(), HasSubstr("2: saved\n"));
+  EXPECT_EQ(cluster.asked_of("scontrol"), "");
+}
+
+// Megatron's --exit-signal-handler wants SIGTERM; srun itself would take that as an order to kill the tasks.
+TEST(SlurmRequeue, ProgramsThatWantSigtermGetIt) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.requeue = true;
+  options.stop_signal = "TERM";
+  const std::string script = script_of(
+      options,
+      "bash -c 'trap \"sleep 0.3; echo saved; exit 0\" TERM; echo ready; for i in {1..300}; do sleep 0.1; done'");
+  expect_clean(script);
+  EXPECT_EQ(run_and_signal(cluster, script).exit_code, 0) << cluster.log();
+  EXPECT_EQ(cluster.asked_of("scontrol"), "requeue 4242\n") << cluster.log();
+}
+
+// --- refusals
+// -----------------------------------------------------------------------------------------------------------------
+std::string problems_of(const std::function<void(SlurmOptions&)>& change) {
+  SlurmOptions options;
+  change(options);
+  std::string all;
+  for (const Problem& problem : validate(options))
+    all += problem.where + ": " + problem.what + "; " + problem.fix + "\n";
+  return all;
+}
+
+TEST(SlurmOptions, WhatCannotBeIsRefused) {
+  using Options = SlurmOptions;
+  EXPECT_EQ(problems_of([](Options&) {}), "");
+  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0; }), HasSubstr("--nodes: 0 nodes"));
+  EXPECT_THAT(problems_of([](Options& o) { o.style = "mpi"; }), HasSubstr("no style 'mpi'"));
+  EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/data"}; }), HasSubstr("/data:/data"));
+  EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/a:/b,/c:/d"}; }), HasSubstr("comma"));
+  EXPECT_THAT(problems_of([](Options& o) { o.mounts = {"/a:/b"}; }), HasSubstr("no container"));
+  EXPECT_THAT(problems_of([](Options& o) { o.env = {"1A=2"}; }), HasSubstr("name of a variable"));
+  EXPECT_THAT(problems_of([](Options& o) { o.env = {"A"}; }), HasSubstr("no value"));
+  EXPECT_THAT(problems_of([](Options& o) { o.env = {"HF_TOKEN=abc"}; }),
+              AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
+  EXPECT_THAT(problems_of([](Options& o) { o.secrets = {"HF_TOKEN=abc"}; }),
+              AllOf(HasSubstr("name only"), Not(HasSubstr("abc"))));
+  EXPECT_THAT(problems_of([](Options& o) { o.account = "a\n#SBATCH --nodes=99"; }), HasSubstr("line break"));
+  EXPECT_THAT(problems_of([](Options& o) { o.job_name = "a/b c"; }), HasSubstr("a-b-c"));
+  EXPECT_THAT(problems_of([](Options& o) { o.stop_signal = "HUP"; }), HasSubstr("no stop signal 'HUP'"));
+  EXPECT_THAT(problems_of([](Options& o) { o.time = "1"; }), HasSubstr("does not fit a time limit of 1"));
+  for (const char* further : {"--ntasks-per-node=8", "--ntasks-per-node 8"}) {
+    EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.sbatch = {further}; }), HasSubstr("EADDRINUSE"));
+    EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.srun = {further}; }), HasSubstr("EADDRINUSE"));
+  }
+  EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-N4"}; }), HasSubstr("use --nodes"));
+  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0, o.time = "x", o.style = "y"; }),
+              AllOf(HasSubstr("--nodes"), HasSubstr("--time"), HasSubstr("--style")));
+}
+
+TEST(SlurmOptions, TimeLimitsInSlurmsFormats) {
+  const std::map<std::string, std::int64_t> good = {{"30", 1800},    {"30:10", 1810},    {"01:00:00", 3600},
+                                                    {"2-0", 172800}, {"1-01:30", 91800}, {"1-01:30:10", 91810},
+                                                    {"UNLIMITED", 0}};
+  for (const auto& [text, seconds] : good) EXPECT_EQ(slurm_seconds(text), seconds) << text;
+  for (const char* text : {"", "0", "x", "1h", "1:2:3:4", "-5", "1-", "1-1:1:1:1", "1.5", " 1", "00:00:00"})
+    EXPECT_EQ(slurm_seconds(text), std::nullopt) << text;
+}
+
+std::string error_of(const SlurmOptions& options, const std::string& text) {
+  try {
+    script_of(options, text);
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(SlurmOptions, CommandsThatDoNotFitAreRefused) {
+  const SlurmOptions options = FakeCluster().options();
+  EXPECT_THAT(error_of(options, "torchrun --nproc_per_node=8 x.py"),
+              AllOf(HasSubstr("8 ranks per node"), HasSubstr("2 GPUs per node"), HasSubstr("--gpus-per-node 8"),
+                    HasSubstr("--nproc_per_node in the command to 2")));
+  EXPECT_THAT(error_of(options, "torchrun --nnodes=4 x.py"), AllOf(HasSubstr("--nnodes=4"), HasSubstr("--nodes 2")));
+  EXPECT_EQ(error_of(options, "torchrun --nnodes=1 x.py"), "no error");
+  EXPECT_THAT(error_of(options, " \n"), HasSubstr("no command"));
+  EXPECT_THAT(error_of(options, "a\r\nb"), HasSubstr("dos2unix"));
+  EXPECT_THAT(error_of(options, "a 'b"), HasSubstr("does not close"));
+  EXPECT_THAT(error_of(options, "prog " + std::string(200000, 'x')), HasSubstr("put it into a file"));
+  EXPECT_THAT(error_of(options, "HF_TOKEN=abc prog"), AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
+}
+
+}  // namespace
+}  // namespace braid
