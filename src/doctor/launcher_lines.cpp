@@ -136,6 +136,7 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
 }
 
 std::string host_in(std::string_view body) {
+  if (body.find("DUE TO NODE FAILURE") != npos) return "";  // the host it names is another one
   if (const std::size_t star = body.find("*** "); star != npos)
     if (std::string host = host_after(body.substr(star), " ON "); !host.empty()) return host;
   for (const char* words : {"Node failure on ", "connection failure to node "})

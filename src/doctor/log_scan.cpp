@@ -217,6 +217,9 @@ class LogScan::Impl {
       case Sign::EndedWell:
         findings_.files.back().good_end = here_.line;
         return;
+      case Sign::JobExit:
+        if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
+        return;
       case Sign::RunStarts:
         if (++starts_ > 1) ++findings_.files.back().run;
         return note_context(body);

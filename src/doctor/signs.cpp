@@ -183,6 +183,9 @@ const std::vector<Rule>& rules() {
       {"world_size", Sign::WorldSize},
       {"WORLD_SIZE", Sign::WorldSize},
       {"run ended   ", Sign::EndedWell, nullptr, "SIG"},
+      {"== ended well, ", Sign::EndedWell},  // scripts of `braid launch`
+      {"== failed with exit code ", Sign::JobExit},
+      {", attempt ", Sign::RunStarts, "job "},
       {"using world size: ", Sign::RunStarts},
       {" ranks: ", Sign::RunStarts, "braid: "},
       {"restarting worker group", Sign::RunStarts},

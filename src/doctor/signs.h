@@ -59,6 +59,7 @@ enum class Sign {
   Progress,
   EndedWell,
   RunStarts,
+  JobExit,
   SaveArtifacts,
   Experts,
   Fp8,
