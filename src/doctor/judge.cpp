@@ -257,7 +257,7 @@ class Judge {
       end = earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
     if (!end) return false;
     name(*end, cause_of(end->sign));
-    if (!is_sudden) result_.first_rank.reset(), result_.first_host = end->host;
+    if (!is_sudden) result_.first_rank.reset(), result_.first_host.clear();  // nothing failed, nowhere
     if (end->sign == Sign::CgroupOom && !result_.first_rank) rank_out_of_memory();
     if (end->sign == Sign::NodeFailure) rank_on_dead_node();
     return true;

@@ -81,6 +81,7 @@ class LogScan::Impl {
     tracebacks_ = {};
     block_ = {};
     said_.reset();
+    spawned_rank_.reset();
     last_time_.reset();
     best_iteration_ = -1;
     starts_ = 0;
@@ -109,6 +110,7 @@ class LogScan::Impl {
     if (line.text.empty()) return;
     const std::string_view head = line.text.substr(0, 120);
     const LineMarks marks = marks_of(head);
+    line_before_has_time_ = last_time_own_;
     last_time_own_ = marks.time.has_value();
     if (marks.time) last_time_ = marks.time;
     if (!findings_.program_spoke && !is_of_the_scheduler(trimmed(marks.body)) && !trimmed(marks.body).empty())
@@ -193,7 +195,7 @@ class LogScan::Impl {
     const std::string_view body = marks.body;
     switch (sign) {
       case Sign::TracebackStart:
-        return tracebacks_.begin(writer, here_.line);
+        return tracebacks_.begin(writer, here_.line, here_.own_time || line_before_has_time_ ? here_.time : std::nullopt);
       case Sign::FailureBlock:
         return block_.begin(body);
       case Sign::WorkerFailed:
@@ -205,6 +207,8 @@ class LogScan::Impl {
       case Sign::BraidRootCause:
         if (auto cause = parse_root_cause(body)) root_cause(std::move(*cause));
         return;
+      case Sign::SpawnedProcess:
+        return spawned(body);
       case Sign::Progress:
         return progress(body);
       case Sign::BraidSays:
@@ -276,6 +280,7 @@ class LogScan::Impl {
     if (chain != chain_.end()) chain_.erase(chain);
     const std::string_view type = exception_type(traceback.exception);
     if (traceback.in_launcher && contains(type, "ChildFailedError")) return;
+    if (contains(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception);
     if (type == "SystemExit" || traceback.exception.empty()) return;
     std::optional<Sign> sign = sign_of(traceback.exception);
     if (!sign || role_of(*sign) == Role::Context || role_of(*sign) == Role::Launcher || *sign == Sign::NativeCrash)
@@ -287,6 +292,8 @@ class LogScan::Impl {
     here_.line = traceback.exception_line;
     Finding finding = finding_at(*sign, whole);
     if (writer == kNoRank && file_rank_) finding.rank = file_rank_;
+    if (!finding.rank) finding.rank = spawned_rank_;
+    if (traceback.time) finding.place.time = traceback.time, finding.place.own_time = true;
     finding.traceback = traceback;
     if (link == Sign::ChainDuring && replaces_lookup(*sign, finding)) return;
     note_context(traceback.exception);
@@ -321,6 +328,21 @@ class LogScan::Impl {
     findings_.torchrun = true;
     findings_.labels_are_nodes = findings_.labels_are_nodes || marks.labelled;
     add(std::move(exit));
+  }
+
+  // torch.multiprocessing.spawn: "-- Process 1 terminated with the following error:", then its traceback; or
+  // "ProcessExitedException: process 1 terminated with signal SIGKILL".
+  void spawned(std::string_view body) {
+    const auto rank = number_after(body, "rocess");
+    if (!rank || *rank > 1 << 20) return;
+    spawned_rank_ = static_cast<int>(*rank);
+    const std::size_t signal = body.find("with signal "), code = body.find("with exit code ");
+    WorkerExit exit = {.place = {}, .ranks = {*spawned_rank_}, .host = "", .text = std::string(body), .root = true};
+    if (signal != std::string_view::npos)
+      exit.code = -signal_by_name(body.substr(signal + 12));
+    else if (code != std::string_view::npos)
+      exit.code = static_cast<int>(number_after(body, "exit code").value_or(1));
+    if (exit.code != 0) add(std::move(exit));
   }
 
   void task_exit(WorkerExit exit, std::string_view body) {
@@ -408,6 +430,11 @@ class LogScan::Impl {
 
   // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
   void note_absent(std::string_view body) {
+    if (const std::size_t joined = body.find(" clients joined"); joined != std::string_view::npos) {  // "3/4 clients joined"
+      const std::size_t slash = body.substr(0, joined).rfind('/');
+      std::string_view rest = body.substr(slash == std::string_view::npos ? joined : slash + 1);
+      if (const auto world = take_number(rest)) findings_.world_size = world;
+    }
     if (findings_.named_absent.size() > 1000) return;
     if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
       const std::size_t at = body.substr(0, end).rfind("Rank");
@@ -436,8 +463,9 @@ class LogScan::Impl {
   TracebackAssembler tracebacks_;
   FailureBlock block_;
   std::map<int, Sign> chain_;
+  std::optional<int> spawned_rank_;
   std::optional<LogTime> last_time_;
-  bool last_time_own_ = false;  // of the line that was read last
+  bool last_time_own_ = false, line_before_has_time_ = false;  // the line that is read, and the one before
   std::int64_t best_iteration_ = -1;
   int starts_ = 0;
   Place here_;

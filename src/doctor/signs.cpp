@@ -79,6 +79,7 @@ const std::vector<Rule>& rules() {
       {"Connection refused", Sign::NetworkTrouble},
       {"ibv_modify_qp failed", Sign::NetworkTrouble},
       {"ncclSystemError", Sign::NetworkTrouble},
+      {"unhandled system error", Sign::NetworkTrouble},
       {"no socket interface found", Sign::NetworkTrouble},
       {"client socket has timed out", Sign::StoreTimeout},
       {"clients joined", Sign::StoreTimeout, "/"},
@@ -166,6 +167,11 @@ const std::vector<Rule>& rules() {
       {"terminate called after throwing", Sign::NativeCrash},
       {"Aborted (core dumped)", Sign::NativeCrash},
       {"KeyboardInterrupt", Sign::Interrupted},
+      {"DistBackendError", Sign::ConnectionLost, nullptr, "unhandled cuda error"},
+      {"DistNetworkError", Sign::NetworkTrouble},
+      {"-- Process ", Sign::SpawnedProcess, " terminated with "},  // torch.multiprocessing.spawn
+      {"ProcessExitedException", Sign::SpawnedProcess},
+      {"ProcessRaisedException", Sign::SpawnedProcess},
 
       // What a run says of itself.
       {"num_experts", Sign::Experts},

@@ -50,6 +50,7 @@ enum class Sign {
   BraidRootCause,
   WorkerFailed,  // torchrun: "failed (exitcode: 1) local_rank: 0"
   TaskExit,      // srun
+  SpawnedProcess,
   MonitoredBarrier,
   // Context.
   TracebackStart,
