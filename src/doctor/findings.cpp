@@ -20,19 +20,28 @@ bool earlier(const Place& a, const Place& b) {
 }
 
 void Findings::add(Finding finding) {
-  std::uint64_t& count = ++counts[finding.sign];
   if (finding.sign == Sign::Remark) {
     if (remarks.size() == kMostRemarks) remarks.erase(remarks.begin());
     remarks.push_back(std::move(finding));
     return;
   }
-  if (found.size() >= kMostFindings || count > kMostOfAKind) {
-    if (count % 64 != 0 && found.size() >= kMostFindings) return;
-    std::erase_if(found, [&](const Finding& f) { return survived(f.place); });
-    const auto kept = std::count_if(found.begin(), found.end(), [&](const Finding& f) { return f.sign == finding.sign; });
-    if (found.size() >= kMostFindings || static_cast<std::size_t>(kept) >= kMostOfAKind) return;
-  }
+  if (is_full(finding.sign)) forget_survived(finding.place);
+  if (is_full(finding.sign)) return;
+  ++kept_[finding.sign];
   found.push_back(std::move(finding));
+}
+
+bool Findings::is_full(Sign sign) {
+  return found.size() >= kMostFindings || kept_[sign] >= kMostOfAKind;
+}
+
+// Only when training went on since the last time: there is nothing new to forget otherwise.
+void Findings::forget_survived(const Place& now) {
+  if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
+  forgot_at_ = now;
+  std::erase_if(found, [&](const Finding& finding) { return survived(finding.place); });
+  kept_.clear();
+  for (const Finding& finding : found) ++kept_[finding.sign];
 }
 
 void Findings::add(WorkerExit exit) {

@@ -78,11 +78,11 @@ struct Findings {
   std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
-  std::map<Sign, std::uint64_t> counts;
   std::vector<Finding> remarks;  // the last few
   std::vector<Enqueued> enqueued;
   std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::optional<int> exit_code;  // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false, saved_artifacts = false;
 
@@ -95,6 +95,13 @@ struct Findings {
 
   // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
   void settle();
+
+ private:
+  bool is_full(Sign sign);
+  void forget_survived(const Place& now);
+
+  std::map<Sign, std::size_t> kept_;
+  Place forgot_at_;
 };
 
 // Whether a came before b: by time where both lines have one, by position in a file, else by inherited times.

@@ -85,7 +85,7 @@ std::optional<int> exit_code_in(std::string_view reason) {
 class Judge {
  public:
   Judge(const Findings& findings, std::optional<int> exit_code) : findings_(findings) {
-    result_.exit_code = exit_code;
+    result_.exit_code = exit_code ? exit_code : findings.exit_code;
     for (const Finding& finding : findings.found)
       if (!findings.survived(finding.place)) live_.push_back(&finding);
     for (const Finding* finding : live_)
@@ -140,7 +140,9 @@ class Judge {
     if (rank)
       if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; })) return own;
     if (const Finding* strong = earliest(is_strong_cause)) return strong;
-    return earliest([](const Finding& f) { return f.bare; });
+    const Finding* weak = earliest([](const Finding& f) { return f.bare; });
+    const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
+    return weak && weak->sign == Sign::HostOom && hang && earlier(hang->place, weak->place) ? nullptr : weak;
   }
 
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
@@ -240,7 +242,10 @@ class Judge {
   }
 
   bool by_outside() {
-    const Finding* end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+    // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch host.
+    const Finding* end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure && !f.host.empty(); });
+    if (!end)
+      end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
     if (!end)
       end = earliest([](const Finding& f) {
         return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
@@ -252,7 +257,7 @@ class Judge {
       end = earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
     if (!end) return false;
     name(*end, cause_of(end->sign));
-    if (!is_sudden) result_.first_rank.reset(), result_.first_host = end->host;
+    if (!is_sudden) result_.first_rank.reset(), result_.first_host.clear();  // nothing failed, nowhere
     if (end->sign == Sign::CgroupOom && !result_.first_rank) rank_out_of_memory();
     if (end->sign == Sign::NodeFailure) rank_on_dead_node();
     return true;
@@ -269,9 +274,11 @@ class Judge {
   void rank_on_dead_node() {
     if (braid_ && (braid_->host == result_.first_host || result_.first_host.empty())) {
       result_.first_rank = braid_->rank;
+      result_.first_host = braid_->host;
       add_evidence(braid_->place, braid_->text);
       return;
     }
+    if (result_.first_host.empty()) return;
     for (const auto& [rank, host] : findings_.hosts)
       if (host == result_.first_host && !result_.first_rank) result_.first_rank = rank;
   }
