@@ -52,7 +52,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
 SlurmdTimeout=30
-SlurmctldTimeout=20
+SlurmctldTimeout=10
 KillWait=2
 InactiveLimit=0
 EnforcePartLimits=ALL
@@ -98,6 +98,7 @@ class Cluster:
         self.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))},
                     "PATH": search_path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
         self.node_pids = {}
+        self.stopped = False
 
         self.keeper = subprocess.Popen([sys.executable, keeper.__file__, self.folder], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -122,7 +123,8 @@ class Cluster:
         self.wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), f"idle nodes (see {self.folder})")
 
     def stop(self):
-        """Ends every process of the cluster and of its jobs."""
+        """Ends every process of the cluster and of its jobs. Whoever waits for one in another thread gets an error."""
+        self.stopped = True
         self.keeper.stdin.close()
         self.keeper.wait()
 
@@ -130,8 +132,8 @@ class Cluster:
         """Waits for ready() to be true and returns what it said."""
         end = time.monotonic() + timeout
         while not (answer := ready()):
-            if self.keeper.poll() is not None:
-                raise RuntimeError(f"the cluster has been stopped, and this waits: {what}")
+            if self.stopped:
+                raise RuntimeError(f"the cluster was stopped before: {what}")
             if time.monotonic() > end:
                 raise TimeoutError(f"not within {timeout} s: {what}")
             time.sleep(pause)
@@ -193,6 +195,8 @@ class Cluster:
 
     def client(self, *argv, env=None):
         """What one of Slurm's programs answers."""
+        if self.stopped:
+            raise RuntimeError(f"the cluster was stopped before {argv[0]}")
         done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=120,
                               capture_output=True)
         if done.returncode:
