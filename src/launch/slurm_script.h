@@ -18,6 +18,7 @@ struct SlurmJob {
   std::vector<std::string> exports{};  // NAME=value, quoted for bash, beside those of the options
   std::string prelude{};               // shell text in front of the command, on every rank
   std::string first_phase{};           // shell text that one task runs before all others; may be empty
+  std::string repeated{};              // of that, what every rank runs again
   bool keeps_its_place = false;        // reads Slurm's variables itself: Braid
   bool had_torchrun = false;
   bool sets_rank_variables = false;  // the text has RANK=... in it: see kRankEnvironment

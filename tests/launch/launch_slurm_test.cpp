@@ -179,7 +179,9 @@ TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({"--lr", "1", "--", "prog"}),
               AllOf(HasSubstr("--train.lr is a recipe's key"), HasSubstr("behind --")));
   EXPECT_THAT(refusal({"--trian-iters", "1", kRecipe}), HasSubstr("did you mean --train-iters?"));
-  EXPECT_THAT(refusal({"--node", "1", "--", "prog"}), HasSubstr("unknown option --node"));
+  EXPECT_THAT(refusal({"--nodez", "1", "--", "prog"}), HasSubstr("did you mean --nodes?"));
+  EXPECT_THAT(refusal({"--srun", "--export=ALL,HF_TOKEN=abc", "--", "prog"}), HasSubstr("--secret HF_TOKEN"));
+  EXPECT_THAT(refusal({"--warm-up", "a 'b", "--", "prog"}), AllOf(HasSubstr("does not close"), HasSubstr("--warm-up")));
   EXPECT_THAT(refusal({"--nodes", "two", "--", "prog"}), HasSubstr("two"));
   EXPECT_THAT(refusal({"--", "srun", "prog"}), HasSubstr("srun starts ranks itself"));
   EXPECT_THAT(refusal({"--style", "torchrun", "--sbatch", "--ntasks-per-node=8", "--", "torchrun", "x.py"}),

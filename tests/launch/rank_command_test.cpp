@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "launch/secrets.h"
 
 namespace braid {
 namespace {
@@ -86,6 +87,10 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
       {"exec mpirun -n 8 x", {"mpirun starts ranks itself"}},
       {"accelerate launch x.py", {"accelerate starts ranks itself"}},
       {"sbatch x.sh", {"sbatch starts ranks itself"}},
+      {"LAUNCHER='python -m torch.distributed.run'; $LAUNCHER x.py", {"through a variable: LAUNCHER="}},
+      {"cmd=\"torchrun $ARGS x.py\"; eval $cmd", {"through a variable: cmd="}},
+      {"eval 'torchrun x.py'", {"through eval", "write the call itself"}},
+      {"bash -lc 'cd x && torchrun x.py'", {"through bash"}},
       {"torchrun --virtual-local-rank x.py", {"--style torchrun"}},
   };
   for (const auto& [text, parts] : cases) {

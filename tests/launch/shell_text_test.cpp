@@ -94,6 +94,9 @@ TEST(ShellLexer, CommandsEndWhereBashEndsThem) {
               ElementsAre("a", ";", "b", ";", "c", ";", "d", ";", "e"));
   EXPECT_THAT(words_in("for x in 1 2; do a; done; while b; do c; done"), ElementsAre("a", ";", "b", ";", "c"));
   EXPECT_THAT(words_in("case $x in a) b;; c|d) e;; esac; f"), ::testing::IsSupersetOf({"b", "e", "f"}));
+  EXPECT_THAT(words_in("(case $x in (a) b;; esac); c $(case x in y) z;; esac)"),
+              ::testing::IsSupersetOf({"b", "c", "?"}));
+  EXPECT_THAT(words_in("run() { a; }; run"), ::testing::IsSupersetOf({"a", "run"}));
   EXPECT_THAT(words_in("((x = 1 < 2)); a"), ElementsAre("a"));
   EXPECT_THAT(words_in("! time a"), ElementsAre("a"));
 }
