@@ -1,7 +1,7 @@
 #include "doctor/anchor_scan.h"
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -17,63 +17,52 @@ std::uint16_t block_at(const char* text) {
   return block;
 }
 
-std::uint32_t head_at(const char* text) {
-  std::uint32_t head;
-  std::memcpy(&head, text, sizeof head);
-  return head;
+// Letters and digits are more usual than the sample can show.
+std::vector<int> weights_of_blocks(std::string_view usual) {
+  std::vector<int> weights(kBlocks, 0);
+  const auto is_small = [](unsigned c) { return (c >= 'a' && c <= 'z') || c == ' '; };
+  for (unsigned a = 0; a < 256; ++a)
+    for (unsigned b = 0; b < 256; ++b) {
+      const char pair[2] = {static_cast<char>(a), static_cast<char>(b)};
+      weights[block_at(pair)] = is_small(a) && is_small(b) ? 1 : 0;
+    }
+  for (std::size_t i = 0; i + 2 <= usual.size(); ++i) weights[block_at(usual.data() + i)] += 10;
+  return weights;
 }
 
 }  // namespace
 
-// Only the first kShortest bytes of each anchor take part in skipping: a window of that size slides over the text, and
-// shift_ tells from its last block how far it may move without passing the beginning of an anchor.
-AnchorScan::AnchorScan(std::vector<std::string> anchors) : anchors_(std::move(anchors)) {
+AnchorScan::AnchorScan(std::vector<std::string> anchors, std::string_view usual) : anchors_(std::move(anchors)) {
   shift_.assign(kBlocks, kShortest - 1);
   first_.assign(kBlocks + 1, 0);
+  const std::vector<int> weights = weights_of_blocks(usual);
+  std::vector<std::uint16_t> last_blocks;
   for (std::size_t i = 0; i < anchors_.size(); ++i) {
     const std::string& anchor = anchors_[i];
-    BRAID_CHECK(anchor.size() >= kShortest, "the anchor '{}' is too short", anchor);
-    for (std::size_t at = 0; at + 2 <= kShortest; ++at) {
-      std::uint8_t& shift = shift_[block_at(anchor.data() + at)];
-      shift = std::min(shift, static_cast<std::uint8_t>(kShortest - 2 - at));
+    BRAID_CHECK(anchor.size() >= kShortest && anchor.size() < 1000, "'{}' cannot be an anchor", anchor);
+    std::size_t best = 0;
+    int least = std::numeric_limits<int>::max();
+    for (std::size_t begin = 0; begin + kShortest <= anchor.size(); ++begin) {
+      int weight = 0;  // blocks near the end of the window cost the more, since they leave shorter skips
+      for (std::size_t at = 0; at <= kLastBlock; ++at)
+        weight += static_cast<int>(at + 1) * weights[block_at(anchor.data() + begin + at)];
+      if (weight < least) least = weight, best = begin;
     }
-    ++first_[block_at(anchor.data() + kShortest - 2) + 1];
-    entries_.push_back({head_at(anchor.data()), static_cast<int>(i)});
+    const char* const window = anchor.data() + best;
+    for (std::size_t at = 0; at <= kLastBlock; ++at) {
+      std::uint8_t& shift = shift_[block_at(window + at)];
+      shift = std::min(shift, static_cast<std::uint8_t>(kLastBlock - at));
+    }
+    std::uint32_t head;
+    std::memcpy(&head, window, sizeof head);
+    entries_.push_back({head, static_cast<std::uint16_t>(best), static_cast<std::int16_t>(i)});
+    last_blocks.push_back(block_at(window + kLastBlock));
+    ++first_[last_blocks.back() + 1u];
   }
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
   std::stable_sort(entries_.begin(), entries_.end(), [&](const Entry& a, const Entry& b) {
-    return block_at(anchors_[a.anchor].data() + kShortest - 2) < block_at(anchors_[b.anchor].data() + kShortest - 2);
+    return last_blocks[static_cast<std::size_t>(a.anchor)] < last_blocks[static_cast<std::size_t>(b.anchor)];
   });
-}
-
-int AnchorScan::match_at(std::string_view text, std::size_t begin, std::uint16_t block, int after) const {
-  const std::uint32_t head = head_at(text.data() + begin);
-  for (std::uint32_t i = first_[block]; i < first_[block + 1]; ++i) {
-    if (entries_[i].head != head || entries_[i].anchor <= after) continue;
-    if (text.compare(begin, anchors_[entries_[i].anchor].size(), anchors_[entries_[i].anchor]) == 0)
-      return entries_[i].anchor;
-  }
-  return -1;
-}
-
-AnchorScan::Hit AnchorScan::find(std::string_view text, std::size_t from, int after) const {
-  if (from >= text.size() || text.size() - from < kShortest) return {npos, -1};
-  const char* const begin = text.data();
-  const char* const last = begin + text.size() - 2;  // where the last block begins
-  const std::uint8_t* const shifts = shift_.data();
-  for (const char* at = begin + from + kShortest - 2; at <= last;) {
-    const std::uint16_t block = block_at(at);
-    const std::uint8_t shift = shifts[block];
-    if (shift != 0) {
-      at += shift;
-      continue;
-    }
-    const std::size_t start = static_cast<std::size_t>(at - begin) - (kShortest - 2);
-    const int anchor = match_at(text, start, block, start == from ? after : -1);
-    if (anchor >= 0) return {start, anchor};
-    ++at;
-  }
-  return {npos, -1};
 }
 
 }  // namespace braid

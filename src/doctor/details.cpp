@@ -109,8 +109,9 @@ std::string cascade_text(const Findings& findings, std::optional<int> first_rank
     const std::string name = signal ? describe_signal(*signal).substr(0, describe_signal(*signal).find(' ')) : "";
     part(signal ? fmt::format("{} x {}", ranks.size(), name) : fmt::format("{} x exit code {}", ranks.size(), code));
   }
-  return fmt::format("{}{} rank{} {} after {}: {}.", first_rank ? "The other " : "", all.size(), all.size() == 1 ? "" : "s",
-                     all.size() == 1 ? "ended" : "ended", first_rank ? "it" : "one another", parts);
+  const char* const plural = all.size() == 1 ? "" : "s";
+  if (!first_rank) return fmt::format("{} rank{} ended: {}.", all.size(), plural, parts);
+  return fmt::format("The other {} rank{} went down after it: {}.", all.size(), plural, parts);
 }
 
 }  // namespace braid

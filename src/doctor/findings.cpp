@@ -20,36 +20,61 @@ bool earlier(const Place& a, const Place& b) {
 }
 
 void Findings::add(Finding finding) {
-  std::uint64_t& count = ++counts[finding.sign];
   if (finding.sign == Sign::Remark) {
     if (remarks.size() == kMostRemarks) remarks.erase(remarks.begin());
     remarks.push_back(std::move(finding));
     return;
   }
-  if (found.size() >= kMostFindings || count > kMostOfAKind) {
-    if (count % 64 != 0 && found.size() >= kMostFindings) return;
-    std::erase_if(found, [&](const Finding& f) { return survived(f); });
-    const auto kept = std::count_if(found.begin(), found.end(), [&](const Finding& f) { return f.sign == finding.sign; });
-    if (found.size() >= kMostFindings || static_cast<std::size_t>(kept) >= kMostOfAKind) return;
-  }
+  if (is_full(finding.sign)) forget_survived(finding.place);
+  if (is_full(finding.sign)) return;
+  ++kept_[finding.sign];
   found.push_back(std::move(finding));
+}
+
+bool Findings::is_full(Sign sign) {
+  return found.size() >= kMostFindings || kept_[sign] >= kMostOfAKind;
+}
+
+// Only when training went on since the last time: there is nothing new to forget otherwise.
+void Findings::forget_survived(const Place& now) {
+  if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
+  forgot_at_ = now;
+  std::erase_if(found, [&](const Finding& finding) { return survived(finding.place); });
+  kept_.clear();
+  for (const Finding& finding : found) ++kept_[finding.sign];
 }
 
 void Findings::add(WorkerExit exit) {
   if (exits.size() < kMostExits) exits.push_back(std::move(exit));
 }
 
-bool Findings::survived(const Finding& finding) const {
+bool Findings::survived(const Place& place) const {
   for (std::size_t file = 0; file < files.size(); ++file) {
     const FileTrace& trace = files[file];
-    if (static_cast<int>(file) == finding.place.file) {
-      if (trace.progress - finding.progress > kIterationsAfterDeath) return true;
-    } else if (finding.place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
+    if (static_cast<int>(file) == place.file) {
+      if (trace.progress - place.progress > kIterationsAfterDeath || trace.run > place.run || trace.good_end > place.line)
+        return true;
+    } else if (place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
       // Clocks of hosts differ a little.
-      if (seconds_between(*finding.place.time, trace.progress_times.front()) > 10) return true;
+      if (seconds_between(*place.time, trace.progress_times.front()) > 10) return true;
     }
   }
   return false;
+}
+
+bool Findings::ended_well() const {
+  return std::any_of(files.begin(), files.end(), [](const FileTrace& file) { return file.good_end > 0; });
+}
+
+void Findings::settle() {
+  if (torchrun) std::erase_if(exits, [](const WorkerExit& exit) { return exit.by_srun; });
+  if (torchrun && labels_are_nodes) {
+    std::erase_if(ranks, [](const auto& entry) { return entry.second.labelled; });
+    for (Finding& finding : found)
+      if (finding.labelled) finding.rank.reset();
+  }
+  for (const WorkerExit& exit : exits)
+    if (!exit.local && exit.ranks.size() == 1 && !exit.host.empty()) hosts.emplace(exit.ranks[0], exit.host);
 }
 
 }  // namespace braid

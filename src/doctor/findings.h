@@ -18,6 +18,8 @@ struct Place {
   std::uint64_t line = 0;
   std::optional<LogTime> time;  // of the line, or of the last one before it that has a time
   bool own_time = false;
+  std::int64_t progress = 0;  // how many iterations its file had told of
+  int run = 0;                // of its file: a job that is started again writes into the same log
 };
 
 struct Finding {
@@ -27,7 +29,7 @@ struct Finding {
   std::string host;
   std::string text;
   std::optional<Traceback> traceback;
-  std::int64_t progress = 0;  // how many iterations its file had told of
+  bool labelled = false;  // the rank is from a label, see LineMarks
   bool bare = false;          // an exception's line without its traceback
 };
 
@@ -39,11 +41,13 @@ struct WorkerExit {
   int code = 0;       // below 0: a signal
   bool root = false;  // the launcher says that it was the first
   bool local = false;  // the rank is one of its node
+  bool by_srun = false;
 };
 
 struct RankTrace {
   std::uint64_t lines = 0;
   Place last;
+  bool labelled = false;
 };
 
 struct FileTrace {
@@ -51,6 +55,8 @@ struct FileTrace {
   std::uint64_t lines = 0, bytes = 0;
   std::int64_t progress = 0;
   std::vector<LogTime> progress_times;  // of the last few
+  int run = 0;
+  std::uint64_t good_end = 0;  // the last line that tells of one
 };
 
 struct RootCauseLine {
@@ -69,22 +75,33 @@ struct Findings {
   std::vector<FileTrace> files;
   std::vector<Finding> found;
   std::vector<WorkerExit> exits;
-  std::optional<RootCauseLine> braid;
+  std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
-  std::map<Sign, std::uint64_t> counts;
   std::vector<Finding> remarks;  // the last few
   std::vector<Enqueued> enqueued;
   std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::optional<int> exit_code;  // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
-  bool fp8 = false, ended_well = false, program_spoke = false, saved_artifacts = false;
+  bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false, saved_artifacts = false;
 
   void add(Finding finding);
   void add(WorkerExit exit);
 
-  // Training went on for several iterations after it: not what ended the run.
-  bool survived(const Finding& finding) const;
+  // Training went on for several iterations after it, or started again: not what ended the run.
+  bool survived(const Place& place) const;
+  bool ended_well() const;
+
+  // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
+  void settle();
+
+ private:
+  bool is_full(Sign sign);
+  void forget_survived(const Place& now);
+
+  std::map<Sign, std::size_t> kept_;
+  Place forgot_at_;
 };
 
 // Whether a came before b: by time where both lines have one, by position in a file, else by inherited times.

@@ -85,12 +85,14 @@ std::optional<int> exit_code_in(std::string_view reason) {
 class Judge {
  public:
   Judge(const Findings& findings, std::optional<int> exit_code) : findings_(findings) {
-    result_.exit_code = exit_code;
+    result_.exit_code = exit_code ? exit_code : findings.exit_code;
     for (const Finding& finding : findings.found)
-      if (!findings.survived(finding)) live_.push_back(&finding);
+      if (!findings.survived(finding.place)) live_.push_back(&finding);
     for (const Finding* finding : live_)
       if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
         complained_.insert(*finding->rank);
+    for (const RootCauseLine& line : findings.braid)
+      if (!braid_ && !findings.survived(line.place)) braid_ = &line;
     culprit_ = find_culprit();
   }
 
@@ -105,7 +107,7 @@ class Judge {
   const WorkerExit* find_culprit() const {
     const WorkerExit* best = nullptr;
     for (const WorkerExit& exit : findings_.exits) {
-      if (exit.code == 0 || exit.ranks.size() != 1) continue;
+      if (exit.code == 0 || exit.ranks.size() != 1 || findings_.survived(exit.place)) continue;
       const bool stopped = signal_of_code(exit.code) == SIGTERM;
       const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
       if (!best || (best_stopped && !stopped) ||
@@ -125,7 +127,7 @@ class Judge {
   }
 
   std::optional<int> culprit_rank() const {
-    if (findings_.braid) return findings_.braid->rank;
+    if (braid_) return braid_->rank;
     return culprit_ && signal_of_code(culprit_->code) != SIGTERM ? std::optional(culprit_->ranks[0]) : std::nullopt;
   }
 
@@ -138,7 +140,9 @@ class Judge {
     if (rank)
       if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; })) return own;
     if (const Finding* strong = earliest(is_strong_cause)) return strong;
-    return earliest([](const Finding& f) { return f.bare; });
+    const Finding* weak = earliest([](const Finding& f) { return f.bare; });
+    const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
+    return weak && weak->sign == Sign::HostOom && hang && earlier(hang->place, weak->place) ? nullptr : weak;
   }
 
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
@@ -152,7 +156,7 @@ class Judge {
   bool by_cause() {
     const Finding* cause = best_cause();
     if (!cause) return false;
-    if (findings_.braid && !is_loss_of_peer(findings_.braid->reason) && cause->rank != findings_.braid->rank) return false;
+    if (braid_ && !is_loss_of_peer(braid_->reason) && cause->rank != braid_->rank) return false;
     if (outside_before(*cause)) return false;
     name(*cause, refined(*cause));
     add_details(*cause);
@@ -201,8 +205,8 @@ class Judge {
   }
 
   bool by_braid() {
-    if (!findings_.braid) return false;
-    const RootCauseLine& line = *findings_.braid;
+    if (!braid_) return false;
+    const RootCauseLine& line = *braid_;
     if (is_loss_of_peer(line.reason)) {
       // A node that is gone, or Slurm's end of the job, explains a rank that is gone.
       if (earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled; }))
@@ -214,6 +218,7 @@ class Judge {
     if (line.reason.find("out of memory") != std::string::npos) result_.cause = Cause::GpuOom;
     if (line.reason.starts_with("killed by SIGKILL")) result_.cause = Cause::HostOom;
     if (line.reason.starts_with("killed by SIGBUS")) result_.cause = Cause::ShmBusError;
+    if (is_loss_of_peer(line.reason)) by_exit_of(line.rank);
     if (is_bad_data(line.reason)) result_.cause = Cause::DataRankCascade;
     result_.first_rank = line.rank;
     result_.first_host = line.host;
@@ -224,8 +229,23 @@ class Judge {
     return true;
   }
 
+  // The board saw a connection end; srun saw how.
+  void by_exit_of(int rank) {
+    for (const WorkerExit& exit : findings_.exits) {
+      if (exit.ranks != std::vector{rank} || findings_.survived(exit.place)) continue;
+      const auto signal = signal_of_code(exit.code);
+      if (signal == SIGKILL) result_.cause = Cause::HostOom;
+      if (signal == SIGBUS) result_.cause = Cause::ShmBusError;
+      if (!result_.exit_code) result_.exit_code = exit.code;
+      add_evidence(exit.place, exit.text);
+    }
+  }
+
   bool by_outside() {
-    const Finding* end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+    // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch host.
+    const Finding* end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure && !f.host.empty(); });
+    if (!end)
+      end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
     if (!end)
       end = earliest([](const Finding& f) {
         return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
@@ -237,7 +257,7 @@ class Judge {
       end = earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
     if (!end) return false;
     name(*end, cause_of(end->sign));
-    if (!is_sudden) result_.first_rank.reset(), result_.first_host = end->host;
+    if (!is_sudden) result_.first_rank.reset(), result_.first_host.clear();  // nothing failed, nowhere
     if (end->sign == Sign::CgroupOom && !result_.first_rank) rank_out_of_memory();
     if (end->sign == Sign::NodeFailure) rank_on_dead_node();
     return true;
@@ -252,11 +272,13 @@ class Judge {
   }
 
   void rank_on_dead_node() {
-    if (findings_.braid && (findings_.braid->host == result_.first_host || result_.first_host.empty())) {
-      result_.first_rank = findings_.braid->rank;
-      add_evidence(findings_.braid->place, findings_.braid->text);
+    if (braid_ && (braid_->host == result_.first_host || result_.first_host.empty())) {
+      result_.first_rank = braid_->rank;
+      result_.first_host = braid_->host;
+      add_evidence(braid_->place, braid_->text);
       return;
     }
+    if (result_.first_host.empty()) return;
     for (const auto& [rank, host] : findings_.hosts)
       if (host == result_.first_host && !result_.first_rank) result_.first_rank = rank;
   }
@@ -340,7 +362,7 @@ class Judge {
 
   void by_nothing() {
     const bool code_says_so = result_.exit_code.value_or(0) != 0;
-    const bool an_exit = std::any_of(findings_.exits.begin(), findings_.exits.end(), [](auto& e) { return e.code != 0; });
+    const bool an_exit = std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](auto& e) { return e.code != 0 && !findings_.survived(e.place); });
     const std::uint64_t lines = total_lines();
     if (culprit_ || an_exit) {
       if (culprit_) result_.first_rank = culprit_->ranks[0], result_.first_host = culprit_->host;
@@ -359,8 +381,8 @@ class Judge {
       last_remarks();
     } else {
       result_.failed = false;
-      explain(findings_.ended_well ? "Nothing failed here: the run came to its end." : "Nothing failed here: there is no error in the log.");
-      if (!findings_.ended_well && findings_.iteration && findings_.iterations && *findings_.iteration < *findings_.iterations)
+      explain(findings_.ended_well() ? "Nothing failed here: the run came to its end." : "Nothing failed here: there is no error in the log.");
+      if (!findings_.ended_well() && findings_.iteration && findings_.iterations && *findings_.iteration < *findings_.iterations)
         explain(fmt::format("It ends at iteration {} of {}: the job still runs, was killed without a word, or stopped early.",
                             *findings_.iteration, *findings_.iterations));
     }
@@ -411,7 +433,7 @@ class Judge {
 
   // What launchers and other ranks said, after the cause itself.
   void add_consequences() {
-    if (findings_.braid) add_evidence(findings_.braid->place, findings_.braid->text);
+    if (braid_) add_evidence(braid_->place, braid_->text);
     if (culprit_) add_evidence(culprit_->place, culprit_->text);
     for (const Sign sign : {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
       if (const Finding* other = earliest([&](const Finding& f) { return f.sign == sign; }); other && result_.evidence.size() < 5)
@@ -436,6 +458,7 @@ class Judge {
   std::vector<const Finding*> live_;
   std::set<int> complained_;
   const WorkerExit* culprit_ = nullptr;
+  const RootCauseLine* braid_ = nullptr;
   Diagnosis result_;
 };
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/process.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -109,7 +110,8 @@ std::optional<WorkerExit> parse_task_exit(std::string_view body) {
                     .ranks = std::move(ranks),
                     .host = std::string(body.substr(start + 13, task - start - 13)),
                     .text = std::string(body),
-                    .code = *code};
+                    .code = *code,
+                    .by_srun = true};
 }
 
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
@@ -135,6 +137,7 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
 }
 
 std::string host_in(std::string_view body) {
+  if (body.find("DUE TO NODE FAILURE") != npos) return "";  // the host it names is another one
   if (const std::size_t star = body.find("*** "); star != npos)
     if (std::string host = host_after(body.substr(star), " ON "); !host.empty()) return host;
   for (const char* words : {"Node failure on ", "connection failure to node "})
@@ -153,7 +156,17 @@ std::string host_in(std::string_view body) {
   return "";
 }
 
+int signal_by_name(std::string_view name) {
+  for (int signal = 1; signal < 32; ++signal) {
+    const std::string words = describe_signal(signal);
+    const std::string_view own = std::string_view(words).substr(0, words.find(' '));
+    if (name.starts_with(own) && (name.size() == own.size() || !is_host(name[own.size()]))) return signal;
+  }
+  return SIGABRT;
+}
+
 std::optional<int> signal_of_code(int code) {
+  if (code == 9) return SIGKILL;  // as Slurm's accounting tells it
   if (code < 0) return -code;
   if (code > 128 && code < 160) return code - 128;
   return std::nullopt;

@@ -35,6 +35,8 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body);
 // "host a12" out of "*** JOB 7 ON a12 CANCELLED AT", "Node failure on a12", "a12:4242:4300 [3] NCCL WARN"; else empty.
 std::string host_in(std::string_view body);
 
+int signal_by_name(std::string_view name);  // "SIGKILL and more" -> 9; SIGABRT's when it is no name
+
 // 137, -9 and "killed by SIGKILL" in words: "SIGKILL (Killed)"; empty when the code is no signal's.
 std::optional<int> signal_of_code(int code);
 

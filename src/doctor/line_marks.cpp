@@ -67,6 +67,7 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   if (take(inner, "rank") || take(inner, "Rank ") || take(inner, "RANK ")) {
     if (!(rank = take_rank(inner)) || !take(inner, "]")) return false;
     marks.rank = rank;
+    marks.labelled = false;
   } else if (take(inner, "default")) {
     if (!(rank = take_rank(inner)) || !take(inner, "]")) return false;
     marks.local_rank = rank;
@@ -90,6 +91,7 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
       inner.remove_prefix(1);
     }
     marks.rank = rank;
+    marks.labelled = true;
   } else {
     return false;
   }
@@ -114,6 +116,7 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
       rest.remove_prefix(end);
     } else if (const auto rank = take_rank(label); first && rank && take(label, ": ")) {
       marks.rank = rank;
+      marks.labelled = true;
       rest = label;
     } else {
       return false;

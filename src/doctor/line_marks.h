@@ -15,6 +15,7 @@ double seconds_between(LogTime earlier, LogTime later);
 
 struct LineMarks {
   std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[Rank 5]"
+  bool labelled = false;          // by who runs the processes, who may number nodes: "5: ", "[5] "
   std::optional<int> local_rank;  // "[default5]:" (torchrun)
   std::optional<LogTime> time;
   std::string_view body;  // what is left, with its indentation

@@ -12,6 +12,16 @@ constexpr int kNoRank = -1, kLocalRanks = 1 << 24;
 constexpr std::size_t kMostRanks = 1 << 17, kKeptText = 4000;
 constexpr std::size_t kProgressTimes = 4;
 
+// What most lines of most logs look like.
+constexpr std::string_view kUsual =
+    " [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time per iteration "
+    "(ms): 639.6 | throughput per GPU (TFLOP/s/GPU): 0.0 | tokens per GPU (tokens/s/GPU): 266.8 | learning rate: "
+    "2.946396E-03 | global batch size:     8 | lm loss: 5.333568E+00 | seq_load_balancing_loss: 1.015603E+00 | loss scale: "
+    "1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 | time (ms) | language | "
+    "waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | pipeline wait:    43.7 ( 7 %) "
+    "| reduce:    10.0 ( 2 %) | optimizer: [rank3]: NCCL INFO Channel 12/0 : 1[2] -> 3[4] [send] via NET/IB/5/GDRDMA "
+    "Training epoch 0, | reduced_train_loss: | global_step: | validation | loading shard";
+
 std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
   std::vector<std::string> anchors;
   for (const Rule& rule : rules) anchors.emplace_back(rule.anchor);
@@ -25,6 +35,13 @@ std::string_view trimmed(std::string_view text) {
   text.remove_prefix(begin);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
+}
+
+// As shells tell of a process that was killed: "Killed", "run.sh: line 3:  4242 Killed   python train.py".
+bool is_kill_by_shell(std::string_view text) {
+  if (text == "Killed") return true;
+  const std::size_t at = text.find(" Killed"), line = text.find(": line ");
+  return at != std::string_view::npos && line < at && text[at - 1] >= '0' && text[at - 1] <= '9';
 }
 
 // Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
@@ -60,16 +77,18 @@ class LogScan::Impl {
     if (reader.looks_binary()) return false;
     file_ = static_cast<int>(findings_.files.size());
     file_rank_ = file.rank;
-    findings_.files.push_back({.name = file.name, .lines = 0, .bytes = 0, .progress = 0, .progress_times = {}});
+    findings_.files.emplace_back().name = file.name;
     tracebacks_ = {};
     block_ = {};
     said_.reset();
+    spawned_rank_.reset();
     last_time_.reset();
     best_iteration_ = -1;
+    starts_ = 0;
     LineReader::Line line;
     while (reader.next(line)) {
       if (line.whole) note_writer(line);
-      if (line_by_line() || scan_.find(line.text, 0).anchor >= 0) examine(line);
+      line_by_line() ? examine(line) : glance(line);
     }
     FileTrace& trace = findings_.files.back();
     trace.lines = line.number;
@@ -78,7 +97,10 @@ class LogScan::Impl {
     return true;
   }
 
-  Findings take() { return std::move(findings_); }
+  Findings take() {
+    findings_.settle();
+    return std::move(findings_);
+  }
 
  private:
   bool line_by_line() const { return tracebacks_.any_open() || block_.open(); }
@@ -88,6 +110,8 @@ class LogScan::Impl {
     if (line.text.empty()) return;
     const std::string_view head = line.text.substr(0, 120);
     const LineMarks marks = marks_of(head);
+    line_before_has_time_ = last_time_own_;
+    last_time_own_ = marks.time.has_value();
     if (marks.time) last_time_ = marks.time;
     if (!findings_.program_spoke && !is_of_the_scheduler(trimmed(marks.body)) && !trimmed(marks.body).empty())
       findings_.program_spoke = true;
@@ -99,7 +123,28 @@ class LogScan::Impl {
       traced_rank_ = *rank;
     }
     ++trace_->lines;
-    trace_->last = {file_, line.number, last_time_, marks.time.has_value()};
+    trace_->labelled = marks.labelled;
+    trace_->last = {.file = file_, .line = line.number, .time = last_time_, .own_time = marks.time.has_value()};
+  }
+
+  // Nearly all lines end here. An iteration's line is told from its raw text, unless it says something else, too.
+  void glance(const LineReader::Line& line) {
+    bool tells_progress = false, tells_more = false;
+    scan_.each(line.text, [&](int rule) {
+      if (rules_[static_cast<std::size_t>(rule)].sign != Sign::Progress) return tells_more = true, false;
+      return tells_progress = true;
+    });
+    const auto has = [&](char c) { return line.text.find(c) != std::string_view::npos; };
+    if (tells_more || (tells_progress && (has('\r') || has('\x1b')))) return examine(line);
+    if (!tells_progress) return;
+    here_ = {file_, line.number, last_time_, last_time_own_, findings_.files.back().progress, findings_.files.back().run};
+    progress(line.text);
+  }
+
+  bool has_anchor(std::string_view text) const {
+    bool found = false;
+    scan_.each(text, [&](int) { return found = true, false; });
+    return found;
   }
 
   // A progress bar rewrites its line with carriage returns: each part is a line of its own.
@@ -109,7 +154,7 @@ class LogScan::Impl {
       const std::size_t end = rest.find('\r');
       const std::string_view part = rest.substr(0, end);
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-      if (line_by_line() || scan_.find(part, 0).anchor >= 0) examine_part(part, line.number);
+      if (line_by_line() || has_anchor(part)) examine_part(part, line.number);
     }
     if (line.text.empty() && tracebacks_.any_open()) examine_part("", line.number);
   }
@@ -117,29 +162,32 @@ class LogScan::Impl {
   void examine_part(std::string_view raw, std::uint64_t number) {
     const std::string text = clean_text(raw);
     LineMarks marks = marks_of(text);
-    if (const auto inside = rank_inside(marks.body); inside && !marks.rank) marks.rank = inside;
+    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
+      marks.rank = inside, marks.labelled = false;
     if (!marks.rank && file_rank_) marks.rank = file_rank_;
     const int writer = marks.rank         ? *marks.rank
                        : marks.local_rank ? kLocalRanks + *marks.local_rank
                                           : kNoRank;
-    here_ = {file_, number, marks.time ? marks.time : last_time_, marks.time.has_value()};
+    const FileTrace& file = findings_.files.back();
+    here_ = {file_, number, marks.time ? marks.time : last_time_, marks.time.has_value(), file.progress, file.run};
     if (tracebacks_.any_open()) {
       auto fed = tracebacks_.feed(writer, marks.body, number);
       if (fed.ended) return end_of_traceback(writer, *fed.ended, marks);
       if (fed.taken && !contains(marks.body, "Traceback (most recent call last)")) return note_context(marks.body);
     }
     if (block_.open())
-      if (auto exit = block_.feed(marks.body, here_)) add(std::move(*exit));
+      if (auto exit = block_.feed(marks.body, here_)) by_torchrun(std::move(*exit), marks);
     if (const auto sign = sign_of(marks.body)) act(*sign, marks, writer);
   }
 
   // The first fitting rule, by the anchors that are there.
   std::optional<Sign> sign_of(std::string_view body) const {
     std::size_t best = rules_.size();
-    for (AnchorScan::Hit hit = scan_.find(body, 0); hit.anchor >= 0; hit = scan_.find(body, hit.begin, hit.anchor)) {
-      const auto rule = static_cast<std::size_t>(hit.anchor);
+    scan_.each(body, [&](int anchor) {
+      const auto rule = static_cast<std::size_t>(anchor);
       if (rule < best && fits(rules_[rule], body)) best = rule;
-    }
+      return true;
+    });
     return best < rules_.size() ? std::optional(rules_[best].sign) : std::nullopt;
   }
 
@@ -147,24 +195,22 @@ class LogScan::Impl {
     const std::string_view body = marks.body;
     switch (sign) {
       case Sign::TracebackStart:
-        return tracebacks_.begin(writer, here_.line);
+        return tracebacks_.begin(writer, here_.line, here_.own_time || line_before_has_time_ ? here_.time : std::nullopt);
       case Sign::FailureBlock:
         return block_.begin(body);
       case Sign::WorkerFailed:
-        if (auto exit = parse_worker_failed(body)) add(std::move(*exit));
+        if (auto exit = parse_worker_failed(body)) by_torchrun(std::move(*exit), marks);
         return;
       case Sign::TaskExit:
         if (auto exit = parse_task_exit(body)) return task_exit(std::move(*exit), body);
         return;
       case Sign::BraidRootCause:
-        if (auto cause = parse_root_cause(body); cause && !findings_.braid) {
-          cause->place = here_;
-          if (!cause->host.empty()) findings_.hosts[cause->rank] = cause->host;
-          findings_.braid = std::move(cause);
-        }
+        if (auto cause = parse_root_cause(body)) root_cause(std::move(*cause));
         return;
+      case Sign::SpawnedProcess:
+        return spawned(body);
       case Sign::Progress:
-        return progress(marks);
+        return progress(body);
       case Sign::BraidSays:
         if (body.starts_with("braid: ")) said_ = finding_at(Sign::BraidError, marks);
         return;
@@ -173,8 +219,14 @@ class LogScan::Impl {
         said_.reset();
         return;
       case Sign::EndedWell:
-        findings_.ended_well = true;
+        findings_.files.back().good_end = here_.line;
         return;
+      case Sign::JobExit:
+        if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
+        return;
+      case Sign::RunStarts:
+        if (++starts_ > 1) ++findings_.files.back().run;
+        return note_context(body);
       case Sign::Remark:
         return remark(marks);
       case Sign::LastEnqueued:
@@ -217,7 +269,7 @@ class LogScan::Impl {
     finding.rank = marks.rank ? marks.rank : marks.local_rank;
     finding.host = host_in(marks.body);
     finding.text = trimmed(marks.body).substr(0, kKeptText);
-    finding.progress = findings_.files.back().progress;
+    finding.labelled = marks.labelled && finding.rank == marks.rank;
     if (finding.rank && !finding.host.empty()) findings_.hosts.emplace(*finding.rank, finding.host);
     return finding;
   }
@@ -228,6 +280,7 @@ class LogScan::Impl {
     if (chain != chain_.end()) chain_.erase(chain);
     const std::string_view type = exception_type(traceback.exception);
     if (traceback.in_launcher && contains(type, "ChildFailedError")) return;
+    if (contains(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception);
     if (type == "SystemExit" || traceback.exception.empty()) return;
     std::optional<Sign> sign = sign_of(traceback.exception);
     if (!sign || role_of(*sign) == Role::Context || role_of(*sign) == Role::Launcher || *sign == Sign::NativeCrash)
@@ -239,6 +292,8 @@ class LogScan::Impl {
     here_.line = traceback.exception_line;
     Finding finding = finding_at(*sign, whole);
     if (writer == kNoRank && file_rank_) finding.rank = file_rank_;
+    if (!finding.rank) finding.rank = spawned_rank_;
+    if (traceback.time) finding.place.time = traceback.time, finding.place.own_time = true;
     finding.traceback = traceback;
     if (link == Sign::ChainDuring && replaces_lookup(*sign, finding)) return;
     note_context(traceback.exception);
@@ -259,8 +314,38 @@ class LogScan::Impl {
     return false;
   }
 
+  // Every rank prints it; a run that was started again may print another one.
+  void root_cause(RootCauseLine line) {
+    line.place = here_;
+    if (!line.host.empty()) findings_.hosts[line.rank] = line.host;
+    std::vector<RootCauseLine>& all = findings_.braid;
+    if (!all.empty() && (all.back().place.run == here_.run && all.back().place.progress + 1 >= here_.progress)) return;
+    if (all.size() == 64) all.erase(all.begin());
+    all.push_back(std::move(line));
+  }
+
+  void by_torchrun(WorkerExit exit, const LineMarks& marks) {
+    findings_.torchrun = true;
+    findings_.labels_are_nodes = findings_.labels_are_nodes || marks.labelled;
+    add(std::move(exit));
+  }
+
+  // torch.multiprocessing.spawn: "-- Process 1 terminated with the following error:", then its traceback; or
+  // "ProcessExitedException: process 1 terminated with signal SIGKILL".
+  void spawned(std::string_view body) {
+    const auto rank = number_after(body, "rocess");
+    if (!rank || *rank > 1 << 20) return;
+    spawned_rank_ = static_cast<int>(*rank);
+    const std::size_t signal = body.find("with signal "), code = body.find("with exit code ");
+    WorkerExit exit = {.place = {}, .ranks = {*spawned_rank_}, .host = "", .text = std::string(body), .root = true};
+    if (signal != std::string_view::npos)
+      exit.code = -signal_by_name(body.substr(signal + 12));
+    else if (code != std::string_view::npos)
+      exit.code = static_cast<int>(number_after(body, "exit code").value_or(1));
+    if (exit.code != 0) add(std::move(exit));
+  }
+
   void task_exit(WorkerExit exit, std::string_view body) {
-    if (exit.ranks.size() == 1) findings_.hosts.emplace(exit.ranks[0], exit.host);
     if (contains(body, "Out Of Memory")) {
       LineMarks marks;
       marks.body = body;
@@ -275,14 +360,12 @@ class LogScan::Impl {
     const auto time = exit.place.time;
     exit.place = here_;
     if (has_time) exit.place.time = time, exit.place.own_time = true;
-    if (!exit.local && exit.ranks.size() == 1 && !exit.host.empty()) findings_.hosts.emplace(exit.ranks[0], exit.host);
     findings_.add(std::move(exit));
   }
 
-  void progress(const LineMarks& marks) {
-    const std::string_view body = marks.body;
+  void progress(std::string_view body) {
     std::optional<std::int64_t> number;
-    for (const char* word : {"iteration", "global_step", "step"})
+    for (const std::string_view word : {"iteration", "global_step", "step"})
       if ((number = number_after(body, word))) break;
     const bool tells_of_a_step = contains(body, "loss") || contains(body, "elapsed time per");
     if (!number || !tells_of_a_step) return note_context(body);
@@ -304,6 +387,11 @@ class LogScan::Impl {
   void remark(const LineMarks& marks) {
     const std::string_view text = trimmed(marks.body), type = exception_type(text);
     if (is_warning(text) || contains(text, "frame #") || is_of_the_scheduler(text)) return;
+    if (is_kill_by_shell(text)) {
+      Finding finding = finding_at(Sign::HostOom, marks);
+      finding.bare = true;
+      return findings_.add(std::move(finding));
+    }
     const bool is_exception = !type.empty() && (type.ends_with("Error") || type.ends_with("Exception"));
     Finding finding = finding_at(is_exception ? Sign::PythonError : Sign::Remark, marks);
     finding.bare = is_exception;
@@ -342,6 +430,11 @@ class LogScan::Impl {
 
   // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
   void note_absent(std::string_view body) {
+    if (const std::size_t joined = body.find(" clients joined"); joined != std::string_view::npos) {  // "3/4 clients joined"
+      const std::size_t slash = body.substr(0, joined).rfind('/');
+      std::string_view rest = body.substr(slash == std::string_view::npos ? joined : slash + 1);
+      if (const auto world = take_number(rest)) findings_.world_size = world;
+    }
     if (findings_.named_absent.size() > 1000) return;
     if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
       const std::size_t at = body.substr(0, end).rfind("Rank");
@@ -361,7 +454,7 @@ class LogScan::Impl {
   }
 
   const std::vector<Rule>& rules_ = rules();
-  const AnchorScan scan_{anchors_of(rules_)};
+  const AnchorScan scan_{anchors_of(rules_), kUsual};
   Findings findings_;
   // Of the file that is being read:
   const LineReader* reader_ = nullptr;
@@ -370,8 +463,11 @@ class LogScan::Impl {
   TracebackAssembler tracebacks_;
   FailureBlock block_;
   std::map<int, Sign> chain_;
+  std::optional<int> spawned_rank_;
   std::optional<LogTime> last_time_;
+  bool last_time_own_ = false, line_before_has_time_ = false;  // the line that is read, and the one before
   std::int64_t best_iteration_ = -1;
+  int starts_ = 0;
   Place here_;
   std::optional<Finding> said_;  // by Braid; an error if it says next where, or how to fix it
   RankTrace* trace_ = nullptr;

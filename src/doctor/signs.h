@@ -50,6 +50,7 @@ enum class Sign {
   BraidRootCause,
   WorkerFailed,  // torchrun: "failed (exitcode: 1) local_rank: 0"
   TaskExit,      // srun
+  SpawnedProcess,
   MonitoredBarrier,
   // Context.
   TracebackStart,
@@ -58,6 +59,8 @@ enum class Sign {
   FailureBlock,
   Progress,
   EndedWell,
+  RunStarts,
+  JobExit,
   SaveArtifacts,
   Experts,
   Fp8,
@@ -73,7 +76,7 @@ enum class Role { Cause, Outside, Consequence, Launcher, Context };
 Role role_of(Sign sign);
 
 struct Rule {
-  const char* anchor;  // at least AnchorScan::kShortest bytes
+  const char* anchor;  // at least AnchorScan::kShortest bytes, for speed
   Sign sign;
   const char* also = nullptr;    // must stand in the line, too
   const char* unless = nullptr;  // must not

@@ -32,6 +32,14 @@ std::string_view near_end(std::string_view path) {
   return at == std::string_view::npos || at == 0 ? path : path.substr(at);
 }
 
+// .../data/x.py, but not /data/x.py: that is somebody's disk.
+bool is_in_data_folder(std::string_view path) {
+  const std::size_t file = path.rfind('/');
+  if (file == std::string_view::npos || file == 0) return false;
+  const std::size_t folder = path.rfind('/', file - 1);
+  return folder != std::string_view::npos && folder > 0 && path.substr(folder, file - folder) == "/data";
+}
+
 void note_frame(std::string_view frame, Traceback& traceback) {
   const std::size_t open = frame.find('"'), close = frame.find('"', open + 1);
   if (close == std::string_view::npos) return;
@@ -41,12 +49,11 @@ void note_frame(std::string_view frame, Traceback& traceback) {
   const std::string place = lower(near_end(path)) + (in == std::string_view::npos ? "" : lower(frame.substr(in)));
   const std::string own = file + (in == std::string_view::npos ? "" : lower(frame.substr(in)));
   static constexpr std::array kData = {"energon", "dataloader", "data_loader", "dataset",     "task_encoder", "taskencoder",
-                                       "collate", "webdataset", "utils/data/", "data_merge",  "merge_batch",  "merge_sample",
-                                       "data_iterator", "get_batch", "sample_loader", "encode_sample", "merge_data"};
+                                       "collate", "webdataset", "utils/data/", "data_iterator", "sample_loader", "encode_sample"};
   static constexpr std::array kExperts = {"moe", "expert"};
   static constexpr std::array kSaving = {"save_hf_weights", "save_artifacts", "save_hf_pretrained", "save_pretrained",
                                          "export_ckpt", "save_hf"};
-  traceback.in_data = traceback.in_data || has_any(place, kData) || own.find("in merge") != std::string::npos;
+  traceback.in_data = traceback.in_data || has_any(place, kData) || own.find("merge") != std::string::npos || is_in_data_folder(path);
   traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
   traceback.in_launcher = traceback.in_launcher || path.find("torch/distributed/launcher/") != std::string_view::npos;
@@ -67,10 +74,11 @@ std::string_view exception_type(std::string_view text) {
   return capital && !shouts ? type : std::string_view();
 }
 
-void TracebackAssembler::begin(int writer, std::uint64_t line) {
+void TracebackAssembler::begin(int writer, std::uint64_t line, std::optional<double> time) {
   if (open_.size() >= kMostOpen && !open_.count(writer)) return;
   open_[writer] = {};
   open_[writer].traceback.begin = line;
+  open_[writer].traceback.time = time;
 }
 
 TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view body, std::uint64_t line) {

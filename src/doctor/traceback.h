@@ -15,6 +15,7 @@ struct Traceback {
   std::uint64_t exception_line = 0;  // 0: the log ended before it
   std::string frame;                 // the innermost one: File "...", line 3, in f
   std::string exception;             // type and message, one line
+  std::optional<double> time;        // a LogTime, where its first line or the one before has one
   bool in_data = false;              // went through the loading of data
   bool in_experts = false;           // through layers with experts
   bool in_saving = false;            // through the export or saving of a model
@@ -25,7 +26,7 @@ class TracebackAssembler {
  public:
   bool any_open() const { return !open_.empty(); }
 
-  void begin(int writer, std::uint64_t line);  // one that this writer has not ended is forgotten
+  void begin(int writer, std::uint64_t line, std::optional<double> time = {});  // one that this writer has not ended is forgotten
 
   struct Result {
     bool taken = false;               // the line is part of a traceback

@@ -20,12 +20,13 @@ namespace fs = std::filesystem;
 constexpr int kNone = -1;  // the log does not say which rank
 
 struct Expected {
-  const char* cause;
+  std::string cause;
   int first_rank = kNone;
-  const char* host = "";
+  std::string host{};
+  bool any_rank = false, any_host = false;  // not told by slurm_expected.json
 };
 
-const std::map<std::string, Expected> kExpected = {
+const std::map<std::string, Expected> kOwn = {
     // Real: torchrun with Gloo
     {"caught_then_assert", {"python-error", 2, "a12"}},
     {"chained_direct", {"python-error", 1, "a12"}},
@@ -78,7 +79,7 @@ const std::map<std::string, Expected> kExpected = {
     {"artifact_save_hang", {"artifact-save-hang", 0}},
     {"bad_account", {"bad-account"}},
     {"bad_partition", {"bad-partition"}},
-    {"cancelled", {"cancelled", kNone, "n2"}},
+    {"cancelled", {"cancelled"}},
     {"cgroup_oom", {"host-oom", 6, "a44"}},
     {"colours_and_progress_bar", {"python-error", 2}},
     {"container_does_not_start", {"not-launched", 0, "n1"}},
@@ -100,20 +101,65 @@ const std::map<std::string, Expected> kExpected = {
     {"node_failure_braid", {"node-failure", 17, "n3"}},
     {"noise_ended_well", {"unknown"}},
     {"oom_then_time_limit", {"gpu-oom", 1}},
-    {"preempted", {"preempted", kNone, "n7"}},
+    {"preempted", {"preempted"}},
     {"queued_only", {"not-launched"}},
     {"rank0_barrier_timeout", {"rank0-barrier-timeout", 0}},
     {"remote_process_exited", {"network"}},
     {"shm_too_small", {"shm-bus-error", 4}},
     {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
     {"step_config", {"step-config"}},
-    {"time_limit", {"time-limit", kNone, "pool0-0012"}},
+    {"time_limit", {"time-limit"}},
     {"uv_in_container", {"uv-missing", 0, "n4"}},
     {"weight_mismatch", {"weight-load-mismatch", 0}},
     {"windows_line_ends", {"python-error", 1}},
+    // Further wordings and versions
+    {"variant_aborted_comm", {"nccl-timeout", 3}},
+    {"variant_bare_assert", {"python-error", 6, "q9"}},
+    {"variant_batch_oom", {"host-oom"}},
+    {"variant_bind", {"port-in-use"}},
+    {"variant_braid_data", {"data-rank-cascade", 3, "n2"}},
+    {"variant_braid_oom", {"gpu-oom", 5, "a12"}},
+    {"variant_caught_time_limit", {"time-limit"}},
+    {"variant_ctrl_c", {"cancelled"}},
+    {"variant_dense_arg", {"gpu-oom", 1}},
+    {"variant_fp8_name", {"fp8-roundtrip-mismatch", 0}},
+    {"variant_glog_traceback", {"python-error"}},
+    {"variant_gloo_connect", {"python-error", 2}},
+    {"variant_hub", {"network", 0}},
+    {"variant_ib_down", {"network", kNone, "n12"}},
+    {"variant_killed_line", {"host-oom"}},
+    {"variant_megatron_label", {"megatron-shadowed", 2}},
+    {"variant_mixed", {"python-error"}},
+    {"variant_moe_arg", {"moe-oom", 1}},
+    {"variant_nemo_silent", {"nccl-timeout", 13}},
+    {"variant_no_route", {"network", 8}},
+    {"variant_node_late", {"node-failure", kNone, "a03"}},
+    {"variant_old_oom", {"gpu-oom", 2}},
+    {"variant_preempt_term", {"preempted"}},
+    {"variant_quota", {"disk-full", 0}},
+    {"variant_retry_ok", {"python-error", 3}},
+    {"variant_salloc_acct", {"bad-account"}},
+    {"variant_solib", {"import-error", 3}},
+    {"variant_spawn", {"weight-load-mismatch", 1}},
+    {"variant_srun_unlabelled", {"python-error", 11, "n7"}},
+    {"variant_task_bus", {"shm-bus-error", 5, "n3"}},
 };
 
 const fs::path kFixtures = fs::path(BRAID_SOURCE_DIR) / "tests/doctor/fixtures";
+
+// Logs that tests/slurm/ makes under a real Slurm come with their own table.
+const std::map<std::string, Expected> kExpected = [] {
+  std::map<std::string, Expected> all = kOwn;
+  const auto table = nlohmann::json::parse(testing::read_file((kFixtures / "slurm_expected.json").string()));
+  for (const auto& [file, value] : table.items()) {
+    Expected& expected = all[fs::path(file).stem()];
+    expected = {value.at("cause"), value.value("first_rank", nlohmann::json()).is_null() ? kNone : value["first_rank"].get<int>(),
+                value.value("first_host", "")};
+    expected.any_rank = !value.contains("first_rank");
+    expected.any_host = !value.contains("first_host");
+  }
+  return all;
+}();
 
 std::string path_of(const std::string& name) {
   const fs::path folder = kFixtures / name;
@@ -130,9 +176,9 @@ class Fixtures : public ::testing::TestWithParam<std::string> {};
 TEST_P(Fixtures, AreUnderstood) {
   const Expected& expected = kExpected.at(GetParam());
   const Diagnosis diagnosis = diagnosis_of(GetParam());
-  EXPECT_STREQ(text_of(diagnosis.cause).slug, expected.cause) << to_text(diagnosis);
-  EXPECT_EQ(diagnosis.first_rank.value_or(kNone), expected.first_rank) << to_text(diagnosis);
-  EXPECT_EQ(diagnosis.first_host, expected.host) << to_text(diagnosis);
+  EXPECT_EQ(text_of(diagnosis.cause).slug, expected.cause) << to_text(diagnosis);
+  if (!expected.any_rank) EXPECT_EQ(diagnosis.first_rank.value_or(kNone), expected.first_rank) << to_text(diagnosis);
+  if (!expected.any_host) EXPECT_EQ(diagnosis.first_host, expected.host) << to_text(diagnosis);
 }
 
 TEST_P(Fixtures, GiveJsonOfTheSchema) {
@@ -161,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(Logs, Fixtures, ::testing::ValuesIn([] {
 
 TEST(Doctor, EveryFixtureIsExpectedSomething) {
   for (const auto& entry : fs::directory_iterator(kFixtures))
-    EXPECT_TRUE(kExpected.count(entry.path().stem().string())) << entry.path();
+    EXPECT_TRUE(kExpected.count(entry.path().stem().string()) || entry.path().extension() == ".json") << entry.path();
 }
 
 TEST(Doctor, SizesAreTold) {

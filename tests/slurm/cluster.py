@@ -52,6 +52,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
 SlurmdTimeout=30
+SlurmctldTimeout=10
 KillWait=2
 InactiveLimit=0
 EnforcePartLimits=ALL
@@ -71,16 +72,6 @@ def missing_programs():
 
 def search_path():
     return os.environ["PATH"] + ":/usr/sbin:/sbin"  # daemons are not on every user's
-
-
-def wait_until(ready, what, timeout=60, pause=0.1):
-    """Waits for ready() to be true and returns what it said."""
-    end = time.monotonic() + timeout
-    while not (answer := ready()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {timeout} s: {what}")
-        time.sleep(pause)
-    return answer
 
 
 def free_ports(count):
@@ -107,6 +98,7 @@ class Cluster:
         self.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))},
                     "PATH": search_path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
         self.node_pids = {}
+        self.stopped = False
 
         self.keeper = subprocess.Popen([sys.executable, keeper.__file__, self.folder], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -128,12 +120,24 @@ class Cluster:
         self._start("slurmctld", "-D", "-L", self.folder / "slurmctld.log")
         for node in NODES:
             self.start_node(node)
-        wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), f"idle nodes (see {self.folder})")
+        self.wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), f"idle nodes (see {self.folder})")
 
     def stop(self):
-        """Ends every process of the cluster and of its jobs."""
+        """Ends every process of the cluster and of its jobs. Whoever waits for one in another thread gets an error."""
+        self.stopped = True
         self.keeper.stdin.close()
         self.keeper.wait()
+
+    def wait_until(self, ready, what, timeout=60, pause=0.1):
+        """Waits for ready() to be true and returns what it said."""
+        end = time.monotonic() + timeout
+        while not (answer := ready()):
+            if self.stopped:
+                raise RuntimeError(f"the cluster was stopped before: {what}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"not within {timeout} s: {what}")
+            time.sleep(pause)
+        return answer
 
     # --- nodes ----------------------------------------------------------------------------------------------------
     def start_node(self, node):
@@ -147,7 +151,7 @@ class Cluster:
         victims = [self.node_pids.pop(node), *step_daemons, *tasks]
         for pid in victims:
             kill(pid)
-        wait_until(lambda: keeper.parents().keys().isdisjoint(victims), f"the end of {node}'s processes")
+        self.wait_until(lambda: keeper.parents().keys().isdisjoint(victims), f"the end of {node}'s processes")
 
     def declare_dead(self, node):
         """Slurm finds out by itself, but takes half a minute."""
@@ -157,7 +161,7 @@ class Cluster:
         return self.client("sinfo", "--noheader", "--nodes", node, "--partition", "batch", "--format", "%T").upper()
 
     def wait_for_node(self, node):
-        wait_until(lambda: self.node_state(node) in ("IDLE", "MIXED", "ALLOCATED"), f"node {node} is back")
+        self.wait_until(lambda: self.node_state(node) in ("IDLE", "MIXED", "ALLOCATED"), f"node {node} is back")
 
     # --- jobs -----------------------------------------------------------------------------------------------------
     def submit(self, script, *options, env=None):
@@ -176,7 +180,7 @@ class Cluster:
         def arrived():
             found = self.job(job)
             return found if found["JobState"] in states else None
-        return wait_until(arrived, f"job {job} is in one of {states}", timeout, pause=0.5)
+        return self.wait_until(arrived, f"job {job} is in one of {states}", timeout, pause=0.5)
 
     def tasks(self, job):
         """{rank: pid} of the job's running tasks, each the first process of its step."""
@@ -191,6 +195,8 @@ class Cluster:
 
     def client(self, *argv, env=None):
         """What one of Slurm's programs answers."""
+        if self.stopped:
+            raise RuntimeError(f"the cluster was stopped before {argv[0]}")
         done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=120,
                               capture_output=True)
         if done.returncode:
@@ -218,7 +224,7 @@ class Cluster:
     def _start_munged(self):
         files = [f"--{what}-file={self.folder}/munge.{what}" for what in ("key", "log", "pid", "seed")]
         self._start("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket", *files)
-        wait_until((self.folder / "munge.socket").exists, "munged's socket")
+        self.wait_until((self.folder / "munge.socket").exists, "munged's socket")
 
     def _start(self, *argv):
         program = shutil.which(argv[0], path=search_path())

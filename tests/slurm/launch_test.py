@@ -11,7 +11,6 @@ import signal
 
 import pytest
 
-import cluster as slurm
 from scripts import GPUS, PYTHON, RANKS, Job, local_losses, small_recipe
 
 RECIPES = pathlib.Path(__file__).parents[2] / "recipes"
@@ -20,9 +19,16 @@ LONG = ["--train-iters", "100000"]
 # In one write, since two ranks may share a pipe.
 PLACE = """
 names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'
-os.write(1, (' '.join(os.environ[name] for name in names) + '\\n').encode())
+os.write(1, ('place ' + ' '.join(os.environ[name] for name in names) + '\\n').encode())
 """
 WAITS = "import time; print('starts to wait'); time.sleep(200)"
+STOPS = """
+import signal, sys, time
+if 'SLURM_RESTART_COUNT' in os.environ: sys.exit(print('starts again'))
+signal.signal(signal.SIG{signal}, lambda *_: sys.exit(print('stops')))
+print('starts to wait')
+time.sleep(200)
+"""
 RAISES = """
 import time
 if os.environ['RANK'] == '0': print('iteration 1/ 10 | lm loss: 5.0 |')
@@ -84,7 +90,7 @@ def out_of_time(cluster, folder):
 def crashed(cluster, folder):
     job = Job(cluster, folder, small_recipe(folder), *LONG)
     job.wait_for_line("iteration        3/")
-    slurm.kill(job.rank(5), signal.SIGSEGV)
+    os.kill(job.rank(5), signal.SIGSEGV)
     return job.end(), job
 
 
@@ -106,7 +112,24 @@ def requeued(cluster, folder):
     return job.end(), job
 
 
-UNDER_WAY = [out_of_time, requeued, trained_by_srun, trained_by_torchrun, cancelled, crashed, placed_by_srun,
+def warned(cluster, folder, stop_signal):
+    """Slurm itself finds that the end is nearer than the two minutes that the script asked for."""
+    job = Job(cluster, folder, "--requeue", "--stop-signal", stop_signal,
+              command=[PYTHON, program(folder, STOPS.format(signal=stop_signal))])
+    job.wait_for_line("starts to wait")
+    cluster.client("scontrol", "update", f"JobId={job.number}", "EndTime=now+100seconds")
+    return job.end(), job
+
+
+def warned_by_usr1(cluster, folder):
+    return warned(cluster, folder, "USR1")
+
+
+def warned_by_term(cluster, folder):
+    return warned(cluster, folder, "TERM")
+
+
+UNDER_WAY = [out_of_time, warned_by_usr1, warned_by_term, requeued, trained_by_srun, trained_by_torchrun, cancelled, crashed, placed_by_srun,
              placed_by_torchrun, braid_placed_by_srun, raised_by_srun, raised_under_torchrun]
 
 
@@ -137,12 +160,13 @@ def test_every_rank_finds_its_place(outcome, style, address):
     state, job = outcome(style)
     assert state == "COMPLETED", job.log()
     port = 15000 + job.number % 15000
-    ranks_per_task = RANKS // len(job.lines_of_ranks())
+    places = {task: sorted(line for line in lines if line.startswith("place"))  # torchrun may add a warning
+              for task, lines in job.lines_of_ranks().items()}
     expected = {}
     for rank in range(RANKS):
-        line = f"{rank} {RANKS} {rank % GPUS} {GPUS} {address} {port}"
-        expected.setdefault(rank // ranks_per_task, []).append(line)
-    assert {task: sorted(lines) for task, lines in job.lines_of_ranks().items()} == expected
+        line = f"place {rank} {RANKS} {rank % GPUS} {GPUS} {address} {port}"
+        expected.setdefault(rank * len(places) // RANKS, []).append(line)
+    assert places == expected
 
 
 def test_braid_finds_its_place_by_itself(outcome):
@@ -160,6 +184,13 @@ def test_a_requeued_run_goes_on_where_it_was(cluster, outcome, tmp_path):
     assert "run ended              SIGUSR1" in job.log()
     assert "loaded ckpt/iter_" in job.log()
     assert job.losses() == local_losses(tmp_path, small_recipe(tmp_path), "--train-iters", "40")
+
+
+@pytest.mark.parametrize("signal_of", [warned_by_usr1, warned_by_term])
+def test_slurm_warns_in_time_and_every_rank_hears_it(outcome, signal_of):
+    state, job = outcome(signal_of)
+    assert state == "COMPLETED", job.log()
+    assert job.lines_of_ranks() == {rank: ["starts to wait", "stops", "starts again"] for rank in range(RANKS)}
 
 
 # --- died ------------------------------------------------------------------------------------------------------------

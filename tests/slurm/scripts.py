@@ -2,10 +2,9 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
-
-import cluster as slurm
 
 BRAID = os.environ["BRAID"]
 PYTHON = sys.executable
@@ -49,7 +48,7 @@ class Job:
         return losses(self.log_file.with_suffix(".jsonl"))
 
     def wait_for_line(self, text):
-        slurm.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=120)
+        self.cluster.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=120)
 
     def rank(self, number):
         """The rank's process id."""
@@ -59,15 +58,19 @@ class Job:
         return self.cluster.wait(self.number, timeout=240)["JobState"]
 
     def diagnosis(self):
-        doctor = subprocess.run([BRAID, "doctor", self.log_file, "--json"], stdout=subprocess.PIPE, text=True)
+        """The doctor's, of a log in which Braid's ranks are on the nodes they ran on, not all on this host."""
+        def node_of(rank):
+            return f"n{int(rank) // GPUS + 1}"
+        log = re.sub(r"\brank (\d+) \(host [^,]+", lambda found: f"rank {found[1]} (host {node_of(found[1])}", self.log())
+        doctor = subprocess.run([BRAID, "doctor", "-", "--json"], input=log, stdout=subprocess.PIPE, text=True)
         return json.loads(doctor.stdout)
 
     def lines_of_ranks(self):
-        """{task: [lines]} as srun --label marks them."""
+        """{task: [lines]} as srun --label marks them, without those of Slurm itself."""
         found = {}
         for line in self.log().splitlines():
             task, colon, text = line.partition(": ")
-            if colon and task.isdigit():
+            if colon and task.isdigit() and not text.startswith("slurmstepd"):
                 found.setdefault(int(task), []).append(text)
         return found
 
