@@ -51,6 +51,20 @@ std::string command_in_file(const std::string& path) {
   return read_all(file);
 }
 
+SlurmJob job_of_file(const SlurmOptions& options, const std::string& path, const std::string& text) {
+  SlurmJob job = job_of_command(options, text);
+  if (path == "-") return job;
+  const fs::path file = fs::absolute(path).lexically_normal();
+  job.zeroth_argument = file.string();
+  // Only a script that is run as a file has BASH_SOURCE; without one, its folder looks like the current one.
+  if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.workdir)
+    throw ConfigError(
+        {fmt::format("'{}' asks for its own place with BASH_SOURCE, which it has not in the job", path),
+         "--command-file",
+         fmt::format("write $0 instead, or give --workdir {}", shell_quoted(file.parent_path().string()))});
+  return job;
+}
+
 void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>& overrides, bool has_words) {
   const int sources =
       (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
@@ -115,7 +129,8 @@ SlurmJob checked_job(LaunchSlurm& launch, const std::vector<std::string>& overri
   take_defaults(launch, recipe ? recipe->cluster : ClusterConfig{}, ranks);
   complete(launch, text);
   SlurmJob job;
-  if (!recipe) job = job_of_command(launch.options, text);
+  if (!recipe)
+    job = has_words ? job_of_command(launch.options, text) : job_of_file(launch.options, launch.command_file, text);
   const Allocation allocation = {recipe ? *launch.options.nodes : job.nodes, launch.options.gpus_per_node};
   Preflight preflight =
       recipe ? preflight_of(*recipe, launch.options, allocation) : preflight_of(text, launch.options, allocation);

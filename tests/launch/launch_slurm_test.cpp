@@ -105,7 +105,8 @@ TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
                                     " --lr=1e-3 --train.seed=7 --metrics-file=" + path("logs/tiny-vlm-train_") +
                                     "\"$SLURM_JOB_ID\".jsonl\n"),
                           HasSubstr(" --lr=1e-3 --train.seed=7 --print-recipe >/dev/null\n"), Not(HasSubstr("RANK=")),
-                          Not(HasSubstr("NVTE_")), Not(HasSubstr("signal"))));
+                          HasSubstr("\nunset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE "), Not(HasSubstr("NVTE_")),
+                          Not(HasSubstr("signal"))));
   EXPECT_THAT(script({kRecipe}), AllOf(HasSubstr("#SBATCH --nodes=1\n"), HasSubstr("#SBATCH --ntasks-per-node=6\n"),
                                        HasSubstr("Of the 8 GPUs of a node, 2 have no rank.")));
   EXPECT_THAT(script({kRecipe, "--metrics-file", "m.jsonl"}), Not(HasSubstr("$SLURM_JOB_ID\".jsonl")));
@@ -162,6 +163,10 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   const Finished run = launch({"--command-file", "-", "--dry-run"}, {}, shell_quoted(file));
   EXPECT_THAT(run.out, HasSubstr(expected)) << run.err;
   EXPECT_THAT(script({"--", "cd sub && torchrun x.py 'a  b'"}), HasSubstr("\ncd sub && python3 -u x.py 'a  b'\n"));
+  EXPECT_THAT(script({"--command-file", file}), HasSubstr(" bash -c \"$rank_script\" '" + file + "' \"$master_addr\""));
+  const std::string placed = folder_.write("placed.sh", "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"; torchrun x.py");
+  EXPECT_EQ(launch({"--command-file", placed, "--dry-run"}).exit_code, 0);
+  EXPECT_THAT(refusal({"--command-file", placed, "--workdir", "/tmp"}), HasSubstr("write $0 instead"));
   EXPECT_THAT(refusal({"--command-file", "no-such-file"}), HasSubstr("cannot read 'no-such-file'"));
   EXPECT_THAT(refusal({"--command-file", "/tmp"}), HasSubstr("cannot read '/tmp'"));
 }
