@@ -25,7 +25,7 @@ FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NO
                 "TIMEOUT"}
 
 # Ranks meet at a port that follows from the job's number, so two test runs at once have different numbers. A requeued
-# job waits until the credentials of its first start have expired. Slurm looks at time limits every 30 s, which is fixed.
+# job waits until the credentials of its first start have expired. Slurm looks at time limits every 30 s, always.
 # In `shared`, jobs that are submitted with --oversubscribe run at once as long as there are GPUs. `urgent` takes the
 # nodes of `batch` and `spare`, whose jobs go back to the queue or are cancelled.
 SLURM_CONF = """

@@ -29,10 +29,12 @@ signal.signal(signal.SIG{signal}, lambda *_: sys.exit(print('stops')))
 print('starts to wait')
 time.sleep(200)
 """
-RAISES = """
-import time
+# Once all ranks have said where they are.
+RAISES = PLACE + """
+import glob, time
 if os.environ['RANK'] == '0': print('iteration 1/ 10 | lm loss: 5.0 |')
-time.sleep(1)
+open(os.environ['RANK'] + '.here', 'w').close()
+while len(glob.glob('*.here')) < 8: time.sleep(0.1)
 if os.environ['RANK'] == '5': raise ValueError('labels do not fit logits')
 time.sleep(100)
 """
@@ -59,11 +61,6 @@ def trained_by_torchrun(cluster, folder):
 
 def placed_by_srun(cluster, folder):
     job = Job(cluster, folder, command=[*TORCHRUN, program(folder, PLACE)], env={})
-    return job.end(), job
-
-
-def placed_by_torchrun(cluster, folder):
-    job = Job(cluster, folder, "--style", "torchrun", command=[*TORCHRUN, program(folder, PLACE)])
     return job.end(), job
 
 
@@ -131,7 +128,7 @@ def warned_by_term(cluster, folder):
 
 
 UNDER_WAY = [out_of_time, warned_by_usr1, warned_by_term, requeued, trained_by_srun, trained_by_torchrun, cancelled,
-             crashed, placed_by_srun, placed_by_torchrun, braid_placed_by_srun, raised_by_srun, raised_under_torchrun]
+             crashed, placed_by_srun, braid_placed_by_srun, raised_by_srun, raised_under_torchrun]
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +153,15 @@ def one_host(tmp_path_factory):
     return local_losses(tmp_path_factory.mktemp("local"), *TRAINING)
 
 
-@pytest.mark.parametrize("style, address", [(placed_by_srun, "n1"), (placed_by_torchrun, "127.0.0.1")])
-def test_every_rank_finds_its_place(outcome, style, address):
+@pytest.mark.parametrize("style, end, address", [
+    (placed_by_srun, "COMPLETED", "n1"),
+    (raised_under_torchrun, "FAILED", "127.0.0.1"),
+])
+def test_every_rank_finds_its_place(outcome, style, end, address):
     state, job = outcome(style)
-    assert state == "COMPLETED", job.log()
+    assert state == end, job.log()
     port = 15000 + job.number % 15000
-    places = {task: sorted(line for line in lines if line.startswith("place"))  # torchrun may add a warning
+    places = {task: sorted(line for line in lines if line.startswith("place"))
               for task, lines in job.lines_of_ranks().items()}
     expected = {}
     for rank in range(RANKS):
