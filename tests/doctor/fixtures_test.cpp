@@ -1,12 +1,12 @@
-// Logs of jobs that died, and what `braid doctor` must say about them. Those of torchrun, Gloo and Braid are of real runs,
-// shortened; those of NCCL, GPUs and most of Slurm follow documented formats. To add one: a file NAME.log (or a folder NAME)
-// in fixtures/, and a line here.
+// Logs of jobs that died, and what `braid doctor` must say about them. Those of torchrun, Gloo and Braid are of real
+// runs, shortened; those of NCCL, GPUs and most of Slurm follow documented formats. To add one: a file NAME.log (or a
+// folder NAME) in fixtures/, and a line here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "doctor/report.h"
@@ -153,7 +153,8 @@ const std::map<std::string, Expected> kExpected = [] {
   const auto table = nlohmann::json::parse(testing::read_file((kFixtures / "slurm_expected.json").string()));
   for (const auto& [file, value] : table.items()) {
     Expected& expected = all[fs::path(file).stem()];
-    expected = {value.at("cause"), value.value("first_rank", nlohmann::json()).is_null() ? kNone : value["first_rank"].get<int>(),
+    expected = {value.at("cause"),
+                value.value("first_rank", nlohmann::json()).is_null() ? kNone : value["first_rank"].get<int>(),
                 value.value("first_host", "")};
     expected.any_rank = !value.contains("first_rank");
     expected.any_host = !value.contains("first_host");
@@ -185,7 +186,8 @@ TEST_P(Fixtures, GiveJsonOfTheSchema) {
   const auto json = nlohmann::json::parse(to_json(diagnosis_of(GetParam())));
   std::set<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.insert(key);
-  EXPECT_EQ(keys, (std::set<std::string>{"cause", "first_rank", "first_host", "exit_code", "evidence", "explanation", "fix"}));
+  EXPECT_EQ(keys, (std::set<std::string>{"cause", "first_rank", "first_host", "exit_code", "evidence", "explanation",
+                                         "fix"}));
   EXPECT_TRUE(json["first_rank"].is_null() || json["first_rank"].is_number_integer());
   EXPECT_TRUE(json["first_host"].is_null() || json["first_host"].is_string());
   EXPECT_TRUE(json["exit_code"].is_null() || json["exit_code"].is_number_integer());
@@ -211,8 +213,10 @@ TEST(Doctor, EveryFixtureIsExpectedSomething) {
 }
 
 TEST(Doctor, SizesAreTold) {
-  EXPECT_THAT(diagnosis_of("gpu_oom").explanation, ::testing::HasSubstr("tried to allocate 7.83 GiB on a GPU of 79.11 GiB with 2.45 GiB free"));
-  EXPECT_THAT(diagnosis_of("gpu_oom_old_wording").explanation, ::testing::HasSubstr("1.22 GiB on a GPU of 39.43 GiB with 810.56 MiB free"));
+  EXPECT_THAT(diagnosis_of("gpu_oom").explanation,
+              ::testing::HasSubstr("tried to allocate 7.83 GiB on a GPU of 79.11 GiB with 2.45 GiB free"));
+  EXPECT_THAT(diagnosis_of("gpu_oom_old_wording").explanation,
+              ::testing::HasSubstr("1.22 GiB on a GPU of 39.43 GiB with 810.56 MiB free"));
   EXPECT_THAT(diagnosis_of("moe_oom").fix, ::testing::HasSubstr("EP 16 would give 16 experts/GPU"));
 }
 
