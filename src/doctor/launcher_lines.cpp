@@ -83,9 +83,12 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place&
 }
 
 std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  const std::size_t code_at = body.find("(exitcode: "), rank_at = body.find("local_rank: ");
-  if (code_at == npos || rank_at == npos) return std::nullopt;
-  const auto code = signed_number(body.substr(code_at + 11)), rank = signed_number(body.substr(rank_at + 12));
+  const auto behind = [&](std::string_view torchrun, std::string_view deepspeed) -> std::optional<int> {
+    for (const std::string_view words : {torchrun, deepspeed})
+      if (const std::size_t at = body.find(words); at != npos) return signed_number(body.substr(at + words.size()));
+    return std::nullopt;
+  };
+  const auto code = behind("(exitcode: ", "return code = "), rank = behind("local_rank: ", "local_rank=");
   if (!code || !rank) return std::nullopt;
   return WorkerExit{
       .place = {}, .ranks = {*rank}, .host = "", .text = std::string(body), .code = *code, .root = true, .local = true};

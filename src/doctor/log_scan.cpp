@@ -193,7 +193,7 @@ class LogScan::Impl {
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
         return;
       case Sign::RunStarts:
-        if (++starts_ > 1) ++findings_.files.back().run;
+        if (++starts_ > 1 || has_word(body, "restart")) ++findings_.files.back().run;
         return note_context(body, findings_);
       case Sign::Remark:
         return remark(marks);
