@@ -37,7 +37,8 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   command->add_option("--exit-code", options->exit_code, "what the job ended with, if you know");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
-      "The exit code is 0 when a cause was found or nothing failed, 1 when something failed and the logs do not say why.");
+      "The exit code is 0 when a cause was found or nothing failed, 1 when something failed and the logs do not say "
+      "why.");
   command->callback([options, &exit_code] { exit_code = examine(*options); });
 }
 
