@@ -37,6 +37,21 @@ std::string command_in_file(const std::string& path) {
   return read_all(file);
 }
 
+SlurmJob job_of_file(const SlurmOptions& options, const std::string& path) {
+  const std::string text = command_in_file(path);
+  SlurmJob job = job_of_command(options, text);
+  if (path == "-") return job;
+  const fs::path file = fs::absolute(path).lexically_normal();
+  job.zeroth_argument = file.string();
+  // Only a script that is run as a file has BASH_SOURCE; without one, its folder looks like the current one.
+  if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.workdir)
+    throw ConfigError(
+        {fmt::format("'{}' asks for its own place with BASH_SOURCE, which it has not in the job", path),
+         "--command-file",
+         fmt::format("write $0 instead, or give --workdir {}", shell_quoted(file.parent_path().string()))});
+  return job;
+}
+
 SlurmJob make_job(const LaunchSlurm& launch, const std::vector<std::string>& overrides,
                   const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
   const bool has_words = contains(command_line, "--");
@@ -54,8 +69,8 @@ SlurmJob make_job(const LaunchSlurm& launch, const std::vector<std::string>& ove
                        "options of the command stand behind --"});
   if (!launch.options.stage.empty())
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
-  return job_of_command(launch.options, has_words ? command_text(words_behind_dashes(command_line))
-                                                  : command_in_file(launch.command_file));
+  if (has_words) return job_of_command(launch.options, command_text(words_behind_dashes(command_line)));
+  return job_of_file(launch.options, launch.command_file);
 }
 
 // What the job would be called, before it is known in full: its log's name is part of what it runs.

@@ -19,8 +19,11 @@ const char* const kRankVariables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK",
 void refuse_other_launchers(std::string_view text, const ShellCommands& commands) {
   for (const ShellCommand& command : commands) {
     if (command.words.empty()) continue;
-    const std::string name = base_name(command.words[program_index(command)]);
-    if (!starts_ranks_itself(name)) continue;
+    const std::size_t program = program_index(command);
+    const std::string name = base_name(command.words[program]);
+    const bool braid_run =
+        name == "braid" && program + 1 < command.words.size() && command.words[program + 1].value == "run";
+    if (!starts_ranks_itself(name) && !braid_run) continue;
     throw ConfigError({fmt::format("{} starts ranks itself: {}", name, excerpt(text, command)), "the command",
                        "give the command that it starts, without it: the program, or torchrun and the program"});
   }
@@ -203,9 +206,8 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
     program = call->with_module ? std::string(raw_of(text, launcher)) : python_beside(raw_of(text, launcher));
     program += call->module ? " -u -m " : " -u ";
   }
+  if (sets_rank_variables(text)) program = fmt::format("env {} {}", environment, program);
   std::vector<Replacement> replacements = {{launcher.begin, call->program.begin, program}};
-  if (sets_rank_variables(text))
-    replacements.push_back({words[0].begin, words[0].begin, std::string(environment) + " "});
   if (call->is_launch && !call->use_env)
     replacements.push_back({call->program.end, call->program.end, R"( --local-rank="$LOCAL_RANK")"});
   command.text = replaced(text, replacements);
@@ -236,7 +238,15 @@ std::string command_text(const std::vector<std::string>& words) {
   std::error_code ignored;
   const bool is_text = words.size() == 1 && words[0].find_first_of(" \t\n") != std::string::npos &&
                        !std::filesystem::exists(words[0], ignored);
-  return is_text ? words[0] : joined_quoted(words);
+  if (is_text) return words[0];
+  std::string text;
+  std::size_t i = 0;
+  for (; i < words.size(); ++i) {  // NAME=value in front, as a shell has it
+    const std::size_t equals = words[i].find('=');
+    if (equals == std::string::npos || !is_identifier(words[i].substr(0, equals))) break;
+    text += words[i].substr(0, equals + 1) + shell_quoted(words[i].substr(equals + 1)) + " ";
+  }
+  return text + joined_quoted({words.begin() + static_cast<std::ptrdiff_t>(i), words.end()});
 }
 
 }  // namespace braid

@@ -30,7 +30,8 @@ RankCommand rank_command(std::string_view text, std::string_view environment);
 // The same program under one torchrun per node, which gets `options` instead of its own about the world.
 RankCommand node_command(std::string_view text, std::string_view options);
 
-// The text of a command given as words: each quoted, or the word itself where there is one with blanks, as ssh has it.
+// The text of a command given as words: each quoted, but NAME=value in front is an assignment; or the word itself where
+// there is only one and it has blanks, as ssh has it.
 std::string command_text(const std::vector<std::string>& words);
 
 // Whether the text sets one of torchrun's variables.

@@ -22,8 +22,15 @@ void ShellLexer::unbalanced(const char* what, std::size_t begin) const {
                      "close it, or put a backslash in front if the character itself is meant"});
 }
 
+ShellLexer::Nested::Nested(ShellLexer& lexer, std::size_t begin) : lexer_(lexer) {
+  constexpr int kDeepest = 200;
+  if (lexer.depth_ == kDeepest) lexer.unbalanced("something nested too deeply", begin);
+  ++lexer.depth_;
+}
+
 void ShellLexer::list(char closing, std::vector<ShellCommand>* out) {
   const std::size_t begin = at_;
+  const Nested nested(*this, begin);
   Level level{.out = out};
   while (!at_end()) {
     if (closing && peek() == closing && level.open.empty()) {

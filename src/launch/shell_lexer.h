@@ -57,6 +57,16 @@ class ShellLexer {
   char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool next_is(std::string_view token) const { return text_.substr(at_, token.size()) == token; }
 
+  // Text that nests deeper than any person writes would end the stack.
+  class Nested {
+   public:
+    Nested(ShellLexer& lexer, std::size_t begin);
+    ~Nested() { --lexer_.depth_; }
+
+   private:
+    ShellLexer& lexer_;
+  };
+
   // lists of commands
   [[noreturn]] void unbalanced(const char* what, std::size_t begin) const;
   void list(char closing, std::vector<ShellCommand>* out);
@@ -96,6 +106,7 @@ class ShellLexer {
 
   const std::string_view text_;
   std::size_t at_ = 0;
+  int depth_ = 0;  // of lists and expansions in each other
 };
 
 // Characters, as bash sees them.

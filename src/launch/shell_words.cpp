@@ -109,6 +109,7 @@ void ShellLexer::double_quoted(WordValue& value) {
 }
 
 void ShellLexer::dollar_or_backtick(WordValue& value, bool in_quotes) {
+  const Nested nested(*this, at_);
   const char next = peek(1);
   if (peek() == '`') {
     pass_backticks();

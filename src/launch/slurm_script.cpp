@@ -219,6 +219,8 @@ std::string rank_script(const SlurmOptions& options, const SlurmJob& job) {
     text += "BRAID_MASTER_ADDR=$1 BRAID_MASTER_PORT=$2  # the command sets the others for one node\n";
   text += "shift 2\n";
   if (by_torchrun(options)) text += export_lines(options, job);
+  if (!by_torchrun(options) && job.keeps_its_place)
+    text += "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE  # left over from elsewhere; Slurm's variables count\n";
   if (!by_torchrun(options) && !job.keeps_its_place)
     text += "export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=" +
             std::to_string(job.ranks_per_node) + "\n";
@@ -257,11 +259,11 @@ std::string main_phase(const SlurmOptions& options, const SlurmJob& job, bool ha
   text += signal_handling(options, job);
   text += fmt::format(
       "\nsrun --label --no-kill --kill-on-bad-exit=1 --nodes={} --ntasks={} --ntasks-per-node={}{} \\\n"
-      " {} bash -c \"$rank_script\" rank \"$master_addr\" \"$master_port\" &\n"
+      " {} bash -c \"$rank_script\" {} \"$master_addr\" \"$master_port\" &\n"
       "srun_pid=$!\n",
       job.nodes, job.nodes * tasks_per_node, tasks_per_node,
       options.gpus_per_node > 0 ? fmt::format(" --gpus-per-node={}", options.gpus_per_node) : "",
-      use_of_array(options, job));
+      use_of_array(options, job), shell_quoted(job.zeroth_argument));
   if (!gets_signal(options, job)) return text + "wait \"$srun_pid\"\nstatus=$?\n";
   return text +
          "trap pass_signal USR1\n"
