@@ -1,4 +1,5 @@
-// How fast `braid doctor` reads logs: MB/s, and against the least that any reader does, counting the lines of the same file.
+// How fast `braid doctor` reads logs: MB/s, and against the least that any reader does, counting the lines of the same
+// file.
 //   bench_doctor_scan [MEGABYTES] [FOLDER]
 // Each log is long, healthy, and ends with one error, which must be found.
 #include <fcntl.h>
@@ -27,7 +28,8 @@ constexpr int kRounds = 3;
 std::string iteration_line(int i, const std::string& prefix) {
   return fmt::format(
       "{} [2026-11-15 {:02}:{:02}:{:02}.620204] iteration {:8}/ 5000000 | consumed samples: {:12} | elapsed time per "
-      "iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 402.1 | tokens per GPU (tokens/s/GPU): 9266.8 | learning "
+      "iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 402.1 | tokens per GPU (tokens/s/GPU): 9266.8 | "
+      "learning "
       "rate: 2.946396E-03 | global batch size:   256 | lm loss: {:.6E} | seq_load_balancing_loss: 1.015603E+00 | loss "
       "scale: 1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 |\n",
       prefix, i / 3600 % 24, i / 60 % 60, i % 60, i, 256LL * i, 500.0 + i % 97, 10.0 / (1 + i % 1000));
@@ -44,11 +46,14 @@ const std::vector<Log> kLogs = {
     {"with srun's labels", [](int i) { return iteration_line(i / 8, fmt::format("{}: ", i % 8)); }, "3: "},
     {"with [rankN]:", [](int i) { return iteration_line(i / 8, fmt::format("[rank{}]:", i % 8)); }},
     {"short lines",
-     [](int i) { return fmt::format("[rank{}]: sample {} of shard {:05} has {} tokens\n", i % 8, i, i / 1000, i % 4096); }},
+     [](int i) {
+       return fmt::format("[rank{}]: sample {} of shard {:05} has {} tokens\n", i % 8, i, i / 1000, i % 4096);
+     }},
     {"NCCL_DEBUG=INFO",
      [](int i) {
-       return fmt::format("a{:02}:{}:{} [{}] NCCL INFO Channel {:02}/0 : {}[{}] -> {}[{}] [send] via NET/IB/{}/GDRDMA\n", i % 32,
-                          4000 + i % 8, 4300 + i % 8, i % 8, i % 16, i % 256, i % 8, (i + 8) % 256, i % 8, i % 8);
+       return fmt::format(
+           "a{:02}:{}:{} [{}] NCCL INFO Channel {:02}/0 : {}[{}] -> {}[{}] [send] via NET/IB/{}/GDRDMA\n", i % 32,
+           4000 + i % 8, 4300 + i % 8, i % 8, i % 16, i % 256, i % 8, (i + 8) % 256, i % 8, i % 8);
      }},
     {"every line an error", [](int i) { return fmt::format("[rank{}]: ValueError: sample {} is broken\n", i % 8, i); }},
 };
@@ -106,13 +111,17 @@ std::vector<std::string> measure(const Log& log, std::size_t bytes, const std::s
   const double reading = seconds([&] {
     std::vector<std::string> skipped;
     const Diagnosis diagnosis = examine_logs(find_logs({path}), {}, skipped);
-    if (diagnosis.cause != Cause::GpuOom || diagnosis.first_rank != 3) throw std::runtime_error("wrong: " + to_text(diagnosis));
+    if (diagnosis.cause != Cause::GpuOom || diagnosis.first_rank != 3)
+      throw std::runtime_error("wrong: " + to_text(diagnosis));
   });
   std::filesystem::remove(path);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return {log.name, fmt::format("{:.0f}", size / 1e6), fmt::format("{:.0f}", size / 1e6 / reading),
-          fmt::format("{:.0f}", size / 1e6 / counting), fmt::format("{:.2f}", reading / counting),
+  return {log.name,
+          fmt::format("{:.0f}", size / 1e6),
+          fmt::format("{:.0f}", size / 1e6 / reading),
+          fmt::format("{:.0f}", size / 1e6 / counting),
+          fmt::format("{:.2f}", reading / counting),
           fmt::format("{:.1f}", static_cast<double>(usage.ru_maxrss) / 1024)};
 }
 
@@ -123,5 +132,6 @@ int main(int argc, char** argv) {
   const std::string folder = argc > 2 ? argv[2] : std::filesystem::temp_directory_path().string();
   std::vector<std::vector<std::string>> rows;
   for (const Log& log : kLogs) rows.push_back(measure(log, megabytes * 1000000, folder));
-  fmt::print("{}", format_table({"log", "MB", "doctor MB/s", "counting lines MB/s", "times as long", "peak memory MB"}, rows));
+  fmt::print(
+      "{}", format_table({"log", "MB", "doctor MB/s", "counting lines MB/s", "times as long", "peak memory MB"}, rows));
 }

@@ -81,15 +81,14 @@ void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>&
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
 }
 
-// What the job would be called, before it is known in full: its log's name is part of what it runs.
-std::string default_title(const LaunchSlurm& launch, const std::string& text) {
-  if (!launch.recipe_path.empty()) return fs::path(launch.recipe_path).stem().string();
-  if (!launch.command_file.empty() && launch.command_file != "-") return fs::path(launch.command_file).stem().string();
+// What a job is called after, before it is known in full: its log's name is part of what it runs.
+std::string title_of_command(const std::string& command_file, const std::string& text) {
+  if (!command_file.empty() && command_file != "-") return fs::path(command_file).stem().string();
   const std::string program = rank_command(text, "").program;
   return program.empty() ? "command" : program;
 }
 
-void complete(LaunchSlurm& launch, const std::string& text) {
+void complete(LaunchSlurm& launch, const std::string& title) {
   SlurmOptions& options = launch.options;
   const std::vector<Problem> problems = validate(options);
   if (!problems.empty()) throw ConfigError(problems);
@@ -103,46 +102,49 @@ void complete(LaunchSlurm& launch, const std::string& text) {
   for (std::string* folder : {&options.cache_dir, &options.stage})
     if (!folder->empty()) *folder = absolute(*folder, options.workdir);
   if (options.job_name.empty()) {
-    const std::string title = safe_job_name(default_title(launch, text));
-    options.job_name = title.ends_with("train") ? title : title + "-train";
+    const std::string name = safe_job_name(title);
+    options.job_name = name.ends_with("train") ? name : name + "-train";
   }
   if (options.output.empty()) options.output = options.job_name + ".sbatch";
   for (const char* name : {"HF_TOKEN", "GH_TOKEN", "WANDB_API_KEY"})
     if (std::getenv(name)) options.passed.push_back(name);
 }
 
-// The job, after everything that can be known before it is submitted was looked at.
-SlurmJob checked_job(LaunchSlurm& launch, const std::vector<std::string>& overrides,
-                     const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
-  const bool has_words = contains(command_line, "--");
-  const std::vector<ConfigOverride> parsed = parse_overrides(overrides, own_options);
-  check_sources(launch, parsed, has_words);
-  std::optional<Recipe> recipe;
-  std::optional<int> ranks;
-  std::string text;
-  if (!launch.recipe_path.empty()) {
-    recipe = load_recipe(launch.recipe_path, parsed);
-    ranks = Topology(recipe->topology, workload_of(*recipe)).world_size();
-  } else {
-    text = has_words ? command_text(words_behind_dashes(command_line)) : command_in_file(launch.command_file);
-  }
-  take_defaults(launch, recipe ? recipe->cluster : ClusterConfig{}, ranks);
-  complete(launch, text);
-  SlurmJob job;
-  if (!recipe)
-    job = has_words ? job_of_command(launch.options, text) : job_of_file(launch.options, launch.command_file, text);
-  const Allocation allocation = {recipe ? *launch.options.nodes : job.nodes, launch.options.gpus_per_node};
-  Preflight preflight =
-      recipe ? preflight_of(*recipe, launch.options, allocation) : preflight_of(text, launch.options, allocation);
+void check(Preflight preflight, const LaunchSlurm& launch, const Allocation& allocation) {
   check_with_slurm(launch.options, allocation, preflight);
   settle(preflight, launch.force);
-  if (recipe) job = job_of_recipe(launch.options, launch.recipe_path, *recipe, overrides);
+}
+
+SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>& overrides,
+                            const std::vector<ConfigOverride>& parsed) {
+  const Recipe recipe = load_recipe(launch.recipe_path, parsed);
+  take_defaults(launch, recipe.cluster, Topology(recipe.topology, workload_of(recipe)).world_size());
+  complete(launch, fs::path(launch.recipe_path).stem().string());
+  const SlurmOptions& options = launch.options;
+  const Allocation allocation = {*options.nodes, options.gpus_per_node};
+  check(preflight_of(recipe, options, allocation), launch, allocation);
+  return job_of_recipe(options, launch.recipe_path, recipe, overrides);
+}
+
+SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
+  const bool in_file = !launch.command_file.empty();
+  const std::string text =
+      in_file ? command_in_file(launch.command_file) : command_text(words_behind_dashes(command_line));
+  take_defaults(launch, ClusterConfig{}, std::nullopt);
+  complete(launch, title_of_command(launch.command_file, text));
+  const SlurmOptions& options = launch.options;
+  const SlurmJob job = in_file ? job_of_file(options, launch.command_file, text) : job_of_command(options, text);
+  const Allocation allocation = {job.nodes, options.gpus_per_node};
+  check(preflight_of(text, options, allocation), launch, allocation);
   return job;
 }
 
 int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
                  const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
-  SlurmJob job = checked_job(launch, overrides, own_options, command_line);
+  const std::vector<ConfigOverride> parsed = parse_overrides(overrides, own_options);
+  check_sources(launch, parsed, contains(command_line, "--"));
+  SlurmJob job = launch.recipe_path.empty() ? checked_command_job(launch, command_line)
+                                            : checked_recipe_job(launch, overrides, parsed);
   std::vector<std::string> made_by = command_line;
   made_by[0] = "braid";
   job.made_by = joined_quoted(made_by);

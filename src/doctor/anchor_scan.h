@@ -1,4 +1,5 @@
-// Finds any of many short literals in a text in one pass (Wu-Manber, blocks of two bytes): most steps skip several bytes.
+// Finds any of many short literals in a text in one pass (Wu-Manber, blocks of two bytes): most steps skip several
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ class AnchorScan {
  public:
   static constexpr std::size_t kShortest = 6;  // bytes of an anchor; the longest skip is one less
 
-  // `usual` is what most text looks like. Of each anchor those kShortest bytes are searched for that are the least usual,
-  // so that usual text is skipped fast.
+  // `usual` is what most text looks like. Of each anchor those kShortest bytes are searched for that are the least
+  // usual, so that usual text is skipped fast.
   AnchorScan(std::vector<std::string> anchors, std::string_view usual);
 
   // Calls found(anchor's number) for every anchor at every place, until it returns false.
@@ -56,7 +57,8 @@ void AnchorScan::each(std::string_view text, Found found) const {
       const Entry& entry = entries_[i];
       if (entry.head != head || start < entry.before) continue;
       const std::string& anchor = anchors_[static_cast<std::size_t>(entry.anchor)];
-      if (text.compare(start - entry.before, anchor.size(), anchor) == 0 && !found(static_cast<int>(entry.anchor))) return;
+      if (text.compare(start - entry.before, anchor.size(), anchor) == 0 && !found(static_cast<int>(entry.anchor)))
+        return;
     }
     ++at;
   }

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "doctor/signs.h"
+
 namespace braid {
 
 enum class Cause {
@@ -45,5 +47,7 @@ struct CauseText {
 };
 
 const CauseText& text_of(Cause cause);
+
+Cause cause_of(Sign sign);  // Unknown where a line alone does not tell
 
 }  // namespace braid

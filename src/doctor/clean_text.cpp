@@ -7,7 +7,11 @@ namespace {
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
-  const std::size_t length = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : (first & 0xf0) == 0xe0 ? 3 : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+  const std::size_t length = first < 0x80                    ? 1
+                             : first >= 0xc2 && first < 0xe0 ? 2
+                             : (first & 0xf0) == 0xe0        ? 3
+                             : first >= 0xf0 && first < 0xf5 ? 4
+                                                             : 0;
   if (length == 0 || text.size() < length) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
@@ -46,7 +50,8 @@ std::string clean_text(std::string_view text) {
       ++i;
     } else if (const std::size_t length = utf8_length(text.substr(i))) {
       // U+0080 to U+009F are control characters, too.
-      if (!(length == 2 && c == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0)) clean += text.substr(i, length);
+      if (!(length == 2 && c == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0))
+        clean += text.substr(i, length);
       i += length;
     } else {
       clean += "\xef\xbf\xbd";

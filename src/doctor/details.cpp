@@ -69,12 +69,14 @@ std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int6
 std::string exit_code_text(int code) {
   if (code == 0) return "Exit code 0: the program thought that all was well.";
   if (const auto signal = signal_of_code(code)) {
-    const char* usual = *signal == SIGKILL   ? "killed, most often for want of host memory"
-                        : *signal == SIGTERM ? "asked to end: the time limit, a cancellation, or the cascade after another rank's failure"
-                        : *signal == SIGBUS  ? "most often /dev/shm is full"
-                        : *signal == SIGABRT ? "it ended itself: a failed check, or NCCL's watchdog"
-                        : *signal == SIGINT  ? "Ctrl-C"
-                                             : "a crash in native code";
+    const char* usual =
+        *signal == SIGKILL ? "killed, most often for want of host memory"
+        : *signal == SIGTERM
+            ? "asked to end: the time limit, a cancellation, or the cascade after another rank's failure"
+        : *signal == SIGBUS  ? "most often /dev/shm is full"
+        : *signal == SIGABRT ? "it ended itself: a failed check, or NCCL's watchdog"
+        : *signal == SIGINT  ? "Ctrl-C"
+                             : "a crash in native code";
     return fmt::format("Exit code {} is {}: {}.", code, describe_signal(*signal), usual);
   }
   if (code == 1) return "Exit code 1 is a program's own error, an exception for example.";
@@ -89,8 +91,10 @@ std::string cascade_text(const Findings& findings, std::optional<int> first_rank
   std::set<int> timed_out, lost;
   for (const Finding& finding : findings.found) {
     if (!finding.rank || finding.rank == first_rank || role_of(finding.sign) != Role::Consequence) continue;
-    if (finding.sign == Sign::ConnectionLost || finding.sign == Sign::NetworkTrouble) lost.insert(*finding.rank);
-    else if (finding.sign != Sign::Stopped) timed_out.insert(*finding.rank);
+    if (finding.sign == Sign::ConnectionLost || finding.sign == Sign::NetworkTrouble)
+      lost.insert(*finding.rank);
+    else if (finding.sign != Sign::Stopped)
+      timed_out.insert(*finding.rank);
   }
   std::map<int, std::set<int>> ended;  // by code
   for (const WorkerExit& exit : findings.exits)

@@ -31,9 +31,7 @@ void Findings::add(Finding finding) {
   found.push_back(std::move(finding));
 }
 
-bool Findings::is_full(Sign sign) {
-  return found.size() >= kMostFindings || kept_[sign] >= kMostOfAKind;
-}
+bool Findings::is_full(Sign sign) { return found.size() >= kMostFindings || kept_[sign] >= kMostOfAKind; }
 
 // Only when training went on since the last time: there is nothing new to forget otherwise.
 void Findings::forget_survived(const Place& now) {
@@ -52,7 +50,8 @@ bool Findings::survived(const Place& place) const {
   for (std::size_t file = 0; file < files.size(); ++file) {
     const FileTrace& trace = files[file];
     if (static_cast<int>(file) == place.file) {
-      if (trace.progress - place.progress > kIterationsAfterDeath || trace.run > place.run || trace.good_end > place.line)
+      if (trace.progress - place.progress > kIterationsAfterDeath || trace.run > place.run ||
+          trace.good_end > place.line)
         return true;
     } else if (place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
       // Clocks of hosts differ a little.

@@ -30,7 +30,7 @@ struct Finding {
   std::string text;
   std::optional<Traceback> traceback;
   bool labelled = false;  // the rank is from a label, see LineMarks
-  bool bare = false;          // an exception's line without its traceback
+  bool bare = false;      // an exception's line without its traceback
 };
 
 // How a process ended, as a launcher tells it.
@@ -38,8 +38,8 @@ struct WorkerExit {
   Place place;
   std::vector<int> ranks;
   std::string host, text;
-  int code = 0;       // below 0: a signal
-  bool root = false;  // the launcher says that it was the first
+  int code = 0;        // below 0: a signal
+  bool root = false;   // the launcher says that it was the first
   bool local = false;  // the rank is one of its node
   bool by_srun = false;
 };
@@ -78,11 +78,11 @@ struct Findings {
   std::vector<RootCauseLine> braid;  // one for each time a run failed
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
-  std::vector<Finding> remarks;  // the last few
+  std::vector<Finding> remarks;      // the last few
   std::vector<Enqueued> enqueued;
   std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
-  std::optional<int> exit_code;  // of the whole job
+  std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false, saved_artifacts = false;
 

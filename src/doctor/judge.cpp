@@ -6,7 +6,7 @@
 #include <csignal>
 #include <set>
 
-#include "base/process.h"
+#include "doctor/braid_reason.h"
 #include "doctor/details.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/silence.h"
@@ -16,70 +16,8 @@ namespace {
 
 constexpr std::size_t kMostEvidence = 8;
 
-Cause cause_of(Sign sign) {
-  switch (sign) {
-    case Sign::GpuOom: return Cause::GpuOom;
-    case Sign::HostOom:
-    case Sign::CgroupOom: return Cause::HostOom;
-    case Sign::DiskFull: return Cause::DiskFull;
-    case Sign::SharedMemory: return Cause::ShmBusError;
-    case Sign::PortInUse: return Cause::PortInUse;
-    case Sign::MissingImport: return Cause::ImportError;
-    case Sign::MegatronShadowed: return Cause::MegatronShadowed;
-    case Sign::CacheNotShared: return Cause::ContainerCacheNotShared;
-    case Sign::WeightsDiffer:
-    case Sign::StateDictDiffers: return Cause::WeightLoadMismatch;
-    case Sign::NotLaunched: return Cause::NotLaunched;
-    case Sign::GpuSpecMissing: return Cause::GpuSpecMissing;
-    case Sign::BadPartition: return Cause::BadPartition;
-    case Sign::BadAccount: return Cause::BadAccount;
-    case Sign::StepConfig: return Cause::StepConfig;
-    case Sign::UvMissing: return Cause::UvMissing;
-    case Sign::Hardware:
-    case Sign::NodeFailure: return Cause::NodeFailure;
-    case Sign::BraidError: return Cause::BraidFailure;
-    case Sign::PythonError: return Cause::PythonError;
-    case Sign::TimeLimit: return Cause::TimeLimit;
-    case Sign::Preempted: return Cause::Preempted;
-    case Sign::JobCancelled:
-    case Sign::StepCancelled:
-    case Sign::Interrupted:
-    case Sign::TerminatedFromOutside: return Cause::Cancelled;
-    case Sign::NetworkTrouble: return Cause::Network;
-    case Sign::UniqueIdTimeout: return Cause::Rank0BarrierTimeout;
-    case Sign::CollectiveTimeout:
-    case Sign::StoreTimeout: return Cause::NcclTimeout;
-    default: return Cause::Unknown;
-  }
-}
-
 bool is_time_out(Sign sign) {
   return sign == Sign::CollectiveTimeout || sign == Sign::UniqueIdTimeout || sign == Sign::StoreTimeout;
-}
-
-// Reasons of a Braid rank that only say that another one is gone.
-bool is_loss_of_peer(std::string_view reason) {
-  const auto sign = sign_in(reason);
-  return (sign && role_of(*sign) == Role::Consequence) || reason.find("without finishing") != std::string_view::npos ||
-         reason.find("no sign of life") != std::string_view::npos;
-}
-
-bool is_bad_data(std::string_view reason) {
-  return reason.find("DataError") != std::string_view::npos || reason.starts_with("sample ") ||
-         reason.find("outside the vocabulary") != std::string_view::npos;
-}
-
-// As `braid run` and `braid train` end: "killed by SIGKILL (Killed)", "exited with code 3".
-std::optional<int> exit_code_in(std::string_view reason) {
-  if (reason.starts_with("exited with code ")) {
-    std::string_view rest = reason.substr(17);
-    const auto code = take_number(rest);
-    return code ? std::optional(static_cast<int>(*code)) : std::nullopt;
-  }
-  if (!reason.starts_with("killed by ")) return std::nullopt;
-  for (int signal = 1; signal < 32; ++signal)
-    if (reason.substr(10).starts_with(describe_signal(signal))) return 128 + signal;
-  return std::nullopt;
 }
 
 class Judge {
@@ -138,7 +76,8 @@ class Judge {
   const Finding* best_cause() const {
     const auto rank = culprit_rank();
     if (rank)
-      if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; })) return own;
+      if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
+        return own;
     if (const Finding* strong = earliest(is_strong_cause)) return strong;
     const Finding* weak = earliest([](const Finding& f) { return f.bare; });
     const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
@@ -163,7 +102,8 @@ class Judge {
     if (cause->sign == Sign::GpuOom) explain(gpu_memory_text(cause->text));
     if (result_.cause == Cause::MoeOom && findings_.num_experts)
       fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
-    if (cause->sign == Sign::PythonError || cause->sign == Sign::MissingImport || cause->sign == Sign::BraidError) explain(fmt::format("It is: {}", cause->text));
+    if (cause->sign == Sign::PythonError || cause->sign == Sign::MissingImport || cause->sign == Sign::BraidError)
+      explain(fmt::format("It is: {}", cause->text));
     return true;
   }
 
@@ -184,7 +124,8 @@ class Judge {
                          findings_.expert_parallel.value_or(1) > 1;
     if (cause.sign == Sign::GpuOom && experts) return Cause::MoeOom;
     if (cause.sign == Sign::BraidError)
-      if (const auto sign = sign_in(cause.text.substr(7)); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
+      if (const auto sign = sign_in(cause.text.substr(7)); sign && role_of(*sign) == Role::Cause)
+        return cause_of(*sign);
     if (cause.sign == Sign::BraidError && cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
     const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
     if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
@@ -212,14 +153,8 @@ class Judge {
       if (earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled; }))
         return false;
     }
-    result_.cause = Cause::BraidFailure;
-    if (const auto sign = sign_in(line.reason); sign && role_of(*sign) == Role::Cause && *sign != Sign::NativeCrash)
-      result_.cause = cause_of(*sign);
-    if (line.reason.find("out of memory") != std::string::npos) result_.cause = Cause::GpuOom;
-    if (line.reason.starts_with("killed by SIGKILL")) result_.cause = Cause::HostOom;
-    if (line.reason.starts_with("killed by SIGBUS")) result_.cause = Cause::ShmBusError;
+    result_.cause = cause_in_reason(line.reason);
     if (is_loss_of_peer(line.reason)) by_exit_of(line.rank);
-    if (is_bad_data(line.reason)) result_.cause = Cause::DataRankCascade;
     result_.first_rank = line.rank;
     result_.first_host = line.host;
     if (!result_.exit_code) result_.exit_code = exit_code_in(line.reason);
@@ -242,10 +177,10 @@ class Judge {
   }
 
   bool by_outside() {
-    // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch host.
+    // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
+    // host.
     const Finding* end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure && !f.host.empty(); });
-    if (!end)
-      end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+    if (!end) end = earliest([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
     if (!end)
       end = earliest([](const Finding& f) {
         return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
@@ -288,7 +223,8 @@ class Judge {
     if (!culprit_) return false;
     const auto signal = signal_of_code(culprit_->code);
     const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
-    if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, culprit_->place) && !culprit_->root)) return false;
+    if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, culprit_->place) && !culprit_->root))
+      return false;
     if (*signal == SIGABRT && hang) return false;
     result_.cause = *signal == SIGKILL ? Cause::HostOom : *signal == SIGBUS ? Cause::ShmBusError : Cause::Unknown;
     result_.first_rank = culprit_->ranks[0];
@@ -352,7 +288,8 @@ class Judge {
       explain("A process crashed in native code, and the log does not say why.");
       return true;
     }
-    const bool by_nccl = lost->text.find("network error") != std::string::npos || lost->text.find("NCCL") != std::string::npos;
+    const bool by_nccl =
+        lost->text.find("network error") != std::string::npos || lost->text.find("NCCL") != std::string::npos;
     result_.cause = by_nccl ? Cause::Network : Cause::Unknown;
     blame_silence();
     explain(by_nccl ? "A peer went away, or the network between the nodes failed, and no rank says why."
@@ -362,7 +299,8 @@ class Judge {
 
   void by_nothing() {
     const bool code_says_so = result_.exit_code.value_or(0) != 0;
-    const bool an_exit = std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](auto& e) { return e.code != 0 && !findings_.survived(e.place); });
+    const bool an_exit = std::any_of(findings_.exits.begin(), findings_.exits.end(),
+                                     [&](auto& e) { return e.code != 0 && !findings_.survived(e.place); });
     const std::uint64_t lines = total_lines();
     if (culprit_ || an_exit) {
       if (culprit_) result_.first_rank = culprit_->ranks[0], result_.first_host = culprit_->host;
@@ -374,17 +312,21 @@ class Judge {
       last_remarks();
     } else if (lines == 0 || (!findings_.program_spoke && !code_says_so)) {
       result_.cause = Cause::NotLaunched;
-      explain(lines == 0 ? "The log is empty: nothing ever started." : "Nothing ever started: no program says anything.");
+      explain(lines == 0 ? "The log is empty: nothing ever started."
+                         : "Nothing ever started: no program says anything.");
       result_.failed = false;
     } else if (code_says_so) {
       explain("The log does not say why. " + exit_code_text(*result_.exit_code));
       last_remarks();
     } else {
       result_.failed = false;
-      explain(findings_.ended_well() ? "Nothing failed here: the run came to its end." : "Nothing failed here: there is no error in the log.");
-      if (!findings_.ended_well() && findings_.iteration && findings_.iterations && *findings_.iteration < *findings_.iterations)
-        explain(fmt::format("It ends at iteration {} of {}: the job still runs, was killed without a word, or stopped early.",
-                            *findings_.iteration, *findings_.iterations));
+      explain(findings_.ended_well() ? "Nothing failed here: the run came to its end."
+                                     : "Nothing failed here: there is no error in the log.");
+      if (!findings_.ended_well() && findings_.iteration && findings_.iterations &&
+          *findings_.iteration < *findings_.iterations)
+        explain(fmt::format(
+            "It ends at iteration {} of {}: the job still runs, was killed without a word, or stopped early.",
+            *findings_.iteration, *findings_.iterations));
     }
   }
 
@@ -435,8 +377,10 @@ class Judge {
   void add_consequences() {
     if (braid_) add_evidence(braid_->place, braid_->text);
     if (culprit_) add_evidence(culprit_->place, culprit_->text);
-    for (const Sign sign : {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
-      if (const Finding* other = earliest([&](const Finding& f) { return f.sign == sign; }); other && result_.evidence.size() < 5)
+    for (const Sign sign :
+         {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
+      if (const Finding* other = earliest([&](const Finding& f) { return f.sign == sign; });
+          other && result_.evidence.size() < 5)
         add_evidence(other->place, other->text);
   }
 
@@ -450,7 +394,8 @@ class Judge {
     if (!result_.exit_code && culprit_ && result_.failed) result_.exit_code = culprit_->code;
     if (result_.failed) result_.cascade = cascade_text(findings_, result_.first_rank);
     if (result_.fix.empty() || result_.cause == Cause::MoeOom)
-      result_.fix = std::string(result_.failed || result_.cause == Cause::NotLaunched ? text_of(result_.cause).fix : "Nothing to do.") +
+      result_.fix = std::string(result_.failed || result_.cause == Cause::NotLaunched ? text_of(result_.cause).fix
+                                                                                      : "Nothing to do.") +
                     (result_.fix.empty() ? "" : " ") + result_.fix;
   }
 

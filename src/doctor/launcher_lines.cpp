@@ -6,16 +6,12 @@
 
 #include "base/process.h"
 #include "base/strings.h"
+#include "doctor/line_kinds.h"
 
 namespace braid {
 namespace {
 
 constexpr auto npos = std::string_view::npos;
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
-  return begin == npos ? std::string_view() : text.substr(begin, end - begin + 1);
-}
 
 std::optional<int> signed_number(std::string_view text) {
   const bool negative = text.starts_with('-');
@@ -87,11 +83,15 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place&
 }
 
 std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  const std::size_t code_at = body.find("(exitcode: "), rank_at = body.find("local_rank: ");
-  if (code_at == npos || rank_at == npos) return std::nullopt;
-  const auto code = signed_number(body.substr(code_at + 11)), rank = signed_number(body.substr(rank_at + 12));
+  const auto behind = [&](std::string_view torchrun, std::string_view deepspeed) -> std::optional<int> {
+    for (const std::string_view words : {torchrun, deepspeed})
+      if (const std::size_t at = body.find(words); at != npos) return signed_number(body.substr(at + words.size()));
+    return std::nullopt;
+  };
+  const auto code = behind("(exitcode: ", "return code = "), rank = behind("local_rank: ", "local_rank=");
   if (!code || !rank) return std::nullopt;
-  return WorkerExit{.place = {}, .ranks = {*rank}, .host = "", .text = std::string(body), .code = *code, .root = true, .local = true};
+  return WorkerExit{
+      .place = {}, .ranks = {*rank}, .host = "", .text = std::string(body), .code = *code, .root = true, .local = true};
 }
 
 std::optional<WorkerExit> parse_task_exit(std::string_view body) {
@@ -148,7 +148,8 @@ std::string host_in(std::string_view body) {
     if (take_number(rest) && rest.starts_with(':')) return std::string(trimmed(body.substr(0, colon)));
   }
   // "slurmstepd-n3: error: ..." in newer versions
-  if (const std::size_t step = body.find("slurmstepd-"); step != npos) return host_after(body.substr(step), "slurmstepd-");
+  if (const std::size_t step = body.find("slurmstepd-"); step != npos)
+    return host_after(body.substr(step), "slurmstepd-");
   if (body.starts_with("srun: error: ")) {
     std::string host = host_after(body, "srun: error: ");
     if (body.substr(13 + host.size()).starts_with(": ") && host != "Node" && host != "Unable") return host;

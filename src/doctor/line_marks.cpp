@@ -18,7 +18,8 @@ bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A'
 std::optional<int> take_rank(std::string_view& text) {
   std::size_t digits = 0;
   int rank = 0;
-  while (digits < text.size() && digits <= kLongestRank && is_digit(text[digits])) rank = 10 * rank + text[digits++] - '0';
+  while (digits < text.size() && digits <= kLongestRank && is_digit(text[digits]))
+    rank = 10 * rank + text[digits++] - '0';
   if (digits == 0 || digits > kLongestRank) return std::nullopt;
   text.remove_prefix(digits);
   return rank;
@@ -31,8 +32,9 @@ bool take(std::string_view& text, std::string_view word) {
 }
 
 int two_digits(std::string_view text, std::size_t at) {
-  return at + 2 <= text.size() && is_digit(text[at]) && is_digit(text[at + 1]) ? 10 * (text[at] - '0') + text[at + 1] - '0'
-                                                                              : -1;
+  return at + 2 <= text.size() && is_digit(text[at]) && is_digit(text[at + 1])
+             ? 10 * (text[at] - '0') + text[at + 1] - '0'
+             : -1;
 }
 
 std::optional<LogTime> clock_at(std::string_view text, int month, int day) {
@@ -40,7 +42,8 @@ std::optional<LogTime> clock_at(std::string_view text, int month, int day) {
   if (hour < 0 || minute < 0 || second < 0 || text[2] != ':' || text[5] != ':') return std::nullopt;
   if (month < 1 || month > 12 || day < 1 || day > 31) return std::nullopt;
   static constexpr std::array<int, 12> kDaysBefore = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
-  double time = 86400.0 * (kDaysBefore[static_cast<std::size_t>(month - 1)] + day - 1) + 3600 * hour + 60 * minute + second;
+  double time =
+      86400.0 * (kDaysBefore[static_cast<std::size_t>(month - 1)] + day - 1) + 3600 * hour + 60 * minute + second;
   double unit = 0.1;
   if (text.size() > 9 && (text[8] == '.' || text[8] == ','))
     for (std::size_t i = 9; i < text.size() && is_digit(text[i]); ++i, unit /= 10) time += unit * (text[i] - '0');
@@ -112,7 +115,8 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
     if (const auto time = time_at(rest)) {
       marks.time = time;
       std::size_t end = 19;
-      while (end < rest.size() && (is_digit(rest[end]) || rest[end] == '.' || rest[end] == ',' || rest[end] == 'Z')) ++end;
+      while (end < rest.size() && (is_digit(rest[end]) || rest[end] == '.' || rest[end] == ',' || rest[end] == 'Z'))
+        ++end;
       rest.remove_prefix(end);
     } else if (const auto rank = take_rank(label); first && rank && take(label, ": ")) {
       marks.rank = rank;

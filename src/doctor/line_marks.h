@@ -24,10 +24,12 @@ struct LineMarks {
 // Prefixes only; cheap enough for every line.
 LineMarks marks_of(std::string_view line);
 
-// A rank that a message names as its writer: "[Rank 5]", "[PG ID 0 PG GUID 0(default_pg) Rank 5]", "[rank5]" in the middle.
+// A rank that a message names as its writer: "[Rank 5]", "[PG ID 0 PG GUID 0(default_pg) Rank 5]", "[rank5]" in the
+// middle.
 std::optional<int> rank_inside(std::string_view body);
 
-// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, or glog's "1115 09:40:29".
+// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, or glog's "1115
+// 09:40:29".
 std::optional<LogTime> time_at(std::string_view text);
 // The first full date and time anywhere in it ("CANCELLED AT 2026-11-15T09:40:29").
 std::optional<LogTime> time_inside(std::string_view text);

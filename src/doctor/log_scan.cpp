@@ -4,6 +4,8 @@
 
 #include "doctor/anchor_scan.h"
 #include "doctor/launcher_lines.h"
+#include "doctor/line_kinds.h"
+#include "doctor/run_facts.h"
 
 namespace braid {
 namespace {
@@ -14,11 +16,15 @@ constexpr std::size_t kProgressTimes = 4;
 
 // What most lines of most logs look like.
 constexpr std::string_view kUsual =
-    " [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time per iteration "
+    " [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time per "
+    "iteration "
     "(ms): 639.6 | throughput per GPU (TFLOP/s/GPU): 0.0 | tokens per GPU (tokens/s/GPU): 266.8 | learning rate: "
-    "2.946396E-03 | global batch size:     8 | lm loss: 5.333568E+00 | seq_load_balancing_loss: 1.015603E+00 | loss scale: "
-    "1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 | time (ms) | language | "
-    "waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | pipeline wait:    43.7 ( 7 %) "
+    "2.946396E-03 | global batch size:     8 | lm loss: 5.333568E+00 | seq_load_balancing_loss: 1.015603E+00 | loss "
+    "scale: "
+    "1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 | time (ms) | language "
+    "| "
+    "waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | pipeline wait:    43.7 "
+    "( 7 %) "
     "| reduce:    10.0 ( 2 %) | optimizer: [rank3]: NCCL INFO Channel 12/0 : 1[2] -> 3[4] [send] via NET/IB/5/GDRDMA "
     "Training epoch 0, | reduced_train_loss: | global_step: | validation | loading shard";
 
@@ -26,45 +32,6 @@ std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
   std::vector<std::string> anchors;
   for (const Rule& rule : rules) anchors.emplace_back(rule.anchor);
   return anchors;
-}
-
-bool contains(std::string_view text, std::string_view word) { return text.find(word) != std::string_view::npos; }
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  text.remove_prefix(begin);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
-// As shells tell of a process that was killed: "Killed", "run.sh: line 3:  4242 Killed   python train.py".
-bool is_kill_by_shell(std::string_view text) {
-  if (text == "Killed") return true;
-  const std::size_t at = text.find(" Killed"), line = text.find(": line ");
-  return at != std::string_view::npos && line < at && text[at - 1] >= '0' && text[at - 1] <= '9';
-}
-
-// Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
-bool is_of_the_scheduler(std::string_view text) {
-  for (const char* word : {"srun: ", "sbatch: ", "salloc: ", "slurmstepd", "Submitted batch job", "pyxis: ", "+ "})
-    if (text.starts_with(word)) return true;
-  return false;
-}
-
-// As a format that is in use: arguments that are off say None or False.
-bool mentions_fp8(std::string_view text) {
-  for (const char* word : {"fp8", "FP8", "float8"})
-    for (std::size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; ++at) {
-      const std::size_t begin = text.rfind('\n', at) + 1, end = text.find('\n', at);
-      const std::string_view line = text.substr(begin, end == std::string_view::npos ? end : end - begin);
-      if (!contains(line, "None") && !contains(line, "False")) return true;
-    }
-  return false;
-}
-
-// A warning names a kind of error, and goes on.
-bool is_warning(std::string_view text) {
-  return contains(text, "Warning: ") || contains(text, "WARNING") || contains(text, "[W") || contains(text, "warnings.warn");
 }
 
 }  // namespace
@@ -137,7 +104,8 @@ class LogScan::Impl {
     const auto has = [&](char c) { return line.text.find(c) != std::string_view::npos; };
     if (tells_more || (tells_progress && (has('\r') || has('\x1b')))) return examine(line);
     if (!tells_progress) return;
-    here_ = {file_, line.number, last_time_, last_time_own_, findings_.files.back().progress, findings_.files.back().run};
+    here_ = {
+        file_, line.number, last_time_, last_time_own_, findings_.files.back().progress, findings_.files.back().run};
     progress(line.text);
   }
 
@@ -165,15 +133,14 @@ class LogScan::Impl {
     if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
       marks.rank = inside, marks.labelled = false;
     if (!marks.rank && file_rank_) marks.rank = file_rank_;
-    const int writer = marks.rank         ? *marks.rank
-                       : marks.local_rank ? kLocalRanks + *marks.local_rank
-                                          : kNoRank;
+    const int writer = marks.rank ? *marks.rank : marks.local_rank ? kLocalRanks + *marks.local_rank : kNoRank;
     const FileTrace& file = findings_.files.back();
     here_ = {file_, number, marks.time ? marks.time : last_time_, marks.time.has_value(), file.progress, file.run};
     if (tracebacks_.any_open()) {
       auto fed = tracebacks_.feed(writer, marks.body, number);
       if (fed.ended) return end_of_traceback(writer, *fed.ended, marks);
-      if (fed.taken && !contains(marks.body, "Traceback (most recent call last)")) return note_context(marks.body);
+      if (fed.taken && !has_word(marks.body, "Traceback (most recent call last)"))
+        return note_context(marks.body, findings_);
     }
     if (block_.open())
       if (auto exit = block_.feed(marks.body, here_)) by_torchrun(std::move(*exit), marks);
@@ -195,7 +162,8 @@ class LogScan::Impl {
     const std::string_view body = marks.body;
     switch (sign) {
       case Sign::TracebackStart:
-        return tracebacks_.begin(writer, here_.line, here_.own_time || line_before_has_time_ ? here_.time : std::nullopt);
+        return tracebacks_.begin(writer, here_.line,
+                                 here_.own_time || line_before_has_time_ ? here_.time : std::nullopt);
       case Sign::FailureBlock:
         return block_.begin(body);
       case Sign::WorkerFailed:
@@ -225,23 +193,23 @@ class LogScan::Impl {
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
         return;
       case Sign::RunStarts:
-        if (++starts_ > 1) ++findings_.files.back().run;
-        return note_context(body);
+        if (++starts_ > 1 || has_word(body, "restart")) ++findings_.files.back().run;
+        return note_context(body, findings_);
       case Sign::Remark:
         return remark(marks);
       case Sign::LastEnqueued:
-        note_enqueued(marks);
+        note_enqueued(marks, findings_);
         return found(Sign::CollectiveTimeout, marks);
       case Sign::MonitoredBarrier:
-        note_absent(body);
+        note_absent(body, findings_);
         return found(Sign::CollectiveTimeout, marks);
       case Sign::ChainDirect:
       case Sign::ChainDuring:
         chain_[writer] = sign;
         return;
       default:
-        if (role_of(sign) == Role::Context) return note_context(body);
-        if (sign == Sign::StoreTimeout) note_absent(body);
+        if (role_of(sign) == Role::Context) return note_context(body, findings_);
+        if (sign == Sign::StoreTimeout) note_absent(body, findings_);
         if (is_noise(sign, body)) return;
         found(sign, marks);
     }
@@ -251,7 +219,7 @@ class LogScan::Impl {
   static bool is_noise(Sign sign, std::string_view body) {
     if (body.find("frame #") < 4) return true;
     if (sign == Sign::Stopped || role_of(sign) == Role::Outside) return false;
-    return is_warning(body.substr(0, 200)) || contains(body, "etrying") || contains(body, "will retry");
+    return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry");
   }
 
   void found(Sign sign, const LineMarks& marks) {
@@ -279,14 +247,15 @@ class LogScan::Impl {
     const std::optional<Sign> link = chain == chain_.end() ? std::nullopt : std::optional(chain->second);
     if (chain != chain_.end()) chain_.erase(chain);
     const std::string_view type = exception_type(traceback.exception);
-    if (traceback.in_launcher && contains(type, "ChildFailedError")) return;
-    if (contains(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception);
+    if (traceback.in_launcher && has_word(type, "ChildFailedError")) return;
+    if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception);
     if (type == "SystemExit" || traceback.exception.empty()) return;
     std::optional<Sign> sign = sign_of(traceback.exception);
     if (!sign || role_of(*sign) == Role::Context || role_of(*sign) == Role::Launcher || *sign == Sign::NativeCrash)
       sign = Sign::PythonError;
-    if (*sign == Sign::StoreTimeout || contains(traceback.exception, "monitoredBarrier")) note_absent(traceback.exception);
-    if (contains(traceback.exception, "failed to pass monitoredBarrier")) sign = Sign::CollectiveTimeout;
+    if (*sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
+      note_absent(traceback.exception, findings_);
+    if (has_word(traceback.exception, "failed to pass monitoredBarrier")) sign = Sign::CollectiveTimeout;
     LineMarks whole = marks;
     whole.body = traceback.exception;
     here_.line = traceback.exception_line;
@@ -296,11 +265,12 @@ class LogScan::Impl {
     if (traceback.time) finding.place.time = traceback.time, finding.place.own_time = true;
     finding.traceback = traceback;
     if (link == Sign::ChainDuring && replaces_lookup(*sign, finding)) return;
-    note_context(traceback.exception);
+    note_context(traceback.exception, findings_);
     findings_.add(std::move(finding));
   }
 
-  // "During handling of": what was handled is the cause, except for a lookup that failed, which programs do to find out.
+  // "During handling of": what was handled is the cause, except for a lookup that failed, which programs do to find
+  // out.
   bool replaces_lookup(Sign sign, Finding& finding) {
     if (findings_.found.empty() || sign == Sign::PythonError) return false;
     Finding& before = findings_.found.back();
@@ -346,7 +316,7 @@ class LogScan::Impl {
   }
 
   void task_exit(WorkerExit exit, std::string_view body) {
-    if (contains(body, "Out Of Memory")) {
+    if (has_word(body, "Out Of Memory")) {
       LineMarks marks;
       marks.body = body;
       if (exit.ranks.size() == 1) marks.rank = exit.ranks[0];
@@ -367,8 +337,8 @@ class LogScan::Impl {
     std::optional<std::int64_t> number;
     for (const std::string_view word : {"iteration", "global_step", "step"})
       if ((number = number_after(body, word))) break;
-    const bool tells_of_a_step = contains(body, "loss") || contains(body, "elapsed time per");
-    if (!number || !tells_of_a_step) return note_context(body);
+    const bool tells_of_a_step = has_word(body, "loss") || has_word(body, "elapsed time per");
+    if (!number || !tells_of_a_step) return note_context(body, findings_);
     FileTrace& file = findings_.files.back();
     // Several ranks may tell of the same iteration; a number far back is a run that started again.
     if (*number <= best_iteration_ && *number > best_iteration_ - 10) return;
@@ -386,7 +356,7 @@ class LogScan::Impl {
 
   void remark(const LineMarks& marks) {
     const std::string_view text = trimmed(marks.body), type = exception_type(text);
-    if (is_warning(text) || contains(text, "frame #") || is_of_the_scheduler(text)) return;
+    if (is_warning(text) || has_word(text, "frame #") || is_of_the_scheduler(text)) return;
     if (is_kill_by_shell(text)) {
       Finding finding = finding_at(Sign::HostOom, marks);
       finding.bare = true;
@@ -397,60 +367,6 @@ class LogScan::Impl {
     finding.bare = is_exception;
     if (is_exception && text.size() <= type.size() + 2) return;
     findings_.add(std::move(finding));
-  }
-
-  void note_context(std::string_view body) {
-    const auto keep = [&](std::optional<std::int64_t>& where, const char* key) {
-      if (const auto number = number_after(body, key); number && !where) where = number;
-    };
-    if (contains(body, "xpert")) {
-      for (const char* key : {"num_experts", "num-experts", "num_local_experts", "n_routed_experts"})
-        keep(findings_.num_experts, key);
-      for (const char* key : {"expert_model_parallel_size", "expert-model-parallel-size", "expert_parallel_size"})
-        keep(findings_.expert_parallel, key);
-    }
-    if (contains(body, "orld") || contains(body, "WORLD"))
-      for (const char* key : {"world size", "world_size", "WORLD_SIZE"}) keep(findings_.world_size, key);
-    if (contains(body, "save_hf_weights") || contains(body, "save_artifacts") || contains(body, "save_hf_pretrained"))
-      findings_.saved_artifacts = true;
-    if (mentions_fp8(body) || contains(body, "scale_inv")) findings_.fp8 = true;
-    if (contains(body, "\xe2\x9d\x8c")) ++(contains(body, "expert") ? findings_.differing_experts : findings_.differing_others);
-  }
-
-  // "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
-  void note_enqueued(const LineMarks& marks) {
-    const std::size_t at = marks.body.find("last enqueued");
-    const auto work = number_after(marks.body.substr(at), "work");
-    const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
-    const auto rank = marks.rank;
-    if (!work || !rank || findings_.enqueued.size() >= kMostRanks) return;
-    findings_.enqueued.push_back(
-        {*rank, group == std::string_view::npos ? "" : std::string(marks.body.substr(group, end - group)), *work});
-  }
-
-  // "Rank 1 failed to pass monitoredBarrier", and Gloo's keys in the store, which end with the rank that did not come.
-  void note_absent(std::string_view body) {
-    if (const std::size_t joined = body.find(" clients joined"); joined != std::string_view::npos) {  // "3/4 clients joined"
-      const std::size_t slash = body.substr(0, joined).rfind('/');
-      std::string_view rest = body.substr(slash == std::string_view::npos ? joined : slash + 1);
-      if (const auto world = take_number(rest)) findings_.world_size = world;
-    }
-    if (findings_.named_absent.size() > 1000) return;
-    if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
-      const std::size_t at = body.substr(0, end).rfind("Rank");
-      if (at == std::string_view::npos) return;
-      std::string_view list = trimmed(body.substr(at + 4, end - at - 4));
-      if (list.starts_with("s ")) list.remove_prefix(2);
-      std::string plain;
-      for (char c : list)
-        if (c != ' ') plain += c;
-      for (const int rank : unfold_ranks(plain)) findings_.named_absent.push_back(rank);
-    }
-    if (const std::size_t key = body.find("//cpu//"); key != std::string_view::npos) {
-      std::string_view rest = body.substr(body.find('/', key + 7) + 1);
-      if (const auto rank = take_number(rest); rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',') && *rank < 1 << 20)
-        findings_.named_absent.push_back(static_cast<int>(*rank));
-    }
   }
 
   const std::vector<Rule>& rules_ = rules();

@@ -50,7 +50,8 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
     if (argument != "-" && fs::is_directory(argument)) {
       const std::vector<std::string> files = files_below(argument);
       if (files.empty())
-        throw ConfigError({fmt::format("there are no files in '{}'", argument), "LOG", "give a log, or a folder of logs"});
+        throw ConfigError(
+            {fmt::format("there are no files in '{}'", argument), "LOG", "give a log, or a folder of logs"});
       for (const std::string& file : files) logs.push_back(log_file(file, file));
     } else {
       logs.push_back(log_file(argument, argument));

@@ -1,7 +1,6 @@
 #include "doctor/report.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -65,8 +64,8 @@ std::string to_json(const Diagnosis& diagnosis) {
   nlohmann::ordered_json json;
   json["cause"] = text_of(diagnosis.cause).slug;
   json["first_rank"] = diagnosis.first_rank ? nlohmann::ordered_json(*diagnosis.first_rank) : nlohmann::ordered_json();
-  json["first_host"] =
-      diagnosis.first_host.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(clean_text(diagnosis.first_host));
+  json["first_host"] = diagnosis.first_host.empty() ? nlohmann::ordered_json()
+                                                    : nlohmann::ordered_json(clean_text(diagnosis.first_host));
   json["exit_code"] = diagnosis.exit_code ? nlohmann::ordered_json(*diagnosis.exit_code) : nlohmann::ordered_json();
   json["evidence"] = nlohmann::ordered_json::array();
   for (const Evidence& evidence : diagnosis.evidence)
@@ -77,9 +76,7 @@ std::string to_json(const Diagnosis& diagnosis) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-int verdict_code(const Diagnosis& diagnosis) {
-  return diagnosis.cause == Cause::Unknown && diagnosis.failed ? 1 : 0;
-}
+int verdict_code(const Diagnosis& diagnosis) { return diagnosis.cause == Cause::Unknown && diagnosis.failed ? 1 : 0; }
 
 Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
                        std::vector<std::string>& skipped) {

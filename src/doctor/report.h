@@ -16,6 +16,7 @@ std::string to_json(const Diagnosis& diagnosis);  // one line
 int verdict_code(const Diagnosis& diagnosis);
 
 // Reads all of them. Files that are not text are left out and listed in `skipped`; ConfigError when none is text.
-Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code, std::vector<std::string>& skipped);
+Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
+                       std::vector<std::string>& skipped);
 
 }  // namespace braid

@@ -19,6 +19,7 @@ const std::vector<Rule>& rules() {
       {"Failures:", Sign::FailureBlock},
       {"braid: root cause: rank ", Sign::BraidRootCause},
       {"failed (exitcode: ", Sign::WorkerFailed, "local_rank: "},
+      {"exits with return code = ", Sign::WorkerFailed, "local_rank="},  // DeepSpeed
 
       {"  fix:   ", Sign::BraidFix},
       {"  where: ", Sign::BraidFix},
@@ -62,6 +63,7 @@ const std::vector<Rule>& rules() {
       {"Watchdog caught collective operation timeout", Sign::CollectiveTimeout},
       {"watchdog thread terminated", Sign::CollectiveTimeout},
       {"watchdog got stuck", Sign::CollectiveTimeout},
+      {"Heartbeat monitor timed out", Sign::CollectiveTimeout},
       {"Timeout at NCCL work", Sign::CollectiveTimeout},
       {"Some NCCL operations have failed or timed out", Sign::CollectiveTimeout},
       {"flight recorder dump signal", Sign::CollectiveTimeout},
@@ -185,6 +187,8 @@ const std::vector<Rule>& rules() {
       {"save_hf_weights", Sign::SaveArtifacts},
       {"save_artifacts", Sign::SaveArtifacts},
       {"save_hf_pretrained", Sign::SaveArtifacts},
+      {"using world size: ", Sign::RunStarts},
+      {"restart worker group", Sign::RunStarts},  // torchrun --max-restarts
       {"world size", Sign::WorldSize},
       {"world_size", Sign::WorldSize},
       {"WORLD_SIZE", Sign::WorldSize},
@@ -192,9 +196,7 @@ const std::vector<Rule>& rules() {
       {"== ended well, ", Sign::EndedWell},  // scripts of `braid launch`
       {"== failed with exit code ", Sign::JobExit},
       {", attempt ", Sign::RunStarts, "job "},
-      {"using world size: ", Sign::RunStarts},
       {" ranks: ", Sign::RunStarts, "braid: "},
-      {"restarting worker group", Sign::RunStarts},
       {"[after training is done]", Sign::EndedWell},
       {" iteration ", Sign::Progress},
       {"braid: ", Sign::BraidSays},

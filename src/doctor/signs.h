@@ -18,7 +18,7 @@ enum class Sign {
   MissingImport,
   MegatronShadowed,
   CacheNotShared,
-  WeightsDiffer,    // a round trip's comparison
+  WeightsDiffer,     // a round trip's comparison
   StateDictDiffers,  // names or shapes
   NotLaunched,
   GpuSpecMissing,

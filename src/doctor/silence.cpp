@@ -31,7 +31,8 @@ std::optional<int> rank_behind(const Findings& findings) {
   for (const Enqueued& entry : findings.enqueued) groups[entry.group].emplace(entry.rank, entry.work);
   for (const auto& [group, works] : groups) {
     if (works.size() < 2) continue;
-    const auto least = std::min_element(works.begin(), works.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    const auto least =
+        std::min_element(works.begin(), works.end(), [](auto& a, auto& b) { return a.second < b.second; });
     const auto others = std::count_if(works.begin(), works.end(), [&](auto& w) { return w.second == least->second; });
     if (others == 1) return least->first;
   }
@@ -44,7 +45,8 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
   std::map<int, int> named;
   for (const int rank : findings.named_absent) ++named[rank];
   if (!named.empty()) {
-    const auto most = std::max_element(named.begin(), named.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(named.begin(), named.end(), [](auto& a, auto& b) { return a.second < b.second; });
     return {most->first, fmt::format("the others name rank {} as the one that did not come", most->first)};
   }
   if (complained.empty()) return {};
@@ -67,7 +69,8 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
     return {std::nullopt, fmt::format("ranks {} printed nothing", fold_ranks(silent))};
   const int rank = first.value_or(silent.front());
   if (silent.size() == 1) return {rank, fmt::format("rank {} is the only one that reported nothing", rank)};
-  return {rank, fmt::format("of the ranks that reported nothing ({}), rank {} fell silent first", fold_ranks(silent), rank)};
+  return {rank,
+          fmt::format("of the ranks that reported nothing ({}), rank {} fell silent first", fold_ranks(silent), rank)};
 }
 
 }  // namespace braid

@@ -26,10 +26,11 @@ class TracebackAssembler {
  public:
   bool any_open() const { return !open_.empty(); }
 
-  void begin(int writer, std::uint64_t line, std::optional<double> time = {});  // one that this writer has not ended is forgotten
+  void begin(int writer, std::uint64_t line,
+             std::optional<double> time = {});  // one that this writer has not ended is forgotten
 
   struct Result {
-    bool taken = false;               // the line is part of a traceback
+    bool taken = false;                // the line is part of a traceback
     std::optional<Traceback> ended{};  // and the last one of it
   };
   Result feed(int writer, std::string_view body, std::uint64_t line);

@@ -1,12 +1,12 @@
-// Logs of jobs that died, and what `braid doctor` must say about them. Those of torchrun, Gloo and Braid are of real runs,
-// shortened; those of NCCL, GPUs and most of Slurm follow documented formats. To add one: a file NAME.log (or a folder NAME)
-// in fixtures/, and a line here.
+// Logs of jobs that died, and what `braid doctor` must say about them. Those of torchrun, Gloo and Braid are of real
+// runs, shortened; those of NCCL, GPUs and most of Slurm follow documented formats. To add one: a file NAME.log (or a
+// folder NAME) in fixtures/, and a line here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "doctor/report.h"
@@ -143,6 +143,31 @@ const std::map<std::string, Expected> kOwn = {
     {"variant_spawn", {"weight-load-mismatch", 1}},
     {"variant_srun_unlabelled", {"python-error", 11, "n7"}},
     {"variant_task_bus", {"shm-bus-error", 5, "n3"}},
+    {"variant_all_import", {"import-error", 3}},
+    {"variant_braid_config", {"braid-failure"}},
+    {"variant_braid_disk", {"disk-full", 1, "q2"}},
+    {"variant_braid_hang_node", {"node-failure", 6, "n4"}},
+    {"variant_client_socket", {"nccl-timeout", 0}},
+    {"variant_crlf_progress", {"python-error"}},
+    {"variant_cublas", {"gpu-oom", 7}},
+    {"variant_deepspeed", {"host-oom", 7}},
+    {"variant_exit143", {"unknown", 3, "n3"}},
+    {"variant_files_cascade", {"data-rank-cascade", 1}},
+    {"variant_files_silent", {"nccl-timeout", 2}},
+    {"variant_good_py", {"unknown"}},
+    {"variant_heartbeat2", {"nccl-timeout", 0}},
+    {"variant_later_exit_first", {"unknown", 9, "n2"}},
+    {"variant_max_restarts", {"gpu-oom", 2}},
+    {"variant_nothing_known", {"unknown", 0, "n1"}},
+    {"variant_rank0_slow_import", {"gpu-oom", 0}},
+    {"variant_salloc_node", {"step-config"}},
+    {"variant_shm_write", {"shm-bus-error", 0}},
+    {"variant_store_clients", {"nccl-timeout"}},
+    {"variant_timestamps_disagree", {"python-error", 5}},
+    {"variant_tr_folders", {"gpu-oom", 11}},
+    {"variant_two_kinds", {"python-error", 4, "n3"}},
+    {"variant_uv_exec", {"uv-missing", 0, "n1"}},
+    {"variant_worker_oom_text", {"host-oom", 3}},
 };
 
 const fs::path kFixtures = fs::path(BRAID_SOURCE_DIR) / "tests/doctor/fixtures";
@@ -153,7 +178,8 @@ const std::map<std::string, Expected> kExpected = [] {
   const auto table = nlohmann::json::parse(testing::read_file((kFixtures / "slurm_expected.json").string()));
   for (const auto& [file, value] : table.items()) {
     Expected& expected = all[fs::path(file).stem()];
-    expected = {value.at("cause"), value.value("first_rank", nlohmann::json()).is_null() ? kNone : value["first_rank"].get<int>(),
+    expected = {value.at("cause"),
+                value.value("first_rank", nlohmann::json()).is_null() ? kNone : value["first_rank"].get<int>(),
                 value.value("first_host", "")};
     expected.any_rank = !value.contains("first_rank");
     expected.any_host = !value.contains("first_host");
@@ -185,7 +211,8 @@ TEST_P(Fixtures, GiveJsonOfTheSchema) {
   const auto json = nlohmann::json::parse(to_json(diagnosis_of(GetParam())));
   std::set<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.insert(key);
-  EXPECT_EQ(keys, (std::set<std::string>{"cause", "first_rank", "first_host", "exit_code", "evidence", "explanation", "fix"}));
+  EXPECT_EQ(keys, (std::set<std::string>{"cause", "first_rank", "first_host", "exit_code", "evidence", "explanation",
+                                         "fix"}));
   EXPECT_TRUE(json["first_rank"].is_null() || json["first_rank"].is_number_integer());
   EXPECT_TRUE(json["first_host"].is_null() || json["first_host"].is_string());
   EXPECT_TRUE(json["exit_code"].is_null() || json["exit_code"].is_number_integer());
@@ -211,8 +238,10 @@ TEST(Doctor, EveryFixtureIsExpectedSomething) {
 }
 
 TEST(Doctor, SizesAreTold) {
-  EXPECT_THAT(diagnosis_of("gpu_oom").explanation, ::testing::HasSubstr("tried to allocate 7.83 GiB on a GPU of 79.11 GiB with 2.45 GiB free"));
-  EXPECT_THAT(diagnosis_of("gpu_oom_old_wording").explanation, ::testing::HasSubstr("1.22 GiB on a GPU of 39.43 GiB with 810.56 MiB free"));
+  EXPECT_THAT(diagnosis_of("gpu_oom").explanation,
+              ::testing::HasSubstr("tried to allocate 7.83 GiB on a GPU of 79.11 GiB with 2.45 GiB free"));
+  EXPECT_THAT(diagnosis_of("gpu_oom_old_wording").explanation,
+              ::testing::HasSubstr("1.22 GiB on a GPU of 39.43 GiB with 810.56 MiB free"));
   EXPECT_THAT(diagnosis_of("moe_oom").fix, ::testing::HasSubstr("EP 16 would give 16 experts/GPU"));
 }
 

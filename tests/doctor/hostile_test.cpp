@@ -1,8 +1,8 @@
 // Logs that are no logs, and the command around it all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
+
 #include <random>
 
 #include "base/error.h"
@@ -14,11 +14,12 @@ namespace braid {
 namespace {
 
 using testing::Finished;
-using testing::TemporaryFolder;
 using ::testing::HasSubstr;
+using testing::TemporaryFolder;
 
 const char* const kError =
-    "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/w/a.py\", line 1, in f\n[rank1]: ValueError: bad\n";
+    "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/w/a.py\", line 1, in f\n[rank1]: ValueError: "
+    "bad\n";
 
 Diagnosis diagnosis_of(const std::string& path) {
   std::vector<std::string> skipped;
@@ -46,8 +47,9 @@ TEST(HostileLogs, AProgressBarOfMegabytesIsReadToItsEnd) {
 TEST(HostileLogs, NulsAndBrokenBytesAreSurvivedAndNotPrinted) {
   const TemporaryFolder folder;
   std::string text = std::string("some text\n\0\0\0\xff\xfe\n", 16) + std::string(200, 'a') + "\n";
-  text += std::string("[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/w/\xc3(\x01.py\", line 1, in f\n"
-                      "[rank1]: ValueError: \x1b[31mbad\x07\xf0\x28 value\x9b\n");
+  text += std::string(
+      "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/w/\xc3(\x01.py\", line 1, in f\n"
+      "[rank1]: ValueError: \x1b[31mbad\x07\xf0\x28 value\x9b\n");
   const Diagnosis diagnosis = diagnosis_of(folder.write("odd.log", text));
   EXPECT_EQ(diagnosis.cause, Cause::PythonError);
   const std::string report = to_text(diagnosis);
@@ -59,21 +61,53 @@ TEST(HostileLogs, NulsAndBrokenBytesAreSurvivedAndNotPrinted) {
 TEST(HostileLogs, EveryLineAnErrorStaysBounded) {
   const TemporaryFolder folder;
   std::string text;
-  for (int i = 0; i < 40000; ++i) text += "[rank" + std::to_string(i % 5000) + "]: Traceback (most recent call last):\nsrun: error: n1: task 3: Killed\nOSError: [Errno 28] No space left on device\n";
+  for (int i = 0; i < 40000; ++i)
+    text += "[rank" + std::to_string(i % 5000) +
+            "]: Traceback (most recent call last):\nsrun: error: n1: task 3: Killed\nOSError: [Errno 28] No space left "
+            "on device\n";
   EXPECT_EQ(diagnosis_of(folder.write("errors.log", text)).cause, Cause::DiskFull);
 }
 
 TEST(HostileLogs, RandomBytesNeverCrash) {
   const TemporaryFolder folder;
   std::mt19937 random(3);
-  const std::string pieces[] = {"Traceback (most recent call last):", "  File \"", "rank", "[", "]", ":", "\n", "\r", " ", "5", "srun: error: ", "task",
-                                "braid: root cause: rank ", "(host ", ") failed in ", "Failures:", "[0]:", "exitcode  : -", "Error: ", "2026-11-15 09:40:29", "\x1b[", "\xff",
-                                "CANCELLED AT ", "*** JOB ", "last enqueued NCCL work: ", "failed to pass monitoredBarrier", "//cpu//", "iteration", "num_experts", "E1115 09:4", std::string(1, '\0')};
+  const std::string pieces[] = {"Traceback (most recent call last):",
+                                "  File \"",
+                                "rank",
+                                "[",
+                                "]",
+                                ":",
+                                "\n",
+                                "\r",
+                                " ",
+                                "5",
+                                "srun: error: ",
+                                "task",
+                                "braid: root cause: rank ",
+                                "(host ",
+                                ") failed in ",
+                                "Failures:",
+                                "[0]:",
+                                "exitcode  : -",
+                                "Error: ",
+                                "2026-11-15 09:40:29",
+                                "\x1b[",
+                                "\xff",
+                                "CANCELLED AT ",
+                                "*** JOB ",
+                                "last enqueued NCCL work: ",
+                                "failed to pass monitoredBarrier",
+                                "//cpu//",
+                                "iteration",
+                                "num_experts",
+                                "E1115 09:4",
+                                std::string(1, '\0')};
   for (int round = 0; round < 300; ++round) {
     std::string text;
     for (int i = 0; i < 400; ++i) text += pieces[random() % std::size(pieces)];
     std::vector<std::string> skipped;
-    const Diagnosis diagnosis = examine_logs(find_logs({folder.write("a.log", "text\n"), folder.write("b.log", text)}), {}, skipped);
+    const Diagnosis diagnosis =
+        examine_logs(find_logs({folder.write("a.log", "text\n"), folder.write("b.log", text)}), {}, skipped);
     EXPECT_TRUE(nlohmann::json::accept(to_json(diagnosis)));
     EXPECT_FALSE(to_text(diagnosis).empty());
   }
@@ -110,7 +144,8 @@ TEST_F(DoctorCommand, ExitCodesTellWhetherACauseWasFound) {
 
 TEST_F(DoctorCommand, ReadsStandardInput) {
   const std::string log = folder_.write("a.log", kError);
-  const Finished run = testing::run_program({"sh", "-c", testing::built_program("braid") + " doctor - --json < " + log});
+  const Finished run =
+      testing::run_program({"sh", "-c", testing::built_program("braid") + " doctor - --json < " + log});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const auto json = nlohmann::json::parse(run.out);
   EXPECT_EQ(json["cause"], "python-error");

@@ -13,18 +13,20 @@ TEST(LineMarks, KnowTheWritersOfLines) {
     int rank;
     const char* body;
   };
-  for (const Case& c : {Case{"[5] text", 5, "text"}, Case{"5: text", 5, "text"}, Case{" 5:   indented", 5, "  indented"},
-                        Case{"[rank11]: text", 11, "text"}, Case{"[rank3]:   File \"x\"", 3, "  File \"x\""},
-                        Case{"[Rank 7] text", 7, "text"}, Case{"[default2]:[rank10]: text", 10, "text"},
-                        Case{"4: [rank4]:[E1115 10:31:04.4 P.cpp:685] text", 4, "text"},
-                        Case{"[1,6]<stderr>: text", 6, "text"}, Case{"job-x/0 [default1]:[rank9]: text", 9, "text"}}) {
+  for (const Case& c :
+       {Case{"[5] text", 5, "text"}, Case{"5: text", 5, "text"}, Case{" 5:   indented", 5, "  indented"},
+        Case{"[rank11]: text", 11, "text"}, Case{"[rank3]:   File \"x\"", 3, "  File \"x\""},
+        Case{"[Rank 7] text", 7, "text"}, Case{"[default2]:[rank10]: text", 10, "text"},
+        Case{"4: [rank4]:[E1115 10:31:04.4 P.cpp:685] text", 4, "text"}, Case{"[1,6]<stderr>: text", 6, "text"},
+        Case{"job-x/0 [default1]:[rank9]: text", 9, "text"}}) {
     const LineMarks marks = marks_of(c.line);
     ASSERT_TRUE(marks.rank) << c.line;
     EXPECT_EQ(*marks.rank, c.rank) << c.line;
     EXPECT_EQ(marks.body, c.body) << c.line;
   }
   EXPECT_EQ(marks_of("[default2]: text").local_rank, 2);
-  for (const char* line : {"text", "[0]:", "5 apples", "[abc] text", "12:30 is a time", "[1234567890] text", "", "[", "[rank]", "[5]"})
+  for (const char* line :
+       {"text", "[0]:", "5 apples", "[abc] text", "12:30 is a time", "[1234567890] text", "", "[", "[rank]", "[5]"})
     EXPECT_FALSE(marks_of(line).rank) << line;
 }
 
@@ -75,7 +77,8 @@ TEST(LauncherLines, AreParsed) {
   EXPECT_EQ(task->code, 143);
   EXPECT_EQ(parse_task_exit("srun: error: n3: task 5: Killed")->code, -9);
   EXPECT_FALSE(parse_task_exit("srun: error: task 5 is unhappy"));
-  const auto cause = parse_root_cause("[1] braid: root cause: rank 5 (host a12, language[tp=1 cp=0]) failed in iteration 7 > x: out of memory");
+  const auto cause = parse_root_cause(
+      "[1] braid: root cause: rank 5 (host a12, language[tp=1 cp=0]) failed in iteration 7 > x: out of memory");
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, 5);
   EXPECT_EQ(cause->host, "a12");

@@ -52,7 +52,8 @@ TEST(Tracebacks, FoldersOfUsersSayNothing) {
 }
 
 TEST(Tracebacks, ExceptionsLookLikeExceptions) {
-  for (const char* line : {"ValueError: x", "AssertionError", "torch.cuda.OutOfMemoryError: CUDA", "StopIteration", "KeyboardInterrupt"})
+  for (const char* line :
+       {"ValueError: x", "AssertionError", "torch.cuda.OutOfMemoryError: CUDA", "StopIteration", "KeyboardInterrupt"})
     EXPECT_FALSE(exception_type(line).empty()) << line;
   for (const char* line : {"", "INFO: x", "hello: world", "Some words here", "http://x", "ERROR: x", "12: x"})
     EXPECT_TRUE(exception_type(line).empty()) << line;

@@ -24,9 +24,10 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scan
 FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
                 "TIMEOUT"}
 
-# Ports that ranks meet at follow from the job's number, so two test runs at once have other numbers. A requeued job waits until the credentials of its first start have expired. Time limits are looked at every 30 s,
-# which is fixed. In `shared` every job gets its nodes at once, also with --exclusive, as long as there are GPUs;
-# `urgent` takes the nodes of `batch` and `spare`, whose jobs go back to the queue or are cancelled.
+# Ranks meet at a port that follows from the job's number, so two test runs at once have different numbers. A requeued
+# job waits until the credentials of its first start have expired. Slurm looks at time limits every 30 s, always.
+# In `shared`, jobs that are submitted with --oversubscribe run at once as long as there are GPUs. `urgent` takes the
+# nodes of `batch` and `spare`, whose jobs go back to the queue or are cancelled.
 SLURM_CONF = """
 ClusterName=braid
 FirstJobId={first_job}
@@ -63,7 +64,7 @@ PartitionName=shared Nodes=ALL OverSubscribe=FORCE:16 PreemptMode=OFF
 PartitionName=spare Nodes=ALL PreemptMode=CANCEL
 PartitionName=urgent Nodes=ALL PriorityTier=9
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 RealMemory=1000 Gres=gpu:{gpus} State=UNKNOWN"
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 RealMemory=1000 Gres=gpu:{gpus}"
 
 
 def missing_programs():
@@ -99,7 +100,6 @@ class Cluster:
                     "PATH": search_path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
         self.node_pids = {}
         self.stopped = False
-
         self.keeper = subprocess.Popen([sys.executable, keeper.__file__, self.folder], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -107,6 +107,8 @@ class Cluster:
         try:
             self.start()
         except BaseException:
+            for log in self.folder.glob("*.log"):
+                print(f"== {log}\n{log.read_text()[-3000:]}", file=sys.stderr)
             self.stop()
             raise
         return self
@@ -120,7 +122,7 @@ class Cluster:
         self._start("slurmctld", "-D", "-L", self.folder / "slurmctld.log")
         for node in NODES:
             self.start_node(node)
-        self.wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), f"idle nodes (see {self.folder})")
+        self.wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), "all nodes are idle")
 
     def stop(self):
         """Ends every process of the cluster and of its jobs. Whoever waits for one in another thread gets an error."""
@@ -213,7 +215,8 @@ class Cluster:
         key.write_bytes(os.urandom(128))
         host = socket.gethostname().partition(".")[0]
         controller_port, *node_ports = free_ports(1 + len(NODES))
-        nodes = [NODE.format(name=name, host=host, port=port, gpus=GPUS_PER_NODE) for name, port in zip(NODES, node_ports)]
+        nodes = [NODE.format(name=name, host=host, port=port, gpus=GPUS_PER_NODE)
+                 for name, port in zip(NODES, node_ports)]
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(
             folder=self.folder, host=host, user=pwd.getpwuid(os.geteuid()).pw_name, controller_port=controller_port,
             first_job=random.randrange(1, 1_000_000), nodes="\n".join(nodes)))
@@ -228,7 +231,7 @@ class Cluster:
 
     def _start(self, *argv):
         program = shutil.which(argv[0], path=search_path())
-        request = {"argv": [program, *map(str, argv[1:])], "env": self.env, "output": str(self.folder / f"{argv[0]}.out")}
+        request = {"argv": [program, *map(str, argv[1:])], "env": self.env, "output": f"{self.folder}/{argv[0]}.out"}
         self.keeper.stdin.write(json.dumps(request) + "\n")
         self.keeper.stdin.flush()
         return int(self.keeper.stdout.readline())
@@ -237,8 +240,8 @@ class Cluster:
         return keeper.descendants(self.keeper.pid)
 
 
-def kill(pid, number=signal.SIGKILL):
+def kill(pid):
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass

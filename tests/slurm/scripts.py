@@ -59,9 +59,10 @@ class Job:
 
     def diagnosis(self):
         """The doctor's, of a log in which Braid's ranks are on the nodes they ran on, not all on this host."""
-        def node_of(rank):
-            return f"n{int(rank) // GPUS + 1}"
-        log = re.sub(r"\brank (\d+) \(host [^,]+", lambda found: f"rank {found[1]} (host {node_of(found[1])}", self.log())
+        def on_its_node(found):
+            rank = int(found[1])
+            return f"rank {rank} (host n{rank // GPUS + 1}"
+        log = re.sub(r"\brank (\d+) \(host [^,]+", on_its_node, self.log())
         doctor = subprocess.run([BRAID, "doctor", "-", "--json"], input=log, stdout=subprocess.PIPE, text=True)
         return json.loads(doctor.stdout)
 

@@ -1,0 +1,45 @@
+#include "doctor/braid_reason.h"
+
+#include "base/process.h"
+#include "doctor/line_marks.h"
+#include "doctor/signs.h"
+
+namespace braid {
+namespace {
+
+// Of DataError; the line has no type.
+bool is_bad_data(std::string_view reason) {
+  return reason.find("DataError") != std::string_view::npos || reason.starts_with("sample ") ||
+         reason.find("outside the vocabulary") != std::string_view::npos;
+}
+
+}  // namespace
+
+bool is_loss_of_peer(std::string_view reason) {
+  const auto sign = sign_in(reason);
+  return (sign && role_of(*sign) == Role::Consequence) || reason.find("without finishing") != std::string_view::npos ||
+         reason.find("no sign of life") != std::string_view::npos;
+}
+
+std::optional<int> exit_code_in(std::string_view reason) {
+  if (reason.starts_with("exited with code ")) {
+    std::string_view rest = reason.substr(17);
+    const auto code = take_number(rest);
+    return code ? std::optional(static_cast<int>(*code)) : std::nullopt;
+  }
+  if (!reason.starts_with("killed by ")) return std::nullopt;
+  for (int signal = 1; signal < 32; ++signal)
+    if (reason.substr(10).starts_with(describe_signal(signal))) return 128 + signal;
+  return std::nullopt;
+}
+
+Cause cause_in_reason(std::string_view reason) {
+  if (is_bad_data(reason)) return Cause::DataRankCascade;
+  if (reason.starts_with("killed by SIGKILL")) return Cause::HostOom;
+  if (reason.starts_with("killed by SIGBUS")) return Cause::ShmBusError;
+  if (reason.find("out of memory") != std::string_view::npos) return Cause::GpuOom;
+  const auto sign = sign_in(reason);
+  return sign && role_of(*sign) == Role::Cause && *sign != Sign::NativeCrash ? cause_of(*sign) : Cause::BraidFailure;
+}
+
+}  // namespace braid

@@ -1,0 +1,14 @@
+// What lines tell about a run in passing: its size, its experts, who was waited for.
+#pragma once
+
+#include <string_view>
+
+#include "doctor/findings.h"
+
+namespace braid {
+
+void note_context(std::string_view body, Findings& findings);
+void note_enqueued(const LineMarks& marks, Findings& findings);
+void note_absent(std::string_view body, Findings& findings);
+
+}  // namespace braid
