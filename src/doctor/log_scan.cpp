@@ -129,6 +129,7 @@ class LogScan::Impl {
 
   void examine_part(std::string_view raw, std::uint64_t number) {
     const std::string text = clean_text(raw);
+    shown_ = trimmed(text).substr(0, kKeptText);
     LineMarks marks = marks_of(text);
     if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
       marks.rank = inside, marks.labelled = false;
@@ -237,6 +238,8 @@ class LogScan::Impl {
     finding.rank = marks.rank ? marks.rank : marks.local_rank;
     finding.host = host_in(marks.body);
     finding.text = trimmed(marks.body).substr(0, kKeptText);
+    finding.shown = shown_;
+    finding.local = !marks.rank && marks.local_rank;
     finding.labelled = marks.labelled && finding.rank == marks.rank;
     if (finding.rank && !finding.host.empty()) findings_.hosts.emplace(*finding.rank, finding.host);
     return finding;
@@ -287,6 +290,7 @@ class LogScan::Impl {
   // Every rank prints it; a run that was started again may print another one.
   void root_cause(RootCauseLine line) {
     line.place = here_;
+    line.text = shown_;
     if (!line.host.empty()) findings_.hosts[line.rank] = line.host;
     std::vector<RootCauseLine>& all = findings_.braid;
     if (!all.empty() && (all.back().place.run == here_.run && all.back().place.progress + 1 >= here_.progress)) return;
@@ -326,6 +330,7 @@ class LogScan::Impl {
   }
 
   void add(WorkerExit exit) {
+    exit.text = shown_;
     const bool has_time = exit.place.own_time;
     const auto time = exit.place.time;
     exit.place = here_;
@@ -385,6 +390,7 @@ class LogScan::Impl {
   std::int64_t best_iteration_ = -1;
   int starts_ = 0;
   Place here_;
+  std::string_view shown_;       // the line that is examined
   std::optional<Finding> said_;  // by Braid; an error if it says next where, or how to fix it
   RankTrace* trace_ = nullptr;
   int traced_rank_ = -1;
