@@ -28,8 +28,9 @@ std::vector<std::string> words_behind_dashes(const std::vector<std::string>& com
 bool takes_foreign_command(const std::vector<std::string>& command_line);
 
 // Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
-// ("--train-iters 10"). ConfigError for anything else.
-std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments);
+// ("--train-iters 10"). ConfigError for anything else; `others` are options that may have been meant then ("--nodes").
+std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
+                                            const std::vector<std::string>& others = {});
 std::string overrides_help();
 
 // The command line with every "--train.lr 1e-4" as one word, "--train.lr=1e-4", so that recipe keys may stand before

@@ -1,25 +1,18 @@
 // braid launch slurm: writes the sbatch script of a recipe, or of a command that somebody runs on one node.
 #include <CLI/CLI.hpp>
-#include <fcntl.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 
-#include "base/process.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "launch/rank_command.h"
-#include "launch/rank_process.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
-#include "plan/topology.h"
-#include "train/recipe.h"
 
 namespace braid {
 namespace {
@@ -32,94 +25,7 @@ struct LaunchSlurm {
   bool requeue = false, no_requeue = false, dry_run = false, submit = false;
 };
 
-// --- a job from a recipe
-// ------------------------------------------------------------------------------------------------
-struct Ranks {
-  int nodes, per_node;
-};
-
-Ranks place_ranks(int ranks, const SlurmOptions& options) {
-  const int gpus = options.gpus_per_node;
-  const auto refuse = [&](const std::string& what, const std::string& fix) {
-    throw ConfigError({fmt::format("the recipe's {} ranks {}", ranks, what), "--nodes", fix});
-  };
-  if (!options.nodes && gpus > 0 && ranks > gpus && ranks % gpus != 0)
-    refuse(fmt::format("do not fill nodes of {} GPUs", gpus), "give --nodes or another --gpus-per-node");
-  const int nodes = options.nodes.value_or(gpus == 0 ? 1 : std::max(ranks / gpus, 1));
-  if (ranks % nodes != 0)
-    refuse(fmt::format("do not divide among {} nodes", nodes), "change --nodes, or the sizes of the modules");
-  if (gpus > 0 && ranks / nodes > gpus)
-    refuse(fmt::format("are {} on each of {} nodes, which have {} GPUs", ranks / nodes, nodes, gpus),
-           ranks % gpus == 0 ? fmt::format("use --nodes {}", ranks / gpus) : "use more nodes");
-  return {nodes, ranks / nodes};
-}
-
-// Copies braid and its libraries; glibc's own must be those of the node's kernel and loader. What is running from an
-// older copy keeps it: files are replaced, not overwritten.
-std::string staging(const std::string& program, const std::string& folder) {
-  return fmt::format(R"sh(mkdir -p {folder}/lib
-cp --update --remove-destination {program} {folder}/braid
-ldd {program} | while read -r name arrow path _; do
-  case $name in
-    linux-vdso* | ld-linux* | */ld-linux* | libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | \
-      libutil.so.* | libresolv.so.* | libanl.so.* | libnsl.so.* | libBrokenLocale.so.* | libthread_db.so.*) continue ;;
-  esac
-  if [[ $arrow == '=>' && ! -f $path ]]; then echo "braid needs $name, which this node does not have" >&2 && exit 1; fi
-  if [[ $arrow == '=>' ]]; then cp --update --remove-destination "$path" {folder}/lib/; fi
-done
-)sh",
-                     fmt::arg("program", shell_quoted(program)), fmt::arg("folder", shell_quoted(folder)));
-}
-
-void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
-  if (!options.requeue.value_or(false) || (!recipe.checkpoint.save.empty() && !recipe.checkpoint.load.empty())) return;
-  throw ConfigError({fmt::format("requeued, the run would start from its beginning: the recipe does not {}",
-                                 recipe.checkpoint.save.empty() ? "save" : "load what it saves"),
-                     "--requeue", "give --save FOLDER and --load FOLDER, the same one"});
-}
-
-SlurmJob job_of_recipe(const LaunchSlurm& launch, const std::vector<std::string>& overrides) {
-  const SlurmOptions& options = launch.options;
-  const Recipe recipe = load_recipe(launch.recipe_path, parse_overrides(overrides));
-  const Topology topology(recipe.topology, workload_of(recipe));
-  check_requeue(options, recipe);
-  const Ranks ranks = place_ranks(topology.world_size(), options);
-
-  const std::string braid = options.stage.empty() ? own_executable() : options.stage + "/braid";
-  std::vector<std::string> words = {braid, "train", fs::absolute(launch.recipe_path).lexically_normal().string()};
-  words.insert(words.end(), overrides.begin(), overrides.end());
-  const std::string train = joined_quoted(words);
-  const std::string metrics = recipe.log.metrics_file.empty()
-                                  ? " --metrics-file=" + shell_quoted(log_stem(options)) + "\"$SLURM_JOB_ID\".jsonl"
-                                  : "";
-  SlurmJob job;
-  job.title = fs::path(launch.recipe_path).stem().string();
-  job.nodes = ranks.nodes;
-  job.ranks_per_node = ranks.per_node;
-  job.keeps_its_place = true;
-  job.can_stop = !recipe.checkpoint.save.empty();
-  job.exports = {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_NVLS_ENABLE=0", "TORCH_NCCL_AVOID_RECORD_STREAMS=1",
-                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
-  const std::string library_path =
-      options.stage.empty() ? ""
-                            : fmt::format("LD_LIBRARY_PATH={}/lib\"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" ",
-                                          shell_quoted(options.stage));
-  // Not exported: torchrun must not load Braid's libraries.
-  const std::string command = (options.stage.empty() ? "" : "env " + library_path) + train + metrics;
-  job.command = options.style == "torchrun"
-                    ? fmt::format("exec torchrun {} --no-python {}", torchrun_world(ranks.per_node, false), command)
-                    : "exec " + command;
-  job.first_phase = (options.stage.empty() ? "" : staging(own_executable(), options.stage)) +
-                    "# A missing program, library or recipe shall cost one task, not all.\n" + library_path + train +
-                    " --print-recipe >/dev/null\n";
-  if (options.gpus_per_node > ranks.per_node)
-    job.notes.push_back(fmt::format("Of the {} GPUs of a node, {} have no rank.", options.gpus_per_node,
-                                    options.gpus_per_node - ranks.per_node));
-  return job;
-}
-
-// --- a job from a command
-// -----------------------------------------------------------------------------------------------
+// --- a job from a command ----------------------------------------------------------------------------------------
 std::string read_all(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
 
 std::string command_in_file(const std::string& path) {
@@ -131,25 +37,40 @@ std::string command_in_file(const std::string& path) {
   return read_all(file);
 }
 
+SlurmJob job_of_file(const SlurmOptions& options, const std::string& path) {
+  const std::string text = command_in_file(path);
+  SlurmJob job = job_of_command(options, text);
+  if (path == "-") return job;
+  const fs::path file = fs::absolute(path).lexically_normal();
+  job.zeroth_argument = file.string();
+  // Only a script that is run as a file has BASH_SOURCE; without one, its folder looks like the current one.
+  if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.workdir)
+    throw ConfigError(
+        {fmt::format("'{}' asks for its own place with BASH_SOURCE, which it has not in the job", path),
+         "--command-file",
+         fmt::format("write $0 instead, or give --workdir {}", shell_quoted(file.parent_path().string()))});
+  return job;
+}
+
 SlurmJob make_job(const LaunchSlurm& launch, const std::vector<std::string>& overrides,
-                  const std::vector<std::string>& command_line) {
+                  const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
   const bool has_words = contains(command_line, "--");
   const int sources =
       (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
-  const auto parsed = parse_overrides(overrides);
+  const auto parsed = parse_overrides(overrides, own_options);
   if (sources != 1)
     throw ConfigError({sources == 0 ? "there is neither a recipe nor a command"
                                     : "of a recipe, a command behind -- and --command-file, only one can be launched",
                        "command line",
                        "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, or --command-file FILE"});
-  if (!launch.recipe_path.empty()) return job_of_recipe(launch, overrides);
+  if (!launch.recipe_path.empty()) return job_of_recipe(launch.options, launch.recipe_path, overrides);
   if (!parsed.empty())
     throw ConfigError({fmt::format("--{} is a recipe's key, but there is no recipe", parsed[0].path), "command line",
                        "options of the command stand behind --"});
   if (!launch.options.stage.empty())
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
-  return job_of_command(launch.options, has_words ? command_text(words_behind_dashes(command_line))
-                                                  : command_in_file(launch.command_file));
+  if (has_words) return job_of_command(launch.options, command_text(words_behind_dashes(command_line)));
+  return job_of_file(launch.options, launch.command_file);
 }
 
 // What the job would be called, before it is known in full: its log's name is part of what it runs.
@@ -184,75 +105,10 @@ void complete(LaunchSlurm& launch, const std::vector<std::string>& command_line)
     if (std::getenv(name)) options.passed.push_back(name);
 }
 
-// --- the file
-// -----------------------------------------------------------------------------------------------------------
-void refuse_foreign_file(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
-  std::ifstream file(path);
-  std::string line;
-  for (int i = 0; i < 3 && std::getline(file, line); ++i)
-    if (line == kSlurmScriptMark) return;
-  throw ConfigError({fmt::format("'{}' is there and was not made by braid launch slurm", path), "--output",
-                     "give another name, or remove it"});
-}
-
-// Executable by its owner only, and there complete or not at all.
-void write_script(const std::string& path, const std::string& text) {
-  refuse_foreign_file(path);
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
-  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const bool closed = fd >= 0 && ::close(fd) == 0;
-  if (written && closed && ::rename(temporary.c_str(), path.c_str()) == 0) return;
-  ::unlink(temporary.c_str());
-  throw ConfigError(
-      {fmt::format("cannot write '{}'", path), "--output", "give the name of a file in a folder that is there"});
-}
-
-void make_log_folder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error)
-    throw ConfigError({fmt::format("cannot make the folder '{}': {}", path, error.message()), "--log-dir",
-                       "give a folder that you can write to; without it Slurm ends the job without a word"});
-}
-
-struct Answer {
-  int exit_code = 0;
-  std::string text{};  // of both streams
-};
-
-Answer ask(const std::vector<std::string>& command) {
-  FILE* pipe = ::popen((joined_quoted(command) + " 2>&1").c_str(), "r");
-  if (!pipe) throw_errno(fmt::format("cannot run {}", command[0]));
-  Answer answer;
-  char buffer[4096];
-  for (std::size_t size; (size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) answer.text.append(buffer, size);
-  answer.exit_code = exit_code_of(::pclose(pipe));
-  return answer;
-}
-
-// Prints where to look at the job; returns an exit code.
-int submit(const SlurmOptions& options) {
-  const Answer answer = ask({"sbatch", "--parsable", options.output});
-  // JOB or JOB;CLUSTER, behind whatever it had to say.
-  const std::size_t last = answer.text.rfind('\n', answer.text.size() - std::min<std::size_t>(answer.text.size(), 2));
-  const std::size_t begin = last == std::string::npos ? 0 : last + 1;
-  const std::string job_id = answer.text.substr(begin, answer.text.find_first_of(";\n", begin) - begin);
-  if (answer.exit_code != 0 || !parse_int64(job_id)) {
-    fmt::print(stderr, "braid: sbatch did not take {}:\n{}", options.output, answer.text);
-    return 1;
-  }
-  fmt::print("{}submitted job {}\n  braid launch status {}\n  braid launch tail {}\n  braid doctor {}\n",
-             answer.text.substr(0, begin), job_id, job_id, job_id, shell_quoted(log_stem(options) + job_id + ".log"));
-  return 0;
-}
-
 int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
-                 const std::vector<std::string>& command_line) {
+                 const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
   complete(launch, command_line);
-  SlurmJob job = make_job(launch, overrides, command_line);
+  SlurmJob job = make_job(launch, overrides, own_options, command_line);
   std::vector<std::string> made_by = command_line;
   made_by[0] = "braid";
   job.made_by = joined_quoted(made_by);
@@ -261,9 +117,8 @@ int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
     fmt::print("{}", script);
     return 0;
   }
-  write_script(launch.options.output, script);
-  make_log_folder(launch.options.log_dir);
-  if (launch.submit) return submit(launch.options);
+  write_script(launch.options, script);
+  if (launch.submit) return submit_script(launch.options);
   fmt::print("wrote {}: {} nodes, {} ranks\n  sbatch {}\n", launch.options.output, job.nodes,
              job.nodes * job.ranks_per_node, shell_quoted(launch.options.output));
   return 0;
@@ -325,7 +180,10 @@ void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& 
       "  braid launch slurm --nodes 4 -- 'cd src && torchrun --nproc_per_node=8 train.py \"$DATA\"'\n\n"
       "With a recipe, its keys can be set here as for braid train (see braid train --help).");
   command->callback([options, command, &command_line, &exit_code] {
-    exit_code = launch_slurm(*options, command->remaining(), command_line);
+    std::vector<std::string> own_options;
+    for (const CLI::Option* option : command->get_options())
+      if (!option->get_lnames().empty()) own_options.push_back("--" + option->get_lnames()[0]);
+    exit_code = launch_slurm(*options, command->remaining(), own_options, command_line);
   });
 }
 

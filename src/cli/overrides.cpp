@@ -113,8 +113,9 @@ bool is_key(const std::string& word) {
   return word.rfind("--", 0) == 0 && word.find('.') != std::string::npos && word.find('=') == std::string::npos;
 }
 
-ConfigError unknown_option(const std::string& flag) {
+ConfigError unknown_option(const std::string& flag, const std::vector<std::string>& others) {
   std::vector<std::string> names;
+  for (const std::string& other : others) names.push_back(other.substr(2));
   for (const auto& [name, known] : kMegatronNames) names.push_back(name);
   const auto guess = nearest(flag, names);
   return ConfigError({fmt::format("unknown option --{}", flag), "command line",
@@ -124,7 +125,8 @@ ConfigError unknown_option(const std::string& flag) {
 
 }  // namespace
 
-std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments) {
+std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
+                                            const std::vector<std::string>& others) {
   std::vector<ConfigOverride> overrides;
   for (const std::string& argument : arguments) {
     if (argument.rfind("--", 0) != 0)
@@ -132,7 +134,7 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
     const std::size_t equals = argument.find('=');
     const std::string option = argument.substr(0, equals);
     const MegatronName* name = megatron_name(option);
-    if (!name && option.find('.') == std::string::npos) throw unknown_option(option.substr(2));
+    if (!name && option.find('.') == std::string::npos) throw unknown_option(option.substr(2), others);
     const bool has_value = equals != std::string::npos;
     if (!has_value && !(name && name->flag_value))
       throw ConfigError({fmt::format("{} needs a value", option), "command line", ""});

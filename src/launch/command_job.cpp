@@ -1,10 +1,14 @@
 // Slurm jobs of programs that know nothing of Braid.
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/strings.h"
 #include "launch/rank_command.h"
+#include "launch/secrets.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
+#include "launch/torchrun_call.h"
 
 namespace braid {
 namespace {
@@ -42,15 +46,41 @@ std::string megatron_path(const SlurmOptions& options, const RankCommand& comman
   return fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
 }
 
-}  // namespace
+// A script that calls torchrun would call it once for each rank.
+void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string& text) {
+  for (const ShellCommand& command : simple_commands(text))
+    for (const ShellWord& word : command.words) {
+      const std::filesystem::path file = std::filesystem::path(options.workdir) / word.value.value_or("");
+      std::error_code ignored;
+      constexpr std::uintmax_t kLongestScript = 1 << 20;
+      if (!word.value || word.value->empty() || word.value->ends_with(".py") ||
+          !std::filesystem::is_regular_file(file, ignored) ||
+          std::filesystem::file_size(file, ignored) > kLongestScript)
+        continue;
+      std::ifstream stream(file);
+      if (!calls_torchrun(std::string(std::istreambuf_iterator<char>(stream), {}))) continue;
+      throw ConfigError(
+          {fmt::format("'{}' calls torchrun itself: there would be a torchrun for each of the ranks", *word.value),
+           "the command",
+           fmt::format("give --command-file {} instead, so that its torchrun can be replaced",
+                       shell_quoted(*word.value))});
+    }
+}
 
-SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
+void check_text(const SlurmOptions& options, const std::string& text) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     throw ConfigError({"there is no command", "command line", "give a recipe, or a command behind --"});
   if (text.find("\r\n") != std::string::npos)
     throw ConfigError({"the command has Windows line ends, which bash takes for part of its words", "the command",
                        "convert it with dos2unix"});
   refuse_secrets(text);
+  refuse_scripts_with_torchrun(options, text);
+}
+
+}  // namespace
+
+SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
+  check_text(options, text);
   const bool torchrun = options.style == "torchrun";
   SlurmJob job;
   job.sets_rank_variables = sets_rank_variables(text);
@@ -69,8 +99,7 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
   job.exports = usual_exports();
   job.prelude = megatron_path(options, command);
   if (!command.uv_sync.empty()) {
-    job.first_phase = command.uv_sync + "\n";
-    job.prelude += "# Phase 1 has done this; now there is nothing left to do.\n" + command.uv_sync + " || exit\n";
+    job.first_phase = job.repeated = command.uv_sync + "\n";
   }
   if (!command.left_out.empty())
     job.notes.push_back(fmt::format("Of torchrun, which is not used here, these have no meaning: {}",

@@ -30,12 +30,9 @@ RankCommand rank_command(std::string_view text, std::string_view environment);
 // The same program under one torchrun per node, which gets `options` instead of its own about the world.
 RankCommand node_command(std::string_view text, std::string_view options);
 
-// The text of a command given as words: each quoted, or the word itself where there is one with blanks, as ssh has it.
+// The text of a command given as words: each quoted, but NAME=value in front is an assignment; or the word itself where
+// there is only one and it has blanks, as ssh has it.
 std::string command_text(const std::vector<std::string>& words);
-
-// ConfigError where a literal value is given to a variable whose name says that it is a secret.
-void refuse_secrets(std::string_view text);
-bool names_a_secret(std::string_view variable);
 
 // Whether the text sets one of torchrun's variables.
 bool sets_rank_variables(std::string_view text);

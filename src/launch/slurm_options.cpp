@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "base/strings.h"
-#include "launch/rank_command.h"
+#include "launch/secrets.h"
 #include "launch/shell_text.h"
 
 namespace braid {
@@ -26,6 +26,7 @@ class Checks {
     container();
     environment();
     stop();
+    warm_up();
     for (const std::string& option : o_.sbatch) further("--sbatch", option);
     for (const std::string& option : o_.srun) further("--srun", option);
     return std::move(problems_);
@@ -115,10 +116,30 @@ class Checks {
               "use USR1, or --style srun");
   }
 
+  void warm_up() {
+    try {
+      refuse_secrets(o_.warm_up);
+    } catch (const ConfigError& e) {
+      for (const Problem& found : e.problems()) problem(found.what, "--warm-up", found.fix);
+    }
+  }
+
+  // --export=ALL,HF_TOKEN=abc
+  void secrets_in(const char* where, const std::string& option) {
+    for (const std::string& part :
+         split(option.substr(std::min(option.find_first_of("= "), option.size() - 1) + 1), ',')) {
+      const std::string name = part.substr(0, part.find('='));
+      if (name != part && names_a_secret(name))
+        problem(fmt::format("the value of {} would be in a file for others to read", name), where,
+                fmt::format("export {0} in your shell and give --secret {0}", name));
+    }
+  }
+
   void further(const char* where, const std::string& option) {
     if (!option.starts_with("-") || has_control_character(option))
       return problem(fmt::format("{} is no option", in_quotes(option)), where,
                      fmt::format("give one whole option each time, e.g. {} --qos=high", where));
+    secrets_in(where, option);
     for (const char* taken : {"--ntasks-per-node", "--ntasks", "--nodes", "--gpus-per-node", "-n", "-N"}) {
       const std::string_view name = taken;
       const bool is_it = option == name || option.starts_with(std::string(name) + "=") ||

@@ -44,6 +44,8 @@ std::string rule(const std::string& title) {
   return "\n" + line + std::string(line.size() < 118 ? 118 - line.size() : 3, '-') + "\n";
 }
 
+std::string with_line_end(const std::string& text) { return text.empty() || text.ends_with('\n') ? text : text + "\n"; }
+
 // `name` becomes the text, whatever is in it.
 std::string here_document(const std::string& name, const std::string& text, const std::string& where) {
   if (text.size() > kLongestText)
@@ -57,12 +59,10 @@ std::string here_document(const std::string& name, const std::string& text, cons
                  [](unsigned char c) { return std::toupper(c); });
   const auto lines = split(text, '\n');
   for (int i = 2; contains(lines, delimiter); ++i) delimiter = fmt::format("END_OF_TEXT_{}", i);
-  return fmt::format("IFS= read -r -d '' {} <<'{}' || true\n{}{}{}\n", name, delimiter, text,
-                     text.ends_with('\n') ? "" : "\n", delimiter);
+  return fmt::format("IFS= read -r -d '' {} <<'{}' || true\n{}{}\n", name, delimiter, with_line_end(text), delimiter);
 }
 
-// --- the parts, from top to bottom
-// --------------------------------------------------------------------------------------
+// --- the parts, from top to bottom -------------------------------------------------------------------------------
 std::string heading(const SlurmOptions& options, const SlurmJob& job) {
   const int ranks = job.nodes * job.ranks_per_node;
   std::string text = "#!/bin/bash\n" + std::string(kSlurmScriptMark) + "\n#\n";
@@ -198,8 +198,7 @@ finish() {  # finish STATUS
 )sh";
 
 std::string first_phase(const SlurmOptions& options, const SlurmJob& job) {
-  std::string work = job.first_phase;
-  if (!options.warm_up.empty()) work += options.warm_up + (options.warm_up.ends_with('\n') ? "" : "\n");
+  const std::string work = with_line_end(options.warm_up) + job.first_phase;
   if (work.empty()) return "";
   const std::string exported = by_torchrun(options) ? export_lines(options, job) : "";
   return rule("phase 1: one task prepares what all of them share") +
@@ -220,6 +219,8 @@ std::string rank_script(const SlurmOptions& options, const SlurmJob& job) {
     text += "BRAID_MASTER_ADDR=$1 BRAID_MASTER_PORT=$2  # the command sets the others for one node\n";
   text += "shift 2\n";
   if (by_torchrun(options)) text += export_lines(options, job);
+  if (!by_torchrun(options) && job.keeps_its_place)
+    text += "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE  # left over from elsewhere; Slurm's variables count\n";
   if (!by_torchrun(options) && !job.keeps_its_place)
     text += "export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=" +
             std::to_string(job.ranks_per_node) + "\n";
@@ -229,11 +230,9 @@ std::string rank_script(const SlurmOptions& options, const SlurmJob& job) {
     text += options.stop_signal == "TERM"
                 ? "trap : TERM  # is for the program, not for this shell\n"
                 : "trap '' USR1  # is for a program that asks for it; nothing else shall die of it\n";
-  text += job.prelude;
-  if (!options.warm_up.empty())
-    text += "# Phase 1 has done this; now there is nothing left to do.\nset -e\n" + options.warm_up +
-            (options.warm_up.ends_with('\n') ? "" : "\n") + "set +e\n";
-  return text + job.command + (job.command.ends_with('\n') ? "" : "\n");
+  if (const std::string again = with_line_end(options.warm_up) + job.repeated; !again.empty())
+    text += "# Phase 1 has done this; now there is nothing left to do.\nset -e\n" + again + "set +e\n";
+  return text + job.prelude + with_line_end(job.command);
 }
 
 std::string signal_handling(const SlurmOptions& options, const SlurmJob& job) {
@@ -260,11 +259,11 @@ std::string main_phase(const SlurmOptions& options, const SlurmJob& job, bool ha
   text += signal_handling(options, job);
   text += fmt::format(
       "\nsrun --label --no-kill --kill-on-bad-exit=1 --nodes={} --ntasks={} --ntasks-per-node={}{} \\\n"
-      " {} bash -c \"$rank_script\" rank \"$master_addr\" \"$master_port\" &\n"
+      " {} bash -c \"$rank_script\" {} \"$master_addr\" \"$master_port\" &\n"
       "srun_pid=$!\n",
       job.nodes, job.nodes * tasks_per_node, tasks_per_node,
       options.gpus_per_node > 0 ? fmt::format(" --gpus-per-node={}", options.gpus_per_node) : "",
-      use_of_array(options, job));
+      use_of_array(options, job), shell_quoted(job.zeroth_argument));
   if (!gets_signal(options, job)) return text + "wait \"$srun_pid\"\nstatus=$?\n";
   return text +
          "trap pass_signal USR1\n"

@@ -14,11 +14,13 @@ struct SlurmJob {
   std::string title{};    // for the first line: "pretrain_gpt.py"
   std::string made_by{};  // the command line
   int nodes = 1, ranks_per_node = 1;
-  std::string command{};               // shell text: of a rank, or of the one torchrun of a node
-  std::vector<std::string> exports{};  // NAME=value, quoted for bash, beside those of the options
-  std::string prelude{};               // shell text in front of the command, on every rank
-  std::string first_phase{};           // shell text that one task runs before all others; may be empty
-  bool keeps_its_place = false;        // reads Slurm's variables itself: Braid
+  std::string command{};                 // shell text: of a rank, or of the one torchrun of a node
+  std::string zeroth_argument = "rank";  // $0 in the command
+  std::vector<std::string> exports{};    // NAME=value, quoted for bash, beside those of the options
+  std::string prelude{};                 // shell text in front of the command, on every rank
+  std::string first_phase{};             // shell text that one task runs before all others; may be empty
+  std::string repeated{};                // of that, what every rank runs again
+  bool keeps_its_place = false;          // reads Slurm's variables itself: Braid
   bool had_torchrun = false;
   bool sets_rank_variables = false;  // the text has RANK=... in it: see kRankEnvironment
   bool can_stop = false;             // ends well when it gets the stop signal

@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <map>
+#include <regex>
+#include <set>
 
 #include "base/strings.h"
 #include "launch/shell_text.h"
@@ -103,7 +105,8 @@ TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
                                     " --lr=1e-3 --train.seed=7 --metrics-file=" + path("logs/tiny-vlm-train_") +
                                     "\"$SLURM_JOB_ID\".jsonl\n"),
                           HasSubstr(" --lr=1e-3 --train.seed=7 --print-recipe >/dev/null\n"), Not(HasSubstr("RANK=")),
-                          Not(HasSubstr("NVTE_")), Not(HasSubstr("signal"))));
+                          HasSubstr("\nunset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE "), Not(HasSubstr("NVTE_")),
+                          Not(HasSubstr("signal"))));
   EXPECT_THAT(script({kRecipe}), AllOf(HasSubstr("#SBATCH --nodes=1\n"), HasSubstr("#SBATCH --ntasks-per-node=6\n"),
                                        HasSubstr("Of the 8 GPUs of a node, 2 have no rank.")));
   EXPECT_THAT(script({kRecipe, "--metrics-file", "m.jsonl"}), Not(HasSubstr("$SLURM_JOB_ID\".jsonl")));
@@ -160,6 +163,10 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   const Finished run = launch({"--command-file", "-", "--dry-run"}, {}, shell_quoted(file));
   EXPECT_THAT(run.out, HasSubstr(expected)) << run.err;
   EXPECT_THAT(script({"--", "cd sub && torchrun x.py 'a  b'"}), HasSubstr("\ncd sub && python3 -u x.py 'a  b'\n"));
+  EXPECT_THAT(script({"--command-file", file}), HasSubstr(" bash -c \"$rank_script\" '" + file + "' \"$master_addr\""));
+  const std::string placed = folder_.write("placed.sh", "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"; torchrun x.py");
+  EXPECT_EQ(launch({"--command-file", placed, "--dry-run"}).exit_code, 0);
+  EXPECT_THAT(refusal({"--command-file", placed, "--workdir", "/tmp"}), HasSubstr("write $0 instead"));
   EXPECT_THAT(refusal({"--command-file", "no-such-file"}), HasSubstr("cannot read 'no-such-file'"));
   EXPECT_THAT(refusal({"--command-file", "/tmp"}), HasSubstr("cannot read '/tmp'"));
 }
@@ -171,6 +178,43 @@ TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
   EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
 }
 
+// The script in docs/slurm.md is the one that its command makes, as far as it is shown.
+TEST_F(LaunchSlurm, TheDocumentedScriptIsTrue) {
+  const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md"), fence = "```bash\n";
+  const std::size_t begin = docs.find(fence) + fence.size();
+  const std::string made = script({"--nodes", "2", "--workdir", "/workspace", "--account", "team", "--", "torchrun",
+                                   "--nproc_per_node=8", "train.py", "--data", "$DATA"});
+  EXPECT_THAT(docs, HasSubstr("`braid launch slurm --nodes 2 --workdir /workspace --account team -- torchrun "
+                              "--nproc_per_node=8 train.py --data '$DATA'`"));
+  std::size_t at = 0;
+  for (const std::string& line : split(docs.substr(begin, docs.find("```", begin) - begin), '\n')) {
+    if (line.empty() || line == "...") continue;
+    const std::size_t found = made.find("\n" + line + "\n", at);
+    ASSERT_NE(found, std::string::npos) << line << "\n" << made;
+    at = found + 1;
+  }
+  EXPECT_GT(at, 0u);
+}
+
+std::set<std::string> options_in(const std::string& text, const std::regex& pattern) {
+  std::set<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), pattern), end; match != end; ++match)
+    found.insert((*match)[1]);
+  return found;
+}
+
+TEST_F(LaunchSlurm, TheDocumentedOptionsAreThoseThereAre) {
+  const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md");
+  std::string help = launch({"--help"}).out, rows;
+  for (const std::string& line : split(docs.substr(docs.find("## Options")), '\n'))
+    if (line.starts_with("| `")) rows += line.substr(0, line.find(" | ", 2)) + "\n";
+  help.erase(help.find("Examples:"));
+  const auto offered = options_in(help, std::regex("\n  (?:-., ?)?(--[a-z-]+)"));
+  auto documented = options_in(rows, std::regex("`(--[a-z-]+)`"));
+  documented.insert("--help");
+  EXPECT_EQ(documented, offered);
+}
+
 TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({}), HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
@@ -179,7 +223,9 @@ TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({"--lr", "1", "--", "prog"}),
               AllOf(HasSubstr("--train.lr is a recipe's key"), HasSubstr("behind --")));
   EXPECT_THAT(refusal({"--trian-iters", "1", kRecipe}), HasSubstr("did you mean --train-iters?"));
-  EXPECT_THAT(refusal({"--node", "1", "--", "prog"}), HasSubstr("unknown option --node"));
+  EXPECT_THAT(refusal({"--nodez", "1", "--", "prog"}), HasSubstr("did you mean --nodes?"));
+  EXPECT_THAT(refusal({"--srun", "--export=ALL,HF_TOKEN=abc", "--", "prog"}), HasSubstr("--secret HF_TOKEN"));
+  EXPECT_THAT(refusal({"--warm-up", "a 'b", "--", "prog"}), AllOf(HasSubstr("does not close"), HasSubstr("--warm-up")));
   EXPECT_THAT(refusal({"--nodes", "two", "--", "prog"}), HasSubstr("two"));
   EXPECT_THAT(refusal({"--", "srun", "prog"}), HasSubstr("srun starts ranks itself"));
   EXPECT_THAT(refusal({"--style", "torchrun", "--sbatch", "--ntasks-per-node=8", "--", "torchrun", "x.py"}),

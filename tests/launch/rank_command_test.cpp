@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "launch/secrets.h"
 
 namespace braid {
 namespace {
@@ -41,9 +42,10 @@ TEST(RankCommand, TorchrunPerNodeGetsItsWorldFromOutside) {
 }
 
 TEST(RankCommand, ScriptsForOneNodeSetVariablesThatMustNotReachTheRanks) {
-  EXPECT_EQ(for_ranks("MASTER_ADDR=localhost\ntorchrun x.py"), "MASTER_ADDR=localhost\nENVIRONMENT python3 -u x.py");
+  EXPECT_EQ(for_ranks("MASTER_ADDR=localhost\ntorchrun x.py"),
+            "MASTER_ADDR=localhost\nenv ENVIRONMENT python3 -u x.py");
   EXPECT_EQ(for_ranks("export WORLD_SIZE=8\nuv run torchrun x.py"),
-            "export WORLD_SIZE=8\nENVIRONMENT uv run python3 -u x.py");
+            "export WORLD_SIZE=8\nuv run env ENVIRONMENT python3 -u x.py");
 }
 
 TEST(RankCommand, TellsWhatItFound) {
@@ -85,7 +87,12 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
       {"srun -n 8 python x.py", {"srun starts ranks itself", "without it"}},
       {"exec mpirun -n 8 x", {"mpirun starts ranks itself"}},
       {"accelerate launch x.py", {"accelerate starts ranks itself"}},
+      {"braid run -n 8 -- python x.py", {"braid starts ranks itself"}},
       {"sbatch x.sh", {"sbatch starts ranks itself"}},
+      {"LAUNCHER='python -m torch.distributed.run'; $LAUNCHER x.py", {"through a variable: LAUNCHER="}},
+      {"cmd=\"torchrun $ARGS x.py\"; eval $cmd", {"through a variable: cmd="}},
+      {"eval 'torchrun x.py'", {"through eval", "write the call itself"}},
+      {"bash -lc 'cd x && torchrun x.py'", {"through bash"}},
       {"torchrun --virtual-local-rank x.py", {"--style torchrun"}},
   };
   for (const auto& [text, parts] : cases) {
@@ -109,6 +116,7 @@ TEST(RankCommand, OneWordWithBlanksIsShellText) {
   EXPECT_EQ(command_text({"a b"}), "a b");
   EXPECT_EQ(command_text({"a b", "c d"}), "'a b' 'c d'");
   EXPECT_EQ(command_text({"a"}), "a");
+  EXPECT_EQ(command_text({"A=x y", "B=", "prog", "C=1"}), "A='x y' B='' prog 'C=1'");
 }
 
 }  // namespace

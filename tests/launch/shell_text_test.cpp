@@ -94,6 +94,9 @@ TEST(ShellLexer, CommandsEndWhereBashEndsThem) {
               ElementsAre("a", ";", "b", ";", "c", ";", "d", ";", "e"));
   EXPECT_THAT(words_in("for x in 1 2; do a; done; while b; do c; done"), ElementsAre("a", ";", "b", ";", "c"));
   EXPECT_THAT(words_in("case $x in a) b;; c|d) e;; esac; f"), ::testing::IsSupersetOf({"b", "e", "f"}));
+  EXPECT_THAT(words_in("(case $x in (a) b;; esac); c $(case x in y) z;; esac)"),
+              ::testing::IsSupersetOf({"b", "c", "?"}));
+  EXPECT_THAT(words_in("run() { a; }; run"), ::testing::IsSupersetOf({"a", "run"}));
   EXPECT_THAT(words_in("((x = 1 < 2)); a"), ElementsAre("a"));
   EXPECT_THAT(words_in("! time a"), ElementsAre("a"));
 }
@@ -124,6 +127,38 @@ TEST(ShellLexer, SpansAreThoseOfTheText) {
   const auto commands = simple_commands(text);
   for (const ShellWord& word : commands[0].words) spans += "<" + text.substr(word.begin, word.end - word.begin) + ">";
   EXPECT_EQ(spans, "<a><'b c'\\\n><$(d e)><\"f\">");
+}
+
+// Whatever the text, it ends with words that lie in it, in order, or with a ConfigError.
+TEST(ShellLexer, AnyTextEnds) {
+  const std::vector<std::string> pieces = {
+      "a",    " ",     "\n",   "'",    "\"",  "\\", "$",   "(",     ")",     "{",  "}",  "`",
+      "<",    ">",     "&",    "|",    ";",   "#",  "=",   "<<EOF", "EOF\n", "$(", "${", "$((",
+      "))",   "case ", " in ", "esac", "if ", "fi", "x=(", "[",     "*",     "~",  "1>", std::string(1, '\0'),
+      "\xff", "$'"};
+  std::mt19937 random(11);
+  int lexed = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    std::string text;
+    for (auto count = random() % 20; count > 0; --count) text += pieces[random() % pieces.size()];
+    try {
+      for (const ShellCommand& command : simple_commands(text))
+        for (std::size_t i = 0; i < command.words.size(); ++i) {
+          const ShellWord& word = command.words[i];
+          ASSERT_LT(word.begin, word.end) << text;
+          ASSERT_LE(word.end, text.size()) << text;
+          if (i > 0) ASSERT_LE(command.words[i - 1].end, word.begin) << text;
+        }
+      ++lexed;
+    } catch (const ConfigError&) {
+    }
+  }
+  EXPECT_GT(lexed, 1000);
+  for (const char* deep : {"$(", "${", "\"$(", "x=(", "$(("}) {
+    std::string text = "a ";
+    for (int i = 0; i < 100000; ++i) text += deep;
+    EXPECT_THROW(simple_commands(text), ConfigError);
+  }
 }
 
 TEST(ShellLexer, WhatDoesNotCloseIsAnError) {

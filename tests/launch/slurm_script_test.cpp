@@ -97,8 +97,7 @@ void expect_clean(const std::string& script) {
   EXPECT_EQ(check.exit_code, 0) << check.out << check.err << script;
 }
 
-// --- the table of conversions
-// ---------------------------------------------------------------------------------------------
+// --- the table of conversions ------------------------------------------------------------------------------------
 Json conversions() { return Json::parse(testing::read_file(kHere + "/conversions.json")).at("cases"); }
 
 std::string replaced(std::string text, const std::map<std::string, std::string>& values) {
@@ -163,8 +162,7 @@ std::string test_name(const ::testing::TestParamInfo<Json>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Table, Conversion, ::testing::ValuesIn(conversions()), test_name);
 
-// --- what else is in a script
-// -----------------------------------------------------------------------------------------------
+// --- what else is in a script ------------------------------------------------------------------------------------
 TEST(SlurmScript, HeaderSaysWhatTheJobNeeds) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();
@@ -269,7 +267,7 @@ TEST(SlurmScript, AFailedPreparationCostsOneTask) {
   EXPECT_EQ(cluster.asked_of("srun_1"), "");
 }
 
-// --- near the end of the time
+// --- near the end of the time ------------------------------------------------------------------------------------
 // ----------------------------------------------------------------------------------------------- A program that saves
 // and ends when it gets the signal. The shells and the pipe around it must outlive the signal; and since they ignore
 // it, a bash below them can only trap it when `env` makes it a signal again.
@@ -347,8 +345,7 @@ TEST(SlurmRequeue, ProgramsThatWantSigtermGetIt) {
   EXPECT_EQ(cluster.asked_of("scontrol"), "requeue 4242\n") << cluster.log();
 }
 
-// --- refusals
-// -----------------------------------------------------------------------------------------------------------------
+// --- refusals ----------------------------------------------------------------------------------------------------
 std::string problems_of(const std::function<void(SlurmOptions&)>& change) {
   SlurmOptions options;
   change(options);
@@ -401,6 +398,18 @@ std::string error_of(const SlurmOptions& options, const std::string& text) {
     return e.what();
   }
   return "no error";
+}
+
+// One torchrun per rank is what happens otherwise.
+TEST(SlurmOptions, ScriptsThatCallTorchrunAreRefused) {
+  const FakeCluster cluster;
+  std::ofstream(cluster.path("work/run.sh")) << "#!/bin/bash\ncd x\ntorchrun --nproc_per_node=2 x.py\n";
+  std::ofstream(cluster.path("work/other.sh")) << "#!/bin/bash\npython x.py  # not torchrun\n";
+  for (const char* text : {"bash run.sh", "cd x; ./run.sh 1", "source run.sh", "env A=1 bash run.sh"})
+    EXPECT_THAT(error_of(cluster.options(), text),
+                AllOf(HasSubstr("calls torchrun itself"), HasSubstr("--command-file")))
+        << text;
+  EXPECT_EQ(error_of(cluster.options(), "bash other.sh run"), "no error");
 }
 
 TEST(SlurmOptions, CommandsThatDoNotFitAreRefused) {

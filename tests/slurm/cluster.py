@@ -24,9 +24,10 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scan
 FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
                 "TIMEOUT"}
 
-# Ports that ranks meet at follow from the job's number, so two test runs at once have other numbers. A requeued job waits until the credentials of its first start have expired. Time limits are looked at every 30 s,
-# which is fixed. In `shared` every job gets its nodes at once, also with --exclusive, as long as there are GPUs;
-# `urgent` takes the nodes of `batch` and `spare`, whose jobs go back to the queue or are cancelled.
+# Ranks meet at a port that follows from the job's number, so two test runs at once have different numbers. A requeued
+# job waits until the credentials of its first start have expired. Slurm looks at time limits every 30 s, always.
+# In `shared`, jobs that are submitted with --oversubscribe run at once as long as there are GPUs. `urgent` takes the
+# nodes of `batch` and `spare`, whose jobs go back to the queue or are cancelled.
 SLURM_CONF = """
 ClusterName=braid
 FirstJobId={first_job}
@@ -52,6 +53,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
 SlurmdTimeout=30
+SlurmctldTimeout=10
 KillWait=2
 InactiveLimit=0
 EnforcePartLimits=ALL
@@ -62,7 +64,7 @@ PartitionName=shared Nodes=ALL OverSubscribe=FORCE:16 PreemptMode=OFF
 PartitionName=spare Nodes=ALL PreemptMode=CANCEL
 PartitionName=urgent Nodes=ALL PriorityTier=9
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 RealMemory=1000 Gres=gpu:{gpus} State=UNKNOWN"
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=64 RealMemory=1000 Gres=gpu:{gpus}"
 
 
 def missing_programs():
@@ -71,16 +73,6 @@ def missing_programs():
 
 def search_path():
     return os.environ["PATH"] + ":/usr/sbin:/sbin"  # daemons are not on every user's
-
-
-def wait_until(ready, what, timeout=60, pause=0.1):
-    """Waits for ready() to be true and returns what it said."""
-    end = time.monotonic() + timeout
-    while not (answer := ready()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {timeout} s: {what}")
-        time.sleep(pause)
-    return answer
 
 
 def free_ports(count):
@@ -107,7 +99,7 @@ class Cluster:
         self.env = {**{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))},
                     "PATH": search_path(), "SLURM_CONF": str(self.folder / "slurm.conf")}
         self.node_pids = {}
-
+        self.stopped = False
         self.keeper = subprocess.Popen([sys.executable, keeper.__file__, self.folder], stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -115,6 +107,8 @@ class Cluster:
         try:
             self.start()
         except BaseException:
+            for log in self.folder.glob("*.log"):
+                print(f"== {log}\n{log.read_text()[-3000:]}", file=sys.stderr)
             self.stop()
             raise
         return self
@@ -128,12 +122,24 @@ class Cluster:
         self._start("slurmctld", "-D", "-L", self.folder / "slurmctld.log")
         for node in NODES:
             self.start_node(node)
-        wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), f"idle nodes (see {self.folder})")
+        self.wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), "all nodes are idle")
 
     def stop(self):
-        """Ends every process of the cluster and of its jobs."""
+        """Ends every process of the cluster and of its jobs. Whoever waits for one in another thread gets an error."""
+        self.stopped = True
         self.keeper.stdin.close()
         self.keeper.wait()
+
+    def wait_until(self, ready, what, timeout=60, pause=0.1):
+        """Waits for ready() to be true and returns what it said."""
+        end = time.monotonic() + timeout
+        while not (answer := ready()):
+            if self.stopped:
+                raise RuntimeError(f"the cluster was stopped before: {what}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"not within {timeout} s: {what}")
+            time.sleep(pause)
+        return answer
 
     # --- nodes ----------------------------------------------------------------------------------------------------
     def start_node(self, node):
@@ -147,7 +153,7 @@ class Cluster:
         victims = [self.node_pids.pop(node), *step_daemons, *tasks]
         for pid in victims:
             kill(pid)
-        wait_until(lambda: keeper.parents().keys().isdisjoint(victims), f"the end of {node}'s processes")
+        self.wait_until(lambda: keeper.parents().keys().isdisjoint(victims), f"the end of {node}'s processes")
 
     def declare_dead(self, node):
         """Slurm finds out by itself, but takes half a minute."""
@@ -157,7 +163,7 @@ class Cluster:
         return self.client("sinfo", "--noheader", "--nodes", node, "--partition", "batch", "--format", "%T").upper()
 
     def wait_for_node(self, node):
-        wait_until(lambda: self.node_state(node) in ("IDLE", "MIXED", "ALLOCATED"), f"node {node} is back")
+        self.wait_until(lambda: self.node_state(node) in ("IDLE", "MIXED", "ALLOCATED"), f"node {node} is back")
 
     # --- jobs -----------------------------------------------------------------------------------------------------
     def submit(self, script, *options, env=None):
@@ -176,7 +182,7 @@ class Cluster:
         def arrived():
             found = self.job(job)
             return found if found["JobState"] in states else None
-        return wait_until(arrived, f"job {job} is in one of {states}", timeout, pause=0.5)
+        return self.wait_until(arrived, f"job {job} is in one of {states}", timeout, pause=0.5)
 
     def tasks(self, job):
         """{rank: pid} of the job's running tasks, each the first process of its step."""
@@ -191,6 +197,8 @@ class Cluster:
 
     def client(self, *argv, env=None):
         """What one of Slurm's programs answers."""
+        if self.stopped:
+            raise RuntimeError(f"the cluster was stopped before {argv[0]}")
         done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=120,
                               capture_output=True)
         if done.returncode:
@@ -207,7 +215,8 @@ class Cluster:
         key.write_bytes(os.urandom(128))
         host = socket.gethostname().partition(".")[0]
         controller_port, *node_ports = free_ports(1 + len(NODES))
-        nodes = [NODE.format(name=name, host=host, port=port, gpus=GPUS_PER_NODE) for name, port in zip(NODES, node_ports)]
+        nodes = [NODE.format(name=name, host=host, port=port, gpus=GPUS_PER_NODE)
+                 for name, port in zip(NODES, node_ports)]
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(
             folder=self.folder, host=host, user=pwd.getpwuid(os.geteuid()).pw_name, controller_port=controller_port,
             first_job=random.randrange(1, 1_000_000), nodes="\n".join(nodes)))
@@ -218,11 +227,11 @@ class Cluster:
     def _start_munged(self):
         files = [f"--{what}-file={self.folder}/munge.{what}" for what in ("key", "log", "pid", "seed")]
         self._start("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket", *files)
-        wait_until((self.folder / "munge.socket").exists, "munged's socket")
+        self.wait_until((self.folder / "munge.socket").exists, "munged's socket")
 
     def _start(self, *argv):
         program = shutil.which(argv[0], path=search_path())
-        request = {"argv": [program, *map(str, argv[1:])], "env": self.env, "output": str(self.folder / f"{argv[0]}.out")}
+        request = {"argv": [program, *map(str, argv[1:])], "env": self.env, "output": f"{self.folder}/{argv[0]}.out"}
         self.keeper.stdin.write(json.dumps(request) + "\n")
         self.keeper.stdin.flush()
         return int(self.keeper.stdout.readline())
@@ -231,8 +240,8 @@ class Cluster:
         return keeper.descendants(self.keeper.pid)
 
 
-def kill(pid, number=signal.SIGKILL):
+def kill(pid):
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass

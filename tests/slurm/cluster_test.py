@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 
-import cluster as slurm
 import keeper
 
 WHERE_AM_I = """#!/bin/sh
@@ -23,7 +22,7 @@ from cluster import *
 running = Cluster()
 running.start()
 job = running.submit('''{script}''', "--output=/dev/null")
-wait_until(lambda: len(running.tasks(job)) == 4, "four tasks")
+running.wait_until(lambda: len(running.tasks(job)) == 4, "four tasks")
 print(running.folder, running.keeper.pid, *keeper.descendants(running.keeper.pid), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -38,7 +37,7 @@ def test_tasks_are_on_four_nodes_with_their_gpus(cluster, tmp_path):
 
 def test_a_node_that_vanishes_ends_its_job_and_can_come_back(cluster, tmp_path):
     job = cluster.submit(SLEEPS, "--no-requeue", "--output", tmp_path / "log")
-    slurm.wait_until(lambda: len(cluster.tasks(job)) == 4, "four tasks")
+    cluster.wait_until(lambda: len(cluster.tasks(job)) == 4, "four tasks")
     cluster.kill_node("n3")
     assert sorted(cluster.tasks(job)) == [0, 1, 3]
     cluster.declare_dead("n3")
@@ -54,5 +53,5 @@ def test_nothing_is_left_of_a_test_run_that_is_killed(cluster):
     assert run.returncode == -signal.SIGKILL
     folder, *pids = run.stdout.split()
     assert len(pids) > 10
-    slurm.wait_until(lambda: keeper.parents().keys().isdisjoint(map(int, pids)), "the end of all its processes")
+    cluster.wait_until(lambda: keeper.parents().keys().isdisjoint(map(int, pids)), "the end of all its processes")
     assert not os.path.exists(folder)

@@ -29,9 +29,9 @@ def submit(cluster, case, folder):
     (folder / "record").mkdir()
     (folder / "text").write_text(case.get("text", ""))
     command = ["--command-file", "text"] if "text" in case else ["--", *case["words"]]
-    subprocess.run([BRAID, "launch", "slurm", *case.get("options", []), "--nodes", str(NODES), "--gpus-per-node",
-                    str(RANKS_PER_NODE), "--partition", "shared", "--job-name", "job", "--output", "job.sbatch", *command],
-                   cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    options = ["--nodes", str(NODES), "--gpus-per-node", str(RANKS_PER_NODE), "--partition", "shared",
+               "--job-name", "job", "--output", "job.sbatch", *case.get("options", [])]
+    subprocess.run([BRAID, "launch", "slurm", *options, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     env = {"PATH": f"{PROGRAMS}:{cluster.env['PATH']}", "PROGRAMS": str(PROGRAMS), "RECORD": str(folder / "record")}
     return cluster.submit(folder / "job.sbatch", "--oversubscribe", env=env), folder
 

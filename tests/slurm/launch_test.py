@@ -11,8 +11,7 @@ import signal
 
 import pytest
 
-import cluster as slurm
-from scripts import GPUS, PYTHON, RANKS, Job, local_losses, small_recipe
+from scripts import GPUS, NODES, PYTHON, RANKS, Job, local_losses, small_recipe
 
 RECIPES = pathlib.Path(__file__).parents[2] / "recipes"
 TRAINING = [RECIPES / "tiny-vlm.yaml", "--encoder-dp", "4", "--train-iters", "3"]
@@ -30,10 +29,12 @@ signal.signal(signal.SIG{signal}, lambda *_: sys.exit(print('stops')))
 print('starts to wait')
 time.sleep(200)
 """
-RAISES = """
-import time
+# Once all ranks have said where they are.
+RAISES = PLACE + """
+import glob, time
 if os.environ['RANK'] == '0': print('iteration 1/ 10 | lm loss: 5.0 |')
-time.sleep(1)
+open(os.environ['RANK'] + '.here', 'w').close()
+while len(glob.glob('*.here')) < 8: time.sleep(0.1)
 if os.environ['RANK'] == '5': raise ValueError('labels do not fit logits')
 time.sleep(100)
 """
@@ -63,14 +64,9 @@ def placed_by_srun(cluster, folder):
     return job.end(), job
 
 
-def placed_by_torchrun(cluster, folder):
-    job = Job(cluster, folder, "--style", "torchrun", command=[*TORCHRUN, program(folder, PLACE)])
-    return job.end(), job
-
-
 def braid_placed_by_srun(cluster, folder):
-    job = Job(cluster, folder, command=["sh", "-c", "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT; "
-                                        f"exec {os.environ['BRAID_WORLD_PROBE']}"], env={})
+    without = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+    job = Job(cluster, folder, command=[f"unset {without}; {os.environ['BRAID_WORLD_PROBE']}"], env={})
     return job.end(), job
 
 
@@ -91,7 +87,7 @@ def out_of_time(cluster, folder):
 def crashed(cluster, folder):
     job = Job(cluster, folder, small_recipe(folder), *LONG)
     job.wait_for_line("iteration        3/")
-    slurm.kill(job.rank(5), signal.SIGSEGV)
+    os.kill(job.rank(5), signal.SIGSEGV)
     return job.end(), job
 
 
@@ -106,7 +102,8 @@ def raised_under_torchrun(cluster, folder):
 
 
 def requeued(cluster, folder):
-    job = Job(cluster, folder, small_recipe(folder), "--train-iters", "40", "--save", "ckpt", "--load", "ckpt", "--requeue")
+    job = Job(cluster, folder, small_recipe(folder), "--train-iters", "40", "--save", "ckpt", "--load", "ckpt",
+              "--requeue")
     job.wait_for_line("iteration        3/")
     cluster.client("scancel", "--batch", "--signal=USR1", job.number)  # as Slurm does shortly before the end
     job.wait_for_line("attempt 2")
@@ -130,8 +127,8 @@ def warned_by_term(cluster, folder):
     return warned(cluster, folder, "TERM")
 
 
-UNDER_WAY = [out_of_time, warned_by_usr1, warned_by_term, requeued, trained_by_srun, trained_by_torchrun, cancelled, crashed, placed_by_srun,
-             placed_by_torchrun, braid_placed_by_srun, raised_by_srun, raised_under_torchrun]
+UNDER_WAY = [out_of_time, warned_by_usr1, warned_by_term, requeued, trained_by_srun, trained_by_torchrun, cancelled,
+             crashed, placed_by_srun, braid_placed_by_srun, raised_by_srun, raised_under_torchrun]
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +153,15 @@ def one_host(tmp_path_factory):
     return local_losses(tmp_path_factory.mktemp("local"), *TRAINING)
 
 
-@pytest.mark.parametrize("style, address", [(placed_by_srun, "n1"), (placed_by_torchrun, "127.0.0.1")])
-def test_every_rank_finds_its_place(outcome, style, address):
+@pytest.mark.parametrize("style, end, address", [
+    (placed_by_srun, "COMPLETED", "n1"),
+    (raised_under_torchrun, "FAILED", "127.0.0.1"),
+])
+def test_every_rank_finds_its_place(outcome, style, end, address):
     state, job = outcome(style)
-    assert state == "COMPLETED", job.log()
+    assert state == end, job.log()
     port = 15000 + job.number % 15000
-    places = {task: sorted(line for line in lines if line.startswith("place"))  # torchrun may add a warning
+    places = {task: sorted(line for line in lines if line.startswith("place"))
               for task, lines in job.lines_of_ranks().items()}
     expected = {}
     for rank in range(RANKS):
@@ -209,10 +209,14 @@ def test_the_doctor_names_the_cause(outcome, death, state, cause, first_rank):
     assert (diagnosis["cause"], diagnosis["first_rank"]) == (cause, first_rank), job.log()
 
 
-# The last one, since it takes a node away and wants all of them for itself.
-def test_the_doctor_names_the_node_that_vanished(cluster, outcome, tmp_path):
+# The last ones, since they want all nodes for themselves.
+@pytest.fixture
+def nobody_else(outcome):
     for each in UNDER_WAY:
         outcome(each)
+
+
+def test_the_doctor_names_the_node_that_vanished(cluster, nobody_else, tmp_path):
     job = Job(cluster, tmp_path, small_recipe(tmp_path), *LONG, "--no-requeue", partition="batch")
     job.wait_for_line("iteration        3/")
     cluster.kill_node("n3")
@@ -224,3 +228,12 @@ def test_the_doctor_names_the_node_that_vanished(cluster, outcome, tmp_path):
     assert diagnosis["first_rank"] in (4, 5)
     cluster.start_node("n3")
     cluster.wait_for_node("n3")
+
+
+def test_the_doctor_names_a_preemption(cluster, nobody_else, tmp_path):
+    job = Job(cluster, tmp_path, command=[PYTHON, program(tmp_path, WAITS)], partition="spare")
+    job.wait_for_line("starts to wait")
+    cluster.submit("#!/bin/sh\n", "--partition=urgent", f"--nodes={NODES}", "--exclusive", "--output=/dev/null")
+    assert job.end() == "PREEMPTED", job.log()
+    diagnosis = job.diagnosis()
+    assert (diagnosis["cause"], diagnosis["first_rank"]) == ("preempted", None), job.log()

@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import cluster as slurm
-
 BRAID = os.environ["BRAID"]
 PYTHON = sys.executable
 NODES, GPUS = 4, 2
@@ -50,7 +48,7 @@ class Job:
         return losses(self.log_file.with_suffix(".jsonl"))
 
     def wait_for_line(self, text):
-        slurm.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=120)
+        self.cluster.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=120)
 
     def rank(self, number):
         """The rank's process id."""
@@ -61,9 +59,10 @@ class Job:
 
     def diagnosis(self):
         """The doctor's, of a log in which Braid's ranks are on the nodes they ran on, not all on this host."""
-        def node_of(rank):
-            return f"n{int(rank) // GPUS + 1}"
-        log = re.sub(r"\brank (\d+) \(host [^,]+", lambda found: f"rank {found[1]} (host {node_of(found[1])}", self.log())
+        def on_its_node(found):
+            rank = int(found[1])
+            return f"rank {rank} (host n{rank // GPUS + 1}"
+        log = re.sub(r"\brank (\d+) \(host [^,]+", on_its_node, self.log())
         doctor = subprocess.run([BRAID, "doctor", "-", "--json"], input=log, stdout=subprocess.PIPE, text=True)
         return json.loads(doctor.stdout)
 
