@@ -72,8 +72,24 @@ void Findings::settle() {
     for (Finding& finding : found)
       if (finding.labelled) finding.rank.reset();
   }
+  settle_local_ranks();
   for (const WorkerExit& exit : exits)
     if (!exit.local && exit.ranks.size() == 1 && !exit.host.empty()) hosts.emplace(exit.ranks[0], exit.host);
+}
+
+// torchrun's "[default3]:" is rank 3 on a single node. On several, only its list of failures tells which rank that was.
+void Findings::settle_local_ranks() {
+  const bool several_nodes = std::any_of(exits.begin(), exits.end(), [](const WorkerExit& exit) {
+    return exit.local_rank && exit.ranks[0] != *exit.local_rank;
+  });
+  if (!several_nodes) return;
+  for (Finding& finding : found) {
+    if (!finding.local) continue;
+    const auto exit = std::find_if(exits.begin(), exits.end(), [&](const WorkerExit& e) {
+      return e.local_rank && e.local_rank == finding.rank && e.root;
+    });
+    finding.rank = exit == exits.end() ? std::nullopt : std::optional(exit->ranks[0]);
+  }
 }
 
 }  // namespace braid

@@ -27,9 +27,11 @@ struct Finding {
   Place place;
   std::optional<int> rank;
   std::string host;
-  std::string text;
+  std::string text;   // the message
+  std::string shown;  // the whole line
   std::optional<Traceback> traceback;
   bool labelled = false;  // the rank is from a label, see LineMarks
+  bool local = false;     // the rank is one of its node
   bool bare = false;      // an exception's line without its traceback
 };
 
@@ -42,6 +44,7 @@ struct WorkerExit {
   bool root = false;   // the launcher says that it was the first
   bool local = false;  // the rank is one of its node
   bool by_srun = false;
+  std::optional<int> local_rank{};  // where torchrun tells both
 };
 
 struct RankTrace {
@@ -97,6 +100,7 @@ struct Findings {
   void settle();
 
  private:
+  void settle_local_ranks();
   bool is_full(Sign sign);
   void forget_survived(const Place& now);
 

@@ -99,12 +99,24 @@ class Judge {
     if (outside_before(*cause)) return false;
     name(*cause, refined(*cause));
     add_details(*cause);
+    if (cause->sign == Sign::NotLaunched) explain_start(cause->text);
     if (cause->sign == Sign::GpuOom) explain(gpu_memory_text(cause->text));
     if (result_.cause == Cause::MoeOom && findings_.num_experts)
       fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
     if (cause->sign == Sign::PythonError || cause->sign == Sign::MissingImport || cause->sign == Sign::BraidError)
       explain(fmt::format("It is: {}", cause->text));
     return true;
+  }
+
+  void explain_start(std::string_view text) {
+    const auto says = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
+    if (says("pyxis")) {
+      explain("Its container did not start.");
+      fix("Check --container-image and --container-mounts; `enroot import` on a login node says more.");
+    } else if (says("not found") || says("No such file")) {
+      explain("There is no such program or file where it was started.");
+      fix("Check the path, and that it is mounted into the container and installed on every node.");
+    }
   }
 
   // What the same rank says right after it: which weights, the exception inside a worker.
@@ -351,7 +363,7 @@ class Judge {
   }
 
   void add_evidence(const Finding& finding) {
-    add_evidence(finding.place, finding.text);
+    add_evidence(finding.place, finding.shown);
     if (finding.traceback && finding.traceback->frame_line != 0) {
       Place frame = finding.place;
       frame.line = finding.traceback->frame_line;
@@ -381,7 +393,7 @@ class Judge {
          {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
       if (const Finding* other = earliest([&](const Finding& f) { return f.sign == sign; });
           other && result_.evidence.size() < 5)
-        add_evidence(other->place, other->text);
+        add_evidence(other->place, other->shown);
   }
 
   void finish() {

@@ -69,7 +69,10 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place&
   if (key == "time") entry_.place.time = time_at(value);
   if (key == "host") entry_.host = value.substr(0, value.find(' '));
   if (key == "rank")
-    if (const auto rank = signed_number(value)) entry_.ranks = {*rank};
+    if (const auto rank = signed_number(value)) {
+      entry_.ranks = {*rank};
+      if (const auto local = number_after(value, "local_rank")) entry_.local_rank = static_cast<int>(*local);
+    }
   if (key != "exitcode" || entry_.ranks.empty()) return std::nullopt;
   const auto code = signed_number(value);
   if (!code) return std::nullopt;
@@ -78,7 +81,6 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place&
   if (time) entry_.place.time = time, entry_.place.own_time = true;
   entry_.code = *code;
   entry_.root = root_;
-  entry_.text = "rank " + std::to_string(entry_.ranks[0]) + ": exitcode " + std::string(value);
   return std::exchange(entry_, {});
 }
 

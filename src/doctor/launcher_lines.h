@@ -23,8 +23,8 @@ class FailureBlock {
   int lines_left_ = 0;
 };
 
-// "failed (exitcode: -9) local_rank: 1 (pid: 19302) of binary: ...", and DeepSpeed's "[..., '--local_rank=1'] exits with return
-// code = -9"
+// "failed (exitcode: -9) local_rank: 1 (pid: 19302) of binary: ...", and DeepSpeed's "[..., '--local_rank=1'] exits
+// with return code = -9"
 std::optional<WorkerExit> parse_worker_failed(std::string_view body);
 
 // "srun: error: n3: task 5: Exited with exit code 1", "srun: error: n[1-2]: tasks 0-2,4: Killed"

@@ -82,7 +82,7 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   } else if (const auto glog = glog_time(inner)) {
     const std::size_t end = inner.find(']');
     marks.time = glog;
-    inner.remove_prefix(end == std::string_view::npos ? 20 : end + 1);
+    inner.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, inner.size()) : end + 1);
   } else if (first && (rank = take_rank(inner))) {
     std::string_view second = inner;
     if (take(second, ",") && (rank = take_rank(second)) && take(second, "]<std")) {  // mpirun --tag-output: [job,rank]
@@ -128,7 +128,7 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
   } else if (const auto time = glog_time(rest)) {
     const std::size_t end = rest.find("] ");
     marks.time = time;
-    rest.remove_prefix(end == std::string_view::npos ? 20 : end + 2);
+    rest.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, rest.size()) : end + 2);
   } else if (first && is_word(c)) {  // a job's name and replica before torchrun's prefix: "train-x/0 [default1]:"
     const std::size_t blank = rest.substr(0, 80).find(' ');
     if (blank == std::string_view::npos || !rest.substr(blank + 1).starts_with("[default")) return false;

@@ -5,6 +5,7 @@
 #include "doctor/anchor_scan.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
+#include "doctor/progress_watch.h"
 #include "doctor/run_facts.h"
 
 namespace braid {
@@ -12,7 +13,6 @@ namespace {
 
 constexpr int kNoRank = -1, kLocalRanks = 1 << 24;
 constexpr std::size_t kMostRanks = 1 << 17, kKeptText = 4000;
-constexpr std::size_t kProgressTimes = 4;
 
 // What most lines of most logs look like.
 constexpr std::string_view kUsual =
@@ -50,7 +50,7 @@ class LogScan::Impl {
     said_.reset();
     spawned_rank_.reset();
     last_time_.reset();
-    best_iteration_ = -1;
+    progress_ = {};
     starts_ = 0;
     LineReader::Line line;
     while (reader.next(line)) {
@@ -129,6 +129,7 @@ class LogScan::Impl {
 
   void examine_part(std::string_view raw, std::uint64_t number) {
     const std::string text = clean_text(raw);
+    shown_ = trimmed(text).substr(0, kKeptText);
     LineMarks marks = marks_of(text);
     if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
       marks.rank = inside, marks.labelled = false;
@@ -237,6 +238,8 @@ class LogScan::Impl {
     finding.rank = marks.rank ? marks.rank : marks.local_rank;
     finding.host = host_in(marks.body);
     finding.text = trimmed(marks.body).substr(0, kKeptText);
+    finding.shown = shown_;
+    finding.local = !marks.rank && marks.local_rank;
     finding.labelled = marks.labelled && finding.rank == marks.rank;
     if (finding.rank && !finding.host.empty()) findings_.hosts.emplace(*finding.rank, finding.host);
     return finding;
@@ -287,6 +290,7 @@ class LogScan::Impl {
   // Every rank prints it; a run that was started again may print another one.
   void root_cause(RootCauseLine line) {
     line.place = here_;
+    line.text = shown_;
     if (!line.host.empty()) findings_.hosts[line.rank] = line.host;
     std::vector<RootCauseLine>& all = findings_.braid;
     if (!all.empty() && (all.back().place.run == here_.run && all.back().place.progress + 1 >= here_.progress)) return;
@@ -326,6 +330,7 @@ class LogScan::Impl {
   }
 
   void add(WorkerExit exit) {
+    exit.text = shown_;
     const bool has_time = exit.place.own_time;
     const auto time = exit.place.time;
     exit.place = here_;
@@ -333,25 +338,8 @@ class LogScan::Impl {
     findings_.add(std::move(exit));
   }
 
-  void progress(std::string_view body) {
-    std::optional<std::int64_t> number;
-    for (const std::string_view word : {"iteration", "global_step", "step"})
-      if ((number = number_after(body, word))) break;
-    const bool tells_of_a_step = has_word(body, "loss") || has_word(body, "elapsed time per");
-    if (!number || !tells_of_a_step) return note_context(body, findings_);
-    FileTrace& file = findings_.files.back();
-    // Several ranks may tell of the same iteration; a number far back is a run that started again.
-    if (*number <= best_iteration_ && *number > best_iteration_ - 10) return;
-    best_iteration_ = *number;
-    ++file.progress;
-    findings_.iteration = number;
-    if (const std::size_t slash = body.find('/'); slash != std::string_view::npos && slash < 60) {
-      std::string_view rest = trimmed(body.substr(slash + 1));
-      if (const auto total = take_number(rest)) findings_.iterations = total;
-    }
-    if (!here_.own_time) return;
-    if (file.progress_times.size() == kProgressTimes) file.progress_times.erase(file.progress_times.begin());
-    file.progress_times.push_back(*here_.time);
+  void progress(std::string_view text) {
+    if (!progress_.take(text, here_, findings_)) note_context(text, findings_);
   }
 
   void remark(const LineMarks& marks) {
@@ -382,9 +370,10 @@ class LogScan::Impl {
   std::optional<int> spawned_rank_;
   std::optional<LogTime> last_time_;
   bool last_time_own_ = false, line_before_has_time_ = false;  // the line that is read, and the one before
-  std::int64_t best_iteration_ = -1;
+  ProgressWatch progress_;
   int starts_ = 0;
   Place here_;
+  std::string_view shown_;       // the line that is examined
   std::optional<Finding> said_;  // by Braid; an error if it says next where, or how to fix it
   RankTrace* trace_ = nullptr;
   int traced_rank_ = -1;

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "doctor/line_marks.h"
 
 namespace braid {
@@ -57,8 +58,8 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
       logs.push_back(log_file(argument, argument));
     }
   }
-  // The name of a single log says little about who wrote in it: "3.log" may be job 3, and of all ranks.
-  if (logs.size() == 1) logs[0].rank.reset();
+  // A single log with a number for a name may be of job 3 and all its ranks.
+  if (logs.size() == 1 && parse_int(fs::path(logs[0].path).stem().string())) logs[0].rank.reset();
   return logs;
 }
 

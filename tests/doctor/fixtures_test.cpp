@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
+#include "doctor/log_scan.h"
 #include "doctor/report.h"
 #include "support/programs.h"
 
@@ -168,6 +170,7 @@ const std::map<std::string, Expected> kOwn = {
     {"variant_two_kinds", {"python-error", 4, "n3"}},
     {"variant_uv_exec", {"uv-missing", 0, "n1"}},
     {"variant_worker_oom_text", {"host-oom", 3}},
+    {"variant_local_rank_of_second_node", {"import-error", 11, "a02"}},
 };
 
 const fs::path kFixtures = fs::path(BRAID_SOURCE_DIR) / "tests/doctor/fixtures";
@@ -249,8 +252,18 @@ TEST(Doctor, EvidencePointsAtTheLine) {
   const Diagnosis diagnosis = diagnosis_of("windows_line_ends");
   ASSERT_GE(diagnosis.evidence.size(), 2u);
   EXPECT_EQ(diagnosis.evidence[0].line, 4u);
-  EXPECT_EQ(diagnosis.evidence[0].text, "ValueError: bad shape");
+  EXPECT_EQ(diagnosis.evidence[0].text, "[rank1]: ValueError: bad shape");
   EXPECT_EQ(diagnosis.evidence[1].line, 2u);
+}
+
+// Whoever looks up a line finds the text there.
+TEST_P(Fixtures, EvidenceIsQuoted) {
+  for (const Evidence& evidence : diagnosis_of(GetParam()).evidence) {
+    std::ifstream file(evidence.file);
+    std::string line;
+    for (std::uint64_t i = 0; i < evidence.line; ++i) std::getline(file, line);
+    EXPECT_THAT(clean_text(line), ::testing::HasSubstr(evidence.text.substr(0, 500))) << evidence.line;
+  }
 }
 
 TEST(Doctor, TheCascadeIsToldInASentence) {
