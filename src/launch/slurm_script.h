@@ -11,7 +11,7 @@
 namespace braid {
 
 struct SlurmJob {
-  std::string title{};    // for the first line: "pretrain_gpt.py"
+  std::string title{};    // for the first line: "pretrain_gpt"
   std::string made_by{};  // the command line
   int nodes = 1, ranks_per_node = 1;
   std::string command{};                 // shell text: of a rank, or of the one torchrun of a node
@@ -22,12 +22,13 @@ struct SlurmJob {
   std::string repeated{};                // of that, what every rank runs again
   bool keeps_its_place = false;          // reads Slurm's variables itself: Braid
   bool had_torchrun = false;
-  bool sets_rank_variables = false;  // the text has RANK=... in it: see kRankEnvironment
+  bool sets_rank_variables = false;  // the text has RANK=... in it: see rank_environment()
   bool can_stop = false;             // ends well when it gets the stop signal
   std::vector<std::string> notes{};  // sentences for the reader
 };
 
-// What rank_command() and node_command() are given for a Slurm job.
+// What rank_command() and node_command() are given for a Slurm job. A text that sets torchrun's variables for one node
+// leaves the true ones in BRAID_MASTER_ADDR and BRAID_MASTER_PORT.
 std::string rank_environment(int ranks_per_node);
 std::string torchrun_world(int ranks_per_node, bool sets_rank_variables);
 
@@ -38,7 +39,7 @@ std::string slurm_script(const SlurmOptions& options, const SlurmJob& job);
 
 inline constexpr std::string_view kSlurmScriptMark = "# A Slurm script made by `braid launch slurm`.";
 
-// The log of a job and beside it, with another ending, its metrics. `job_id` may be a shell variable.
-std::string log_stem(const SlurmOptions& options);  // <log-dir>/<job name>_
+// <log-dir>/<job name>_: the job's number and .log follow, or .jsonl for its metrics.
+std::string log_stem(const SlurmOptions& options);
 
 }  // namespace braid
