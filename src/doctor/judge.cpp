@@ -8,22 +8,21 @@
 
 #include "doctor/braid_reason.h"
 #include "doctor/details.h"
+#include "doctor/draft.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/silence.h"
 
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostEvidence = 8;
-
 bool is_time_out(Sign sign) {
   return sign == Sign::CollectiveTimeout || sign == Sign::UniqueIdTimeout || sign == Sign::StoreTimeout;
 }
 
-class Judge {
+class Judge : private Draft {
  public:
-  Judge(const Findings& findings, std::optional<int> exit_code) : findings_(findings) {
-    result_.exit_code = exit_code ? exit_code : findings.exit_code;
+  Judge(const Findings& findings, std::optional<int> exit_code) : Draft(findings), findings_(findings) {
+    result.exit_code = exit_code ? exit_code : findings.exit_code;
     for (const Finding& finding : findings.found)
       if (!findings.survived(finding.place)) live_.push_back(&finding);
     for (const Finding* finding : live_)
@@ -31,31 +30,16 @@ class Judge {
         complained_.insert(*finding->rank);
     for (const RootCauseLine& line : findings.braid)
       if (!braid_ && !findings.survived(line.place)) braid_ = &line;
-    culprit_ = find_culprit();
+    culprit_ = find_culprit(findings);
   }
 
   Diagnosis diagnose() {
     if (!by_cause() && !by_braid() && !by_outside() && !by_kill() && !by_time_out() && !by_loss()) by_nothing();
     finish();
-    return std::move(result_);
+    return std::move(result);
   }
 
  private:
-  // The one that a launcher saw end first: torchrun says so, srun's lines come in that order.
-  const WorkerExit* find_culprit() const {
-    const WorkerExit* best = nullptr;
-    for (const WorkerExit& exit : findings_.exits) {
-      if (exit.code == 0 || exit.ranks.size() != 1 || findings_.survived(exit.place)) continue;
-      const bool stopped = signal_of_code(exit.code) == SIGTERM;
-      const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
-      if (!best || (best_stopped && !stopped) ||
-          (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
-           !(exit.local && !best->local)))
-        best = &exit;
-    }
-    return best;
-  }
-
   template <class Wanted>
   const Finding* earliest(Wanted wanted) const {
     const Finding* best = nullptr;
@@ -101,7 +85,7 @@ class Judge {
     add_details(*cause);
     if (cause->sign == Sign::NotLaunched) explain_start(cause->text);
     if (cause->sign == Sign::GpuOom) explain(gpu_memory_text(cause->text));
-    if (result_.cause == Cause::MoeOom && findings_.num_experts)
+    if (result.cause == Cause::MoeOom && findings_.num_experts)
       fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
     if (cause->sign == Sign::PythonError || cause->sign == Sign::MissingImport || cause->sign == Sign::BraidError)
       explain(fmt::format("It is: {}", cause->text));
@@ -122,12 +106,12 @@ class Judge {
   // What the same rank says right after it: which weights, the exception inside a worker.
   void add_details(const Finding& cause) {
     for (const Finding* finding : live_) {
-      if (result_.evidence.size() >= 4) return;
+      if (result.evidence.size() >= 4) return;
       const bool follows = finding->place.file == cause.place.file && finding->place.line > cause.place.line &&
                            finding->place.line < cause.place.line + 60;
       if (!follows || role_of(finding->sign) != Role::Cause) continue;
-      if (!result_.first_rank) result_.first_rank = finding->rank;  // workers and libraries print without a prefix
-      if (finding->rank == result_.first_rank) add_evidence(*finding);
+      if (!result.first_rank) result.first_rank = finding->rank;  // workers and libraries print without a prefix
+      if (finding->rank == result.first_rank) add_evidence(*finding);
     }
   }
 
@@ -165,13 +149,13 @@ class Judge {
       if (earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled; }))
         return false;
     }
-    result_.cause = cause_in_reason(line.reason);
+    result.cause = cause_in_reason(line.reason);
     if (is_loss_of_peer(line.reason)) by_exit_of(line.rank);
-    result_.first_rank = line.rank;
-    result_.first_host = line.host;
-    if (!result_.exit_code) result_.exit_code = exit_code_in(line.reason);
+    result.first_rank = line.rank;
+    result.first_host = line.host;
+    if (!result.exit_code) result.exit_code = exit_code_in(line.reason);
     add_evidence(line.place, line.text);
-    explain(text_of(result_.cause).meaning);
+    explain(text_of(result.cause).meaning);
     explain(fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
     return true;
   }
@@ -181,9 +165,9 @@ class Judge {
     for (const WorkerExit& exit : findings_.exits) {
       if (exit.ranks != std::vector{rank} || findings_.survived(exit.place)) continue;
       const auto signal = signal_of_code(exit.code);
-      if (signal == SIGKILL) result_.cause = Cause::HostOom;
-      if (signal == SIGBUS) result_.cause = Cause::ShmBusError;
-      if (!result_.exit_code) result_.exit_code = exit.code;
+      if (signal == SIGKILL) result.cause = Cause::HostOom;
+      if (signal == SIGBUS) result.cause = Cause::ShmBusError;
+      if (!result.exit_code) result.exit_code = exit.code;
       add_evidence(exit.place, exit.text);
     }
   }
@@ -204,8 +188,8 @@ class Judge {
       end = earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
     if (!end) return false;
     name(*end, cause_of(end->sign));
-    if (!is_sudden) result_.first_rank.reset(), result_.first_host.clear();  // nothing failed, nowhere
-    if (end->sign == Sign::CgroupOom && !result_.first_rank) rank_out_of_memory();
+    if (!is_sudden) result.first_rank.reset(), result.first_host.clear();  // nothing failed, nowhere
+    if (end->sign == Sign::CgroupOom && !result.first_rank) rank_out_of_memory();
     if (end->sign == Sign::NodeFailure) rank_on_dead_node();
     return true;
   }
@@ -213,21 +197,21 @@ class Judge {
   // slurmstepd knows the step, srun the task.
   void rank_out_of_memory() {
     if (const Finding* task = earliest([](const Finding& f) { return f.sign == Sign::CgroupOom && f.rank; }))
-      result_.first_rank = task->rank;
+      result.first_rank = task->rank;
     else if (culprit_ && signal_of_code(culprit_->code) == SIGKILL)
-      result_.first_rank = culprit_->ranks[0];
+      result.first_rank = culprit_->ranks[0];
   }
 
   void rank_on_dead_node() {
-    if (braid_ && (braid_->host == result_.first_host || result_.first_host.empty())) {
-      result_.first_rank = braid_->rank;
-      result_.first_host = braid_->host;
+    if (braid_ && (braid_->host == result.first_host || result.first_host.empty())) {
+      result.first_rank = braid_->rank;
+      result.first_host = braid_->host;
       add_evidence(braid_->place, braid_->text);
       return;
     }
-    if (result_.first_host.empty()) return;
+    if (result.first_host.empty()) return;
     for (const auto& [rank, host] : findings_.hosts)
-      if (host == result_.first_host && !result_.first_rank) result_.first_rank = rank;
+      if (host == result.first_host && !result.first_rank) result.first_rank = rank;
   }
 
   // The first process to go was killed, and nothing else says why.
@@ -238,15 +222,15 @@ class Judge {
     if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, culprit_->place) && !culprit_->root))
       return false;
     if (*signal == SIGABRT && hang) return false;
-    result_.cause = *signal == SIGKILL ? Cause::HostOom : *signal == SIGBUS ? Cause::ShmBusError : Cause::Unknown;
-    result_.first_rank = culprit_->ranks[0];
-    result_.first_host = culprit_->host;
-    result_.exit_code = result_.exit_code ? result_.exit_code : std::optional(culprit_->code);
+    result.cause = *signal == SIGKILL ? Cause::HostOom : *signal == SIGBUS ? Cause::ShmBusError : Cause::Unknown;
+    result.first_rank = culprit_->ranks[0];
+    result.first_host = culprit_->host;
+    result.exit_code = result.exit_code ? result.exit_code : std::optional(culprit_->code);
     add_evidence(culprit_->place, culprit_->text);
     if (*signal != SIGKILL && *signal != SIGBUS)
       explain(fmt::format("Rank {} crashed in native code.", culprit_->ranks[0]));
     else
-      explain(text_of(result_.cause).meaning);
+      explain(text_of(result.cause).meaning);
     explain(exit_code_text(culprit_->code));
     return true;
   }
@@ -264,14 +248,14 @@ class Judge {
                         : first && saving             ? Cause::ArtifactSaveHang
                                                       : cause_of(telling->sign);
     if (cause == Cause::ArtifactSaveHang) telling = unique_id ? unique_id : first;
-    result_.cause = cause;
+    result.cause = cause;
     add_evidence(*telling);
     explain(text_of(cause).meaning);
     if (cause == Cause::Rank0BarrierTimeout || cause == Cause::ArtifactSaveHang) {
-      result_.first_rank = 0;
+      result.first_rank = 0;
     } else if (cause == Cause::Network) {
-      result_.first_rank = telling->rank;
-      result_.first_host = telling->host;
+      result.first_rank = telling->rank;
+      result.first_host = telling->host;
     } else {
       blame_silence();
     }
@@ -280,7 +264,7 @@ class Judge {
 
   void blame_silence() {
     const Silence silence = find_silent_rank(findings_, complained_);
-    result_.first_rank = silence.rank;
+    result.first_rank = silence.rank;
     if (!silence.how.empty()) explain("The first to fail is the one that went silent: " + silence.how + ".");
   }
 
@@ -291,18 +275,18 @@ class Judge {
     const Finding* telling = crash ? crash : lost;
     add_evidence(*telling);
     if (culprit_ && culprit_->root && !culprit_->local && signal_of_code(culprit_->code) == SIGTERM) {
-      result_.first_rank = culprit_->ranks[0];
+      result.first_rank = culprit_->ranks[0];
       explain(fmt::format("Rank {} was told to end (SIGTERM), and nobody says by whom.", culprit_->ranks[0]));
       return true;
     }
     if (crash) {
-      result_.first_rank = crash->rank;
+      result.first_rank = crash->rank;
       explain("A process crashed in native code, and the log does not say why.");
       return true;
     }
     const bool by_nccl =
         lost->text.find("network error") != std::string::npos || lost->text.find("NCCL") != std::string::npos;
-    result_.cause = by_nccl ? Cause::Network : Cause::Unknown;
+    result.cause = by_nccl ? Cause::Network : Cause::Unknown;
     blame_silence();
     explain(by_nccl ? "A peer went away, or the network between the nodes failed, and no rank says why."
                     : "A peer went away without a word.");
@@ -310,28 +294,28 @@ class Judge {
   }
 
   void by_nothing() {
-    const bool code_says_so = result_.exit_code.value_or(0) != 0;
+    const bool code_says_so = result.exit_code.value_or(0) != 0;
     const bool an_exit = std::any_of(findings_.exits.begin(), findings_.exits.end(),
                                      [&](auto& e) { return e.code != 0 && !findings_.survived(e.place); });
     const std::uint64_t lines = total_lines();
     if (culprit_ || an_exit) {
-      if (culprit_) result_.first_rank = culprit_->ranks[0], result_.first_host = culprit_->host;
+      if (culprit_) result.first_rank = culprit_->ranks[0], result.first_host = culprit_->host;
       const WorkerExit& exit = culprit_ ? *culprit_ : findings_.exits.front();
-      if (!result_.exit_code) result_.exit_code = exit.code;
+      if (!result.exit_code) result.exit_code = exit.code;
       add_evidence(exit.place, exit.text);
       explain("The log does not say why.");
       explain(exit_code_text(exit.code));
       last_remarks();
     } else if (lines == 0 || (!findings_.program_spoke && !code_says_so)) {
-      result_.cause = Cause::NotLaunched;
+      result.cause = Cause::NotLaunched;
       explain(lines == 0 ? "The log is empty: nothing ever started."
                          : "Nothing ever started: no program says anything.");
-      result_.failed = false;
+      result.failed = false;
     } else if (code_says_so) {
-      explain("The log does not say why. " + exit_code_text(*result_.exit_code));
+      explain("The log does not say why. " + exit_code_text(*result.exit_code));
       last_remarks();
     } else {
-      result_.failed = false;
+      result.failed = false;
       explain(findings_.ended_well() ? "Nothing failed here: the run came to its end."
                                      : "Nothing failed here: there is no error in the log.");
       if (!findings_.ended_well() && findings_.iteration && findings_.iterations &&
@@ -354,35 +338,12 @@ class Judge {
   }
 
   void name(const Finding& finding, Cause cause) {
-    result_.cause = cause;
-    result_.first_rank = finding.rank;
-    result_.first_host = finding.host;
-    if (!finding.rank && culprit_rank() && role_of(finding.sign) != Role::Outside) result_.first_rank = culprit_rank();
+    result.cause = cause;
+    result.first_rank = finding.rank;
+    result.first_host = finding.host;
+    if (!finding.rank && culprit_rank() && role_of(finding.sign) != Role::Outside) result.first_rank = culprit_rank();
     add_evidence(finding);
     explain(text_of(cause).meaning);
-  }
-
-  void add_evidence(const Finding& finding) {
-    add_evidence(finding.place, finding.shown);
-    if (finding.traceback && finding.traceback->frame_line != 0) {
-      Place frame = finding.place;
-      frame.line = finding.traceback->frame_line;
-      add_evidence(frame, finding.traceback->frame);
-    }
-  }
-
-  void add_evidence(const Place& place, const std::string& text) {
-    const std::string& file = findings_.files[static_cast<std::size_t>(place.file)].name;
-    const bool there = std::any_of(result_.evidence.begin(), result_.evidence.end(),
-                                   [&](const Evidence& e) { return e.file == file && e.line == place.line; });
-    if (!there && result_.evidence.size() < kMostEvidence) result_.evidence.push_back({file, place.line, text});
-  }
-
-  void explain(const std::string& sentence) {
-    if (!sentence.empty()) result_.explanation += (result_.explanation.empty() ? "" : " ") + sentence;
-  }
-  void fix(const std::string& sentence) {
-    if (!sentence.empty()) result_.fix += (result_.fix.empty() ? "" : " ") + sentence;
   }
 
   // What launchers and other ranks said, after the cause itself.
@@ -392,23 +353,23 @@ class Judge {
     for (const Sign sign :
          {Sign::NodeFailure, Sign::TimeLimit, Sign::CollectiveTimeout, Sign::UniqueIdTimeout, Sign::ConnectionLost})
       if (const Finding* other = earliest([&](const Finding& f) { return f.sign == sign; });
-          other && result_.evidence.size() < 5)
+          other && result.evidence.size() < 5)
         add_evidence(other->place, other->shown);
   }
 
   void finish() {
-    if (result_.failed) add_consequences();
-    if (result_.first_host.empty() && result_.first_rank)
-      if (const auto host = findings_.hosts.find(*result_.first_rank); host != findings_.hosts.end())
-        result_.first_host = host->second;
-    if (result_.first_host.empty() && culprit_ && result_.first_rank && culprit_->ranks[0] == *result_.first_rank)
-      result_.first_host = culprit_->host;
-    if (!result_.exit_code && culprit_ && result_.failed) result_.exit_code = culprit_->code;
-    if (result_.failed) result_.cascade = cascade_text(findings_, result_.first_rank);
-    if (result_.fix.empty() || result_.cause == Cause::MoeOom)
-      result_.fix = std::string(result_.failed || result_.cause == Cause::NotLaunched ? text_of(result_.cause).fix
-                                                                                      : "Nothing to do.") +
-                    (result_.fix.empty() ? "" : " ") + result_.fix;
+    if (result.failed) add_consequences();
+    if (result.first_host.empty() && result.first_rank)
+      if (const auto host = findings_.hosts.find(*result.first_rank); host != findings_.hosts.end())
+        result.first_host = host->second;
+    if (result.first_host.empty() && culprit_ && result.first_rank && culprit_->ranks[0] == *result.first_rank)
+      result.first_host = culprit_->host;
+    if (!result.exit_code && culprit_ && result.failed) result.exit_code = culprit_->code;
+    if (result.failed) result.cascade = cascade_text(findings_, result.first_rank);
+    if (result.fix.empty() || result.cause == Cause::MoeOom)
+      result.fix = std::string(result.failed || result.cause == Cause::NotLaunched ? text_of(result.cause).fix
+                                                                                   : "Nothing to do.") +
+                   (result.fix.empty() ? "" : " ") + result.fix;
   }
 
   const Findings& findings_;
@@ -416,7 +377,6 @@ class Judge {
   std::set<int> complained_;
   const WorkerExit* culprit_ = nullptr;
   const RootCauseLine* braid_ = nullptr;
-  Diagnosis result_;
 };
 
 }  // namespace
