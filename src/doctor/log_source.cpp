@@ -34,13 +34,14 @@ std::vector<std::string> files_below(const std::string& folder) {
   return files;
 }
 
-// Text has hardly any control characters; a few NULs come from file systems that lost a write.
+// Text has hardly any control characters; NULs come from file systems that lost a write, and are passed over.
 bool is_binary(const char* data, std::size_t size) {
+  const auto nuls = static_cast<std::size_t>(std::count(data, data + size, '\0'));
   const auto odd = std::count_if(data, data + size, [](char c) {
     const auto byte = static_cast<unsigned char>(c);
-    return byte < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\b' && c != '\f';
+    return byte < 0x20 && c != '\0' && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\b' && c != '\f';
   });
-  return size > 0 && static_cast<std::size_t>(odd) * 10 > size;
+  return size > 0 && static_cast<std::size_t>(odd) * 10 >= size - nuls;
 }
 
 }  // namespace

@@ -58,6 +58,12 @@ TEST(HostileLogs, NulsAndBrokenBytesAreSurvivedAndNotPrinted) {
   EXPECT_THAT(report, HasSubstr("bad"));
 }
 
+TEST(HostileLogs, AHoleOfNulsHidesNothing) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(diagnosis_of(folder.write("hole.log", "text\n" + std::string(40000, '\0') + "\n" + kError)).cause,
+            Cause::PythonError);
+}
+
 TEST(HostileLogs, EveryLineAnErrorStaysBounded) {
   const TemporaryFolder folder;
   std::string text;
