@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "doctor/anchor_scan.h"
+#include "doctor/clean_text.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 #include "doctor/progress_watch.h"

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "doctor/log_scan.h"
+#include "doctor/clean_text.h"
 #include "doctor/report.h"
 #include "support/programs.h"
 
