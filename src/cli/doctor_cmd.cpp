@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "doctor/log_scan.h"
+#include "doctor/clean_text.h"
 #include "doctor/report.h"
 
 namespace braid {

@@ -308,6 +308,7 @@ class Judge : private Draft {
       last_remarks();
     } else if (lines == 0 || (!findings_.program_spoke && !code_says_so)) {
       result.cause = Cause::NotLaunched;
+      fix("Ask Slurm how the job is (`squeue -j JOB`, `sacct -j JOB`), and whether its output goes to this file.");
       explain(lines == 0 ? "The log is empty: nothing ever started."
                          : "Nothing ever started: no program says anything.");
       result.failed = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "doctor/anchor_scan.h"
+#include "doctor/clean_text.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 #include "doctor/progress_watch.h"
@@ -247,7 +248,7 @@ class LogScan::Impl {
 
   void end_of_traceback(int writer, const Traceback& traceback, const LineMarks& marks) {
     const auto chain = chain_.find(writer);
-    const std::optional<Sign> link = chain == chain_.end() ? std::nullopt : std::optional(chain->second);
+    const bool while_handling = chain != chain_.end() && chain->second == Sign::ChainDuring;
     if (chain != chain_.end()) chain_.erase(chain);
     const std::string_view type = exception_type(traceback.exception);
     if (traceback.in_launcher && has_word(type, "ChildFailedError")) return;
@@ -267,7 +268,7 @@ class LogScan::Impl {
     if (!finding.rank) finding.rank = spawned_rank_;
     if (traceback.time) finding.place.time = traceback.time, finding.place.own_time = true;
     finding.traceback = traceback;
-    if (link == Sign::ChainDuring && replaces_lookup(*sign, finding)) return;
+    if (while_handling && replaces_lookup(*sign, finding)) return;
     note_context(traceback.exception, findings_);
     findings_.add(std::move(finding));
   }

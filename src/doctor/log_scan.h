@@ -22,7 +22,4 @@ class LogScan {
   std::unique_ptr<Impl> impl_;
 };
 
-// Printable, and UTF-8: without escape sequences, control characters and broken bytes.
-std::string clean_text(std::string_view text);
-
 }  // namespace braid

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "doctor/clean_text.h"
 #include "doctor/line_marks.h"
 
 namespace braid {
@@ -34,13 +35,30 @@ std::vector<std::string> files_below(const std::string& folder) {
   return files;
 }
 
-// Text has hardly any control characters; a few NULs come from file systems that lost a write.
-bool is_binary(const char* data, std::size_t size) {
-  const auto odd = std::count_if(data, data + size, [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\x1b' && c != '\b' && c != '\f';
-  });
-  return size > 0 && static_cast<std::size_t>(odd) * 10 > size;
+bool begins_like_a_binary(std::string_view text) {
+  for (const std::string_view magic : {"\x7f"
+                                       "ELF",
+                                       "\x1f\x8b", "PK\x03\x04", "\x28\xb5\x2f\xfd", "BZh9",
+                                       "\xfd"
+                                       "7zXZ"})
+    if (text.starts_with(magic)) return true;
+  return false;
+}
+
+// Text has hardly any control characters or broken ones; NULs come from file systems that lost a write, and are passed
+// over.
+bool is_binary(std::string_view text) {
+  if (begins_like_a_binary(text)) return true;
+  std::size_t odd = 0, nuls = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_length(text.substr(i));
+    nuls += byte == 0;
+    odd += length == 0 ||
+           (byte < 0x20 && byte != 0 && std::string_view("\n\r\t\x1b\b\f").find(text[i]) == std::string_view::npos);
+    i += std::max<std::size_t>(length, 1);
+  }
+  return !text.empty() && odd * 10 >= text.size() - nuls;
 }
 
 }  // namespace
@@ -69,7 +87,7 @@ LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory
     throw ConfigError({fmt::format("cannot read '{}': {}", file.path, std::strerror(errno)), "LOG",
                        "give the log of a job, a folder of logs, or - for standard input"});
   fill();
-  binary_ = is_binary(buffer_.data(), std::min(end_, kSniffed));
+  binary_ = is_binary({buffer_.data(), std::min(end_, kSniffed)});
 }
 
 bool LineReader::fill() {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "doctor/clean_text.h"
 #include "doctor/log_scan.h"
 
 namespace braid {

@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "doctor/log_scan.h"
+#include "doctor/clean_text.h"
 #include "doctor/report.h"
 #include "support/programs.h"
 
@@ -206,8 +206,12 @@ TEST_P(Fixtures, AreUnderstood) {
   const Expected& expected = kExpected.at(GetParam());
   const Diagnosis diagnosis = diagnosis_of(GetParam());
   EXPECT_EQ(text_of(diagnosis.cause).slug, expected.cause) << to_text(diagnosis);
-  if (!expected.any_rank) EXPECT_EQ(diagnosis.first_rank.value_or(kNone), expected.first_rank) << to_text(diagnosis);
-  if (!expected.any_host) EXPECT_EQ(diagnosis.first_host, expected.host) << to_text(diagnosis);
+  if (!expected.any_rank) {
+    EXPECT_EQ(diagnosis.first_rank.value_or(kNone), expected.first_rank) << to_text(diagnosis);
+  }
+  if (!expected.any_host) {
+    EXPECT_EQ(diagnosis.first_host, expected.host) << to_text(diagnosis);
+  }
 }
 
 TEST_P(Fixtures, GiveJsonOfTheSchema) {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "doctor/log_scan.h"
+#include "doctor/clean_text.h"
 #include "doctor/report.h"
 #include "support/programs.h"
 
@@ -56,6 +56,12 @@ TEST(HostileLogs, NulsAndBrokenBytesAreSurvivedAndNotPrinted) {
   for (const char c : report) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t');
   EXPECT_TRUE(nlohmann::json::accept(to_json(diagnosis)));
   EXPECT_THAT(report, HasSubstr("bad"));
+}
+
+TEST(HostileLogs, AHoleOfNulsHidesNothing) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(diagnosis_of(folder.write("hole.log", "text\n" + std::string(40000, '\0') + "\n" + kError)).cause,
+            Cause::PythonError);
 }
 
 TEST(HostileLogs, EveryLineAnErrorStaysBounded) {

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+// Printable, and UTF-8: without escape sequences, control characters and broken bytes.
+std::string clean_text(std::string_view text);
+
+// The length of the UTF-8 character at the beginning of a text that is not empty, 0 when it is broken.
+std::size_t utf8_length(std::string_view text);
+
+}  // namespace braid
