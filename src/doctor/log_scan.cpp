@@ -46,6 +46,7 @@ class LogScan::Impl {
     file_ = static_cast<int>(findings_.files.size());
     file_rank_ = file.rank;
     findings_.files.emplace_back().name = file.name;
+    if (file.rank) findings_.ranks[*file.rank].last.file = file_;  // also of a rank that never said a word
     tracebacks_ = {};
     block_ = {};
     said_.reset();

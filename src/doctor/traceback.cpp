@@ -10,6 +10,8 @@ constexpr std::size_t kMostOpen = 4096;
 constexpr int kMostLines = 3000;
 constexpr std::size_t kLongestText = 2000;
 
+constexpr std::array kExperts = {"moe", "expert"};
+
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
@@ -51,7 +53,6 @@ void note_frame(std::string_view frame, Traceback& traceback) {
   static constexpr std::array kData = {"energon",      "dataloader",    "data_loader",   "dataset",
                                        "task_encoder", "taskencoder",   "collate",       "webdataset",
                                        "utils/data/",  "data_iterator", "sample_loader", "encode_sample"};
-  static constexpr std::array kExperts = {"moe", "expert"};
   static constexpr std::array kSaving = {"save_hf_weights", "save_artifacts", "save_hf_pretrained",
                                          "save_pretrained", "export_ckpt",    "save_hf"};
   traceback.in_data =
@@ -100,7 +101,10 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     note_frame(text, open.traceback);
     return {true};
   }
-  if (text.empty() || (indent > 0 && indent >= open.indent)) return {true};
+  if (text.empty() || (indent > 0 && indent >= open.indent)) {
+    if (has_any(lower(text), kExperts)) open.traceback.in_experts = true;  // the line of code that a frame shows
+    return {true};
+  }
   const bool in_place = indent + 2 <= open.indent || open.indent == 0;
   if (!in_place || exception_type(text).empty()) return {};  // somebody else's line in between
   Traceback ended = std::move(open.traceback);

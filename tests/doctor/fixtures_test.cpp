@@ -63,6 +63,15 @@ const std::map<std::string, Expected> kOwn = {
     {"torchrun_segfault", {"unknown", 3, "a12"}},
     {"torchrun_terminated", {"cancelled"}},
     {"torchrun_terminated_rank", {"unknown", 1, "a12"}},
+    // Real: torchrun with NCCL on a GPU, and ranks that nobody ended (tests/doctor/provoke/gpu_deaths.py)
+    {"nccl_assert", {"python-error", 1, "localhost"}},
+    {"nccl_killed", {"host-oom", 3, "localhost"}},
+    {"nccl_moe_oom", {"moe-oom", 2, "localhost"}},
+    {"nccl_oom", {"gpu-oom", 1, "localhost"}},
+    {"nccl_rank_files_data", {"data-rank-cascade", 0}},
+    {"nccl_rank_files_killed", {"nccl-timeout", 3}},
+    {"nccl_silent", {"nccl-timeout", 2, "localhost"}},
+    {"nccl_unique_id", {"rank0-barrier-timeout", 0, "localhost"}},
     // Real: programs that were not launched, a shell
     {"env_rank_missing", {"not-launched"}},
     {"key_error_world_size", {"not-launched"}},
