@@ -8,10 +8,11 @@ import concurrent.futures
 import os
 import pathlib
 import signal
+import subprocess
 
 import pytest
 
-from scripts import GPUS, NODES, PYTHON, RANKS, Job, local_losses, small_recipe
+from scripts import BRAID, GPUS, NODES, PYTHON, RANKS, Job, local_losses, small_recipe
 
 RECIPES = pathlib.Path(__file__).parents[2] / "recipes"
 TRAINING = [RECIPES / "tiny-vlm.yaml", "--encoder-dp", "4", "--train-iters", "3"]
@@ -45,6 +46,12 @@ def program(folder, text):
     file = folder / "program.py"
     file.write_text("import os\n" + text)
     return file
+
+
+def braid(cluster, *words, folder=None):
+    """The program, on a machine of the cluster."""
+    return subprocess.run([BRAID, *map(str, words)], env=cluster.env, cwd=folder, capture_output=True, text=True,
+                          timeout=120)
 
 
 # --- what is under way at once ---------------------------------------------------------------------------------------
@@ -194,6 +201,30 @@ def test_slurm_warns_in_time_and_every_rank_hears_it(outcome, signal_of):
     assert job.lines_of_ranks() == {rank: ["starts to wait", "stops", "starts again"] for rank in range(RANKS)}
 
 
+# --- looked after ----------------------------------------------------------------------------------------------------
+def test_status_and_tail_say_how_far_a_job_is(cluster, outcome):
+    _, job = outcome(trained_by_srun)
+    status = braid(cluster, "launch", "status", job.number).stdout
+    assert status.startswith(f"job {job.number} (job): COMPLETED, 00:")
+    assert f"log: {job.log_file} (last written " in status
+    assert f"iteration 3 of 3 (100.0 %), lm loss {float(job.losses()[-1][1]):.4f}, " in status
+    assert "doctor" not in status
+    assert braid(cluster, "launch", "tail", job.number, "-n", "100000").stdout == job.log()
+
+
+def test_status_of_a_job_that_failed_names_the_doctor(cluster, outcome):
+    _, job = outcome(raised_by_srun)
+    assert f"why it ended: braid doctor {job.log_file} --exit-code " in braid(
+        cluster, "launch", "status", job.number).stdout
+
+
+def test_without_a_partition_it_says_what_there_is(cluster, tmp_path):
+    refused = braid(cluster, "launch", "slurm", "--nodes", "4", "--", "true", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "no partition was given" in refused.stderr and "batch (4 nodes)" in refused.stderr
+    assert not list(tmp_path.iterdir())
+
+
 # --- died ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("death, state, cause, first_rank", [
     (cancelled, "CANCELLED", "cancelled", None),
@@ -214,6 +245,16 @@ def test_the_doctor_names_the_cause(outcome, death, state, cause, first_rank):
 def nobody_else(outcome):
     for each in UNDER_WAY:
         outcome(each)
+
+
+def test_one_command_submits_and_tail_follows_to_the_end(cluster, nobody_else, tmp_path):
+    launched = braid(cluster, "launch", "slurm", "--submit", "--partition", "batch", "--gpus-per-node", "1", "--",
+                     "echo rank $RANK begins; sleep 3; echo rank $RANK ends", folder=tmp_path)
+    assert launched.returncode == 0, launched.stderr
+    number = launched.stdout.splitlines()[0].removeprefix("submitted job ")
+    followed = braid(cluster, "launch", "tail", number, folder=tmp_path)
+    assert followed.returncode == 0, followed.stderr
+    assert "0: rank 0 begins\n0: rank 0 ends\n" in followed.stdout
 
 
 def test_the_doctor_names_the_node_that_vanished(cluster, nobody_else, tmp_path):
