@@ -12,6 +12,7 @@
 
 #include "base/strings.h"
 #include "launch/shell_text.h"
+#include "launch/shellcheck.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -43,8 +44,7 @@ class LaunchSlurm : public ::testing::Test {
     arguments.insert(arguments.begin(), "--dry-run");
     const Finished run = launch(arguments);
     EXPECT_EQ(run.exit_code, 0) << run.err;
-    const Finished check = testing::run_program({"shellcheck", folder_.write("checked.sh", run.out)});
-    EXPECT_EQ(check.exit_code, 0) << check.out << run.out;
+    EXPECT_EQ(testing::shellcheck(run.out), "");
     return run.out;
   }
   // The exit code must be that of misuse.

@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "launch/rank_command.h"
 #include "launch/shell_text.h"
+#include "launch/shellcheck.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -91,12 +92,6 @@ std::string script_of(const SlurmOptions& options, const std::string& text) {
   return slurm_script(options, job);
 }
 
-void expect_clean(const std::string& script) {
-  testing::TemporaryFolder folder;
-  const Finished check = testing::run_program({"shellcheck", "--shell=bash", folder.write("script", script)});
-  EXPECT_EQ(check.exit_code, 0) << check.out << check.err << script;
-}
-
 // --- the table of conversions ------------------------------------------------------------------------------------
 Json conversions() { return Json::parse(testing::read_file(kHere + "/conversions.json")).at("cases"); }
 
@@ -150,7 +145,7 @@ TEST_P(Conversion, EveryRankIsCalledAsWritten) {
         fmt::format("RANK={}\nWORLD_SIZE=4\nLOCAL_RANK={}\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=node1\nMASTER_PORT=19242\n",
                     task, task % 2))
         << script;
-  expect_clean(script);
+  EXPECT_EQ(testing::shellcheck(script), "");
 }
 
 std::string test_name(const ::testing::TestParamInfo<Json>& info) {
@@ -178,7 +173,7 @@ TEST(SlurmScript, HeaderSaysWhatTheJobNeeds) {
     EXPECT_THAT(script, HasSubstr(std::string(line) + "\n"));
   EXPECT_THAT(script, Not(HasSubstr("--signal")));
   EXPECT_THAT(split(script, '\n')[1], kSlurmScriptMark);
-  expect_clean(script);
+  EXPECT_EQ(testing::shellcheck(script), "");
   options.style = "torchrun";
   EXPECT_THAT(script_of(options, "torchrun x.py"),
               AllOf(HasSubstr("#SBATCH --ntasks-per-node=1\n"),
@@ -195,7 +190,7 @@ TEST(SlurmScript, ContainersGetTheirFlagsInBothPhases) {
   options.warm_up = "true";
   options.srun = {"--cpu-bind=none"};
   const std::string script = script_of(options, "torchrun x.py");
-  expect_clean(script);
+  EXPECT_EQ(testing::shellcheck(script), "");
   EXPECT_EQ(cluster.run("export HF_TOKEN=x\n" + script).exit_code, 0) << cluster.log();
   for (const char* step : {"srun_0", "srun_1"})
     EXPECT_THAT(cluster.asked_of(step),
@@ -233,7 +228,7 @@ TEST(SlurmScript, VariablesReachTheRanks) {
     EXPECT_THAT(cluster.log(),
                 AllOf(HasSubstr("1: x y\n1: $HOME 'q'\n1: /shared/my cache/huggingface\n1: /shared/my cache/uv\n"
                                 "1: /shared/my cache/nemo\n1: 1\n")));
-    expect_clean(script);
+    EXPECT_EQ(testing::shellcheck(script), "");
   }
 }
 
@@ -295,7 +290,7 @@ TEST(SlurmRequeue, ARunThatSavedIsQueuedAgain) {
     SlurmOptions options = cluster.options();
     options.requeue = true;
     const std::string script = script_of(options, saving_program("USR1", 0));
-    expect_clean(script);
+    EXPECT_EQ(testing::shellcheck(script), "");
     EXPECT_THAT(script, AllOf(HasSubstr("#SBATCH --requeue\n"), HasSubstr("#SBATCH --signal=B:USR1@120\n"),
                               HasSubstr("#SBATCH --open-mode=append\n")));
     EXPECT_EQ(run_and_signal(cluster, script, signals).exit_code, 0) << cluster.log();
@@ -340,7 +335,7 @@ TEST(SlurmRequeue, ProgramsThatWantSigtermGetIt) {
   const std::string script = script_of(
       options,
       "bash -c 'trap \"sleep 0.3; echo saved; exit 0\" TERM; echo ready; for i in {1..300}; do sleep 0.1; done'");
-  expect_clean(script);
+  EXPECT_EQ(testing::shellcheck(script), "");
   EXPECT_EQ(run_and_signal(cluster, script).exit_code, 0) << cluster.log();
   EXPECT_EQ(cluster.asked_of("scontrol"), "requeue 4242\n") << cluster.log();
 }
