@@ -183,6 +183,11 @@ std::string use_of_array(const SlurmOptions& options, const SlurmJob& job) {
   return common_srun_options(options, job).empty() ? "" : " \"${srun_options[@]}\"";
 }
 
+// A step does not take the GPUs of its job by itself, and some clusters refuse one that does not ask.
+std::string gpu_option(const SlurmOptions& options) {
+  return options.gpus_per_node > 0 ? fmt::format(" --gpus-per-node={}", options.gpus_per_node) : "";
+}
+
 const char* const kFinish = R"sh(
 # How it ended, the first losses of this log, and the way on.
 finish() {  # finish STATUS
@@ -203,7 +208,7 @@ std::string first_phase(const SlurmOptions& options, const SlurmJob& job) {
   const std::string exported = by_torchrun(options) ? export_lines(options, job) : "";
   return rule("phase 1: one task prepares what all of them share") +
          here_document("first_phase", "set -e\n" + exported + work, "--warm-up") +
-         "srun --nodes=1 --ntasks=1 --ntasks-per-node=1" + use_of_array(options, job) +
+         "srun --nodes=1 --ntasks=1 --ntasks-per-node=1" + gpu_option(options) + use_of_array(options, job) +
          " bash -c \"$first_phase\" first-phase\n"
          "status=$?\n"
          "if ((status != 0)); then\n"
@@ -261,9 +266,8 @@ std::string main_phase(const SlurmOptions& options, const SlurmJob& job, bool ha
       "\nsrun --label --no-kill --kill-on-bad-exit=1 --nodes={} --ntasks={} --ntasks-per-node={}{} \\\n"
       " {} bash -c \"$rank_script\" {} \"$master_addr\" \"$master_port\" &\n"
       "srun_pid=$!\n",
-      job.nodes, job.nodes * tasks_per_node, tasks_per_node,
-      options.gpus_per_node > 0 ? fmt::format(" --gpus-per-node={}", options.gpus_per_node) : "",
-      use_of_array(options, job), shell_quoted(job.zeroth_argument));
+      job.nodes, job.nodes * tasks_per_node, tasks_per_node, gpu_option(options), use_of_array(options, job),
+      shell_quoted(job.zeroth_argument));
   if (!gets_signal(options, job)) return text + "wait \"$srun_pid\"\nstatus=$?\n";
   return text +
          "trap pass_signal USR1\n"
