@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -52,23 +53,20 @@ std::optional<pid_t> spawn(const std::vector<std::string>& command, int out, int
   return failed ? std::nullopt : std::optional(pid);
 }
 
-// False when the deadline came first.
-bool read_to_the_end(std::array<std::pair<int, std::string*>, 2> sources, Clock::time_point deadline) {
+// Appends what is there to be read, after waiting a moment for it. False when there will be no more.
+bool read_some(std::array<std::pair<Fd, std::string*>, 2>& sources) {
+  constexpr int kMoment = 20;  // milliseconds
   std::array<pollfd, 2> polled{};
-  for (std::size_t i = 0; i < sources.size(); ++i) polled[i] = {sources[i].first, POLLIN, 0};
-  while (polled[0].fd >= 0 || polled[1].fd >= 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return false;
-    if (poll(polled.data(), polled.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) return false;
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-      if (polled[i].fd < 0 || polled[i].revents == 0) continue;
-      char buffer[1 << 14];
-      const ssize_t count = read(polled[i].fd, buffer, sizeof buffer);
-      if (count > 0) sources[i].second->append(buffer, static_cast<std::size_t>(count));
-      if (count == 0 || (count < 0 && errno != EINTR)) polled[i].fd = -1;
-    }
+  for (std::size_t i = 0; i < sources.size(); ++i) polled[i] = {sources[i].first.get(), POLLIN, 0};
+  if (poll(polled.data(), polled.size(), kMoment) <= 0) return true;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (polled[i].revents == 0) continue;
+    char buffer[1 << 14];
+    const ssize_t count = read(polled[i].fd, buffer, sizeof buffer);
+    if (count > 0) sources[i].second->append(buffer, static_cast<std::size_t>(count));
+    if (count == 0 || (count < 0 && errno != EINTR)) sources[i].first = Fd();
   }
-  return true;
+  return sources[0].first || sources[1].first;
 }
 
 }  // namespace
@@ -85,14 +83,28 @@ std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, 
   out.write = Fd();
   err.write = Fd();
   ProgramOutput output;
-  const bool ended =
-      read_to_the_end({{{out.read.get(), &output.out}, {err.read.get(), &output.err}}}, Clock::now() + limit);
-  if (!ended) kill(*pid, SIGKILL);
+  std::array<std::pair<Fd, std::string*>, 2> sources = {
+      {{std::move(out.read), &output.out}, {std::move(err.read), &output.err}}};
+  const auto deadline = Clock::now() + limit;
   int status = 0;
-  while (waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
+  bool ended = false, more = true;
+  // The program's end counts, not that of its output: something it started may keep that open.
+  while (!ended && Clock::now() < deadline) {
+    more = read_some(sources);
+    ended = waitpid(*pid, &status, WNOHANG) == *pid;
+  }
+  if (!ended) {
+    kill(*pid, SIGKILL);
+    waitpid(*pid, &status, 0);
+    return std::nullopt;
+  }
+  const auto size = [&output] { return output.out.size() + output.err.size(); };
+  for (std::size_t before = size() + 1; more && before != size();) {  // until a moment brings nothing more
+    before = size();
+    more = read_some(sources);
   }
   output.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  return ended ? std::optional(std::move(output)) : std::nullopt;
+  return output;
 }
 
 std::string own_executable() { return std::filesystem::read_symlink("/proc/self/exe").string(); }

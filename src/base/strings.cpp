@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 
@@ -77,6 +78,12 @@ std::string readable_bytes(double bytes) {
   std::size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
   return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 2, units[unit]);
+}
+
+std::string clock_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  const auto whole = static_cast<std::int64_t>(std::min(seconds, 1e15));
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 std::string fold_ranks(const std::vector<int>& ranks) {

@@ -28,6 +28,9 @@ std::string in_quotes(std::string_view name);
 std::string readable_bytes(double bytes);
 inline std::string readable_bytes(std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); }
 
+// "3:07:59": hours, minutes, seconds; "?" for what is no time.
+std::string clock_text(double seconds);
+
 // "0-3,8,10-11": ascending ranks with runs folded.
 std::string fold_ranks(const std::vector<int>& ranks);
 

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +12,8 @@
 #include "base/error.h"
 #include "cli/launch_commands.h"
 #include "launch/job_record.h"
-#include "launch/run_progress.h"
+#include "launch/logged_progress.h"
+#include "launch/shell_text.h"
 
 namespace braid {
 namespace {
@@ -52,16 +54,18 @@ void print_status(const FollowOptions& options) {
   if (job.log.empty()) return;
   fmt::print("log: {} ({})\n", job.log, age_of(job.log));
   if (const auto progress = read_progress(job.log)) fmt::print("{}\n", to_text(*progress));
-  if (ended_badly(job)) {
-    const std::string code = job.exit_code.substr(0, job.exit_code.find(':'));
-    fmt::print("why it ended: braid doctor {}{}\n", job.log, code.empty() ? "" : " --exit-code " + code);
-  }
+  if (!ended_badly(job)) return;
+  const auto code = exit_code_of(job);
+  fmt::print("why it ended: braid doctor {}{}\n", shell_quoted(job.log),
+             code ? fmt::format(" --exit-code {}", *code) : "");
 }
 
 // The end of a growing file, printed as it grows. On a terminal the last line says how far the run is.
 class LogTail {
  public:
   LogTail(std::string path, int lines) : path_(std::move(path)), lines_(lines), terminal_(isatty(STDOUT_FILENO)) {}
+
+  const std::string& path() const { return path_; }
 
   void print_new() {
     std::ifstream file(path_, std::ios::binary | std::ios::ate);
@@ -74,14 +78,16 @@ class LogTail {
     clear_status();
     char buffer[1 << 16];
     while (file.read(buffer, sizeof buffer), file.gcount() > 0) {
-      std::fwrite(buffer, 1, static_cast<std::size_t>(file.gcount()), stdout);
+      const auto count = static_cast<std::size_t>(file.gcount());
+      std::fwrite(buffer, 1, count, stdout);
       position_ += file.gcount();
+      at_line_start_ = buffer[count - 1] == '\n';
     }
     std::fflush(stdout);
   }
 
   void show_status(const std::string& status) {
-    if (!terminal_) return;
+    if (!terminal_ || !at_line_start_) return;
     fmt::print("\r\033[K{}", status);
     std::fflush(stdout);
     status_shown_ = true;
@@ -95,17 +101,23 @@ class LogTail {
 
  private:
   std::int64_t begin_of_last_lines(std::ifstream& file, std::int64_t size) const {
+    constexpr std::int64_t kBlock = 1 << 16;
+    std::string block;
     int seen = 0;
-    for (std::int64_t at = size - 1; at > 0; --at) {
-      file.seekg(at - 1);
-      if (file.get() == '\n' && ++seen == lines_) return at;
+    for (std::int64_t end = size; end > 0; end -= static_cast<std::int64_t>(block.size())) {
+      const std::int64_t begin = std::max<std::int64_t>(0, end - kBlock);
+      block.resize(static_cast<std::size_t>(end - begin));
+      file.seekg(begin);
+      file.read(block.data(), static_cast<std::streamsize>(block.size()));
+      for (std::int64_t at = end - 1; at >= begin; --at)  // the last line may or may not be ended
+        if (block[static_cast<std::size_t>(at - begin)] == '\n' && at != size - 1 && ++seen == lines_) return at + 1;
     }
     return 0;
   }
 
   std::string path_;
   int lines_;
-  bool terminal_, status_shown_ = false;
+  bool terminal_, status_shown_ = false, at_line_start_ = true;
   std::int64_t position_ = -1;  // unknown
 };
 
@@ -123,15 +135,15 @@ void tail(const FollowOptions& options) {
   while (!options.no_follow && (is_waiting(job) || is_running(job))) {
     std::this_thread::sleep_for(kLook);
     log.print_new();
-    const auto progress = read_progress(job.log);
+    const auto progress = read_progress(log.path());
     log.show_status(is_waiting(job) ? one_line(job) : progress ? to_text(*progress) : "");
     if (steady_clock::now() - asked < kAskSlurm) continue;
-    job = find_job(options.job, options.log_dir);
+    if (const auto answer = ask_slurm(options.job)) job = *answer;  // a busy Slurm may not answer
     asked = steady_clock::now();
   }
   log.print_new();
   log.clear_status();
-  if (const auto progress = read_progress(job.log)) fmt::print(stderr, "{}\n", to_text(*progress));
+  if (const auto progress = read_progress(log.path())) fmt::print(stderr, "{}\n", to_text(*progress));
 }
 
 CLI::App* add_follow_command(CLI::App& launch, const char* name, const char* help, FollowOptions& options) {

@@ -40,6 +40,7 @@ void add_launch_interactive_command(CLI::App& launch) {
   auto session = std::make_shared<Interactive>();
   SlurmOptions& o = session->options;
   o.nodes = 1;
+  o.log_dir = "";  // nothing is logged
   o.partition = "interactive";
   o.time = "240";
   CLI::App* command = launch.add_subcommand("interactive", "Print the commands for a shell on a cluster's nodes");

@@ -3,6 +3,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "launch/shell_text.h"
@@ -21,8 +22,8 @@ bool is_path(const std::string& image) {
 }
 
 std::vector<PathUse> paths_of(const SlurmOptions& options) {
-  std::vector<PathUse> uses = {{"--workdir", options.workdir, PathUse::MustExist},
-                               {"--log-dir", options.log_dir, PathUse::Written}};
+  std::vector<PathUse> uses = {{"--workdir", options.workdir, PathUse::MustExist}};
+  if (!options.log_dir.empty()) uses.push_back({"--log-dir", options.log_dir, PathUse::Written});
   if (is_path(options.container)) uses.push_back({"--container", options.container, PathUse::MustExist});
   for (const std::string& mount : options.mounts)
     uses.push_back({"--mount", mount.substr(0, mount.find(':')), PathUse::MustExist});
@@ -88,7 +89,8 @@ void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& 
                          flags.pp / flags.expt_tp;
   const ModuleConfig module = {.tp = flags.tp,
                                .cp = flags.cp,
-                               .dp = std::max(1, allocation.gpus() / (flags.tp * flags.cp * flags.pp)),
+                               .dp = static_cast<int>(std::max<std::int64_t>(
+                                   1, allocation.gpus() / (std::int64_t{flags.tp} * flags.cp * flags.pp))),
                                .pp = flags.pp,
                                .expt_tp = flags.expt_tp};
   weights.possible_ep = possible_ep(module, flags.experts);

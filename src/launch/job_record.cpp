@@ -1,9 +1,9 @@
 #include "launch/job_record.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
-#include <optional>
 
 #include "base/error.h"
 #include "base/process.h"
@@ -28,13 +28,6 @@ std::map<std::string, std::string> fields_of(const std::string& text) {
     }
   }
   return fields;
-}
-
-std::optional<JobRecord> ask_scontrol(const std::string& id) {
-  const auto answer = output_of({"scontrol", "show", "job", id});
-  if (!answer || answer->exit_code != 0) return std::nullopt;
-  JobRecord job = parse_job(answer->out);
-  return job.id.empty() ? std::nullopt : std::optional(std::move(job));
 }
 
 std::optional<JobRecord> ask_sacct(const std::string& id) {
@@ -65,6 +58,21 @@ std::string log_in(const std::string& folder, const std::string& id) {
 
 }  // namespace
 
+std::optional<int> exit_code_of(const JobRecord& job) {
+  const std::vector<std::string> parts = split(job.exit_code, ':');  // code:signal
+  const int code = parse_int(parts[0]).value_or(0), signal = parts.size() > 1 ? parse_int(parts[1]).value_or(0) : 0;
+  if (is_waiting(job) || is_running(job) || (code == 0 && signal == 0)) return std::nullopt;
+  return signal > 0 ? 128 + signal : code;
+}
+
+std::optional<JobRecord> ask_slurm(const std::string& id) {
+  const auto answer = output_of({"scontrol", "show", "job", id});
+  if (!answer) return std::nullopt;
+  if (answer->exit_code == 0) return parse_job(answer->out);
+  if (answer->err.find("Invalid job id") != std::string::npos) return JobRecord{.id = id};
+  return std::nullopt;
+}
+
 bool is_waiting(const JobRecord& job) {
   return job.state == "PENDING" || job.state == "CONFIGURING" || job.state == "REQUEUED" || job.state == "SUSPENDED";
 }
@@ -90,8 +98,8 @@ JobRecord parse_job(const std::string& text) {
 JobRecord find_job(const std::string& id, const std::string& log_dir) {
   if (id.empty() || !std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) || c == '_'; }))
     throw ConfigError({fmt::format("'{}' is not a job id", id), "command line", "squeue --me lists your jobs"});
-  auto job = ask_scontrol(id);
-  if (!job) job = ask_sacct(id);
+  auto job = ask_slurm(id);
+  if (!job || job->state.empty()) job = ask_sacct(id);
   const std::string log = log_in(log_dir, id);
   if (!job && log.empty())
     throw ConfigError(

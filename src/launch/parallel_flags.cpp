@@ -9,10 +9,13 @@
 namespace braid {
 namespace {
 
+// What is beyond these is a slip of the keyboard, and products of it could overflow.
+constexpr int kMostParts = 1024, kMostRanks = 1 << 17, kMostOfAnything = 1 << 30;
+
 // One grid of a two-grid command line, with the defaults of that program.
 struct GridFlags {
   int offset, tp, cp, pp, dp;
-  int end() const { return offset + tp * cp * pp * dp; }
+  std::int64_t end() const { return offset + std::int64_t{tp} * cp * pp * dp; }
 };
 
 struct Seen {
@@ -33,40 +36,57 @@ std::string flag_name(const std::string& word) {
   return name;
 }
 
-using SetNumber = std::function<void(Seen&, int)>;
+struct Number {
+  std::function<void(Seen&, int)> set;
+  int most;
+};
 
-const std::map<std::string, SetNumber>& numbers() {
-  static const std::map<std::string, SetNumber> kNumbers = [] {
-    std::map<std::string, SetNumber> table;
-    const auto add = [&table](std::vector<std::string> names, SetNumber set) {
-      for (std::string& name : names) table[std::move(name)] = set;
+const std::map<std::string, Number>& numbers() {
+  static const std::map<std::string, Number> kNumbers = [] {
+    std::map<std::string, Number> table;
+    const auto add = [&table](std::vector<std::string> names, std::function<void(Seen&, int)> set, int most) {
+      for (std::string& name : names) table[std::move(name)] = {set, most};
     };
     const auto add_grid = [&add](const std::string& prefix, GridFlags Seen::*grid) {
-      const auto size = [&](const char* name, int GridFlags::*field) {
-        add({prefix + name}, [grid, field](Seen& seen, int n) {
+      const auto size = [&](const char* name, int GridFlags::*field, int most) {
+        const auto set = [grid, field](Seen& seen, int n) {
           seen.*grid.*field = n;
           seen.two_grids = true;
-        });
+        };
+        add({prefix + name}, set, most);
       };
-      size("offset", &GridFlags::offset);
-      size("tp", &GridFlags::tp);
-      size("cp", &GridFlags::cp);
-      size("pp", &GridFlags::pp);
-      size("dp", &GridFlags::dp);
+      size("offset", &GridFlags::offset, kMostRanks);
+      size("tp", &GridFlags::tp, kMostParts);
+      size("cp", &GridFlags::cp, kMostParts);
+      size("pp", &GridFlags::pp, kMostParts);
+      size("dp", &GridFlags::dp, kMostRanks);
     };
-    add({"tensor-model-parallel-size", "tp"}, [](Seen& s, int n) { s.flags.tp = n; });
-    add({"pipeline-model-parallel-size", "pp"}, [](Seen& s, int n) { s.flags.pp = n; });
-    add({"context-parallel-size", "cp"}, [](Seen& s, int n) { s.flags.cp = n; });
-    add({"expert-model-parallel-size", "ep"}, [](Seen& s, int n) { s.flags.ep = n; });
-    add({"expert-tensor-parallel-size", "etp"}, [](Seen& s, int n) { s.flags.expt_tp = n; });
-    add({"micro-batch-size"}, [](Seen& s, int n) { s.flags.micro_batch = n; });
-    add({"global-batch-size"}, [](Seen& s, int n) { s.flags.global_batch = n; });
-    add({"num-experts", "num-moe-experts"}, [](Seen& s, int n) { s.flags.experts = n; });
-    add({"hidden-size"}, [](Seen& s, int n) { s.flags.hidden = n; });
-    add({"moe-ffn-hidden-size"}, [](Seen& s, int n) { s.flags.expert_ffn = n; });
-    add({"num-layers"}, [](Seen& s, int n) { s.flags.layers = n; });
-    add({"llm-ep"}, [](Seen& s, int n) { s.language_ep = n; });
-    add({"llm-expt-tp"}, [](Seen& s, int n) { s.language_expt_tp = n; });
+    add(
+        {"tensor-model-parallel-size", "tp"}, [](Seen& s, int n) { s.flags.tp = n; }, kMostParts);
+    add(
+        {"pipeline-model-parallel-size", "pp"}, [](Seen& s, int n) { s.flags.pp = n; }, kMostParts);
+    add(
+        {"context-parallel-size", "cp"}, [](Seen& s, int n) { s.flags.cp = n; }, kMostParts);
+    add(
+        {"expert-model-parallel-size", "ep"}, [](Seen& s, int n) { s.flags.ep = n; }, kMostParts);
+    add(
+        {"expert-tensor-parallel-size", "etp"}, [](Seen& s, int n) { s.flags.expt_tp = n; }, kMostParts);
+    add(
+        {"micro-batch-size"}, [](Seen& s, int n) { s.flags.micro_batch = n; }, kMostOfAnything);
+    add(
+        {"global-batch-size"}, [](Seen& s, int n) { s.flags.global_batch = n; }, kMostOfAnything);
+    add(
+        {"num-experts", "num-moe-experts"}, [](Seen& s, int n) { s.flags.experts = n; }, kMostOfAnything);
+    add(
+        {"hidden-size"}, [](Seen& s, int n) { s.flags.hidden = n; }, kMostOfAnything);
+    add(
+        {"moe-ffn-hidden-size"}, [](Seen& s, int n) { s.flags.expert_ffn = n; }, kMostOfAnything);
+    add(
+        {"num-layers"}, [](Seen& s, int n) { s.flags.layers = n; }, kMostOfAnything);
+    add(
+        {"llm-ep"}, [](Seen& s, int n) { s.language_ep = n; }, kMostParts);
+    add(
+        {"llm-expt-tp"}, [](Seen& s, int n) { s.language_expt_tp = n; }, kMostParts);
     add_grid("encoder-", &Seen::encoder);
     add_grid("llm-", &Seen::language);
     return table;
@@ -85,13 +105,13 @@ ParallelFlags parallel_flags(const std::vector<std::string>& words) {
     if (!is_flag) continue;
     if (name == "swiglu" || name == "gated-linear-unit") seen.flags.gated = true;
     if (name == "llm-only") seen.language_only = true;
-    const auto set = numbers().find(name);
-    if (set == numbers().end()) continue;
+    const auto number = numbers().find(name);
+    if (number == numbers().end()) continue;
     const auto value = equals != std::string::npos ? parse_int(words[i].substr(equals + 1))
                        : i + 1 < words.size()      ? parse_int(words[i + 1])
                                                    : std::nullopt;
-    if (value && *value >= 1) set->second(seen, *value);
-    if (value && *value == 0 && name == "llm-offset") seen.language.offset = 0;
+    const bool may_be_none = name == "llm-offset" || name == "encoder-offset";
+    if (value && *value >= (may_be_none ? 0 : 1) && *value <= number->second.most) number->second.set(seen, *value);
   }
   if (seen.two_grids) {
     ParallelFlags& flags = seen.flags;

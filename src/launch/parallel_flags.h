@@ -11,7 +11,7 @@ namespace braid {
 
 struct ParallelFlags {
   int tp = 1, pp = 1, cp = 1, ep = 1, expt_tp = 1;
-  std::optional<int> grid_ranks{};  // ranks that the encoder's and the language model's grid need together
+  std::optional<std::int64_t> grid_ranks{};  // ranks that the encoder's and the language model's grid need together
   std::optional<int> micro_batch{}, global_batch{};
   int experts = 0;
   std::optional<std::int64_t> hidden{}, expert_ffn{}, layers{};

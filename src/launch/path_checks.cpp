@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+// The checks of files: see preflight.h.
 #include <sys/vfs.h>
 
 #include <filesystem>
@@ -20,10 +21,11 @@ fs::path nearest_existing(fs::path path) {
 // "/lustre" of "/lustre/team/image.sqsh": when even this is not here, nothing can be said about the rest.
 bool can_be_seen(const fs::path& path) {
   std::error_code ignored;
+  if (!path.has_relative_path()) return true;  // the root itself
   return fs::exists(path.root_path() / *path.relative_path().begin(), ignored);
 }
 
-bool in_memory_or_container(const fs::path& path) {
+bool is_on_tmpfs_or_overlay(const fs::path& path) {
   constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6, kOverlay = 0x794c7630;
   struct statfs info {};
   if (statfs(nearest_existing(path).c_str(), &info) != 0) return false;
@@ -39,7 +41,7 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 bool is_node_local(const fs::path& path) {
   for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm", "/run"})
     if (is_below(path, folder)) return true;
-  return in_memory_or_container(path);
+  return is_on_tmpfs_or_overlay(path);
 }
 
 bool can_be_written(const fs::path& path) {
@@ -53,6 +55,7 @@ bool can_be_written(const fs::path& path) {
 void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight) {
   std::error_code ignored;
   for (const PathUse& use : uses) {
+    if (use.path.empty()) continue;
     const fs::path path = fs::absolute(use.path).lexically_normal();
     if (use.kind == PathUse::MustExist) {
       if (can_be_seen(path) && !fs::exists(path, ignored))

@@ -60,6 +60,8 @@ struct NodesThatFit {
                        topology.world_size ? fmt::format(" --topology.world_size {}", gpus) : "");
   }
 
+  static constexpr int kSearched = 128;  // on either side; a layout that is further away nobody asked for
+
   // The wanted number where another layout fits it, the nearest below and above, and that of the recipe itself.
   std::vector<std::string> choices() const {
     const std::int64_t ranks = ranks_of(topology);
@@ -70,10 +72,10 @@ struct NodesThatFit {
       nodes.insert(allocation.nodes);
     } else {
       int below = allocation.nodes - 1, above = allocation.nodes + 1;
-      const int highest = 2 * allocation.nodes + own;
-      while (below >= 1 && with(below).empty()) --below;
+      const int lowest = std::max(1, allocation.nodes - kSearched), highest = allocation.nodes + kSearched;
+      while (below >= lowest && with(below).empty()) --below;
       while (above <= highest && with(above).empty()) ++above;
-      if (below >= 1) nodes.insert(below);
+      if (below >= lowest) nodes.insert(below);
       if (above <= highest) nodes.insert(above);
     }
     std::vector<std::string> texts;
@@ -95,15 +97,15 @@ struct NodesThatFit {
 
 std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", bytes / 1e9); }
 
-void check_partition(const SlurmRequest& request, const std::vector<Partition>& partitions, Preflight& preflight) {
+void check_partition(const std::string& name, const SlurmRequest& request, const std::vector<Partition>& partitions,
+                     Preflight& preflight) {
   const std::string offers = "sinfo offers " + offered(partitions);
-  const auto partition = std::find_if(partitions.begin(), partitions.end(),
-                                      [&](const Partition& p) { return p.name == request.partition; });
+  const auto partition =
+      std::find_if(partitions.begin(), partitions.end(), [&](const Partition& p) { return p.name == name; });
   if (partition == partitions.end()) {
-    preflight.problems.push_back({request.partition.empty()
-                                      ? std::string("no partition was given")
-                                      : fmt::format("there is no partition '{}'", request.partition),
-                                  "--partition", offers});
+    preflight.problems.push_back(
+        {name.empty() ? std::string("no partition was given") : fmt::format("there is no partition '{}'", name),
+         "--partition", offers});
     return;
   }
   const auto time = parse_wall_time(request.time);
@@ -126,7 +128,7 @@ void check_account(const SlurmRequest& request, const std::vector<Association>& 
   for (const Association& association : associations) {
     if (!contains(accounts, association.account)) accounts.push_back(association.account);
     fits |= association.account == request.account &&
-            (association.partition.empty() || association.partition == request.partition);
+            (association.partition.empty() || contains(split(request.partition, ','), association.partition));
   }
   if (fits) return;
   std::string what = fmt::format("you have no account '{}'", request.account);
@@ -211,7 +213,9 @@ void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& prefl
 }
 
 void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight) {
-  if (view.partitions) check_partition(request, *view.partitions, preflight);
+  if (view.partitions)
+    for (const std::string& name : split(request.partition, ','))  // Slurm takes the first that can start the job
+      check_partition(name, request, *view.partitions, preflight);
   if (view.associations && !view.associations->empty())
     check_account(request, *view.associations, preflight);
   else if (request.account.empty())

@@ -20,7 +20,7 @@ struct Preflight {
 
 struct Allocation {
   int nodes = 1, gpus_per_node = 8;
-  int gpus() const { return nodes * gpus_per_node; }
+  std::int64_t gpus() const { return std::int64_t{nodes} * gpus_per_node; }
 };
 
 // A recipe's ranks against the GPUs of the job; the fix names the nearest node counts that work.

@@ -9,17 +9,13 @@
 #include <cerrno>
 #include <cmath>
 
+#include "base/strings.h"
+
 namespace braid {
 namespace {
 
 constexpr const char* kToLineStartAndErase = "\r\x1b[K";
 constexpr int kShortestBar = 10, kLongestBar = 40;
-
-std::string clock_text(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  const auto whole = static_cast<std::int64_t>(std::min(seconds, 1e15));
-  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-}
 
 std::string bar_text(const RunProgress& progress, int length) {
   const double done = progress.iterations > 0 ? static_cast<double>(progress.iteration) / progress.iterations : 0;

@@ -55,11 +55,9 @@ SlurmView view_slurm(const std::string& user) {
 std::string offered(const std::vector<Partition>& partitions) {
   std::vector<std::string> texts;
   for (const Partition& partition : partitions) {
-    std::string limit;
-    if (partition.time_limit && *partition.time_limit != std::chrono::seconds::max()) {
-      const auto seconds = partition.time_limit->count();
-      limit = fmt::format(", up to {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    }
+    const bool limited = partition.time_limit && *partition.time_limit != std::chrono::seconds::max();
+    const std::string limit =
+        limited ? ", up to " + clock_text(static_cast<double>(partition.time_limit->count())) : std::string();
     texts.push_back(fmt::format("{} ({} node{}{}{})", partition.name, partition.nodes, partition.nodes == 1 ? "" : "s",
                                 limit, partition.up ? "" : ", not up"));
   }

@@ -21,6 +21,15 @@ TEST(OutputOf, TakesMoreThanAPipeHolds) {
   EXPECT_EQ(output->exit_code, 128 + 15);
 }
 
+TEST(OutputOf, EndsWithTheProgramAndNotWithItsOutput) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto left_behind = output_of({"sh", "-c", "sleep 30 & echo done"});
+  ASSERT_TRUE(left_behind);
+  EXPECT_EQ(left_behind->out, "done\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_FALSE(output_of({"sh", "-c", "exec >&- 2>&-; sleep 30"}, std::chrono::seconds(1)));
+}
+
 TEST(OutputOf, HasNothingOfProgramsThatAreNotThereOrDoNotEnd) {
   EXPECT_FALSE(output_of({"no-such-program-anywhere"}));
   EXPECT_FALSE(output_of({"sleep", "1000"}, std::chrono::seconds(1)));

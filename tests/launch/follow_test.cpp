@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/job_record.h"
-#include "launch/run_progress.h"
+#include "launch/logged_progress.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -26,7 +26,24 @@ TEST(JobRecord, ReadsWhatScontrolShows) {
   EXPECT_EQ(job.log, "/work/my runs/logs/tiny_12.log");
 }
 
-TEST(RunProgress, ReadsTheLinesOfSeveralPrograms) {
+TEST(JobRecord, ASignalIsACodeToo) {
+  const auto code = [](const char* state, const char* text) {
+    return exit_code_of(JobRecord{.state = state, .exit_code = text});
+  };
+  EXPECT_EQ(code("FAILED", "3:0"), 3);
+  EXPECT_EQ(code("FAILED", "0:9"), 137);
+  EXPECT_EQ(code("TIMEOUT", "0:0"), std::nullopt);
+  EXPECT_EQ(code("RUNNING", "0:0"), std::nullopt);
+  EXPECT_EQ(code("FAILED", ""), std::nullopt);
+}
+
+TEST(LoggedProgress, NumbersThatAreNone) {
+  EXPECT_FALSE(parse_iteration_line("iteration nan/ 100 | lm loss: 5.0 |"));
+  EXPECT_FALSE(parse_iteration_line("iteration 1e300/ 100 | lm loss: 5.0 |"));
+  EXPECT_EQ(parse_iteration_line("iteration 5/ 0 | lm loss: nan |")->iterations, std::nullopt);
+}
+
+TEST(LoggedProgress, ReadsTheLinesOfSeveralPrograms) {
   const auto megatron = parse_iteration_line(
       "3:  [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time "
       "per "
@@ -47,7 +64,7 @@ TEST(RunProgress, ReadsTheLinesOfSeveralPrograms) {
   EXPECT_FALSE(parse_iteration_line("saving checkpoint at iteration 10 to /work"));
 }
 
-TEST(RunProgress, MetricsAreNewerThanTheLogAndKeepItsLength) {
+TEST(LoggedProgress, MetricsAreNewerThanTheLogAndKeepItsLength) {
   const testing::TemporaryFolder folder;
   const std::string log = folder.write("run_12.log", "iteration 10/ 100 | lm loss: 5.0 |\n");
   EXPECT_EQ(to_text(*read_progress(log)), "iteration 10 of 100 (10.0 %), lm loss 5.0000");
@@ -58,7 +75,7 @@ TEST(RunProgress, MetricsAreNewerThanTheLogAndKeepItsLength) {
             "iteration 12 of 100 (12.0 %), lm loss 4.2500, 1000 ms per iteration, 0:01:28 left");
 }
 
-TEST(RunProgress, FilesOfNoRunHaveNone) {
+TEST(LoggedProgress, FilesOfNoRunHaveNone) {
   const testing::TemporaryFolder folder;
   EXPECT_FALSE(read_progress(folder.path() + "/missing.log"));
   EXPECT_FALSE(read_progress(folder.write("a.log", "")));

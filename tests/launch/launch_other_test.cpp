@@ -60,7 +60,7 @@ TEST_F(LaunchOther, InteractiveKnowsThePitfalls) {
     return run.err;
   };
   EXPECT_THAT(refusal({"--account", "vision", "--partition", "pool0"}),
-              AllOf(HasSubstr("no partition 'pool0'"), HasSubstr("interactive (2 nodes, up to 04:00:00)")));
+              AllOf(HasSubstr("no partition 'pool0'"), HasSubstr("interactive (2 nodes, up to 4:00:00)")));
   EXPECT_THAT(refusal({"--account", "other"}), HasSubstr("yours are vision"));
   EXPECT_THAT(refusal({}), HasSubstr("no account was given"));
   EXPECT_THAT(refusal({"--account", "vision", "-w", "n3"}), HasSubstr("configuration is not available"));

@@ -153,7 +153,7 @@ TEST(Preflight, PartitionAndAccountAreThoseThatSlurmOffers) {
               IsEmpty());
   EXPECT_THAT(
       asked({.account = "vision", .partition = "pool0", .time = "30"}).problems.at(0).fix,
-      AllOf(HasSubstr("batch (6 nodes, up to 04:00:00)"), HasSubstr("interactive (1 node)"), HasSubstr("not up")));
+      AllOf(HasSubstr("batch (6 nodes, up to 4:00:00)"), HasSubstr("interactive (1 node)"), HasSubstr("not up")));
   EXPECT_THAT(asked({.account = "vision", .time = "30"}).problems.at(0).what, HasSubstr("no partition"));
   EXPECT_THAT(asked({.partition = "batch", .time = "30"}).problems.at(0).fix, HasSubstr("yours are vision, speech"));
   EXPECT_THAT(asked({.account = "speech", .partition = "batch", .time = "30"}).problems.at(0).what,
@@ -165,6 +165,28 @@ TEST(Preflight, PartitionAndAccountAreThoseThatSlurmOffers) {
   EXPECT_THAT(
       asked({.account = "vision", .partition = "batch", .time = "30", .allocation = {7, 8}}).problems.at(0).what,
       HasSubstr("6 nodes, not 7"));
+}
+
+TEST(Preflight, EverySizeThatAKeyboardCanSlipTo) {
+  EXPECT_THAT(flags_on({"--tensor-model-parallel-size", "1073741824", "--context-parallel-size", "1073741824",
+                        "--pipeline-model-parallel-size", "1073741824"},
+                       4)
+                  .problems,
+              IsEmpty());
+  EXPECT_THAT(flags_on({"--tp", "1024", "--cp", "1024", "--pp", "1024", "--ep", "1023", "--etp", "1021"}, 4).problems,
+              SizeIs(1));
+  EXPECT_THAT(nodes_of(kNineNodes, 300000000).problems, SizeIs(1));
+}
+
+TEST(Preflight, PathsThatAreNone) {
+  Preflight preflight;
+  check_paths({{"HF_HOME", ""}, {"--mount", "/", PathUse::MustExist}}, {2, 8}, preflight);
+  EXPECT_THAT(preflight.problems, IsEmpty());
+}
+
+TEST(Preflight, SeveralPartitionsAreEachLookedAt) {
+  EXPECT_THAT(asked({.account = "vision", .partition = "batch,interactive", .time = "30"}).problems, IsEmpty());
+  EXPECT_THAT(asked({.account = "vision", .partition = "batch,pool0", .time = "30"}).problems, SizeIs(1));
 }
 
 TEST(Preflight, WithoutSlurmNothingIsKnown) {

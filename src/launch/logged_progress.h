@@ -7,7 +7,7 @@
 
 namespace braid {
 
-struct RunProgress {
+struct LoggedProgress {
   std::int64_t iteration = 0;
   std::optional<std::int64_t> iterations{};  // of the whole run
   std::optional<double> loss{};
@@ -17,13 +17,13 @@ struct RunProgress {
 // The metrics file of a log: the same name, ending in .jsonl.
 std::string metrics_path(const std::string& log_path);
 
-// Reads only the ends of the two files; the newer source wins. Nothing when neither has an iteration.
-std::optional<RunProgress> read_progress(const std::string& log_path);
+// Reads only the ends of the two files; the one that was written to last wins. Nothing when neither has an iteration.
+std::optional<LoggedProgress> read_progress(const std::string& log_path);
 
 // One line of a log, also behind a rank's label. Nothing when it is about something else.
-std::optional<RunProgress> parse_iteration_line(const std::string& line);
+std::optional<LoggedProgress> parse_iteration_line(const std::string& line);
 
 // "iteration 120 of 5000 (2.4 %), lm loss 1.2345, 640 ms per iteration, 0:52:03 left"
-std::string to_text(const RunProgress& progress);
+std::string to_text(const LoggedProgress& progress);
 
 }  // namespace braid
