@@ -28,7 +28,9 @@ struct FollowOptions {
 
 std::string one_line(const JobRecord& job) {
   std::string line = fmt::format("job {}{}: {}", job.id, job.name.empty() ? "" : fmt::format(" ({})", job.name),
-                                 job.state.empty() ? "ended, Slurm has forgotten how" : job.state);
+                                 !job.slurm_answers  ? "Slurm does not answer"
+                                 : job.state.empty() ? "ended, Slurm has forgotten how"
+                                                     : job.state);
   if (!job.reason.empty()) line += fmt::format(" ({})", job.reason);
   if (!job.run_time.empty()) line += fmt::format(", {} of {}", job.run_time, job.time_limit);
   if (!job.nodes.empty()) line += " on " + job.nodes;
@@ -53,7 +55,7 @@ void print_status(const FollowOptions& options) {
   fmt::print("{}\n", one_line(job));
   if (job.log.empty()) return;
   fmt::print("log: {} ({})\n", job.log, age_of(job.log));
-  if (const auto progress = read_progress(job.log)) fmt::print("{}\n", to_text(*progress));
+  if (const auto progress = read_progress(job.log)) fmt::print("{}\n", to_text(*progress, is_running(job)));
   if (!ended_badly(job)) return;
   const auto code = exit_code_of(job);
   fmt::print("why it ended: braid doctor {}{}\n", shell_quoted(job.log),
@@ -163,7 +165,7 @@ void add_launch_follow_commands(CLI::App& launch) {
   CLI::App* command =
       add_follow_command(launch, "tail", "Print the log of a job as it grows, until the job ends", *options);
   command->add_option("-n,--lines", options->lines, "how many of its last lines to begin with")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   command->add_flag("--no-follow", options->no_follow, "only what is there now");
   command->callback([options] { tail(*options); });

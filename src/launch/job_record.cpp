@@ -99,13 +99,14 @@ JobRecord find_job(const std::string& id, const std::string& log_dir) {
   if (id.empty() || !std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) || c == '_'; }))
     throw ConfigError({fmt::format("'{}' is not a job id", id), "command line", "squeue --me lists your jobs"});
   auto job = ask_slurm(id);
+  const bool answers = job.has_value();
   if (!job || job->state.empty()) job = ask_sacct(id);
   const std::string log = log_in(log_dir, id);
   if (!job && log.empty())
-    throw ConfigError(
-        {fmt::format("there is no trace of job {}: Slurm does not know it, and '{}' has no *_{}.log", id, log_dir, id),
-         "command line", "squeue --me lists your jobs; --log-dir says where logs are"});
-  if (!job) job = JobRecord{.id = id};
+    throw ConfigError({fmt::format("there is no trace of job {}: Slurm {}, and '{}' has no *_{}.log", id,
+                                   answers ? "does not know it" : "does not answer", log_dir, id),
+                       "command line", "squeue --me lists your jobs; --log-dir says where logs are"});
+  if (!job) job = JobRecord{.id = id, .slurm_answers = answers};
   if (job->log.empty()) job->log = log;
   return *job;
 }

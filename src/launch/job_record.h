@@ -8,7 +8,8 @@ namespace braid {
 
 struct JobRecord {
   std::string id{}, name{};
-  std::string state{}, reason{};         // RUNNING, PENDING, …; empty: Slurm has forgotten the job
+  std::string state{}, reason{};  // RUNNING, PENDING, …; empty: Slurm has forgotten the job, or does not answer
+  bool slurm_answers = true;
   std::string run_time{}, time_limit{};  // 00:03:12
   std::string nodes{};                   // n[1-4]
   std::string exit_code{};               // 1:0, of a job that ended
@@ -22,7 +23,8 @@ bool is_running(const JobRecord& job);
 // What `scontrol show job` prints.
 JobRecord parse_job(const std::string& text);
 
-// The code for `braid doctor --exit-code`, 128 + N for signal N; nothing of a job that is not over, or whose end has none.
+// The code for `braid doctor --exit-code`, 128 + N for signal N; nothing of a job that is not over, or whose end has
+// none.
 std::optional<int> exit_code_of(const JobRecord& job);
 
 // What Slurm says now. Nothing when it does not answer; without a state when it has forgotten the job.

@@ -115,7 +115,7 @@ std::optional<LoggedProgress> read_progress(const std::string& log_path) {
   return progress;
 }
 
-std::string to_text(const LoggedProgress& progress) {
+std::string to_text(const LoggedProgress& progress, bool still_runs) {
   std::string text = fmt::format("iteration {}", progress.iteration);
   if (progress.iterations)
     text += fmt::format(" of {} ({:.1f} %)", *progress.iterations,
@@ -123,7 +123,7 @@ std::string to_text(const LoggedProgress& progress) {
   if (progress.loss) text += fmt::format(", lm loss {:.4f}", *progress.loss);
   if (!progress.iteration_ms) return text;
   text += fmt::format(", {:.4g} ms per iteration", *progress.iteration_ms);
-  if (progress.iterations && *progress.iterations > progress.iteration) {
+  if (still_runs && progress.iterations && *progress.iterations > progress.iteration) {
     const double left = static_cast<double>(*progress.iterations - progress.iteration) * *progress.iteration_ms / 1000;
     text += fmt::format(", {} left", clock_text(left));
   }

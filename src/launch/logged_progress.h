@@ -23,7 +23,7 @@ std::optional<LoggedProgress> read_progress(const std::string& log_path);
 // One line of a log, also behind a rank's label. Nothing when it is about something else.
 std::optional<LoggedProgress> parse_iteration_line(const std::string& line);
 
-// "iteration 120 of 5000 (2.4 %), lm loss 1.2345, 640 ms per iteration, 0:52:03 left"
-std::string to_text(const LoggedProgress& progress);
+// "iteration 120 of 5000 (2.4 %), lm loss 1.2345, 640 ms per iteration, 0:52:03 left"; the last of a run that goes on
+std::string to_text(const LoggedProgress& progress, bool still_runs = true);
 
 }  // namespace braid

@@ -58,7 +58,10 @@ void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation,
     if (use.path.empty()) continue;
     const fs::path path = fs::absolute(use.path).lexically_normal();
     if (use.kind == PathUse::MustExist) {
-      if (can_be_seen(path) && !fs::exists(path, ignored))
+      if (!can_be_seen(path))
+        preflight.warnings.push_back(
+            {fmt::format("'{}' cannot be seen from here", use.path), use.what, "see that the nodes have it"});
+      else if (!fs::exists(path, ignored))
         preflight.problems.push_back(
             {fmt::format("'{}' does not exist", use.path), use.what,
              fmt::format("the nearest folder that does is {}", nearest_existing(path).string())});

@@ -117,6 +117,11 @@ void check_partition(const std::string& name, const SlurmRequest& request, const
     preflight.problems.push_back(
         {fmt::format("partition '{}' has {} nodes, not {}", partition->name, partition->nodes, nodes), "--nodes",
          offers});
+  const int gpus = request.allocation.gpus_per_node;
+  if (partition->gpus_per_node > 0 && gpus > partition->gpus_per_node)
+    preflight.problems.push_back(
+        {fmt::format("nodes of partition '{}' have {} GPUs, not {}", partition->name, partition->gpus_per_node, gpus),
+         "--gpus-per-node", fmt::format("use --gpus-per-node {}", partition->gpus_per_node)});
   if (time && partition->time_limit && *time > *partition->time_limit)
     preflight.problems.push_back(
         {fmt::format("{} is longer than partition '{}' allows", request.time, partition->name), "--time", offers});

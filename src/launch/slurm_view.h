@@ -13,6 +13,8 @@ struct Partition {
   bool up = true;
   std::optional<std::chrono::seconds> time_limit{};  // the longest time there is: none
   int nodes = 0;
+  int gpus_per_node = 0;  // the most that one of its nodes has; 0: none, or sinfo does not say
+  bool is_default = false;
 };
 
 struct Association {
@@ -27,11 +29,11 @@ struct SlurmView {
 
 SlurmView view_slurm(const std::string& user);
 
-// What `sinfo --noheader --format=%R|%a|%l|%D` and `sacctmgr -nP show assoc … format=account,partition` print.
+// What `sinfo --noheader --format=%P|%a|%l|%D|%G` and `sacctmgr -nP show assoc … format=account,partition` print.
 std::vector<Partition> parse_partitions(const std::string& text);
 std::vector<Association> parse_associations(const std::string& text);
 
-// "batch (4 nodes, up to 04:00:00), interactive (2 nodes)"
+// "batch (the default, 4 nodes, up to 4:00:00), interactive (2 nodes)"
 std::string offered(const std::vector<Partition>& partitions);
 
 }  // namespace braid

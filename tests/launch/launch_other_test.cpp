@@ -34,12 +34,11 @@ class LaunchOther : public ::testing::Test {
 };
 
 TEST_F(LaunchOther, InteractiveGivesTheGpusToBoth) {
-  stand_in("sinfo", "echo 'interactive|up|4:00:00|2'\n");
+  stand_in("sinfo", "echo 'interactive|up|4:00:00|2|gpu:8'\n");
   stand_in("sacctmgr", "echo 'vision|'\n");
   const Finished run = launch({"interactive", "--account", "vision", "--container", "/images/x.sqsh", "--mount",
                                "/:/host", "--env", "A=b c", "--warm-up", "uv sync"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.err, IsEmpty());
   EXPECT_THAT(run.out,
               AllOf(HasSubstr("\nsalloc --nodes=1 --job-name=vision-debug --partition=interactive --account=vision "
                               "--gpus-per-node=8 --time=240\n"),
@@ -50,7 +49,7 @@ TEST_F(LaunchOther, InteractiveGivesTheGpusToBoth) {
 }
 
 TEST_F(LaunchOther, InteractiveKnowsThePitfalls) {
-  stand_in("sinfo", "echo 'interactive|up|4:00:00|2'\n");
+  stand_in("sinfo", "echo 'interactive|up|4:00:00|2|gpu:8'\n");
   stand_in("sacctmgr", "echo 'vision|'\n");
   const auto refusal = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "interactive");
@@ -121,6 +120,8 @@ TEST_F(LaunchOther, JobsThatSlurmHasForgottenHaveTheirLog) {
   const Finished unknown = launch({"status", "13", "--log-dir", folder_.path()});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("no trace of job 13"));
+  stand_in("scontrol", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n");
+  EXPECT_THAT(launch({"status", "12", "--log-dir", folder_.path()}).out, HasSubstr("job 12: Slurm does not answer\n"));
   EXPECT_THAT(launch({"status", "x;y"}).err, HasSubstr("'x;y' is not a job id"));
 }
 

@@ -116,7 +116,8 @@ TEST(Preflight, FilesMustBeWhereTheyAreSaidToBe) {
                {"--log-dir", folder.path() + "/logs", PathUse::Written}},
               {1, 8}, preflight);
   EXPECT_THAT(preflight.problems, IsEmpty());
-  EXPECT_THAT(preflight.warnings, IsEmpty());
+  ASSERT_THAT(preflight.warnings, SizeIs(1));
+  EXPECT_THAT(preflight.warnings[0].what, HasSubstr("/no-such-file-system/image.sqsh' cannot be seen from here"));
   check_paths({{"--mount", folder.path() + "/data", PathUse::MustExist}}, {1, 8}, preflight);
   ASSERT_THAT(preflight.problems, SizeIs(1));
   EXPECT_THAT(preflight.problems[0].fix, HasSubstr(folder.path()));
@@ -138,8 +139,8 @@ TEST(Preflight, AFolderThatCannotBeWrittenToIsAProblem) {
 }
 
 const SlurmView kView = {
-    .partitions =
-        parse_partitions("batch|up|4:00:00|4\nbatch|up|4:00:00|2\ninteractive|up|infinite|1\nold|down|1-00:00:00|9\n"),
+    .partitions = parse_partitions("batch*|up|4:00:00|4|gpu:8\nbatch*|up|4:00:00|2|gpu:h100:8(S:0-1),nvme:"
+                                   "1\ninteractive|up|infinite|1|(null)\nold|down|1-00:00:00|9|gpu:4\n"),
     .associations = parse_associations("vision|\nspeech|interactive\n")};
 
 Preflight asked(const SlurmRequest& request, const SlurmView& view = kView) {
@@ -151,9 +152,9 @@ Preflight asked(const SlurmRequest& request, const SlurmView& view = kView) {
 TEST(Preflight, PartitionAndAccountAreThoseThatSlurmOffers) {
   EXPECT_THAT(asked({.account = "vision", .partition = "batch", .time = "04:00:00", .allocation = {6, 8}}).problems,
               IsEmpty());
-  EXPECT_THAT(
-      asked({.account = "vision", .partition = "pool0", .time = "30"}).problems.at(0).fix,
-      AllOf(HasSubstr("batch (6 nodes, up to 4:00:00)"), HasSubstr("interactive (1 node)"), HasSubstr("not up")));
+  EXPECT_THAT(asked({.account = "vision", .partition = "pool0", .time = "30"}).problems.at(0).fix,
+              AllOf(HasSubstr("batch (the default, 6 nodes, up to 4:00:00)"), HasSubstr("interactive (1 node)"),
+                    HasSubstr("not up")));
   EXPECT_THAT(asked({.account = "vision", .time = "30"}).problems.at(0).what, HasSubstr("no partition"));
   EXPECT_THAT(asked({.partition = "batch", .time = "30"}).problems.at(0).fix, HasSubstr("yours are vision, speech"));
   EXPECT_THAT(asked({.account = "speech", .partition = "batch", .time = "30"}).problems.at(0).what,
@@ -187,6 +188,14 @@ TEST(Preflight, PathsThatAreNone) {
 TEST(Preflight, SeveralPartitionsAreEachLookedAt) {
   EXPECT_THAT(asked({.account = "vision", .partition = "batch,interactive", .time = "30"}).problems, IsEmpty());
   EXPECT_THAT(asked({.account = "vision", .partition = "batch,pool0", .time = "30"}).problems, SizeIs(1));
+}
+
+TEST(Preflight, NodesHaveTheGpusThatSinfoSays) {
+  EXPECT_THAT(
+      asked({.account = "vision", .partition = "batch", .time = "30", .allocation = {1, 16}}).problems.at(0).what,
+      HasSubstr("have 8 GPUs, not 16"));
+  EXPECT_THAT(asked({.account = "vision", .partition = "interactive", .time = "30", .allocation = {1, 16}}).problems,
+              IsEmpty());
 }
 
 TEST(Preflight, WithoutSlurmNothingIsKnown) {

@@ -221,7 +221,7 @@ def test_status_of_a_job_that_failed_names_the_doctor(cluster, outcome):
 def test_without_a_partition_it_says_what_there_is(cluster, tmp_path):
     refused = braid(cluster, "launch", "slurm", "--nodes", "4", "--", "true", folder=tmp_path)
     assert refused.returncode == 2
-    assert "no partition was given" in refused.stderr and "batch (4 nodes)" in refused.stderr
+    assert "no partition was given" in refused.stderr and "batch (the default, 4 nodes)" in refused.stderr
     assert not list(tmp_path.iterdir())
 
 
