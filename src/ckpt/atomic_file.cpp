@@ -14,10 +14,10 @@
 
 namespace braid {
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::string path, mode_t mode) : path_(std::move(path)) {
   const std::filesystem::path target(path_);
   temporary_path_ = target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
-  fd_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  fd_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd_ < 0) throw_errno(fmt::format("cannot create '{}'", path_));
 }
 
@@ -48,8 +48,8 @@ void AtomicFile::commit() {
   temporary_path_.clear();
 }
 
-void write_file(const std::string& path, std::string_view text) {
-  AtomicFile file(path);
+void write_file(const std::string& path, std::string_view text, mode_t mode) {
+  AtomicFile file(path, mode);
   file.write_at(0, std::as_bytes(std::span(text)));
   file.commit();
 }

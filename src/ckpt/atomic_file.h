@@ -1,6 +1,8 @@
 // A file that appears under its name complete or not at all: written beside it, brought to disk, then renamed.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,7 +13,7 @@ namespace braid {
 
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  explicit AtomicFile(std::string path, mode_t mode = 0666);  // less the umask
   AtomicFile(AtomicFile&& other) noexcept;
   ~AtomicFile();  // not committed: nothing stays behind
 
@@ -23,7 +25,7 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-void write_file(const std::string& path, std::string_view text);
+void write_file(const std::string& path, std::string_view text, mode_t mode = 0666);
 std::string read_file(const std::string& path);  // DataError when it cannot be read
 
 // Brings the names in a folder to disk, as commit() did with contents.

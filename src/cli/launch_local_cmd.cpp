@@ -45,8 +45,20 @@ int gpus_here() {
   replace_process(command);
 }
 
+// A text that sets torchrun's variables for itself leaves the true ones under other names.
+RankCommand command_of_rank(const std::string& text) {
+  std::string kept, restored;
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    kept += fmt::format("BRAID_{0}=${0} ", name);
+    restored += fmt::format("{0}=\"$BRAID_{0}\" ", name);
+  }
+  RankCommand command = rank_command(text, restored);
+  if (sets_rank_variables(text)) command.text = kept + "\n" + command.text;
+  return command;
+}
+
 int launch_words(const LaunchLocal& launch, const std::vector<std::string>& words) {
-  const RankCommand command = rank_command(command_text(words), "");
+  const RankCommand command = command_of_rank(command_text(words));
   int ranks = launch.ranks;
   if (!ranks) ranks = command.ranks_per_node.value_or(0);
   if (!ranks) ranks = gpus_here();

@@ -1,6 +1,7 @@
 // braid launch slurm: writes the sbatch script of a recipe, or of a command that somebody runs on one node.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -84,7 +85,7 @@ void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>&
 // What a job is called after, before it is known in full: its log's name is part of what it runs.
 std::string title_of_command(const std::string& command_file, const std::string& text) {
   if (!command_file.empty() && command_file != "-") return fs::path(command_file).stem().string();
-  const std::string program = rank_command(text, "").program;
+  const std::string program = program_name(text);
   return program.empty() ? "command" : program;
 }
 
@@ -92,15 +93,7 @@ void complete(LaunchSlurm& launch, const std::string& title) {
   SlurmOptions& options = launch.options;
   const std::vector<Problem> problems = validate(options);
   if (!problems.empty()) throw ConfigError(problems);
-  const auto absolute = [](const std::string& path, const fs::path& base) {
-    std::string text = (base / path).lexically_normal().string();
-    if (text.size() > 1 && text.back() == '/') text.pop_back();
-    return text;
-  };
-  options.workdir = absolute(options.workdir, fs::current_path());
-  options.log_dir = absolute(options.log_dir, options.workdir);
-  for (std::string* folder : {&options.cache_dir, &options.stage})
-    if (!folder->empty()) *folder = absolute(*folder, options.workdir);
+  options = with_absolute_paths(std::move(options), fs::current_path().string());
   if (options.job_name.empty()) {
     const std::string name = safe_job_name(title);
     options.job_name = name.ends_with("train") ? name : name + "-train";

@@ -1,3 +1,4 @@
+// The Slurm job of a recipe.
 #include <filesystem>
 
 #include "base/process.h"
@@ -5,6 +6,7 @@
 #include "cli/launch_commands.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
+#include "launch/slurm_step.h"
 #include "train/recipe.h"
 
 namespace braid {
@@ -22,25 +24,32 @@ int ranks_per_node(int ranks, int nodes) {
 // Copies braid and its libraries; glibc's own must be those of the node's kernel and loader. What is running from an
 // older copy keeps it: files are replaced, not overwritten.
 std::string staging(const std::string& program, const std::string& folder) {
-  return fmt::format(R"sh(mkdir -p {folder}/lib
-cp --update --remove-destination {program} {folder}/braid
+  return fmt::format(R"sh(set -eo pipefail
+replace() {{ cmp -s "$1" "$2" || cp --remove-destination "$1" "$2"; }}
+mkdir -p {folder}/lib
+replace {program} {folder}/braid
 ldd {program} | while read -r name arrow path _; do
   case $name in
     linux-vdso* | ld-linux* | */ld-linux* | libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | \
       libutil.so.* | libresolv.so.* | libanl.so.* | libnsl.so.* | libBrokenLocale.so.* | libthread_db.so.*) continue ;;
   esac
   if [[ $arrow == '=>' && ! -f $path ]]; then echo "braid needs $name, which this node does not have" >&2 && exit 1; fi
-  if [[ $arrow == '=>' ]]; then cp --update --remove-destination "$path" {folder}/lib/; fi
+  if [[ $arrow == '=>' ]]; then replace "$path" {folder}/lib/"${{path##*/}}"; fi
 done
 )sh",
                      fmt::arg("program", shell_quoted(program)), fmt::arg("folder", shell_quoted(folder)));
 }
 
 void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
-  if (!options.requeue.value_or(false) || (!recipe.checkpoint.save.empty() && !recipe.checkpoint.load.empty())) return;
-  throw ConfigError({fmt::format("requeued, the run would start from its beginning: the recipe does not {}",
-                                 recipe.checkpoint.save.empty() ? "save" : "load what it saves"),
-                     "--requeue", "give --save FOLDER and --load FOLDER, the same one"});
+  const std::string &save = recipe.checkpoint.save, &load = recipe.checkpoint.load;
+  const auto folder = [&](const std::string& path) {
+    return (fs::path(options.workdir) / path / "").lexically_normal();
+  };
+  if (!options.requeue.value_or(false) || (!save.empty() && !load.empty() && folder(save) == folder(load))) return;
+  throw ConfigError(
+      {fmt::format("requeued, the run would start from {} each time: the recipe does not {}",
+                   load.empty() ? "its beginning" : "'" + load + "'", save.empty() ? "save" : "load what it saves"),
+       "--requeue", "give --save FOLDER and --load FOLDER, the same one"});
 }
 
 }  // namespace
@@ -61,10 +70,9 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
   job.title = fs::path(recipe_path).stem().string();
   job.nodes = *options.nodes;
   job.ranks_per_node = ranks_per_node(world_size, job.nodes);
-  job.keeps_its_place = true;
+  job.is_braid = true;
   job.can_stop = !recipe.checkpoint.save.empty();
-  job.exports = {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_NVLS_ENABLE=0", "TORCH_NCCL_AVOID_RECORD_STREAMS=1",
-                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"};
+  job.exports = exports_for_gpus();
   const std::string library_path =
       options.stage.empty() ? ""
                             : fmt::format("LD_LIBRARY_PATH={}/lib\"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" ",

@@ -1,12 +1,11 @@
 // The file of a Slurm script, and sbatch.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "base/process.h"
 #include "base/strings.h"
+#include "ckpt/atomic_file.h"
 #include "cli/launch_commands.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
@@ -40,14 +39,12 @@ void make_log_folder(const std::string& path) {
 void write_script(const SlurmOptions& options, const std::string& text) {
   const std::string& path = options.output;
   refuse_foreign_file(path);
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
-  const bool written = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const bool closed = fd >= 0 && ::close(fd) == 0;
-  if (written && closed && ::rename(temporary.c_str(), path.c_str()) == 0) return make_log_folder(options.log_dir);
-  ::unlink(temporary.c_str());
-  throw ConfigError(
-      {fmt::format("cannot write '{}'", path), "--output", "give the name of a file in a folder that is there"});
+  make_log_folder(options.log_dir);
+  try {
+    write_file(path, text, 0700);
+  } catch (const std::system_error& error) {
+    throw ConfigError({error.what(), "--output", "give the name of a file in a folder that you can write to"});
+  }
 }
 
 int submit_script(const SlurmOptions& options) {

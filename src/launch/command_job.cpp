@@ -3,11 +3,12 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/strings.h"
+#include "launch/program_call.h"
 #include "launch/rank_command.h"
 #include "launch/secrets.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
+#include "launch/slurm_step.h"
 #include "launch/torchrun_call.h"
 
 namespace braid {
@@ -31,9 +32,9 @@ void check_ranks(const SlurmOptions& options, const RankCommand& command) {
 }
 
 std::vector<std::string> usual_exports() {
-  return {"CUDA_DEVICE_MAX_CONNECTIONS=1",      "NCCL_NVLS_ENABLE=0",
-          "TORCH_NCCL_AVOID_RECORD_STREAMS=1",  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-          "NVTE_ALLOW_NONDETERMINISTIC_ALGO=1", "PYTHONUNBUFFERED=1"};
+  std::vector<std::string> all = exports_for_gpus();
+  for (const char* of_python : {"NVTE_ALLOW_NONDETERMINISTIC_ALGO=1", "PYTHONUNBUFFERED=1"}) all.push_back(of_python);
+  return all;
 }
 
 // Megatron-LM's scripts import the copy that projects keep in 3rdparty/.
@@ -46,25 +47,41 @@ std::string megatron_path(const SlurmOptions& options, const RankCommand& comman
   return fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
 }
 
+// What a file says if it may be a shell script that mentions torchrun; else nothing.
+std::string script_with_torchrun(const std::filesystem::path& file, bool read_by_shell) {
+  constexpr std::uintmax_t kLongestScript = 1 << 20;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored) || std::filesystem::file_size(file, ignored) > kLongestScript)
+    return "";
+  std::ifstream stream(file);
+  std::string text(std::istreambuf_iterator<char>(stream), {});
+  const bool is_script =
+      read_by_shell || file.extension() == ".sh" || file.extension() == ".bash" || text.starts_with("#!");
+  const bool mentions_it = text.find("torchrun") != text.npos || text.find("torch.distributed") != text.npos;
+  return is_script && mentions_it ? text : "";
+}
+
+bool reads_scripts(const std::string& program) {
+  return program == "bash" || program == "sh" || program == "source" || program == ".";
+}
+
 // A script that calls torchrun would call it once for each rank.
 void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string& text) {
-  for (const ShellCommand& command : simple_commands(text))
+  for (const ShellCommand& command : simple_commands(text)) {
+    bool read_by_shell = false;
     for (const ShellWord& word : command.words) {
-      const std::filesystem::path file = std::filesystem::path(options.workdir) / word.value.value_or("");
-      std::error_code ignored;
-      constexpr std::uintmax_t kLongestScript = 1 << 20;
-      if (!word.value || word.value->empty() || word.value->ends_with(".py") ||
-          !std::filesystem::is_regular_file(file, ignored) ||
-          std::filesystem::file_size(file, ignored) > kLongestScript)
-        continue;
-      std::ifstream stream(file);
-      if (!calls_torchrun(std::string(std::istreambuf_iterator<char>(stream), {}))) continue;
-      throw ConfigError(
-          {fmt::format("'{}' calls torchrun itself: there would be a torchrun for each of the ranks", *word.value),
-           "the command",
-           fmt::format("give --command-file {} instead, so that its torchrun can be replaced",
-                       shell_quoted(*word.value))});
+      const std::string name = word.value.value_or("");
+      const bool calls_it =
+          !name.empty() && !name.ends_with(".py") &&
+          calls_torchrun(script_with_torchrun(std::filesystem::path(options.workdir) / name, read_by_shell));
+      if (calls_it)
+        throw ConfigError(
+            {fmt::format("'{}' calls torchrun itself: there would be a torchrun for each of the ranks", name),
+             "the command",
+             fmt::format("give --command-file {} instead, so that its torchrun can be replaced", shell_quoted(name))});
+      read_by_shell |= reads_scripts(base_name(word));
     }
+  }
 }
 
 void check_text(const SlurmOptions& options, const std::string& text) {

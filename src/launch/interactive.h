@@ -8,6 +8,7 @@
 namespace braid {
 
 // salloc, srun for a shell on the nodes (in the container), and what to type there first; with a comment each.
-std::string interactive_commands(const SlurmOptions& options);
+// options.workdir is where relative paths begin.
+std::string interactive_commands(const SlurmOptions& given);
 
 }  // namespace braid

@@ -81,11 +81,10 @@ std::string stem_of(const ShellWord& program) {
 
 void describe_call(const TorchrunCall& call, RankCommand& command) {
   command.had_torchrun = true;
-  command.is_python = !call.no_python;
   command.ranks_per_node = parse_int(call.ranks_per_node);
   command.nodes = parse_int(call.nodes);
   command.program = call.module ? call.program.tail.substr(call.program.tail.rfind('.') + 1) : stem_of(call.program);
-  if (command.is_python && !call.module) command.script = call.program.tail;
+  if (!call.no_python && !call.module) command.script = call.program.tail;
 }
 
 std::string uv_sync_in(std::string_view text, const ShellCommands& commands) {
@@ -116,10 +115,10 @@ std::optional<PlainProgram> plain_program(const ShellCommands& commands) {
     const std::size_t word = program_index(commands[i]);
     const std::string name = base_name(commands[i].words[word]);
     const auto python = is_python_name(name) ? python_call(commands[i].words, word) : std::nullopt;
-    const bool alone = commands[i].words.size() > 1 && is_wrapper(name);
+    const bool runs_another = commands[i].words.size() > 1 && is_wrapper(name);
     if (python && python->module_name != "pip")
       pythons.push_back({i, word, python});
-    else if (!only_prepares(name) || alone)
+    else if (!only_prepares(name) || runs_another)
       others.push_back({i, word, std::nullopt});
   }
   if (pythons.size() == 1) return pythons[0];
@@ -136,11 +135,11 @@ void describe_plain(std::string_view text, const ShellCommands& commands, RankCo
   const std::size_t what = program->python                    ? program->python->what
                            : uv && uv->program < words.size() ? uv->program
                                                               : program->word;
-  command.is_python = program->python || words[what].tail.ends_with(".py");
   const bool module = program->python && program->python->module;
   command.program =
       module ? program->python->module_name.substr(program->python->module_name.rfind('.') + 1) : stem_of(words[what]);
-  if (command.is_python && !module) command.script = words[what].tail;
+  const bool is_python = program->python || words[what].tail.ends_with(".py");
+  if (is_python && !module) command.script = words[what].tail;
 }
 
 // Without torchrun in the text, the program that it shall start.
@@ -170,6 +169,16 @@ std::string under_torchrun(std::string_view text, const ShellCommands& commands,
   return replaced(text, {{words[first].begin, what.begin, launcher + (program->python->module ? "-m " : "")}});
 }
 
+// Without torchrun in the text, the text with true variables for its program.
+std::string with_environment(std::string_view text, const ShellCommands& commands, std::string_view environment) {
+  const auto program = sets_rank_variables(text) ? plain_program(commands) : std::nullopt;
+  if (!program) return std::string(text);
+  const ShellWord& word = commands[program->command].words[program->word];
+  const bool has_path = raw_of(text, word).find('/') != std::string_view::npos;
+  if (!program->python && !has_path) return std::string(text);
+  return replaced(text, {{word.begin, word.begin, fmt::format("env {} ", environment)}});
+}
+
 }  // namespace
 
 bool sets_rank_variables(std::string_view text) {
@@ -189,7 +198,7 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
   const auto call = find_torchrun(text, commands);
   if (!call) {
     refuse_hidden_torchrun(text, commands);
-    command.text = text;
+    command.text = with_environment(text, commands, environment);
     describe_plain(text, commands, command);
     return command;
   }
@@ -197,7 +206,7 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
     throw ConfigError({"--virtual-local-rank is something that torchrun does for its ranks", "the command",
                        "use --style torchrun, or leave it out"});
   describe_call(*call, command);
-  command.left_out = call->comfort;
+  command.left_out = call->own_options;
 
   const auto& words = commands[call->command].words;
   const ShellWord& launcher = words[call->launcher];
@@ -227,11 +236,21 @@ RankCommand node_command(std::string_view text, std::string_view options) {
     return command;
   }
   describe_call(*call, command);
-  const std::size_t begin = commands[call->command].words[call->last_launcher].end;
+  const std::size_t begin = commands[call->command].words[call->first_option - 1].end;
   command.text =
       replaced(text, {{begin, call->program.begin,
-                       fmt::format(" {} {}{}", options, joined(call->comfort), joined(call->program_options))}});
+                       fmt::format(" {} {}{}", options, joined(call->own_options), joined(call->program_options))}});
   return command;
+}
+
+std::string program_name(std::string_view text) {
+  const ShellCommands commands = simple_commands(text);
+  RankCommand command;
+  if (const auto call = find_torchrun(text, commands))
+    describe_call(*call, command);
+  else
+    describe_plain(text, commands, command);
+  return command.program;
 }
 
 std::string command_text(const std::vector<std::string>& words) {

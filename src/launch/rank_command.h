@@ -13,7 +13,6 @@ namespace braid {
 struct RankCommand {
   std::string text{};     // for bash
   std::string program{};  // "pretrain_gpt": what a job may be called after
-  bool is_python = false;
   bool had_torchrun = false;
   std::optional<int> ranks_per_node{};  // --nproc_per_node, where it is a number
   std::optional<int> nodes{};           // --nnodes, where it is one number
@@ -24,11 +23,15 @@ struct RankCommand {
 
 // What the text would have each rank do: torchrun is taken out. The caller provides torchrun's variables (RANK,
 // WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT); `environment` are the same as assignments, put
-// in front of the program where the text itself sets one of them, as scripts made for one node do.
+// in front of the program where the text itself sets one of them, as scripts made for one node do. Without torchrun,
+// the program must be python or have a path: a name alone may be a function of the shell.
 RankCommand rank_command(std::string_view text, std::string_view environment);
 
 // The same program under one torchrun per node, which gets `options` instead of its own about the world.
 RankCommand node_command(std::string_view text, std::string_view options);
+
+// RankCommand::program of either; does not ask whether the command can be started.
+std::string program_name(std::string_view text);
 
 // The text of a command given as words: each quoted, but NAME=value in front is an assignment; or the word itself where
 // there is only one and it has blanks, as ssh has it.

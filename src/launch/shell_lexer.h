@@ -53,6 +53,11 @@ class ShellLexer {
     bool in_case() const { return open.ends_with('c'); }
   };
 
+  struct Unbroken {
+    std::size_t begin = 0, end = 0;
+    std::size_t last_bracket = 0, last_comma_or_dot = 0;  // 0: none
+  };
+
   bool at_end() const { return at_ >= text_.size(); }
   char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool next_is(std::string_view token) const { return text_.substr(at_, token.size()) == token; }
@@ -89,8 +94,10 @@ class ShellLexer {
   bool opens_within_word(std::size_t begin) const;
   void word_part(std::size_t begin, WordValue& value);
   // Patterns, braces and the home folder. A lone [ or { is a word like any other.
-  bool is_expanded(char c, std::size_t begin) const;
-  std::size_t word_end() const;
+  bool is_expanded(char c, std::size_t begin);
+  // From here to the next character that would end a word outside of quotes. Looked for once for all the brackets in
+  // it: files of a megabyte may be one word.
+  const Unbroken& unbroken();
   std::string_view single_quoted();
   void double_quoted(WordValue& value);
   void dollar_or_backtick(WordValue& value, bool in_quotes);
@@ -106,6 +113,7 @@ class ShellLexer {
 
   const std::string_view text_;
   std::size_t at_ = 0;
+  Unbroken unbroken_;
   int depth_ = 0;  // of lists and expansions in each other
 };
 

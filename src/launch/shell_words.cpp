@@ -1,3 +1,4 @@
+// The words of a shell text: quotes, expansions, and what a word's value is as far as it is known.
 #include <algorithm>
 #include <cctype>
 
@@ -71,18 +72,22 @@ void ShellLexer::word_part(std::size_t begin, WordValue& value) {
   }
 }
 
-bool ShellLexer::is_expanded(char c, std::size_t begin) const {
+bool ShellLexer::is_expanded(char c, std::size_t begin) {
   const bool alone = at_ - 1 == begin && (at_end() || ends_word(peek()));
   if (c == '*' || c == '?') return true;
-  if (c == '[') return !alone && text_.find(']', at_) < word_end();
-  if (c == '{') return !alone && text_.substr(at_, word_end() - at_).find_first_of(",.") != std::string_view::npos;
+  if (c == '[') return !alone && unbroken().last_bracket >= at_;
+  if (c == '{') return !alone && unbroken().last_comma_or_dot >= at_;
   return c == '~' && at_ - 1 == begin;
 }
 
-std::size_t ShellLexer::word_end() const {
-  std::size_t end = at_;
-  while (end < text_.size() && !ends_word(text_[end])) ++end;
-  return end;
+const ShellLexer::Unbroken& ShellLexer::unbroken() {
+  if (unbroken_.begin <= at_ && at_ < unbroken_.end) return unbroken_;
+  unbroken_ = {.begin = at_, .end = at_};
+  for (std::size_t& end = unbroken_.end; end < text_.size() && !ends_word(text_[end]); ++end) {
+    if (text_[end] == ']') unbroken_.last_bracket = end;
+    if (text_[end] == ',' || text_[end] == '.') unbroken_.last_comma_or_dot = end;
+  }
+  return unbroken_;
 }
 
 std::string_view ShellLexer::single_quoted() {

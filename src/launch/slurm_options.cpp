@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include "base/strings.h"
 #include "launch/secrets.h"
@@ -108,10 +109,9 @@ class Checks {
     if (o_.stop_signal != "USR1" && o_.stop_signal != "TERM")
       problem(fmt::format("there is no stop signal '{}'", o_.stop_signal), "--stop-signal",
               "use USR1, or TERM for programs that save when they get that");
-    const auto time = parse_wall_time(o_.time);
-    if (o_.stop_lead_s < 1 || (time && o_.stop_lead_s >= time->count()))
-      problem(fmt::format("a signal {} s before the end does not fit a time limit of {}", o_.stop_lead_s, o_.time),
-              "--stop-lead", "use less, but enough for the run to save");
+    if (o_.stop_lead_s < 1)
+      problem(fmt::format("a signal cannot come {} s before the end", o_.stop_lead_s), "--stop-lead",
+              "use as many seconds as the run needs to save");
     if (o_.style == "torchrun" && o_.stop_signal == "TERM" && o_.requeue.value_or(false))
       problem("torchrun ends its ranks when it gets SIGTERM, before they can save", "--stop-signal",
               "use USR1, or --style srun");
@@ -162,7 +162,30 @@ class Checks {
   std::vector<Problem> problems_;
 };
 
+bool is_file(const std::string& image) {
+  return image.ends_with(".sqsh") || image.starts_with("/") || image.starts_with(".");
+}
+
+std::string absolute(const std::string& path, const std::string& base) {
+  std::string text = (std::filesystem::path(base) / path).lexically_normal().string();
+  if (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
 }  // namespace
+
+SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder) {
+  options.workdir = absolute(options.workdir, current_folder);
+  options.log_dir = absolute(options.log_dir, options.workdir);
+  for (std::string* folder : {&options.cache_dir, &options.stage})
+    if (!folder->empty()) *folder = absolute(*folder, options.workdir);
+  if (is_file(options.container)) options.container = absolute(options.container, options.workdir);
+  for (std::string& mount : options.mounts) {
+    const std::size_t colon = mount.find(':');
+    mount = absolute(mount.substr(0, colon), options.workdir) + mount.substr(colon);
+  }
+  return options;
+}
 
 std::vector<Problem> validate(const SlurmOptions& options) { return Checks(options).all(); }
 

@@ -43,6 +43,10 @@ struct SlurmOptions {
 // Everything that cannot be, whatever the job is. `where` of each problem is an option.
 std::vector<Problem> validate(const SlurmOptions& options);
 
+// With workdir as seen from the current folder, and as seen from there the log, cache and stage folders, sources of
+// mounts, and a container that is a file: srun takes `image.sqsh` for a name in a registry.
+SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder);
+
 // Letters, digits and ._- only: for a job's name, which is part of file names.
 std::string safe_job_name(std::string_view name);
 

@@ -1,65 +1,19 @@
 #include "launch/slurm_script.h"
 
-#include <algorithm>
-#include <cctype>
+#include <fmt/ranges.h>
 
 #include "base/strings.h"
-#include "launch/rank_command.h"
+#include "launch/script_text.h"
 #include "launch/shell_text.h"
+#include "launch/slurm_step.h"
+#include "plan/cluster_config.h"
 
 namespace braid {
 namespace {
 
-// An argument of a program may have 128 KiB on Linux.
-constexpr std::size_t kLongestText = 100 * 1024;
-
 bool by_torchrun(const SlurmOptions& options) { return options.style == "torchrun"; }
 bool gets_signal(const SlurmOptions& options, const SlurmJob& job) {
   return options.requeue.value_or(false) || job.can_stop;
-}
-
-// sbatch reads quotes and backslashes in its lines much as a shell does.
-std::string sbatch_quoted(const std::string& value) {
-  if (shell_quoted(value) == value) return value;
-  std::string quoted = "\"";
-  for (const char c : value) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  return quoted + "\"";
-}
-
-// In the name of a log, %j is the job's number.
-std::string percent_escaped(const std::string& path) {
-  std::string escaped;
-  for (const char c : path) escaped += c == '%' ? "%%" : std::string(1, c);
-  return escaped;
-}
-
-std::string comment(const std::string& text, const std::string& indent = "# ") {
-  std::string lines;
-  for (const std::string& line : split(text, '\n')) lines += indent + line + "\n";
-  return lines;
-}
-
-std::string rule(const std::string& title) {
-  std::string line = "# --- " + title + " ";
-  return "\n" + line + std::string(line.size() < 118 ? 118 - line.size() : 3, '-') + "\n";
-}
-
-std::string with_line_end(const std::string& text) { return text.empty() || text.ends_with('\n') ? text : text + "\n"; }
-
-// `name` becomes the text, whatever is in it.
-std::string here_document(const std::string& name, const std::string& text, const std::string& where) {
-  if (text.size() > kLongestText)
-    throw ConfigError({fmt::format("the command has {} bytes, and what one process can be given ends at {}",
-                                   text.size(), kLongestText),
-                       where, "put it into a file and run that file"});
-  if (text.find('\0') != std::string::npos)
-    throw ConfigError({"the command has a zero byte in it", where, "leave it out"});
-  std::string delimiter = "END_OF_" + name;
-  std::transform(delimiter.begin(), delimiter.end(), delimiter.begin(),
-                 [](unsigned char c) { return std::toupper(c); });
-  const auto lines = split(text, '\n');
-  for (int i = 2; contains(lines, delimiter); ++i) delimiter = fmt::format("END_OF_TEXT_{}", i);
-  return fmt::format("IFS= read -r -d '' {} <<'{}' || true\n{}{}\n", name, delimiter, with_line_end(text), delimiter);
 }
 
 // --- the parts, from top to bottom -------------------------------------------------------------------------------
@@ -77,6 +31,14 @@ std::string heading(const SlurmOptions& options, const SlurmJob& job) {
   return text;
 }
 
+void check_stop_lead(const SlurmOptions& options) {
+  const auto time = parse_wall_time(options.time);
+  if (!time || options.stop_lead_s < time->count()) return;
+  throw ConfigError(
+      {fmt::format("a signal {} s before the end does not fit a time limit of {}", options.stop_lead_s, options.time),
+       "--stop-lead", "use less, but enough for the run to save"});
+}
+
 std::string sbatch_lines(const SlurmOptions& options, const SlurmJob& job) {
   std::string text = "#\n";
   const auto line = [&text](const std::string& option) { text += "#SBATCH " + option + "\n"; };
@@ -92,7 +54,10 @@ std::string sbatch_lines(const SlurmOptions& options, const SlurmJob& job) {
   line("--output=" + sbatch_quoted(percent_escaped(log_stem(options)) + "%j.log"));
   line("--open-mode=append");
   if (options.requeue) line(*options.requeue ? "--requeue" : "--no-requeue");
-  if (gets_signal(options, job)) line(fmt::format("--signal=B:USR1@{}", options.stop_lead_s));
+  if (gets_signal(options, job)) {
+    check_stop_lead(options);
+    line(fmt::format("--signal=B:USR1@{}", options.stop_lead_s));
+  }
   for (const std::string& option : options.sbatch) line(option);
   return text;
 }
@@ -100,18 +65,7 @@ std::string sbatch_lines(const SlurmOptions& options, const SlurmJob& job) {
 // NAME=value, ready for `export`.
 std::vector<std::string> exports(const SlurmOptions& options, const SlurmJob& job) {
   std::vector<std::string> all = job.exports;
-  if (!options.cache_dir.empty()) {
-    const auto below = [&](const char* name, const char* folder) {
-      all.push_back(std::string(name) + "=" + shell_quoted(options.cache_dir + "/" + folder));
-    };
-    below("HF_HOME", "huggingface");
-    if (!job.keeps_its_place) below("UV_CACHE_DIR", "uv");
-    if (!job.keeps_its_place) below("NEMO_HOME", "nemo");
-  }
-  for (const std::string& setting : options.env) {
-    const std::size_t equals = setting.find('=');
-    all.push_back(setting.substr(0, equals + 1) + shell_quoted(setting.substr(equals + 1)));
-  }
+  for (const std::string& setting : exports_of_options(options, job.is_braid)) all.push_back(setting);
   return all;
 }
 
@@ -119,6 +73,24 @@ std::string export_lines(const SlurmOptions& options, const SlurmJob& job) {
   std::string text;
   for (const std::string& setting : exports(options, job)) text += "export " + setting + "\n";
   return text;
+}
+
+// The value of --env NAME=..., or else `otherwise`; both as bash reads them.
+std::string given_or(const SlurmOptions& options, const std::string& name, const std::string& otherwise) {
+  std::string value = otherwise;
+  for (const std::string& setting : options.env)
+    if (setting.starts_with(name + "=")) value = shell_quoted(setting.substr(name.size() + 1));
+  return value;
+}
+
+// Not from the environment: sbatch exports that of the submitter, and a MASTER_ADDR=localhost of earlier work would
+// send every node to itself.
+std::string meeting_point(const SlurmOptions& options) {
+  return fmt::format(
+      "# Where ranks meet: on the first node, at a port below those that Linux gives to outgoing connections.\n"
+      "master_addr={}\nmaster_port={}\n",
+      given_or(options, "MASTER_ADDR", "$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)"),
+      given_or(options, "MASTER_PORT", "$((15000 + SLURM_JOB_ID % 15000))"));
 }
 
 std::string environment(const SlurmOptions& options, const SlurmJob& job) {
@@ -131,11 +103,7 @@ std::string environment(const SlurmOptions& options, const SlurmJob& job) {
     text += "# By name only: the values come from the environment of whoever submits this.\n";
   for (const std::string& name : options.secrets)
     text += fmt::format(": \"${{{}:?is not set; export it before sbatch}}\"\n", name);
-  text +=
-      "# Where ranks meet: on the first node, at a port below those that Linux gives to outgoing connections.\n"
-      "master_addr=${MASTER_ADDR:-$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)}\n"
-      "master_port=${MASTER_PORT:-$((15000 + SLURM_JOB_ID % 15000))}\n";
-  return text;
+  return text + meeting_point(options);
 }
 
 // Variables that must win over those of the image.
@@ -153,17 +121,13 @@ std::vector<std::string> container_names(const SlurmOptions& options, const Slur
 
 // Options that both phases give to srun.
 std::vector<std::string> common_srun_options(const SlurmOptions& options, const SlurmJob& job) {
-  std::vector<std::string> all;
+  std::vector<std::string> all = container_options(options);
   if (!options.container.empty()) {
-    all.push_back("--container-image=" + options.container);
-    if (!options.mounts.empty()) all.push_back(fmt::format("--container-mounts={}", fmt::join(options.mounts, ",")));
-    all.push_back("--no-container-mount-home");
     all.push_back("--container-workdir=" + options.workdir);
     const auto names = container_names(options, job);
     if (!names.empty()) all.push_back(fmt::format("--container-env={}", fmt::join(names, ",")));
   }
-  const std::string mpi = options.mpi.empty() && !options.container.empty() ? "pmix" : options.mpi;
-  if (!mpi.empty()) all.push_back("--mpi=" + mpi);
+  for (const std::string& option : mpi_option(options)) all.push_back(option);
   all.insert(all.end(), options.srun.begin(), options.srun.end());
   return all;
 }
@@ -224,9 +188,9 @@ std::string rank_script(const SlurmOptions& options, const SlurmJob& job) {
     text += "BRAID_MASTER_ADDR=$1 BRAID_MASTER_PORT=$2  # the command sets the others for one node\n";
   text += "shift 2\n";
   if (by_torchrun(options)) text += export_lines(options, job);
-  if (!by_torchrun(options) && job.keeps_its_place)
+  if (!by_torchrun(options) && job.is_braid)
     text += "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE  # left over from elsewhere; Slurm's variables count\n";
-  if (!by_torchrun(options) && !job.keeps_its_place)
+  if (!by_torchrun(options) && !job.is_braid)
     text += "export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=" +
             std::to_string(job.ranks_per_node) + "\n";
   if (!by_torchrun(options) && job.had_torchrun && job.ranks_per_node > 1)

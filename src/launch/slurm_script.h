@@ -20,7 +20,7 @@ struct SlurmJob {
   std::string prelude{};                 // shell text in front of the command, on every rank
   std::string first_phase{};             // shell text that one task runs before all others; may be empty
   std::string repeated{};                // of that, what every rank runs again
-  bool keeps_its_place = false;          // reads Slurm's variables itself: Braid
+  bool is_braid = false;                 // which reads Slurm's variables itself
   bool had_torchrun = false;
   bool sets_rank_variables = false;  // the text has RANK=... in it: see rank_environment()
   bool can_stop = false;             // ends well when it gets the stop signal

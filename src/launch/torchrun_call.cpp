@@ -1,5 +1,7 @@
 #include "launch/torchrun_call.h"
 
+#include <set>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "launch/torchrun_options.h"
@@ -18,7 +20,8 @@ std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
   if (command.words.empty()) return std::nullopt;
   const std::size_t program = program_index(command);
   TorchrunCall call;
-  call.launcher = call.last_launcher = program;
+  call.launcher = program;
+  call.first_option = program + 1;
   if (base_name(command.words[program]) == "torchrun") return call;
   // "$PYTHON" -m torch.distributed.run is clear enough too.
   if (!is_python_name(base_name(command.words[program])) && command.words[program].value) return std::nullopt;
@@ -26,14 +29,14 @@ std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
   if (!python || (python->module_name != "torch.distributed.run" && python->module_name != "torch.distributed.launch"))
     return std::nullopt;
   call.with_module = true;
-  call.last_launcher = python->what;
+  call.first_option = python->what + 1;
   call.is_launch = python->module_name == "torch.distributed.launch";
   return call;
 }
 
 // --- variables of the text ---------------------------------------------------------------------------------------
-// -------------------------------------------------------------------------------------------- $NAME, ${NAME},
-// "${NAME[@]}", and nothing else in the word.
+
+// $NAME, ${NAME}, "${NAME[@]}", and nothing else in the word.
 struct Expansion {
   std::string name;
   bool quoted = false, all_elements = false;
@@ -85,7 +88,7 @@ class CallParser {
   CallParser(std::string_view text, const ShellCommands& commands, TorchrunCall& call)
       : text_(text), commands_(commands), call_(call) {
     const auto& words = commands[call.command].words;
-    for (std::size_t i = call.last_launcher + 1; i < words.size(); ++i)
+    for (std::size_t i = call.first_option; i < words.size(); ++i)
       arguments_.push_back({words[i], std::string(raw_of(text, words[i])), false});
   }
 
@@ -110,7 +113,8 @@ class CallParser {
     const auto expansion = argument.word.value ? std::nullopt : expansion_of(argument.raw);
     if (!expansion || (expansion->quoted && !expansion->all_elements)) return false;
     const auto words = words_of_variable(text_, commands_, expansion->name, commands_[call_.command].words[0].begin);
-    if (!words)
+    const bool again = !expanded_.insert(expansion->name).second;  // ARGS="$ARGS ..." would never end
+    if (!words || again)
       throw ConfigError(
           {fmt::format("torchrun's options hold {}, which only the shell can know", argument.raw), "the command",
            fmt::format("write its value there, or \"${}\" in quotes if it is the program", expansion->name)});
@@ -178,10 +182,8 @@ class CallParser {
     const std::string_view name = option.name;
     if (name == "nproc-per-node") call_.ranks_per_node = value.value_or("");
     if (name == "nnodes") call_.nodes = value.value_or("");
-    (option.kind == TorchrunOption::World     ? call_.world
-     : option.kind == TorchrunOption::Program ? call_.program_options
-                                              : call_.comfort)
-        .push_back(raw);
+    if (option.kind == TorchrunOption::Program) call_.program_options.push_back(raw);
+    if (option.kind == TorchrunOption::Own) call_.own_options.push_back(raw);
   }
 
   void note_flag(const TorchrunOption& option) {
@@ -202,6 +204,7 @@ class CallParser {
   const ShellCommands& commands_;
   TorchrunCall& call_;
   std::vector<Argument> arguments_;
+  std::set<std::string> expanded_;  // names of variables
   std::size_t at_ = 0;
 };
 

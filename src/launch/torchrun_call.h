@@ -13,12 +13,12 @@ namespace braid {
 
 struct TorchrunCall {
   std::size_t command = 0, launcher = 0;  // the words `torchrun` or `python` in `-m torch.distributed.run`
-  std::size_t last_launcher = 0;          // the word behind which torchrun's options begin, less one
+  std::size_t first_option = 0;           // the word at which torchrun's options begin
   bool with_module = false;               // by python -m
   bool is_launch = false;                 // torch.distributed.launch
   bool module = false, no_python = false, use_env = false, virtual_local_rank = false;
   std::string ranks_per_node{}, nodes{};
-  std::vector<std::string> world{}, program_options{}, comfort{};  // as written
+  std::vector<std::string> program_options{}, own_options{};  // as written: TorchrunOption::Program, ::Own
   ShellWord program{};
 };
 

@@ -7,7 +7,7 @@ namespace braid {
 const std::vector<TorchrunOption>& torchrun_options() {
   using Option = TorchrunOption;
   static const std::vector<Option> options = {
-      {"help", false, Option::Comfort, 'h'},
+      {"help", false, Option::Own, 'h'},
       {"nnodes", true, Option::World},
       {"nproc-per-node", true, Option::World},
       {"node-rank", true, Option::World},
@@ -24,20 +24,20 @@ const std::vector<TorchrunOption>& torchrun_options() {
       {"run-path", false, Option::Program},
       {"use-env", false, Option::Program},  // of torch.distributed.launch only
       {"virtual-local-rank", false, Option::Program},
-      {"max-restarts", true, Option::Comfort},
-      {"monitor-interval", true, Option::Comfort},
-      {"start-method", true, Option::Comfort},
-      {"event-log-handler", true, Option::Comfort},
-      {"role", true, Option::Comfort},
-      {"log-dir", true, Option::Comfort},
-      {"redirects", true, Option::Comfort, 'r'},
-      {"tee", true, Option::Comfort, 't'},
-      {"local-ranks-filter", true, Option::Comfort},
-      {"duplicate-stdout-filters", true, Option::Comfort},
-      {"duplicate-stderr-filters", true, Option::Comfort},
-      {"logs-specs", true, Option::Comfort},
-      {"numa-binding", true, Option::Comfort},
-      {"signals-to-handle", true, Option::Comfort},
+      {"max-restarts", true, Option::Own},
+      {"monitor-interval", true, Option::Own},
+      {"start-method", true, Option::Own},
+      {"event-log-handler", true, Option::Own},
+      {"role", true, Option::Own},
+      {"log-dir", true, Option::Own},
+      {"redirects", true, Option::Own, 'r'},
+      {"tee", true, Option::Own, 't'},
+      {"local-ranks-filter", true, Option::Own},
+      {"duplicate-stdout-filters", true, Option::Own},
+      {"duplicate-stderr-filters", true, Option::Own},
+      {"logs-specs", true, Option::Own},
+      {"numa-binding", true, Option::Own},
+      {"signals-to-handle", true, Option::Own},
   };
   return options;
 }

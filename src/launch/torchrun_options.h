@@ -11,7 +11,7 @@ struct TorchrunOption {
   enum Kind {
     World,    // how many ranks there are and where they meet: whoever starts the ranks decides
     Program,  // how the program is run: -m, --no-python
-    Comfort,  // what torchrun does beside starting ranks: restarts, log files
+    Own,      // what torchrun does beside starting ranks: restarts, log files
   };
   const char* name;  // with dashes; underscores are the same
   bool takes_value;

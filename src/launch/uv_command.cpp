@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "launch/program_call.h"
+
 namespace braid {
 namespace {
 
@@ -86,19 +88,15 @@ const std::set<std::string> kOfSync = {"--active",
 
 const std::set<std::string> kOtherEnvironment = {"--isolated", "--no-project", "--no-sync", "--script", "-s"};
 
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
 }  // namespace
 
 std::optional<UvRunCall> uv_run_call(std::string_view text, const ShellCommand& command) {
   const auto& words = command.words;
   std::size_t uv = 0;
-  while (uv < words.size() && base_name(words[uv].tail) != "uv") ++uv;
+  while (uv < words.size() && base_name(words[uv]) != "uv") ++uv;
   if (uv > 1 || uv + 1 >= words.size() || words[uv + 1].value != "run") return std::nullopt;
   UvRunCall call;
-  const auto raw = [&](std::size_t i) {
-    return std::string(text.substr(words[i].begin, words[i].end - words[i].begin));
-  };
+  const auto raw = [&](std::size_t i) { return std::string(raw_of(text, words[i])); };
   call.sync = raw(uv) + " sync";
   std::size_t i = uv + 2;
   for (; i < words.size() && words[i].head.starts_with("-") && words[i].head != "-"; ++i) {

@@ -44,7 +44,7 @@ TEST_F(LaunchOther, InteractiveGivesTheGpusToBoth) {
                               "--gpus-per-node=8 --time=240\n"),
                     HasSubstr("\nsrun --nodes=1 --job-name=vision-debug --partition=interactive --account=vision "
                               "--gpus-per-node=8 --mpi=pmix --no-kill --container-image=/images/x.sqsh "
-                              "--no-container-mount-home --container-mounts=/:/host --pty bash\n"),
+                              "--container-mounts=/:/host --no-container-mount-home --pty bash\n"),
                     HasSubstr("\nexport A='b c'\nuv sync\n")));
 }
 
@@ -65,6 +65,7 @@ TEST_F(LaunchOther, InteractiveKnowsThePitfalls) {
   EXPECT_THAT(refusal({"--account", "vision", "-w", "n3"}), HasSubstr("configuration is not available"));
   EXPECT_THAT(refusal({"--account", "vision", "--time", "5:00:00"}), HasSubstr("longer"));
   EXPECT_EQ(launch({"interactive", "--account", "other", "--force"}).exit_code, 0);
+  EXPECT_EQ(launch({"interactive", "--account", "vision", "--time", "2"}).exit_code, 0);
 }
 
 TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
@@ -73,6 +74,19 @@ TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("[0] 0 of 2: a b"), HasSubstr("[1] 1 of 2: a b")));
   EXPECT_EQ(launch({"local", "--ranks", "1", "--", "exit 7"}).exit_code, 7);
+}
+
+// Scripts for one process set torchrun's variables themselves.
+TEST_F(LaunchOther, LocalRanksKnowTheirPlaceWhateverTheTextSets) {
+  const std::string program =
+      folder_.write("place", "#!/bin/sh\necho $RANK of $WORLD_SIZE, $LOCAL_RANK at $MASTER_ADDR\n");
+  ::chmod(program.c_str(), 0700);
+  for (const std::string call : {"torchrun --no-python ", ""}) {
+    const Finished run = launch({"local", "--ranks", "2", "--",
+                                 "export WORLD_SIZE=1 RANK=0; LOCAL_RANK=0 MASTER_ADDR=nowhere " + call + program});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, AllOf(HasSubstr("[0] 0 of 2, 0 at 127.0.0.1"), HasSubstr("[1] 1 of 2, 1 at 127.0.0.1")));
+  }
 }
 
 TEST_F(LaunchOther, LocalCountsTheGpus) {

@@ -81,7 +81,10 @@ TEST_F(LaunchSlurm, FilesOfOthersStay) {
   folder_.write("mine.sh", "#!/bin/bash\necho mine\n");
   EXPECT_THAT(refusal({kRecipe, "--output", "mine.sh"}), HasSubstr("'mine.sh' is there and was not made by braid"));
   EXPECT_EQ(testing::read_file(path("mine.sh")), "#!/bin/bash\necho mine\n");
-  EXPECT_THAT(refusal({kRecipe, "--output", "no/such/folder.sh"}), HasSubstr("cannot write"));
+  EXPECT_THAT(refusal({kRecipe, "--output", "no/such/folder.sh"}),
+              HasSubstr("cannot create 'no/such/folder.sh': No such file or directory"));
+  EXPECT_THAT(refusal({kRecipe, "--log-dir", "/dev/null/logs", "--force"}), HasSubstr("cannot make the folder"));
+  EXPECT_FALSE(fs::exists(path("tiny-vlm-train.sbatch"))) << "its job would end without a word";
 }
 
 TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
@@ -131,6 +134,11 @@ TEST_F(LaunchSlurm, ARunThatSavesIsAskedTo) {
   EXPECT_THAT(script({kRecipe, "--save", "ckpt", "--load", "ckpt", "--requeue"}), HasSubstr("scontrol requeue"));
   EXPECT_THAT(refusal({kRecipe, "--requeue"}), AllOf(HasSubstr("does not save"), HasSubstr("--save FOLDER")));
   EXPECT_THAT(refusal({kRecipe, "--requeue", "--save", "x"}), HasSubstr("does not load what it saves"));
+  EXPECT_THAT(refusal({kRecipe, "--requeue", "--save", "x", "--load", "y"}),
+              AllOf(HasSubstr("would start from 'y' each time"), HasSubstr("does not load what it saves")));
+  EXPECT_EQ(launch({kRecipe, "--requeue", "--save", "x", "--load", "./x/", "--dry-run"}).exit_code, 0);
+  EXPECT_THAT(refusal({kRecipe, "--save", "ckpt", "--time", "2"}), HasSubstr("--stop-lead"));
+  EXPECT_EQ(launch({kRecipe, "--time", "2", "--dry-run"}).exit_code, 0);
 }
 
 // The staged copy is complete: it runs, and from the staged libraries.
@@ -138,8 +146,13 @@ TEST_F(LaunchSlurm, StagedBraidRuns) {
   const std::string text = script({kRecipe, "--stage", "stage here", "--train-iters", "1"});
   const std::size_t begin = text.find("set -e\n"), end = text.find("\nEND_OF_FIRST_PHASE\n");
   ASSERT_TRUE(begin < end && end != std::string::npos) << text;
-  const Finished staged = testing::run_program({"bash", "-c", text.substr(begin, end - begin)});
+  const std::string phase = text.substr(begin, end - begin);
+  fs::create_directories(path("stage here"));
+  folder_.write("stage here/braid", "newer than the braid that is to be staged, but another one");
+  const Finished staged = testing::run_program({"bash", "-c", phase});
   EXPECT_EQ(staged.exit_code, 0) << staged.err;
+  const Finished without_ldd = testing::run_program({"bash", "-c", "ldd() { return 1; }\n" + phase});
+  EXPECT_EQ(without_ldd.exit_code, 1) << "libraries may be missing";
   const std::string libraries = path("stage here/lib");
   const Finished used = testing::run_program({"ldd", path("stage here/braid")}, {{"LD_LIBRARY_PATH", libraries}});
   EXPECT_THAT(used.out, HasSubstr("libfmt"));
@@ -154,6 +167,28 @@ TEST_F(LaunchSlurm, OptionsOfTheCommandAreItsOwn) {
       {"--nodes", "3", "--", "torchrun", "--nproc_per_node=8", "x.py", "--nodes", "9", "--lr", "1", "--", "--help"});
   EXPECT_THAT(text,
               AllOf(HasSubstr("#SBATCH --nodes=3\n"), HasSubstr("\npython3 -u x.py --nodes 9 --lr 1 -- --help\n")));
+}
+
+TEST_F(LaunchSlurm, TorchrunsOwnBusinessIsLeftToIt) {
+  EXPECT_THAT(script({"--style", "torchrun", "--", "torchrun", "--virtual-local-rank", "x.py"}),
+              AllOf(HasSubstr("--job-name=x-train\n"), HasSubstr(" --virtual-local-rank x.py\n")));
+}
+
+// A configuration is an argument, not a script; this one has brackets enough to keep a careless reader for hours.
+TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreNoTrouble) {
+  std::string json = "{\"launcher\":\"torchrun\",\"layers\":[";
+  while (json.size() < 700'000) json += "[{\"a\":[1,2.5]}],";
+  folder_.write("a.json", json + "0]}");
+  EXPECT_THAT(script({"--", "python", "train.py", "--cfg", "a.json"}), HasSubstr("\npython train.py --cfg a.json\n"));
+}
+
+// srun takes only what begins with / or . for a file.
+TEST_F(LaunchSlurm, ImagesAndMountsAreFilesOfTheWorkingFolder) {
+  folder_.write("image.sqsh", "");
+  fs::create_directory(path("data"));
+  EXPECT_THAT(script({"--container", "image.sqsh", "--mount", "data:/data", "--", "prog"}),
+              AllOf(HasSubstr("--container-image=" + path("image.sqsh") + "\n"),
+                    HasSubstr("--container-mounts=" + path("data") + ":/data\n")));
 }
 
 TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {

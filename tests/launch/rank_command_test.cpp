@@ -46,6 +46,11 @@ TEST(RankCommand, ScriptsForOneNodeSetVariablesThatMustNotReachTheRanks) {
             "MASTER_ADDR=localhost\nenv ENVIRONMENT python3 -u x.py");
   EXPECT_EQ(for_ranks("export WORLD_SIZE=8\nuv run torchrun x.py"),
             "export WORLD_SIZE=8\nuv run env ENVIRONMENT python3 -u x.py");
+  EXPECT_EQ(for_ranks("export WORLD_SIZE=1; exec python x.py"),
+            "export WORLD_SIZE=1; exec env ENVIRONMENT python x.py");
+  EXPECT_EQ(for_ranks("env RANK=0 python x.py"), "env RANK=0 env ENVIRONMENT python x.py");
+  EXPECT_EQ(for_ranks("RANK=0 ./prog"), "RANK=0 env ENVIRONMENT ./prog");
+  EXPECT_EQ(for_ranks("RANK=0; function_or_program"), "RANK=0; function_or_program");
 }
 
 TEST(RankCommand, TellsWhatItFound) {
@@ -55,7 +60,7 @@ TEST(RankCommand, TellsWhatItFound) {
   EXPECT_EQ(command.script, "dir/pretrain_gpt.py");
   EXPECT_EQ(command.ranks_per_node, 8);
   EXPECT_EQ(command.nodes, 2);
-  EXPECT_TRUE(command.is_python && command.had_torchrun);
+  EXPECT_TRUE(command.had_torchrun);
   EXPECT_THAT(command.left_out, ElementsAre("--max-restarts 3", "--tee=3"));
   EXPECT_EQ(rank_command("torchrun --nproc_per_node=gpu x.py", "").ranks_per_node, std::nullopt);
   EXPECT_EQ(rank_command("N=4\ntorchrun --nproc_per_node=$N x.py", "").ranks_per_node, 4);
@@ -64,6 +69,12 @@ TEST(RankCommand, TellsWhatItFound) {
   EXPECT_EQ(rank_command("cd x && ./run.sh", "").program, "run.sh");
   EXPECT_EQ(rank_command("uv run --extra a --frozen x.py", "").uv_sync, "uv sync --extra a --frozen");
   EXPECT_EQ(rank_command("uv run --no-sync x.py", "").uv_sync, "");
+}
+
+TEST(RankCommand, TheNameOfAProgramIsKnownWhateverItsLauncher) {
+  EXPECT_EQ(program_name("torchrun --virtual-local-rank dir/train.py"), "train");
+  EXPECT_EQ(program_name("python -m a.b.train x"), "train");
+  EXPECT_EQ(program_name("./a; ./b"), "");
 }
 
 template <class Function>
@@ -79,6 +90,8 @@ std::string error_of(Function function) {
 TEST(RankCommand, RefusesWhatItCannotKnow) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"torchrun $ARGS train.py", {"$ARGS", "only the shell can know", "\"$ARGS\" in quotes if it is the program"}},
+      {"ARGS=\"$ARGS --nnodes 1\"; torchrun $ARGS train.py", {"$ARGS", "only the shell can know"}},
+      {"A=$B B=$A; torchrun $A train.py", {"only the shell can know"}},
       {"torchrun --nproc-pernode=8 x.py", {"--nproc-pernode", "did you mean --nproc-per-node?"}},
       {"torchrun --nproc_per_node=8", {"no program to run"}},
       {"torchrun --rdzv x.py", {"no option --rdzv, or several that begin so"}},

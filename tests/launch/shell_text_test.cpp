@@ -161,6 +161,22 @@ TEST(ShellLexer, AnyTextEnds) {
   }
 }
 
+// A file of one line, such as JSON without blanks, is one word with brackets all over.
+TEST(ShellLexer, LongWordsDoNotTakeLong) {
+  for (const std::string piece : {"[", "{", "[1]", "{\"a\":[1,2.5]},"}) {
+    std::string text;
+    while (text.size() < 1'000'000) text += piece;
+    const auto commands = simple_commands(text);
+    ASSERT_EQ(commands.size(), 1u);
+    EXPECT_EQ(commands[0].words.size(), 1u);
+  }
+}
+
+TEST(ShellLexer, BracketsExpandWhereTheyCloseInTheWord) {
+  EXPECT_THAT(words_in("[a] [a {a,b} {a} {a..b} x[ 'y ]'"), ElementsAre("?", "[a", "?", "{a}", "?", "x[", "y ]"));
+  EXPECT_THAT(words_in("[\"b c\"] {' '{,"), ElementsAre("[b c]", "?"));
+}
+
 TEST(ShellLexer, WhatDoesNotCloseIsAnError) {
   for (const char* text :
        {"a 'b", "a \"b", "a `b", "a $(b", "a ${b", "a $((1", "(a", "a )", "a $'b", "x=(a", "a \"$(b\""}) {

@@ -232,6 +232,28 @@ TEST(SlurmScript, VariablesReachTheRanks) {
   }
 }
 
+// sbatch exports the submitter's environment: what is left in it of earlier work does not count.
+TEST(SlurmScript, WhereRanksMeetIsSaidByOptionsOnly) {
+  for (const char* style : {"srun", "torchrun"}) {
+    const std::string left_over = "export MASTER_ADDR=localhost MASTER_PORT=1\n";
+    const std::string says = "MASTER_PORT=6000; echo at $MASTER_ADDR; torchrun --nproc_per_node=2 x.py";
+    const auto meets = [&](const std::vector<std::string>& env) {
+      const FakeCluster cluster;
+      SlurmOptions options = cluster.options();
+      options.style = style;
+      options.env = env;
+      EXPECT_EQ(cluster.run(left_over + script_of(options, says)).exit_code, 0) << cluster.log();
+      return cluster.log() + cluster.environment_of(0, 1) + ::testing::PrintToString(cluster.calls(0, 1));
+    };
+    const auto port = [&](const std::string& number) {
+      return HasSubstr((style == std::string("srun") ? "MASTER_PORT=" : "--master_port=") + number);
+    };
+    EXPECT_THAT(meets({}), AllOf(HasSubstr("1: at node1\n"), port("19242")));
+    EXPECT_THAT(meets({"MASTER_ADDR=10.0.0.1", "MASTER_PORT=16000"}),
+                AllOf(HasSubstr("1: at 10.0.0.1\n"), port("16000")));
+  }
+}
+
 TEST(SlurmScript, MegatronOfTheProjectIsFound) {
   const FakeCluster cluster;
   fs::create_directories(cluster.path("work/3rdparty/Megatron-LM"));
@@ -367,7 +389,7 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
   EXPECT_THAT(problems_of([](Options& o) { o.account = "a\n#SBATCH --nodes=99"; }), HasSubstr("line break"));
   EXPECT_THAT(problems_of([](Options& o) { o.job_name = "a/b c"; }), HasSubstr("a-b-c"));
   EXPECT_THAT(problems_of([](Options& o) { o.stop_signal = "HUP"; }), HasSubstr("no stop signal 'HUP'"));
-  EXPECT_THAT(problems_of([](Options& o) { o.time = "1"; }), HasSubstr("does not fit a time limit of 1"));
+  EXPECT_THAT(problems_of([](Options& o) { o.stop_lead_s = 0; }), HasSubstr("--stop-lead: a signal cannot come 0 s"));
   for (const char* further : {"--ntasks-per-node=8", "--ntasks-per-node 8"}) {
     EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.sbatch = {further}; }), HasSubstr("EADDRINUSE"));
     EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.srun = {further}; }), HasSubstr("EADDRINUSE"));
@@ -386,6 +408,35 @@ std::string error_of(const SlurmOptions& options, const std::string& text) {
   return "no error";
 }
 
+// Jobs that get no signal may be as short as they like.
+TEST(SlurmOptions, TheSignalMustFitTheTime) {
+  const FakeCluster cluster;
+  SlurmOptions options = cluster.options();
+  options.time = "2";
+  EXPECT_EQ(error_of(options, "prog"), "no error");
+  options.requeue = true;
+  EXPECT_THAT(error_of(options, "prog"), AllOf(HasSubstr("does not fit a time limit of 2"), HasSubstr("--stop-lead")));
+  options.stop_lead_s = 119;
+  EXPECT_EQ(error_of(options, "prog"), "no error");
+}
+
+TEST(SlurmOptions, PathsAreThoseOfTheWorkingFolder) {
+  SlurmOptions options;
+  options.workdir = "work";
+  options.container = "images/x.sqsh";
+  options.mounts = {"data:/data:ro", "../b:/b", "/c:/c"};
+  options.cache_dir = "cache/";
+  const SlurmOptions absolute = with_absolute_paths(options, "/home/me");
+  EXPECT_EQ(absolute.workdir, "/home/me/work");
+  EXPECT_EQ(absolute.log_dir, "/home/me/work/logs");
+  EXPECT_EQ(absolute.cache_dir, "/home/me/work/cache");
+  EXPECT_EQ(absolute.stage, "");
+  EXPECT_EQ(absolute.container, "/home/me/work/images/x.sqsh");
+  EXPECT_THAT(absolute.mounts, ::testing::ElementsAre("/home/me/work/data:/data:ro", "/home/me/b:/b", "/c:/c"));
+  options.container = "nvcr.io/nvidia/pytorch:25.01";
+  EXPECT_EQ(with_absolute_paths(options, "/home/me").container, options.container);
+}
+
 // One torchrun per rank is what happens otherwise.
 TEST(SlurmOptions, ScriptsThatCallTorchrunAreRefused) {
   const FakeCluster cluster;
@@ -396,6 +447,9 @@ TEST(SlurmOptions, ScriptsThatCallTorchrunAreRefused) {
                 AllOf(HasSubstr("calls torchrun itself"), HasSubstr("--command-file")))
         << text;
   EXPECT_EQ(error_of(cluster.options(), "bash other.sh run"), "no error");
+  std::ofstream(cluster.path("work/start")) << "torchrun x.py\n";
+  EXPECT_THAT(error_of(cluster.options(), "bash start"), HasSubstr("calls torchrun itself"));
+  EXPECT_EQ(error_of(cluster.options(), "prog --notes start"), "no error");
 }
 
 TEST(SlurmOptions, CommandsThatDoNotFitAreRefused) {

@@ -1,6 +1,6 @@
 """A real Slurm on this host: its own munged, slurmctld and virtual nodes n1 to n4 with pretended GPUs, all in one
 temporary folder, on free ports, as whoever runs it. Nothing outside the folder is touched, so nodes' names do not
-resolve: jobs that connect want MASTER_ADDR=127.0.0.1 in their environment.
+resolve: jobs that connect want MASTER_ADDR=127.0.0.1.
 """
 import json
 import os

@@ -62,18 +62,19 @@ def trained_by_srun(cluster, folder):
 
 def trained_by_torchrun(cluster, folder):
     job = Job(cluster, folder, *TRAINING, "--style", "torchrun",
-              env={"MASTER_ADDR": "127.0.0.1", "PATH": f"{os.path.dirname(PYTHON)}:{cluster.env['PATH']}"})
+              env={"PATH": f"{os.path.dirname(PYTHON)}:{cluster.env['PATH']}"})
     return job.end(), job
 
 
 def placed_by_srun(cluster, folder):
-    job = Job(cluster, folder, command=[*TORCHRUN, program(folder, PLACE)], env={})
+    left_over = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "1"}
+    job = Job(cluster, folder, command=[*TORCHRUN, program(folder, PLACE)], address=None, env=left_over)
     return job.end(), job
 
 
 def braid_placed_by_srun(cluster, folder):
     without = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
-    job = Job(cluster, folder, command=[f"unset {without}; {os.environ['BRAID_WORLD_PROBE']}"], env={})
+    job = Job(cluster, folder, command=[f"unset {without}; {os.environ['BRAID_WORLD_PROBE']}"], address=None)
     return job.end(), job
 
 

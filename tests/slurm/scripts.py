@@ -10,8 +10,7 @@ BRAID = os.environ["BRAID"]
 PYTHON = sys.executable
 NODES, GPUS = 4, 2
 RANKS = NODES * GPUS
-# Nodes' names do not resolve here.
-HERE = {"MASTER_ADDR": "127.0.0.1"}
+HERE = "127.0.0.1"  # nodes' names do not resolve
 
 # As small as eight ranks can be: most of a job's time is its start.
 RECIPE = """
@@ -28,12 +27,14 @@ dist: {device: cpu}
 
 
 class Job:
-    """A script made by `braid launch slurm WORDS` in a folder of its own, submitted where jobs share nodes."""
+    """A script made by `braid launch slurm WORDS` in a folder of its own, submitted where jobs share nodes. Ranks meet
+    at `address`; without one, where the script says."""
 
-    def __init__(self, cluster, folder, *words, command=(), env=HERE, partition="shared"):
+    def __init__(self, cluster, folder, *words, command=(), env={}, address=HERE, partition="shared"):
         self.cluster, self.folder = cluster, folder
         script = folder / "job.sbatch"
-        launch = [BRAID, "launch", "slurm", *words, "--nodes", NODES, "--gpus-per-node", GPUS, "--job-name", "job",
+        meeting_point = ["--env", f"MASTER_ADDR={address}"] if address else []
+        launch = [BRAID, "launch", "slurm", *words, *meeting_point, "--nodes", NODES, "--gpus-per-node", GPUS, "--job-name", "job",
                   "--partition", partition, "--output", script, *(["--", *command] if command else [])]
         subprocess.run([str(word) for word in launch], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         # --exclusive, which the script asks for, would take all GPUs of a node.
