@@ -11,6 +11,7 @@
 #include "doctor/draft.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/silence.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -63,9 +64,11 @@ class Judge : private Draft {
       if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
         return own;
     if (const Finding* strong = earliest(is_strong_cause)) return strong;
-    const Finding* weak = earliest([](const Finding& f) { return f.bare; });
+    const Finding* weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
+    if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
     const Finding* hang = earliest([](const Finding& f) { return is_time_out(f.sign); });
-    return weak && weak->sign == Sign::HostOom && hang && earlier(hang->place, weak->place) ? nullptr : weak;
+    const bool may_be_consequence = weak && (weak->sign == Sign::HostOom || weak->traceback);
+    return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
   }
 
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
@@ -119,10 +122,10 @@ class Judge : private Draft {
     const bool experts = (cause.traceback && cause.traceback->in_experts) || findings_.num_experts.value_or(0) > 1 ||
                          findings_.expert_parallel.value_or(1) > 1;
     if (cause.sign == Sign::GpuOom && experts) return Cause::MoeOom;
-    if (cause.sign == Sign::BraidError)
-      if (const auto sign = sign_in(cause.text.substr(7)); sign && role_of(*sign) == Role::Cause)
-        return cause_of(*sign);
-    if (cause.sign == Sign::BraidError && cause.text.starts_with("braid: cannot run ")) return Cause::NotLaunched;
+    if (std::string_view said = cause.text; cause.sign == Sign::BraidError && take(said, "braid:")) {
+      if (const auto sign = sign_in(said); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
+      if (said.starts_with(" cannot run ")) return Cause::NotLaunched;
+    }
     const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
     if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
     if (cause.sign == Sign::PythonError && cause.traceback && cause.traceback->in_data && others_waited(cause))
@@ -295,22 +298,21 @@ class Judge : private Draft {
 
   void by_nothing() {
     const bool code_says_so = result.exit_code.value_or(0) != 0;
-    const bool an_exit = std::any_of(findings_.exits.begin(), findings_.exits.end(),
-                                     [&](auto& e) { return e.code != 0 && !findings_.survived(e.place); });
-    const std::uint64_t lines = total_lines();
-    if (culprit_ || an_exit) {
+    const auto bad_exit = std::find_if(findings_.exits.begin(), findings_.exits.end(),
+                                       [&](auto& e) { return e.code != 0 && !findings_.survived(e.place); });
+    const bool is_empty = total_bytes() == 0;
+    if (culprit_ || bad_exit != findings_.exits.end()) {
       if (culprit_) result.first_rank = culprit_->ranks[0], result.first_host = culprit_->host;
-      const WorkerExit& exit = culprit_ ? *culprit_ : findings_.exits.front();
+      const WorkerExit& exit = culprit_ ? *culprit_ : *bad_exit;
       if (!result.exit_code) result.exit_code = exit.code;
       add_evidence(exit.place, exit.text);
       explain("The log does not say why.");
       explain(exit_code_text(exit.code));
       last_remarks();
-    } else if (lines == 0 || (!findings_.program_spoke && !code_says_so)) {
+    } else if (is_empty || (!findings_.program_spoke && !code_says_so)) {
       result.cause = Cause::NotLaunched;
       fix("Ask Slurm how the job is (`squeue -j JOB`, `sacct -j JOB`), and whether its output goes to this file.");
-      explain(lines == 0 ? "The log is empty: nothing ever started."
-                         : "Nothing ever started: no program says anything.");
+      explain(is_empty ? "The log is empty: nothing ever started." : "Nothing ever started: no program says anything.");
       result.failed = false;
     } else if (code_says_so) {
       explain("The log does not say why. " + exit_code_text(*result.exit_code));
@@ -327,7 +329,7 @@ class Judge : private Draft {
     }
   }
 
-  std::uint64_t total_lines() const {
+  std::uint64_t total_bytes() const {
     std::uint64_t bytes = 0;
     for (const FileTrace& file : findings_.files) bytes += file.bytes;
     return bytes;
