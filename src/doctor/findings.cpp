@@ -59,7 +59,7 @@ void Findings::look_for_fp8(std::string_view text) {
 }
 
 RankTrace* Findings::trace_of(int rank) {
-  if (const auto found = ranks.find(rank); found != ranks.end()) return &found->second;
+  if (const auto known = ranks.find(rank); known != ranks.end()) return &known->second;
   return ranks.size() < kMostRanks ? &ranks[rank] : nullptr;
 }
 
