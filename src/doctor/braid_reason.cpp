@@ -1,8 +1,8 @@
 #include "doctor/braid_reason.h"
 
 #include "base/process.h"
-#include "doctor/line_marks.h"
 #include "doctor/signs.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -22,14 +22,13 @@ bool is_loss_of_peer(std::string_view reason) {
 }
 
 std::optional<int> exit_code_in(std::string_view reason) {
-  if (reason.starts_with("exited with code ")) {
-    std::string_view rest = reason.substr(17);
-    const auto code = take_number(rest);
+  if (take(reason, "exited with code ")) {
+    const auto code = take_number(reason);
     return code ? std::optional(static_cast<int>(*code)) : std::nullopt;
   }
-  if (!reason.starts_with("killed by ")) return std::nullopt;
+  if (!take(reason, "killed by ")) return std::nullopt;
   for (int signal = 1; signal < 32; ++signal)
-    if (reason.substr(10).starts_with(describe_signal(signal))) return 128 + signal;
+    if (reason.starts_with(describe_signal(signal))) return 128 + signal;
   return std::nullopt;
 }
 

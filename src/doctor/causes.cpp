@@ -5,101 +5,99 @@
 #include <map>
 
 namespace braid {
+namespace {
 
-const CauseText& text_of(Cause cause) {
-  static constexpr std::array<CauseText, static_cast<std::size_t>(Cause::Unknown) + 1> kTexts = {{
-      {Cause::GpuOom, "gpu-oom", "A GPU ran out of memory.",
-       "Use a smaller micro batch or sequence, recompute activations, or split the model further (tp, pp, cp, dp "
-       "shards "
-       "of the optimizer). If much is reserved but not allocated, set "
-       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."},
-      {Cause::HostOom, "host-oom", "A process ran out of host memory, or was killed for it.",
-       "Ask Slurm for the node's memory (--mem=0 or --exclusive), use fewer data loader workers or less prefetching, "
-       "and "
-       "look at `sacct -j JOB --format=JobID,State,ExitCode,MaxRSS` and at `dmesg` on that host."},
-      {Cause::MoeOom, "moe-oom", "A GPU ran out of memory in a model with experts.",
-       "TP does not shrink experts, only EP does: raise the expert parallel size, and with it the number of nodes."},
-      {Cause::TimeLimit, "time-limit", "Slurm ended the job at its time limit; nothing failed before.",
-       "Ask for more (--time), or save before the limit and resume: `sbatch --signal=USR1@300` lets a run save in "
-       "time."},
-      {Cause::Preempted, "preempted", "Slurm took the nodes away for another job, or put this one back into the queue.",
-       "Resume from the last checkpoint; with `sbatch --requeue --open-mode=append` Slurm starts it again by itself."},
-      {Cause::NodeFailure, "node-failure", "A node failed; what the other ranks printed is the consequence.",
-       "Start again without that node (`sbatch --exclude=HOST`), and tell the administrators; `scontrol show node "
-       "HOST` "
-       "says what Slurm knows."},
-      {Cause::Cancelled, "cancelled", "Somebody or something ended the job from outside; nothing failed before.",
-       "If it was not you, `sacct -j JOB --format=JobID,State,ExitCode,Comment` says who or what cancelled it."},
-      {Cause::PortInUse, "port-in-use", "The port of the rendezvous is taken on that host.",
-       "Another job, or a left-over process, has it: choose another --master-port (or --rdzv-endpoint=HOST:0). Under "
-       "Slurm, torchrun needs --ntasks-per-node=1; with 8 tasks per node each starts 8 more, on the same port."},
-      {Cause::ImportError, "import-error", "A Python module or library cannot be imported.",
-       "Install it in the environment or image that all ranks use, or correct PYTHONPATH. If it is custom model code "
-       "that "
-       "only rank 0 loads when it saves artifacts, let the saving catch ImportError beside OSError."},
-      {Cause::PythonError, "python-error", "An exception ended a rank.",
-       "Correct what the exception says; the innermost frame is where it happened."},
-      {Cause::Rank0BarrierTimeout, "rank0-barrier-timeout",
-       "Ranks waited at a barrier for rank 0 to open a communicator, and it did not come.",
-       "Look at the end of rank 0's log: saving or exporting that takes long (raise the time-out to 60 min: "
-       "init_process_group(timeout=timedelta(minutes=60)) or --distributed-timeout-minutes 60), an exception that was "
-       "swallowed, or no connection between the nodes (`sinfo`, try other nodes)."},
-      {Cause::ArtifactSaveHang, "artifact-save-hang",
-       "Rank 0 was saving weights or artifacts while the others waited for it at a barrier, until they timed out.",
-       "Raise the time-out to 60 min (--distributed-timeout-minutes 60), and save to a faster file system."},
-      {Cause::DataRankCascade, "data-rank-cascade",
-       "One rank failed while it loaded or merged its data; the others then waited for it in vain.",
-       "Correct or skip that sample; the time-outs of the other ranks need no care of their own."},
-      {Cause::NcclTimeout, "nccl-timeout", "Ranks waited in a collective for one that never came to it.",
-       "Look at what the silent rank did last (py-spy dump, its log). If it was slow and not stuck, raise the "
-       "time-out; "
-       "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 tell more the next time."},
-      {Cause::Network, "network", "The connection between nodes failed.",
-       "Check the nodes (`sinfo -R`, `ibstat`), try others (`sbatch --exclude=HOST`), set NCCL_SOCKET_IFNAME to the "
-       "right "
-       "interface, and run once with NCCL_DEBUG=INFO."},
-      {Cause::ContainerCacheNotShared, "container-cache-not-shared",
-       "Data that one node prepared is not visible on the others: the cache is inside the container.",
-       "Set NEMO_HOME (and HF_HOME) to a folder on the shared file system, mounted into every container."},
-      {Cause::DiskFull, "disk-full", "A file system is full, or a quota is used up.",
-       "Free some space or write elsewhere (`df -h`, `quota`). For uv and pip in a container, whose /root/.cache is "
-       "small: "
-       "UV_CACHE_DIR and PIP_CACHE_DIR on the shared file system."},
-      {Cause::ShmBusError, "shm-bus-error", "Shared memory (/dev/shm) ran out: a process died of a bus error.",
-       "Make /dev/shm larger (docker --shm-size=16g or --ipc=host), or use fewer data loader workers."},
-      {Cause::Fp8RoundtripMismatch, "fp8-roundtrip-mismatch",
-       "The weights were compared with an fp8 original after a round trip through bf16: they are expected to differ.",
-       "Nothing to repair: compare with a bf16 original, or with a tolerance of atol 1e-1."},
-      {Cause::NotLaunched, "not-launched", "The program was not started as a distributed one, or not at all.",
-       "Start it with torchrun, or under srun export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS "
-       "LOCAL_RANK=$SLURM_LOCALID "
-       "MASTER_ADDR and MASTER_PORT inside each task."},
-      {Cause::GpuSpecMissing, "gpu-spec-missing", "Slurm was not told how many GPUs the job wants.",
-       "Give --gpus-per-node=8 to both salloc (or sbatch) and srun."},
-      {Cause::BadPartition, "bad-partition", "There is no such partition.",
-       "Use -p batch or -p interactive; `sinfo --summarize` lists what there is."},
-      {Cause::BadAccount, "bad-account", "The account may not be used, or not with this partition.",
-       "`sacctmgr -nP show assoc where user=$USER format=account,partition` lists what may."},
-      {Cause::StepConfig, "step-config", "srun asks for nodes or resources that the allocation does not have.",
-       "Drop -w (--nodelist), and ask for no more nodes, tasks and GPUs than the allocation has."},
-      {Cause::UvMissing, "uv-missing", "The container has no uv.",
-       "Use an image that has it, or `pip install uv` first."},
-      {Cause::MegatronShadowed, "megatron-shadowed",
-       "The image's own megatron-core is imported in place of the local checkout.",
-       "`pip install --no-deps -e 3rdparty/Megatron-LM`, or `uv sync` before running (SLURM_LOCALID 0 syncs, the "
-       "others "
-       "wait); PYTHONPATH=<workdir>/3rdparty/Megatron-LM helps, too."},
-      {Cause::WeightLoadMismatch, "weight-load-mismatch", "A checkpoint's weights do not fit the model.",
-       "The model's configuration (hidden size, vocabulary padding, layers, tied embeddings) must be the one the "
-       "checkpoint was written with; names that are missing or unexpected show which part differs."},
-      {Cause::BraidFailure, "braid-failure", "A rank of a Braid run failed.",
-       "The root cause line says where and why; docs/failures.md tells how to read it."},
-      {Cause::Unknown, "unknown", "The log does not say why.",
-       "Look at the logs of the other ranks, at `sacct -j JOB --format=JobID,State,ExitCode`, and run again with "
-       "NCCL_DEBUG=INFO and TORCH_SHOW_CPP_STACKTRACES=1."},
-  }};
-  return kTexts[static_cast<std::size_t>(cause)];
+constexpr std::array<CauseText, static_cast<std::size_t>(Cause::Unknown) + 1> kTexts = {{
+    {Cause::GpuOom, "gpu-oom", "A GPU ran out of memory.",
+     "Use a smaller micro batch or sequence, recompute activations, or split the model further (tp, pp, cp, dp shards "
+     "of the optimizer). If much is reserved but not allocated, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."},
+    {Cause::HostOom, "host-oom", "A process ran out of host memory, or was killed for it.",
+     "Ask Slurm for the node's memory (--mem=0 or --exclusive), use fewer data loader workers or less prefetching, and "
+     "look at `sacct -j JOB --format=JobID,State,ExitCode,MaxRSS` and at `dmesg` on that host."},
+    {Cause::MoeOom, "moe-oom", "A GPU ran out of memory in a model with experts.",
+     "TP does not shrink experts, only EP does: raise the expert parallel size, and with it the number of nodes."},
+    {Cause::TimeLimit, "time-limit", "Slurm ended the job at its time limit; nothing failed before.",
+     "Ask for more (--time), or save before the limit and resume: `sbatch --signal=USR1@300` lets a run save in time."},
+    {Cause::Preempted, "preempted", "Slurm took the nodes away for another job, or put this one back into the queue.",
+     "Resume from the last checkpoint; with `sbatch --requeue --open-mode=append` Slurm starts it again by itself."},
+    {Cause::NodeFailure, "node-failure", "A node failed; what the other ranks printed is the consequence.",
+     "Start again without that node (`sbatch --exclude=HOST`), and tell the administrators; `scontrol show node HOST` "
+     "says what Slurm knows."},
+    {Cause::Cancelled, "cancelled", "Somebody or something ended the job from outside; nothing failed before.",
+     "If it was not you, `sacct -j JOB --format=JobID,State,ExitCode,Comment` says who or what cancelled it."},
+    {Cause::PortInUse, "port-in-use", "The port of the rendezvous is taken on that host.",
+     "Another job, or a left-over process, has it: choose another --master-port (or --rdzv-endpoint=HOST:0). Under "
+     "Slurm, torchrun needs --ntasks-per-node=1; with 8 tasks per node each starts 8 more, on the same port."},
+    {Cause::ImportError, "import-error", "A Python module or library cannot be imported.",
+     "Install it in the environment or image that all ranks use, or correct PYTHONPATH. If it is custom model code "
+     "that only rank 0 loads when it saves artifacts, let the saving catch ImportError beside OSError."},
+    {Cause::PythonError, "python-error", "An exception ended a rank.",
+     "Correct what the exception says; the innermost frame is where it happened."},
+    {Cause::Rank0BarrierTimeout, "rank0-barrier-timeout",
+     "Ranks waited at a barrier for rank 0 to open a communicator, and it did not come.",
+     "Look at the end of rank 0's log: saving or exporting that takes long (raise the time-out to 60 min: "
+     "init_process_group(timeout=timedelta(minutes=60)) or --distributed-timeout-minutes 60), an exception that was "
+     "swallowed, or no connection between the nodes (`sinfo`, try other nodes)."},
+    {Cause::ArtifactSaveHang, "artifact-save-hang",
+     "Rank 0 was saving weights or artifacts while the others waited for it at a barrier, until they timed out.",
+     "Raise the time-out to 60 min (--distributed-timeout-minutes 60), and save to a faster file system."},
+    {Cause::DataRankCascade, "data-rank-cascade",
+     "One rank failed while it loaded or merged its data; the others then waited for it in vain.",
+     "Correct or skip that sample; the time-outs of the other ranks need no care of their own."},
+    {Cause::NcclTimeout, "nccl-timeout", "Ranks waited in a collective for one that never came to it.",
+     "Look at what the silent rank did last (py-spy dump, its log). If it was slow and not stuck, raise the time-out; "
+     "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 tell more the next time."},
+    {Cause::Network, "network", "The connection between nodes failed.",
+     "Check the nodes (`sinfo -R`, `ibstat`), try others (`sbatch --exclude=HOST`), set NCCL_SOCKET_IFNAME to the "
+     "right interface, and run once with NCCL_DEBUG=INFO."},
+    {Cause::ContainerCacheNotShared, "container-cache-not-shared",
+     "Data that one node prepared is not visible on the others: the cache is inside the container.",
+     "Set NEMO_HOME (and HF_HOME) to a folder on the shared file system, mounted into every container."},
+    {Cause::DiskFull, "disk-full", "A file system is full, or a quota is used up.",
+     "Free some space or write elsewhere (`df -h`, `quota`). For uv and pip in a container, whose /root/.cache is "
+     "small: UV_CACHE_DIR and PIP_CACHE_DIR on the shared file system."},
+    {Cause::ShmBusError, "shm-bus-error", "Shared memory (/dev/shm) ran out: a process died of a bus error.",
+     "Make /dev/shm larger (docker --shm-size=16g or --ipc=host), or use fewer data loader workers."},
+    {Cause::Fp8RoundtripMismatch, "fp8-roundtrip-mismatch",
+     "The weights were compared with an fp8 original after a round trip through bf16: they are expected to differ.",
+     "Nothing to repair: compare with a bf16 original, or with a tolerance of atol 1e-1."},
+    {Cause::NotLaunched, "not-launched", "The program was not started as a distributed one, or not at all.",
+     "Start it with torchrun, or under srun export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS "
+     "LOCAL_RANK=$SLURM_LOCALID MASTER_ADDR and MASTER_PORT inside each task."},
+    {Cause::GpuSpecMissing, "gpu-spec-missing", "Slurm was not told how many GPUs the job wants.",
+     "Give --gpus-per-node=8 to both salloc (or sbatch) and srun."},
+    {Cause::BadPartition, "bad-partition", "There is no such partition.",
+     "`sinfo --summarize` lists what there is; give one of them with -p."},
+    {Cause::BadAccount, "bad-account", "The account may not be used, or not with this partition.",
+     "`sacctmgr -nP show assoc where user=$USER format=account,partition` lists what may."},
+    {Cause::StepConfig, "step-config", "srun asks for nodes or resources that the allocation does not have.",
+     "Drop -w (--nodelist), and ask for no more nodes, tasks and GPUs than the allocation has."},
+    {Cause::UvMissing, "uv-missing", "The container has no uv.",
+     "Use an image that has it, or `pip install uv` first."},
+    {Cause::MegatronShadowed, "megatron-shadowed",
+     "The image's own megatron-core is imported in place of the local checkout.",
+     "`pip install --no-deps -e 3rdparty/Megatron-LM`, or `uv sync` before running (SLURM_LOCALID 0 syncs, the others "
+     "wait); PYTHONPATH=<workdir>/3rdparty/Megatron-LM helps, too."},
+    {Cause::WeightLoadMismatch, "weight-load-mismatch", "A checkpoint's weights do not fit the model.",
+     "The model's configuration (hidden size, vocabulary padding, layers, tied embeddings) must be the one the "
+     "checkpoint was written with; names that are missing or unexpected show which part differs."},
+    {Cause::BraidFailure, "braid-failure", "A rank of a Braid run failed.",
+     "The root cause line says where and why; docs/failures.md tells how to read it."},
+    {Cause::Unknown, "unknown", "The log does not say why.",
+     "Look at the logs of the other ranks, at `sacct -j JOB --format=JobID,State,ExitCode`, and run again with "
+     "NCCL_DEBUG=INFO and TORCH_SHOW_CPP_STACKTRACES=1."},
+}};
+
+constexpr bool are_in_order() {
+  for (std::size_t i = 0; i < kTexts.size(); ++i)
+    if (kTexts[i].cause != static_cast<Cause>(i)) return false;
+  return true;
 }
+static_assert(are_in_order(), "a row stands at the place of its cause");
+
+}  // namespace
+
+const CauseText& text_of(Cause cause) { return kTexts[static_cast<std::size_t>(cause)]; }
 
 Cause cause_of(Sign sign) {
   static const std::map<Sign, Cause> kCauses = {

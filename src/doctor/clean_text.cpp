@@ -3,7 +3,7 @@
 namespace braid {
 namespace {
 
-// Behind an escape sequence that begins at `at`: colours, cursor movements, window titles.
+// Behind an escape sequence that begins at `at`: colours, cursor movements, window titles and links.
 std::size_t behind_escape(std::string_view text, std::size_t at) {
   std::size_t i = at + 1;
   if (i >= text.size()) return i;
@@ -13,7 +13,8 @@ std::size_t behind_escape(std::string_view text, std::size_t at) {
     return i + 1;
   }
   if (text[i] == ']') {
-    while (i < text.size() && text[i] != '\a') ++i;
+    for (++i; i < text.size() && text[i] != '\a'; ++i)
+      if (text.substr(i).starts_with("\x1b\\")) return i + 2;
     return i + 1;
   }
   return i + 1;

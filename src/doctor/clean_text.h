@@ -1,3 +1,4 @@
+// Text from anywhere, made safe to print.
 #pragma once
 
 #include <string>

@@ -9,17 +9,16 @@
 
 #include "base/process.h"
 #include "doctor/launcher_lines.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
 
 // "20.00 GiB" behind the key.
 std::string size_after(std::string_view text, std::string_view key) {
-  const std::size_t at = text.find(key);
-  if (at == std::string_view::npos) return "";
-  std::string_view rest = text.substr(at + key.size());
+  const std::string_view rest = behind(text, key).value_or("");
   std::size_t end = 0;
-  while (end < rest.size() && (rest[end] == '.' || (rest[end] >= '0' && rest[end] <= '9'))) ++end;
+  while (end < rest.size() && (rest[end] == '.' || is_digit(rest[end]))) ++end;
   if (end == 0 || end + 4 > rest.size() || rest[end] != ' ') return "";
   const std::string_view unit = rest.substr(end + 1, 3);
   return unit.ends_with("iB") ? std::string(rest.substr(0, end + 4)) : "";

@@ -8,16 +8,17 @@
 
 namespace braid {
 
-// "tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free"; empty when the message has no sizes.
+// "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
+// message has no sizes.
 std::string gpu_memory_text(std::string_view message);
 
-// What EP would have to be: "with EP 4 each GPU holds 64 of 256 experts; EP 16 would give 16 per GPU".
+// What EP would have to be: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
 std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel);
 
-// "137 is SIGKILL: ..."
+// "Exit code 137 is SIGKILL (Killed): killed, most often for want of host memory."
 std::string exit_code_text(int code);
 
-// "the other 7 ranks were stopped after it: 7 x SIGTERM"; empty when nothing happened to others.
+// "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank);
 
 }  // namespace braid

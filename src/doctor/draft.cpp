@@ -1,9 +1,6 @@
 #include "doctor/draft.h"
 
 #include <algorithm>
-#include <csignal>
-
-#include "doctor/launcher_lines.h"
 
 namespace braid {
 namespace {
@@ -34,20 +31,6 @@ void Draft::explain(const std::string& sentence) {
 
 void Draft::fix(const std::string& sentence) {
   if (!sentence.empty()) result.fix += (result.fix.empty() ? "" : " ") + sentence;
-}
-
-const WorkerExit* find_culprit(const Findings& findings) {
-  const WorkerExit* best = nullptr;
-  for (const WorkerExit& exit : findings.exits) {
-    if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
-    const bool stopped = signal_of_code(exit.code) == SIGTERM;
-    const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
-    if (!best || (best_stopped && !stopped) ||
-        (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
-         !(exit.local && !best->local)))
-      best = &exit;
-  }
-  return best;
 }
 
 }  // namespace braid

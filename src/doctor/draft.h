@@ -22,7 +22,4 @@ class Draft {
   const Findings& findings_;
 };
 
-// The one that a launcher saw end first: torchrun says so, srun's lines come in that order.
-const WorkerExit* find_culprit(const Findings& findings);
-
 }  // namespace braid

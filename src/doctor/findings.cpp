@@ -2,10 +2,14 @@
 
 #include <algorithm>
 
+#include "doctor/line_kinds.h"
+
 namespace braid {
 namespace {
 
 constexpr std::size_t kMostFindings = 4096, kMostRemarks = 16, kMostOfAKind = 512, kMostExits = 4096;
+constexpr std::size_t kMostRanks = 1 << 17;
+constexpr int kMostLooks = 16;
 // A rank that is gone stops the others at the latest when their next step needs it; a log may run a little ahead.
 constexpr std::int64_t kIterationsAfterDeath = 3;
 
@@ -46,6 +50,19 @@ void Findings::add(WorkerExit exit) {
   if (exits.size() < kMostExits) exits.push_back(std::move(exit));
 }
 
+void Findings::add_host(int rank, const std::string& host) {
+  if (!host.empty() && hosts.size() < kMostRanks) hosts.emplace(rank, host);
+}
+
+void Findings::look_for_fp8(std::string_view text) {
+  if (!fp8 && looks_for_fp8_++ < kMostLooks) fp8 = mentions_fp8(text);
+}
+
+RankTrace* Findings::trace_of(int rank) {
+  if (const auto known = ranks.find(rank); known != ranks.end()) return &known->second;
+  return ranks.size() < kMostRanks ? &ranks[rank] : nullptr;
+}
+
 bool Findings::survived(const Place& place) const {
   for (std::size_t file = 0; file < files.size(); ++file) {
     const FileTrace& trace = files[file];
@@ -74,7 +91,7 @@ void Findings::settle() {
   }
   settle_local_ranks();
   for (const WorkerExit& exit : exits)
-    if (!exit.local && exit.ranks.size() == 1 && !exit.host.empty()) hosts.emplace(exit.ranks[0], exit.host);
+    if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
 }
 
 // torchrun's "[default3]:" is rank 3 on a single node. On several, only its list of failures tells which rank that was.

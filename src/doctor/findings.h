@@ -5,22 +5,14 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "doctor/line_marks.h"
+#include "doctor/place.h"
 #include "doctor/signs.h"
 #include "doctor/traceback.h"
 
 namespace braid {
-
-struct Place {
-  int file = 0;
-  std::uint64_t line = 0;
-  std::optional<LogTime> time;  // of the line, or of the last one before it that has a time
-  bool own_time = false;
-  std::int64_t progress = 0;  // how many iterations its file had told of
-  int run = 0;                // of its file: a job that is started again writes into the same log
-};
 
 struct Finding {
   Sign sign = Sign::Remark;
@@ -32,7 +24,7 @@ struct Finding {
   std::optional<Traceback> traceback;
   bool labelled = false;  // the rank is from a label, see LineMarks
   bool local = false;     // the rank is one of its node
-  bool bare = false;      // an exception's line without its traceback
+  bool bare = false;      // an exception's line without its traceback, or a traceback without its exception
 };
 
 // How a process ended, as a launcher tells it.
@@ -48,14 +40,13 @@ struct WorkerExit {
 };
 
 struct RankTrace {
-  std::uint64_t lines = 0;
   Place last;
   bool labelled = false;
 };
 
 struct FileTrace {
   std::string name;
-  std::uint64_t lines = 0, bytes = 0;
+  std::uint64_t bytes = 0;
   std::int64_t progress = 0;
   std::vector<LogTime> progress_times;  // of the last few
   int run = 0;
@@ -91,6 +82,10 @@ struct Findings {
 
   void add(Finding finding);
   void add(WorkerExit exit);
+  void add_host(int rank, const std::string& host);
+  // "fp8" in the lines before a comparison of weights; only so often, as the text is long.
+  void look_for_fp8(std::string_view text);
+  RankTrace* trace_of(int rank);  // nullptr when there are too many ranks
 
   // Training went on for several iterations after it, or started again: not what ended the run.
   bool survived(const Place& place) const;
@@ -106,6 +101,7 @@ struct Findings {
 
   std::map<Sign, std::size_t> kept_;
   Place forgot_at_;
+  int looks_for_fp8_ = 0;
 };
 
 // Whether a came before b: by time where both lines have one, by position in a file, else by inherited times.

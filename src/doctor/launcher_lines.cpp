@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "base/process.h"
-#include "base/strings.h"
-#include "doctor/line_kinds.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -21,21 +20,17 @@ std::optional<int> signed_number(std::string_view text) {
   return static_cast<int>(negative ? -*number : *number);
 }
 
-bool is_host(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-}
+bool is_host(char c) { return is_word(c) || c == '-' || c == '.'; }
 
 std::string host_after(std::string_view body, std::string_view words) {
-  const std::size_t at = body.find(words);
-  if (at == npos) return "";
-  std::string_view rest = body.substr(at + words.size());
+  const std::string_view rest = behind(body, words).value_or("");
   std::size_t end = 0;
   while (end < rest.size() && is_host(rest[end])) ++end;
   return std::string(rest.substr(0, end));
 }
 
 std::optional<int> task_outcome(std::string_view text) {
-  if (text.starts_with("Exited with exit code ")) return signed_number(text.substr(22));
+  if (take(text, "Exited with exit code ")) return signed_number(text);
   static constexpr std::array<std::pair<const char*, int>, 9> kSignals = {{{"Killed", SIGKILL},
                                                                            {"Out Of Memory", SIGKILL},
                                                                            {"Terminated", SIGTERM},
@@ -58,7 +53,7 @@ void FailureBlock::begin(std::string_view heading) {
   lines_left_ = 4000;
 }
 
-std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place& place) {
+std::optional<WorkerExit> FailureBlock::feed(std::string_view body) {
   --lines_left_;
   const std::string_view text = trimmed(body);
   const std::size_t colon = text.find(':');
@@ -66,7 +61,10 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place&
   if (colon == npos) return std::nullopt;
   const std::string_view key = trimmed(text.substr(0, colon)), value = trimmed(text.substr(colon + 1));
   if (key.starts_with('[')) entry_ = {};
-  if (key == "time") entry_.place.time = time_at(value);
+  if (key == "time") {
+    entry_.place.time = time_at(value);
+    entry_.place.own_time = entry_.place.time.has_value();
+  }
   if (key == "host") entry_.host = value.substr(0, value.find(' '));
   if (key == "rank")
     if (const auto rank = signed_number(value)) {
@@ -76,64 +74,57 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body, const Place&
   if (key != "exitcode" || entry_.ranks.empty()) return std::nullopt;
   const auto code = signed_number(value);
   if (!code) return std::nullopt;
-  const auto time = entry_.place.time;
-  entry_.place = place;
-  if (time) entry_.place.time = time, entry_.place.own_time = true;
   entry_.code = *code;
   entry_.root = root_;
   return std::exchange(entry_, {});
 }
 
 std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  const auto behind = [&](std::string_view torchrun, std::string_view deepspeed) -> std::optional<int> {
+  const auto number_behind = [&](std::string_view torchrun, std::string_view deepspeed) -> std::optional<int> {
     for (const std::string_view words : {torchrun, deepspeed})
-      if (const std::size_t at = body.find(words); at != npos) return signed_number(body.substr(at + words.size()));
+      if (const auto rest = behind(body, words)) return signed_number(*rest);
     return std::nullopt;
   };
-  const auto code = behind("(exitcode: ", "return code = "), rank = behind("local_rank: ", "local_rank=");
+  const auto code = number_behind("(exitcode: ", "return code = ");
+  const auto rank = number_behind("local_rank: ", "local_rank=");
   if (!code || !rank) return std::nullopt;
-  return WorkerExit{
-      .place = {}, .ranks = {*rank}, .host = "", .text = std::string(body), .code = *code, .root = true, .local = true};
+  return WorkerExit{.place = {}, .ranks = {*rank}, .host = "", .text = "", .code = *code, .root = true, .local = true};
 }
 
 std::optional<WorkerExit> parse_task_exit(std::string_view body) {
-  const std::size_t task = body.find(": task");
-  const std::size_t start = body.find("srun: error: ");
-  if (task == npos || start == npos || task < start + 13) return std::nullopt;
-  std::string_view rest = body.substr(task + 6);
-  if (rest.starts_with('s')) rest.remove_prefix(1);
+  const auto error = behind(body, "srun: error: ");
+  if (!error) return std::nullopt;
+  const std::size_t task = error->find(": task");
+  if (task == npos) return std::nullopt;
+  std::string_view rest = error->substr(task);
+  take(rest, ": task");
+  take(rest, "s");
   rest = trimmed(rest);
-  const std::size_t colon = rest.find(": ");
-  if (colon == npos) return std::nullopt;
-  const auto code = task_outcome(rest.substr(colon + 2));
-  std::vector<int> ranks = unfold_ranks(rest.substr(0, colon));
+  const std::string_view list = rest.substr(0, rest.find(": "));
+  const auto code = task_outcome(behind(rest, ": ").value_or(""));
+  std::vector<int> ranks = unfold_ranks(list);
   if (!code || ranks.empty()) return std::nullopt;
   return WorkerExit{.place = {},
                     .ranks = std::move(ranks),
-                    .host = std::string(body.substr(start + 13, task - start - 13)),
-                    .text = std::string(body),
+                    .host = std::string(error->substr(0, task)),
+                    .text = "",
                     .code = *code,
                     .by_srun = true};
 }
 
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
-  const std::size_t start = body.find("braid: root cause: rank ");
-  if (start == npos) return std::nullopt;
-  std::string_view rest = body.substr(start + 24);
+  std::string_view rest = behind(body, "braid: root cause: rank ").value_or("");
   const auto rank = take_number(rest);
-  const std::size_t failed = rest.find(") failed in ");
-  if (!rank || !rest.starts_with(" (host ") || failed == npos) return std::nullopt;
+  if (!rank || !take(rest, " (host ")) return std::nullopt;
+  const auto what = behind(rest, ") failed in ");
+  if (!what) return std::nullopt;
   RootCauseLine line;
   line.rank = static_cast<int>(*rank);
-  line.text = body.substr(start);
-  const std::string_view who = rest.substr(7, failed - 7);
-  const std::size_t comma = who.find(", ");
-  line.host = who.substr(0, comma);
-  if (comma != npos) line.place_in_grid = who.substr(comma + 2);
-  const std::string_view what = rest.substr(failed + 12);
-  const std::size_t colon = what.find(": ");
-  line.operation = what.substr(0, colon);
-  if (colon != npos) line.reason = what.substr(colon + 2);
+  const std::string_view who = rest.substr(0, rest.find(") failed in "));
+  line.host = who.substr(0, who.find(", "));
+  line.place_in_grid = behind(who, ", ").value_or("");
+  line.operation = what->substr(0, what->find(": "));
+  line.reason = behind(*what, ": ").value_or("");
   if (line.host == "unknown") line.host.clear();
   return line;
 }
@@ -152,9 +143,9 @@ std::string host_in(std::string_view body) {
   // "slurmstepd-n3: error: ..." in newer versions
   if (const std::size_t step = body.find("slurmstepd-"); step != npos)
     return host_after(body.substr(step), "slurmstepd-");
-  if (body.starts_with("srun: error: ")) {
+  if (std::string_view rest = body; take(rest, "srun: error: ")) {
     std::string host = host_after(body, "srun: error: ");
-    if (body.substr(13 + host.size()).starts_with(": ") && host != "Node" && host != "Unable") return host;
+    if (take(rest, host) && rest.starts_with(": ") && host != "Node" && host != "Unable") return host;
   }
   return "";
 }

@@ -14,8 +14,8 @@ class FailureBlock {
   void begin(std::string_view heading);  // "Failures:" or "Root Cause (first observed failure):"
   bool open() const { return lines_left_ > 0; }
 
-  // An entry that this line completes; the block ends by itself.
-  std::optional<WorkerExit> feed(std::string_view body, const Place& place);
+  // An entry that this line completes, its place only a time if it has one; the block ends by itself.
+  std::optional<WorkerExit> feed(std::string_view body);
 
  private:
   WorkerExit entry_;
@@ -38,7 +38,7 @@ std::string host_in(std::string_view body);
 
 int signal_by_name(std::string_view name);  // "SIGKILL and more" -> 9; SIGABRT's when it is no name
 
-// 137, -9 and "killed by SIGKILL" in words: "SIGKILL (Killed)"; empty when the code is no signal's.
+// The signal in an exit code: 9 for 137 and for -9; nothing when the code is no signal's.
 std::optional<int> signal_of_code(int code);
 
 }  // namespace braid

@@ -2,22 +2,15 @@
 
 #include <algorithm>
 
+#include "doctor/text_parts.h"
+
 namespace braid {
-
-bool has_word(std::string_view text, std::string_view word) { return text.find(word) != std::string_view::npos; }
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  text.remove_prefix(begin);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // As shells tell of a process that was killed: "Killed", "run.sh: line 3:  4242 Killed   python train.py".
 bool is_kill_by_shell(std::string_view text) {
   if (text == "Killed") return true;
   const std::size_t at = text.find(" Killed"), line = text.find(": line ");
-  return at != std::string_view::npos && line < at && text[at - 1] >= '0' && text[at - 1] <= '9';
+  return at != std::string_view::npos && line < at && is_digit(text[at - 1]);
 }
 
 // Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
@@ -30,10 +23,11 @@ bool is_of_the_scheduler(std::string_view text) {
 // As a format that is in use: arguments that are off say None or False.
 bool mentions_fp8(std::string_view text) {
   for (const char* word : {"fp8", "FP8", "float8"})
-    for (std::size_t at = 0; (at = text.find(word, at)) != std::string_view::npos; ++at) {
-      const std::size_t begin = text.rfind('\n', at) + 1, end = text.find('\n', at);
-      const std::string_view line = text.substr(begin, end == std::string_view::npos ? end : end - begin);
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string_view::npos;) {
+      const std::size_t begin = text.rfind('\n', at) + 1, end = std::min(text.find('\n', at), text.size());
+      const std::string_view line = text.substr(begin, end - begin);
       if (!has_word(line, "None") && !has_word(line, "False")) return true;
+      at = end;  // a line is looked at once, however often it says the word
     }
   return false;
 }

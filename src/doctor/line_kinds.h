@@ -1,16 +1,13 @@
-// Small questions about lines.
+// What kind of line it is that names an error or a format: not all that do mean it.
 #pragma once
 
 #include <string_view>
 
 namespace braid {
 
-bool has_word(std::string_view text, std::string_view word);
-std::string_view trimmed(std::string_view text);
-
 bool is_kill_by_shell(std::string_view text);
 bool is_of_the_scheduler(std::string_view text);
-bool mentions_fp8(std::string_view text);
+bool mentions_fp8(std::string_view text);  // of many lines, too
 bool is_warning(std::string_view text);
 
 }  // namespace braid

@@ -5,15 +5,13 @@
 #include <cmath>
 
 #include "base/strings.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
 
 constexpr double kYear = 366 * 86400.0;
 constexpr std::size_t kLongestRank = 6;  // digits
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_word(char c) { return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
 std::optional<int> take_rank(std::string_view& text) {
   std::size_t digits = 0;
@@ -25,28 +23,25 @@ std::optional<int> take_rank(std::string_view& text) {
   return rank;
 }
 
-bool take(std::string_view& text, std::string_view word) {
-  if (!text.starts_with(word)) return false;
-  text.remove_prefix(word.size());
-  return true;
-}
-
 int two_digits(std::string_view text, std::size_t at) {
   return at + 2 <= text.size() && is_digit(text[at]) && is_digit(text[at + 1])
              ? 10 * (text[at] - '0') + text[at + 1] - '0'
              : -1;
 }
 
-std::optional<LogTime> clock_at(std::string_view text, int month, int day) {
+// "09:40:29", and fractions of a second behind it.
+std::optional<LogTime> take_clock(std::string_view& text, int month, int day) {
   const int hour = two_digits(text, 0), minute = two_digits(text, 3), second = two_digits(text, 6);
   if (hour < 0 || minute < 0 || second < 0 || text[2] != ':' || text[5] != ':') return std::nullopt;
   if (month < 1 || month > 12 || day < 1 || day > 31) return std::nullopt;
   static constexpr std::array<int, 12> kDaysBefore = {0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335};
   double time =
       86400.0 * (kDaysBefore[static_cast<std::size_t>(month - 1)] + day - 1) + 3600 * hour + 60 * minute + second;
+  text.remove_prefix(std::string_view("09:40:29").size());
   double unit = 0.1;
-  if (text.size() > 9 && (text[8] == '.' || text[8] == ','))
-    for (std::size_t i = 9; i < text.size() && is_digit(text[i]); ++i, unit /= 10) time += unit * (text[i] - '0');
+  if (text.size() > 1 && (text[0] == '.' || text[0] == ','))
+    for (text.remove_prefix(1); !text.empty() && is_digit(text[0]); text.remove_prefix(1), unit /= 10)
+      time += unit * (text[0] - '0');
   return time;
 }
 
@@ -58,9 +53,9 @@ std::optional<LogTime> glog_time(std::string_view text) {
   return time_at(text.substr(1));
 }
 
-std::string_view without_blanks(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  return begin == std::string_view::npos ? std::string_view() : text.substr(begin);
+std::string_view without_indent(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return text;
 }
 
 // One prefix off the front of `rest`; false when there is none.
@@ -105,19 +100,16 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
 }
 
 bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
-  std::string_view rest = without_blanks(line);
+  std::string_view rest = without_indent(line);
   if (rest.empty()) return false;
   const char c = rest[0];
   if (c == '[') {
     if (!take_bracket(rest, marks, first)) return false;
   } else if (is_digit(c)) {
     std::string_view label = rest;
-    if (const auto time = time_at(rest)) {
+    if (const auto time = take_time(rest)) {
       marks.time = time;
-      std::size_t end = 19;
-      while (end < rest.size() && (is_digit(rest[end]) || rest[end] == '.' || rest[end] == ',' || rest[end] == 'Z'))
-        ++end;
-      rest.remove_prefix(end);
+      rest.remove_prefix(std::min(rest.find_first_not_of(".,Z"), rest.size()));
     } else if (const auto rank = take_rank(label); first && rank && take(label, ": ")) {
       marks.rank = rank;
       marks.labelled = true;
@@ -140,9 +132,10 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
   return true;
 }
 
+// "rank_3" and "job-rank3", but not "crank3".
 std::optional<int> number_in_name(std::string_view name, std::string_view word) {
   const std::size_t at = name.rfind(word);
-  if (at == std::string_view::npos) return std::nullopt;
+  if (at == std::string_view::npos || (at > 0 && is_letter(name[at - 1]))) return std::nullopt;
   std::string_view rest = name.substr(at + word.size());
   if (!rest.empty() && std::string_view("_-.=").find(rest[0]) != std::string_view::npos) rest.remove_prefix(1);
   return take_rank(rest);
@@ -177,16 +170,25 @@ std::optional<int> rank_inside(std::string_view body) {
   return std::nullopt;
 }
 
-std::optional<LogTime> time_at(std::string_view text) {
+std::optional<LogTime> take_time(std::string_view& text) {
+  int month = 0, day = 0;
+  std::string_view rest;
   if (text.size() >= 19 && text[4] == '-' && text[7] == '-' && is_digit(text[0]) && two_digits(text, 2) >= 0) {
     if (text[10] != ' ' && text[10] != 'T' && text[10] != '_') return std::nullopt;
-    return clock_at(text.substr(11), two_digits(text, 5), two_digits(text, 8));
+    month = two_digits(text, 5), day = two_digits(text, 8);
+    rest = text.substr(11);
+  } else {
+    const std::size_t blank = text.substr(0, 5).find(' ');
+    if ((blank != 3 && blank != 4) || text.size() < blank + 9 || !is_digit(text[0])) return std::nullopt;
+    month = blank == 4 ? two_digits(text, 0) : text[0] - '0', day = two_digits(text, blank - 2);
+    rest = text.substr(blank + 1);
   }
-  const std::size_t blank = text.substr(0, 5).find(' ');
-  if ((blank != 3 && blank != 4) || text.size() < blank + 9 || !is_digit(text[0])) return std::nullopt;
-  const int month = blank == 4 ? two_digits(text, 0) : text[0] - '0';
-  return clock_at(text.substr(blank + 1), month, two_digits(text, blank - 2));
+  const auto time = take_clock(rest, month, day);
+  if (time) text = rest;
+  return time;
 }
+
+std::optional<LogTime> time_at(std::string_view text) { return take_time(text); }
 
 std::optional<LogTime> time_inside(std::string_view text) {
   for (std::size_t at = 4; (at = text.find('-', at)) != std::string_view::npos; ++at)
@@ -208,30 +210,10 @@ std::vector<int> unfold_ranks(std::string_view list, std::size_t limit) {
   return ranks;
 }
 
-std::optional<std::int64_t> take_number(std::string_view& text) {
-  std::size_t digits = 0;
-  std::int64_t number = 0;
-  while (digits < text.size() && digits < 18 && is_digit(text[digits])) number = 10 * number + text[digits++] - '0';
-  if (digits == 0) return std::nullopt;
-  text.remove_prefix(digits);
-  return number;
-}
-
-std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
-  for (std::size_t at = 0; (at = text.find(key, at)) != std::string_view::npos; at += key.size()) {
-    std::string_view rest = text.substr(at + key.size());
-    const std::size_t begin = rest.find_first_not_of(" =:.'\"\t");
-    if (begin == std::string_view::npos || begin == 0) continue;
-    rest.remove_prefix(begin);
-    if (const auto number = take_number(rest)) return number;
-  }
-  return std::nullopt;
-}
-
 std::optional<int> rank_of_path(std::string_view path) {
   std::vector<std::string> parts = split(path, '/');
   const std::string& name = parts.back();
-  for (const char* word : {"rank", "Rank", "task", "proc"})
+  for (const char* word : {"rank", "Rank", "task"})
     if (const auto rank = number_in_name(name, word)) return rank;
   const std::size_t depth = parts.size();
   const bool is_stream = name.starts_with("std") || name.starts_with("error");

@@ -1,7 +1,7 @@
 // What stands before the text of a log line: who wrote it and when.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,19 +29,14 @@ LineMarks marks_of(std::string_view line);
 std::optional<int> rank_inside(std::string_view body);
 
 // A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, or glog's "1115
-// 09:40:29".
+// 09:40:29"; text is moved behind it.
+std::optional<LogTime> take_time(std::string_view& text);
 std::optional<LogTime> time_at(std::string_view text);
 // The first full date and time anywhere in it ("CANCELLED AT 2026-11-15T09:40:29").
 std::optional<LogTime> time_inside(std::string_view text);
 
 // "0-2,4" -> 0 1 2 4, at most `limit` of them; empty when it is no such list.
 std::vector<int> unfold_ranks(std::string_view list, std::size_t limit = 1 << 16);
-
-// The number at the beginning of text, without sign; text is moved behind it.
-std::optional<std::int64_t> take_number(std::string_view& text);
-
-// The whole number that follows `key` and any of " =:.'\"" after it, e.g. "num_experts ..... 256", "--num-experts 256".
-std::optional<std::int64_t> number_after(std::string_view text, std::string_view key);
 
 // What a rank file is called: "rank_3.log", ".../attempt_0/3/stderr.log".
 std::optional<int> rank_of_path(std::string_view path);

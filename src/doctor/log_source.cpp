@@ -21,16 +21,26 @@ namespace fs = std::filesystem;
 constexpr std::size_t kBlock = 1 << 20;
 constexpr std::size_t kSniffed = 1 << 16;
 
-LogFile log_file(const std::string& path, std::string_view rank_source) {
-  return {path, path == "-" ? "stdin" : path, rank_of_path(rank_source)};
+LogFile log_file(const std::string& path, bool in_folder) {
+  return {path, path == "-" ? "stdin" : path, rank_of_path(path), in_folder};
+}
+
+// A folder that cannot be listed stays in the list, for its reader to fail at.
+void list_files(const fs::path& folder, std::vector<std::string>& files) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    if (entry->is_directory(unknown) && !entry->is_symlink(unknown))
+      list_files(entry->path(), files);
+    else if (entry->is_regular_file(unknown))
+      files.push_back(entry->path().string());
+  }
+  if (error) files.push_back(folder.string());
 }
 
 std::vector<std::string> files_below(const std::string& folder) {
   std::vector<std::string> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->is_regular_file(error)) files.push_back(entry->path().string());
-  if (error) throw ConfigError({fmt::format("cannot read '{}': {}", folder, error.message()), "LOG", ""});
+  list_files(folder, files);
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -71,9 +81,9 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
       if (files.empty())
         throw ConfigError(
             {fmt::format("there are no files in '{}'", argument), "LOG", "give a log, or a folder of logs"});
-      for (const std::string& file : files) logs.push_back(log_file(file, file));
+      for (const std::string& file : files) logs.push_back(log_file(file, true));
     } else {
-      logs.push_back(log_file(argument, argument));
+      logs.push_back(log_file(argument, false));
     }
   }
   // A single log with a number for a name may be of job 3 and all its ranks.

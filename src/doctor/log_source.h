@@ -15,9 +15,11 @@ struct LogFile {
   std::string path;         // "-": stdin
   std::string name;         // as it is told to people
   std::optional<int> rank;  // from its name
+  bool in_folder = false;   // found there, and not asked for by name
 };
 
-// Files as they are, folders as all files below them, in the order of their names. ConfigError when one is not there.
+// Files as they are, folders as all files below them, in the order of their names; a folder below that cannot be
+// read stands for itself. ConfigError when a folder is empty.
 std::vector<LogFile> find_logs(const std::vector<std::string>& arguments);
 
 class LineReader {

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "doctor/line_kinds.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {

@@ -47,6 +47,16 @@ std::string who(const Diagnosis& diagnosis) {
   return clean_text(text);
 }
 
+// Among many, one that cannot be read is no reason to stop; one that somebody asked for is.
+bool is_readable_text(const LogFile& log, LogScan& scan) {
+  try {
+    return scan.read(log);
+  } catch (const ConfigError&) {
+    if (!log.in_folder) throw;
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string to_text(const Diagnosis& diagnosis) {
@@ -83,9 +93,11 @@ Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit
                        std::vector<std::string>& skipped) {
   LogScan scan;
   for (const LogFile& log : logs)
-    if (!scan.read(log)) skipped.push_back(log.name);
+    if (!is_readable_text(log, scan)) skipped.push_back(log.name);
   if (skipped.size() == logs.size())
-    throw ConfigError({fmt::format("'{}' is not text", clean_text(logs.front().name)), "LOG", "give the log of a job"});
+    throw ConfigError({fmt::format("'{}' is not text, or cannot be read{}", clean_text(logs.front().name),
+                                   logs.size() == 1 ? "" : "; nor can any other file there"),
+                       "LOG", "give the log of a job"});
   return diagnose(std::move(scan).findings(), exit_code);
 }
 

@@ -15,7 +15,8 @@ std::string to_json(const Diagnosis& diagnosis);  // one line
 // 0: a cause was found, or nothing failed; 1: something failed, and it is not known what.
 int verdict_code(const Diagnosis& diagnosis);
 
-// Reads all of them. Files that are not text are left out and listed in `skipped`; ConfigError when none is text.
+// Reads all of them. Files that are not text, and those of a folder that cannot be read, are left out and listed in
+// `skipped`; ConfigError when nothing is left.
 Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
                        std::vector<std::string>& skipped);
 

@@ -1,6 +1,7 @@
 #include "doctor/run_facts.h"
 
 #include "doctor/line_kinds.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -52,15 +53,16 @@ void note_absent(std::string_view body, Findings& findings) {
   if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
     const std::size_t at = body.substr(0, end).rfind("Rank");
     if (at == std::string_view::npos) return;
-    std::string_view list = trimmed(body.substr(at + 4, end - at - 4));
-    if (list.starts_with("s ")) list.remove_prefix(2);
+    std::string_view list = body.substr(at, end - at);
+    take(list, "Rank");
+    take(list, "s");
     std::string plain;
     for (char c : list)
       if (c != ' ') plain += c;
     for (const int rank : unfold_ranks(plain)) findings.named_absent.push_back(rank);
   }
-  if (const std::size_t key = body.find("//cpu//"); key != std::string_view::npos) {
-    std::string_view rest = body.substr(body.find('/', key + 7) + 1);
+  if (const auto key = behind(body, "//cpu//")) {
+    std::string_view rest = behind(*key, "/").value_or("");
     if (const auto rank = take_number(rest);
         rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',') && *rank < 1 << 20)
       findings.named_absent.push_back(static_cast<int>(*rank));

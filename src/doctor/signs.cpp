@@ -13,7 +13,6 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = {
       // How tracebacks and blocks begin: whatever else such a line says.
       {"Traceback (most recent call last)", Sign::TracebackStart},
-      {"The above exception was the direct cause", Sign::ChainDirect},
       {"During handling of the above exception", Sign::ChainDuring},
       {"Root Cause (first observed failure)", Sign::FailureBlock},
       {"Failures:", Sign::FailureBlock},

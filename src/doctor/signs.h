@@ -54,7 +54,6 @@ enum class Sign {
   MonitoredBarrier,
   // Context.
   TracebackStart,
-  ChainDirect,
   ChainDuring,
   FailureBlock,
   Progress,

@@ -33,8 +33,9 @@ std::optional<int> rank_behind(const Findings& findings) {
     if (works.size() < 2) continue;
     const auto least =
         std::min_element(works.begin(), works.end(), [](auto& a, auto& b) { return a.second < b.second; });
-    const auto others = std::count_if(works.begin(), works.end(), [&](auto& w) { return w.second == least->second; });
-    if (others == 1) return least->first;
+    const auto with_least =
+        std::count_if(works.begin(), works.end(), [&](auto& w) { return w.second == least->second; });
+    if (with_least == 1) return least->first;
   }
   return std::nullopt;
 }

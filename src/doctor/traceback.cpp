@@ -2,19 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
 
 constexpr std::size_t kMostOpen = 4096;
-constexpr int kMostLines = 3000;
+constexpr int kMostLines = 3000, kLastWords = 20;
 constexpr std::size_t kLongestText = 2000;
 
 constexpr std::array kExperts = {"moe", "expert"};
 
-bool is_name(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
-}
+bool is_name(char c) { return is_word(c) || c == '.'; }
 
 std::string lower(std::string_view text) {
   std::string low(text);
@@ -71,17 +72,16 @@ std::string_view exception_type(std::string_view text) {
   if (end + 1 < text.size() && text[end + 1] != ' ') return {};
   const std::string_view type = text.substr(0, end);
   const std::string_view name = type.substr(type.rfind('.') + 1);
-  if (name.size() < 4 || type[0] == '.' || (type[0] >= '0' && type[0] <= '9')) return {};
+  if (name.size() < 4 || type[0] == '.' || is_digit(type[0])) return {};
   const bool capital = (name[0] >= 'A' && name[0] <= 'Z') || name[0] == '_';
   const bool shouts = std::none_of(name.begin(), name.end(), [](char c) { return c >= 'a' && c <= 'z'; });
   return capital && !shouts ? type : std::string_view();
 }
 
-void TracebackAssembler::begin(int writer, std::uint64_t line, std::optional<double> time) {
+void TracebackAssembler::begin(int writer, const Place& place) {
   if (open_.size() >= kMostOpen && !open_.count(writer)) return;
   open_[writer] = {};
-  open_[writer].traceback.begin = line;
-  open_[writer].traceback.time = time;
+  open_[writer].traceback.begin = place;
 }
 
 TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view body, std::uint64_t line) {
@@ -92,6 +92,7 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     open_.erase(found);
     return {};
   }
+  const int lines_of_others = std::exchange(open.lines_of_others, 0);
   const std::size_t indent = std::min(body.find_first_not_of(" \t"), body.size());
   const std::string_view text = body.substr(indent);
   if (text.starts_with("File \"")) {
@@ -106,7 +107,10 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     return {true};
   }
   const bool in_place = indent + 2 <= open.indent || open.indent == 0;
-  if (!in_place || exception_type(text).empty()) return {};  // somebody else's line in between
+  if (!in_place || exception_type(text).empty()) {
+    open.lines_of_others = lines_of_others + 1;
+    return {};
+  }
   Traceback ended = std::move(open.traceback);
   ended.exception = text.substr(0, kLongestText);
   ended.exception_line = line;
@@ -116,7 +120,8 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
 
 std::map<int, Traceback> TracebackAssembler::unfinished() const {
   std::map<int, Traceback> all;
-  for (const auto& [writer, open] : open_) all[writer] = open.traceback;
+  for (const auto& [writer, open] : open_)
+    if (open.lines_of_others <= kLastWords) all[writer] = open.traceback;
   return all;
 }
 

@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
+#include <ctime>
+#include <filesystem>
 #include <random>
 
 #include "base/error.h"
 #include "doctor/clean_text.h"
+#include "doctor/line_kinds.h"
 #include "doctor/report.h"
+#include "doctor/signs.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -15,6 +20,7 @@ namespace {
 
 using testing::Finished;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::TemporaryFolder;
 
 const char* const kError =
@@ -77,40 +83,38 @@ TEST(HostileLogs, EveryLineAnErrorStaysBounded) {
 TEST(HostileLogs, RandomBytesNeverCrash) {
   const TemporaryFolder folder;
   std::mt19937 random(3);
-  const std::string pieces[] = {"Traceback (most recent call last):",
-                                "  File \"",
-                                "rank",
-                                "[",
-                                "]",
-                                ":",
-                                "\n",
-                                "\r",
-                                " ",
-                                "5",
-                                "srun: error: ",
-                                "task",
-                                "braid: root cause: rank ",
-                                "(host ",
-                                ") failed in ",
-                                "Failures:",
-                                "[0]:",
-                                "exitcode  : -",
-                                "Error: ",
-                                "2026-11-15 09:40:29",
-                                "\x1b[",
-                                "\xff",
-                                "CANCELLED AT ",
-                                "*** JOB ",
-                                "last enqueued NCCL work: ",
-                                "failed to pass monitoredBarrier",
-                                "//cpu//",
-                                "iteration",
-                                "num_experts",
-                                "E1115 09:4",
-                                std::string(1, '\0')};
+  std::vector<std::string> pieces = {"  File \"",
+                                     "rank",
+                                     "[",
+                                     "]",
+                                     ":",
+                                     " ",
+                                     "5",
+                                     "(host ",
+                                     ") failed in ",
+                                     "[0]:",
+                                     "exitcode  : -",
+                                     "2026-11-15 09:40:29",
+                                     "1115 09:40:29",
+                                     "E1115 09:4",
+                                     "\x1b[",
+                                     "\x1b]",
+                                     "\xff",
+                                     "task",
+                                     "*** JOB ",
+                                     "//cpu//",
+                                     "iteration",
+                                     "braid:",
+                                     std::string(1, '\0')};
+  pieces.insert(pieces.end(), 20, "\n");
+  pieces.insert(pieces.end(), 5, "\r");
+  for (const Rule& rule : rules()) {
+    pieces.emplace_back(rule.anchor);
+    if (rule.also) pieces.emplace_back(rule.also);
+  }
   for (int round = 0; round < 300; ++round) {
     std::string text;
-    for (int i = 0; i < 400; ++i) text += pieces[random() % std::size(pieces)];
+    for (int i = 0; i < 400; ++i) text += pieces[random() % pieces.size()];
     std::vector<std::string> skipped;
     const Diagnosis diagnosis =
         examine_logs(find_logs({folder.write("a.log", "text\n"), folder.write("b.log", text)}), {}, skipped);
@@ -119,9 +123,117 @@ TEST(HostileLogs, RandomBytesNeverCrash) {
   }
 }
 
+Diagnosis diagnosis_of_text(const std::string& text) {
+  const TemporaryFolder folder;
+  return diagnosis_of(folder.write("job.log", text));
+}
+
+TEST(HostileLogs, AShortTimeAloneInALineIsSurvived) {
+  const Diagnosis diagnosis =
+      diagnosis_of_text("[rank3]: 1115 09:40:29\nTraceback (most recent call last):\n1115 09:40:29\n");
+  EXPECT_EQ(diagnosis.cause, Cause::PythonError);
+}
+
+TEST(HostileLogs, BraidThatSaysNothingIsSurvived) {
+  EXPECT_EQ(diagnosis_of_text("braid: \n  fix:   x\n").cause, Cause::BraidFailure);
+}
+
+// Each such line may look back over all that was read last; together they must not.
+TEST(HostileLogs, MismatchesOfManyWeightsTakeNoTime) {
+  std::string text = "fp8: None\n";
+  for (int i = 0; i < 100000; ++i) text += "Weight mismatch detected: layer " + std::to_string(i) + "\n";
+  text += std::string(60000, ' ') + "\n";
+  const std::clock_t start = std::clock();
+  EXPECT_EQ(diagnosis_of_text(text).cause, Cause::WeightLoadMismatch);
+  EXPECT_LT(std::clock() - start, 5 * CLOCKS_PER_SEC);  // of the processor: 0.1 s, or minutes
+}
+
+TEST(HostileLogs, AWordThatFillsALineTakesNoTime) {
+  std::string line = "None";
+  while (line.size() < 4 << 20) line += " fp8";
+  const std::clock_t start = std::clock();
+  EXPECT_FALSE(mentions_fp8(line));
+  EXPECT_TRUE(mentions_fp8(line + "\nfp8\n"));
+  EXPECT_LT(std::clock() - start, 5 * CLOCKS_PER_SEC);
+}
+
+TEST(Judgement, ALogThatEndsInsideATracebackTellsOfIt) {
+  const Diagnosis diagnosis = diagnosis_of_text(
+      "starting\n[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/w/a.py\", line 1, in main\n"
+      "[rank1]:     train()\n[rank1]:   File \"/w/b.py\", line 7, in train\n");
+  EXPECT_TRUE(diagnosis.failed);
+  EXPECT_EQ(diagnosis.cause, Cause::PythonError);
+  EXPECT_EQ(diagnosis.first_rank, 1);
+  ASSERT_FALSE(diagnosis.evidence.empty());
+  EXPECT_EQ(diagnosis.evidence[0].line, 5u);
+  EXPECT_EQ(diagnosis.evidence[0].text, "File \"/w/b.py\", line 7, in train");
+  EXPECT_THAT(diagnosis.explanation, HasSubstr("the log ends inside its traceback"));
+}
+
+TEST(Judgement, ATracebackWithoutAnEndThatTrainingOutlivedIsNoCause) {
+  std::string text = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/w/a.py\", line 1, in main\n";
+  for (int i = 1; i < 9; ++i) text += "[rank0]:  iteration " + std::to_string(i) + " | lm loss: 1.0\n";
+  EXPECT_FALSE(diagnosis_of_text(text).failed);
+}
+
+TEST(Judgement, TheExitThatFailedIsTold) {
+  const Diagnosis diagnosis = diagnosis_of_text(
+      "some text\nsrun: error: n1: task 0: Exited with exit code 0\n"
+      "srun: error: n1: tasks 1-2: Exited with exit code 7\n");
+  EXPECT_EQ(diagnosis.exit_code, 7);
+  EXPECT_EQ(diagnosis.evidence.at(0).line, 3u);
+}
+
+TEST(Judgement, AKeyInTheStoreWithoutARankNamesNobody) {
+  const Diagnosis diagnosis = diagnosis_of_text(
+      "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/w/a.py\", line 1, in f\n"
+      "[rank0]: torch.distributed.DistStoreError: wait timeout after 100ms, keys: //cpu//7\n");
+  EXPECT_THAT(diagnosis.explanation, Not(HasSubstr("did not come")));
+}
+
+// Nothing that one file said is held against the next.
+TEST(Judgement, FilesAreReadApart) {
+  const TemporaryFolder folder;
+  folder.write("a.log",
+               "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\nKeyError: 'x'\n\n"
+               "During handling of the above exception, another exception occurred:\n");
+  folder.write("b.log",
+               "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n"
+               "torch.OutOfMemoryError: CUDA out of memory.\n");
+  const Diagnosis diagnosis = diagnosis_of(folder.path());
+  EXPECT_EQ(diagnosis.cause, Cause::PythonError);
+  EXPECT_THAT(diagnosis.explanation, HasSubstr("KeyError: 'x'"));
+}
+
+TEST(FolderOfLogs, AFileThatCannotBeReadIsLeftOut) {
+  const TemporaryFolder folder;
+  folder.write("rank_0.log", "text\n");
+  folder.write("rank_1.log", kError);
+  const std::vector<LogFile> logs = find_logs({folder.path()});
+  std::filesystem::remove(folder.path() + "/rank_0.log");
+  std::vector<std::string> skipped;
+  EXPECT_EQ(examine_logs(logs, {}, skipped).cause, Cause::PythonError);
+  EXPECT_EQ(skipped, std::vector{folder.path() + "/rank_0.log"});
+}
+
+TEST(FolderOfLogs, AFolderInItThatCannotBeReadIsLeftOut) {
+  if (geteuid() == 0) GTEST_SKIP() << "root reads everything";
+  const TemporaryFolder folder;
+  folder.write("rank_1.log", kError);
+  const std::string locked = folder.path() + "/locked";
+  std::filesystem::create_directory(locked);
+  std::filesystem::permissions(locked, std::filesystem::perms::none);
+  std::vector<std::string> skipped;
+  EXPECT_EQ(examine_logs(find_logs({folder.path()}), {}, skipped).cause, Cause::PythonError);
+  EXPECT_EQ(skipped, std::vector{locked});
+  std::filesystem::permissions(locked, std::filesystem::perms::owner_all);
+}
+
 TEST(HostileLogs, CleanTextIsUtf8WithoutControlCharacters) {
   EXPECT_EQ(clean_text("a\x1b[31mb\x1b[0mc"), "abc");
   EXPECT_EQ(clean_text("\x1b]0;title\a!"), "!");
+  EXPECT_EQ(clean_text("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ text"), "link text");
+  EXPECT_EQ(clean_text("\x1b]0;never ended"), "");
   EXPECT_EQ(clean_text("gr\xc3\xbc\xc3\x9f"), "gr\xc3\xbc\xc3\x9f");
   EXPECT_EQ(clean_text("\xc3"), "\xef\xbf\xbd");
   EXPECT_EQ(clean_text("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // half of a surrogate pair

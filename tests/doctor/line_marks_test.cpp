@@ -43,6 +43,9 @@ TEST(LineMarks, KnowTimes) {
   EXPECT_TRUE(marks_of("[rank0]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] text").time);
   EXPECT_NEAR(*time_inside("*** JOB 1 ON n1 CANCELLED AT 2026-11-15T09:40:29 ***"), expected, 0.1);
   EXPECT_FALSE(marks_of("2026-13-45 09:40:29 text").time);
+  EXPECT_EQ(marks_of("2026-11-15 09:40:29,123 text").body, " text");
+  EXPECT_EQ(marks_of("1115 09:40:29").body, "");
+  EXPECT_EQ(marks_of("115 09:40:29.5Z text").body, " text");
   // New Year's night
   EXPECT_NEAR(seconds_between(*time_at("2026-12-31 23:59:59"), *time_at("2027-01-01 00:00:01")), 2, 0.01);
 }
@@ -60,7 +63,9 @@ TEST(LineMarks, KnowRankFiles) {
   EXPECT_EQ(rank_of_path("logs/job-rank12.txt"), 12);
   EXPECT_EQ(rank_of_path("x/attempt_0/7/stderr.log"), 7);
   EXPECT_EQ(rank_of_path("x/5.log"), 5);
-  EXPECT_FALSE(rank_of_path("slurm-1234.out"));
+  EXPECT_EQ(rank_of_path("logs/run_task2.err"), 2);
+  for (const char* path : {"slurm-1234.out", "train_nproc8.log", "multitask2.log", "crank3.log", "logs/proc_4.txt"})
+    EXPECT_FALSE(rank_of_path(path)) << path;
 }
 
 TEST(LineMarks, UnfoldRanks) {

@@ -8,8 +8,8 @@ namespace {
 // Two ranks fail at once, and their lines come one after the other.
 TEST(Tracebacks, AreToldApartByWriter) {
   TracebackAssembler assembler;
-  assembler.begin(1, 10);
-  assembler.begin(2, 11);
+  assembler.begin(1, {.line = 10});
+  assembler.begin(2, {.line = 11});
   EXPECT_TRUE(assembler.feed(1, "  File \"/w/a.py\", line 1, in f", 12).taken);
   EXPECT_TRUE(assembler.feed(2, "  File \"/w/dataset.py\", line 9, in __getitem__", 13).taken);
   EXPECT_TRUE(assembler.feed(1, "    f()", 14).taken);
@@ -27,7 +27,7 @@ TEST(Tracebacks, AreToldApartByWriter) {
 
 TEST(Tracebacks, IndentedOnesEndWithTheirException) {  // as in torchrun's failure block
   TracebackAssembler assembler;
-  assembler.begin(-1, 1);
+  assembler.begin(-1, {.line = 1});
   assembler.feed(-1, "    File \"/w/a.py\", line 1, in f", 2);
   assembler.feed(-1, "      f()", 3);
   const auto end = assembler.feed(-1, "  ValueError: boom", 4);
@@ -37,7 +37,7 @@ TEST(Tracebacks, IndentedOnesEndWithTheirException) {  // as in torchrun's failu
 
 TEST(Tracebacks, LinesOfOthersInBetweenAreLeftAlone) {
   TracebackAssembler assembler;
-  assembler.begin(-1, 1);
+  assembler.begin(-1, {.line = 1});
   assembler.feed(-1, "  File \"/w/a.py\", line 1, in f", 2);
   EXPECT_FALSE(assembler.feed(-1, "NCCL version 2.27.3", 3).taken);
   EXPECT_FALSE(assembler.feed(-1, "WARNING: slow", 4).taken);
@@ -46,7 +46,7 @@ TEST(Tracebacks, LinesOfOthersInBetweenAreLeftAlone) {
 
 TEST(Tracebacks, FoldersOfUsersSayNothing) {
   TracebackAssembler assembler;
-  assembler.begin(-1, 1);
+  assembler.begin(-1, {.line = 1});
   assembler.feed(-1, "  File \"/mnt/datasets/me/code/src/train.py\", line 1, in main", 2);
   EXPECT_FALSE(assembler.feed(-1, "ValueError: x", 3).ended->in_data);
 }

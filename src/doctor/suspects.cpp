@@ -1,0 +1,109 @@
+#include "doctor/suspects.h"
+
+#include <algorithm>
+#include <csignal>
+
+#include "doctor/launcher_lines.h"
+#include "doctor/text_parts.h"
+
+namespace braid {
+namespace {
+
+bool is_strong_cause(const Finding& finding) {
+  return role_of(finding.sign) == Role::Cause && finding.sign != Sign::NativeCrash && !finding.bare;
+}
+
+// torchrun says who ended first, srun's lines come in that order.
+const WorkerExit* find_culprit(const Findings& findings) {
+  const WorkerExit* best = nullptr;
+  for (const WorkerExit& exit : findings.exits) {
+    if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
+    const bool stopped = signal_of_code(exit.code) == SIGTERM;
+    const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
+    if (!best || (best_stopped && !stopped) ||
+        (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
+         !(exit.local && !best->local)))
+      best = &exit;
+  }
+  return best;
+}
+
+}  // namespace
+
+bool is_time_out(Sign sign) {
+  return sign == Sign::CollectiveTimeout || sign == Sign::UniqueIdTimeout || sign == Sign::StoreTimeout;
+}
+
+Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
+  for (const Finding& finding : findings.found)
+    if (!findings.survived(finding.place)) live_.push_back(&finding);
+  for (const Finding* finding : live_)
+    if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
+      complained_.insert(*finding->rank);
+  for (const RootCauseLine& line : findings.braid)
+    if (!braid_ && !findings.survived(line.place)) braid_ = &line;
+}
+
+std::optional<int> Suspects::culprit_rank() const {
+  if (braid_) return braid_->rank;
+  return culprit_ && signal_of_code(culprit_->code) != SIGTERM ? std::optional(culprit_->ranks[0]) : std::nullopt;
+}
+
+const Finding* Suspects::earliest(const std::function<bool(const Finding&)>& wanted) const {
+  const Finding* best = nullptr;
+  for (const Finding* finding : live_)
+    if (wanted(*finding) && (!best || earlier(finding->place, best->place))) best = finding;
+  return best;
+}
+
+const Finding* Suspects::first_time_out() const {
+  return earliest([](const Finding& f) { return is_time_out(f.sign); });
+}
+
+const Finding* Suspects::best_cause() const {
+  const auto rank = culprit_rank();
+  if (rank)
+    if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
+      return own;
+  if (const Finding* strong = earliest(is_strong_cause)) return strong;
+  const Finding* weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
+  if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
+  const Finding* hang = first_time_out();
+  const bool may_be_consequence = weak && (weak->sign == Sign::HostOom || weak->traceback);
+  return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
+}
+
+const Finding* Suspects::outside_before(const Finding& cause) const {
+  return earliest([&](const Finding& f) {
+    return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled && f.sign != Sign::Interrupted &&
+           earlier(f.place, cause.place);
+  });
+}
+
+Cause Suspects::refined(const Finding& cause) const {
+  const bool experts = (cause.traceback && cause.traceback->in_experts) || findings_.num_experts.value_or(0) > 1 ||
+                       findings_.expert_parallel.value_or(1) > 1;
+  if (cause.sign == Sign::GpuOom && experts) return Cause::MoeOom;
+  if (std::string_view said = cause.text; cause.sign == Sign::BraidError && take(said, "braid:")) {
+    if (const auto sign = sign_in(said); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
+    if (said.starts_with(" cannot run ")) return Cause::NotLaunched;
+  }
+  const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
+  if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
+  if (cause.sign == Sign::PythonError && cause.traceback && cause.traceback->in_data && others_waited(cause))
+    return Cause::DataRankCascade;
+  return cause_of(cause.sign);
+}
+
+// Ranks that did not fail in their data themselves, but timed out or lost a peer.
+bool Suspects::others_waited(const Finding& cause) const {
+  std::set<int> failed_alike;
+  for (const Finding* finding : live_)
+    if (finding->sign == Sign::PythonError && finding->rank) failed_alike.insert(*finding->rank);
+  return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
+    return role_of(f->sign) == Role::Consequence && f->sign != Sign::Stopped && f->rank != cause.rank &&
+           (!f->rank || !failed_alike.count(*f->rank));
+  });
+}
+
+}  // namespace braid

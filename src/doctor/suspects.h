@@ -1,0 +1,46 @@
+// What may have ended a run: the findings that it did not outlive, and which of them is the cause.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "doctor/causes.h"
+#include "doctor/findings.h"
+
+namespace braid {
+
+bool is_time_out(Sign sign);
+
+class Suspects {
+ public:
+  explicit Suspects(const Findings& findings);
+
+  const std::vector<const Finding*>& live() const { return live_; }
+  const std::set<int>& complained() const { return complained_; }  // ranks that timed out or lost a peer
+  const WorkerExit* culprit() const { return culprit_; }           // the one that a launcher saw end first
+  const RootCauseLine* braid() const { return braid_; }
+  std::optional<int> culprit_rank() const;
+
+  const Finding* earliest(const std::function<bool(const Finding&)>& wanted) const;
+  const Finding* first_time_out() const;
+  const Finding* best_cause() const;
+
+  // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
+  const Finding* outside_before(const Finding& cause) const;
+
+  // The finding's cause, in the light of all the others.
+  Cause refined(const Finding& cause) const;
+
+ private:
+  bool others_waited(const Finding& cause) const;
+
+  const Findings& findings_;
+  std::vector<const Finding*> live_;
+  std::set<int> complained_;
+  const WorkerExit* culprit_ = nullptr;
+  const RootCauseLine* braid_ = nullptr;
+};
+
+}  // namespace braid
