@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "launch/shell_text.h"
+#include "launch/slurm_step.h"
 #include "models/providers.h"
 #include "plan/fixes.h"
 #include "plan/param_spec.h"
@@ -30,8 +31,9 @@ std::vector<PathUse> paths_of(const SlurmOptions& options) {
   for (const auto& [what, path] : {std::pair{"--cache-dir", options.cache_dir}, {"--stage", options.stage}})
     if (!path.empty()) uses.push_back({what, path, PathUse::Written});
   for (const std::string& setting : options.env)
-    for (const std::string name : {"HF_HOME", "UV_CACHE_DIR", "NEMO_HOME"})
-      if (setting.rfind(name + "=", 0) == 0) uses.push_back({name, setting.substr(name.size() + 1), PathUse::Shared});
+    for (const CacheVariable& cache : kCacheVariables)
+      if (setting.starts_with(std::string(cache.name) + "="))
+        uses.push_back({std::string(cache.name), setting.substr(cache.name.size() + 1), PathUse::Shared});
   return uses;
 }
 

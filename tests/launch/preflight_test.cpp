@@ -1,5 +1,4 @@
-// What is told before a job is submitted. The MiniMax-M2 numbers (256 experts, 460 GB of bf16 weights) and the ceilings
-// are those of people who ran it.
+// What is told before a job is submitted.
 #include "launch/preflight.h"
 
 #include <gmock/gmock.h>
