@@ -1,4 +1,5 @@
 // braid launch interactive, local, status and tail as a person meets them; Slurm's programs are stand-ins.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <map>
 
+#include "launch/shellcheck.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -98,6 +100,25 @@ TEST_F(LaunchOther, LocalCountsTheGpus) {
   EXPECT_THAT(launch({"local"}).err, HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(launch({"local", "--ranks", "3", "--", "torchrun --nproc_per_node=2 x.py"}).err,
               HasSubstr("contradicts"));
+}
+
+// What the section `cluster` of a recipe says ends up in the job.
+TEST_F(LaunchOther, ARecipeOfManyNodesIsOneWordAway) {
+  const auto script = [&](const char* name) {
+    const Finished run = launch({"slurm", fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, name),
+                                 "--account", "vision", "--partition", "batch", "--dry-run"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(testing::shellcheck(run.out), "");
+    return run.out;
+  };
+  stand_in("sinfo", "echo 'batch|up|4:00:00|100|gpu:8'\n");
+  stand_in("sacctmgr", "echo 'vision|'\n");
+  EXPECT_THAT(script("9n"), AllOf(HasSubstr("#SBATCH --nodes=9\n"), HasSubstr("--ntasks=72 "),
+                                  HasSubstr("--time=04:00:00\n"), Not(HasSubstr("scontrol requeue"))));
+  EXPECT_THAT(script("33n"), AllOf(HasSubstr("#SBATCH --nodes=33\n"), HasSubstr("#SBATCH --signal=B:USR1@120\n"),
+                                   HasSubstr("scontrol requeue")));
+  EXPECT_THAT(script("68n"), AllOf(HasSubstr("#SBATCH --nodes=68\n"), HasSubstr("--ntasks=544 ")));
+  EXPECT_THAT(script("100n"), AllOf(HasSubstr("#SBATCH --nodes=100\n"), HasSubstr("--ntasks=800 ")));
 }
 
 const char* const kJob =
