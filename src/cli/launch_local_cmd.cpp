@@ -53,6 +53,7 @@ RankCommand command_of_rank(const std::string& text) {
     restored += fmt::format("{0}=\"$BRAID_{0}\" ", name);
   }
   RankCommand command = rank_command(text, restored);
+  if (command.has_pipe) command.text = kPipesFail + command.text;
   if (sets_rank_variables(text)) command.text = kept + "\n" + command.text;
   return command;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "launch/shell_text.h"
+#include "launch/text_checks.h"
 #include "models/providers.h"
 #include "plan/fixes.h"
 #include "plan/param_spec.h"
@@ -116,6 +117,15 @@ void check_surroundings(const std::string& text, const SlurmOptions& options, co
          "--container", "give --cache-dir FOLDER on the shared file system"});
 }
 
+void check_outputs(const std::string& text, const SlurmOptions& options, const Allocation& allocation,
+                   Preflight& preflight) {
+  if (allocation.nodes == 1 && options.style == "torchrun") return;  // one task
+  for (const std::string& file : shared_outputs(text))
+    preflight.warnings.push_back({fmt::format("all tasks of the job write to one file, over each other: {}", file),
+                                  "the command",
+                                  "leave it out, since the job's log has it all, or put $SLURM_PROCID into its name"});
+}
+
 std::string user_name() {
   const passwd* entry = getpwuid(geteuid());
   return entry ? entry->pw_name : std::to_string(geteuid());
@@ -146,6 +156,7 @@ Preflight preflight_of(const std::string& command_text, const SlurmOptions& opti
   }
   check_paths(paths_of(options), allocation, preflight);
   check_surroundings(command_text, options, allocation, preflight);
+  check_outputs(command_text, options, allocation, preflight);
   return preflight;
 }
 

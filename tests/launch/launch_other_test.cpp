@@ -74,6 +74,8 @@ TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("[0] 0 of 2: a b"), HasSubstr("[1] 1 of 2: a b")));
   EXPECT_EQ(launch({"local", "--ranks", "1", "--", "exit 7"}).exit_code, 7);
+  EXPECT_EQ(launch({"local", "--ranks", "1", "--", "(exit 7) | cat"}).exit_code, 7);
+  EXPECT_THAT(launch({"local", "--ranks", "1", "--", "sleep 1 &"}).err, HasSubstr("in the background"));
 }
 
 // Scripts for one process set torchrun's variables themselves.

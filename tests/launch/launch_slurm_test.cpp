@@ -206,6 +206,17 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"--command-file", "/tmp"}), HasSubstr("cannot read '/tmp'"));
 }
 
+TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
+  const auto warning = [&](const std::string& style, const std::string& nodes) {
+    const Finished run = launch({"--dry-run", "--style", style, "--nodes", nodes, "--", "torchrun x.py | tee run.log"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.err;
+  };
+  EXPECT_THAT(warning("srun", "1"), AllOf(HasSubstr("over each other: run.log"), HasSubstr("$SLURM_PROCID")));
+  EXPECT_THAT(warning("torchrun", "2"), HasSubstr("run.log"));
+  EXPECT_THAT(warning("torchrun", "1"), Not(HasSubstr("run.log")));
+}
+
 // Whoever has these set wants them in the job; their values must not be in the file.
 TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
   const Finished run = testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch",

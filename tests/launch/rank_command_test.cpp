@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "launch/secrets.h"
+#include "launch/text_checks.h"
 
 namespace braid {
 namespace {
@@ -113,6 +114,39 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
     for (const std::string& part : parts) EXPECT_THAT(error, HasSubstr(part)) << text;
   }
   EXPECT_THAT(error_of([] { node_command("./a; ./b", ""); }), HasSubstr("which of the commands"));
+}
+
+// Every rank of the job would have ended, well, before it began.
+TEST(RankCommand, RefusesAProgramInTheBackground) {
+  for (const char* text : {"nohup torchrun x.py &", "torchrun x.py 2>&1 | tee x.log &", "cd x && ./prog & \n",
+                           "{ torchrun x.py; } > x.log & echo started", "(cd x; torchrun x.py) &",
+                           "torchrun x.py & disown", "torchrun x.py & wait"})
+    for (const auto& convert : {for_ranks, for_nodes})
+      EXPECT_THAT(error_of([&] { convert(text); }), AllOf(HasSubstr("in the background"), HasSubstr("wait \"$!\"")))
+          << text;
+  for (const char* text : {"nvidia-smi dmon & torchrun x.py", "torchrun x.py &\npid=$!\nwait \"$pid\"",
+                           "torchrun x.py &>x.log", "torchrun x.py 2>&1", "true && torchrun x.py",
+                           "torchrun x.py; ls &", "case $A in a) ls ;;& b) torchrun x.py ;& esac", "torchrun x.py '&'"})
+    EXPECT_EQ(error_of([&] { for_ranks(text); }), "no error") << text;
+}
+
+TEST(RankCommand, KnowsPipes) {
+  for (const char* text : {"torchrun x.py | tee log", "(torchrun x.py) |& cat", "torchrun x.py |\n  cat"})
+    EXPECT_TRUE(rank_command(text, "").has_pipe) << text;
+  for (const char* text : {"torchrun x.py || ls", "torchrun x.py '|' cat", "torchrun x.py >|log", "a=$(ls | cat); x"})
+    EXPECT_FALSE(rank_command(text, "").has_pipe) << text;
+}
+
+TEST(RankCommand, KnowsFilesThatAllRanksWriteTo) {
+  EXPECT_THAT(shared_outputs("torchrun x.py 2>&1 | tee -a run.log"), ElementsAre("run.log"));
+  EXPECT_THAT(shared_outputs("./prog | tee \"$DIR/run.log\""), ElementsAre("\"$DIR/run.log\""));
+  EXPECT_THAT(shared_outputs("torchrun x.py >out.log 2>err.log"), ElementsAre("out.log", "err.log"));
+  EXPECT_THAT(shared_outputs("exec &>>run.log; python x.py"), ElementsAre("run.log"));
+  EXPECT_THAT(shared_outputs("{ date; torchrun x.py; } >& run.log"), ElementsAre("run.log"));
+  for (const char* text : {"torchrun x.py | tee run_$SLURM_PROCID.log", "F=log.$RANK; torchrun x.py | tee $F",
+                           "cat >x.yaml; torchrun x.py", "torchrun x.py >/dev/null 2>&1 <in", "torchrun x.py | tee",
+                           "torchrun x.py --tee run.log"})
+    EXPECT_THAT(shared_outputs(text), ElementsAre()) << text;
 }
 
 TEST(RankCommand, ValuesOfSecretsAreRefused) {

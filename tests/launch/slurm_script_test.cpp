@@ -274,6 +274,18 @@ TEST(SlurmScript, TheFooterShowsLossesAndSaysWhatToDo) {
                     HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
 }
 
+// As Megatron's scripts end: tee's 0 is not the run's.
+TEST(SlurmScript, ARunThatFailsInFrontOfAPipeHasFailed) {
+  for (const std::string text : {"(exit 7) 2>&1 | tee /dev/null", "{ exit 7; } | cat"}) {
+    const FakeCluster cluster;
+    const std::string script = script_of(cluster.options(), text);
+    EXPECT_EQ(cluster.run(script).exit_code, 7) << cluster.log();
+    EXPECT_THAT(cluster.log(), AllOf(HasSubstr("failed with exit code 7"), Not(HasSubstr("ended well"))));
+    EXPECT_EQ(testing::shellcheck(script), "");
+    EXPECT_EQ(FakeCluster().run(script_of(cluster.options(), "set +o pipefail; " + text)).exit_code, 0);
+  }
+}
+
 TEST(SlurmScript, AFailedPreparationCostsOneTask) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();
