@@ -132,12 +132,19 @@ SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>
   return job;
 }
 
+void check_secrets(const SlurmOptions& options) {
+  for (const std::string& name : options.secrets)
+    if (const char* value = std::getenv(name.c_str()); !value || !*value)
+      throw ConfigError({fmt::format("{} is not set", name), "--secret", fmt::format("export {} first", name)});
+}
+
 int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
                  const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
   const std::vector<ConfigOverride> parsed = parse_overrides(overrides, own_options);
   check_sources(launch, parsed, contains(command_line, "--"));
   SlurmJob job = launch.recipe_path.empty() ? checked_command_job(launch, command_line)
                                             : checked_recipe_job(launch, overrides, parsed);
+  if (launch.submit) check_secrets(launch.options);
   std::vector<std::string> made_by = command_line;
   made_by[0] = "braid";
   job.made_by = joined_quoted(made_by);

@@ -100,6 +100,15 @@ TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
   EXPECT_THAT(refused.err, HasSubstr("invalid partition specified: pool0"));
 }
 
+// Hours in the queue would not bring it.
+TEST_F(LaunchSlurm, ASecretThatIsNotSetIsNotSubmitted) {
+  EXPECT_THAT(refusal({"--submit", "--secret", "MY_TOKEN", "--", "prog"}),
+              AllOf(HasSubstr("MY_TOKEN is not set"), HasSubstr("export MY_TOKEN first")));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+  EXPECT_EQ(launch({"--submit", "--secret", "MY_TOKEN", "--", "prog"}, {{"MY_TOKEN", "x"}}).exit_code, 0);
+  EXPECT_EQ(launch({"--secret", "MY_TOKEN", "--", "prog"}).exit_code, 0);
+}
+
 TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
   const std::string text =
       script({"--lr", "1e-3", kRecipe, "--gpus-per-node", "2", "--train.seed", "7", "--time", "1-00:00:00"});

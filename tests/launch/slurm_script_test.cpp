@@ -208,9 +208,15 @@ TEST(SlurmScript, SecretsAreNamesThatMustBeSet) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();
   options.secrets = {"MY_TOKEN"};
-  EXPECT_NE(cluster.run(script_of(options, "prog")).exit_code, 0);
-  EXPECT_THAT(cluster.log(), HasSubstr("MY_TOKEN: is not set; export it before sbatch"));
-  EXPECT_EQ(cluster.asked_of("srun_0"), "");
+  const std::string script = script_of(options, "prog");
+  EXPECT_EQ(testing::shellcheck(script), "");
+  for (const char* given : {"", "export MY_TOKEN=\n"}) {
+    EXPECT_EQ(cluster.run(given + script).exit_code, 1);
+    EXPECT_THAT(cluster.log(), AllOf(HasSubstr("MY_TOKEN is not set: export it before sbatch\n"),
+                                     HasSubstr("== failed with exit code 1")));
+    EXPECT_EQ(cluster.asked_of("srun_0"), "");
+  }
+  EXPECT_EQ(cluster.run("export MY_TOKEN=x\n" + script).exit_code, 0) << cluster.log();
 }
 
 // Exports reach the ranks in both styles, with odd values too.
@@ -272,6 +278,18 @@ TEST(SlurmScript, TheFooterShowsLossesAndSaysWhatToDo) {
   EXPECT_THAT(cluster.log(),
               AllOf(HasSubstr("== the first losses\n3: " + line + "\n\n"), HasSubstr("failed with exit code 7"),
                     HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
+}
+
+// A requeued job goes on in the same log.
+TEST(SlurmScript, TheLossesAreThoseOfThisAttempt) {
+  const FakeCluster cluster;
+  const std::string line = "iteration 2 | lm loss: 8.5 |", earlier = "0: iteration 1 | lm loss: 9.5 |\n";
+  const std::string before = "printf '" + earlier + "== the first losses\\n" + earlier + "'\n";
+  EXPECT_EQ(
+      cluster.run(before + script_of(cluster.options(), "if [ $RANK = 3 ]; then echo '" + line + "'; sleep 1; fi"))
+          .exit_code,
+      0);
+  EXPECT_THAT(cluster.log(), AllOf(HasSubstr(earlier), HasSubstr("\n\n== the first losses\n3: " + line + "\n\n== ")));
 }
 
 // As Megatron's scripts end: tee's 0 is not the run's.
