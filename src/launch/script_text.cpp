@@ -23,6 +23,13 @@ std::string sbatch_quoted(const std::string& value) {
   return quoted + "\"";
 }
 
+std::string sbatch_option(const std::string& option) {
+  const std::size_t name_end =
+      option.starts_with("--") ? option.find_first_of("= ") : std::min<std::size_t>(option.find(' '), 1);
+  if (name_end == std::string::npos || name_end + 1 >= option.size()) return option;
+  return option.substr(0, name_end + 1) + sbatch_quoted(option.substr(name_end + 1));
+}
+
 std::string percent_escaped(const std::string& path) {
   std::string escaped;
   for (const char c : path) escaped += c == '%' ? "%%" : std::string(1, c);

@@ -58,7 +58,7 @@ std::string sbatch_lines(const SlurmOptions& options, const SlurmJob& job) {
     check_stop_lead(options);
     line(fmt::format("--signal=B:USR1@{}", options.stop_lead_s));
   }
-  for (const std::string& option : options.sbatch) line(option);
+  for (const std::string& option : options.sbatch) line(sbatch_option(option));
   return text;
 }
 

@@ -164,12 +164,13 @@ TEST(SlurmScript, HeaderSaysWhatTheJobNeeds) {
   options.account = "my acc";
   options.partition = "batch";
   options.log_dir = "/logs/100% \"of\" it";
-  options.sbatch = {"--qos=high", "--mail-type END"};
+  options.sbatch = {"--qos=high", "--mail-type END", "--comment=a b $X \"q\" \\", "-Ca|b", "-k", "--wckey="};
   const std::string script = script_of(options, "torchrun x.py");
   for (const char* line :
        {"#SBATCH --job-name=job", "#SBATCH --account=\"my acc\"", "#SBATCH --partition=batch", "#SBATCH --nodes=2",
         "#SBATCH --ntasks-per-node=2", "#SBATCH --gpus-per-node=2", "#SBATCH --exclusive", "#SBATCH --time=00:30:00",
-        "#SBATCH --output=\"/logs/100%% \\\"of\\\" it/job_%j.log\"", "#SBATCH --qos=high", "#SBATCH --mail-type END"})
+        "#SBATCH --output=\"/logs/100%% \\\"of\\\" it/job_%j.log\"", "#SBATCH --qos=high", "#SBATCH --mail-type END",
+        "#SBATCH --comment=\"a b $X \\\"q\\\" \\\\\"", "#SBATCH -C\"a|b\"", "#SBATCH -k", "#SBATCH --wckey="})
     EXPECT_THAT(script, HasSubstr(std::string(line) + "\n"));
   EXPECT_THAT(script, Not(HasSubstr("--signal")));
   EXPECT_THAT(split(script, '\n')[1], kSlurmScriptMark);
