@@ -84,6 +84,10 @@ class Checks {
       problem("mounts were given but no container", "--mount", "give --container IMAGE, or leave the mounts out");
   }
 
+  static std::string secret_fix(const std::string& name) {
+    return fmt::format("export {0} in your shell and give --secret {0}", name);
+  }
+
   void environment() {
     for (const std::string& setting : o_.env) {
       const std::size_t equals = setting.find('=');
@@ -94,8 +98,10 @@ class Checks {
         problem(fmt::format("'{}' has no value", name), "--env",
                 fmt::format("write {0}=VALUE; to pass yours on without writing it down, --secret {0}", name));
       else if (names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file for others to read", name), "--env",
-                fmt::format("export {0} in your shell and give --secret {0}", name));
+        problem(fmt::format("the value of {} would be in a file for others to read", name), "--env", secret_fix(name));
+      else if (const auto secret = secret_in(setting))
+        problem(fmt::format("{} has {} in it, which would be in a file for others to read", name, *secret), "--env",
+                secret_fix("NAME"));
       else if (setting.find('\0') != std::string::npos)
         problem(fmt::format("the value of {} has a zero byte in it", name), "--env", "leave it out");
     }
@@ -131,9 +137,11 @@ class Checks {
          split(option.substr(std::min(option.find_first_of("= "), option.size() - 1) + 1), ',')) {
       const std::string name = part.substr(0, part.find('='));
       if (name != part && names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file for others to read", name), where,
-                fmt::format("export {0} in your shell and give --secret {0}", name));
+        problem(fmt::format("the value of {} would be in a file for others to read", name), where, secret_fix(name));
     }
+    if (const auto secret = secret_in(option))
+      problem(fmt::format("{} has {} in it", option.substr(0, option.find_first_of("= ")), *secret), where,
+              secret_fix("NAME"));
   }
 
   void further(const char* where, const std::string& option) {

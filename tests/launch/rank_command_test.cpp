@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "launch/secrets.h"
 #include "launch/text_checks.h"
@@ -157,6 +159,46 @@ TEST(RankCommand, ValuesOfSecretsAreRefused) {
   for (const char* text :
        {"HF_TOKEN=$TOKEN x", "HF_TOKEN= x", "TOKENIZERS_PARALLELISM=false x", "TRAIN_TOKENS=300 x", "x --pad_token=0"})
     EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
+}
+
+TEST(RankCommand, ValuesOfSecretOptionsAreRefused) {
+  for (const char* text :
+       {"x --api-key=abc", "x --wandb-key abc", "x --token 'a b'", "x --hf-token a$B", "x --hf_token=a",
+        "x --password=a1", "x logger.wandb.api_key=abc", "x +hub.client_secret=abc"})
+    EXPECT_THAT(error_of([text] { refuse_secrets(text); }), AllOf(HasSubstr("value of "), HasSubstr("--secret ")))
+        << text;
+  for (const char* text :
+       {"x --api-key=\"$KEY\"", "x --hf-token $HF_TOKEN --bf16", "x --token --bf16", "x --use-auth-token true",
+        "x --tokenizer-model abc", "x --max-tokens 4096", "x --token-id 128009", "x --image-token '<image>'",
+        "x --eos-token=abc", "x --password /run/secrets/db", "x --key abc", "x --api-key EMPTY", "x data.token=abc",
+        "x --sort-key name"})
+    EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
+}
+
+TEST(RankCommand, WhatLooksLikeATokenIsRefused) {
+  for (const char* text :
+       {"x hf_abcdefghijklmnopqrstuvwx", "x --a=ghp_0123456789abcdefghijABCDEFGHIJ012345",
+        "x 'github_pat_11ABCDEFG0abcdefghijkl_mn'", "x sk-proj-0123456789abcdefghij",
+        "cat <<E\nglpat-0123456789abcdefghij\nE", "x xoxb-1234567890-abc", "x AKIAIOSFODNN7EXAMPLE"}) {
+    const std::string error = error_of([text] { refuse_secrets(text); });
+    EXPECT_THAT(error, AllOf(HasSubstr("the command has a"), HasSubstr("--secret NAME"))) << text;
+    EXPECT_EQ(error.find("0123456789"), error.npos) << "the token itself is printed";
+  }
+  for (const char* text :
+       {"x hf_checkpoint_converted_to_megatron", "x task-0123456789abcdefghijklm", "x --hf_model_name a/b",
+        "x sk-learn-and-some-more-words-of-it", "x out/AKIA", "x my_hf_0123456789abcdefghijklmnop"})
+    EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
+}
+
+TEST(RankCommand, ValuesOfTheCallersSecretsAreRefused) {
+  ::setenv("BRAID_TEST_TOKEN", "correct horse", 1);
+  ::setenv("BRAID_TEST_SECRET", "short", 1);
+  ::setenv("BRAID_TEST_PASSWORD_FILE", "/run/secrets/password", 1);
+  const std::string error = error_of([] { refuse_secrets("x --a 'the correct horse'"); });
+  EXPECT_THAT(error, AllOf(HasSubstr("the value of your BRAID_TEST_TOKEN"), HasSubstr("--secret NAME")));
+  EXPECT_EQ(error.find("horse"), error.npos);
+  EXPECT_EQ(error_of([] { refuse_secrets("x --a shorter /run/secrets/password \"$BRAID_TEST_TOKEN\""); }), "no error");
+  for (const char* name : {"BRAID_TEST_TOKEN", "BRAID_TEST_SECRET", "BRAID_TEST_PASSWORD_FILE"}) ::unsetenv(name);
 }
 
 TEST(RankCommand, OneWordWithBlanksIsShellText) {

@@ -415,6 +415,12 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
   EXPECT_THAT(problems_of([](Options& o) { o.env = {"A"}; }), HasSubstr("no value"));
   EXPECT_THAT(problems_of([](Options& o) { o.env = {"HF_TOKEN=abc"}; }),
               AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
+  const std::string token = "hf_0123456789abcdefghijklmn";
+  for (const auto& change : std::vector<std::function<void(Options&)>>{
+           [&](Options& o) { o.env = {"A=x " + token}; }, [&](Options& o) { o.warm_up = "x " + token; },
+           [&](Options& o) { o.sbatch = {"--comment=" + token}; }})
+    EXPECT_THAT(problems_of(change),
+                AllOf(HasSubstr("token of Hugging Face"), HasSubstr("--secret NAME"), Not(HasSubstr("0123"))));
   EXPECT_THAT(problems_of([](Options& o) { o.secrets = {"HF_TOKEN=abc"}; }),
               AllOf(HasSubstr("name only"), Not(HasSubstr("abc"))));
   EXPECT_THAT(problems_of([](Options& o) { o.account = "a\n#SBATCH --nodes=99"; }), HasSubstr("line break"));
