@@ -84,8 +84,9 @@ class Checks {
       problem("mounts were given but no container", "--mount", "give --container IMAGE, or leave the mounts out");
   }
 
-  static std::string secret_fix(const std::string& name) {
-    return fmt::format("export {0} in your shell and give --secret {0}", name);
+  std::string secret_fix(const std::string& name) const {
+    return o_.is_session ? fmt::format("export {} in your shell: salloc and srun pass it on", name)
+                         : fmt::format("export {0} in your shell and give --secret {0}", name);
   }
 
   void environment() {
@@ -96,7 +97,7 @@ class Checks {
         problem(fmt::format("{} cannot be the name of a variable", in_quotes(name)), "--env", "write NAME=VALUE");
       else if (equals == std::string::npos)
         problem(fmt::format("'{}' has no value", name), "--env",
-                fmt::format("write {0}=VALUE; to pass yours on without writing it down, --secret {0}", name));
+                fmt::format("write {}=VALUE; to pass yours on without writing it down, {}", name, secret_fix(name)));
       else if (names_a_secret(name))
         problem(fmt::format("the value of {} would be in a file for others to read", name), "--env", secret_fix(name));
       else if (const auto secret = secret_in(setting))

@@ -48,6 +48,14 @@ TEST_F(LaunchOther, InteractiveGivesTheGpusToBoth) {
                     HasSubstr("\nexport A='b c'\nuv sync\n")));
 }
 
+TEST_F(LaunchOther, InteractiveOnSeveralNodesSaysHowToReachThem) {
+  stand_in("sinfo", "echo 'interactive|up|4:00:00|2|gpu:8'\n");
+  stand_in("sacctmgr", "echo 'vision|'\n");
+  EXPECT_THAT(launch({"interactive", "--account", "vision", "--nodes", "2"}).out,
+              AllOf(HasSubstr("\n# 3. "), HasSubstr("srun --overlap")));
+  EXPECT_THAT(launch({"interactive", "--account", "vision"}).out, Not(HasSubstr("overlap")));
+}
+
 TEST_F(LaunchOther, InteractiveKnowsThePitfalls) {
   stand_in("sinfo", "echo 'interactive|up|4:00:00|2|gpu:8'\n");
   stand_in("sacctmgr", "echo 'vision|'\n");
@@ -64,6 +72,10 @@ TEST_F(LaunchOther, InteractiveKnowsThePitfalls) {
   EXPECT_THAT(refusal({}), HasSubstr("no account was given"));
   EXPECT_THAT(refusal({"--account", "vision", "-w", "n3"}), HasSubstr("configuration is not available"));
   EXPECT_THAT(refusal({"--account", "vision", "--time", "5:00:00"}), HasSubstr("longer"));
+  for (const char* setting : {"HF_TOKEN=abc", "HF_TOKEN"})
+    EXPECT_THAT(
+        refusal({"--account", "vision", "--env", setting}),
+        AllOf(HasSubstr("export HF_TOKEN in your shell: salloc and srun pass it on"), Not(HasSubstr("--secret"))));
   EXPECT_EQ(launch({"interactive", "--account", "other", "--force"}).exit_code, 0);
   EXPECT_EQ(launch({"interactive", "--account", "vision", "--time", "2"}).exit_code, 0);
 }
