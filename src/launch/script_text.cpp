@@ -10,8 +10,8 @@
 namespace braid {
 namespace {
 
-// An argument of a program may have 128 KiB on Linux.
-constexpr std::size_t kLongestText = 100 * 1024;
+// An argument of a program may have 128 KiB on Linux; srun and containers put something in front.
+constexpr std::size_t kLongestKiB = 100;
 
 }  // namespace
 
@@ -50,10 +50,11 @@ std::string rule(const std::string& title) {
 std::string with_line_end(const std::string& text) { return text.empty() || text.ends_with('\n') ? text : text + "\n"; }
 
 std::string here_document(const std::string& name, const std::string& text, const std::string& where) {
-  if (text.size() > kLongestText)
-    throw ConfigError({fmt::format("the command has {} bytes, and what one process can be given ends at {}",
-                                   text.size(), kLongestText),
-                       where, "put it into a file and run that file"});
+  if (text.size() > kLongestKiB * 1024)
+    throw ConfigError(
+        {fmt::format("the command has {} KiB, and what a task can be given as one argument ends at {} KiB",
+                     (text.size() + 1023) / 1024, kLongestKiB),
+         where, "put it into a file and run that file"});
   if (text.find('\0') != std::string::npos)
     throw ConfigError({"the command has a zero byte in it", where, "leave it out"});
   std::string delimiter = "END_OF_" + name;

@@ -112,6 +112,9 @@ TEST_F(LaunchOther, LocalCountsTheGpus) {
   EXPECT_THAT(launch({"local"}).err, HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(launch({"local", "--ranks", "3", "--", "torchrun --nproc_per_node=2 x.py"}).err,
               HasSubstr("contradicts"));
+  EXPECT_THAT(launch({"local", "--", "torchrun --nnodes=2 --nproc_per_node=2 x.py"}).err,
+              AllOf(HasSubstr("--nnodes=2"), HasSubstr("braid launch slurm")));
+  EXPECT_THAT(launch({"local", "--nodes", "2", "--", "true"}).err, HasSubstr("unknown option --nodes"));
 }
 
 const char* const kJob =

@@ -432,6 +432,15 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
     EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.srun = {further}; }), HasSubstr("EADDRINUSE"));
   }
   EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-N4"}; }), HasSubstr("use --nodes"));
+  for (const char* taken :
+       {"--output=x", "-ox", "--error x", "--job-name=x", "-J x", "--time=1", "-t1", "--signal=USR1"})
+    EXPECT_THAT(problems_of([&](Options& o) { o.sbatch = {taken}; }), HasSubstr("contradicts what the script says"))
+        << taken;
+  EXPECT_THAT(problems_of([](Options& o) { o.sbatch = {"--output=x"}; }), HasSubstr("use --log-dir"));
+  for (const char* free : {"--exclude=n1", "--time-min=1", "--nodelist n1", "-w n1", "-k"})
+    EXPECT_EQ(problems_of([&](Options& o) { o.sbatch = {free}; }), "") << free;
+  EXPECT_EQ(problems_of([](Options& o) { o.srun = {"--time=1"}; }), "") << "a step may be shorter";
+  EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-w"}; }), HasSubstr("-w has no value"));
   EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0, o.time = "x", o.style = "y"; }),
               AllOf(HasSubstr("--nodes"), HasSubstr("--time"), HasSubstr("--style")));
 }
@@ -499,7 +508,8 @@ TEST(SlurmOptions, CommandsThatDoNotFitAreRefused) {
   EXPECT_THAT(error_of(options, " \n"), HasSubstr("no command"));
   EXPECT_THAT(error_of(options, "a\r\nb"), HasSubstr("dos2unix"));
   EXPECT_THAT(error_of(options, "a 'b"), HasSubstr("does not close"));
-  EXPECT_THAT(error_of(options, "prog " + std::string(200000, 'x')), HasSubstr("put it into a file"));
+  EXPECT_THAT(error_of(options, "prog " + std::string(200000, 'x')),
+              AllOf(HasSubstr("196 KiB"), HasSubstr("ends at 100 KiB"), HasSubstr("put it into a file")));
   EXPECT_THAT(error_of(options, "HF_TOKEN=abc prog"), AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
 }
 

@@ -222,7 +222,7 @@ def test_status_and_tail_say_how_far_a_job_is(cluster, outcome):
 
 def test_status_of_a_job_that_failed_names_the_doctor(cluster, outcome):
     _, job = outcome(raised_by_srun)
-    assert f"why it ended: braid doctor {job.log_file} --exit-code " in braid(
+    assert f"why it ended: {BRAID} doctor {job.log_file} --exit-code " in braid(
         cluster, "launch", "status", job.number).stdout
 
 
