@@ -28,6 +28,9 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
 // ConfigError where there is a file already that is not one of ours.
 void write_script(const SlurmOptions& options, const std::string& text);
 
+// braid, or the path that it was called by: for lines to copy.
+std::string called_as();
+
 // Calls sbatch and prints where to look at the job; returns an exit code.
 int submit_script(const SlurmOptions& options);
 

@@ -58,7 +58,7 @@ void print_status(const FollowOptions& options) {
   if (const auto progress = read_progress(job.log)) fmt::print("{}\n", to_text(*progress, is_running(job)));
   if (!ended_badly(job)) return;
   const auto code = exit_code_of(job);
-  fmt::print("why it ended: braid doctor {}{}\n", shell_quoted(job.log),
+  fmt::print("why it ended: {} doctor {}{}\n", called_as(), shell_quoted(job.log),
              code ? fmt::format(" --exit-code {}", *code) : "");
 }
 

@@ -40,6 +40,7 @@ void add_launch_interactive_command(CLI::App& launch) {
   auto session = std::make_shared<Interactive>();
   SlurmOptions& o = session->options;
   o.nodes = 1;
+  o.is_session = true;
   o.log_dir = "";  // nothing is logged
   o.partition = "interactive";
   o.time = "240";

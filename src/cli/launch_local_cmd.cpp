@@ -53,12 +53,16 @@ RankCommand command_of_rank(const std::string& text) {
     restored += fmt::format("{0}=\"$BRAID_{0}\" ", name);
   }
   RankCommand command = rank_command(text, restored);
+  if (command.has_pipe) command.text = kPipesFail + command.text;
   if (sets_rank_variables(text)) command.text = kept + "\n" + command.text;
   return command;
 }
 
 int launch_words(const LaunchLocal& launch, const std::vector<std::string>& words) {
   const RankCommand command = command_of_rank(command_text(words));
+  if (command.nodes.value_or(1) > 1)
+    throw ConfigError({fmt::format("the command says --nnodes={}, and this is one machine", *command.nodes),
+                       "the command", "leave --nnodes out, or use braid launch slurm"});
   int ranks = launch.ranks;
   if (!ranks) ranks = command.ranks_per_node.value_or(0);
   if (!ranks) ranks = gpus_here();
@@ -87,6 +91,10 @@ void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& 
       "Example: braid launch local -- torchrun --nproc_per_node=8 train.py");
   command->callback([options, command, &command_line, &exit_code] {
     const std::vector<std::string> words = words_behind_dashes(command_line);
+    const auto overrides = parse_overrides(command->remaining(), {"--ranks", "--log-dir"});
+    if (!words.empty() && !overrides.empty())
+      throw ConfigError({fmt::format("--{} is a recipe's key, but there is no recipe", overrides[0].path),
+                         "command line", "options of the command stand behind --"});
     if (words.empty() == options->recipe_path.empty())
       throw ConfigError(
           {words.empty() ? "there is neither a recipe nor a command" : "both a recipe and a command were given",

@@ -1,13 +1,16 @@
 #include "cli/launch_preflight.h"
 
+#include <fmt/ranges.h>
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "base/strings.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_step.h"
+#include "launch/text_checks.h"
 #include "models/providers.h"
 #include "plan/fixes.h"
 #include "plan/param_spec.h"
@@ -118,6 +121,24 @@ void check_surroundings(const std::string& text, const SlurmOptions& options, co
          "--container", "give --cache-dir FOLDER on the shared file system"});
 }
 
+void check_outputs(const std::string& text, const SlurmOptions& options, const Allocation& allocation,
+                   Preflight& preflight) {
+  if (allocation.nodes == 1 && options.style == "torchrun") return;  // one task
+  for (const std::string& file : shared_outputs(text))
+    preflight.warnings.push_back({fmt::format("all tasks of the job write to one file, over each other: {}", file),
+                                  "the command",
+                                  "leave it out, since the job's log has it all, or put $SLURM_PROCID into its name"});
+}
+
+void check_directives(const std::string& text, Preflight& preflight) {
+  std::vector<std::string> lines;
+  for (const std::string& line : split(text, '\n'))
+    if (line.starts_with("#SBATCH")) lines.push_back(line);
+  if (!lines.empty())
+    preflight.warnings.push_back({fmt::format("these lines of the command mean nothing: {}", fmt::join(lines, "; ")),
+                                  "the command", "give them as options, e.g. --time, or --sbatch --qos=high"});
+}
+
 std::string user_name() {
   const passwd* entry = getpwuid(geteuid());
   return entry ? entry->pw_name : std::to_string(geteuid());
@@ -148,6 +169,8 @@ Preflight preflight_of(const std::string& command_text, const SlurmOptions& opti
   }
   check_paths(paths_of(options), allocation, preflight);
   check_surroundings(command_text, options, allocation, preflight);
+  check_outputs(command_text, options, allocation, preflight);
+  check_directives(command_text, preflight);
   return preflight;
 }
 

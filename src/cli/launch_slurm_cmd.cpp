@@ -43,13 +43,23 @@ void take_defaults(LaunchSlurm& launch, const ClusterConfig& cluster, std::optio
 
 std::string read_all(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
 
+std::string checked_text(const std::string& text, const std::string& path) {
+  if (text.starts_with("\xEF\xBB\xBF"))
+    throw ConfigError({fmt::format("'{}' begins with a byte order mark, which bash takes for part of a word", path),
+                       "--command-file", "save it as UTF-8 without one, e.g. with dos2unix"});
+  if (text.find('\0') != text.npos || text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+    throw ConfigError({fmt::format("'{}' is no text, or not in UTF-8", path), "--command-file",
+                       "give a file with shell text; a program goes behind --"});
+  return text;
+}
+
 std::string command_in_file(const std::string& path) {
-  if (path == "-") return read_all(std::cin);
+  if (path == "-") return checked_text(read_all(std::cin), path);
   std::ifstream file(path, std::ios::binary);
   std::error_code ignored;
   if (!file.is_open() || fs::is_directory(path, ignored))
     throw ConfigError({fmt::format("cannot read '{}'", path), "--command-file", "give a file with shell text, or -"});
-  return read_all(file);
+  return checked_text(read_all(file), path);
 }
 
 SlurmJob job_of_file(const SlurmOptions& options, const std::string& path, const std::string& text) {
@@ -132,12 +142,19 @@ SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>
   return job;
 }
 
+void check_secrets(const SlurmOptions& options) {
+  for (const std::string& name : options.secrets)
+    if (const char* value = std::getenv(name.c_str()); !value || !*value)
+      throw ConfigError({fmt::format("{} is not set", name), "--secret", fmt::format("export {} first", name)});
+}
+
 int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
                  const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
   const std::vector<ConfigOverride> parsed = parse_overrides(overrides, own_options);
   check_sources(launch, parsed, contains(command_line, "--"));
   SlurmJob job = launch.recipe_path.empty() ? checked_command_job(launch, command_line)
                                             : checked_recipe_job(launch, overrides, parsed);
+  if (launch.submit) check_secrets(launch.options);
   std::vector<std::string> made_by = command_line;
   made_by[0] = "braid";
   job.made_by = joined_quoted(made_by);
@@ -148,8 +165,9 @@ int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
   }
   write_script(launch.options, script);
   if (launch.submit) return submit_script(launch.options);
-  fmt::print("wrote {}: {} nodes, {} ranks\n  sbatch {}\n", launch.options.output, job.nodes,
-             job.nodes * job.ranks_per_node, shell_quoted(launch.options.output));
+  const int ranks = job.nodes * job.ranks_per_node;
+  fmt::print("wrote {}: {} node{}, {} rank{}\n  sbatch {}\n", launch.options.output, job.nodes,
+             job.nodes == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s", shell_quoted(launch.options.output));
   return 0;
 }
 
@@ -209,8 +227,9 @@ void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& 
   command->footer(
       "Examples:\n"
       "  braid launch slurm recipes/nemotron-vlm-54l-mock.yaml --account A --partition batch --submit\n"
-      "  braid launch slurm --nodes 4 -- torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
-      "  braid launch slurm --nodes 4 -- 'cd src && torchrun --nproc_per_node=8 train.py \"$DATA\"'\n\n"
+      "  braid launch slurm --nodes 4 --partition batch -- torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
+      "  braid launch slurm --nodes 4 --partition batch -- 'cd src && torchrun --nproc_per_node=8 train.py "
+      "\"$DATA\"'\n\n"
       "With a recipe, its keys can be set here as for braid train (see braid train --help).");
   command->callback([options, command, &command_line, &exit_code] {
     std::vector<std::string> own_options;

@@ -1,4 +1,5 @@
 // The file of a Slurm script, and sbatch.
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -36,6 +37,11 @@ void make_log_folder(const std::string& path) {
 
 }  // namespace
 
+std::string called_as() {
+  const std::string name = program_invocation_name;
+  return name.find('/') == name.npos ? "braid" : shell_quoted(name);
+}
+
 void write_script(const SlurmOptions& options, const std::string& text) {
   const std::string& path = options.output;
   refuse_foreign_file(path);
@@ -58,8 +64,8 @@ int submit_script(const SlurmOptions& options) {
     return 1;
   }
   fmt::print(stderr, "{}", sbatch->err);
-  fmt::print("submitted job {0}\n  braid launch status {0}\n  braid launch tail {0}\n  braid doctor {1}\n", job_id,
-             shell_quoted(log_stem(options) + job_id + ".log"));
+  fmt::print("submitted job {0}\n  {1} launch status {0}\n  {1} launch tail {0}\n  {1} doctor {2}\n", job_id,
+             called_as(), shell_quoted(log_stem(options) + job_id + ".log"));
   return 0;
 }
 

@@ -114,7 +114,7 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
   job.command = command.text;
   job.had_torchrun = command.had_torchrun;
   job.exports = usual_exports();
-  job.prelude = megatron_path(options, command);
+  job.prelude = megatron_path(options, command) + (command.has_pipe ? kPipesFail : "");
   if (!command.uv_sync.empty()) {
     job.first_phase = job.repeated = command.uv_sync + "\n";
   }

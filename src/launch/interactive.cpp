@@ -18,7 +18,10 @@ std::vector<std::string> common_options(const SlurmOptions& options) {
 std::string first_lines(const SlurmOptions& options) {
   std::string text;
   for (const std::string& setting : exports_of_options(options, /*is_braid=*/false)) text += "export " + setting + "\n";
-  return text + (options.warm_up.empty() ? "" : options.warm_up + "\n");
+  if (!options.warm_up.empty()) text += options.warm_up + "\n";
+  if (options.nodes.value_or(1) > 1)
+    text += "# What runs on all nodes goes behind: srun --overlap (this shell is a step that has their GPUs already)\n";
+  return text;
 }
 
 }  // namespace

@@ -11,9 +11,13 @@
 namespace braid {
 namespace {
 
+std::string counted(std::int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 std::string in_words(const Allocation& allocation) {
-  return fmt::format("{} node{} of {} GPUs have {}", allocation.nodes, allocation.nodes == 1 ? "" : "s",
-                     allocation.gpus_per_node, allocation.gpus());
+  return fmt::format("{} of {} {} {}", counted(allocation.nodes, "node"), counted(allocation.gpus_per_node, "GPU"),
+                     allocation.nodes == 1 ? "has" : "have", allocation.gpus());
 }
 
 std::int64_t ranks_of(const TopologyConfig& topology) {
@@ -115,13 +119,13 @@ void check_partition(const std::string& name, const SlurmRequest& request, const
         {fmt::format("partition '{}' is not up", partition->name), "--partition", "the job will wait"});
   if (nodes > partition->nodes)
     preflight.problems.push_back(
-        {fmt::format("partition '{}' has {} nodes, not {}", partition->name, partition->nodes, nodes), "--nodes",
-         offers});
+        {fmt::format("partition '{}' has {}, not {}", partition->name, counted(partition->nodes, "node"), nodes),
+         "--nodes", offers});
   const int gpus = request.allocation.gpus_per_node;
   if (partition->gpus_per_node > 0 && gpus > partition->gpus_per_node)
-    preflight.problems.push_back(
-        {fmt::format("nodes of partition '{}' have {} GPUs, not {}", partition->name, partition->gpus_per_node, gpus),
-         "--gpus-per-node", fmt::format("use --gpus-per-node {}", partition->gpus_per_node)});
+    preflight.problems.push_back({fmt::format("nodes of partition '{}' have {}, not {}", partition->name,
+                                              counted(partition->gpus_per_node, "GPU"), gpus),
+                                  "--gpus-per-node", fmt::format("use --gpus-per-node {}", partition->gpus_per_node)});
   if (time && partition->time_limit && *time > *partition->time_limit)
     preflight.problems.push_back(
         {fmt::format("{} is longer than partition '{}' allows", request.time, partition->name), "--time", offers});
@@ -152,7 +156,7 @@ void check_nodes(const TopologyConfig& topology, const Workload& workload, const
   const bool fits_one_node = allocation.nodes == 1 && ranks < allocation.gpus();  // wasteful, but it runs
   const NodesThatFit fits{topology, workload, allocation};
   (fits_one_node ? preflight.warnings : preflight.problems)
-      .push_back({fmt::format("the recipe has {} ranks, but {}", ranks, in_words(allocation)), "--nodes",
+      .push_back({fmt::format("the recipe has {}, but {}", counted(ranks, "rank"), in_words(allocation)), "--nodes",
                   use_one_of(fits.choices())});
 }
 

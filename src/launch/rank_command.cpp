@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "launch/program_call.h"
+#include "launch/text_checks.h"
 #include "launch/torchrun_call.h"
 #include "launch/uv_command.h"
 
@@ -192,8 +193,11 @@ bool sets_rank_variables(std::string_view text) {
 
 RankCommand rank_command(std::string_view text, std::string_view environment) {
   const ShellCommands commands = simple_commands(text);
+  refuse_empty_program(commands);
   refuse_other_launchers(text, commands);
+  refuse_background(text, commands);
   RankCommand command;
+  command.has_pipe = has_pipe(commands);
   command.uv_sync = uv_sync_in(text, commands);
   const auto call = find_torchrun(text, commands);
   if (!call) {
@@ -225,8 +229,11 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
 
 RankCommand node_command(std::string_view text, std::string_view options) {
   const ShellCommands commands = simple_commands(text);
+  refuse_empty_program(commands);
   refuse_other_launchers(text, commands);
+  refuse_background(text, commands);
   RankCommand command;
+  command.has_pipe = has_pipe(commands);
   command.uv_sync = uv_sync_in(text, commands);
   const auto call = find_torchrun(text, commands);
   if (!call) {

@@ -14,6 +14,7 @@ struct RankCommand {
   std::string text{};     // for bash
   std::string program{};  // "pretrain_gpt": what a job may be called after
   bool had_torchrun = false;
+  bool has_pipe = false;                // bash shall run it with pipefail: else a run that crashed ends with tee's 0
   std::optional<int> ranks_per_node{};  // --nproc_per_node, where it is a number
   std::optional<int> nodes{};           // --nnodes, where it is one number
   std::vector<std::string> left_out{};  // torchrun's options that have no meaning without it: "--max-restarts=3"
@@ -32,6 +33,9 @@ RankCommand node_command(std::string_view text, std::string_view options);
 
 // RankCommand::program of either; does not ask whether the command can be started.
 std::string program_name(std::string_view text);
+
+// In front of a text with a pipe. What the text itself sets wins.
+inline constexpr const char* kPipesFail = "set -o pipefail  # what fails in front of a pipe has failed\n";
 
 // The text of a command given as words: each quoted, but NAME=value in front is an assignment; or the word itself where
 // there is only one and it has blanks, as ssh has it.

@@ -10,8 +10,8 @@
 namespace braid {
 namespace {
 
-// An argument of a program may have 128 KiB on Linux.
-constexpr std::size_t kLongestText = 100 * 1024;
+// An argument of a program may have 128 KiB on Linux; srun and containers put something in front.
+constexpr std::size_t kLongestKiB = 100;
 
 }  // namespace
 
@@ -21,6 +21,13 @@ std::string sbatch_quoted(const std::string& value) {
   std::string quoted = "\"";
   for (const char c : value) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
   return quoted + "\"";
+}
+
+std::string sbatch_option(const std::string& option) {
+  const std::size_t name_end =
+      option.starts_with("--") ? option.find_first_of("= ") : std::min<std::size_t>(option.find(' '), 1);
+  if (name_end == std::string::npos || name_end + 1 >= option.size()) return option;
+  return option.substr(0, name_end + 1) + sbatch_quoted(option.substr(name_end + 1));
 }
 
 std::string percent_escaped(const std::string& path) {
@@ -43,10 +50,11 @@ std::string rule(const std::string& title) {
 std::string with_line_end(const std::string& text) { return text.empty() || text.ends_with('\n') ? text : text + "\n"; }
 
 std::string here_document(const std::string& name, const std::string& text, const std::string& where) {
-  if (text.size() > kLongestText)
-    throw ConfigError({fmt::format("the command has {} bytes, and what one process can be given ends at {}",
-                                   text.size(), kLongestText),
-                       where, "put it into a file and run that file"});
+  if (text.size() > kLongestKiB * 1024)
+    throw ConfigError(
+        {fmt::format("the command has {} KiB, and what a task can be given as one argument ends at {} KiB",
+                     (text.size() + 1023) / 1024, kLongestKiB),
+         where, "put it into a file and run that file"});
   if (text.find('\0') != std::string::npos)
     throw ConfigError({"the command has a zero byte in it", where, "leave it out"});
   std::string delimiter = "END_OF_" + name;

@@ -6,6 +6,7 @@
 namespace braid {
 
 std::string sbatch_quoted(const std::string& value);   // for a line #SBATCH --option=value
+std::string sbatch_option(const std::string& option);  // --name=value, --name value or -nvalue, for such a line
 std::string percent_escaped(const std::string& path);  // in the name of a log, where %j is the job's number
 
 std::string comment(const std::string& text, const std::string& indent = "# ");

@@ -69,8 +69,20 @@ void ShellLexer::element(Level& level) {
 }
 
 void ShellLexer::separator(Level& level) {
-  const char c = text_[at_++];
+  const char c = text_[at_++], next = peek();
   end_command(level);
+  if ((c == '&' || c == '|') && next == c) {
+    ++at_;
+    level.joined = true;
+  } else if (c == '|') {
+    if (next == '&') ++at_;
+    level.joined = level.after_pipe = true;
+  } else if (c == '&') {
+    send_to_background(level);
+  } else if (c == ';') {  // of `case`: ;; ;& ;;&
+    if (peek() == ';') ++at_;
+    if (peek() == '&') ++at_;
+  }
   if (c == '(') level.open += '(';
   if (c != ')' || level.in_case()) return;  // a pattern of `case` ends so, too
   if (level.open.empty()) unbalanced("a command before ')'", at_ - 1);
@@ -78,10 +90,24 @@ void ShellLexer::separator(Level& level) {
 }
 
 void ShellLexer::end_command(Level& level) {
-  const bool empty = level.command.words.empty() && level.command.assignments.empty();
-  if (!empty && level.out) level.out->push_back(level.command);
-  level.command = {};
+  ShellCommand& command = level.command;
+  const bool empty = command.words.empty() && command.assignments.empty();
+  if (!empty && level.out) {
+    command.reads_pipe = level.after_pipe;
+    if (!level.joined) level.list_begin = level.out->size();
+    level.out->push_back(command);
+    level.after_pipe = level.joined = false;
+  } else if (level.out && !level.out->empty()) {  // (a; b) >file
+    auto& outputs = level.out->back().outputs;
+    outputs.insert(outputs.end(), command.outputs.begin(), command.outputs.end());
+  }
+  command = {};
   level.skips_words = false;
+}
+
+void ShellLexer::send_to_background(Level& level) {
+  if (!level.out) return;
+  for (std::size_t i = level.list_begin; i < level.out->size(); ++i) (*level.out)[i].in_background = true;
 }
 
 bool ShellLexer::redirection(Level& level) {
@@ -97,6 +123,9 @@ bool ShellLexer::redirection(Level& level) {
     const ShellWord target = word();
     if (op == "<<" || op == "<<-")
       level.here_documents.push_back({.delimiter = delimiter_of(target), .strips_tabs = op == "<<-"});
+    const bool of_descriptor =
+        op == ">&" && target.value && target.value->find_first_not_of("0123456789-") == target.value->npos;
+    if (op.find('>') != op.npos && op != "<>" && !of_descriptor) level.command.outputs.push_back(target);
     return true;
   }
   return false;

@@ -50,6 +50,8 @@ class ShellLexer {
     bool skips_words = false;  // of `for x in a b`, `case x in`
     std::string open{};        // what has to close: ( and c, a case
     std::vector<HereDocument> here_documents{};
+    bool after_pipe = false, joined = false;  // the next command: by |; by |, && or || to the one before
+    std::size_t list_begin = 0;               // the first of the commands joined with the last one
     bool in_case() const { return open.ends_with('c'); }
   };
 
@@ -78,6 +80,7 @@ class ShellLexer {
   void element(Level& level);
   void separator(Level& level);
   void end_command(Level& level);
+  static void send_to_background(Level& level);
   // [n]>file, <<EOF, &>file, <<<word ... The target is walked past.
   bool redirection(Level& level);
   // Quotes are removed from a delimiter, nothing in it is expanded.

@@ -27,6 +27,9 @@ struct ShellWord {
 struct ShellCommand {
   std::vector<ShellWord> assignments{};  // NAME=value in front
   std::vector<ShellWord> words{};
+  std::vector<ShellWord> outputs{};  // files that it is redirected into; those of a group are its last command's
+  bool reads_pipe = false;
+  bool in_background = false;
 };
 
 // The simple commands of a text in the order written, also those in groups, subshells, branches and loops, but not

@@ -18,6 +18,39 @@ bool has_control_character(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
 }
 
+// What the script says itself, and who else can say it.
+struct Taken {
+  const char *name, *letter, *instead;
+  bool of_sbatch_only = false;
+};
+constexpr Taken kTaken[] = {{"--ntasks-per-node", "", "use --nodes and --gpus-per-node"},
+                            {"--ntasks", "-n", "use --nodes and --gpus-per-node"},
+                            {"--nodes", "-N", "use --nodes and --gpus-per-node"},
+                            {"--gpus-per-node", "", "use --nodes and --gpus-per-node"},
+                            {"--output", "-o", "use --log-dir and --job-name: status, tail and the footer look there"},
+                            {"--error", "-e", "the log has both, and braid doctor looks there"},
+                            {"--job-name", "-J", "use --job-name", true},
+                            {"--time", "-t", "use --time", true},
+                            {"--account", "-A", "use --account", true},
+                            {"--partition", "-p", "use --partition", true},
+                            {"--chdir", "-D", "use --workdir"},
+                            {"--open-mode", "", "the log of a requeued job goes on", true},
+                            {"--signal", "", "use --stop-lead and --stop-signal", true},
+                            {"--requeue", "", "use --requeue", true},
+                            {"--no-requeue", "", "use --no-requeue", true}};
+
+// name, name=value, name value; of a letter also -Nvalue.
+bool is_option(std::string_view option, std::string_view name) {
+  if (name.empty() || !option.starts_with(name)) return false;
+  return option.size() == name.size() || name.size() == 2 || option[name.size()] == '=' || option[name.size()] == ' ';
+}
+
+// A letter of sbatch or srun that takes a value, without one.
+bool needs_value(std::string_view option) {
+  const std::string_view name = option.substr(0, option.find_last_not_of(' ') + 1);
+  return name.size() == 2 && std::string_view("ABCDGJLMNSTWcdeimnopqrtwx").find(name[1]) != std::string_view::npos;
+}
+
 class Checks {
  public:
   explicit Checks(const SlurmOptions& options) : o_(options) {}
@@ -84,6 +117,11 @@ class Checks {
       problem("mounts were given but no container", "--mount", "give --container IMAGE, or leave the mounts out");
   }
 
+  std::string secret_fix(const std::string& name) const {
+    return o_.is_session ? fmt::format("export {} in your shell: salloc and srun pass it on", name)
+                         : fmt::format("export {0} in your shell and give --secret {0}", name);
+  }
+
   void environment() {
     for (const std::string& setting : o_.env) {
       const std::size_t equals = setting.find('=');
@@ -92,10 +130,12 @@ class Checks {
         problem(fmt::format("{} cannot be the name of a variable", in_quotes(name)), "--env", "write NAME=VALUE");
       else if (equals == std::string::npos)
         problem(fmt::format("'{}' has no value", name), "--env",
-                fmt::format("write {0}=VALUE; to pass yours on without writing it down, --secret {0}", name));
+                fmt::format("write {}=VALUE; to pass yours on without writing it down, {}", name, secret_fix(name)));
       else if (names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file for others to read", name), "--env",
-                fmt::format("export {0} in your shell and give --secret {0}", name));
+        problem(fmt::format("the value of {} would be in a file for others to read", name), "--env", secret_fix(name));
+      else if (const auto secret = secret_in(setting))
+        problem(fmt::format("{} has {} in it, which would be in a file for others to read", name, *secret), "--env",
+                secret_fix("NAME"));
       else if (setting.find('\0') != std::string::npos)
         problem(fmt::format("the value of {} has a zero byte in it", name), "--env", "leave it out");
     }
@@ -131,9 +171,11 @@ class Checks {
          split(option.substr(std::min(option.find_first_of("= "), option.size() - 1) + 1), ',')) {
       const std::string name = part.substr(0, part.find('='));
       if (name != part && names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file for others to read", name), where,
-                fmt::format("export {0} in your shell and give --secret {0}", name));
+        problem(fmt::format("the value of {} would be in a file for others to read", name), where, secret_fix(name));
     }
+    if (const auto secret = secret_in(option))
+      problem(fmt::format("{} has {} in it", option.substr(0, option.find_first_of("= ")), *secret), where,
+              secret_fix("NAME"));
   }
 
   void further(const char* where, const std::string& option) {
@@ -141,19 +183,20 @@ class Checks {
       return problem(fmt::format("{} is no option", in_quotes(option)), where,
                      fmt::format("give one whole option each time, e.g. {} --qos=high", where));
     secrets_in(where, option);
-    for (const char* taken : {"--ntasks-per-node", "--ntasks", "--nodes", "--gpus-per-node", "-n", "-N"}) {
-      const std::string_view name = taken;
-      const bool is_it = option == name || option.starts_with(std::string(name) + "=") ||
-                         option.starts_with(std::string(name) + " ") || (name.size() == 2 && option.starts_with(name));
-      if (!is_it) continue;
-      if (o_.style == "torchrun" && name == "--ntasks-per-node")
+    if (needs_value(option))
+      return problem(fmt::format("{} has no value", option), where,
+                     fmt::format("write both as one word, e.g. {} '{}VALUE'", where, option));
+    for (const Taken& taken : kTaken) {
+      const bool is_it = is_option(option, taken.name) || is_option(option, taken.letter);
+      if (!is_it || (taken.of_sbatch_only && where != std::string_view("--sbatch"))) continue;
+      if (o_.style == "torchrun" && taken.name == std::string_view("--ntasks-per-node"))
         problem(fmt::format("{} with torchrun: each of the tasks would start a torchrun with {} ranks, and all but the "
                             "first fail with EADDRINUSE",
                             option, o_.gpus_per_node),
                 where, "leave it out: torchrun needs one task per node; --style srun has one per rank");
       else
         problem(fmt::format("{} contradicts what the script says itself", option), where,
-                "leave it out; use --nodes and --gpus-per-node");
+                fmt::format("leave it out; {}", taken.instead));
       return;
     }
   }

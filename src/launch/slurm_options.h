@@ -32,6 +32,8 @@ struct SlurmOptions {
   std::string warm_up{};               // shell text for phase 1
   std::string stage{};                 // where phase 1 copies braid to
 
+  bool is_session = false;  // of someone at a shell, who needs no --secret
+
   std::optional<bool> requeue{};
   int stop_lead_s = 120;
   std::string stop_signal = "USR1";  // or TERM

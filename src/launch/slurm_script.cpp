@@ -58,7 +58,7 @@ std::string sbatch_lines(const SlurmOptions& options, const SlurmJob& job) {
     check_stop_lead(options);
     line(fmt::format("--signal=B:USR1@{}", options.stop_lead_s));
   }
-  for (const std::string& option : options.sbatch) line(option);
+  for (const std::string& option : options.sbatch) line(sbatch_option(option));
   return text;
 }
 
@@ -93,17 +93,43 @@ std::string meeting_point(const SlurmOptions& options) {
       given_or(options, "MASTER_PORT", "$((15000 + SLURM_JOB_ID % 15000))"));
 }
 
+const char* const kFinish = R"sh(
+# How it ended, the first losses of this attempt, and the way on.
+finish() {  # finish STATUS
+  local losses
+  losses=$(tail -c "+$((log_begin + 1))" "$log" 2>/dev/null |
+    grep -m 25 -E 'iteration.*(lm loss|reduced_train_loss)|(lm loss|reduced_train_loss).*iteration')
+  if [[ -n $losses ]]; then printf '\n== the first losses\n%s\n' "$losses"; fi
+  if (($1 == 0)); then
+    printf '\n== ended well, %s\n' "$(date)"
+  else
+    printf '\n== failed with exit code %s, %s\n   why: braid doctor %q --exit-code %s\n' "$1" "$(date)" "$log" "$1"
+  fi
+}
+)sh";
+
+std::string secrets(const SlurmOptions& options) {
+  if (options.secrets.empty()) return "";
+  std::string text =
+      "# By name only: the values come from the environment of whoever submits this.\n"
+      "insist_on() {  # insist_on NAME\n"
+      "  if [[ -n ${!1:-} ]]; then return; fi\n"
+      "  echo \"$1 is not set: export it before sbatch\"\n"
+      "  finish 1\n"
+      "  exit 1\n"
+      "}\n";
+  for (const std::string& name : options.secrets) text += "insist_on " + name + "\n";
+  return text;
+}
+
 std::string environment(const SlurmOptions& options, const SlurmJob& job) {
   std::string text = "\nset -uo pipefail\n";
   text += fmt::format("log={}\"$SLURM_JOB_ID\".log\n", shell_quoted(log_stem(options)));
+  text += "log_begin=$(stat -c %s \"$log\" 2>/dev/null || echo 0)  # behind what earlier attempts wrote\n";
   text += "echo \"job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, attempt $((${SLURM_RESTART_COUNT:-0} + 1)), $(date)\"\n";
-  text += rule("environment");
+  text += kFinish + rule("environment");
   if (!by_torchrun(options)) text += export_lines(options, job);
-  if (!options.secrets.empty())
-    text += "# By name only: the values come from the environment of whoever submits this.\n";
-  for (const std::string& name : options.secrets)
-    text += fmt::format(": \"${{{}:?is not set; export it before sbatch}}\"\n", name);
-  return text + meeting_point(options);
+  return text + secrets(options) + meeting_point(options);
 }
 
 // Variables that must win over those of the image.
@@ -151,20 +177,6 @@ std::string use_of_array(const SlurmOptions& options, const SlurmJob& job) {
 std::string gpu_option(const SlurmOptions& options) {
   return options.gpus_per_node > 0 ? fmt::format(" --gpus-per-node={}", options.gpus_per_node) : "";
 }
-
-const char* const kFinish = R"sh(
-# How it ended, the first losses of this log, and the way on.
-finish() {  # finish STATUS
-  local losses
-  losses=$(grep -m 25 -E 'iteration.*(lm loss|reduced_train_loss)|(lm loss|reduced_train_loss).*iteration' "$log" 2>/dev/null)
-  if [[ -n $losses ]]; then printf '\n== the first losses\n%s\n' "$losses"; fi
-  if (($1 == 0)); then
-    printf '\n== ended well, %s\n' "$(date)"
-  else
-    printf '\n== failed with exit code %s, %s\n   why: braid doctor %q --exit-code %s\n' "$1" "$(date)" "$log" "$1"
-  fi
-}
-)sh";
 
 std::string first_phase(const SlurmOptions& options, const SlurmJob& job) {
   const std::string work = with_line_end(options.warm_up) + job.first_phase;
@@ -287,7 +299,7 @@ std::string slurm_script(const SlurmOptions& options, const SlurmJob& job) {
   const std::string quoted_values = joined_quoted(options.env) + joined_quoted(common_srun_options(options, job)) +
                                     options.cache_dir + options.log_dir;
   return heading(options, job) + sbatch_lines(options, job) + shellcheck_line(quoted_values) +
-         environment(options, job) + common_array(options, job) + kFinish + preparation +
+         environment(options, job) + common_array(options, job) + preparation +
          main_phase(options, job, !preparation.empty()) + ending(options);
 }
 

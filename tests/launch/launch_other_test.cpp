@@ -50,6 +50,14 @@ TEST_F(LaunchOther, InteractiveGivesTheGpusToBoth) {
                     HasSubstr("\nexport A='b c'\nuv sync\n")));
 }
 
+TEST_F(LaunchOther, InteractiveOnSeveralNodesSaysHowToReachThem) {
+  stand_in("sinfo", "echo 'interactive|up|4:00:00|2|gpu:8'\n");
+  stand_in("sacctmgr", "echo 'vision|'\n");
+  EXPECT_THAT(launch({"interactive", "--account", "vision", "--nodes", "2"}).out,
+              AllOf(HasSubstr("\n# 3. "), HasSubstr("srun --overlap")));
+  EXPECT_THAT(launch({"interactive", "--account", "vision"}).out, Not(HasSubstr("overlap")));
+}
+
 TEST_F(LaunchOther, InteractiveKnowsThePitfalls) {
   stand_in("sinfo", "echo 'interactive|up|4:00:00|2|gpu:8'\n");
   stand_in("sacctmgr", "echo 'vision|'\n");
@@ -66,6 +74,10 @@ TEST_F(LaunchOther, InteractiveKnowsThePitfalls) {
   EXPECT_THAT(refusal({}), HasSubstr("no account was given"));
   EXPECT_THAT(refusal({"--account", "vision", "-w", "n3"}), HasSubstr("configuration is not available"));
   EXPECT_THAT(refusal({"--account", "vision", "--time", "5:00:00"}), HasSubstr("longer"));
+  for (const char* setting : {"HF_TOKEN=abc", "HF_TOKEN"})
+    EXPECT_THAT(
+        refusal({"--account", "vision", "--env", setting}),
+        AllOf(HasSubstr("export HF_TOKEN in your shell: salloc and srun pass it on"), Not(HasSubstr("--secret"))));
   EXPECT_EQ(launch({"interactive", "--account", "other", "--force"}).exit_code, 0);
   EXPECT_EQ(launch({"interactive", "--account", "vision", "--time", "2"}).exit_code, 0);
 }
@@ -76,6 +88,8 @@ TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("[0] 0 of 2: a b"), HasSubstr("[1] 1 of 2: a b")));
   EXPECT_EQ(launch({"local", "--ranks", "1", "--", "exit 7"}).exit_code, 7);
+  EXPECT_EQ(launch({"local", "--ranks", "1", "--", "(exit 7) | cat"}).exit_code, 7);
+  EXPECT_THAT(launch({"local", "--ranks", "1", "--", "sleep 1 &"}).err, HasSubstr("in the background"));
 }
 
 // Scripts for one process set torchrun's variables themselves.
@@ -100,6 +114,9 @@ TEST_F(LaunchOther, LocalCountsTheGpus) {
   EXPECT_THAT(launch({"local"}).err, HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(launch({"local", "--ranks", "3", "--", "torchrun --nproc_per_node=2 x.py"}).err,
               HasSubstr("contradicts"));
+  EXPECT_THAT(launch({"local", "--", "torchrun --nnodes=2 --nproc_per_node=2 x.py"}).err,
+              AllOf(HasSubstr("--nnodes=2"), HasSubstr("braid launch slurm")));
+  EXPECT_THAT(launch({"local", "--nodes", "2", "--", "true"}).err, HasSubstr("unknown option --nodes"));
 }
 
 // What the section `cluster` of a recipe says ends up in the job.

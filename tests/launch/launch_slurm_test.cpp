@@ -71,6 +71,10 @@ TEST_F(LaunchSlurm, WritesAScriptThatOnlyItsOwnerCanRead) {
   EXPECT_THAT(testing::read_file(path("tiny-vlm-train.sbatch")), HasSubstr("#SBATCH --nodes=2\n"));
 }
 
+TEST_F(LaunchSlurm, OneNodeIsANode) {
+  EXPECT_THAT(launch({"--gpus-per-node", "1", "--", "prog"}).out, HasSubstr(": 1 node, 1 rank\n"));
+}
+
 TEST_F(LaunchSlurm, DryRunWritesNothing) {
   const Finished run = launch({"--dry-run", "--", "torchrun", "x.py"});
   EXPECT_THAT(run.out, HasSubstr("#SBATCH --job-name=x-train\n"));
@@ -90,14 +94,28 @@ TEST_F(LaunchSlurm, FilesOfOthersStay) {
 TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
   const Finished run = launch({"--submit", "--job-name", "my-job", "--log-dir", "/tmp", "--", "prog"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(run.out,
-            "submitted job 4242\n  braid launch status 4242\n  braid launch tail 4242\n  braid doctor "
-            "/tmp/my-job_4242.log\n");
+  EXPECT_EQ(run.out, fmt::format("submitted job 4242\n  {0} launch status 4242\n  {0} launch tail 4242\n  {0} doctor "
+                                 "/tmp/my-job_4242.log\n",
+                                 testing::built_program("braid")));
   EXPECT_EQ(testing::read_file(path("sbatch")), "--parsable my-job.sbatch\n");
+  const std::string found = fmt::format("cd {} && PATH={}:$PATH braid launch slurm --submit -- prog", folder_.path(),
+                                        fs::path(testing::built_program("braid")).parent_path().string() +
+                                            ":" BRAID_SOURCE_DIR "/tests/launch/fake_slurm");
+  EXPECT_THAT(testing::run_program({"bash", "-c", found}, {{"FAKE_SLURM", folder_.path()}}).out,
+              HasSubstr("\n  braid launch tail 4242\n"));
   const Finished refused =
       launch({"--submit", "--", "prog"}, {{"FAKE_SBATCH_ERROR", "invalid partition specified: pool0"}});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("invalid partition specified: pool0"));
+}
+
+// Hours in the queue would not bring it.
+TEST_F(LaunchSlurm, ASecretThatIsNotSetIsNotSubmitted) {
+  EXPECT_THAT(refusal({"--submit", "--secret", "MY_TOKEN", "--", "prog"}),
+              AllOf(HasSubstr("MY_TOKEN is not set"), HasSubstr("export MY_TOKEN first")));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+  EXPECT_EQ(launch({"--submit", "--secret", "MY_TOKEN", "--", "prog"}, {{"MY_TOKEN", "x"}}).exit_code, 0);
+  EXPECT_EQ(launch({"--secret", "MY_TOKEN", "--", "prog"}).exit_code, 0);
 }
 
 TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
@@ -115,7 +133,7 @@ TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
   EXPECT_THAT(script({kRecipe, "--metrics-file", "m.jsonl"}), Not(HasSubstr("$SLURM_JOB_ID\".jsonl")));
   EXPECT_THAT(script({kRecipe, "--gpus-per-node", "0", "--nodes", "3"}),
               AllOf(HasSubstr("#SBATCH --ntasks-per-node=2\n"), Not(HasSubstr("--gpus-per-node="))));
-  EXPECT_THAT(refusal({kRecipe, "--gpus-per-node", "4"}), HasSubstr("6 ranks, but 1 node of 4 GPUs have 4"));
+  EXPECT_THAT(refusal({kRecipe, "--gpus-per-node", "4"}), HasSubstr("6 ranks, but 1 node of 4 GPUs has 4"));
   EXPECT_THAT(refusal({kRecipe, "--nodes", "4"}), HasSubstr("6 ranks, but 4 nodes of 8 GPUs have 32"));
   EXPECT_THAT(refusal({kRecipe, "--nodes", "1", "--gpus-per-node", "3"}), HasSubstr("use --nodes 2"));
 }
@@ -204,6 +222,27 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"--command-file", placed, "--workdir", "/tmp"}), HasSubstr("write $0 instead"));
   EXPECT_THAT(refusal({"--command-file", "no-such-file"}), HasSubstr("cannot read 'no-such-file'"));
   EXPECT_THAT(refusal({"--command-file", "/tmp"}), HasSubstr("cannot read '/tmp'"));
+  EXPECT_THAT(refusal({"--command-file", folder_.write("bom.sh", "\xEF\xBB\xBFtorchrun x.py")}),
+              HasSubstr("begins with a byte order mark"));
+  EXPECT_THAT(refusal({"--command-file", testing::built_program("braid")}), HasSubstr("is no text"));
+}
+
+TEST_F(LaunchSlurm, DirectivesInACommandFileAreSaidToMeanNothing) {
+  const std::string file = folder_.write("run.sh", "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH -t 60\ntorchrun x.py\n");
+  const Finished run = launch({"--command-file", file, "--dry-run"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("mean nothing: #SBATCH --nodes=4; #SBATCH -t 60\n"));
+}
+
+TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
+  const auto warning = [&](const std::string& style, const std::string& nodes) {
+    const Finished run = launch({"--dry-run", "--style", style, "--nodes", nodes, "--", "torchrun x.py | tee run.log"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.err;
+  };
+  EXPECT_THAT(warning("srun", "1"), AllOf(HasSubstr("over each other: run.log"), HasSubstr("$SLURM_PROCID")));
+  EXPECT_THAT(warning("torchrun", "2"), HasSubstr("run.log"));
+  EXPECT_THAT(warning("torchrun", "1"), Not(HasSubstr("run.log")));
 }
 
 // Whoever has these set wants them in the job; their values must not be in the file.
@@ -217,10 +256,10 @@ TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
 TEST_F(LaunchSlurm, TheDocumentedScriptIsTrue) {
   const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md"), fence = "```bash\n";
   const std::size_t begin = docs.find(fence) + fence.size();
-  const std::string made = script({"--nodes", "2", "--workdir", "/workspace", "--account", "team", "--", "torchrun",
-                                   "--nproc_per_node=8", "train.py", "--data", "$DATA"});
-  EXPECT_THAT(docs, HasSubstr("`braid launch slurm --nodes 2 --workdir /workspace --account team -- torchrun "
-                              "--nproc_per_node=8 train.py --data '$DATA'`"));
+  const std::string made = script({"--nodes", "2", "--workdir", "/workspace", "--account", "team", "--partition",
+                                   "batch", "--", "torchrun", "--nproc_per_node=8", "train.py", "--data", "$DATA"});
+  EXPECT_THAT(docs, HasSubstr("`braid launch slurm --nodes 2 --workdir /workspace --account team --partition batch -- "
+                              "torchrun --nproc_per_node=8 train.py --data '$DATA'`"));
   std::size_t at = 0;
   for (const std::string& line : split(docs.substr(begin, docs.find("```", begin) - begin), '\n')) {
     if (line.empty() || line == "...") continue;
@@ -253,6 +292,7 @@ TEST_F(LaunchSlurm, TheDocumentedOptionsAreThoseThereAre) {
 TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({}), HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
+  EXPECT_THAT(refusal({"--", ""}), HasSubstr("the name of the program is empty"));
   EXPECT_THAT(refusal({kRecipe, "--", "prog"}), HasSubstr("only one can be launched"));
   EXPECT_THAT(refusal({"--command-file", "x", "--", "prog"}), HasSubstr("only one can be launched"));
   EXPECT_THAT(refusal({"--lr", "1", "--", "prog"}),

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "launch/secrets.h"
+#include "launch/text_checks.h"
 
 namespace braid {
 namespace {
@@ -115,6 +118,39 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
   EXPECT_THAT(error_of([] { node_command("./a; ./b", ""); }), HasSubstr("which of the commands"));
 }
 
+// Every rank of the job would have ended, well, before it began.
+TEST(RankCommand, RefusesAProgramInTheBackground) {
+  for (const char* text : {"nohup torchrun x.py &", "torchrun x.py 2>&1 | tee x.log &", "cd x && ./prog & \n",
+                           "{ torchrun x.py; } > x.log & echo started", "(cd x; torchrun x.py) &",
+                           "torchrun x.py & disown", "torchrun x.py & wait"})
+    for (const auto& convert : {for_ranks, for_nodes})
+      EXPECT_THAT(error_of([&] { convert(text); }), AllOf(HasSubstr("in the background"), HasSubstr("wait \"$!\"")))
+          << text;
+  for (const char* text : {"nvidia-smi dmon & torchrun x.py", "torchrun x.py &\npid=$!\nwait \"$pid\"",
+                           "torchrun x.py &>x.log", "torchrun x.py 2>&1", "true && torchrun x.py",
+                           "torchrun x.py; ls &", "case $A in a) ls ;;& b) torchrun x.py ;& esac", "torchrun x.py '&'"})
+    EXPECT_EQ(error_of([&] { for_ranks(text); }), "no error") << text;
+}
+
+TEST(RankCommand, KnowsPipes) {
+  for (const char* text : {"torchrun x.py | tee log", "(torchrun x.py) |& cat", "torchrun x.py |\n  cat"})
+    EXPECT_TRUE(rank_command(text, "").has_pipe) << text;
+  for (const char* text : {"torchrun x.py || ls", "torchrun x.py '|' cat", "torchrun x.py >|log", "a=$(ls | cat); x"})
+    EXPECT_FALSE(rank_command(text, "").has_pipe) << text;
+}
+
+TEST(RankCommand, KnowsFilesThatAllRanksWriteTo) {
+  EXPECT_THAT(shared_outputs("torchrun x.py 2>&1 | tee -a run.log"), ElementsAre("run.log"));
+  EXPECT_THAT(shared_outputs("./prog | tee \"$DIR/run.log\""), ElementsAre("\"$DIR/run.log\""));
+  EXPECT_THAT(shared_outputs("torchrun x.py >out.log 2>err.log"), ElementsAre("out.log", "err.log"));
+  EXPECT_THAT(shared_outputs("exec &>>run.log; python x.py"), ElementsAre("run.log"));
+  EXPECT_THAT(shared_outputs("{ date; torchrun x.py; } >& run.log"), ElementsAre("run.log"));
+  for (const char* text : {"torchrun x.py | tee run_$SLURM_PROCID.log", "F=log.$RANK; torchrun x.py | tee $F",
+                           "cat >x.yaml; torchrun x.py", "torchrun x.py >/dev/null 2>&1 <in", "torchrun x.py | tee",
+                           "torchrun x.py --tee run.log"})
+    EXPECT_THAT(shared_outputs(text), ElementsAre()) << text;
+}
+
 TEST(RankCommand, ValuesOfSecretsAreRefused) {
   for (const char* text :
        {"HF_TOKEN=abc torchrun x.py", "export WANDB_API_KEY='abc'; x", "env MY_SECRET=a x", "DB_PASSWORD=a x"})
@@ -123,6 +159,46 @@ TEST(RankCommand, ValuesOfSecretsAreRefused) {
   for (const char* text :
        {"HF_TOKEN=$TOKEN x", "HF_TOKEN= x", "TOKENIZERS_PARALLELISM=false x", "TRAIN_TOKENS=300 x", "x --pad_token=0"})
     EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
+}
+
+TEST(RankCommand, ValuesOfSecretOptionsAreRefused) {
+  for (const char* text :
+       {"x --api-key=abc", "x --wandb-key abc", "x --token 'a b'", "x --hf-token a$B", "x --hf_token=a",
+        "x --password=a1", "x logger.wandb.api_key=abc", "x +hub.client_secret=abc"})
+    EXPECT_THAT(error_of([text] { refuse_secrets(text); }), AllOf(HasSubstr("value of "), HasSubstr("--secret ")))
+        << text;
+  for (const char* text :
+       {"x --api-key=\"$KEY\"", "x --hf-token $HF_TOKEN --bf16", "x --token --bf16", "x --use-auth-token true",
+        "x --tokenizer-model abc", "x --max-tokens 4096", "x --token-id 128009", "x --image-token '<image>'",
+        "x --eos-token=abc", "x --password /run/secrets/db", "x --key abc", "x --api-key EMPTY", "x data.token=abc",
+        "x --sort-key name"})
+    EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
+}
+
+TEST(RankCommand, WhatLooksLikeATokenIsRefused) {
+  for (const char* text :
+       {"x hf_abcdefghijklmnopqrstuvwx", "x --a=ghp_0123456789abcdefghijABCDEFGHIJ012345",
+        "x 'github_pat_11ABCDEFG0abcdefghijkl_mn'", "x sk-proj-0123456789abcdefghij",
+        "cat <<E\nglpat-0123456789abcdefghij\nE", "x xoxb-1234567890-abc", "x AKIAIOSFODNN7EXAMPLE"}) {
+    const std::string error = error_of([text] { refuse_secrets(text); });
+    EXPECT_THAT(error, AllOf(HasSubstr("the command has a"), HasSubstr("--secret NAME"))) << text;
+    EXPECT_EQ(error.find("0123456789"), error.npos) << "the token itself is printed";
+  }
+  for (const char* text :
+       {"x hf_checkpoint_converted_to_megatron", "x task-0123456789abcdefghijklm", "x --hf_model_name a/b",
+        "x sk-learn-and-some-more-words-of-it", "x out/AKIA", "x my_hf_0123456789abcdefghijklmnop"})
+    EXPECT_EQ(error_of([text] { refuse_secrets(text); }), "no error") << text;
+}
+
+TEST(RankCommand, ValuesOfTheCallersSecretsAreRefused) {
+  ::setenv("BRAID_TEST_TOKEN", "correct horse", 1);
+  ::setenv("BRAID_TEST_SECRET", "short", 1);
+  ::setenv("BRAID_TEST_PASSWORD_FILE", "/run/secrets/password", 1);
+  const std::string error = error_of([] { refuse_secrets("x --a 'the correct horse'"); });
+  EXPECT_THAT(error, AllOf(HasSubstr("the value of your BRAID_TEST_TOKEN"), HasSubstr("--secret NAME")));
+  EXPECT_EQ(error.find("horse"), error.npos);
+  EXPECT_EQ(error_of([] { refuse_secrets("x --a shorter /run/secrets/password \"$BRAID_TEST_TOKEN\""); }), "no error");
+  for (const char* name : {"BRAID_TEST_TOKEN", "BRAID_TEST_SECRET", "BRAID_TEST_PASSWORD_FILE"}) ::unsetenv(name);
 }
 
 TEST(RankCommand, OneWordWithBlanksIsShellText) {

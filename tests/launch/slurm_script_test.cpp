@@ -164,12 +164,13 @@ TEST(SlurmScript, HeaderSaysWhatTheJobNeeds) {
   options.account = "my acc";
   options.partition = "batch";
   options.log_dir = "/logs/100% \"of\" it";
-  options.sbatch = {"--qos=high", "--mail-type END"};
+  options.sbatch = {"--qos=high", "--mail-type END", "--comment=a b $X \"q\" \\", "-Ca|b", "-k", "--wckey="};
   const std::string script = script_of(options, "torchrun x.py");
   for (const char* line :
        {"#SBATCH --job-name=job", "#SBATCH --account=\"my acc\"", "#SBATCH --partition=batch", "#SBATCH --nodes=2",
         "#SBATCH --ntasks-per-node=2", "#SBATCH --gpus-per-node=2", "#SBATCH --exclusive", "#SBATCH --time=00:30:00",
-        "#SBATCH --output=\"/logs/100%% \\\"of\\\" it/job_%j.log\"", "#SBATCH --qos=high", "#SBATCH --mail-type END"})
+        "#SBATCH --output=\"/logs/100%% \\\"of\\\" it/job_%j.log\"", "#SBATCH --qos=high", "#SBATCH --mail-type END",
+        "#SBATCH --comment=\"a b $X \\\"q\\\" \\\\\"", "#SBATCH -C\"a|b\"", "#SBATCH -k", "#SBATCH --wckey="})
     EXPECT_THAT(script, HasSubstr(std::string(line) + "\n"));
   EXPECT_THAT(script, Not(HasSubstr("--signal")));
   EXPECT_THAT(split(script, '\n')[1], kSlurmScriptMark);
@@ -208,9 +209,15 @@ TEST(SlurmScript, SecretsAreNamesThatMustBeSet) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();
   options.secrets = {"MY_TOKEN"};
-  EXPECT_NE(cluster.run(script_of(options, "prog")).exit_code, 0);
-  EXPECT_THAT(cluster.log(), HasSubstr("MY_TOKEN: is not set; export it before sbatch"));
-  EXPECT_EQ(cluster.asked_of("srun_0"), "");
+  const std::string script = script_of(options, "prog");
+  EXPECT_EQ(testing::shellcheck(script), "");
+  for (const char* given : {"", "export MY_TOKEN=\n"}) {
+    EXPECT_EQ(cluster.run(given + script).exit_code, 1);
+    EXPECT_THAT(cluster.log(), AllOf(HasSubstr("MY_TOKEN is not set: export it before sbatch\n"),
+                                     HasSubstr("== failed with exit code 1")));
+    EXPECT_EQ(cluster.asked_of("srun_0"), "");
+  }
+  EXPECT_EQ(cluster.run("export MY_TOKEN=x\n" + script).exit_code, 0) << cluster.log();
 }
 
 // Exports reach the ranks in both styles, with odd values too.
@@ -272,6 +279,30 @@ TEST(SlurmScript, TheFooterShowsLossesAndSaysWhatToDo) {
   EXPECT_THAT(cluster.log(),
               AllOf(HasSubstr("== the first losses\n3: " + line + "\n\n"), HasSubstr("failed with exit code 7"),
                     HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
+}
+
+// A requeued job goes on in the same log.
+TEST(SlurmScript, TheLossesAreThoseOfThisAttempt) {
+  const FakeCluster cluster;
+  const std::string line = "iteration 2 | lm loss: 8.5 |", earlier = "0: iteration 1 | lm loss: 9.5 |\n";
+  const std::string before = "printf '" + earlier + "== the first losses\\n" + earlier + "'\n";
+  EXPECT_EQ(
+      cluster.run(before + script_of(cluster.options(), "if [ $RANK = 3 ]; then echo '" + line + "'; sleep 1; fi"))
+          .exit_code,
+      0);
+  EXPECT_THAT(cluster.log(), AllOf(HasSubstr(earlier), HasSubstr("\n\n== the first losses\n3: " + line + "\n\n== ")));
+}
+
+// As Megatron's scripts end: tee's 0 is not the run's.
+TEST(SlurmScript, ARunThatFailsInFrontOfAPipeHasFailed) {
+  for (const std::string text : {"(exit 7) 2>&1 | tee /dev/null", "{ exit 7; } | cat"}) {
+    const FakeCluster cluster;
+    const std::string script = script_of(cluster.options(), text);
+    EXPECT_EQ(cluster.run(script).exit_code, 7) << cluster.log();
+    EXPECT_THAT(cluster.log(), AllOf(HasSubstr("failed with exit code 7"), Not(HasSubstr("ended well"))));
+    EXPECT_EQ(testing::shellcheck(script), "");
+    EXPECT_EQ(FakeCluster().run(script_of(cluster.options(), "set +o pipefail; " + text)).exit_code, 0);
+  }
 }
 
 TEST(SlurmScript, AFailedPreparationCostsOneTask) {
@@ -384,6 +415,12 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
   EXPECT_THAT(problems_of([](Options& o) { o.env = {"A"}; }), HasSubstr("no value"));
   EXPECT_THAT(problems_of([](Options& o) { o.env = {"HF_TOKEN=abc"}; }),
               AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
+  const std::string token = "hf_0123456789abcdefghijklmn";
+  for (const auto& change : std::vector<std::function<void(Options&)>>{
+           [&](Options& o) { o.env = {"A=x " + token}; }, [&](Options& o) { o.warm_up = "x " + token; },
+           [&](Options& o) { o.sbatch = {"--comment=" + token}; }})
+    EXPECT_THAT(problems_of(change),
+                AllOf(HasSubstr("token of Hugging Face"), HasSubstr("--secret NAME"), Not(HasSubstr("0123"))));
   EXPECT_THAT(problems_of([](Options& o) { o.secrets = {"HF_TOKEN=abc"}; }),
               AllOf(HasSubstr("name only"), Not(HasSubstr("abc"))));
   EXPECT_THAT(problems_of([](Options& o) { o.account = "a\n#SBATCH --nodes=99"; }), HasSubstr("line break"));
@@ -395,6 +432,15 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
     EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.srun = {further}; }), HasSubstr("EADDRINUSE"));
   }
   EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-N4"}; }), HasSubstr("use --nodes"));
+  for (const char* taken :
+       {"--output=x", "-ox", "--error x", "--job-name=x", "-J x", "--time=1", "-t1", "--signal=USR1"})
+    EXPECT_THAT(problems_of([&](Options& o) { o.sbatch = {taken}; }), HasSubstr("contradicts what the script says"))
+        << taken;
+  EXPECT_THAT(problems_of([](Options& o) { o.sbatch = {"--output=x"}; }), HasSubstr("use --log-dir"));
+  for (const char* free : {"--exclude=n1", "--time-min=1", "--nodelist n1", "-w n1", "-k"})
+    EXPECT_EQ(problems_of([&](Options& o) { o.sbatch = {free}; }), "") << free;
+  EXPECT_EQ(problems_of([](Options& o) { o.srun = {"--time=1"}; }), "") << "a step may be shorter";
+  EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-w"}; }), HasSubstr("-w has no value"));
   EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0, o.time = "x", o.style = "y"; }),
               AllOf(HasSubstr("--nodes"), HasSubstr("--time"), HasSubstr("--style")));
 }
@@ -462,7 +508,8 @@ TEST(SlurmOptions, CommandsThatDoNotFitAreRefused) {
   EXPECT_THAT(error_of(options, " \n"), HasSubstr("no command"));
   EXPECT_THAT(error_of(options, "a\r\nb"), HasSubstr("dos2unix"));
   EXPECT_THAT(error_of(options, "a 'b"), HasSubstr("does not close"));
-  EXPECT_THAT(error_of(options, "prog " + std::string(200000, 'x')), HasSubstr("put it into a file"));
+  EXPECT_THAT(error_of(options, "prog " + std::string(200000, 'x')),
+              AllOf(HasSubstr("196 KiB"), HasSubstr("ends at 100 KiB"), HasSubstr("put it into a file")));
   EXPECT_THAT(error_of(options, "HF_TOKEN=abc prog"), AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
 }
 

@@ -39,6 +39,7 @@ while len(glob.glob('*.here')) < 8: time.sleep(0.1)
 if os.environ['RANK'] == '5': raise ValueError('labels do not fit logits')
 time.sleep(100)
 """
+COMMENT = 'a b $X "q" #c'
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--nproc_per_node", str(GPUS)]
 
 
@@ -68,7 +69,8 @@ def trained_by_torchrun(cluster, folder):
 
 def placed_by_srun(cluster, folder):
     left_over = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "1"}
-    job = Job(cluster, folder, command=[*TORCHRUN, program(folder, PLACE)], address=None, env=left_over)
+    job = Job(cluster, folder, "--sbatch", f"--comment={COMMENT}", command=[*TORCHRUN, program(folder, PLACE)],
+              address=None, env=left_over)
     return job.end(), job
 
 
@@ -178,6 +180,11 @@ def test_every_rank_finds_its_place(outcome, style, end, address):
     assert places == expected
 
 
+def test_further_options_reach_sbatch_as_they_are(cluster, outcome):
+    _, job = outcome(placed_by_srun)
+    assert f"Comment={COMMENT}" in cluster.client("scontrol", "show", "job", job.number)
+
+
 def test_braid_finds_its_place_by_itself(outcome):
     state, job = outcome(braid_placed_by_srun)
     assert state == "COMPLETED", job.log()
@@ -215,7 +222,7 @@ def test_status_and_tail_say_how_far_a_job_is(cluster, outcome):
 
 def test_status_of_a_job_that_failed_names_the_doctor(cluster, outcome):
     _, job = outcome(raised_by_srun)
-    assert f"why it ended: braid doctor {job.log_file} --exit-code " in braid(
+    assert f"why it ended: {BRAID} doctor {job.log_file} --exit-code " in braid(
         cluster, "launch", "status", job.number).stdout
 
 
