@@ -21,7 +21,8 @@ struct DoctorCommand {
 int examine(const DoctorCommand& command) {
   std::vector<std::string> skipped;
   const Diagnosis diagnosis = examine_logs(find_logs(command.logs), command.exit_code, skipped);
-  for (const std::string& name : skipped) fmt::print(stderr, "braid: {} is not text: left out\n", clean_text(name));
+  for (const std::string& name : skipped) 
+    fmt::print(stderr, "braid: {} is not text, or cannot be read: left out\n", clean_text(name));
   fmt::print("{}{}", command.json ? to_json(diagnosis) : to_text(diagnosis), command.json ? "\n" : "");
   return verdict_code(diagnosis);
 }

@@ -1,7 +1,9 @@
 #include "doctor/findings.h"
 
 #include <algorithm>
+#include <csignal>
 
+#include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 
 namespace braid {
@@ -90,8 +92,35 @@ void Findings::settle() {
       if (finding.labelled) finding.rank.reset();
   }
   settle_local_ranks();
+  settle_ends();
   for (const WorkerExit& exit : exits)
     if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
+}
+
+void Findings::settle_ends() {
+  for (std::size_t number = 0; number < files.size(); ++number) {
+    FileTrace& file = files[number];
+    if (file.script_end == 0) continue;
+    const bool contradicted = is_contradicted(file, static_cast<int>(number));
+    end_contradicted = end_contradicted || contradicted;
+    if (!contradicted) file.good_end = std::max(file.good_end, file.script_end);
+  }
+}
+
+// An exception after which no training went on, a process that ended badly, Braid's root cause. What a script's end
+// does excuse are ranks that were stopped, and that missed each other when all of them ended.
+bool Findings::is_contradicted(const FileTrace& file, int number) const {
+  const auto counts = [&](const Place& place) {
+    return place.file == number && place.line < file.script_end && !survived(place) && place.progress == file.progress;
+  };
+  return std::any_of(
+             found.begin(), found.end(),
+             [&](const Finding& f) { return role_of(f.sign) == Role::Cause && f.traceback && counts(f.place); }) ||
+         std::any_of(exits.begin(), exits.end(),
+                     [&](const WorkerExit& e) {
+                       return e.code != 0 && signal_of_code(e.code) != SIGTERM && counts(e.place);
+                     }) ||
+         std::any_of(braid.begin(), braid.end(), [&](const RootCauseLine& line) { return counts(line.place); });
 }
 
 // torchrun's "[default3]:" is rank 3 on a single node. On several, only its list of failures tells which rank that was.

@@ -50,7 +50,8 @@ struct FileTrace {
   std::int64_t progress = 0;
   std::vector<LogTime> progress_times;  // of the last few
   int run = 0;
-  std::uint64_t good_end = 0;  // the last line that tells of one
+  std::uint64_t good_end = 0;    // the last line that tells of one
+  std::uint64_t script_end = 0;  // the last line of a script whose exit code is 0: of a pipe, its last command's
 };
 
 struct RootCauseLine {
@@ -78,6 +79,7 @@ struct Findings {
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
+  bool end_contradicted = false;                              // a script says that it ended well, and did not
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false, saved_artifacts = false;
 
   void add(Finding finding);
@@ -96,6 +98,8 @@ struct Findings {
 
  private:
   void settle_local_ranks();
+  void settle_ends();
+  bool is_contradicted(const FileTrace& file, int number) const;
   bool is_full(Sign sign);
   void forget_survived(const Place& now);
 

@@ -255,14 +255,18 @@ class Judge {
       last_remarks();
     } else {
       result_.failed = false;
-      draft_.explain(findings_.ended_well() ? "Nothing failed here: the run came to its end."
-                                            : "Nothing failed here: there is no error in the log.");
-      if (!findings_.ended_well() && findings_.iteration && findings_.iterations &&
-          *findings_.iteration < *findings_.iterations)
-        draft_.explain(fmt::format(
-            "It ends at iteration {} of {}: the job still runs, was killed without a word, or stopped early.",
-            *findings_.iteration, *findings_.iterations));
+      findings_.ended_well() ? draft_.explain("Nothing failed here: the run came to its end.") : explain_no_end();
     }
+  }
+
+  void explain_no_end() {
+    draft_.explain("There is no error in the log, and no end of the run either.");
+    const bool unfinished = findings_.iteration && findings_.iterations && *findings_.iteration < *findings_.iterations;
+    if (unfinished)
+      draft_.explain(fmt::format("It stops at iteration {} of {}.", *findings_.iteration, *findings_.iterations));
+    draft_.explain("The job still runs, was killed without a word, or ends without saying so.");
+    draft_.fix(
+        "If it is over, `sacct -j JOB --format=JobID,State,ExitCode` says how it ended; tell me with --exit-code.");
   }
 
   std::uint64_t total_bytes() const {
@@ -299,6 +303,11 @@ class Judge {
 
   void finish() {
     if (result_.failed) add_consequences();
+    if (result_.failed && findings_.end_contradicted)
+      draft_.explain(
+          "Its script ended with exit code 0 all the same: in a pipe that is the last command's, unless the script "
+          "says "
+          "`set -o pipefail`.");
     if (result_.first_host.empty() && result_.first_rank)
       if (const auto host = findings_.hosts.find(*result_.first_rank); host != findings_.hosts.end())
         result_.first_host = host->second;

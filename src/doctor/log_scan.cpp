@@ -191,6 +191,9 @@ class LogScan::Impl {
       case Sign::EndedWell:
         findings_.files.back().good_end = line_.place.line;
         return;
+      case Sign::ScriptEndedWell:
+        findings_.files.back().script_end = line_.place.line;
+        return;
       case Sign::JobExit:
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
         return;

@@ -192,7 +192,7 @@ const std::vector<Rule>& rules() {
       {"world_size", Sign::WorldSize},
       {"WORLD_SIZE", Sign::WorldSize},
       {"run ended   ", Sign::EndedWell, nullptr, "SIG"},
-      {"== ended well, ", Sign::EndedWell},  // scripts of `braid launch`
+      {"== ended well, ", Sign::ScriptEndedWell},  // scripts of `braid launch`
       {"== failed with exit code ", Sign::JobExit},
       {", attempt ", Sign::RunStarts, "job "},
       {" ranks: ", Sign::RunStarts, "braid: "},

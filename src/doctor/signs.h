@@ -58,6 +58,7 @@ enum class Sign {
   FailureBlock,
   Progress,
   EndedWell,
+  ScriptEndedWell,
   RunStarts,
   JobExit,
   SaveArtifacts,

@@ -116,6 +116,8 @@ const std::map<std::string, Expected> kOwn = {
     {"queued_only", {"not-launched"}},
     {"rank0_barrier_timeout", {"rank0-barrier-timeout", 0}},
     {"remote_process_exited", {"network"}},
+    {"script_end_after_torchrun", {"unknown", 2, "n1"}},
+    {"script_end_after_traceback", {"python-error", 3}},
     {"shm_too_small", {"shm-bus-error", 4}},
     {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
     {"step_config", {"step-config"}},
@@ -289,6 +291,21 @@ TEST(Doctor, AnExitCodeOfOurOwnIsExplained) {
   const Diagnosis diagnosis = examine_logs(find_logs({path_of("run_without_error")}), 137, skipped);
   EXPECT_EQ(verdict_code(diagnosis), 1);
   EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("SIGKILL"));
+}
+
+// A pipe's exit code is that of its last command.
+TEST(Doctor, AScriptThatSaysItEndedWellIsNotBelievedAgainstAnException) {
+  const Diagnosis diagnosis = diagnosis_of("script_end_after_traceback");
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("labels do not fit logits"));
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("set -o pipefail"));
+  EXPECT_EQ(verdict_code(diagnosis_of("script_end_after_torchrun")), 1);
+}
+
+TEST(Doctor, ALogWithoutAnEndIsNotCalledGood) {
+  const Diagnosis diagnosis = diagnosis_of("run_without_error");
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("no end of the run"));
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("iteration 53 of 100"));
+  EXPECT_THAT(diagnosis.fix, ::testing::HasSubstr("sacct"));
 }
 
 }  // namespace
