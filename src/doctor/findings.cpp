@@ -43,7 +43,7 @@ bool Findings::is_full(Sign sign) { return found.size() >= kMostFindings || kept
 void Findings::forget_survived(const Place& now) {
   if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
   forgot_at_ = now;
-  std::erase_if(found, [&](const Finding& finding) { return survived(finding.place); });
+  std::erase_if(found, [&](const Finding& finding) { return survived(finding); });
   kept_.clear();
   for (const Finding& finding : found) ++kept_[finding.sign];
 }
@@ -66,11 +66,20 @@ RankTrace* Findings::trace_of(int rank) {
 }
 
 bool Findings::survived(const Place& place) const {
+  return survived(place, &FileTrace::iterations, &Place::iterations);
+}
+
+// A job that is told to end has some time left, in which it trains on and tells how far it came.
+bool Findings::survived(const Finding& finding) const {
+  return role_of(finding.sign) == Role::Outside ? survived(finding.place, &FileTrace::progress, &Place::progress)
+                                                : survived(finding.place);
+}
+
+bool Findings::survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const {
   for (std::size_t file = 0; file < files.size(); ++file) {
     const FileTrace& trace = files[file];
     if (static_cast<int>(file) == place.file) {
-      if (trace.progress - place.progress > kIterationsAfterDeath || trace.run > place.run ||
-          trace.good_end > place.line)
+      if (trace.*length - place.*before > kIterationsAfterDeath || trace.run > place.run || trace.good_end > place.line)
         return true;
     } else if (place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
       // Clocks of hosts differ a little.

@@ -47,7 +47,8 @@ struct RankTrace {
 struct FileTrace {
   std::string name;
   std::uint64_t bytes = 0;
-  std::int64_t progress = 0;
+  std::int64_t progress = 0;            // lines that tell of an iteration
+  std::int64_t iterations = 0;          // how far they come, whether each has a line or every hundredth
   std::vector<LogTime> progress_times;  // of the last few
   int run = 0;
   std::uint64_t good_end = 0;    // the last line that tells of one
@@ -91,12 +92,14 @@ struct Findings {
 
   // Training went on for several iterations after it, or started again: not what ended the run.
   bool survived(const Place& place) const;
+  bool survived(const Finding& finding) const;
   bool ended_well() const;
 
   // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
   void settle();
 
  private:
+  bool survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const;
   void settle_local_ranks();
   void settle_ends();
   bool is_contradicted(const FileTrace& file, int number) const;

@@ -38,4 +38,18 @@ bool is_warning(std::string_view text) {
          has_word(text, "warnings.warn");
 }
 
+// A logger's prefix has names, numbers and punctuation, and hardly a plain word.
+bool is_prose(std::string_view before) {
+  constexpr std::ptrdiff_t kMostPlainWords = 2;
+  if (std::count(before.begin(), before.end(), '"') % 2 == 1) return true;
+  std::ptrdiff_t plain_words = 0;
+  while (!(before = trimmed(before)).empty()) {
+    const std::string_view word = before.substr(0, before.find(' '));
+    before.remove_prefix(word.size());
+    plain_words += std::all_of(word.begin(), word.end(), is_letter) &&
+                   std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a'; });
+  }
+  return plain_words > kMostPlainWords;
+}
+
 }  // namespace braid

@@ -115,7 +115,8 @@ class LogScan::Impl {
 
   Place place_of(std::uint64_t number, std::optional<LogTime> time) const {
     const FileTrace& file = findings_.files.back();
-    return {state_.file, number, time ? time : state_.last_time, time.has_value(), file.progress, file.run};
+    return {state_.file,     number,  time ? time : state_.last_time, time.has_value(), file.progress,
+            file.iterations, file.run};
   }
 
   bool has_anchor(std::string_view text) const {
@@ -220,6 +221,8 @@ class LogScan::Impl {
 
   // Lines of a traceback have no time; the one that announces it may.
   void traceback_begins(const LineMarks& marks) {
+    const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
+    if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
     Place place = line_.place;
     place.own_time = place.own_time || state_.line_before_has_time;
     state_.tracebacks.begin(marks, place);
@@ -229,7 +232,22 @@ class LogScan::Impl {
   static bool is_noise(Sign sign, std::string_view body) {
     if (body.find("frame #") < 4) return true;
     if (sign == Sign::Stopped || role_of(sign) == Role::Outside) return false;
-    return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry");
+    return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
+           is_mention(sign, body);
+  }
+
+  // Programs and models write about these errors. "Tried to allocate" only the error itself says.
+  static bool is_mention(Sign sign, std::string_view body) {
+    if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
+    std::size_t at = body.size();
+    for (const Rule& rule : rules())
+      if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
+    const std::string_view before = body.substr(0, at);
+    const bool is_quoted = std::count(before.begin(), before.end(), '"') % 2 == 1;
+    if (has_word(body, "Tried to allocate")) return is_quoted;
+    const std::string_view after = behind(body, "out of memory").value_or("");
+    const bool goes_on = after.size() > 1 && after[0] == ' ' && is_letter(after[1]);  // "... is not the reason"
+    return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
   }
 
   void found(Sign sign, const LineMarks& marks) {

@@ -36,7 +36,7 @@ bool is_time_out(Sign sign) {
 
 Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
   for (const Finding& finding : findings.found)
-    if (!findings.survived(finding.place)) live_.push_back(&finding);
+    if (!findings.survived(finding)) live_.push_back(&finding);
   for (const Finding* finding : live_)
     if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
       complained_.insert(*finding->rank);

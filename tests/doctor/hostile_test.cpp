@@ -176,6 +176,15 @@ TEST(Judgement, ATracebackWithoutAnEndThatTrainingOutlivedIsNoCause) {
   EXPECT_FALSE(diagnosis_of_text(text).failed);
 }
 
+TEST(Judgement, AnErrorsOwnLineIsOneBehindAPrefixToo) {
+  for (const char* line : {"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", "CUDA error: out of memory",
+                           "2026-11-15 10:00:01,000 ERROR trainer: torch.OutOfMemoryError: CUDA out of memory.",
+                           "  what():  CUDA out of memory. Tried to allocate 2.00 GiB",
+                           "terminate called after throwing an instance of 'c10::OutOfMemoryError'",
+                           "n1:41:52 [3] init.cc:11 NCCL WARN Cuda failure 2 'out of memory'"})
+    EXPECT_EQ(diagnosis_of_text(std::string("start\n") + line + "\n").cause, Cause::GpuOom) << line;
+}
+
 TEST(Judgement, TheExitThatFailedIsTold) {
   const Diagnosis diagnosis = diagnosis_of_text(
       "some text\nsrun: error: n1: task 0: Exited with exit code 0\n"
