@@ -113,6 +113,7 @@ Cause cause_of(Sign sign) {
       {Sign::WeightsDiffer, Cause::WeightLoadMismatch},
       {Sign::StateDictDiffers, Cause::WeightLoadMismatch},
       {Sign::NotLaunched, Cause::NotLaunched},
+      {Sign::ShellError, Cause::NotLaunched},
       {Sign::GpuSpecMissing, Cause::GpuSpecMissing},
       {Sign::BadPartition, Cause::BadPartition},
       {Sign::BadAccount, Cause::BadAccount},

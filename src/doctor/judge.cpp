@@ -40,7 +40,7 @@ class Judge {
     if (suspects_.outside_before(*cause)) return false;
     name(*cause, suspects_.refined(*cause));
     add_details(*cause);
-    if (cause->sign == Sign::NotLaunched) explain_start(cause->text);
+    if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError) explain_start(cause->text, cause->sign);
     if (cause->sign == Sign::GpuOom) draft_.explain(gpu_memory_text(cause->text));
     if (result_.cause == Cause::MoeOom && findings_.num_experts)
       draft_.fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
@@ -49,7 +49,7 @@ class Judge {
     return true;
   }
 
-  void explain_start(std::string_view text) {
+  void explain_start(std::string_view text, Sign sign) {
     const auto says = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
     if (says("pyxis")) {
       draft_.explain("Its container did not start.");
@@ -57,6 +57,12 @@ class Judge {
     } else if (says("not found") || says("No such file")) {
       draft_.explain("There is no such program or file where it was started.");
       draft_.fix("Check the path, and that it is mounted into the container and installed on every node.");
+    } else if (says("Permission denied")) {
+      draft_.explain("The program may not be executed.");
+      draft_.fix("`chmod +x` it, and check that its file system is not mounted noexec.");
+    } else if (sign == Sign::ShellError) {
+      draft_.explain("The script did not get as far as the program.");
+      draft_.fix("Correct the script where the line says, or set what it wants, and submit it again.");
     }
   }
 

@@ -13,6 +13,17 @@ bool is_kill_by_shell(std::string_view text) {
   return at != std::string_view::npos && line < at && is_digit(text[at - 1]);
 }
 
+// "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
+bool is_of_a_shell(std::string_view text) {
+  const std::size_t at = text.find(": line ");
+  if (at == std::string_view::npos || text.substr(0, at).find(' ') != std::string_view::npos) return false;
+  text.remove_prefix(at);
+  take(text, ": line ");
+  if (!take_number(text) || !take(text, ": ")) return false;
+  text = trimmed(text);
+  return !text.empty() && !is_digit(text[0]);  // that is a process: "4242 Killed   python train.py"
+}
+
 // Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
 bool is_of_the_scheduler(std::string_view text) {
   for (const char* word : {"srun: ", "sbatch: ", "salloc: ", "slurmstepd", "Submitted batch job", "pyxis: ", "+ "})

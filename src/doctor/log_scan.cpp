@@ -201,6 +201,8 @@ class LogScan::Impl {
       case Sign::RunStarts:
         if (++state_.starts > 1 || has_word(body, "restart")) ++findings_.files.back().run;
         return note_context(body, findings_);
+      case Sign::ShellError:
+        return shell_error(marks);
       case Sign::Remark:
         return remark(marks);
       case Sign::LastEnqueued:
@@ -259,6 +261,14 @@ class LogScan::Impl {
 
   void progress(std::string_view text) {
     if (!state_.progress.take(text, line_.place, findings_)) note_context(text, findings_);
+  }
+
+  // Scripts go on after most of them: a weak cause.
+  void shell_error(const LineMarks& marks) {
+    if (!is_of_a_shell(trimmed(marks.body))) return remark(marks);
+    Finding finding = finding_in(Sign::ShellError, marks, line_, findings_);
+    finding.bare = true;
+    findings_.add(std::move(finding));
   }
 
   void remark(const LineMarks& marks) {

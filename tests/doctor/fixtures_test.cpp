@@ -96,6 +96,7 @@ const std::map<std::string, Expected> kOwn = {
     {"container_does_not_start", {"not-launched", 0, "n1"}},
     {"disk_full_uv", {"disk-full", 0, "a09"}},
     {"empty", {"not-launched"}},
+    {"execve_permission", {"not-launched"}},
     {"fp8_roundtrip", {"fp8-roundtrip-mismatch", 0, "a03"}},
     {"gpu_hardware", {"node-failure", 6, "b17"}},
     {"gpu_oom", {"gpu-oom", 3, "a07"}},
@@ -120,6 +121,12 @@ const std::map<std::string, Expected> kOwn = {
     {"remote_process_exited", {"network"}},
     {"script_end_after_torchrun", {"unknown", 2, "n1"}},
     {"script_end_after_traceback", {"python-error", 3}},
+    {"shell_error_then_exception", {"python-error", 1}},
+    {"shell_exec_not_found", {"not-launched"}},
+    {"shell_no_such_program", {"not-launched", 3, "a3"}},
+    {"shell_syntax_error", {"not-launched"}},
+    {"shell_unbound_variable", {"not-launched"}},
+    {"shell_variable_not_set", {"not-launched"}},
     {"shm_too_small", {"shm-bus-error", 4}},
     {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
     {"step_config", {"step-config"}},
@@ -294,6 +301,12 @@ TEST(Doctor, AnExitCodeOfOurOwnIsExplained) {
   const Diagnosis diagnosis = examine_logs(find_logs({path_of("run_without_error")}), 137, skipped);
   EXPECT_EQ(verdict_code(diagnosis), 1);
   EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("SIGKILL"));
+}
+
+TEST(Doctor, AShellsErrorIsShown) {
+  for (const char* name : {"execve_permission", "shell_exec_not_found", "shell_no_such_program", "shell_syntax_error",
+                           "shell_variable_not_set"})
+    EXPECT_EQ(diagnosis_of(name).evidence.at(0).line, 1u) << name;
 }
 
 // A pipe's exit code is that of its last command.
