@@ -68,8 +68,9 @@ constexpr std::array<CauseText, static_cast<std::size_t>(Cause::Unknown) + 1> kT
      "Give --gpus-per-node=8 to both salloc (or sbatch) and srun."},
     {Cause::BadPartition, "bad-partition", "There is no such partition.",
      "`sinfo --summarize` lists what there is; give one of them with -p."},
-    {Cause::BadAccount, "bad-account", "The account may not be used, or not with this partition.",
-     "`sacctmgr -nP show assoc where user=$USER format=account,partition` lists what may."},
+    {Cause::BadAccount, "bad-account", "The account may not be used, not with this partition, or not for so much.",
+     "`sacctmgr -nP show assoc where user=$USER format=account,partition` lists what may, `sacctmgr show qos` how "
+     "much."},
     {Cause::StepConfig, "step-config", "srun asks for nodes or resources that the allocation does not have.",
      "Drop -w (--nodelist), and ask for no more nodes, tasks and GPUs than the allocation has."},
     {Cause::UvMissing, "uv-missing", "The container has no uv.",

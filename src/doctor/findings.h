@@ -75,6 +75,7 @@ struct Findings {
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
   std::vector<Finding> remarks;      // the last few
+  std::vector<Finding> refusals;     // the first few errors of Slurm's that mean nothing else
   std::vector<Enqueued> enqueued;
   std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;

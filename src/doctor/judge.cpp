@@ -249,6 +249,11 @@ class Judge {
       draft_.explain("The log does not say why.");
       draft_.explain(exit_code_text(exit.code));
       last_remarks();
+    } else if (!findings_.program_spoke && !findings_.refusals.empty()) {
+      draft_.explain("Slurm refused it, or ended it before any program said a word. It says: " +
+                     findings_.refusals.front().text);
+      draft_.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
+      for (const Finding& refusal : findings_.refusals) draft_.add_evidence(refusal);
     } else if (is_empty || (!findings_.program_spoke && !code_says_so)) {
       result_.cause = Cause::NotLaunched;
       draft_.fix(

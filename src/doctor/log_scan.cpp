@@ -173,8 +173,8 @@ class LogScan::Impl {
         if (auto exit = parse_worker_failed(body)) note_torchrun_exit(std::move(*exit), marks, line_, findings_);
         return;
       case Sign::TaskExit:
-        if (auto exit = parse_task_exit(body)) note_task_exit(std::move(*exit), body, line_, findings_);
-        return;
+        if (auto exit = parse_task_exit(body)) return note_task_exit(std::move(*exit), body, line_, findings_);
+        return remark(marks);
       case Sign::BraidRootCause:
         if (auto cause = parse_root_cause(body)) note_root_cause(std::move(*cause), line_, findings_);
         return;
@@ -273,7 +273,8 @@ class LogScan::Impl {
 
   void remark(const LineMarks& marks) {
     const std::string_view text = trimmed(marks.body), type = exception_type(text);
-    if (is_warning(text) || has_word(text, "frame #") || is_of_the_scheduler(text)) return;
+    if (is_warning(text) || has_word(text, "frame #")) return;
+    if (is_of_the_scheduler(text)) return refusal(marks);
     if (is_kill_by_shell(text)) {
       Finding finding = finding_in(Sign::HostOom, marks, line_, findings_);
       finding.bare = true;
@@ -284,6 +285,12 @@ class LogScan::Impl {
     finding.bare = is_exception;
     if (is_exception && text.size() <= type.size() + 2) return;
     findings_.add(std::move(finding));
+  }
+
+  void refusal(const LineMarks& marks) {
+    constexpr std::size_t kMostRefusals = 4;
+    if (has_word(marks.body, "error: ") && findings_.refusals.size() < kMostRefusals)
+      findings_.refusals.push_back(finding_in(Sign::Remark, marks, line_, findings_));
   }
 
   const std::vector<Rule>& rules_ = rules();

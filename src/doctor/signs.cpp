@@ -28,6 +28,8 @@ const std::vector<Rule>& rules() {
       {"invalid partition specified", Sign::BadPartition},
       {"Invalid partition name specified", Sign::BadPartition},
       {"Invalid account or account/partition", Sign::BadAccount},
+      {"violates accounting/QOS policy", Sign::BadAccount},
+      {"already completing or completed", Sign::Remark},  // the job was over before
       {"Requested node configuration is not available", Sign::StepConfig},
       {"Unable to create step for job", Sign::StepConfig, nullptr, "Invalid account"},
 
@@ -35,6 +37,8 @@ const std::vector<Rule>& rules() {
       {"DUE TO TIME LIMIT", Sign::TimeLimit},
       {"DUE TO NODE FAILURE", Sign::NodeFailure},
       {"Node failure on ", Sign::NodeFailure},
+      {"STEPD TERMINATED ON ", Sign::NodeFailure},
+      {"Task launch for ", Sign::NodeFailure, " failed on node "},
       {"DUE TO PREEMPTION", Sign::Preempted},
       {"DUE TO JOB REQUEUE", Sign::Preempted},
       {"DUE to SIGNAL", Sign::JobCancelled},

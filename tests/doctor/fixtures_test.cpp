@@ -111,6 +111,8 @@ const std::map<std::string, Expected> kOwn = {
     {"nccl_timeout_silent_rank", {"nccl-timeout", 5, "a12"}},
     {"network_infiniband", {"network", kNone, "a19"}},
     {"node_failure_braid", {"node-failure", 17, "n3"}},
+    {"node_stepd_terminated", {"node-failure", kNone, "c7"}},
+    {"node_task_launch_failed", {"node-failure", kNone, "c9"}},
     {"noise_ended_well", {"unknown"}},
     {"oom_then_time_limit", {"gpu-oom", 1}},
     {"preempted", {"preempted"}},
@@ -128,6 +130,9 @@ const std::map<std::string, Expected> kOwn = {
     {"shell_unbound_variable", {"not-launched"}},
     {"shell_variable_not_set", {"not-launched"}},
     {"shm_too_small", {"shm-bus-error", 4}},
+    {"slurm_job_over_before_step", {"unknown"}},
+    {"slurm_refuses_qos", {"bad-account"}},
+    {"slurm_refuses_time", {"unknown"}},
     {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
     {"step_config", {"step-config"}},
     {"survived_between_sparse_lines", {"time-limit"}},
@@ -307,6 +312,13 @@ TEST(Doctor, AShellsErrorIsShown) {
   for (const char* name : {"execve_permission", "shell_exec_not_found", "shell_no_such_program", "shell_syntax_error",
                            "shell_variable_not_set"})
     EXPECT_EQ(diagnosis_of(name).evidence.at(0).line, 1u) << name;
+}
+
+TEST(Doctor, WhatSlurmRefusesForUnknownReasonsIsQuoted) {
+  const Diagnosis diagnosis = diagnosis_of("slurm_refuses_time");
+  EXPECT_EQ(verdict_code(diagnosis), 1);
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("Requested time limit is invalid"));
+  EXPECT_EQ(diagnosis.evidence.at(0).line, 1u);
 }
 
 // A pipe's exit code is that of its last command.
