@@ -11,6 +11,7 @@
 #include "doctor/launcher_lines.h"
 #include "doctor/silence.h"
 #include "doctor/suspects.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -41,6 +42,8 @@ class Judge {
     name(*cause, suspects_.refined(*cause));
     add_details(*cause);
     if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError) explain_start(cause->text, cause->sign);
+    if (cause->sign == Sign::PythonError && !cause->traceback && has_word(cause->text, ": error: "))
+      draft_.fix("Correct the arguments of the program.");
     if (cause->sign == Sign::GpuOom) draft_.explain(gpu_memory_text(cause->text));
     if (result_.cause == Cause::MoeOom && findings_.num_experts)
       draft_.fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
@@ -199,10 +202,19 @@ class Judge {
     } else if (cause == Cause::Network) {
       result_.first_rank = telling->rank;
       result_.first_host = telling->host;
+      if (telling->text.find("client socket has timed out") != std::string::npos) blame_server(telling->text);
     } else {
       blame_silence();
     }
     return true;
+  }
+
+  // "... while trying to connect to (n1, 29500)": rank 0 serves what all the others connect to.
+  void blame_server(std::string_view text) {
+    result_.first_rank = 0;
+    const std::string_view server = behind(text, "connect to (").value_or("");
+    result_.first_host = server.substr(0, server.find(','));
+    draft_.explain("The node of rank 0 cannot be reached, or nothing came up there.");
   }
 
   void blame_silence() {

@@ -86,7 +86,7 @@ const std::vector<Rule>& rules() {
       {"ncclSystemError", Sign::NetworkTrouble},
       {"unhandled system error", Sign::NetworkTrouble},
       {"no socket interface found", Sign::NetworkTrouble},
-      {"client socket has timed out", Sign::StoreTimeout},
+      {"client socket has timed out", Sign::NetworkTrouble},
       {"clients joined", Sign::StoreTimeout, "/"},
       {"wait timeout after", Sign::StoreTimeout},
       {"Socket Timeout", Sign::StoreTimeout},
@@ -176,6 +176,9 @@ const std::vector<Rule>& rules() {
       {": not found", Sign::ShellError, ": line "},
       {"can't open file ", Sign::NotLaunched, "[Errno 2]"},
       {"pyxis: ", Sign::NotLaunched, "failed"},
+      {": error: unrecognized arguments: ", Sign::PythonError},  // argparse
+      {": error: the following arguments are required", Sign::PythonError},
+      {": error: argument ", Sign::PythonError},
       {"Segmentation fault", Sign::NativeCrash},
       {"terminate called after throwing", Sign::NativeCrash},
       {"Aborted (core dumped)", Sign::NativeCrash},
