@@ -324,6 +324,19 @@ class Judge {
         draft_.add_evidence(other->place, other->shown);
   }
 
+  // "srun: error: n3: tasks 9-10: Exited with exit code 1"
+  void by_exit_among_others() {
+    if (!result_.failed || !result_.first_rank) return;
+    for (const WorkerExit& exit : findings_.exits) {
+      const bool is_in = std::find(exit.ranks.begin(), exit.ranks.end(), *result_.first_rank) != exit.ranks.end();
+      const bool is_own = exit.code != 0 && signal_of_code(exit.code) != SIGTERM;
+      if (!is_in || !is_own || exit.local || findings_.survived(exit.place)) continue;
+      if (result_.first_host.empty() && exit.host.find('[') == std::string::npos) result_.first_host = exit.host;
+      if (!result_.exit_code) result_.exit_code = exit.code;
+      return;
+    }
+  }
+
   void finish() {
     if (result_.failed) add_consequences();
     if (result_.failed && findings_.end_contradicted)
@@ -336,6 +349,7 @@ class Judge {
         result_.first_host = host->second;
     if (result_.first_host.empty() && culprit_ && result_.first_rank && culprit_->ranks[0] == *result_.first_rank)
       result_.first_host = culprit_->host;
+    by_exit_among_others();
     if (!result_.exit_code && culprit_ && result_.failed) result_.exit_code = culprit_->code;
     if (result_.failed) result_.cascade = cascade_text(findings_, result_.first_rank);
     if (result_.fix.empty() || result_.cause == Cause::MoeOom)

@@ -140,6 +140,7 @@ const std::map<std::string, Expected> kOwn = {
     {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
     {"step_config", {"step-config"}},
     {"survived_between_sparse_lines", {"time-limit"}},
+    {"tasks_ended_together", {"python-error", 9, "b12"}},
     {"time_limit", {"time-limit"}},
     {"uv_in_container", {"uv-missing", 0, "n4"}},
     {"weight_mismatch", {"weight-load-mismatch", 0}},
@@ -323,6 +324,11 @@ TEST(Doctor, WhatSlurmRefusesForUnknownReasonsIsQuoted) {
   EXPECT_EQ(verdict_code(diagnosis), 1);
   EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("Requested time limit is invalid"));
   EXPECT_EQ(diagnosis.evidence.at(0).line, 1u);
+}
+
+TEST(Doctor, AnExitCodeThatSeveralTasksShareIsTold) {
+  EXPECT_EQ(diagnosis_of("tasks_ended_together").exit_code, 1);
+  EXPECT_THAT(diagnosis_of("tasks_ended_together").cascade, ::testing::StartsWith("Another rank went down"));
 }
 
 // A pipe's exit code is that of its last command.

@@ -70,6 +70,12 @@ TEST(HostileLogs, AHoleOfNulsHidesNothing) {
             Cause::PythonError);
 }
 
+TEST(HostileLogs, MegabytesOfNulsAtTheBeginningHideNothing) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(diagnosis_of(folder.write("cut.log", std::string(5'000'000, '\0') + "\n" + kError)).cause,
+            Cause::PythonError);
+}
+
 TEST(HostileLogs, EveryLineAnErrorStaysBounded) {
   const TemporaryFolder folder;
   std::string text;
@@ -267,6 +273,17 @@ TEST_F(DoctorCommand, ExitCodesTellWhetherACauseWasFound) {
   const Finished binary = doctor({folder_.write("d.log", std::string(5000, '\0'))});
   EXPECT_EQ(binary.exit_code, 2);
   EXPECT_THAT(binary.err, HasSubstr("is not text"));
+}
+
+TEST_F(DoctorCommand, UnderstandsExitCodesAsSacctWritesThem) {
+  const std::string log = folder_.write("a.log", "all is well\n");
+  const auto code = [&](const char* given) {
+    return nlohmann::json::parse(doctor({log, "--json", "--exit-code", given}).out)["exit_code"];
+  };
+  EXPECT_EQ(code("0:9"), 137);
+  EXPECT_EQ(code("3:0"), 3);
+  EXPECT_EQ(code("-9"), -9);
+  EXPECT_EQ(doctor({log, "--exit-code", "x"}).exit_code, 2);
 }
 
 TEST_F(DoctorCommand, ReadsStandardInput) {
