@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "cli/commands.h"
 #include "doctor/clean_text.h"
 #include "doctor/report.h"
@@ -14,14 +15,26 @@ namespace {
 
 struct DoctorCommand {
   std::vector<std::string> logs;
-  std::optional<int> exit_code;
+  std::string exit_code;
   bool json = false;
 };
 
+// 137, or as sacct writes it: CODE:SIGNAL, where a signal counts as a shell counts it.
+std::optional<int> exit_code_of(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const std::size_t colon = text.find(':');
+  const auto code = parse_int(text.substr(0, colon));
+  const auto signal = colon == std::string::npos ? std::optional(0) : parse_int(text.substr(colon + 1));
+  if (!code || !signal || *code < -255 || *code > 255 || *signal < 0 || *signal > 127)
+    throw ConfigError({fmt::format("'{}' is no exit code", text), "--exit-code", "give a number, or CODE:SIGNAL"});
+  return *signal > 0 ? 128 + *signal : *code;
+}
+
 int examine(const DoctorCommand& command) {
   std::vector<std::string> skipped;
-  const Diagnosis diagnosis = examine_logs(find_logs(command.logs), command.exit_code, skipped);
-  for (const std::string& name : skipped) fmt::print(stderr, "braid: {} is not text: left out\n", clean_text(name));
+  const Diagnosis diagnosis = examine_logs(find_logs(command.logs), exit_code_of(command.exit_code), skipped);
+  for (const std::string& name : skipped)
+    fmt::print(stderr, "braid: {} is not text, or cannot be read: left out\n", clean_text(name));
   fmt::print("{}{}", command.json ? to_json(diagnosis) : to_text(diagnosis), command.json ? "\n" : "");
   return verdict_code(diagnosis);
 }
@@ -34,7 +47,10 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
   command->add_option("logs", options->logs, "a merged log, or one per rank; a folder: all files in it; -: stdin")
       ->required()
       ->type_name("LOG");
-  command->add_option("--exit-code", options->exit_code, "what the job ended with, if you know");
+  command
+      ->add_option("--exit-code", options->exit_code,
+                   "what the job ended with, if you know: 137, or as sacct writes it, 0:9")
+      ->type_name("CODE");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
       "The exit code is 0 when a cause was found or nothing failed, 1 when something failed and the logs do not say "

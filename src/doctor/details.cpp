@@ -95,7 +95,8 @@ std::string cascade_text(const Findings& findings, std::optional<int> first_rank
     else if (finding.sign != Sign::Stopped)
       timed_out.insert(*finding.rank);
   }
-  std::map<int, std::set<int>> ended;  // by code
+  for (const int rank : lost) timed_out.erase(rank);  // each is counted once
+  std::map<int, std::set<int>> ended;                 // by code
   for (const WorkerExit& exit : findings.exits)
     for (const int rank : exit.ranks)
       if (!exit.local && rank != first_rank) ended[exit.code].insert(rank);
@@ -112,9 +113,10 @@ std::string cascade_text(const Findings& findings, std::optional<int> first_rank
     const std::string name = signal ? describe_signal(*signal).substr(0, describe_signal(*signal).find(' ')) : "";
     part(signal ? fmt::format("{} x {}", ranks.size(), name) : fmt::format("{} x exit code {}", ranks.size(), code));
   }
-  const char* const plural = all.size() == 1 ? "" : "s";
-  if (!first_rank) return fmt::format("{} rank{} ended: {}.", all.size(), plural, parts);
-  return fmt::format("The other {} rank{} went down after it: {}.", all.size(), plural, parts);
+  const bool is_one = all.size() == 1;
+  if (!first_rank) return fmt::format("{} rank{} ended: {}.", all.size(), is_one ? "" : "s", parts);
+  return is_one ? fmt::format("Another rank went down after it: {}.", parts)
+                : fmt::format("The other {} ranks went down after it: {}.", all.size(), parts);
 }
 
 }  // namespace braid

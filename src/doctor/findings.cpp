@@ -1,7 +1,9 @@
 #include "doctor/findings.h"
 
 #include <algorithm>
+#include <csignal>
 
+#include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 
 namespace braid {
@@ -41,7 +43,7 @@ bool Findings::is_full(Sign sign) { return found.size() >= kMostFindings || kept
 void Findings::forget_survived(const Place& now) {
   if (now.file == forgot_at_.file && now.progress == forgot_at_.progress && now.run == forgot_at_.run) return;
   forgot_at_ = now;
-  std::erase_if(found, [&](const Finding& finding) { return survived(finding.place); });
+  std::erase_if(found, [&](const Finding& finding) { return survived(finding); });
   kept_.clear();
   for (const Finding& finding : found) ++kept_[finding.sign];
 }
@@ -64,11 +66,20 @@ RankTrace* Findings::trace_of(int rank) {
 }
 
 bool Findings::survived(const Place& place) const {
+  return survived(place, &FileTrace::iterations, &Place::iterations);
+}
+
+// A job that is told to end has some time left, in which it trains on and tells how far it came.
+bool Findings::survived(const Finding& finding) const {
+  return role_of(finding.sign) == Role::Outside ? survived(finding.place, &FileTrace::progress, &Place::progress)
+                                                : survived(finding.place);
+}
+
+bool Findings::survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const {
   for (std::size_t file = 0; file < files.size(); ++file) {
     const FileTrace& trace = files[file];
     if (static_cast<int>(file) == place.file) {
-      if (trace.progress - place.progress > kIterationsAfterDeath || trace.run > place.run ||
-          trace.good_end > place.line)
+      if (trace.*length - place.*before > kIterationsAfterDeath || trace.run > place.run || trace.good_end > place.line)
         return true;
     } else if (place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
       // Clocks of hosts differ a little.
@@ -90,8 +101,35 @@ void Findings::settle() {
       if (finding.labelled) finding.rank.reset();
   }
   settle_local_ranks();
+  settle_ends();
   for (const WorkerExit& exit : exits)
     if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
+}
+
+void Findings::settle_ends() {
+  for (std::size_t number = 0; number < files.size(); ++number) {
+    FileTrace& file = files[number];
+    if (file.script_end == 0) continue;
+    const bool contradicted = is_contradicted(file, static_cast<int>(number));
+    end_contradicted = end_contradicted || contradicted;
+    if (!contradicted) file.good_end = std::max(file.good_end, file.script_end);
+  }
+}
+
+// An exception after which no training went on, a process that ended badly, Braid's root cause. What a script's end
+// does excuse are ranks that were stopped, and that missed each other when all of them ended.
+bool Findings::is_contradicted(const FileTrace& file, int number) const {
+  const auto counts = [&](const Place& place) {
+    return place.file == number && place.line < file.script_end && !survived(place) && place.progress == file.progress;
+  };
+  return std::any_of(
+             found.begin(), found.end(),
+             [&](const Finding& f) { return role_of(f.sign) == Role::Cause && f.traceback && counts(f.place); }) ||
+         std::any_of(exits.begin(), exits.end(),
+                     [&](const WorkerExit& e) {
+                       return e.code != 0 && signal_of_code(e.code) != SIGTERM && counts(e.place);
+                     }) ||
+         std::any_of(braid.begin(), braid.end(), [&](const RootCauseLine& line) { return counts(line.place); });
 }
 
 // torchrun's "[default3]:" is rank 3 on a single node. On several, only its list of failures tells which rank that was.

@@ -47,10 +47,12 @@ struct RankTrace {
 struct FileTrace {
   std::string name;
   std::uint64_t bytes = 0;
-  std::int64_t progress = 0;
+  std::int64_t progress = 0;            // lines that tell of an iteration
+  std::int64_t iterations = 0;          // how far they come, whether each has a line or every hundredth
   std::vector<LogTime> progress_times;  // of the last few
   int run = 0;
-  std::uint64_t good_end = 0;  // the last line that tells of one
+  std::uint64_t good_end = 0;    // the last line that tells of one
+  std::uint64_t script_end = 0;  // the last line of a script whose exit code is 0: of a pipe, its last command's
 };
 
 struct RootCauseLine {
@@ -73,11 +75,13 @@ struct Findings {
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
   std::vector<Finding> remarks;      // the last few
+  std::vector<Finding> refusals;     // the first few errors of Slurm's that mean nothing else
   std::vector<Enqueued> enqueued;
   std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
+  bool end_contradicted = false;                              // a script says that it ended well, and did not
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false, saved_artifacts = false;
 
   void add(Finding finding);
@@ -89,13 +93,17 @@ struct Findings {
 
   // Training went on for several iterations after it, or started again: not what ended the run.
   bool survived(const Place& place) const;
+  bool survived(const Finding& finding) const;
   bool ended_well() const;
 
   // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
   void settle();
 
  private:
+  bool survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const;
   void settle_local_ranks();
+  void settle_ends();
+  bool is_contradicted(const FileTrace& file, int number) const;
   bool is_full(Sign sign);
   void forget_survived(const Place& now);
 

@@ -11,6 +11,7 @@
 #include "doctor/launcher_lines.h"
 #include "doctor/silence.h"
 #include "doctor/suspects.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -40,7 +41,9 @@ class Judge {
     if (suspects_.outside_before(*cause)) return false;
     name(*cause, suspects_.refined(*cause));
     add_details(*cause);
-    if (cause->sign == Sign::NotLaunched) explain_start(cause->text);
+    if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError) explain_start(cause->text, cause->sign);
+    if (cause->sign == Sign::PythonError && !cause->traceback && has_word(cause->text, ": error: "))
+      draft_.fix("Correct the arguments of the program.");
     if (cause->sign == Sign::GpuOom) draft_.explain(gpu_memory_text(cause->text));
     if (result_.cause == Cause::MoeOom && findings_.num_experts)
       draft_.fix(expert_sizing_text(*findings_.num_experts, findings_.expert_parallel));
@@ -49,7 +52,7 @@ class Judge {
     return true;
   }
 
-  void explain_start(std::string_view text) {
+  void explain_start(std::string_view text, Sign sign) {
     const auto says = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
     if (says("pyxis")) {
       draft_.explain("Its container did not start.");
@@ -57,6 +60,12 @@ class Judge {
     } else if (says("not found") || says("No such file")) {
       draft_.explain("There is no such program or file where it was started.");
       draft_.fix("Check the path, and that it is mounted into the container and installed on every node.");
+    } else if (says("Permission denied")) {
+      draft_.explain("The program may not be executed.");
+      draft_.fix("`chmod +x` it, and check that its file system is not mounted noexec.");
+    } else if (sign == Sign::ShellError) {
+      draft_.explain("The script did not get as far as the program.");
+      draft_.fix("Correct the script where the line says, or set what it wants, and submit it again.");
     }
   }
 
@@ -193,10 +202,19 @@ class Judge {
     } else if (cause == Cause::Network) {
       result_.first_rank = telling->rank;
       result_.first_host = telling->host;
+      if (telling->text.find("client socket has timed out") != std::string::npos) blame_server(telling->text);
     } else {
       blame_silence();
     }
     return true;
+  }
+
+  // "... while trying to connect to (n1, 29500)": rank 0 serves what all the others connect to.
+  void blame_server(std::string_view text) {
+    result_.first_rank = 0;
+    const std::string_view server = behind(text, "connect to (").value_or("");
+    result_.first_host = server.substr(0, server.find(','));
+    draft_.explain("The node of rank 0 cannot be reached, or nothing came up there.");
   }
 
   void blame_silence() {
@@ -243,6 +261,11 @@ class Judge {
       draft_.explain("The log does not say why.");
       draft_.explain(exit_code_text(exit.code));
       last_remarks();
+    } else if (!findings_.program_spoke && !findings_.refusals.empty()) {
+      draft_.explain("Slurm refused it, or ended it before any program said a word. It says: " +
+                     findings_.refusals.front().text);
+      draft_.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
+      for (const Finding& refusal : findings_.refusals) draft_.add_evidence(refusal);
     } else if (is_empty || (!findings_.program_spoke && !code_says_so)) {
       result_.cause = Cause::NotLaunched;
       draft_.fix(
@@ -255,14 +278,18 @@ class Judge {
       last_remarks();
     } else {
       result_.failed = false;
-      draft_.explain(findings_.ended_well() ? "Nothing failed here: the run came to its end."
-                                            : "Nothing failed here: there is no error in the log.");
-      if (!findings_.ended_well() && findings_.iteration && findings_.iterations &&
-          *findings_.iteration < *findings_.iterations)
-        draft_.explain(fmt::format(
-            "It ends at iteration {} of {}: the job still runs, was killed without a word, or stopped early.",
-            *findings_.iteration, *findings_.iterations));
+      findings_.ended_well() ? draft_.explain("Nothing failed here: the run came to its end.") : explain_no_end();
     }
+  }
+
+  void explain_no_end() {
+    draft_.explain("There is no error in the log, and no end of the run either.");
+    const bool unfinished = findings_.iteration && findings_.iterations && *findings_.iteration < *findings_.iterations;
+    if (unfinished)
+      draft_.explain(fmt::format("It stops at iteration {} of {}.", *findings_.iteration, *findings_.iterations));
+    draft_.explain("The job still runs, was killed without a word, or ends without saying so.");
+    draft_.fix(
+        "If it is over, `sacct -j JOB --format=JobID,State,ExitCode` says how it ended; tell me with --exit-code.");
   }
 
   std::uint64_t total_bytes() const {
@@ -297,13 +324,32 @@ class Judge {
         draft_.add_evidence(other->place, other->shown);
   }
 
+  // "srun: error: n3: tasks 9-10: Exited with exit code 1"
+  void by_exit_among_others() {
+    if (!result_.failed || !result_.first_rank) return;
+    for (const WorkerExit& exit : findings_.exits) {
+      const bool is_in = std::find(exit.ranks.begin(), exit.ranks.end(), *result_.first_rank) != exit.ranks.end();
+      const bool is_own = exit.code != 0 && signal_of_code(exit.code) != SIGTERM;
+      if (!is_in || !is_own || exit.local || findings_.survived(exit.place)) continue;
+      if (result_.first_host.empty() && exit.host.find('[') == std::string::npos) result_.first_host = exit.host;
+      if (!result_.exit_code) result_.exit_code = exit.code;
+      return;
+    }
+  }
+
   void finish() {
     if (result_.failed) add_consequences();
+    if (result_.failed && findings_.end_contradicted)
+      draft_.explain(
+          "Its script ended with exit code 0 all the same: in a pipe that is the last command's, unless the script "
+          "says "
+          "`set -o pipefail`.");
     if (result_.first_host.empty() && result_.first_rank)
       if (const auto host = findings_.hosts.find(*result_.first_rank); host != findings_.hosts.end())
         result_.first_host = host->second;
     if (result_.first_host.empty() && culprit_ && result_.first_rank && culprit_->ranks[0] == *result_.first_rank)
       result_.first_host = culprit_->host;
+    by_exit_among_others();
     if (!result_.exit_code && culprit_ && result_.failed) result_.exit_code = culprit_->code;
     if (result_.failed) result_.cascade = cascade_text(findings_, result_.first_rank);
     if (result_.fix.empty() || result_.cause == Cause::MoeOom)

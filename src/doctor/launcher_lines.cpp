@@ -133,7 +133,7 @@ std::string host_in(std::string_view body) {
   if (body.find("DUE TO NODE FAILURE") != npos) return "";  // the host it names is another one
   if (const std::size_t star = body.find("*** "); star != npos)
     if (std::string host = host_after(body.substr(star), " ON "); !host.empty()) return host;
-  for (const char* words : {"Node failure on ", "connection failure to node "})
+  for (const char* words : {"Node failure on ", "connection failure to node ", " failed on node "})
     if (std::string host = host_after(body, words); !host.empty()) return host;
   if (const std::size_t nccl = body.find(" NCCL "); nccl != npos) {  // host:pid:tid [device] NCCL WARN
     const std::size_t colon = body.find(':');

@@ -13,6 +13,17 @@ bool is_kill_by_shell(std::string_view text) {
   return at != std::string_view::npos && line < at && is_digit(text[at - 1]);
 }
 
+// "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
+bool is_of_a_shell(std::string_view text) {
+  const std::size_t at = text.find(": line ");
+  if (at == std::string_view::npos || text.substr(0, at).find(' ') != std::string_view::npos) return false;
+  text.remove_prefix(at);
+  take(text, ": line ");
+  if (!take_number(text) || !take(text, ": ")) return false;
+  text = trimmed(text);
+  return !text.empty() && !is_digit(text[0]);  // that is a process: "4242 Killed   python train.py"
+}
+
 // Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.
 bool is_of_the_scheduler(std::string_view text) {
   for (const char* word : {"srun: ", "sbatch: ", "salloc: ", "slurmstepd", "Submitted batch job", "pyxis: ", "+ "})
@@ -36,6 +47,20 @@ bool mentions_fp8(std::string_view text) {
 bool is_warning(std::string_view text) {
   return has_word(text, "Warning: ") || has_word(text, "WARNING") || has_word(text, "[W") ||
          has_word(text, "warnings.warn");
+}
+
+// A logger's prefix has names, numbers and punctuation, and hardly a plain word.
+bool is_prose(std::string_view before) {
+  constexpr std::ptrdiff_t kMostPlainWords = 2;
+  if (std::count(before.begin(), before.end(), '"') % 2 == 1) return true;
+  std::ptrdiff_t plain_words = 0;
+  while (!(before = trimmed(before)).empty()) {
+    const std::string_view word = before.substr(0, before.find(' '));
+    before.remove_prefix(word.size());
+    plain_words += std::all_of(word.begin(), word.end(), is_letter) &&
+                   std::any_of(word.begin(), word.end(), [](char c) { return c >= 'a'; });
+  }
+  return plain_words > kMostPlainWords;
 }
 
 }  // namespace braid

@@ -6,8 +6,13 @@
 namespace braid {
 
 bool is_kill_by_shell(std::string_view text);
+bool is_of_a_shell(std::string_view text);  // says what is wrong with its script, not how a process ended
 bool is_of_the_scheduler(std::string_view text);
 bool mentions_fp8(std::string_view text);  // of many lines, too
 bool is_warning(std::string_view text);
+
+// Whether what stands before an error's message in its line is prose, or an open quotation: then the line speaks of the
+// error, and is none.
+bool is_prose(std::string_view before);
 
 }  // namespace braid

@@ -115,7 +115,8 @@ class LogScan::Impl {
 
   Place place_of(std::uint64_t number, std::optional<LogTime> time) const {
     const FileTrace& file = findings_.files.back();
-    return {state_.file, number, time ? time : state_.last_time, time.has_value(), file.progress, file.run};
+    return {state_.file,     number,  time ? time : state_.last_time, time.has_value(), file.progress,
+            file.iterations, file.run};
   }
 
   bool has_anchor(std::string_view text) const {
@@ -172,8 +173,8 @@ class LogScan::Impl {
         if (auto exit = parse_worker_failed(body)) note_torchrun_exit(std::move(*exit), marks, line_, findings_);
         return;
       case Sign::TaskExit:
-        if (auto exit = parse_task_exit(body)) note_task_exit(std::move(*exit), body, line_, findings_);
-        return;
+        if (auto exit = parse_task_exit(body)) return note_task_exit(std::move(*exit), body, line_, findings_);
+        return remark(marks);
       case Sign::BraidRootCause:
         if (auto cause = parse_root_cause(body)) note_root_cause(std::move(*cause), line_, findings_);
         return;
@@ -191,12 +192,17 @@ class LogScan::Impl {
       case Sign::EndedWell:
         findings_.files.back().good_end = line_.place.line;
         return;
+      case Sign::ScriptEndedWell:
+        findings_.files.back().script_end = line_.place.line;
+        return;
       case Sign::JobExit:
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
         return;
       case Sign::RunStarts:
         if (++state_.starts > 1 || has_word(body, "restart")) ++findings_.files.back().run;
         return note_context(body, findings_);
+      case Sign::ShellError:
+        return shell_error(marks);
       case Sign::Remark:
         return remark(marks);
       case Sign::LastEnqueued:
@@ -217,6 +223,8 @@ class LogScan::Impl {
 
   // Lines of a traceback have no time; the one that announces it may.
   void traceback_begins(const LineMarks& marks) {
+    const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
+    if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
     Place place = line_.place;
     place.own_time = place.own_time || state_.line_before_has_time;
     state_.tracebacks.begin(marks, place);
@@ -226,7 +234,22 @@ class LogScan::Impl {
   static bool is_noise(Sign sign, std::string_view body) {
     if (body.find("frame #") < 4) return true;
     if (sign == Sign::Stopped || role_of(sign) == Role::Outside) return false;
-    return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry");
+    return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
+           is_mention(sign, body);
+  }
+
+  // Programs and models write about these errors. "Tried to allocate" only the error itself says.
+  static bool is_mention(Sign sign, std::string_view body) {
+    if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
+    std::size_t at = body.size();
+    for (const Rule& rule : rules())
+      if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
+    const std::string_view before = body.substr(0, at);
+    const bool is_quoted = std::count(before.begin(), before.end(), '"') % 2 == 1;
+    if (has_word(body, "Tried to allocate")) return is_quoted;
+    const std::string_view after = behind(body, "out of memory").value_or("");
+    const bool goes_on = after.size() > 1 && after[0] == ' ' && is_letter(after[1]);  // "... is not the reason"
+    return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
   }
 
   void found(Sign sign, const LineMarks& marks) {
@@ -240,9 +263,18 @@ class LogScan::Impl {
     if (!state_.progress.take(text, line_.place, findings_)) note_context(text, findings_);
   }
 
+  // Scripts go on after most of them: a weak cause.
+  void shell_error(const LineMarks& marks) {
+    if (!is_of_a_shell(trimmed(marks.body))) return remark(marks);
+    Finding finding = finding_in(Sign::ShellError, marks, line_, findings_);
+    finding.bare = true;
+    findings_.add(std::move(finding));
+  }
+
   void remark(const LineMarks& marks) {
     const std::string_view text = trimmed(marks.body), type = exception_type(text);
-    if (is_warning(text) || has_word(text, "frame #") || is_of_the_scheduler(text)) return;
+    if (is_warning(text) || has_word(text, "frame #")) return;
+    if (is_of_the_scheduler(text)) return refusal(marks);
     if (is_kill_by_shell(text)) {
       Finding finding = finding_in(Sign::HostOom, marks, line_, findings_);
       finding.bare = true;
@@ -253,6 +285,12 @@ class LogScan::Impl {
     finding.bare = is_exception;
     if (is_exception && text.size() <= type.size() + 2) return;
     findings_.add(std::move(finding));
+  }
+
+  void refusal(const LineMarks& marks) {
+    constexpr std::size_t kMostRefusals = 4;
+    if (has_word(marks.body, "error: ") && findings_.refusals.size() < kMostRefusals)
+      findings_.refusals.push_back(finding_in(Sign::Remark, marks, line_, findings_));
   }
 
   const std::vector<Rule>& rules_ = rules();

@@ -71,6 +71,13 @@ bool is_binary(std::string_view text) {
   return !text.empty() && odd * 10 >= text.size() - nuls;
 }
 
+bool is_all_nuls(std::string_view text) { return text.find_first_not_of('\0') == std::string_view::npos; }
+
+// A log that was cut at its front (copytruncate) begins with NULs, and is judged by what follows them.
+std::string_view from_first_text(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of('\0'), text.size()));
+}
+
 }  // namespace
 
 std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
@@ -96,8 +103,9 @@ LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory
   if (!fd_)
     throw ConfigError({fmt::format("cannot read '{}': {}", file.path, std::strerror(errno)), "LOG",
                        "give the log of a job, a folder of logs, or - for standard input"});
-  fill();
-  binary_ = is_binary({buffer_.data(), std::min(end_, kSniffed)});
+  while (fill() && is_all_nuls({buffer_.data(), end_})) end_ = 0;
+  const std::string_view text = from_first_text({buffer_.data(), end_});
+  binary_ = bytes_ > 0 && (text.empty() || is_binary(text.substr(0, kSniffed)));
 }
 
 bool LineReader::fill() {

@@ -13,8 +13,9 @@ struct Place {
   std::uint64_t line = 0;
   std::optional<LogTime> time{};  // of the line, or of the last one before it that has a time
   bool own_time = false;
-  std::int64_t progress = 0;  // how many iterations its file had told of
-  int run = 0;                // of its file: a job that is started again writes into the same log
+  std::int64_t progress = 0;    // how many lines of its file had told of an iteration
+  std::int64_t iterations = 0;  // how far those had come
+  int run = 0;                  // of its file: a job that is started again writes into the same log
 };
 
 }  // namespace braid

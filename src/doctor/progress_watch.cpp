@@ -1,5 +1,6 @@
 #include "doctor/progress_watch.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "doctor/text_parts.h"
@@ -8,7 +9,7 @@ namespace braid {
 namespace {
 
 constexpr std::size_t kTimesKept = 4, kFirstLines = 64;
-constexpr std::int64_t kStraggling = 10;
+constexpr std::int64_t kStraggling = 10, kFarAhead = 1000;
 
 }  // namespace
 
@@ -34,9 +35,11 @@ bool ProgressWatch::take(std::string_view line, const Place& place, Findings& fi
   if (is_quotation(line.substr(at), place)) return true;
   // Several ranks may tell of the same iteration; a number far back is a run that started again.
   if (*number <= best_iteration_ && *number > best_iteration_ - kStraggling) return true;
-  best_iteration_ = *number;
   FileTrace& file = findings.files.back();
   ++file.progress;
+  file.iterations +=
+      best_iteration_ >= 0 && *number > best_iteration_ ? std::min(*number - best_iteration_, kFarAhead) : 1;
+  best_iteration_ = *number;
   findings.iteration = number;
   const std::string_view rest = line.substr(at, 60);
   if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {

@@ -49,7 +49,6 @@ void note_absent(std::string_view body, Findings& findings) {
     if (const auto world = take_number(rest)) findings.world_size = world;
   }
   if (findings.named_absent.size() > 1000) return;
-  if (has_word(body, "client socket has timed out")) findings.named_absent.push_back(0);  // which serves the store
   if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
     const std::size_t at = body.substr(0, end).rfind("Rank");
     if (at == std::string_view::npos) return;

@@ -21,6 +21,7 @@ enum class Sign {
   WeightsDiffer,     // a round trip's comparison
   StateDictDiffers,  // names or shapes
   NotLaunched,
+  ShellError,  // a shell script did not get as far as the program, or did not find it
   GpuSpecMissing,
   BadPartition,
   BadAccount,
@@ -58,6 +59,7 @@ enum class Sign {
   FailureBlock,
   Progress,
   EndedWell,
+  ScriptEndedWell,
   RunStarts,
   JobExit,
   SaveArtifacts,

@@ -36,7 +36,7 @@ bool is_time_out(Sign sign) {
 
 Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
   for (const Finding& finding : findings.found)
-    if (!findings.survived(finding.place)) live_.push_back(&finding);
+    if (!findings.survived(finding)) live_.push_back(&finding);
   for (const Finding* finding : live_)
     if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
       complained_.insert(*finding->rank);
@@ -64,13 +64,26 @@ const Finding* Suspects::best_cause() const {
   const auto rank = culprit_rank();
   if (rank)
     if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
-      return own;
-  if (const Finding* strong = earliest(is_strong_cause)) return strong;
+      return told_after(*own);
+  if (const Finding* strong = earliest(is_strong_cause)) return told_after(*strong);
   const Finding* weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
   const Finding* hang = first_time_out();
   const bool may_be_consequence = weak && (weak->sign == Sign::HostOom || weak->traceback);
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
+}
+
+// NCCL tells in a later line what its CUDA error was, a container why it did not start.
+const Finding* Suspects::told_after(const Finding& vague) const {
+  constexpr std::uint64_t kLinesAfter = 12;
+  const bool by_nccl = has_word(vague.text, "unhandled cuda error");
+  const bool by_container = vague.sign == Sign::NotLaunched && has_word(vague.text, "pyxis");
+  if (!by_nccl && !by_container) return &vague;
+  const Finding* cause = earliest([&](const Finding& f) {
+    return is_strong_cause(f) && f.sign != vague.sign && f.rank == vague.rank && f.place.file == vague.place.file &&
+           f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
+  });
+  return cause ? cause : &vague;
 }
 
 const Finding* Suspects::outside_before(const Finding& cause) const {

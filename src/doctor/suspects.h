@@ -34,6 +34,7 @@ class Suspects {
   Cause refined(const Finding& cause) const;
 
  private:
+  const Finding* told_after(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
 
   const Findings& findings_;

@@ -56,8 +56,8 @@ void note_frame(std::string_view frame, Traceback& traceback) {
                                        "utils/data/",  "data_iterator", "sample_loader", "encode_sample"};
   static constexpr std::array kSaving = {"save_hf_weights", "save_artifacts", "save_hf_pretrained",
                                          "save_pretrained", "export_ckpt",    "save_hf"};
-  traceback.in_data =
-      traceback.in_data || has_any(place, kData) || own.find("merge") != std::string::npos || is_in_data_folder(path);
+  traceback.in_data = traceback.in_data || has_any(place, kData) || file == "data.py" ||
+                      own.find("merge") != std::string::npos || is_in_data_folder(path);
   traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
   traceback.in_launcher = traceback.in_launcher || path.find("torch/distributed/launcher/") != std::string_view::npos;

@@ -87,15 +87,18 @@ const std::map<std::string, Expected> kOwn = {
     {"braid_segfault", {"braid-failure", 2, "a12"}},
     {"braid_stopped", {"braid-failure", 2, "a12"}},
     // By documented formats
+    {"arguments_unknown", {"python-error"}},
     {"artifact_save_hang", {"artifact-save-hang", 0}},
     {"bad_account", {"bad-account"}},
     {"bad_partition", {"bad-partition"}},
     {"cancelled", {"cancelled"}},
     {"cgroup_oom", {"host-oom", 6, "a44"}},
     {"colours_and_progress_bar", {"python-error", 2}},
+    {"container_disk_full", {"disk-full"}},
     {"container_does_not_start", {"not-launched", 0, "n1"}},
     {"disk_full_uv", {"disk-full", 0, "a09"}},
     {"empty", {"not-launched"}},
+    {"execve_permission", {"not-launched"}},
     {"fp8_roundtrip", {"fp8-roundtrip-mismatch", 0, "a03"}},
     {"gpu_hardware", {"node-failure", 6, "b17"}},
     {"gpu_oom", {"gpu-oom", 3, "a07"}},
@@ -105,20 +108,39 @@ const std::map<std::string, Expected> kOwn = {
     {"hetero_cascade", {"data-rank-cascade", 1}},
     {"import_error_rank0_barrier", {"import-error", 0}},
     {"moe_oom", {"moe-oom", 5, "a31"}},
+    {"nccl_cuda_out_of_memory", {"gpu-oom", 1, "a01"}},
     {"nccl_heartbeat", {"nccl-timeout", 0}},
     {"nccl_timeout_rank_behind", {"nccl-timeout", 2}},
     {"nccl_timeout_silent_rank", {"nccl-timeout", 5, "a12"}},
     {"network_infiniband", {"network", kNone, "a19"}},
     {"node_failure_braid", {"node-failure", 17, "n3"}},
+    {"node_stepd_terminated", {"node-failure", kNone, "c7"}},
+    {"node_task_launch_failed", {"node-failure", kNone, "c9"}},
     {"noise_ended_well", {"unknown"}},
     {"oom_then_time_limit", {"gpu-oom", 1}},
     {"preempted", {"preempted"}},
+    {"prose_about_errors", {"cancelled"}},
+    {"prose_then_segfault", {"unknown", 2, "a3"}},
     {"queued_only", {"not-launched"}},
     {"rank0_barrier_timeout", {"rank0-barrier-timeout", 0}},
+    {"rank_files_data_py", {"data-rank-cascade", 2}},
     {"remote_process_exited", {"network"}},
+    {"script_end_after_torchrun", {"unknown", 2, "n1"}},
+    {"script_end_after_traceback", {"python-error", 3}},
+    {"shell_error_then_exception", {"python-error", 1}},
+    {"shell_exec_not_found", {"not-launched"}},
+    {"shell_no_such_program", {"not-launched", 3, "a3"}},
+    {"shell_syntax_error", {"not-launched"}},
+    {"shell_unbound_variable", {"not-launched"}},
+    {"shell_variable_not_set", {"not-launched"}},
     {"shm_too_small", {"shm-bus-error", 4}},
+    {"slurm_job_over_before_step", {"unknown"}},
+    {"slurm_refuses_qos", {"bad-account"}},
+    {"slurm_refuses_time", {"unknown"}},
     {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
     {"step_config", {"step-config"}},
+    {"survived_between_sparse_lines", {"time-limit"}},
+    {"tasks_ended_together", {"python-error", 9, "b12"}},
     {"time_limit", {"time-limit"}},
     {"uv_in_container", {"uv-missing", 0, "n4"}},
     {"weight_mismatch", {"weight-load-mismatch", 0}},
@@ -158,7 +180,7 @@ const std::map<std::string, Expected> kOwn = {
     {"variant_braid_config", {"braid-failure"}},
     {"variant_braid_disk", {"disk-full", 1, "q2"}},
     {"variant_braid_hang_node", {"node-failure", 6, "n4"}},
-    {"variant_client_socket", {"nccl-timeout", 0}},
+    {"variant_client_socket", {"network", 0, "a01"}},
     {"variant_crlf_progress", {"python-error"}},
     {"variant_cublas", {"gpu-oom", 7}},
     {"variant_deepspeed", {"host-oom", 7}},
@@ -289,6 +311,39 @@ TEST(Doctor, AnExitCodeOfOurOwnIsExplained) {
   const Diagnosis diagnosis = examine_logs(find_logs({path_of("run_without_error")}), 137, skipped);
   EXPECT_EQ(verdict_code(diagnosis), 1);
   EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("SIGKILL"));
+}
+
+TEST(Doctor, AShellsErrorIsShown) {
+  for (const char* name : {"execve_permission", "shell_exec_not_found", "shell_no_such_program", "shell_syntax_error",
+                           "shell_variable_not_set"})
+    EXPECT_EQ(diagnosis_of(name).evidence.at(0).line, 1u) << name;
+}
+
+TEST(Doctor, WhatSlurmRefusesForUnknownReasonsIsQuoted) {
+  const Diagnosis diagnosis = diagnosis_of("slurm_refuses_time");
+  EXPECT_EQ(verdict_code(diagnosis), 1);
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("Requested time limit is invalid"));
+  EXPECT_EQ(diagnosis.evidence.at(0).line, 1u);
+}
+
+TEST(Doctor, AnExitCodeThatSeveralTasksShareIsTold) {
+  EXPECT_EQ(diagnosis_of("tasks_ended_together").exit_code, 1);
+  EXPECT_THAT(diagnosis_of("tasks_ended_together").cascade, ::testing::StartsWith("Another rank went down"));
+}
+
+// A pipe's exit code is that of its last command.
+TEST(Doctor, AScriptThatSaysItEndedWellIsNotBelievedAgainstAnException) {
+  const Diagnosis diagnosis = diagnosis_of("script_end_after_traceback");
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("labels do not fit logits"));
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("set -o pipefail"));
+  EXPECT_EQ(verdict_code(diagnosis_of("script_end_after_torchrun")), 1);
+}
+
+TEST(Doctor, ALogWithoutAnEndIsNotCalledGood) {
+  const Diagnosis diagnosis = diagnosis_of("run_without_error");
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("no end of the run"));
+  EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("iteration 53 of 100"));
+  EXPECT_THAT(diagnosis.fix, ::testing::HasSubstr("sacct"));
 }
 
 }  // namespace

@@ -70,6 +70,12 @@ TEST(HostileLogs, AHoleOfNulsHidesNothing) {
             Cause::PythonError);
 }
 
+TEST(HostileLogs, MegabytesOfNulsAtTheBeginningHideNothing) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(diagnosis_of(folder.write("cut.log", std::string(5'000'000, '\0') + "\n" + kError)).cause,
+            Cause::PythonError);
+}
+
 TEST(HostileLogs, EveryLineAnErrorStaysBounded) {
   const TemporaryFolder folder;
   std::string text;
@@ -176,6 +182,15 @@ TEST(Judgement, ATracebackWithoutAnEndThatTrainingOutlivedIsNoCause) {
   EXPECT_FALSE(diagnosis_of_text(text).failed);
 }
 
+TEST(Judgement, AnErrorsOwnLineIsOneBehindAPrefixToo) {
+  for (const char* line : {"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", "CUDA error: out of memory",
+                           "2026-11-15 10:00:01,000 ERROR trainer: torch.OutOfMemoryError: CUDA out of memory.",
+                           "  what():  CUDA out of memory. Tried to allocate 2.00 GiB",
+                           "terminate called after throwing an instance of 'c10::OutOfMemoryError'",
+                           "n1:41:52 [3] init.cc:11 NCCL WARN Cuda failure 2 'out of memory'"})
+    EXPECT_EQ(diagnosis_of_text(std::string("start\n") + line + "\n").cause, Cause::GpuOom) << line;
+}
+
 TEST(Judgement, TheExitThatFailedIsTold) {
   const Diagnosis diagnosis = diagnosis_of_text(
       "some text\nsrun: error: n1: task 0: Exited with exit code 0\n"
@@ -258,6 +273,17 @@ TEST_F(DoctorCommand, ExitCodesTellWhetherACauseWasFound) {
   const Finished binary = doctor({folder_.write("d.log", std::string(5000, '\0'))});
   EXPECT_EQ(binary.exit_code, 2);
   EXPECT_THAT(binary.err, HasSubstr("is not text"));
+}
+
+TEST_F(DoctorCommand, UnderstandsExitCodesAsSacctWritesThem) {
+  const std::string log = folder_.write("a.log", "all is well\n");
+  const auto code = [&](const char* given) {
+    return nlohmann::json::parse(doctor({log, "--json", "--exit-code", given}).out)["exit_code"];
+  };
+  EXPECT_EQ(code("0:9"), 137);
+  EXPECT_EQ(code("3:0"), 3);
+  EXPECT_EQ(code("-9"), -9);
+  EXPECT_EQ(doctor({log, "--exit-code", "x"}).exit_code, 2);
 }
 
 TEST_F(DoctorCommand, ReadsStandardInput) {
