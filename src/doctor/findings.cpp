@@ -79,8 +79,9 @@ bool Findings::survived(const Place& place, std::int64_t FileTrace::*length, std
   for (std::size_t file = 0; file < files.size(); ++file) {
     const FileTrace& trace = files[file];
     if (static_cast<int>(file) == place.file) {
-      if (trace.*length - place.*before > kIterationsAfterDeath || trace.run > place.run || trace.good_end > place.line)
-        return true;
+      // One line may be of what was done before, and have waited in a buffer.
+      const bool went_on = trace.*length - place.*before > kIterationsAfterDeath && trace.progress - place.progress > 1;
+      if (went_on || trace.run > place.run || trace.good_end > place.line) return true;
     } else if (place.own_time && !trace.progress_times.empty() && trace.progress > kIterationsAfterDeath) {
       // Clocks of hosts differ a little.
       if (seconds_between(*place.time, trace.progress_times.front()) > 10) return true;
