@@ -54,7 +54,7 @@ void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation,
 
 // Against what sinfo and sacctmgr say; `view` of a machine without Slurm finds nothing.
 struct SlurmRequest {
-  std::string account, partition, time;
+  std::string account{}, partition{}, time{};
   Allocation allocation{};
 };
 void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight);

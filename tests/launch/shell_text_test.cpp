@@ -147,7 +147,7 @@ TEST(ShellLexer, AnyTextEnds) {
           const ShellWord& word = command.words[i];
           ASSERT_LT(word.begin, word.end) << text;
           ASSERT_LE(word.end, text.size()) << text;
-          if (i > 0) ASSERT_LE(command.words[i - 1].end, word.begin) << text;
+          ASSERT_LE(i > 0 ? command.words[i - 1].end : 0, word.begin) << text;
         }
       ++lexed;
     } catch (const ConfigError&) {

@@ -135,7 +135,9 @@ TEST_P(Conversion, EveryRankIsCalledAsWritten) {
 
   const bool torchrun = options.style == "torchrun", prepares = test.contains("first_phase");
   const int step = prepares ? 1 : 0, tasks = torchrun ? 2 : 4;
-  if (prepares) EXPECT_EQ(cluster.calls(0, 0), expected_calls(test["first_phase"], torchrun, 0)) << script;
+  if (prepares) {
+    EXPECT_EQ(cluster.calls(0, 0), expected_calls(test["first_phase"], torchrun, 0)) << script;
+  }
   for (int task = 0; task < tasks; ++task)
     EXPECT_EQ(cluster.calls(step, task), expected_calls(test["argv"], torchrun, task)) << "task " << task << "\n"
                                                                                        << script;
