@@ -98,6 +98,7 @@ class LogTail {
   void clear_status() {
     if (!status_shown_) return;
     fmt::print("\r\033[K");
+    std::fflush(stdout);
     status_shown_ = false;
   }
 
@@ -145,7 +146,7 @@ void tail(const FollowOptions& options) {
   }
   log.print_new();
   log.clear_status();
-  if (const auto progress = read_progress(log.path())) fmt::print(stderr, "{}\n", to_text(*progress));
+  if (const auto progress = read_progress(log.path())) fmt::print(stderr, "{}\n", to_text(*progress, is_running(job)));
 }
 
 CLI::App* add_follow_command(CLI::App& launch, const char* name, const char* help, FollowOptions& options) {
