@@ -222,6 +222,8 @@ class Cluster:
             first_job=random.randrange(1, 1_000_000), nodes="\n".join(nodes)))
         for gpu in range(GPUS_PER_NODE):
             (self.folder / f"gpu{gpu}").symlink_to("/dev/null")  # Slurm accepts no plain file as a device
+        # Nothing here uses control groups. Left to itself, slurmd looks for them and gives up where none are mounted.
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-{GPUS_PER_NODE - 1}]\n")
 
     def _start_munged(self):
