@@ -20,15 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An image's name in a registry is no path.
-bool is_path(const std::string& image) {
-  return image.ends_with(".sqsh") || image.rfind('/', 0) == 0 || image.rfind('.', 0) == 0;
-}
-
 std::vector<PathUse> paths_of(const SlurmOptions& options) {
   std::vector<PathUse> uses = {{"--workdir", options.workdir, PathUse::MustExist}};
   if (!options.log_dir.empty()) uses.push_back({"--log-dir", options.log_dir, PathUse::Written});
-  if (is_path(options.container)) uses.push_back({"--container", options.container, PathUse::MustExist});
+  if (is_image_file(options.container)) uses.push_back({"--container", options.container, PathUse::MustExist});
   for (const std::string& mount : options.mounts)
     uses.push_back({"--mount", mount.substr(0, mount.find(':')), PathUse::MustExist});
   for (const auto& [what, path] : {std::pair{"--cache-dir", options.cache_dir}, {"--stage", options.stage}})

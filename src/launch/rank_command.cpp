@@ -180,6 +180,22 @@ std::string with_environment(std::string_view text, const ShellCommands& command
   return replaced(text, {{word.begin, word.begin, fmt::format("env {} ", environment)}});
 }
 
+// Everything but the text that ranks run. ConfigError for what cannot be run on several nodes.
+RankCommand understood(std::string_view text, const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
+  refuse_empty_program(commands);
+  refuse_other_launchers(text, commands);
+  refuse_background(text, commands);
+  if (!call) refuse_hidden_torchrun(text, commands);
+  RankCommand command;
+  command.has_pipe = has_pipe(commands);
+  command.uv_sync = uv_sync_in(text, commands);
+  if (call)
+    describe_call(*call, command);
+  else
+    describe_plain(text, commands, command);
+  return command;
+}
+
 }  // namespace
 
 bool sets_rank_variables(std::string_view text) {
@@ -193,23 +209,15 @@ bool sets_rank_variables(std::string_view text) {
 
 RankCommand rank_command(std::string_view text, std::string_view environment) {
   const ShellCommands commands = simple_commands(text);
-  refuse_empty_program(commands);
-  refuse_other_launchers(text, commands);
-  refuse_background(text, commands);
-  RankCommand command;
-  command.has_pipe = has_pipe(commands);
-  command.uv_sync = uv_sync_in(text, commands);
   const auto call = find_torchrun(text, commands);
+  RankCommand command = understood(text, commands, call);
   if (!call) {
-    refuse_hidden_torchrun(text, commands);
     command.text = with_environment(text, commands, environment);
-    describe_plain(text, commands, command);
     return command;
   }
   if (call->virtual_local_rank)
     throw ConfigError({"--virtual-local-rank is something that torchrun does for its ranks", "the command",
                        "use --style torchrun, or leave it out"});
-  describe_call(*call, command);
   command.left_out = call->own_options;
 
   const auto& words = commands[call->command].words;
@@ -229,20 +237,12 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
 
 RankCommand node_command(std::string_view text, std::string_view options) {
   const ShellCommands commands = simple_commands(text);
-  refuse_empty_program(commands);
-  refuse_other_launchers(text, commands);
-  refuse_background(text, commands);
-  RankCommand command;
-  command.has_pipe = has_pipe(commands);
-  command.uv_sync = uv_sync_in(text, commands);
   const auto call = find_torchrun(text, commands);
+  RankCommand command = understood(text, commands, call);
   if (!call) {
-    refuse_hidden_torchrun(text, commands);
-    describe_plain(text, commands, command);
     command.text = under_torchrun(text, commands, options);
     return command;
   }
-  describe_call(*call, command);
   const std::size_t begin = commands[call->command].words[call->first_option - 1].end;
   command.text =
       replaced(text, {{begin, call->program.begin,

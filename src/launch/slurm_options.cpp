@@ -205,10 +205,6 @@ class Checks {
   std::vector<Problem> problems_;
 };
 
-bool is_file(const std::string& image) {
-  return image.ends_with(".sqsh") || image.starts_with("/") || image.starts_with(".");
-}
-
 std::string absolute(const std::string& path, const std::string& base) {
   std::string text = (std::filesystem::path(base) / path).lexically_normal().string();
   if (text.size() > 1 && text.back() == '/') text.pop_back();
@@ -217,12 +213,16 @@ std::string absolute(const std::string& path, const std::string& base) {
 
 }  // namespace
 
+bool is_image_file(const std::string& container) {
+  return container.ends_with(".sqsh") || container.starts_with("/") || container.starts_with(".");
+}
+
 SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder) {
   options.workdir = absolute(options.workdir, current_folder);
   options.log_dir = absolute(options.log_dir, options.workdir);
   for (std::string* folder : {&options.cache_dir, &options.stage})
     if (!folder->empty()) *folder = absolute(*folder, options.workdir);
-  if (is_file(options.container)) options.container = absolute(options.container, options.workdir);
+  if (is_image_file(options.container)) options.container = absolute(options.container, options.workdir);
   for (std::string& mount : options.mounts) {
     const std::size_t colon = mount.find(':');
     mount = absolute(mount.substr(0, colon), options.workdir) + mount.substr(colon);

@@ -45,6 +45,9 @@ struct SlurmOptions {
 // Everything that cannot be, whatever the job is. `where` of each problem is an option.
 std::vector<Problem> validate(const SlurmOptions& options);
 
+// Whether a container is a file, and not a name in a registry.
+bool is_image_file(const std::string& container);
+
 // With workdir as seen from the current folder, and as seen from there the log, cache and stage folders, sources of
 // mounts, and a container that is a file: srun takes `image.sqsh` for a name in a registry.
 SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder);

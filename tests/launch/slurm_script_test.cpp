@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/strings.h"
+#include "launch/fake_cluster.h"
 #include "launch/rank_command.h"
 #include "launch/shell_text.h"
 #include "launch/shellcheck.h"
@@ -24,76 +25,12 @@ using testing::Finished;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
-using Call = std::vector<std::string>;
-
-const std::string kHere = BRAID_SOURCE_DIR "/tests/launch";
-
-// A folder in which a script runs as if sbatch had started it on two nodes.
-class FakeCluster {
- public:
-  FakeCluster() {
-    for (const char* name : {"fake", "record", "work/sub", "logs"}) fs::create_directories(folder_.path() + "/" + name);
-  }
-
-  SlurmOptions options() const {
-    SlurmOptions options;
-    options.nodes = 2;
-    options.gpus_per_node = 2;
-    options.job_name = "job";
-    options.output = "job.sbatch";
-    options.workdir = path("work");
-    options.log_dir = path("logs");
-    return options;
-  }
-
-  Finished run(const std::string& script, const std::string& then = "") const {
-    const std::string file = folder_.write("job.sbatch", script);
-    const std::string shell = "bash " + file + " >" + path("logs/job_4242.log") + " 2>&1";
-    return testing::run_program(
-        {"bash", "-c", "cd " + path("work") + "\n" + (then.empty() ? shell : shell + " & " + then)}, environment());
-  }
-
-  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
-  std::string log() const { return testing::read_file(path("logs/job_4242.log")); }
-  std::string asked_of(const std::string& program) const { return testing::read_file(path("fake/" + program)); }
-
-  // How the recorded programs were called by one task of one step.
-  std::vector<Call> calls(int step, int task) const {
-    std::vector<std::string> words = split(testing::read_file(record(step, task)), '\0');
-    words.pop_back();
-    std::vector<Call> calls;
-    for (std::size_t i = 0; i < words.size();) {
-      const auto size = static_cast<std::size_t>(*parse_int(words[i]));
-      calls.emplace_back(words.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                         words.begin() + static_cast<std::ptrdiff_t>(i + 1 + size));
-      i += 1 + size;
-    }
-    return calls;
-  }
-  std::string environment_of(int step, int task) const { return testing::read_file(record(step, task) + ".env"); }
-
- private:
-  std::string record(int step, int task) const { return path(fmt::format("record/step{}_task{}", step, task)); }
-  std::map<std::string, std::string> environment() const {
-    return {{"PATH", kHere + "/fake_slurm:" + kHere + "/recorded_programs:" + std::getenv("PATH")},
-            {"PROGRAMS", kHere + "/recorded_programs"},
-            {"FAKE_SLURM", path("fake")},
-            {"RECORD", path("record")},
-            {"SLURM_JOB_ID", "4242"},
-            {"SLURM_JOB_NODELIST", "node[1-2]"}};
-  }
-
-  testing::TemporaryFolder folder_;
-};
-
-std::string script_of(const SlurmOptions& options, const std::string& text) {
-  SlurmJob job = job_of_command(options, text);
-  job.made_by = "braid launch slurm ... -- " + text;
-  return slurm_script(options, job);
-}
+using testing::Call;
+using testing::FakeCluster;
+using testing::script_of;
 
 // --- the table of conversions ------------------------------------------------------------------------------------
-Json conversions() { return Json::parse(testing::read_file(kHere + "/conversions.json")).at("cases"); }
+Json conversions() { return Json::parse(testing::read_file(testing::kLaunchTests + "/conversions.json")).at("cases"); }
 
 std::string replaced(std::string text, const std::map<std::string, std::string>& values) {
   for (const auto& [name, value] : values)
@@ -318,9 +255,9 @@ TEST(SlurmScript, AFailedPreparationCostsOneTask) {
 }
 
 // --- near the end of the time ------------------------------------------------------------------------------------
-// ----------------------------------------------------------------------------------------------- A program that saves
-// and ends when it gets the signal. The shells and the pipe around it must outlive the signal; and since they ignore
-// it, a bash below them can only trap it when `env` makes it a signal again.
+
+// A program that saves and ends when it gets the signal. The shells and the pipe around it must outlive the signal; and
+// since they ignore it, a bash below them can only trap it when `env` makes it a signal again.
 std::string saving_program(const char* signal, int exit_code) {
   return fmt::format(
       "bash -c \"$(cat <<'EOF'\n"
@@ -393,126 +330,6 @@ TEST(SlurmRequeue, ProgramsThatWantSigtermGetIt) {
   EXPECT_EQ(testing::shellcheck(script), "");
   EXPECT_EQ(run_and_signal(cluster, script).exit_code, 0) << cluster.log();
   EXPECT_EQ(cluster.asked_of("scontrol"), "requeue 4242\n") << cluster.log();
-}
-
-// --- refusals ----------------------------------------------------------------------------------------------------
-std::string problems_of(const std::function<void(SlurmOptions&)>& change) {
-  SlurmOptions options;
-  change(options);
-  std::string all;
-  for (const Problem& problem : validate(options))
-    all += problem.where + ": " + problem.what + "; " + problem.fix + "\n";
-  return all;
-}
-
-TEST(SlurmOptions, WhatCannotBeIsRefused) {
-  using Options = SlurmOptions;
-  EXPECT_EQ(problems_of([](Options&) {}), "");
-  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0; }), HasSubstr("--nodes: 0 nodes"));
-  EXPECT_THAT(problems_of([](Options& o) { o.style = "mpi"; }), HasSubstr("no style 'mpi'"));
-  EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/data"}; }), HasSubstr("/data:/data"));
-  EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/a:/b,/c:/d"}; }), HasSubstr("comma"));
-  EXPECT_THAT(problems_of([](Options& o) { o.mounts = {"/a:/b"}; }), HasSubstr("no container"));
-  EXPECT_THAT(problems_of([](Options& o) { o.env = {"1A=2"}; }), HasSubstr("name of a variable"));
-  EXPECT_THAT(problems_of([](Options& o) { o.env = {"A"}; }), HasSubstr("no value"));
-  EXPECT_THAT(problems_of([](Options& o) { o.env = {"HF_TOKEN=abc"}; }),
-              AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
-  const std::string token = "hf_0123456789abcdefghijklmn";
-  for (const auto& change : std::vector<std::function<void(Options&)>>{
-           [&](Options& o) { o.env = {"A=x " + token}; }, [&](Options& o) { o.warm_up = "x " + token; },
-           [&](Options& o) { o.sbatch = {"--comment=" + token}; }})
-    EXPECT_THAT(problems_of(change),
-                AllOf(HasSubstr("token of Hugging Face"), HasSubstr("--secret NAME"), Not(HasSubstr("0123"))));
-  EXPECT_THAT(problems_of([](Options& o) { o.secrets = {"HF_TOKEN=abc"}; }),
-              AllOf(HasSubstr("name only"), Not(HasSubstr("abc"))));
-  EXPECT_THAT(problems_of([](Options& o) { o.account = "a\n#SBATCH --nodes=99"; }), HasSubstr("line break"));
-  EXPECT_THAT(problems_of([](Options& o) { o.job_name = "a/b c"; }), HasSubstr("a-b-c"));
-  EXPECT_THAT(problems_of([](Options& o) { o.stop_signal = "HUP"; }), HasSubstr("no stop signal 'HUP'"));
-  EXPECT_THAT(problems_of([](Options& o) { o.stop_lead_s = 0; }), HasSubstr("--stop-lead: a signal cannot come 0 s"));
-  for (const char* further : {"--ntasks-per-node=8", "--ntasks-per-node 8"}) {
-    EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.sbatch = {further}; }), HasSubstr("EADDRINUSE"));
-    EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.srun = {further}; }), HasSubstr("EADDRINUSE"));
-  }
-  EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-N4"}; }), HasSubstr("use --nodes"));
-  for (const char* taken :
-       {"--output=x", "-ox", "--error x", "--job-name=x", "-J x", "--time=1", "-t1", "--signal=USR1"})
-    EXPECT_THAT(problems_of([&](Options& o) { o.sbatch = {taken}; }), HasSubstr("contradicts what the script says"))
-        << taken;
-  EXPECT_THAT(problems_of([](Options& o) { o.sbatch = {"--output=x"}; }), HasSubstr("use --log-dir"));
-  for (const char* free : {"--exclude=n1", "--time-min=1", "--nodelist n1", "-w n1", "-k"})
-    EXPECT_EQ(problems_of([&](Options& o) { o.sbatch = {free}; }), "") << free;
-  EXPECT_EQ(problems_of([](Options& o) { o.srun = {"--time=1"}; }), "") << "a step may be shorter";
-  EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-w"}; }), HasSubstr("-w has no value"));
-  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0, o.time = "x", o.style = "y"; }),
-              AllOf(HasSubstr("--nodes"), HasSubstr("--time"), HasSubstr("--style")));
-}
-
-std::string error_of(const SlurmOptions& options, const std::string& text) {
-  try {
-    script_of(options, text);
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
-// Jobs that get no signal may be as short as they like.
-TEST(SlurmOptions, TheSignalMustFitTheTime) {
-  const FakeCluster cluster;
-  SlurmOptions options = cluster.options();
-  options.time = "2";
-  EXPECT_EQ(error_of(options, "prog"), "no error");
-  options.requeue = true;
-  EXPECT_THAT(error_of(options, "prog"), AllOf(HasSubstr("does not fit a time limit of 2"), HasSubstr("--stop-lead")));
-  options.stop_lead_s = 119;
-  EXPECT_EQ(error_of(options, "prog"), "no error");
-}
-
-TEST(SlurmOptions, PathsAreThoseOfTheWorkingFolder) {
-  SlurmOptions options;
-  options.workdir = "work";
-  options.container = "images/x.sqsh";
-  options.mounts = {"data:/data:ro", "../b:/b", "/c:/c"};
-  options.cache_dir = "cache/";
-  const SlurmOptions absolute = with_absolute_paths(options, "/home/me");
-  EXPECT_EQ(absolute.workdir, "/home/me/work");
-  EXPECT_EQ(absolute.log_dir, "/home/me/work/logs");
-  EXPECT_EQ(absolute.cache_dir, "/home/me/work/cache");
-  EXPECT_EQ(absolute.stage, "");
-  EXPECT_EQ(absolute.container, "/home/me/work/images/x.sqsh");
-  EXPECT_THAT(absolute.mounts, ::testing::ElementsAre("/home/me/work/data:/data:ro", "/home/me/b:/b", "/c:/c"));
-  options.container = "nvcr.io/nvidia/pytorch:25.01";
-  EXPECT_EQ(with_absolute_paths(options, "/home/me").container, options.container);
-}
-
-// One torchrun per rank is what happens otherwise.
-TEST(SlurmOptions, ScriptsThatCallTorchrunAreRefused) {
-  const FakeCluster cluster;
-  std::ofstream(cluster.path("work/run.sh")) << "#!/bin/bash\ncd x\ntorchrun --nproc_per_node=2 x.py\n";
-  std::ofstream(cluster.path("work/other.sh")) << "#!/bin/bash\npython x.py  # not torchrun\n";
-  for (const char* text : {"bash run.sh", "cd x; ./run.sh 1", "source run.sh", "env A=1 bash run.sh"})
-    EXPECT_THAT(error_of(cluster.options(), text),
-                AllOf(HasSubstr("calls torchrun itself"), HasSubstr("--command-file")))
-        << text;
-  EXPECT_EQ(error_of(cluster.options(), "bash other.sh run"), "no error");
-  std::ofstream(cluster.path("work/start")) << "torchrun x.py\n";
-  EXPECT_THAT(error_of(cluster.options(), "bash start"), HasSubstr("calls torchrun itself"));
-  EXPECT_EQ(error_of(cluster.options(), "prog --notes start"), "no error");
-}
-
-TEST(SlurmOptions, CommandsThatDoNotFitAreRefused) {
-  const SlurmOptions options = FakeCluster().options();
-  EXPECT_THAT(error_of(options, "torchrun --nproc_per_node=8 x.py"),
-              AllOf(HasSubstr("8 ranks per node"), HasSubstr("2 GPUs per node"), HasSubstr("--gpus-per-node 8"),
-                    HasSubstr("--nproc_per_node in the command to 2")));
-  EXPECT_THAT(error_of(options, "torchrun --nnodes=4 x.py"), AllOf(HasSubstr("--nnodes=4"), HasSubstr("--nodes 2")));
-  EXPECT_EQ(error_of(options, "torchrun --nnodes=1 x.py"), "no error");
-  EXPECT_THAT(error_of(options, " \n"), HasSubstr("no command"));
-  EXPECT_THAT(error_of(options, "a\r\nb"), HasSubstr("dos2unix"));
-  EXPECT_THAT(error_of(options, "a 'b"), HasSubstr("does not close"));
-  EXPECT_THAT(error_of(options, "prog " + std::string(200000, 'x')),
-              AllOf(HasSubstr("196 KiB"), HasSubstr("ends at 100 KiB"), HasSubstr("put it into a file")));
-  EXPECT_THAT(error_of(options, "HF_TOKEN=abc prog"), AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
 }
 
 }  // namespace
