@@ -298,6 +298,7 @@ TEST(Cli, TrainRefusesBadInputBeforeAnyRankStarts) {
   EXPECT_THAT(problems.out, Not(HasSubstr("6 ranks")));
   EXPECT_THAT(braid({"train", recipe, "--trian-iters", "3"}).err, HasSubstr("did you mean --train-iters?"));
   EXPECT_THAT(braid({"train", recipe, "--train.lr"}).err, HasSubstr("--train.lr needs a value"));
+  EXPECT_THAT(braid({"train", recipe, "--lr", "abc"}).err, HasSubstr("where: command line, --lr (train.lr)\n"));
 }
 
 TEST(Cli, TrainChecksTheWorldItWasStartedIn) {
