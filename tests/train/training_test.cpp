@@ -220,6 +220,24 @@ TEST(Training, EqualsOneProcessAsProcesses) {
   }
 }
 
+// Weights that a checkpoint might have given are drawn later: the same ones, and the optimizer's copy follows.
+TEST(Training, WeightsDrawnLaterAreTheSame) {
+  const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true};
+  const auto draw = [](Training& training, World&) {
+    std::atomic<std::int64_t> drawn = 0;
+    const std::vector<std::string> sets = {"language", "images.encoder", "images.projector"};
+    training.draw_weights(sets, drawn);
+    EXPECT_EQ(drawn, training.elements_of(sets));
+    EXPECT_GT(drawn, 0);
+    return 0;
+  };
+  const Trained later =
+      train(layout, {.change = [](TrainingConfig& config) { config.model.draw_weights = false; }, .start = draw});
+  const Trained at_once = train(layout);
+  EXPECT_EQ(later.losses(), at_once.losses());
+  for (const auto& [name, weight] : at_once.weights) EXPECT_TRUE(at::equal(weight, later.weights.at(name))) << name;
+}
+
 TEST(Training, RepeatsBitForBit) {
   const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true, .dtype = at::kFloat};
   const Trained first = train(layout), again = train(layout);
