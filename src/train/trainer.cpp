@@ -272,6 +272,13 @@ class Run {
 
 }  // namespace
 
+bool refused_together(const std::vector<Problem>& problems, World& world) {
+  const double own = problems.empty() ? 0 : world.size() - world.rank();
+  const double first = reduced({own}, Reduce::Max, world)[0];
+  if (own > 0 && own == first) fmt::print(stderr, "braid: {}\n", ConfigError(problems).what());
+  return first > 0;
+}
+
 std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context) {
   return Run(recipe, topology, world, context).run();
 }
