@@ -3,7 +3,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 
 #include "base/process.h"
 #include "base/strings.h"
@@ -41,9 +44,7 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   return 2;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   const std::vector<std::string> command_line = own_command_line(argc, argv);
   int exit_code = 0;
   CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
@@ -75,3 +76,17 @@ int main(int argc, char** argv) {
   }
   return exit_code;
 }
+
+// Programs and people take what we print for all there is: output that a full disk has cut is no success.
+int checked_output(int exit_code) {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout) return exit_code;
+  fmt::print(stderr, "braid: standard output is not complete{}\n  fix:   see that there is room where it goes\n",
+             errno ? fmt::format(": {}", std::strerror(errno)) : "");
+  return exit_code == 0 ? 1 : exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return checked_output(run_command(argc, argv)); }
