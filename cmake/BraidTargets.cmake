@@ -57,7 +57,8 @@ function(braid_add_parts target)
     target_compile_options(${target}_torch PRIVATE ${braid_warnings})
     braid_use_libtorch(${target}_torch)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_torch>)
-    target_link_libraries(${target} PRIVATE $<LINK_ONLY:libtorch>)
+    target_link_libraries(${target} PRIVATE
+      $<LINK_ONLY:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:BRAID_WITHOUT_LIBTORCH>>>:libtorch>>)
   endif()
 endfunction()
 

@@ -4,6 +4,7 @@
 
 #include "ckpt/checkpoint_folder.h"
 #include "cli/commands.h"
+#include "cli/tensor_commands.h"
 #include "dist/run_as_rank.h"
 #include "launch/local_launcher.h"
 #include "plan/show.h"
@@ -58,7 +59,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
 
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
-  CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
+  CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
   command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
   command->add_flag("--print-recipe", options->print_recipe, "print the resolved recipe and stop");
