@@ -1,5 +1,6 @@
 #include "dist/run_as_rank.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <torch/cuda.h>
 #include <unistd.h>
 
@@ -76,6 +77,8 @@ class RankRuntime {
     connect_store();
     if (!spec_.board) watch(share_board());
     const c10::Device device = choose_device(spec_, config_);
+    // Whatever names no device of its own, libraries included, would otherwise take memory of the first GPU.
+    if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());
     world_.emplace(spec_.rank, spec_.size, device, choose_backend(spec_, config_, device, store_), progress_);
 
     world_->everyone();
