@@ -1,6 +1,7 @@
 #include "dist/run_as_rank.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <signal.h>
 #include <torch/cuda.h>
 #include <unistd.h>
 
@@ -20,11 +21,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The monitor's thread and the rank's own may both come here; the first one speaks and ends the other.
+// The monitor's thread and the rank's own may both come here; the first one speaks and ends the other. Whether anybody
+// reads what it says makes no difference to how the process ends.
 [[noreturn]] void end_process(const RootCause& cause, int exit_code) {
   static std::mutex only_one;
   only_one.lock();
-  fmt::print(stderr, "braid: root cause: {}\n", cause.line);
+  signal(SIGPIPE, SIG_IGN);
+  std::fputs(fmt::format("braid: root cause: {}\n", cause.line).c_str(), stderr);
   std::fflush(nullptr);
   _exit(exit_code);
 }
@@ -73,9 +76,10 @@ class RankRuntime {
 
   // As early as there is a board to tell, failures go there.
   void run(const std::function<void(World&)>& body) {
-    if (spec_.board) watch(*spec_.board);
+    if (spec_.size > 1) broken_pipes_.emplace();
+    if (spec_.board) watch(*spec_.board, spec_.board_nonce);
     connect_store();
-    if (!spec_.board) watch(share_board());
+    if (!spec_.board) share_board();
     const c10::Device device = choose_device(spec_, config_);
     // Whatever names no device of its own, libraries included, would otherwise take memory of the first GPU.
     if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());
@@ -110,24 +114,29 @@ class RankRuntime {
     store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s), "braid/" + spec_.attempt);
   }
 
-  Endpoint share_board() {
-    const std::string key = "failure_board";
-    if (spec_.rank != 0) return parse_endpoint(store_->get(key));
-    board_.emplace(BoardOptions{.bind_host = "",
-                                .server = identity(),
-                                .world_size = spec_.size,
-                                .places = places_,
-                                .verdicts_follow = false},
-                   [](const RootCause&) {});
-    const Endpoint endpoint{spec_.store.host, board_->port()};
-    store_->set(key, to_string(endpoint));
-    return endpoint;
+  // Only who reads the store knows where the board is, and its nonce.
+  void share_board() {
+    const std::string where = "failure_board", nonce = "failure_board_nonce";
+    if (spec_.rank == 0) {
+      const std::string made_here = make_nonce();
+      board_.emplace(BoardOptions{.bind_host = "",
+                                  .server = identity(),
+                                  .world_size = spec_.size,
+                                  .places = places_,
+                                  .verdicts_follow = false,
+                                  .nonce = made_here},
+                     [](const RootCause&) {});
+      store_->set(nonce, made_here);
+      store_->set(where, to_string(Endpoint{spec_.store.host, board_->port()}));
+    }
+    watch(parse_endpoint(store_->get(where)), store_->get(nonce));
   }
 
-  void watch(const Endpoint& board) {
+  void watch(const Endpoint& board, const std::string& nonce) {
     monitor_.emplace(
-        board, Hello{identity(), spec_.size, config_.hang_limit_s, config_.connect_timeout_s}, progress_,
-        [](const RootCause& cause) { end_process(cause, 1); }, to_ms(config_.connect_timeout_s));
+        board,
+        Hello{identity(), spec_.size, config_.hang_limit_s, config_.silence_limit_s, config_.connect_timeout_s, nonce},
+        progress_, [](const RootCause& cause) { end_process(cause, 1); }, to_ms(config_.connect_timeout_s));
     crash_handler_.emplace(*monitor_);
   }
 
@@ -135,6 +144,7 @@ class RankRuntime {
   const DistConfig& config_;
   const std::vector<std::string>& places_;
   Progress progress_;
+  std::optional<BrokenPipeGuard> broken_pipes_;  // a rank without peers ends as other programs do: braid train | head
   std::optional<StoreServer> store_server_;
   std::shared_ptr<Store> store_;
   std::optional<FailureBoard> board_;

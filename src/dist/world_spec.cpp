@@ -59,6 +59,7 @@ WorldSpec from_torchrun(const Env& env) {
   spec.store_is_served = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
   spec.attempt = env("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (auto board = env("BRAID_BOARD")) spec.board = parse_endpoint(*board);
+  spec.board_nonce = env("BRAID_BOARD_NONCE").value_or("");
   return spec;
 }
 
@@ -170,6 +171,7 @@ std::map<std::string, std::string> local_rank_env(const WorldSpec& spec) {
   };
   if (spec.store_is_served) env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   if (spec.board) env["BRAID_BOARD"] = to_string(*spec.board);
+  if (spec.board) env["BRAID_BOARD_NONCE"] = spec.board_nonce;
   return env;
 }
 

@@ -85,7 +85,8 @@ class LocalRun {
                 .server = {-1, host_name(), ""},
                 .world_size = options.ranks,
                 .places = options.places,
-                .verdicts_follow = true},
+                .verdicts_follow = true,
+                .nonce = nonce_},
                [this](const RootCause&) { eventfd_write(wake_.get(), 1); }) {}
 
   int run() {
@@ -115,12 +116,14 @@ class LocalRun {
       spec.store = {"127.0.0.1", store_.port()};
       spec.store_is_served = true;
       spec.board = Endpoint{"127.0.0.1", board_.port()};
+      spec.board_nonce = nonce_;
       auto env = local_rank_env(spec);
       if (!process_env()("OMP_NUM_THREADS"))
         env["OMP_NUM_THREADS"] =
             std::to_string(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
       processes_.push_back(
           spawn_rank(options_.command, env, options_.stop_grace ? std::vector{SIGTERM, SIGUSR1} : std::vector<int>{}));
+      end_order_.add(processes_.back().pid);
     }
   }
 
@@ -169,18 +172,30 @@ class LocalRun {
     return open;
   }
 
+  // Ranks in the order of their ends, since the first one is to blame; then orphans that they left behind.
   void reap() {
     int status = 0;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      const auto process =
-          std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
-      if (process == processes_.end()) continue;  // an orphan that a rank left behind
-      process->status = status;
-      // A crash stays a crash: its core dump may outlast our patience.
-      process->ended_by_launcher = ending_ && (status == SIGTERM || status == SIGKILL);
-      const int rank = static_cast<int>(process - processes_.begin());
-      if (!ending_) board_.process_ended(rank, describe_status(status), status != 0);
+    for (const pid_t pid : end_order_.take_ended())
+      if (waitpid(pid, &status, WNOHANG) == pid) note_end(pid, status);
+    siginfo_t next{};
+    while (waitid(P_ALL, 0, &next, WEXITED | WNOHANG | WNOWAIT) == 0 && next.si_pid != 0) {
+      if (end_order_.watches(next.si_pid)) return;  // it ended just now; in the next round its turn is known
+      if (waitpid(next.si_pid, &status, WNOHANG) == next.si_pid) note_end(next.si_pid, status);
+      next = {};
     }
+  }
+
+  void note_end(pid_t pid, int status) {
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
+    if (process == processes_.end()) return;
+    process->status = status;
+    // A crash stays a crash: its core dump may outlast our patience.
+    process->ended_by_launcher = ending_ && (status == SIGTERM || status == SIGKILL);
+    const int rank = static_cast<int>(process - processes_.begin());
+    // Who writes to a peer that is gone gets SIGPIPE.
+    const bool consequence = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;
+    if (!ending_) board_.process_ended({rank, describe_status(status), status != 0, consequence});
   }
 
   void user_signal(int signal) {
@@ -258,12 +273,14 @@ class LocalRun {
 
   const LaunchOptions& options_;
   const std::vector<pid_t> spared_;
+  const std::string nonce_ = make_nonce();
   SignalQueue signals_;
   StoreServer store_;
   Fd wake_;
   FailureBoard board_;
   OutputWriter writer_{progress_bar_fd()};
   std::vector<RankProcess> processes_;
+  EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;
   bool told_to_end_ = false;  // then the next SIGTERM or SIGINT does not wait
