@@ -56,7 +56,6 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before the line above
   sigprocmask(SIG_SETMASK, &held, nullptr);
-  signal(SIGINT, SIG_DFL);  // a shell's background job ignores it, and would ignore what we pass on
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
