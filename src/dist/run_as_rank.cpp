@@ -12,6 +12,7 @@
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
 #include "dist/failure_board.h"
+#include "dist/interfaces.h"
 #include "dist/rank_monitor.h"
 #include "dist/store.h"
 #include "dist/world.h"
@@ -55,17 +56,47 @@ std::string agree_on_backend(const WorldSpec& spec, c10::Device device, Store& s
   return store.get("backend");
 }
 
+// The address of this host at which the others can reach it: the one that it reaches the store from. On the store's own
+// host that may be a loopback address, where its own name stands for 127.0.1.1, say; then it is the address that the
+// others reach the store at.
+std::string agree_on_address(const WorldSpec& spec, Store& store) {
+  const auto key = [](int rank) { return fmt::format("sees_store_at/{}", rank); };
+  store.set(key(spec.rank), store.route().peer);
+  if (spec.rank == 0) {
+    std::string of_store;
+    for (int rank = 0; rank < spec.size; ++rank)
+      if (const std::string seen = store.get(key(rank)); of_store.empty() && !is_loopback(seen)) of_store = seen;
+    store.set("store_address", of_store);
+  }
+  if (!is_loopback(store.route().local)) return store.route().local;
+  const std::string of_store = store.get("store_address");
+  return of_store.empty() ? store.route().local : of_store;  // everyone is on this host
+}
+
+std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
+  if (spec.launcher == Launcher::Local) return {"127.0.0.1"};  // nothing listens where other hosts could reach it
+  const std::string leads_to_store = agree_on_address(spec, store);
+  if (spec.gloo_interfaces.empty()) return {leads_to_store};
+  std::vector<std::string> addresses;
+  for (const std::string& name : spec.gloo_interfaces) addresses.push_back(address_of_interface(name));
+  return addresses;
+}
+
 std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
                                                std::shared_ptr<Store> store) {
-  // The watchdog names a hang long before a collective's own time-out could hide it.
+  // The watchdog names a hang long before a collective's own time-out could hide it. While ranks connect, Gloo knows
+  // more.
   const milliseconds timeout = to_ms(std::max(1800.0, 2 * config.hang_limit_s));
+  const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::string fitting = agree_on_backend(spec, device, *store);
   if (config.backend == "nccl" && fitting != "nccl")
     throw ConfigError({fmt::format("nccl needs a GPU of its own for each of the {} ranks", spec.size), "dist.backend",
                        "use gloo or auto, or fewer ranks per host"});
   if ((config.backend == "auto" ? fitting : config.backend) == "nccl")
     return make_nccl_factory(std::move(store), device.index(), timeout);
-  return make_gloo_factory(std::move(store), spec.launcher == Launcher::Local, timeout);
+  const std::vector<std::string> addresses = gloo_addresses(spec, *store);
+  return make_gloo_factory(std::move(store),
+                           {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = timeout});
 }
 
 // What a rank needs around it. Whatever the launcher does not serve, rank 0 does.
