@@ -26,6 +26,25 @@ void check_world(const WorldSpec& spec, const Topology& topology) {
        "topology", fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
 }
 
+std::string next_in_words(const std::string& save, const std::optional<RunProgress>& progress) {
+  const std::string ends = save.empty() ? "ending without a checkpoint, since checkpoint.save is not set"
+                                        : fmt::format("saving to '{}'", save);
+  if (!progress) return fmt::format("finishing the iteration under way, then {}", ends);
+  if (progress->iteration >= progress->iterations) return "the last iteration is done, " + ends;
+  return fmt::format("finishing iteration {}, then {}", progress->iteration + 1, ends);
+}
+
+std::string saved_in_words(const std::string& save) {
+  if (save.empty()) return "stopped; nothing was saved, since checkpoint.save is not set";
+  try {
+    const auto latest = latest_iteration(save);
+    if (!latest) return fmt::format("stopped; nothing was saved: there is no complete checkpoint in '{}'", save);
+    return fmt::format("stopped; the latest complete checkpoint in '{}' is of iteration {}", save, *latest);
+  } catch (const std::exception& e) {
+    return fmt::format("stopped; what was saved in '{}' is not known: {}", save, e.what());
+  }
+}
+
 int train_command(const TrainOptions& options, const std::vector<ConfigOverride>& overrides,
                   const std::vector<std::string>& command_line) {
   const Recipe recipe = load_recipe(options.recipe_path, overrides);
@@ -42,12 +61,15 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
     fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), topology_line(topology));
     std::fflush(stdout);
   }
+  const std::string& save = recipe.checkpoint.save;
   if (!spec)
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
                          .log_dir = options.log_dir,
                          .places = topology.places(),
-                         .stop_grace = kLongStopGrace});
+                         .stop_grace = kLongStopGrace,
+                         .stop_words = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
+                                        .saved = [&] { return saved_in_words(save); }}});
   const StopRequest stop;
   check_world(*spec, topology);
   const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local};

@@ -235,6 +235,8 @@ TEST(Cli, TrainStopsAtALimitOrASignal) {
   const Finished signal = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(signal.exit_code, 0) << signal.err;
   EXPECT_THAT(signal.out, ContainsRegex("run ended +SIGTERM"));
+  EXPECT_THAT(signal.err,
+              ContainsRegex("braid: SIGTERM: finishing (the )?iteration [^,]+, then ending without a checkpoint"));
 }
 
 TEST(Cli, ALossThatStaysNotANumberEndsTheRun) {
