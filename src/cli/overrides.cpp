@@ -144,7 +144,7 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
       throw ConfigError({fmt::format("{} takes no value", option), "command line",
                          fmt::format("leave it out; it stands for --{}={}", name->path, name->flag_value)});
     overrides.push_back(
-        {name ? name->path : option.substr(2), has_value ? argument.substr(equals + 1) : name->flag_value});
+        {name ? name->path : option.substr(2), has_value ? argument.substr(equals + 1) : name->flag_value, option});
   }
   return overrides;
 }

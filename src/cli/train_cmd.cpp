@@ -4,8 +4,10 @@
 
 #include "ckpt/checkpoint_folder.h"
 #include "cli/commands.h"
+#include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
 #include "dist/run_as_rank.h"
+#include "launch/host_room.h"
 #include "launch/local_launcher.h"
 #include "plan/show.h"
 #include "train/recipe.h"
@@ -16,7 +18,7 @@ namespace {
 
 struct TrainOptions {
   std::string recipe_path, log_dir;
-  bool print_recipe = false;
+  bool print_recipe = false, oversubscribe = false;
 };
 
 void check_world(const WorldSpec& spec, const Topology& topology) {
@@ -55,6 +57,12 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
   const Topology topology(recipe.topology, workload_of(recipe));
 
   const auto spec = world_spec_from(process_env());
+  const StartRequest start = {options.recipe_path, overrides, options.log_dir, options.oversubscribe};
+  const StartProblems problems = start_problems(start, recipe, topology, spec);
+  if (!problems.list.empty() && (!spec || !problems.ranks_can_meet)) {
+    if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
+    throw ConfigError(problems.list);
+  }
   if (!spec && !recipe.checkpoint.save.empty()) prepare_root(recipe.checkpoint.save);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first) {
@@ -73,8 +81,12 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
   const StopRequest stop;
   check_world(*spec, topology);
   const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local};
-  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) { train(recipe, topology, world, context); });
-  return 0;
+  bool refused = false;
+  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) {
+    refused = spec->launcher != Launcher::Local && refused_together(problems.list, world);
+    if (!refused) train(recipe, topology, world, context);
+  });
+  return refused ? 2 : 0;
 }
 
 }  // namespace
@@ -84,6 +96,7 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
   command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
+  command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->add_flag("--print-recipe", options->print_recipe, "print the resolved recipe and stop");
   command->allow_extras();
   command->footer(

@@ -7,9 +7,10 @@
 namespace braid {
 namespace {
 
-std::optional<std::int64_t> in_samples(std::optional<int> iterations, std::optional<int> samples, int global_batch) {
+std::optional<std::int64_t> in_samples(std::optional<std::int64_t> iterations, std::optional<std::int64_t> samples,
+                                       int global_batch) {
   if (samples) return *samples;
-  if (iterations) return std::int64_t{*iterations} * global_batch;
+  if (iterations) return *iterations * global_batch;
   return std::nullopt;
 }
 
@@ -45,6 +46,7 @@ class ScheduleChecks {
     not_negative("warmup_samples", c_.warmup_samples.value_or(0));
     not_negative("wsd_decay_iterations", c_.wsd_decay_iterations.value_or(0));
     not_negative("wsd_decay_samples", c_.wsd_decay_samples.value_or(0));
+    if (length.global_batch >= 1) not_too_long(length);
     if (problems_.size() > before || length.global_batch < 1) return;
     const LengthsInSamples samples = lengths_of(c_, length);
     const char* decay = c_.decay_samples ? "decay_samples" : "decay_iterations";
@@ -90,6 +92,22 @@ class ScheduleChecks {
     if (value >= 0) return true;
     add(field, fmt::format("{}={} is not 0 or more", field, value), "use 0 or more");
     return false;
+  }
+
+  void not_too_long(const TrainLength& length) {
+    const std::int64_t most_iterations = kMostSamples / length.global_batch;
+    const auto check = [&](const char* field, std::optional<std::int64_t> value, std::int64_t most) {
+      if (value && (*value > most || *value < -most))
+        add(field, fmt::format("{}={} is out of range", field, *value), fmt::format("use at most {}", most));
+    };
+    check("iterations", length.iterations, most_iterations);
+    check("samples", length.samples, kMostSamples);
+    check("warmup_iterations", c_.warmup_iterations, most_iterations);
+    check("warmup_samples", c_.warmup_samples, kMostSamples);
+    check("decay_iterations", c_.decay_iterations, most_iterations);
+    check("decay_samples", c_.decay_samples, kMostSamples);
+    check("wsd_decay_iterations", c_.wsd_decay_iterations, most_iterations);
+    check("wsd_decay_samples", c_.wsd_decay_samples, kMostSamples);
   }
 
   void at_most_lr(const char* field, double value) {

@@ -19,9 +19,9 @@ struct LrScheduleConfig {
   double min_lr = 0;
   double init_lr = 0;  // where the warm-up begins
   std::string decay_style = "constant";
-  std::optional<int> warmup_iterations{}, warmup_samples{};        // default: no warm-up
-  std::optional<int> decay_iterations{}, decay_samples{};          // default: the whole run
-  std::optional<int> wsd_decay_iterations{}, wsd_decay_samples{};  // the last part of the decay; WSD only
+  std::optional<std::int64_t> warmup_iterations{}, warmup_samples{};        // default: no warm-up
+  std::optional<std::int64_t> decay_iterations{}, decay_samples{};          // default: the whole run
+  std::optional<std::int64_t> wsd_decay_iterations{}, wsd_decay_samples{};  // the last part of the decay; WSD only
   std::string wsd_decay_style = "none";
   double weight_decay = 0.01;                // at the start
   std::optional<double> end_weight_decay{};  // default: as at the start
@@ -38,6 +38,9 @@ struct TrainLength {
 };
 
 std::int64_t iterations_of(const TrainLength& length);
+
+// No length may be longer: ranks tell each other how far they are as doubles, which count exactly up to here.
+inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 
 // A global batch below 1 is for whoever checks the batch sizes; lengths are then not looked at.
 std::vector<Problem> validate(const LrScheduleConfig& config, const TrainLength& length, const std::string& where);

@@ -14,6 +14,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "dist/world.h"
+#include "mimo/frozen.h"
 #include "train/together.h"
 #include "train/training_state.h"
 #include "train/wanted_tensors.h"
@@ -89,8 +90,8 @@ class Load {
     return {stored.position, config_.load_rng ? stored_seed() : std::nullopt};
   }
 
-  // Weights in Nemotron's naming, of all sets or of some.
-  void take_weights(const std::function<bool(const StoredSet&)>& wants) {
+  // Weights in Nemotron's naming, of all sets or of some; returns the names of the others.
+  std::vector<std::string> take_weights(const std::function<bool(const StoredSet&)>& wants) {
     std::vector<StoredSet> sets =
         stored_sets(training_.model().provider(), training_.model().topology(), KeyScheme::Nemotron);
     std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
@@ -99,6 +100,9 @@ class Load {
     name_unused(wanted_of(sets), checkpoint_, say_);
     read_all(model_state(training_.model(), sets, nullptr), checkpoint_, world_, say_);
     refresh_optimizers();
+    std::vector<std::string> others = parameter_set_names(training_.model().topology());
+    for (const StoredSet& set : sets) std::erase(others, set.name);
+    return others;
   }
 
  private:
@@ -245,8 +249,8 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
     check_sets(config, training.model());
     const bool all = !config.load_nemotron.empty();
     Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
-    load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); });
-    return LoadedRun{};
+    return LoadedRun{.missing_sets =
+                         load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); })};
   }
   if (config.load.empty()) return std::nullopt;
   if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder

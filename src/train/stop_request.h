@@ -18,7 +18,7 @@ namespace braid {
 
 struct StopConfig {
   std::optional<double> exit_duration_in_mins{};  // since the StopRequest was made
-  std::optional<int> exit_interval{};             // end after the first iteration that is a multiple of it
+  std::optional<std::int64_t> exit_interval{};    // end after the first iteration that is a multiple of it
 };
 
 void describe(Fields& fields, StopConfig& config);

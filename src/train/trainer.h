@@ -15,6 +15,10 @@ struct RunContext {
   bool launcher_listens = false;  // see RunFacts
 };
 
+// Collective, before train(): whether any rank found something wrong before the start. Of those that did, the first
+// rank prints it; nobody starts then.
+bool refused_together(const std::vector<Problem>& problems, World& world);
+
 // The training loop as one rank runs it: build, step, log, until the recipe's end or a request to stop. Returns the
 // loss of every iteration. DataError when too many steps in a row had to be skipped.
 std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context);

@@ -1,10 +1,12 @@
 // A run that is saved in one layout and resumed in another goes on as if nothing had happened.
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -51,14 +53,26 @@ Trained train_and_save(const Layout& layout, const CheckpointConfig& config) {
                                  }});
 }
 
+// As a run that loads: weights are not drawn. What the checkpoint does not fill shows as a loss that is no number.
+void poison(const Training& training) {
+  const at::NoGradGuard no_grad;
+  for (const auto& set : training.model().parameter_sets())
+    for (const Parameters::Entry& entry : set->parameters.entries())
+      entry.value.fill_(std::numeric_limits<double>::quiet_NaN());
+}
+
 TrainingOptions resumed_from(const CheckpointConfig& config) {
-  return {.steps = kStepsAfter, .start = [config](Training& training, World& world) {
-            const auto run = load_checkpoint(config, training, world, kSilent);
-            EXPECT_EQ(run->position.iteration, kSavedAfter);
-            EXPECT_EQ(run->position.consumed_samples, kSavedAfter * kGlobalBatch);
-            EXPECT_EQ(run->seed, kSeed);
-            return kSavedAfter;
-          }};
+  return {.steps = kStepsAfter,
+          .change = [](TrainingConfig& training) { training.model.draw_weights = false; },
+          .start =
+              [config](Training& training, World& world) {
+                poison(training);
+                const auto run = load_checkpoint(config, training, world, kSilent);
+                EXPECT_EQ(run->position.iteration, kSavedAfter);
+                EXPECT_EQ(run->position.consumed_samples, kSavedAfter * kGlobalBatch);
+                EXPECT_EQ(run->seed, kSeed);
+                return kSavedAfter;
+              }};
 }
 
 const std::map<std::string, Layout> kLayouts = {

@@ -44,6 +44,17 @@ TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
   EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}), HasSubstr("command line, --train.iterations"));
 }
 
+TEST(Recipe, LengthsHave64Bits) {
+  const Recipe recipe = parse_recipe(
+      kTwoGrids,
+      {{"train.samples", "5000000000"}, {"train.warmup_samples", "3000000000"}, {"train.decay_samples", "4000000000"}});
+  EXPECT_EQ(iterations_of(length_of(recipe.train)), 156'250'000);
+  EXPECT_EQ(resolve(recipe.train.schedule, length_of(recipe.train)).lr_warmup_steps, 3'000'000'000);
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "9000000000000000000"}}),
+              AllOf(HasSubstr("iterations=9000000000000000000 is out of range"), HasSubstr("--train.iterations"),
+                    HasSubstr("at most 281474976710656")));  // 2^53 samples of 32 in each
+}
+
 TEST(Recipe, TopologyAndTrainingProblemsComeTogether) {
   EXPECT_THAT(
       error_of(kTwoGrids, {{"train.global_batch", "33"}, {"train.lr", "-1"}, {"topology.modules.images.dp", "3"}}),
