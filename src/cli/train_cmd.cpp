@@ -1,13 +1,16 @@
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
 #include <memory>
 
-#include "ckpt/checkpoint_folder.h"
+#include "base/strings.h"
+#include "ckpt/save_lock.h"
 #include "cli/commands.h"
 #include "dist/run_as_rank.h"
 #include "launch/local_launcher.h"
 #include "plan/show.h"
 #include "train/recipe.h"
+#include "train/save_folder.h"
 #include "train/trainer.h"
 
 namespace braid {
@@ -25,6 +28,22 @@ void check_world(const WorldSpec& spec, const Topology& topology) {
        "topology", fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
 }
 
+// Where Slurm runs us. It counts from 1 how often a job was queued again, and says nothing the first time.
+JobIdentity job_from(const Env& env) {
+  return {.id = env("SLURM_JOB_ID").value_or(""),
+          .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
+}
+
+// Before any rank starts; each refusal comes again in the rank that saves, for launchers that are not ours.
+void check_save(const CheckpointConfig& config, const JobIdentity& job) {
+  if (config.save.empty()) return;
+  const SaveLock lock(config.save, {.job = job, .say = [](const std::string& text) {
+                                      fmt::print("braid: {}\n", text);
+                                      std::fflush(stdout);
+                                    }});
+  check_save_folder(config);
+}
+
 int train_command(const TrainOptions& options, const std::vector<ConfigOverride>& overrides,
                   const std::vector<std::string>& command_line) {
   const Recipe recipe = load_recipe(options.recipe_path, overrides);
@@ -35,7 +54,8 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
   const Topology topology(recipe.topology, workload_of(recipe));
 
   const auto spec = world_spec_from(process_env());
-  if (!spec && !recipe.checkpoint.save.empty()) prepare_root(recipe.checkpoint.save);
+  const JobIdentity job = job_from(process_env());
+  if (!spec) check_save(recipe.checkpoint, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first) {
     fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), topology_line(topology));
@@ -49,7 +69,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
                          .stop_grace = kLongStopGrace});
   const StopRequest stop;
   check_world(*spec, topology);
-  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local};
+  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local, .job = job};
   run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) { train(recipe, topology, world, context); });
   return 0;
 }

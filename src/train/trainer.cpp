@@ -3,7 +3,6 @@
 #include <ATen/DeviceAccelerator.h>
 
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "train/host_time.h"
 #include "train/load_checkpoint.h"
 #include "train/save_checkpoint.h"
+#include "train/save_folder.h"
 #include "train/together.h"
 #include "train/training.h"
 #include "train/training_state.h"
@@ -64,7 +64,7 @@ class Run {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
-      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say);
+      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job);
     load(topology, say);
     if (speaks_) open_log();
   }
@@ -99,16 +99,19 @@ class Run {
 
   void load(const Topology& topology, const std::function<void(const std::string&)>& say) {
     const auto scope = world_.progress().phase("load checkpoint");
-    const auto loaded = load_checkpoint(recipe_.checkpoint, training_, world_, say);
+    CheckpointConfig config = recipe_.checkpoint;
+    if (config.load_fallback == "requeued" && context_.job.restarts > 0) config.load_fallback = "always";
+    const auto loaded = load_checkpoint(config, training_, world_, say);
     if (!loaded) return;
     position_ = loaded->position;
     if (position_.iteration > 0)
       say(fmt::format("the run goes on after iteration {} and {} samples{}", position_.iteration,
                       position_.consumed_samples,
                       position_.iteration < iterations_ ? "" : ": there is nothing left to do"));
-    const bool same_folder = std::filesystem::weakly_canonical(recipe_.checkpoint.load) ==
-                             std::filesystem::weakly_canonical(recipe_.checkpoint.save);
-    saved_iteration_ = same_folder ? position_.iteration : 0;
+    if (resumes_in_place(recipe_.checkpoint)) {
+      saver_->resumed_from(position_.iteration);
+      saved_iteration_ = position_.iteration;
+    }
     if (!loaded->seed || *loaded->seed == seed_) return;
     say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
                     seed_));
