@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
 #include <memory>
 
-#include "ckpt/checkpoint_folder.h"
+#include "base/strings.h"
+#include "ckpt/save_lock.h"
 #include "cli/commands.h"
 #include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
@@ -11,6 +13,7 @@
 #include "launch/local_launcher.h"
 #include "plan/show.h"
 #include "train/recipe.h"
+#include "train/save_folder.h"
 #include "train/trainer.h"
 
 namespace braid {
@@ -47,13 +50,32 @@ std::string saved_in_words(const std::string& save) {
   }
 }
 
+// Where Slurm runs us. It counts from 1 how often a job was queued again, and says nothing the first time.
+JobIdentity job_from(const Env& env) {
+  return {.id = env("SLURM_JOB_ID").value_or(""),
+          .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
+}
+
+// Before any rank starts; each refusal comes again in the rank that saves, for launchers that are not ours.
+void check_save(const CheckpointConfig& config, const JobIdentity& job) {
+  if (config.save.empty()) return;
+  const SaveLock lock(config.save, {.job = job, .say = [](const std::string& text) {
+                                      fmt::print("braid: {}\n", text);
+                                      std::fflush(stdout);
+                                    }});
+  check_save_folder(config);
+}
+
 int train_command(const TrainOptions& options, const std::vector<ConfigOverride>& overrides,
                   const std::vector<std::string>& command_line) {
-  const Recipe recipe = load_recipe(options.recipe_path, overrides);
+  Recipe recipe = load_recipe(options.recipe_path, overrides);
   if (options.print_recipe) {
     fmt::print("{}", to_yaml(recipe));
     return 0;
   }
+  const JobIdentity job = job_from(process_env());
+  // Nobody is there to answer when a job has been queued again.
+  if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
   const Topology topology(recipe.topology, workload_of(recipe));
 
   const auto spec = world_spec_from(process_env());
@@ -63,7 +85,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
     if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
     throw ConfigError(problems.list);
   }
-  if (!spec && !recipe.checkpoint.save.empty()) prepare_root(recipe.checkpoint.save);
+  if (!spec) check_save(recipe.checkpoint, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first) {
     fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), topology_line(topology));
@@ -80,7 +102,7 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
                                         .saved = [&] { return saved_in_words(save); }}});
   const StopRequest stop;
   check_world(*spec, topology);
-  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local};
+  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local, .job = job};
   bool refused = false;
   run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) {
     refused = spec->launcher != Launcher::Local && refused_together(problems.list, world);

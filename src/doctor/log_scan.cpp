@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/clean_text.h"
 #include "doctor/anchor_scan.h"
-#include "doctor/clean_text.h"
 #include "doctor/exit_notes.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"

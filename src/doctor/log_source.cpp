@@ -8,9 +8,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
-#include "doctor/clean_text.h"
 #include "doctor/line_marks.h"
 
 namespace braid {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/clean_text.h"
 #include "base/error.h"
-#include "doctor/clean_text.h"
 #include "doctor/log_scan.h"
 
 namespace braid {

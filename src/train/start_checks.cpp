@@ -12,6 +12,7 @@
 #include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "train/save_folder.h"
 #include "train/stored_sets.h"
 #include "train/wanted_tensors.h"
 
@@ -50,8 +51,9 @@ class LoadCheck {
  public:
   LoadCheck(const char* key, const std::string& path) : key_(key), path_(trimmed(path)) {}
 
-  // The iteration's folder; nothing where there is no checkpoint, which may then be a problem.
-  std::optional<std::string> find(bool may_be_missing) {
+  // The iteration's folder; nothing where there is no checkpoint, which may then be a problem. With a fallback, an older
+  // iteration will do where the newest cannot be found.
+  std::optional<std::string> find(bool may_be_missing, bool falls_back) {
     const fs::path path(path_);
     std::error_code ignored;
     if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
@@ -61,6 +63,7 @@ class LoadCheck {
     try {
       if (const auto iteration = latest_iteration(path_)) return iteration_folder(path_, *iteration);
     } catch (const DataError& e) {
+      if (falls_back && !iterations_in(path_).empty()) return std::nullopt;
       return refuse(e.what(), "");
     }
     if (may_be_missing) return std::nullopt;
@@ -134,16 +137,6 @@ class LoadCheck {
   Problems problems_;
 };
 
-// With a slash at its end, which "ckpt/." would have.
-fs::path canonical_folder(const std::string& path) {
-  std::error_code ignored;
-  return (fs::weakly_canonical(fs::absolute(path), ignored) / "").lexically_normal();
-}
-
-bool same_folder(const std::string& a, const std::string& b) {
-  return !a.empty() && !b.empty() && canonical_folder(a) == canonical_folder(b);
-}
-
 fs::path nearest_existing(fs::path path) {
   std::error_code ignored;
   path = fs::absolute(path, ignored).lexically_normal();
@@ -186,7 +179,7 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, bool may_be_missing) {
     LoadCheck load(key, path);
-    if (const auto folder = load.find(may_be_missing)) load.check_model(*folder, scheme, recipe, topology);
+    if (const auto folder = load.find(may_be_missing, config.load_fallback == "always")) load.check_model(*folder, scheme, recipe, topology);
     return load.take();
   };
   if (!config.load_nemotron.empty())
@@ -194,7 +187,8 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   if (!config.load_vision_from.empty())
     return check(LoadCheck::kVision, config.load_vision_from, KeyScheme::Nemotron, false);
   if (config.load.empty()) return {};
-  const bool starts_afresh = !config.must_exist && !config.finetune && same_folder(config.load, config.save);
+  const bool starts_afresh = !config.must_exist && !config.finetune && !config.save.empty() &&
+                             is_same_folder(config.load, config.save);
   return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, starts_afresh);
 }
 

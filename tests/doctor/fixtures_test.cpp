@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "doctor/clean_text.h"
+#include "base/clean_text.h"
 #include "doctor/report.h"
 #include "support/programs.h"
 
