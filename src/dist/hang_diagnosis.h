@@ -2,6 +2,7 @@
 // waiting.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ struct HangDiagnosis {
   int culprit = 0;
   std::string message;  // what is wrong with the culprit, and who waits for it where
 };
+
+// A loop that turns several times a second and has not for this long did not run: its process was stopped (Ctrl-Z, a
+// paused machine), and most likely the others with it. What it has not heard meanwhile proves nothing.
+inline constexpr std::chrono::seconds kNotRunning{1};
 
 // The words for a rank that has gone silent, the same from whoever notices.
 std::string no_sign_of_life(double limit_s);

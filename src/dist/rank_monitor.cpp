@@ -102,6 +102,8 @@ class RankMonitor::Impl {
       poll(entries, 2, static_cast<int>(beat.count()));
       eventfd_t ignored;
       eventfd_read(wake_.get(), &ignored);
+      const auto since_last_round = Clock::now() - std::exchange(round_, Clock::now());
+      if (since_last_round > kNotRunning) last_heard_ += since_last_round;
       if (first_failure_ > 0 && !std::exchange(crash_published_, true)) publish_crash();
       receive();
       if (over_ || concluded_) continue;
@@ -192,7 +194,7 @@ class RankMonitor::Impl {
   LineBuffer lines_;
   std::optional<RankIdentity> server_;  // once the board has said so
   HostRanks hosts_;                     // once every rank has joined
-  Clock::time_point last_heard_ = Clock::now();
+  Clock::time_point last_heard_ = Clock::now(), round_ = Clock::now();
   bool connected_ = true, crash_published_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> concluded_ = false;  // the root cause is known

@@ -33,6 +33,7 @@ std::optional<int> exit_code_in(std::string_view reason) {
 }
 
 Cause cause_in_reason(std::string_view reason) {
+  if (reason == kHostCannotBeReached) return Cause::NodeFailure;
   if (is_bad_data(reason)) return Cause::DataRankCascade;
   if (reason.starts_with("killed by SIGKILL")) return Cause::HostOom;
   if (reason.starts_with("killed by SIGBUS")) return Cause::ShmBusError;

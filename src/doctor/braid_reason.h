@@ -8,6 +8,9 @@
 
 namespace braid {
 
+// The reason of a line about a whole host.
+inline constexpr std::string_view kHostCannotBeReached = "its host cannot be reached";
+
 // It only says that another rank is gone.
 bool is_loss_of_peer(std::string_view reason);
 

@@ -97,8 +97,9 @@ class Judge {
     if (!result_.exit_code) result_.exit_code = exit_code_in(line.reason);
     draft_.add_evidence(line.place, line.text);
     draft_.explain(text_of(result_.cause).meaning);
-    draft_.explain(
-        fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
+    if (!line.operation.empty())  // a line about a host names none
+      draft_.explain(
+          fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
     return true;
   }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/process.h"
+#include "doctor/braid_reason.h"
 #include "doctor/text_parts.h"
 
 namespace braid {
@@ -112,7 +113,30 @@ std::optional<WorkerExit> parse_task_exit(std::string_view body) {
                     .by_srun = true};
 }
 
+namespace {
+
+// "braid: root cause: host b7 (ranks 8-15) cannot be reached from host a12: ..."; of several hosts the first.
+std::optional<RootCauseLine> parse_lost_host(std::string_view body) {
+  std::string_view rest = behind(body, "braid: root cause: host").value_or("");
+  take(rest, "s");
+  const auto ranks = behind(rest, " (rank");
+  const auto how = behind(rest, ") cannot be reached from host ");
+  if (!take(rest, " ") || !ranks || !how) return std::nullopt;
+  std::string_view list = ranks->substr(0, ranks->find(')'));
+  take(list, "s");
+  const std::vector<int> numbers = unfold_ranks(trimmed(list));
+  if (numbers.empty()) return std::nullopt;
+  RootCauseLine line;
+  line.rank = numbers.front();
+  line.host = rest.substr(0, rest.find(" ("));
+  line.reason = kHostCannotBeReached;
+  return line;
+}
+
+}  // namespace
+
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
+  if (auto lost = parse_lost_host(body)) return lost;
   std::string_view rest = behind(body, "braid: root cause: rank ").value_or("");
   const auto rank = take_number(rest);
   if (!rank || !take(rest, " (host ")) return std::nullopt;

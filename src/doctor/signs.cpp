@@ -17,6 +17,7 @@ const std::vector<Rule>& rules() {
       {"Root Cause (first observed failure)", Sign::FailureBlock},
       {"Failures:", Sign::FailureBlock},
       {"braid: root cause: rank ", Sign::BraidRootCause},
+      {"braid: root cause: host", Sign::BraidRootCause, " cannot be reached from host "},
       {"failed (exitcode: ", Sign::WorkerFailed, "local_rank: "},
       {"exits with return code = ", Sign::WorkerFailed, "local_rank="},  // DeepSpeed
 

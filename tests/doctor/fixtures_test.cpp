@@ -81,6 +81,7 @@ const std::map<std::string, Expected> kOwn = {
     {"braid_exception", {"braid-failure", 2, "a12"}},
     {"braid_hang", {"braid-failure", 2, "a12"}},
     {"braid_killed", {"host-oom", 2, "a12"}},
+    {"braid_lost_host", {"node-failure", 2, "nodeb"}},
     {"braid_left_early", {"braid-failure", 2, "a12"}},
     {"braid_no_such_program", {"not-launched"}},
     {"braid_run_ended_well", {"unknown"}},

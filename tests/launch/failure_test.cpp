@@ -2,6 +2,7 @@
 // launcher print the same line naming the culprit, the job ends non-zero, and nothing is left running.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -166,25 +167,37 @@ TEST(Failures, AbortLibtorchErrorsAndAHangOutsideCollectives) {
   try_failure({"spin", 2, 200}, "spin-" + std::to_string(getpid()));
 }
 
-// The same without Braid's launcher: rank 0 serves store and board, as under srun. `unread`: a rank whose stderr is
+// Ranks without Braid's launcher: rank 0 serves store and board, as under srun. None outlives the test.
+struct Ranks : std::vector<RankProcess> {
+  explicit Ranks(const std::vector<std::string>& command) {
+    Fd listener = listen_tcp("127.0.0.1", 0);
+    const int port = local_port(listener);
+    listener = Fd();
+    for (int rank = 0; rank < kRanks; ++rank)
+      push_back(spawn_rank(command, {{"RANK", std::to_string(rank)},
+                                     {"LOCAL_RANK", std::to_string(rank)},
+                                     {"WORLD_SIZE", std::to_string(kRanks)},
+                                     {"MASTER_ADDR", "127.0.0.1"},
+                                     {"MASTER_PORT", std::to_string(port)}}));
+  }
+  ~Ranks() {
+    for (const RankProcess& rank : *this)
+      if (!rank.status) kill(rank.pid, SIGKILL), waitpid(rank.pid, nullptr, 0);
+  }
+};
+
+// What a rank that has ended has printed.
+std::string all_of(const Fd& pipe) {
+  char buffer[65536];
+  const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
+  return std::string(buffer, static_cast<std::size_t>(std::max<ssize_t>(0, size)));
+}
+
+// The same without Braid's launcher. `unread`: a rank whose stderr is
 // closed.
 void try_without_launcher(const Failure& failure, const std::string& message, int unread = -1) {
   SCOPED_TRACE(::testing::PrintToString(failure));
-  Fd listener = listen_tcp("127.0.0.1", 0);
-  const int port = local_port(listener);
-  listener = Fd();
-  struct Ranks : std::vector<RankProcess> {  // none outlives the test
-    ~Ranks() {
-      for (const RankProcess& rank : *this)
-        if (!rank.status) kill(rank.pid, SIGKILL), waitpid(rank.pid, nullptr, 0);
-    }
-  } ranks;
-  for (int rank = 0; rank < kRanks; ++rank)
-    ranks.push_back(spawn_rank(failure.command(), {{"RANK", std::to_string(rank)},
-                                                   {"LOCAL_RANK", std::to_string(rank)},
-                                                   {"WORLD_SIZE", std::to_string(kRanks)},
-                                                   {"MASTER_ADDR", "127.0.0.1"},
-                                                   {"MASTER_PORT", std::to_string(port)}}));
+  Ranks ranks(failure.command());
   if (unread >= 0) ranks[unread].err = Fd();
   std::set<std::string> lines;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -195,9 +208,7 @@ void try_without_launcher(const Failure& failure, const std::string& message, in
     if (rank == failure.victim && failure.kind != "throw") continue;
     EXPECT_EQ(braid::exit_code_of(status), 1) << "rank " << rank;
     if (rank == unread) continue;
-    char buffer[65536];
-    const ssize_t size = read(ranks[rank].err.get(), buffer, sizeof buffer);
-    const auto printed = root_causes(std::string(buffer, static_cast<std::size_t>(std::max<ssize_t>(0, size))));
+    const auto printed = root_causes(all_of(ranks[rank].err));
     ASSERT_EQ(printed.size(), 1u) << "rank " << rank;
     lines.insert(printed[0]);
   }
@@ -217,6 +228,25 @@ TEST(Failures, WithoutALauncherRankZeroServesTheBoard) {
 TEST(Failures, WithoutALauncherTheDeathOfTheBoardsServerIsNamedToo) {
   try_without_launcher({"kill", 0, 100}, "ended without finishing");
   try_without_launcher({"stop", 0, 100}, "no sign of life");
+}
+
+// Ctrl-Z under torchrun, or a machine that is paused: nobody has heard of anybody for longer than the silence limit,
+// and everybody is well.
+TEST(Failures, ARunThatWasStoppedAsAWholeGoesOn) {
+  const int silence_limit_s = 4, victim = 2;
+  Ranks ranks(
+      {built_program("chaos_rank"), "throw", std::to_string(victim), "6000", "60", std::to_string(silence_limit_s)});
+  pollfd entry{ranks[0].out.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&entry, 1, 60000), 1);  // "all have met"
+  for (const RankProcess& rank : ranks) kill(rank.pid, SIGSTOP);
+  sleep(silence_limit_s + 1);
+  for (const RankProcess& rank : ranks) kill(rank.pid, SIGCONT);
+  for (RankProcess& rank : ranks) {
+    int status = 0;
+    waitpid(rank.pid, &status, 0);
+    rank.status = status;
+    EXPECT_THAT(all_of(rank.err), HasSubstr("the victim threw"));
+  }
 }
 
 }  // namespace
