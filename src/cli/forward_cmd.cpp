@@ -51,7 +51,13 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
   if (spec->size != topology.world_size())
     throw ConfigError({fmt::format("the layout has {} ranks, but {} were started", topology.world_size(), spec->size),
                        "command line", fmt::format("start {} ranks", topology.world_size())});
-  run_as_rank(*spec, command.dist, topology.places(), [&](World& world) { forward_files(request, topology, world); });
+  std::string written;
+  run_as_rank(*spec, command.dist, topology.places(),
+              [&](World& world) { written = forward_files(request, topology, world); });
+  if (!written.empty()) {
+    const std::string line = fmt::format("wrote {}\n", written);
+    fmt::print("{}", spec->launcher == Launcher::Local ? to_control_lines({line}) : line);
+  }
   return 0;
 }
 

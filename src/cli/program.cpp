@@ -3,7 +3,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 
 #include "base/process.h"
 #include "base/strings.h"
@@ -41,11 +44,7 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   return 2;
 }
 
-}  // namespace
-
-namespace braid {
-
-int run_program(int argc, char** argv, const AddCommands& add_commands) {
+int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   const std::vector<std::string> command_line = own_command_line(argc, argv);
   int exit_code = 0;
   CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
@@ -53,14 +52,14 @@ int run_program(int argc, char** argv, const AddCommands& add_commands) {
   add_commands(app, command_line, exit_code);
   try {
     refuse_unknown_subcommand(app, command_line);
-    std::vector<std::string> words = join_overrides(command_line);
-    if (takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
+    std::vector<std::string> words = braid::join_overrides(command_line);
+    if (braid::takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
     std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
     words.erase(words.begin());
     app.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
     return report_misuse(app, e);
-  } catch (const ConfigError& e) {
+  } catch (const braid::ConfigError& e) {
     fmt::print(stderr, "braid: {}\n", e.what());
     return 2;
   } catch (const std::exception& e) {
@@ -68,6 +67,24 @@ int run_program(int argc, char** argv, const AddCommands& add_commands) {
     return 1;
   }
   return exit_code;
+}
+
+// Programs and people take what we print for all there is: output that a full disk has cut is no success.
+int checked_output(int exit_code) {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout) return exit_code;
+  fmt::print(stderr, "braid: standard output is not complete{}\n  fix:   see that there is room where it goes\n",
+             errno ? fmt::format(": {}", std::strerror(errno)) : "");
+  return exit_code == 0 ? 1 : exit_code;
+}
+
+}  // namespace
+
+namespace braid {
+
+int run_program(int argc, char** argv, const AddCommands& add_commands) {
+  return checked_output(run_command(argc, argv, add_commands));
 }
 
 }  // namespace braid

@@ -127,6 +127,7 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
       overrides_help());
   command->callback([options, command, &command_line, &exit_code] {
     exit_code = train_command(*options, parse_overrides(command->remaining()), command_line);
+    if (!options->print_recipe) std::clearerr(stdout);  // a log that could not be written is no failure of the run
   });
 }
 

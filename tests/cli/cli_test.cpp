@@ -118,6 +118,21 @@ TEST(Cli, MisuseIsExitCodeTwoWithAHint) {
   }
 }
 
+// Output that a full disk has cut must not look complete to a program that reads it.
+TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kRecipe), log = folder.write("log", "nothing to see\n");
+  for (const char* arguments :
+       {"--version", "plan show $RECIPE --json", "model describe tiny-vlm --json", "doctor $LOG --json",
+        "train $RECIPE --print-recipe", "launch slurm $RECIPE --gpus-per-node 0 --force --dry-run"}) {
+    const std::string script =
+        fmt::format("RECIPE={} LOG={}; {} {} >/dev/full", recipe, log, testing::built_program("braid"), arguments);
+    const Finished run = testing::run_program({"bash", "-c", script});
+    EXPECT_EQ(run.exit_code, 1) << arguments << "\n" << run.err;
+    EXPECT_THAT(run.err, HasSubstr("standard output is not complete")) << arguments;
+  }
+}
+
 TEST(Cli, AMistypedSubcommandGetsASuggestion) {
   EXPECT_THAT(braid({"trian"}).err, AllOf(HasSubstr("no subcommand 'trian'"), HasSubstr("did you mean 'train'?")));
 }

@@ -59,6 +59,30 @@ class LaunchSlurm : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+// A folder that only the nodes or the container have is not made here, beside the warning that it cannot be seen.
+TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
+  const Finished unseen = launch({kRecipe, "--workdir", "/no-such-root/work", "--output", "job.sbatch"});
+  EXPECT_EQ(unseen.exit_code, 0) << unseen.err;
+  EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be seen from here"),
+                                HasSubstr("'/no-such-root/work/logs', cannot be made from here")));
+  EXPECT_FALSE(fs::exists("/no-such-root"));
+  EXPECT_TRUE(fs::exists(folder_.path() + "/job.sbatch"));
+  const std::string missing = folder_.path() + "/missing";
+  EXPECT_EQ(launch({kRecipe, "--workdir", missing, "--output", "job.sbatch", "--force"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(missing));
+  const std::string logs = folder_.path() + "/own/logs";
+  launch({kRecipe, "--workdir", "/no-such-root/work", "--log-dir", logs, "--output", "job.sbatch"});
+  EXPECT_TRUE(fs::exists(logs));
+}
+
+// A device has no end to read to, and a script would replace it.
+TEST_F(LaunchSlurm, OnlyPlainFilesAreReplaced) {
+  EXPECT_EQ(mkfifo((folder_.path() + "/pipe").c_str(), 0600), 0);
+  const Finished run = launch({kRecipe, "--output", "pipe"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("'pipe' is not a plain file"));
+}
+
 TEST_F(LaunchSlurm, WritesAScriptThatOnlyItsOwnerCanRead) {
   const Finished run = launch({kRecipe, "--gpus-per-node", "2"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
