@@ -119,7 +119,8 @@ constexpr Rule kRules[] = {
     {"EXIT CODE: ", Sign::ProcessEnd},
     {"EXIT STRING: ", Sign::ProcessEnd},
     {"MPI_ABORT was invoked", Sign::ProcessEnd},
-    {"MPI_Abort(", Sign::ProcessEnd},
+    {"with errorcode ", Sign::ProcessEnd},
+    {"] Error 1", Sign::ProcessEnd},  // make
     {"died from signal", Sign::ProcessEnd},
     {"died with <Signals.", Sign::ProcessEnd},
     {"first noticed rank", Sign::ProcessEnd},

@@ -50,6 +50,23 @@ bool is_warning(std::string_view text) {
          has_word(text, "warnings.warn");
 }
 
+bool says_not_finite(std::string_view exception) {
+  const auto has_whole_word = [&](std::string_view word) {
+    for (std::size_t at = 0; (at = exception.find(word, at)) != std::string_view::npos; ++at) {
+      const std::size_t end = at + word.size();
+      if ((at == 0 || !is_letter(exception[at - 1])) && (end == exception.size() || !is_letter(exception[end])))
+        return true;
+    }
+    return false;
+  };
+  bool is_not_finite = has_word(exception, "on-finite") || has_word(exception, "not finite") || has_word(exception, "diverged");
+  for (const char* word : {"nan", "NaN", "NaNs", "Nan", "NAN", "inf", "Inf", "infinite"})
+    is_not_finite = is_not_finite || has_whole_word(word);
+  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits"})
+    if (is_not_finite && has_word(exception, word)) return true;
+  return false;
+}
+
 std::string_view from_exception(std::string_view text) {
   constexpr std::size_t kLongestPrefix = 120;
   if (!exception_type(text).empty()) return text;

@@ -30,6 +30,8 @@ constexpr End kEnds[] = {
     {"returned non-zero exit status %c"},
     {"exits with return code = %c"},
     {"MPI_ABORT was invoked on rank %r in communicator MPI_COMM_WORLD%_with errorcode %c", true},
+    {"with errorcode %c"},
+    {"] Error %c"},
     {"exited on signal %s"},
     {"exited with signal %s"},
     {"terminated with signal %s"},

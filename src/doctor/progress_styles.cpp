@@ -13,9 +13,10 @@ constexpr auto npos = std::string_view::npos;
 constexpr std::size_t kLongestBar = 512;  // bytes
 
 // Words before a step's number, the most telling first.
-constexpr std::array<std::string_view, 12> kStepWords = {"iteration", "global_step", "num_updates", "step",
+constexpr std::array<std::string_view, 13> kStepWords = {"iteration", "global_step", "num_updates", "step",
                                                          "iter",      "Step",        "Iter",        "Iteration",
-                                                         "steps",     "batch",       "update",      "Batch"};
+                                                         "steps",     "batch",       "update",      "Batch",
+                                                         "on:train"};
 
 // A line of a step tells one of these, too.
 constexpr std::array<std::string_view, 14> kMeasures = {
@@ -27,7 +28,7 @@ constexpr std::array<std::string_view, 4> kEnough = {"Training: step", "[batch="
 constexpr std::array<std::string_view, 22> kOtherWork = {
     "valid", "Valid",  "eval",  "Eval",    "test",   "Test",    "Load",    "load",    "Download",  "Fetch",  "Map",
     "map",   "Filter", "Token", "Generat", "Sanity", "Predict", "predict", "Compute", "Resolving", "Saving", "Process"};
-constexpr std::array<std::string_view, 6> kTraining = {"poch", "rain", "tep", "ter", "loss", "atch"};
+constexpr std::array<std::string_view, 7> kTraining = {"poch", "rain", "tep", "ter", "loss", "Loss", "atch"};
 
 template <std::size_t N>
 bool has_any(std::string_view text, const std::array<std::string_view, N>& words) {
@@ -57,8 +58,10 @@ std::optional<Step> step_behind_word(std::string_view line) {
   return std::nullopt;
 }
 
-// "500/10000", "[  50/1251 (", "100 / 356"; no dates, and no rates.
+// "500/10000", "[  50/1251 (", "100 / 356"; no rates. Of several the one with the largest total: others are dates and
+// epochs.
 std::optional<Step> fraction_in(std::string_view line) {
+  std::optional<Step> best;
   for (std::size_t slash = 0; (slash = line.find('/', slash)) != npos; ++slash) {
     std::size_t end = slash;
     while (end > 0 && line[end - 1] == ' ') --end;
@@ -70,10 +73,18 @@ std::optional<Step> fraction_in(std::string_view line) {
     const bool is_word_before =
         begin > 0 && (is_letter(line[begin - 1]) || line[begin - 1] == '/' || line[begin - 1] == '.');
     const bool goes_on = !rest.empty() && (rest[0] == '/' || rest[0] == '.' || is_letter(rest[0]));
-    if (number && total && *number <= *total && *total > 1 && !is_word_before && !goes_on)
-      return Step{number, total, begin};
+    const bool is_step = number && total && *number <= *total && *total > 1 && !is_word_before && !goes_on;
+    if (is_step && (!best || *total > *best->total)) best = Step{number, total, begin};
   }
-  return std::nullopt;
+  return best;
+}
+
+// A name of something in the title of a bar: "Map", and not "4.2G".
+bool has_name(std::string_view title) {
+  std::size_t letters = 0;
+  for (const char c : title)
+    if (letters = is_letter(c) ? letters + 1 : 0; letters == 3) return true;
+  return false;
 }
 
 std::optional<Step> step_of_bar(std::string_view bar) {
@@ -82,7 +93,7 @@ std::optional<Step> step_of_bar(std::string_view bar) {
   const std::size_t close = bar.find('|', percent + 2);
   if (close == npos) return std::nullopt;
   const std::string_view counts = bar.substr(close + 1);
-  const bool is_named = std::any_of(title.begin(), title.end(), is_letter);
+  const bool is_named = has_name(title);
   const bool is_training = has_any(title, kTraining) && !has_any(title, kOtherWork);
   if (is_named && !is_training && !has_word(counts, "loss")) return std::nullopt;
   auto step = fraction_in(counts);
@@ -93,10 +104,13 @@ std::optional<Step> step_of_bar(std::string_view bar) {
   return step;
 }
 
-// "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": how far in which epoch.
+// "Epoch [3][50/1000]", "epoch 003:  100 / 356 loss=": how far in which epoch; or only which.
 std::optional<Step> step_of_epoch(std::string_view line) {
   auto step = fraction_in(line);
-  if (!step) return std::nullopt;
+  if (!step) {
+    const auto epoch = number_after(line, "poch");
+    return epoch ? std::optional(Step{epoch, std::nullopt, 0}) : std::nullopt;
+  }
   for (const std::string_view word : {"poch(train)", "poch", "Train"})
     if (const auto epoch = number_after(line, word); epoch && *epoch < 1'000'000 && *step->total < 1'000'000'000) {
       step->number = *epoch * *step->total + *step->number;
@@ -131,10 +145,10 @@ std::optional<Step> step_in(std::string_view line) {
   const std::string_view head = line.substr(0, step_by_word ? std::min<std::size_t>(step_by_word->at, 80) : 80);
   if (has_word(head, "alidation") || has_word(head, "eval_") || has_word(head, "Eval")) return std::nullopt;
   if (step_by_word) return step_by_word;
-  if (auto step = step_of_epoch(line)) return step;
-  // Hugging Face tells only the epoch: {'loss': 0.39, ..., 'epoch': 1.36}
+  // Hugging Face tells only parts of an epoch: {'loss': 0.39, ..., 'epoch': 1.36}
   if (has_word(line, "'loss': ") && has_word(line, "'epoch': ")) return Step{};
-  return std::nullopt;
+  if (has_word(line, "batch: iter_time")) return Step{};  // ESPnet
+  return step_of_epoch(line);
 }
 
 }  // namespace braid

@@ -66,18 +66,21 @@ constexpr Rule kProgress[] = {
     {"'loss':", Sign::Progress},
     {"\"loss\":", Sign::Progress},
     {"global_step", Sign::Progress},
-    {": loss ", Sign::Progress},  // nanoGPT
-    {"| loss", Sign::Progress},   // llm.c
+    {" loss ", Sign::Progress},   // nanoGPT
+    {" loss: ", Sign::Progress},  // Keras, mm*
+    {" loss=", Sign::Progress},
+    {"| loss", Sign::Progress},  // llm.c
     {"| Loss", Sign::Progress},
-    {"mloss: ", Sign::Progress},  // torchtitan, in colour
-    {"  loss: ", Sign::Progress},
-    {", loss: ", Sign::Progress},
-    {", loss=", Sign::Progress},
     {", Loss", Sign::Progress},
-    {"- loss: ", Sign::Progress},  // Keras
+    {"|Loss: ", Sign::Progress},  // torchtune
+    {"mloss: ", Sign::Progress},  // torchtitan, in colour
     {" Loss: ", Sign::Progress},
+    {"\tLoss:", Sign::Progress},
     {"\tLoss ", Sign::Progress},
     {"loss = ", Sign::Progress},  // TensorFlow
+    {"train/loss", Sign::Progress},
+    {"step_loss", Sign::Progress},
+    {"sec/step", Sign::Progress},
     {"train_loss", Sign::Progress},
     {"train loss", Sign::Progress},
     {"grad_norm", Sign::Progress},

@@ -1,7 +1,10 @@
 #include "doctor/traceback_notes.h"
 
+#include <utility>
+
 #include "doctor/exit_notes.h"
 #include "doctor/launcher_lines.h"
+#include "doctor/line_kinds.h"
 #include "doctor/process_ends.h"
 #include "doctor/run_facts.h"
 #include "doctor/text_parts.h"
@@ -29,9 +32,27 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
   return std::nullopt;
 }
 
+// Exceptions that mean one thing whatever their message says: those of libraries that download, of arithmetic.
+std::optional<Sign> sign_of_type(std::string_view type) {
+  static constexpr std::pair<const char*, Sign> kTypes[] = {
+      {"huggingface_hub.", Sign::HubUnreachable}, {"requests.exceptions.", Sign::HubUnreachable},
+      {"urllib3.exceptions.", Sign::HubUnreachable}, {"urllib.error.", Sign::HubUnreachable},
+      {"aiohttp.", Sign::HubUnreachable},         {"httpx.", Sign::HubUnreachable},
+      {"httpcore.", Sign::HubUnreachable},        {"botocore.", Sign::HubUnreachable},
+      {"FloatingPointError", Sign::NanLoss},      {"ray.exceptions.", Sign::ConnectionLost},
+      {"etcd.", Sign::RendezvousFailed}};
+  for (const auto& [name, sign] : kTypes)
+    if (type.starts_with(name)) return sign;
+  return std::nullopt;
+}
+
 Sign sign_of_exception(const std::string& exception) {
   if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;
-  const auto sign = sign_in(exception);
+  auto sign = sign_in(exception);
+  if (!sign || role_of(*sign) == Role::Context) {
+    if (const auto typed = sign_of_type(exception_type(exception))) sign = typed;
+    if (says_not_finite(exception)) sign = Sign::NanLoss;
+  }
   const bool says_nothing = !sign || role_of(*sign) == Role::Context || role_of(*sign) == Role::Launcher;
   const bool is_crash = sign == Sign::NativeCrash && !has_word(exception, "killed by signal");
   return says_nothing || is_crash ? Sign::PythonError : *sign;

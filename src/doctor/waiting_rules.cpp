@@ -40,6 +40,9 @@ constexpr Rule kRules[] = {
     {"httpx.Connect", Sign::HubUnreachable},
     {"httpx.ReadTimeout", Sign::HubUnreachable},
     {"modelscope", Sign::HubUnreachable, "HTTPError"},
+    {"DatasetNotFoundError", Sign::HubUnreachable},
+    {"on the Hub", Sign::HubUnreachable, "Error"},
+    {"Hugging Face Hub", Sign::HubUnreachable, "Error"},
 
     // Workers that could not meet.
     {"RendezvousTimeoutError", Sign::RendezvousFailed},
