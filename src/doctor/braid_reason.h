@@ -16,7 +16,8 @@ bool is_loss_of_peer(std::string_view reason);
 
 Cause cause_in_reason(std::string_view reason);
 
-// As `braid run` and `braid train` end: "killed by SIGKILL (Killed)", "exited with code 3".
+// As `braid run` and `braid train` end: "killed by SIGKILL (Killed)", "SIGSEGV (Segmentation fault)", "exited with code
+// 3".
 std::optional<int> exit_code_in(std::string_view reason);
 
 }  // namespace braid

@@ -81,13 +81,8 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body) {
 }
 
 std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  const auto number_behind = [&](std::string_view torchrun, std::string_view deepspeed) -> std::optional<int> {
-    for (const std::string_view words : {torchrun, deepspeed})
-      if (const auto rest = behind(body, words)) return signed_number(*rest);
-    return std::nullopt;
-  };
-  const auto code = number_behind("(exitcode: ", "return code = ");
-  const auto rank = number_behind("local_rank: ", "local_rank=");
+  const auto code = signed_number(behind(body, "(exitcode: ").value_or(""));
+  const auto rank = signed_number(behind(body, "local_rank: ").value_or(""));
   if (!code || !rank) return std::nullopt;
   return WorkerExit{.place = {}, .ranks = {*rank}, .host = "", .text = "", .code = *code, .root = true, .local = true};
 }
@@ -172,6 +167,15 @@ std::string host_in(std::string_view body) {
     if (take(rest, host) && rest.starts_with(": ") && host != "Node" && host != "Unable") return host;
   }
   return "";
+}
+
+std::optional<int> rank_told_by(Sign sign, std::string_view body) {
+  const auto after = [&](std::string_view words) { return signed_number(behind(body, words).value_or("")); };
+  if (sign == Sign::NodeFailure && has_word(body, "heartbeat")) return after("/task:");
+  if (sign == Sign::DuplicateGpu) return after(": rank ");
+  if (sign == Sign::CollectiveMismatch) return after("Rank ");
+  if (sign == Sign::RendezvousFailed) return after("barrier on rank: ");
+  return std::nullopt;
 }
 
 int signal_by_name(std::string_view name) {
