@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/tensor_commands.h"
 #include "dist/control_line.h"
 #include "dist/run_as_rank.h"
 #include "dist/visible_gpus.h"
@@ -65,7 +66,7 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
 void add_forward_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto command = std::make_shared<ForwardCommand>();
   ForwardRequest& request = command->request;
-  CLI::App* forward = app.add_subcommand("forward", "Run a stored model once, in any layout, to compare its results");
+  CLI::App* forward = app.add_subcommand(kForward.name, kForward.help);
   forward->add_option("model_dir", request.model, "folder of a Hugging Face or Braid model")->required();
   forward->add_option("--inputs", request.inputs, "safetensors file, see below")->required();
   forward->add_option("--outputs", request.outputs, "safetensors file to write")->required();

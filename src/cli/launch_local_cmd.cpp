@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
+#include "cli/tensor_commands.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
 #include "launch/rank_command.h"
@@ -83,7 +84,7 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
 
 void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<LaunchLocal>();
-  CLI::App* command = launch.add_subcommand("local", "Start the ranks of a recipe or a command on this machine's GPUs");
+  CLI::App* command = launch.add_subcommand(kLaunchLocal.name, kLaunchLocal.help);
   command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train");
   command->add_option("--ranks", options->ranks, "how many (default: the recipe's, --nproc_per_node, or the GPUs here)")
       ->check(CLI::PositiveNumber);

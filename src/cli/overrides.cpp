@@ -86,6 +86,7 @@ const std::map<std::string, MegatronName> kMegatronNames = {
     {"num-workers", {"loader.num_workers"}},
     {"overlap-grad-reduce", {"optimizer.overlap_grad_reduce", "true"}},
     {"overlap-param-gather", {"optimizer.overlap_param_gather", "true"}},
+    {"override-opt-param-scheduler", {"checkpoint.scheduler", "recipe"}},
     {"packing-buffer-size", {"loader.packing_buffer"}},
     {"pipeline-model-parallel-size", {"topology.modules.language.pp"}},
     {"save", {"checkpoint.save"}},
@@ -98,11 +99,14 @@ const std::map<std::string, MegatronName> kMegatronNames = {
     {"train-iters", {"train.iterations"}},
     {"train-samples", {"train.samples"}},
     {"training-stage", {"train.stage"}},
+    {"use-checkpoint-opt-param-scheduler", {"checkpoint.scheduler", "checkpoint"}},
     {"use-distributed-optimizer", {"optimizer.zero", "true"}},
     {"weight-decay", {"train.weight_decay"}},
     {"weight-decay-incr-style", {"train.weight_decay_incr_style"}},
     // Not Megatron's, but like them.
+    {"load-fallback", {"checkpoint.load_fallback", "always"}},
     {"metrics-file", {"log.metrics_file"}},
+    {"overwrite-checkpoints", {"checkpoint.overwrite", "true"}},
     {"trace", {"log.trace_dir"}},
 };
 

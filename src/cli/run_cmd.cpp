@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/tensor_commands.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
 
@@ -11,7 +12,7 @@ namespace braid {
 void add_run_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LaunchOptions>();
   auto oversubscribe = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("run", "Start N copies of a program on this host as the ranks of one world");
+  CLI::App* command = app.add_subcommand(kRun.name, kRun.help);
   command->add_option("-n,--ranks", options->ranks, "how many ranks")->required();
   command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
   command->add_option("--port", options->port, "port of the store (default: the system chooses)")

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <future>
 #include <span>
-#include <thread>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -50,10 +50,11 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
   const std::int64_t useful = (end - begin + least_per_thread - 1) / least_per_thread;
   const std::int64_t parts = std::clamp<std::int64_t>(useful, 1, at::get_num_threads());
   const auto border = [&](std::int64_t part) { return begin + (end - begin) * part / parts; };
-  std::vector<std::thread> threads;
-  for (std::int64_t part = 1; part < parts; ++part) threads.emplace_back(run_part, border(part), border(part + 1));
+  std::vector<std::future<void>> others;  // which wait for their threads where this one throws
+  for (std::int64_t part = 1; part < parts; ++part)
+    others.push_back(std::async(std::launch::async, run_part, border(part), border(part + 1)));
   run_part(begin, border(1));
-  for (std::thread& thread : threads) thread.join();
+  for (std::future<void>& other : others) other.get();
 }
 
 // One parameter's shard as a matrix of rows along the last dimension, drawn a bounded number of them at a time.

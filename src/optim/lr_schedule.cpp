@@ -153,6 +153,20 @@ double fall(const LrSchedule& s, std::int64_t samples) {
   return samples <= stable ? 1.0 : wsd_fall(s.lr_wsd_decay_style, ratio(samples - stable, s.wsd_decay_steps));
 }
 
+// Whole numbers may be stored as real ones and the other way round.
+void set(double& field, const StateValue& value) {
+  if (const auto* real = std::get_if<double>(&value)) field = *real;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) field = static_cast<double>(*whole);
+}
+void set(std::int64_t& field, const StateValue& value) {
+  const auto* real = std::get_if<double>(&value);
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) field = *whole;
+  if (real && std::abs(*real) < 9e18) field = static_cast<std::int64_t>(*real);
+}
+void set(std::string& field, const StateValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) field = *text;
+}
+
 }  // namespace
 
 std::int64_t iterations_of(const TrainLength& length) {
@@ -232,7 +246,7 @@ LrSchedule resolve(const LrScheduleConfig& c, const TrainLength& length) {
           .wd_incr_style = c.weight_decay_incr_style};
 }
 
-std::vector<std::pair<std::string, StateValue>> state_dict(const LrSchedule& s) {
+ScheduleState state_dict(const LrSchedule& s) {
   return {{"max_lr", s.max_lr},
           {"lr_warmup_steps", s.lr_warmup_steps},
           {"num_steps", s.num_steps},
@@ -243,6 +257,42 @@ std::vector<std::pair<std::string, StateValue>> state_dict(const LrSchedule& s) 
           {"end_wd", s.end_wd},
           {"wd_incr_style", s.wd_incr_style},
           {"wd_incr_steps", s.wd_incr_steps}};
+}
+
+LrSchedule with_state(LrSchedule s, const ScheduleState& stored) {
+  const auto take = [&](const char* name, auto& field) {
+    for (const auto& [key, value] : stored)
+      if (key == name) set(field, value);
+  };
+  take("max_lr", s.max_lr);
+  take("lr_warmup_steps", s.lr_warmup_steps);
+  take("num_steps", s.num_steps);
+  take("lr_decay_style", s.lr_decay_style);
+  take("lr_decay_steps", s.lr_decay_steps);
+  take("min_lr", s.min_lr);
+  take("start_wd", s.start_wd);
+  take("end_wd", s.end_wd);
+  take("wd_incr_style", s.wd_incr_style);
+  take("wd_incr_steps", s.wd_incr_steps);
+  return s;
+}
+
+std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const ScheduleState& stored) {
+  LrSchedule other = with_state(schedule, stored);
+  other.num_steps = schedule.num_steps;
+  if (schedule.lr_decay_style == "constant" && other.lr_decay_style == "constant") {
+    other.min_lr = schedule.min_lr;
+    other.lr_decay_steps = schedule.lr_decay_steps;
+  }
+  if (schedule.start_wd == schedule.end_wd && other.start_wd == other.end_wd) {
+    other.wd_incr_style = schedule.wd_incr_style;
+    other.wd_incr_steps = schedule.wd_incr_steps;
+  }
+  const ScheduleState own = state_dict(schedule), theirs = state_dict(other);
+  std::vector<ScheduleDifference> found;
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (own[i].second != theirs[i].second) found.push_back({own[i].first, own[i].second, theirs[i].second});
+  return found;
 }
 
 std::string to_string(const LrSchedule& schedule) {

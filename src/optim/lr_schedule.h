@@ -71,7 +71,18 @@ LrSchedule resolve(const LrScheduleConfig& config, const TrainLength& length);
 
 // What a checkpoint keeps, with Megatron's keys in Megatron's order. Initial rate and WSD phase are not among them.
 using StateValue = std::variant<std::int64_t, double, std::string>;
-std::vector<std::pair<std::string, StateValue>> state_dict(const LrSchedule& schedule);
+using ScheduleState = std::vector<std::pair<std::string, StateValue>>;
+ScheduleState state_dict(const LrSchedule& schedule);
+
+// By which values a run would go on otherwise than the one that stored the state: all but num_steps, and but those that
+// change no rate (the length of a decay where both rates are constant). Megatron refuses these too.
+struct ScheduleDifference {
+  std::string key;
+  StateValue own, stored;
+};
+std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const ScheduleState& stored);
+// The schedule with all that is stored; keys that are not known, or of another type, are passed over.
+LrSchedule with_state(LrSchedule schedule, const ScheduleState& stored);
 
 // The same as `key=value`, separated by spaces.
 std::string to_string(const LrSchedule& schedule);

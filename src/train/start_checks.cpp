@@ -12,6 +12,7 @@
 #include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "train/save_folder.h"
 #include "train/stored_sets.h"
 #include "train/wanted_tensors.h"
 
@@ -50,8 +51,9 @@ class LoadCheck {
  public:
   LoadCheck(const char* key, const std::string& path) : key_(key), path_(trimmed(path)) {}
 
-  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none.
-  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing) {
+  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none. With a
+  // fallback, an older iteration will do where the newest cannot be found.
+  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing, bool falls_back) {
     const fs::path path(path_);
     std::error_code ignored;
     if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
@@ -61,6 +63,7 @@ class LoadCheck {
     try {
       if (const auto iteration = latest_iteration(path_)) return iteration_folder(path_, *iteration);
     } catch (const DataError& e) {
+      if (falls_back && !iterations_in(path_).empty()) return std::nullopt;
       return refuse(e.what(), "");
     }
     if (!fix_of_missing) return std::nullopt;
@@ -128,16 +131,6 @@ class LoadCheck {
   Problems problems_;
 };
 
-// With a slash at its end, which "ckpt/." would have.
-fs::path canonical_folder(const std::string& path) {
-  std::error_code ignored;
-  return (fs::weakly_canonical(fs::absolute(path), ignored) / "").lexically_normal();
-}
-
-bool same_folder(const std::string& a, const std::string& b) {
-  return !a.empty() && !b.empty() && canonical_folder(a) == canonical_folder(b);
-}
-
 fs::path nearest_existing(fs::path path) {
   std::error_code ignored;
   path = fs::absolute(path, ignored).lexically_normal();
@@ -180,7 +173,8 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
     LoadCheck load(key, path);
-    if (const auto folder = load.find(fix)) load.check_model(*folder, scheme, recipe, topology);
+    if (const auto found = load.find(fix, config.load_fallback == "always"))
+      load.check_model(*found, scheme, recipe, topology);
     return load.take();
   };
   const std::string folder = LoadCheck::kFolder;
@@ -192,7 +186,7 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   std::optional<std::string> fix;  // none: a run that will resume itself starts afresh
   if (config.must_exist || config.finetune)
     fix = folder + ", or leave out --finetune and --exit-on-missing-checkpoint";
-  else if (!same_folder(config.load, config.save))
+  else if (config.save.empty() || !is_same_folder(config.load, config.save))
     fix = folder + "; leave --load out to start afresh, or give --save the same folder for a run that resumes itself";
   return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, fix);
 }

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "train/host_time.h"
 #include "train/load_checkpoint.h"
 #include "train/save_checkpoint.h"
+#include "train/save_folder.h"
 #include "train/together.h"
 #include "train/training.h"
 #include "train/training_state.h"
@@ -68,7 +68,7 @@ class Run {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
-      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say);
+      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job);
     load(topology, say);
     if (speaks_) open_log();
   }
@@ -113,9 +113,10 @@ class Run {
       say(fmt::format("the run goes on after iteration {} and {} samples{}", position_.iteration,
                       position_.consumed_samples,
                       position_.iteration < iterations_ ? "" : ": there is nothing left to do"));
-    const bool same_folder = std::filesystem::weakly_canonical(recipe_.checkpoint.load) ==
-                             std::filesystem::weakly_canonical(recipe_.checkpoint.save);
-    saved_iteration_ = same_folder ? position_.iteration : 0;
+    if (resumes_in_place(recipe_.checkpoint)) {
+      saver_->resumed_from(position_.iteration);
+      saved_iteration_ = position_.iteration;
+    }
     if (!loaded->seed || *loaded->seed == seed_) return;
     say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
                     seed_));

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "ckpt/save_lock.h"
 #include "train/recipe.h"
 
 namespace braid {
@@ -13,6 +14,7 @@ class Topology;
 struct RunContext {
   const StopRequest& stop;
   bool launcher_listens = false;  // see RunFacts
+  JobIdentity job{};
 };
 
 // Collective, before train(): whether any rank found something wrong before the start. Of those that did, the first

@@ -77,6 +77,25 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   EXPECT_EQ(listed, 8) << help.out;
 }
 
+// Help, plans, scripts for Slurm and diagnoses answer at once, also where libtorch's libraries cannot be loaded.
+TEST(Cli, CommandsWithoutTensorsDoNotLoadLibtorch) {
+  const std::map<std::string, std::string> list_libraries = {{"LD_TRACE_LOADED_OBJECTS", "1"}};
+  EXPECT_THAT(braid({}, list_libraries).out,
+              AllOf(HasSubstr("libfmt"), Not(HasSubstr("libtorch")), Not(HasSubstr("libc10"))));
+  EXPECT_THAT(testing::run_program({testing::built_program("braid-tensors")}, list_libraries).out,
+              HasSubstr("libtorch_cpu"));
+}
+
+TEST(Cli, BraidAloneSaysWhatIsMissing) {
+  const TemporaryFolder folder;
+  const std::string copy = folder.path() + "/braid";
+  std::filesystem::copy_file(testing::built_program("braid"), copy);
+  const Finished train = testing::run_program({copy, "train", "x.yaml"});
+  EXPECT_EQ(train.exit_code, 1);
+  EXPECT_THAT(train.err, AllOf(HasSubstr("braid-tensors: No such file"), HasSubstr("keep it beside braid")));
+  EXPECT_EQ(testing::run_program({copy, "doctor", "--help"}).exit_code, 0);
+}
+
 TEST(Cli, VersionNamesWhatItIsBuiltOn) {
   const Finished version = braid({"--version"});
   EXPECT_EQ(version.exit_code, 0);
@@ -234,6 +253,8 @@ TEST(Cli, TrainStopsAtALimitOrASignal) {
   const Finished signal = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(signal.exit_code, 0) << signal.err;
   EXPECT_THAT(signal.out, ContainsRegex("run ended +SIGTERM"));
+  EXPECT_THAT(signal.err,
+              ContainsRegex("braid: SIGTERM: finishing (the )?iteration [^,]+, then ending without a checkpoint"));
 }
 
 TEST(Cli, ALossThatStaysNotANumberEndsTheRun) {

@@ -196,10 +196,13 @@ TEST_F(LaunchSlurm, StagedBraidRuns) {
   const Finished without_ldd = testing::run_program({"bash", "-c", "ldd() { return 1; }\n" + phase});
   EXPECT_EQ(without_ldd.exit_code, 1) << "libraries may be missing";
   const std::string libraries = path("stage here/lib");
-  const Finished used = testing::run_program({"ldd", path("stage here/braid")}, {{"LD_LIBRARY_PATH", libraries}});
-  EXPECT_THAT(used.out, HasSubstr("libfmt"));
-  for (const std::string& line : split(used.out, '\n'))
-    EXPECT_TRUE(line.find("libfmt") == line.npos || line.find(libraries) != line.npos) << line;
+  for (const auto& [program, library] : {std::pair("braid", "libfmt"), std::pair("braid-tensors", "libtorch_cpu")}) {
+    const Finished used =
+        testing::run_program({"ldd", path("stage here") + "/" + program}, {{"LD_LIBRARY_PATH", libraries}});
+    EXPECT_THAT(used.out, HasSubstr(library));
+    for (const std::string& line : split(used.out, '\n'))
+      EXPECT_TRUE(line.find(library) == line.npos || line.find(libraries) != line.npos) << line;
+  }
   EXPECT_FALSE(fs::exists(libraries + "/libc.so.6"));
   EXPECT_THAT(text, HasSubstr("exec env LD_LIBRARY_PATH='" + libraries.substr(0, libraries.size() - 4) + "'/lib"));
 }

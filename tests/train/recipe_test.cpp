@@ -30,6 +30,7 @@ TEST(Recipe, FillsInDefaults) {
   EXPECT_EQ(recipe.topology.modules.at(1).tp, 2);
   EXPECT_EQ(recipe.train.global_batch, 32);
   EXPECT_EQ(recipe.dist.hang_limit_s, 300);
+  EXPECT_EQ(recipe.dist.silence_limit_s, 30);
 }
 
 TEST(Recipe, PrintedRecipeReadsBackTheSame) {
