@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
 #include "cli/commands.h"
 #include "cli/start_problems.h"
