@@ -1,12 +1,14 @@
 // braid: one program, one file per subcommand. Errors become one message and an exit code here and nowhere
 // else: 2 for misuse and bad recipes, 1 for failures.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/process.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "cli/commands.h"
 
 namespace {
@@ -37,7 +39,7 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   std::string name = command->get_name();
   for (const CLI::App* parent = command->get_parent(); parent; parent = parent->get_parent())
     name = parent->get_name() + " " + name;
-  fmt::print(stderr, "braid: {}\n  fix:   see `{} --help`\n", error.what(), name);
+  fmt::print(stderr, "{}\n  fix:   see `{} --help`\n", braid::error_text(error.what(), STDERR_FILENO), name);
   return 2;
 }
 
@@ -67,10 +69,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return report_misuse(app, e);
   } catch (const braid::ConfigError& e) {
-    fmt::print(stderr, "braid: {}\n", e.what());
+    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
     return 2;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "braid: {}\n", e.what());
+    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
     return 1;
   }
   return exit_code;

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "dist/failure_board.h"
 #include "dist/store.h"
 #include "dist/world_spec.h"
@@ -214,7 +215,7 @@ class LocalRun {
 
   void announce(const RootCause& cause) {
     announced_ = true;
-    writer_.write(STDERR_FILENO, fmt::format("braid: root cause: {}\n", cause.line));
+    writer_.write(STDERR_FILENO, error_text("root cause: " + cause.line, STDERR_FILENO) + "\n");
     term_at_ = Clock::now() + kLeaveAlone;
   }
 

@@ -85,6 +85,7 @@ class Run {
   void open_log() {
     const RunFacts facts = {
         .iterations = iterations_,
+        .done_before = position_.iteration,
         .global_batch = recipe_.train.global_batch,
         .ranks = world_.size(),
         .flops_per_iteration =
@@ -102,10 +103,9 @@ class Run {
     const auto loaded = load_checkpoint(recipe_.checkpoint, training_, world_, say);
     if (!loaded) return;
     position_ = loaded->position;
-    if (position_.iteration > 0)
-      say(fmt::format("the run goes on after iteration {} and {} samples{}", position_.iteration,
-                      position_.consumed_samples,
-                      position_.iteration < iterations_ ? "" : ": there is nothing left to do"));
+    if (position_.iteration > 0 && position_.iteration < iterations_)
+      say(fmt::format("the run goes on after iteration {} and {} samples", position_.iteration,
+                      position_.consumed_samples));
     const bool same_folder = std::filesystem::weakly_canonical(recipe_.checkpoint.load) ==
                              std::filesystem::weakly_canonical(recipe_.checkpoint.save);
     saved_iteration_ = same_folder ? position_.iteration : 0;
