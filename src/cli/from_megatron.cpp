@@ -139,14 +139,14 @@ class Conversion {
     if (vision_ && has("hidden-size"))
       set("model.images.projector.output", command_.integer("hidden-size", 1), "--hidden-size");
     if (const auto vocab = command_.number("vocab-size"); vocab && !has("padded-vocab-size")) {
-      const double unit = command_.integer("make-vocab-size-divisible-by", 128) * tp();
+      const double unit = static_cast<double>(tp()) * command_.integer("make-vocab-size-divisible-by", 128);
       set(at + "vocab", std::ceil(*vocab / unit) * unit, "--vocab-size, padded");
     } else if (own_sizes_ && !has("padded-vocab-size")) {
       chosen("model.language.vocab is the provider's: no flag has it; set the size of your tokenizer, padded");
     }
     if (!own_sizes_) return;
-    const int hidden = command_.integer("hidden-size", 1),
-              heads = std::max(1, command_.integer("num-attention-heads", 1));
+    const std::int64_t hidden = command_.integer("hidden-size", 1),
+                       heads = std::max(1, command_.integer("num-attention-heads", 1));
     if (!has("num-query-groups")) set(at + "kv_heads", has("group-query-attention") ? 1 : heads, "Megatron's default");
     if (!has("kv-channels")) set(at + "head_dim", hidden / heads, "hidden / heads");
     if (!has("ffn-hidden-size")) set(at + "ffn", ffn(hidden), "Megatron's default");
@@ -160,9 +160,9 @@ class Conversion {
       if (!has(setting.flag)) chosen(setting.what);
   }
 
-  int ffn(int hidden) const { return has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden; }
+  std::int64_t ffn(std::int64_t hidden) const { return has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden; }
 
-  void add_hybrid_sizes(int hidden) {
+  void add_hybrid_sizes(std::int64_t hidden) {
     const std::string at = "model.language.";
     const bool experts = has_any({"num-experts", "num-moe-experts"});
     std::string pattern =
@@ -182,7 +182,8 @@ class Conversion {
     }
     if (!experts) return;
     if (!has("moe-ffn-hidden-size"))
-      set(at + "expert_ffn", command_.integer("ffn-hidden-size", ffn(hidden)), "--ffn-hidden-size");
+      set(at + "expert_ffn", has("ffn-hidden-size") ? command_.integer("ffn-hidden-size", 0) : ffn(hidden),
+          "--ffn-hidden-size");
     if (!has("moe-router-topk")) set(at + "top_k", 2, "Megatron's default");
     if (!has("moe-shared-expert-intermediate-size")) set(at + "shared_ffn", 0, "Megatron's default");
     if (!has("moe-router-topk-scaling-factor")) set(at + "router_scaling", 1, "Megatron's default");
@@ -190,13 +191,15 @@ class Conversion {
     if (!has("moe-router-enable-expert-bias")) set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
   }
 
-  int size(const char* llm, const char* megatron) const {
-    return std::max(1, command_.integer(llm, command_.integer(megatron, 1)));
+  // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
+  std::int64_t size(const char* llm, const char* megatron) const {
+    return std::clamp(command_.integer(llm, command_.integer(megatron, 1)), 1, 1 << 15);
   }
-  int tp() const { return size("llm-tp", "tensor-model-parallel-size"); }
+  std::int64_t tp() const { return size("llm-tp", "tensor-model-parallel-size"); }
 
   void add_topology() {
-    const int cp = size("llm-cp", "context-parallel-size"), pp = size("llm-pp", "pipeline-model-parallel-size");
+    const std::int64_t cp = size("llm-cp", "context-parallel-size"),
+                       pp = size("llm-pp", "pipeline-model-parallel-size");
     const std::string language = "topology.modules.language.", images = "topology.modules.images.";
     set(language + "kind", std::string("language"), "");
     dp_ = command_.integer("llm-dp", 0);
@@ -216,11 +219,11 @@ class Conversion {
   }
 
   // Megatron takes what the ranks leave; without them, the fewest with which experts and batch divide.
-  int replicas(int ranks_of_one, int ranks_of_stage) {
+  std::int64_t replicas(std::int64_t ranks_of_one, std::int64_t ranks_of_stage) {
     if (command_.ranks && *command_.ranks % ranks_of_one == 0) return *command_.ranks / ranks_of_one;
-    const int experts =
+    const std::int64_t experts =
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
-    const int dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
+    const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
     chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
                        command_.ranks ? fmt::format("{} ranks do not divide by tp x cp x pp", *command_.ranks)
                                       : "the number of ranks is torchrun's, not Megatron's, to say"));
@@ -230,7 +233,8 @@ class Conversion {
   void add_training() {
     const int micro = std::max(1, command_.integer("micro-batch-size", 1));
     if (!has("global-batch-size"))
-      set("train.global_batch", std::int64_t{micro} * dp_ * std::max(1, command_.integer("num-microbatches", 1)),
+      set("train.global_batch",
+          1.0 * micro * static_cast<double>(dp_) * std::max(1, command_.integer("num-microbatches", 1)),
           "micro batch x replicas" + std::string(has("num-microbatches") ? " x microbatches" : ""));
     if (!has("bf16"))
       set("model.dtype", std::string(has("fp16") ? "bfloat16" : "float32"), has("fp16") ? "not fp16" : "no --bf16");
@@ -280,7 +284,7 @@ class Conversion {
   const std::vector<ConfigOverride>& overrides_;
   std::string provider_;
   bool hybrid_ = false, vision_ = false, own_sizes_ = false;
-  int dp_ = 1;
+  std::int64_t dp_ = 1;
   RecipeText recipe_;
   MegatronAnswer answer_;
   MegatronAnswer::Entries chosen_;

@@ -49,6 +49,10 @@ std::string MegatronAnswer::lines(const Entries& entries, const std::string& ind
     else
       same->first += ", " + entry.first;
   }
+  // What is in a comment stays in it.
+  for (auto& entry : by_reason)
+    for (char& c : entry.first)
+      if (static_cast<unsigned char>(c) < 32) c = ' ';
   const std::size_t room = width - indent.size();
   const std::string deeper = indent + "    ";
   std::string text;

@@ -56,7 +56,7 @@ class CommandReader {
     }
     if (!per_node_.empty())
       if (const auto ranks = parse_int(per_node_), nodes = parse_int(nodes_);
-          ranks && nodes && *ranks > 0 && *nodes > 0)
+          ranks && nodes && *ranks > 0 && *nodes > 0 && *ranks < 1 << 15 && *nodes < 1 << 15)
         command_.ranks = *ranks * *nodes;
     return std::move(command_);
   }

@@ -271,6 +271,11 @@ TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
                             HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("micro_batch: 2")));
 }
 
+TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
+  const std::string recipe = converted("--wandb-project 'a\ntrain: {lr: 7}' --save 'x\"\ny' --lr 1e-3 --train-iters 3");
+  EXPECT_THAT(recipe, AllOf(HasSubstr("#   --wandb-project a train: {lr: 7}: use"), HasSubstr("save: \"x\\\" y\"")));
+}
+
 TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
   const auto refusal = [](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"train"};
@@ -285,6 +290,12 @@ TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
   EXPECT_THAT(refusal({"--from-megatron", "python train.py", "--print-recipe"}), HasSubstr("no flag"));
   EXPECT_THAT(refusal({kTinyVlm, "--from-megatron", "--lr 1", "--print-recipe"}), HasSubstr("there is one already"));
   EXPECT_THAT(refusal({"--from-megatron", "--hidden-size big", "--print-recipe"}), HasSubstr("should be an integer"));
+  EXPECT_THAT(
+      refusal({"--from-megatron",
+               "--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
+               "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2",
+               "--print-recipe"}),
+      HasSubstr("problems"));
   EXPECT_THAT(refusal({"--from-megatron", "--micro-batch-size 3 --global-batch-size 8", "--print-recipe"}),
               AllOf(HasSubstr("global_batch=8 does not divide"), HasSubstr("the recipe made of --from-megatron")));
 }
