@@ -54,9 +54,10 @@ bool contains(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
+std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,
+                                   std::optional<std::size_t> most_edits) {
   std::optional<std::string> best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
+  std::size_t best_distance = std::max<std::size_t>(2, most_edits.value_or(word.size() / 2)) + 1;
   for (const std::string& candidate : candidates) {
     std::size_t distance = edit_distance(word, candidate);
     if (distance >= best_distance || distance >= candidate.size()) continue;

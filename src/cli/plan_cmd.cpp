@@ -82,7 +82,8 @@ void add_schedule_command(CLI::App& plan) {
   schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   schedule->add_option("--svg", command->svg_path, "draw it into this file");
   schedule->allow_extras();
-  schedule->footer("A backward is drawn twice as long as a forward, transfers take no time.\n\n" + overrides_help());
+  schedule->footer("A backward is drawn twice as long as a forward, transfers take no time.\n\n" +
+                   short_overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, parse_overrides(schedule->remaining())); });
 }
 
@@ -97,7 +98,7 @@ void add_plan_command(CLI::App& app) {
   show->add_option("--rank", options->global_rank, "show this global rank only, with all its groups");
   show->add_flag("--json", options->json, "print JSON, for programs");
   show->allow_extras();
-  show->footer(overrides_help());
+  show->footer(short_overrides_help());
   add_schedule_command(*plan);
   show->callback([options, show] { show_plan(*options, parse_overrides(show->remaining())); });
 }

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "dist/failure_board.h"
 #include "dist/store.h"
 #include "dist/world_spec.h"
@@ -220,7 +221,7 @@ class LocalRun {
 
   void announce(const RootCause& cause) {
     announced_ = true;
-    say("root cause: " + cause.line);
+    writer_.write(STDERR_FILENO, error_text("root cause: " + cause.line, STDERR_FILENO) + "\n");
     term_at_ = Clock::now() + kLeaveAlone;
   }
 
