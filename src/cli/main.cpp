@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/clean_text.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/commands.h"
@@ -67,10 +68,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return report_misuse(app, e);
   } catch (const braid::ConfigError& e) {
-    fmt::print(stderr, "braid: {}\n", e.what());
+    fmt::print(stderr, "braid: {}\n", braid::visible_text(e.what()));
     return 2;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "braid: {}\n", e.what());
+    fmt::print(stderr, "braid: {}\n", braid::visible_text(e.what()));
     return 1;
   }
   return exit_code;
