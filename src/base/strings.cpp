@@ -8,6 +8,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/clean_text.h"
+
 namespace braid {
 namespace {
 
@@ -69,9 +71,10 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 
 std::string in_quotes(std::string_view name) {
   constexpr std::size_t kLongest = 200;
-  std::string text = "'";
-  for (const char c : name.substr(0, kLongest)) text += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
-  return text + (name.size() > kLongest ? fmt::format("...' ({} letters)", name.size()) : "'");
+  std::string start(name.substr(0, kLongest));
+  std::replace(start.begin(), start.end(), '\n', ' ');
+  return fmt::format("'{}{}", visible_text(start),
+                     name.size() > kLongest ? fmt::format("...' ({} letters)", name.size()) : "'");
 }
 
 std::string readable_bytes(double bytes) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "base/clean_text.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "base/terminal.h"
@@ -62,10 +63,10 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   } catch (const CLI::ParseError& e) {
     return report_misuse(app, e);
   } catch (const braid::ConfigError& e) {
-    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
+    fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
     return 2;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
+    fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
     return 1;
   }
   return exit_code;
