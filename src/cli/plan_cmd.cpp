@@ -65,12 +65,13 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<ConfigOverr
   const ScheduleOptions options = schedule_options(
       topology, frozen_sets(recipe), microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
   const Schedule schedule = verified_schedule(topology, options);
-  const Timeline timeline = make_timeline(schedule, topology, std::vector<StageCosts>(topology.modules().size()));
+  const std::vector<StageCosts> costs = stage_costs(topology, frozen_sets(recipe));
+  const Timeline timeline = make_timeline(schedule, topology, costs);
   fmt::print("{} ranks, {} microbatches: every transfer has its other side, and all ranks end\n\n{}",
              topology.world_size(), options.microbatches, show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;
   std::ofstream file(command.svg_path);
-  file << draw_svg(schedule, topology, timeline);
+  file << draw_svg(schedule, topology, timeline, costs);
   if (!file.flush())
     throw ConfigError({fmt::format("cannot write '{}'", command.svg_path), "--svg", "give the name of a file"});
   fmt::print("\ndrawn in {}\n", command.svg_path);
@@ -82,8 +83,10 @@ void add_schedule_command(CLI::App& plan) {
   schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   schedule->add_option("--svg", command->svg_path, "draw it into this file");
   schedule->allow_extras();
-  schedule->footer("A backward is drawn twice as long as a forward, transfers take no time.\n\n" +
-                   short_overrides_help());
+  schedule->footer(
+      "A backward is drawn twice as long as a forward, one without gradients of weights as long, that of a\n"
+      "projector alone a quarter as long; transfers take no time.\n\n" +
+      short_overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, parse_overrides(schedule->remaining())); });
 }
 

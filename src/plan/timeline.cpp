@@ -35,7 +35,8 @@ double cost_of(const Op& op, const std::vector<StageCosts>& costs) {
 
 // --- drawing
 
-constexpr int kLaneHeight = 26, kLaneGap = 4, kLabelWidth = 250, kChartWidth = 1200, kTop = 56, kMostLanes = 64;
+constexpr int kLaneHeight = 26, kLaneGap = 4, kMargin = 8, kChartWidth = 1200, kTop = 56, kMostLanes = 64;
+constexpr double kLetterWidth = 7.5;  // at most, of a label, on average
 
 struct Colours {
   const char *forward, *backward;
@@ -45,18 +46,50 @@ constexpr Colours kPalette[] = {
 
 const Colours& colours_of(std::size_t module) { return kPalette[module % std::size(kPalette)]; }
 
-std::vector<int> lanes_of(const Topology& topology) {
-  std::vector<int> lanes;
-  const bool all = topology.world_size() <= kMostLanes;
+struct Lane {
+  int rank;
+  std::string label;
+};
+
+bool leads(const Module& module, int rank) {
+  const Grid& grid = module.dense;
+  return grid.coord(rank, "tp") == 0 && grid.coord(rank, "cp") == 0 && grid.coord(rank, "dp") == 0;
+}
+
+// "8 language stage 0 (64 ranks)", of a lane that stands for all ranks of a stage.
+std::string label_of_stages(const Topology& topology, int rank) {
+  std::vector<std::string> stages;
+  for (const Module* module : topology.modules_of(rank))
+    if (leads(*module, rank))
+      stages.push_back(fmt::format("{} stage {} ({} ranks)", module->name, module->dense.coord(rank, "pp"),
+                                   module->dense.size() / module->dense.size_of("pp")));
+  return stages.empty() ? "" : fmt::format("{} {}", rank, fmt::join(stages, " + "));
+}
+
+bool has_lane_for_each(const Topology& topology) { return topology.world_size() <= kMostLanes; }
+
+std::vector<Lane> lanes_of(const Topology& topology) {
+  std::vector<Lane> lanes;
   for (int rank = 0; rank < topology.world_size(); ++rank) {
-    bool leads = all;
-    for (const Module* module : topology.modules_of(rank)) {
-      const Grid& grid = module->dense;
-      leads = leads || (grid.coord(rank, "tp") == 0 && grid.coord(rank, "cp") == 0 && grid.coord(rank, "dp") == 0);
-    }
-    if (leads) lanes.push_back(rank);
+    std::string label = has_lane_for_each(topology) ? fmt::format("{} {}", rank, topology.place_of(rank))
+                                                    : label_of_stages(topology, rank);
+    if (!label.empty()) lanes.push_back({rank, std::move(label)});
   }
   return lanes;
+}
+
+int label_width(const std::vector<Lane>& lanes) {
+  std::size_t letters = 0;
+  for (const Lane& lane : lanes) letters = std::max(letters, lane.label.size());
+  return 2 * kMargin + static_cast<int>(kLetterWidth * static_cast<double>(letters));
+}
+
+std::string words_of(const Op& op, const Topology& topology, const std::vector<StageCosts>& costs) {
+  const auto module = static_cast<std::size_t>(op.module);
+  const std::string& note = costs[module].backward_note;
+  const bool forward = op.kind == Op::Forward;
+  return fmt::format("{} {}{}", topology.modules()[module].name, forward ? "forward" : "backward",
+                     forward || note.empty() ? "" : fmt::format(" ({})", note));
 }
 
 std::string box(double x, double y, double width, const char* fill, int microbatch, const std::string& title) {
@@ -68,37 +101,47 @@ std::string box(double x, double y, double width, const char* fill, int microbat
       x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill, text);
 }
 
-std::string legend(const Topology& topology) {
+// Of what there is in this schedule: a frozen module has no backward.
+std::string legend(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs, int x) {
+  std::map<std::pair<int, Op::Kind>, std::string> labels;
+  for (const auto& ops : schedule.ranks)
+    for (const Op& op : ops)
+      if (op.kind != Op::Exchange) labels.try_emplace({op.module, op.kind}, words_of(op, topology, costs));
   std::string out;
-  int x = kLabelWidth;
-  for (std::size_t m = 0; m < topology.modules().size(); ++m)
-    for (const auto& [word, fill] :
-         {std::pair("forward", colours_of(m).forward), {"backward", colours_of(m).backward}}) {
-      const std::string label = topology.modules()[m].name + " " + word;
-      out += fmt::format(
-          "<rect x=\"{}\" y=\"18\" width=\"14\" height=\"14\" fill=\"{}\"/><text class=\"key\" x=\"{}\" "
-          "y=\"30\">{}</text>\n",
-          x, fill, x + 20, label);
-      x += 34 + 8 * static_cast<int>(label.size());
-    }
+  for (const auto& [key, label] : labels) {
+    const Colours& colours = colours_of(static_cast<std::size_t>(key.first));
+    out += fmt::format(
+        "<rect x=\"{}\" y=\"18\" width=\"14\" height=\"14\" fill=\"{}\"/><text class=\"key\" x=\"{}\" "
+        "y=\"30\">{}</text>\n",
+        x, key.second == Op::Forward ? colours.forward : colours.backward, x + 20, label);
+    x += 34 + static_cast<int>(kLetterWidth * static_cast<double>(label.size()));
+  }
+  if (!has_lane_for_each(topology))
+    out += fmt::format(
+        "<text class=\"key\" x=\"{}\" y=\"48\">a lane stands for all ranks of its stage, which do the same at the "
+        "same time</text>\n",
+        kMargin);
   return out;
 }
 
-std::string lane(const Schedule& schedule, const Topology& topology, const Timeline& timeline, int rank, double y) {
+// Where a lane's boxes go.
+struct Chart {
+  double left, unit;  // pixels, and pixels per unit of time
+};
+
+std::string boxes(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+                  const std::vector<StageCosts>& costs, const Chart& chart, int rank, double y) {
   const auto& ops = schedule.ranks[static_cast<std::size_t>(rank)];
   const auto& spans = timeline.ranks[static_cast<std::size_t>(rank)];
-  const double unit = kChartWidth / timeline.end;
-  std::string out = fmt::format("<text class=\"lane\" x=\"8\" y=\"{:.1f}\">{} {}</text>\n", y + kLaneHeight * 0.68,
-                                rank, topology.place_of(rank));
+  std::string out;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].kind == Op::Exchange) continue;
-    const bool forward = ops[i].kind == Op::Forward;
-    const auto module = static_cast<std::size_t>(ops[i].module);
+    const Colours& colours = colours_of(static_cast<std::size_t>(ops[i].module));
     const std::string title =
-        fmt::format("rank {}: {} {}, microbatch {}, {:.1f} to {:.1f}", rank, topology.modules()[module].name,
-                    forward ? "forward" : "backward", ops[i].microbatch, spans[i].begin, spans[i].end);
-    out += box(kLabelWidth + spans[i].begin * unit, y, (spans[i].end - spans[i].begin) * unit,
-               forward ? colours_of(module).forward : colours_of(module).backward, ops[i].microbatch, title);
+        fmt::format("rank {}: {}, microbatch {}, {:.1f} to {:.1f}", rank, words_of(ops[i], topology, costs),
+                    ops[i].microbatch, spans[i].begin, spans[i].end);
+    out += box(chart.left + spans[i].begin * chart.unit, y, (spans[i].end - spans[i].begin) * chart.unit,
+               ops[i].kind == Op::Forward ? colours.forward : colours.backward, ops[i].microbatch, title);
   }
   return out;
 }
@@ -141,20 +184,24 @@ Timeline make_timeline(const Schedule& schedule, const Topology& topology, const
   return timeline;
 }
 
-std::string draw_svg(const Schedule& schedule, const Topology& topology, const Timeline& timeline) {
-  const std::vector<int> lanes = lanes_of(topology);
-  const int height = kTop + static_cast<int>(lanes.size()) * (kLaneHeight + kLaneGap) + 20;
+std::string draw_svg(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+                     const std::vector<StageCosts>& costs) {
+  const std::vector<Lane> lanes = lanes_of(topology);
+  const int left = label_width(lanes), height = kTop + static_cast<int>(lanes.size()) * (kLaneHeight + kLaneGap) + 20;
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n"
       "<style>text{{font:11px sans-serif;text-anchor:middle;fill:#fff}} .lane,.key{{text-anchor:start;fill:#222}}"
       " .lane{{font-size:12px}}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fafafa\"/>\n",
-      kLabelWidth + kChartWidth + 16, height);
-  svg += legend(topology);
+      left + kChartWidth + 2 * kMargin, height);
+  svg += legend(schedule, topology, costs, left);
   double y = kTop;
-  for (const int rank : lanes) {
-    svg += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n", kLabelWidth, y,
+  for (const Lane& lane : lanes) {
+    svg += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n", left, y,
                        kChartWidth, kLaneHeight);
-    svg += lane(schedule, topology, timeline, rank, y);
+    svg += fmt::format("<text class=\"lane\" x=\"{}\" y=\"{:.1f}\">{}</text>\n", kMargin, y + kLaneHeight * 0.68,
+                       lane.label);
+    svg += boxes(schedule, topology, timeline, costs, {static_cast<double>(left), kChartWidth / timeline.end},
+                 lane.rank, y);
     y += kLaneHeight + kLaneGap;
   }
   return svg + "</svg>\n";

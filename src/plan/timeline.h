@@ -11,6 +11,7 @@ namespace braid {
 
 struct StageCosts {  // of one module, per microbatch and stage, in any unit
   double forward = 1, backward = 2;
+  std::string backward_note{};  // what a backward that is not a whole one computes: "projector only"
 };
 
 struct OpSpan {
@@ -25,8 +26,10 @@ struct Timeline {
 // `costs` by module. The schedule must be sound.
 Timeline make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs);
 
-// A lane per rank (the first of each stage where there are too many), a box per forward and backward with the number of
-// its microbatch, one colour per module and direction.
-std::string draw_svg(const Schedule& schedule, const Topology& topology, const Timeline& timeline);
+// A lane per rank, a box per forward and backward with the number of its microbatch, one colour per module and
+// direction. Where there are too many ranks, the first of each stage has a lane that stands for all of them, and says
+// so.
+std::string draw_svg(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+                     const std::vector<StageCosts>& costs);
 
 }  // namespace braid

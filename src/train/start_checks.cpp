@@ -51,9 +51,9 @@ class LoadCheck {
  public:
   LoadCheck(const char* key, const std::string& path) : key_(key), path_(trimmed(path)) {}
 
-  // The iteration's folder; nothing where there is no checkpoint, which may then be a problem. With a fallback, an older
-  // iteration will do where the newest cannot be found.
-  std::optional<std::string> find(bool may_be_missing, bool falls_back) {
+  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none. With a
+  // fallback, an older iteration will do where the newest cannot be found.
+  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing, bool falls_back) {
     const fs::path path(path_);
     std::error_code ignored;
     if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
@@ -66,12 +66,11 @@ class LoadCheck {
       if (falls_back && !iterations_in(path_).empty()) return std::nullopt;
       return refuse(e.what(), "");
     }
-    if (may_be_missing) return std::nullopt;
-    const char* fix = key_ == kLoad ? kFresh : kFolder;
-    if (fs::exists(path, ignored)) return refuse(fmt::format("there is no checkpoint in '{}'", path_), fix);
+    if (!fix_of_missing) return std::nullopt;
+    if (fs::exists(path, ignored)) return refuse(fmt::format("there is no checkpoint in '{}'", path_), *fix_of_missing);
     const auto guess = nearest(path.filename().string(), folders_beside(path));
     return refuse(fmt::format("there is no folder '{}'", path_),
-                  guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : fix);
+                  guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : *fix_of_missing);
   }
 
   void check_model(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
@@ -99,14 +98,9 @@ class LoadCheck {
   Problems take() { return std::move(problems_); }
 
   static constexpr const char *kLoad = "checkpoint.load", *kNemotron = "checkpoint.load_nemotron",
-                              *kVision = "checkpoint.load_vision_from";
+                              *kVision = "checkpoint.load_vision_from", *kFolder = "give the folder of a checkpoint";
 
  private:
-  static constexpr const char *kFolder = "give the folder of a checkpoint",
-                              *kFresh =
-                                  "give the folder of a checkpoint; leave --load out to start afresh, or give --save "
-                                  "the same folder for a run that resumes itself";
-
   std::optional<std::string> refuse(std::string what, std::string fix) {
     problems_.push_back({std::move(what), key_, std::move(fix)});
     return std::nullopt;
@@ -177,19 +171,24 @@ void try_to_write(const WrittenPath& written) {
 
 std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology) {
   const CheckpointConfig& config = recipe.checkpoint;
-  const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, bool may_be_missing) {
+  const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
     LoadCheck load(key, path);
-    if (const auto folder = load.find(may_be_missing, config.load_fallback == "always")) load.check_model(*folder, scheme, recipe, topology);
+    const bool falls_back = config.load_fallback == "always";
+    if (const auto folder = load.find(fix, falls_back)) load.check_model(*folder, scheme, recipe, topology);
     return load.take();
   };
+  const std::string folder = LoadCheck::kFolder;
   if (!config.load_nemotron.empty())
-    return check(LoadCheck::kNemotron, config.load_nemotron, KeyScheme::Nemotron, false);
+    return check(LoadCheck::kNemotron, config.load_nemotron, KeyScheme::Nemotron, folder);
   if (!config.load_vision_from.empty())
-    return check(LoadCheck::kVision, config.load_vision_from, KeyScheme::Nemotron, false);
+    return check(LoadCheck::kVision, config.load_vision_from, KeyScheme::Nemotron, folder);
   if (config.load.empty()) return {};
-  const bool starts_afresh = !config.must_exist && !config.finetune && !config.save.empty() &&
-                             is_same_folder(config.load, config.save);
-  return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, starts_afresh);
+  std::optional<std::string> fix;  // none: a run that will resume itself starts afresh
+  if (config.must_exist || config.finetune)
+    fix = folder + ", or leave out --finetune and --exit-on-missing-checkpoint";
+  else if (config.save.empty() || !is_same_folder(config.load, config.save))
+    fix = folder + "; leave --load out to start afresh, or give --save the same folder for a run that resumes itself";
+  return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, fix);
 }
 
 std::vector<WrittenPath> written_paths(const Recipe& recipe) {

@@ -55,6 +55,9 @@ TEST(Cli, PlanScheduleChecksAndDraws) {
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("6 ranks, 2 microbatches"), HasSubstr("images"), HasSubstr("86 %")));
   EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, microbatch", svg}).out, "8\n");
+  EXPECT_THAT(braid({"plan", "schedule", recipe, "--svg", svg, "--training-stage", "stage1"}).out,
+              ContainsRegex("images +0 +48 %.*\nlanguage +0 +76 %"));
+  EXPECT_EQ(testing::run_program({"grep", "-c", "images backward (projector only), microbatch", svg}).out, "4\n");
 }
 
 TEST(Cli, HelpListsOnlyWhatWorks) {

@@ -295,19 +295,53 @@ TEST(Timeline, OfAPipelineHasItsBubble) {
   EXPECT_DOUBLE_EQ(timeline.end, (8 + 4 - 1) * 3.0);
 }
 
+std::string drawn(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs) {
+  return draw_svg(schedule, topology, make_timeline(schedule, topology, costs), costs);
+}
+
+int count(const std::string& svg, const std::string& text) {
+  int found = 0;
+  for (std::size_t at = svg.find(text); at != svg.npos; at = svg.find(text, at + 1)) ++found;
+  return found;
+}
+
 TEST(Timeline, IsDrawnWithALaneForEachRankAndABoxForEachOp) {
   const Topology topology = *topology_of({{.dp = 2}}, {.tp = 2}, false);
   const ScheduleOptions options = {.microbatches = 3};
   const Schedule schedule = make_schedule(topology, options);
-  const std::string svg = draw_svg(schedule, topology, make_timeline(schedule, topology, {{}, {}}));
-  const auto count = [&](const std::string& text) {
-    std::size_t found = 0;
-    for (std::size_t at = svg.find(text); at != svg.npos; at = svg.find(text, at + 1)) ++found;
-    return found;
-  };
-  EXPECT_EQ(count("class=\"lane\""), 4u);
-  EXPECT_EQ(count("<title>"), 4u * 6);
-  EXPECT_THAT(svg, HasSubstr("</svg>"));
+  const std::string svg = drawn(schedule, topology, {{}, {}});
+  EXPECT_EQ(count(svg, "class=\"lane\""), 4);
+  EXPECT_EQ(count(svg, "<title>"), 4 * 6);
+  EXPECT_THAT(svg, AllOf(HasSubstr("</svg>"), Not(HasSubstr("a lane stands for"))));
+}
+
+// The background of a lane begins behind its label, of which a letter is at least 7 pixels wide.
+TEST(Timeline, TheLongLabelsOfColocatedModulesHaveRoom) {
+  const Topology topology = *topology_of({{.dp = 2}}, {.tp = 2}, true);
+  const std::string svg = drawn(make_schedule(topology, {.microbatches = 1}), topology, {{}, {}});
+  const std::string place = topology.place_of(0);
+  EXPECT_THAT(svg, HasSubstr(">0 " + place + "</text>"));
+  const std::size_t lane = svg.find("fill=\"#ececec\""), x = svg.rfind("x=\"", lane);
+  EXPECT_GT(std::stod(svg.substr(x + 3)), 7.0 * static_cast<double>(place.size() + 2));
+}
+
+TEST(Timeline, ALaneThatStandsForManyRanksSaysSo) {
+  const Topology topology = *topology_of({{.dp = 8}}, {.tp = 4, .dp = 16, .pp = 2}, false);
+  const std::string svg = drawn(make_schedule(topology, {.microbatches = 2}), topology, {{}, {}});
+  EXPECT_EQ(count(svg, "class=\"lane\""), 3);
+  EXPECT_THAT(svg, AllOf(HasSubstr(">0 encoder0 stage 0 (8 ranks)<"), HasSubstr(">8 language stage 0 (64 ranks)<"),
+                         HasSubstr(">72 language stage 1 (64 ranks)<"), HasSubstr("a lane stands for all ranks")));
+}
+
+TEST(Timeline, ABackwardThatIsNoWholeOneIsCalledThatAndAMissingOneIsNotInTheLegend) {
+  const Topology topology = *topology_of({{.dp = 2}}, {.dp = 2}, false);
+  const std::vector<StageCosts> costs = {{.backward = 0.25, .backward_note = "projector only"}, {}};
+  const std::string some =
+      drawn(make_schedule(topology, {.microbatches = 2, .frozen_before_last_stage = {"encoder0"}}), topology, costs);
+  EXPECT_EQ(count(some, ">encoder0 backward (projector only)</text>"), 1);
+  EXPECT_EQ(count(some, ": encoder0 backward (projector only), microbatch"), 4);
+  const std::string none = drawn(make_schedule(topology, {.microbatches = 2, .frozen = {"encoder0"}}), topology, costs);
+  EXPECT_THAT(none, Not(HasSubstr("encoder0 backward")));
 }
 
 }  // namespace
