@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
   for (std::string command, root; std::cin >> command >> root;) try {
       const std::int64_t before = status_bytes("VmRSS:");
       forget_peak();
-      if (command == "begin") prepare_root(root), begin_iteration(root, 1);
+      if (command == "begin") begin_iteration(root, 1);
       if (command == "save" || command == "snapshot") save(worker, root, command == "snapshot");
       if (command == "load") load(worker, root);
       if (command == "clear")

@@ -66,9 +66,11 @@ void check_sum(at::Tensor& x, int ranks, const std::function<void()>& reduce) {
 }
 
 void bench_gloo(const WorldSpec& spec) {
-  const auto store = std::make_shared<Store>(spec.store, std::chrono::seconds(60));
+  const std::chrono::seconds timeout(60);
+  const auto store = std::make_shared<Store>(spec.store, timeout);
   const std::vector<int> ranks = first_ranks(spec.size);
-  const auto backend = make_gloo_factory(store, true, std::chrono::seconds(60))->make("bench", ranks, spec.rank);
+  const GlooSettings settings = {.addresses = {"127.0.0.1"}, .connect_timeout = timeout, .timeout = timeout};
+  const auto backend = make_gloo_factory(store, settings)->make("bench", ranks, spec.rank);
   Progress progress;
   const Group group("bench", ranks, spec.rank, c10::kCPU, backend, progress);
 

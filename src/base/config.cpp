@@ -2,8 +2,10 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <charconv>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -32,9 +34,51 @@ std::string kind_of(const YAML::Node& node) {
   return in_quotes(node.Scalar());
 }
 
-std::optional<double> parse_finite(const std::string& text) {
+// What reading a scalar gives: the value, or why there is none. "{key} {why}" is a sentence.
+template <class T>
+struct Parsed {
+  std::optional<T> value{};
+  std::string why{}, fix{};
+};
+
+template <class T>
+Parsed<T> not_a(const char* expected, const std::string& text) {
+  return {.why = fmt::format("should be {}, not {}", expected, in_quotes(text))};
+}
+
+template <class T>
+Parsed<T> out_of_range(const std::string& text) {
+  using Limits = std::numeric_limits<T>;
+  return {.why = fmt::format("is out of range: {}", in_quotes(text)),
+          .fix = fmt::format("give a number from {} to {}", Limits::lowest(), Limits::max())};
+}
+
+// A number whose digits no double has room for: "1e999".
+bool is_too_large(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc::result_out_of_range && end == text.data() + text.size();
+}
+
+Parsed<double> parse_real(const std::string& text) {
   const auto value = parse_double(text);
-  return value && std::isfinite(*value) ? value : std::nullopt;
+  if (value && std::isfinite(*value)) return {.value = value};
+  return is_too_large(text) ? out_of_range<double>(text) : not_a<double>("a number", text);
+}
+
+// "3e6" is refused with the digits to write, since elsewhere it would be taken for a fraction.
+template <class Integer>
+Parsed<Integer> parse_integer(const std::string& text) {
+  const auto exact = parse_int64(text);
+  if (exact && *exact >= std::numeric_limits<Integer>::lowest() && *exact <= std::numeric_limits<Integer>::max())
+    return {.value = static_cast<Integer>(*exact)};
+  const auto about = parse_double(text);
+  const bool whole = about && std::isfinite(*about) && std::trunc(*about) == *about;
+  const double beyond = static_cast<double>(std::numeric_limits<Integer>::max()) + 1;
+  if (exact || is_too_large(text) || (whole && std::abs(*about) >= beyond)) return out_of_range<Integer>(text);
+  Parsed<Integer> refused = not_a<Integer>("an integer", text);
+  if (whole) refused.fix = fmt::format("write {:.0f}", *about);
+  return refused;
 }
 
 }  // namespace
@@ -42,18 +86,22 @@ std::optional<double> parse_finite(const std::string& text) {
 struct YamlReader::State {
   std::string name;
   YAML::Node root;
-  std::set<std::string> overridden;
+  std::map<std::string, std::string> overridden;  // the flag as it was typed, by the key it changed
   std::vector<Frame> frames;
   ProblemList problems;
 
   // The flag that wrote this key or a section around it; a key the file lacks is there because of a flag
   // below it.
   std::optional<std::string> flag(const std::string& path, bool in_file) const {
-    for (const std::string& changed : overridden) {
-      if (path == changed || path.starts_with(changed + ".")) return "command line, --" + path;
-      if (!in_file && changed.starts_with(path + ".")) return "command line, --" + changed;
+    for (const auto& [changed, typed] : overridden) {
+      if (path == changed || (!in_file && changed.starts_with(path + "."))) return on_command_line(typed, changed);
+      if (path.starts_with(changed + ".")) return on_command_line(typed, path);
     }
     return std::nullopt;
+  }
+
+  static std::string on_command_line(const std::string& typed, const std::string& path) {
+    return "--" + path == typed ? "command line, " + typed : fmt::format("command line, {} ({})", typed, path);
   }
 
   std::string where(const YAML::Node& node, const std::string& path) const {
@@ -79,12 +127,14 @@ struct YamlReader::State {
   void scalar(const char* key, T& value, const char* expected, Parse parse) {
     YAML::Node node = find(key);
     if (!node.IsDefined()) return;
-    auto parsed = node.IsScalar() ? parse(node.Scalar()) : std::nullopt;
-    if (parsed)
-      value = *parsed;
+    const std::string path = join_path(frames.back().path, key);
+    if (!node.IsScalar())
+      return complain(node, path, fmt::format("{} should be {}, not {}", key, expected, kind_of(node)));
+    const auto parsed = parse(node.Scalar());
+    if (parsed.value)
+      value = *parsed.value;
     else
-      complain(node, join_path(frames.back().path, key),
-               fmt::format("{} should be {}, not {}", key, expected, kind_of(node)));
+      complain(node, path, fmt::format("{} {}", key, parsed.why), parsed.fix);
   }
 
   void open(const YAML::Node& mapping, const std::string& path) {
@@ -113,7 +163,8 @@ struct YamlReader::State {
   }
 
   void apply(const ConfigOverride& change) {
-    const std::string where = "command line, --" + change.path;
+    const std::string typed = change.flag.empty() ? "--" + change.path : change.flag;
+    const std::string where = on_command_line(typed, change.path);
     YAML::Node node = root;
     std::string path;
     for (const std::string& part : split(change.path, '.')) {
@@ -127,7 +178,7 @@ struct YamlReader::State {
     } catch (const YAML::Exception& e) {
       throw ConfigError({fmt::format("'{}' is not valid YAML: {}", change.value, e.msg), where, ""});
     }
-    overridden.insert(change.path);
+    overridden[change.path] = typed;
   }
 };
 
@@ -167,36 +218,44 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
 }
 
 void YamlReader::field(const char* key, int& value, const char*) {
-  state_->scalar(key, value, "an integer", [](const std::string& s) { return parse_int(s); });
+  state_->scalar(key, value, "an integer", parse_integer<int>);
 }
 
 void YamlReader::field(const char* key, std::optional<int>& value, const char*) {
-  state_->scalar(key, value, "an integer", [](const std::string& s) { return parse_int(s); });
+  state_->scalar(key, value, "an integer", parse_integer<int>);
+}
+
+void YamlReader::field(const char* key, std::int64_t& value, const char*) {
+  state_->scalar(key, value, "an integer", parse_integer<std::int64_t>);
+}
+
+void YamlReader::field(const char* key, std::optional<std::int64_t>& value, const char*) {
+  state_->scalar(key, value, "an integer", parse_integer<std::int64_t>);
 }
 
 void YamlReader::field(const char* key, double& value, const char*) {
-  state_->scalar(key, value, "a number", parse_finite);
+  state_->scalar(key, value, "a number", parse_real);
 }
 
 void YamlReader::field(const char* key, std::optional<double>& value, const char*) {
-  state_->scalar(key, value, "a number", parse_finite);
+  state_->scalar(key, value, "a number", parse_real);
 }
 
 void YamlReader::field(const char* key, bool& value, const char*) {
-  state_->scalar(key, value, "true or false", [](const std::string& s) {
-    return s == "true" ? std::optional(true) : s == "false" ? std::optional(false) : std::nullopt;
+  const char* expected = "true or false";
+  state_->scalar(key, value, expected, [&](const std::string& s) {
+    return s == "true" || s == "false" ? Parsed<bool>{.value = s == "true"} : not_a<bool>(expected, s);
   });
 }
 
 void YamlReader::field(const char* key, std::string& value, const char*) {
-  state_->scalar(key, value, "a string", [](const std::string& s) { return std::optional(s); });
+  state_->scalar(key, value, "a string", [](const std::string& s) { return Parsed<std::string>{.value = s}; });
 }
 
 void YamlReader::choice(const char* key, std::string& value, const std::vector<std::string>& choices, const char*) {
   const std::string expected = fmt::format("one of {}", fmt::join(choices, ", "));
   state_->scalar(key, value, expected.c_str(), [&](const std::string& s) {
-    bool allowed = std::find(choices.begin(), choices.end(), s) != choices.end();
-    return allowed ? std::optional(s) : std::nullopt;
+    return contains(choices, s) ? Parsed<std::string>{.value = s} : not_a<std::string>(expected.c_str(), s);
   });
 }
 
@@ -257,6 +316,14 @@ void YamlWriter::unset(const char* key, const char* help) {
 void YamlWriter::field(const char* key, int& value, const char* help) { line(key, fmt::format("{}", value), help); }
 
 void YamlWriter::field(const char* key, std::optional<int>& value, const char* help) {
+  value ? line(key, fmt::format("{}", *value), help) : unset(key, help);
+}
+
+void YamlWriter::field(const char* key, std::int64_t& value, const char* help) {
+  line(key, fmt::format("{}", value), help);
+}
+
+void YamlWriter::field(const char* key, std::optional<std::int64_t>& value, const char* help) {
   value ? line(key, fmt::format("{}", *value), help) : unset(key, help);
 }
 

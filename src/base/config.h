@@ -6,6 +6,7 @@
 // and that one table drives reading from YAML, printing, and the list of keys in help and in error messages.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ class Fields {
   virtual ~Fields() = default;
   virtual void field(const char* key, int& value, const char* help) = 0;
   virtual void field(const char* key, std::optional<int>& value, const char* help) = 0;
+  virtual void field(const char* key, std::int64_t& value, const char* help) = 0;
+  virtual void field(const char* key, std::optional<std::int64_t>& value, const char* help) = 0;
   virtual void field(const char* key, double& value, const char* help) = 0;
   virtual void field(const char* key, std::optional<double>& value, const char* help) = 0;
   virtual void field(const char* key, bool& value, const char* help) = 0;
@@ -75,6 +78,7 @@ class Fields {
 // `path` is a dotted key (train.lr), `value` a YAML scalar; overrides win over the file.
 struct ConfigOverride {
   std::string path, value;
+  std::string flag{};  // as it was typed ("--lr"); empty: "--" and the path
 };
 
 // Reads a YAML document into config structs: describe(reader, config), then finish(). Nothing throws on the
@@ -91,6 +95,8 @@ class YamlReader : public Fields {
 
   void field(const char* key, int& value, const char* help) override;
   void field(const char* key, std::optional<int>& value, const char* help) override;
+  void field(const char* key, std::int64_t& value, const char* help) override;
+  void field(const char* key, std::optional<std::int64_t>& value, const char* help) override;
   void field(const char* key, double& value, const char* help) override;
   void field(const char* key, std::optional<double>& value, const char* help) override;
   void field(const char* key, bool& value, const char* help) override;
@@ -100,7 +106,7 @@ class YamlReader : public Fields {
   std::vector<Problem> finish();
 
   // "tiny-vlm.yaml:7, topology.modules": where a person finds this dotted key, or the nearest parent that the
-  // file has.
+  // file has. "command line, --lr (train.lr)" where a flag gave it.
   std::string where(const std::string& path) const;
 
  protected:
@@ -121,6 +127,8 @@ class YamlWriter : public Fields {
 
   void field(const char* key, int& value, const char* help) override;
   void field(const char* key, std::optional<int>& value, const char* help) override;
+  void field(const char* key, std::int64_t& value, const char* help) override;
+  void field(const char* key, std::optional<std::int64_t>& value, const char* help) override;
   void field(const char* key, double& value, const char* help) override;
   void field(const char* key, std::optional<double>& value, const char* help) override;
   void field(const char* key, bool& value, const char* help) override;

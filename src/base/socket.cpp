@@ -24,20 +24,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kOneAddress{3};  // a filtered address must not use up the time of the next one
+// A name service under load may fail for a moment. Where none answers, getaddrinfo() itself takes its time.
+constexpr std::chrono::seconds kNameService{2};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// Empty when the name service asks to try again later.
 AddressList resolve(const std::string& host, int port, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (error != 0 && error != EAI_AGAIN)
-    throw CommError(fmt::format("cannot resolve host '{}': {}", host, gai_strerror(error)));
-  return AddressList(list, freeaddrinfo);
+  const auto deadline = Clock::now() + kNameService;
+  while (true) {
+    addrinfo* list = nullptr;
+    const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+    if (error == 0) return AddressList(list, freeaddrinfo);
+    if (error != EAI_AGAIN || Clock::now() >= deadline)
+      throw UnknownHost(
+          fmt::format("cannot resolve host '{}' from host {}: {}", host, host_name(), gai_strerror(error)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
 }
 
 int remaining_ms(Clock::time_point deadline) {
@@ -99,7 +105,6 @@ std::string host_name() {
 
 Fd listen_tcp(const std::string& host, int port) {
   const AddressList addresses = resolve(host, port, AI_PASSIVE);
-  if (!addresses) throw CommError(fmt::format("cannot resolve host '{}'", host));
   const addrinfo& address = *addresses;
   Fd socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
   if (!socket) throw_errno("cannot make a socket");
@@ -118,11 +123,31 @@ int local_port(const Fd& socket) {
   return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
+namespace {
+
+std::string address_of(const Fd& socket, int (*which)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char text[NI_MAXHOST] = {};
+  if (which(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) throw_errno("a socket has no address");
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+}  // namespace
+
+std::string local_address(const Fd& socket) { return address_of(socket, getsockname); }
+std::string peer_address(const Fd& socket) { return address_of(socket, getpeername); }
+
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1" || address.rfind("::ffff:127.", 0) == 0;
+}
+
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  std::string reason = "the name service does not answer";
+  const AddressList addresses = resolve(endpoint.host, endpoint.port, 0);
+  std::string reason;
   do {
-    const AddressList addresses = resolve(endpoint.host, endpoint.port, 0);
     for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
       if (Fd socket = try_connect(*address, std::min(deadline, Clock::now() + kOneAddress))) {
         const int on = 1;

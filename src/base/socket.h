@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
+
 namespace braid {
 
 class Fd {
@@ -43,8 +45,17 @@ std::string host_name();
 Fd listen_tcp(const std::string& host, int port);
 int local_port(const Fd& socket);
 
+// The two ends of a connection, as numbers: "10.0.0.7", "fe80::1".
+std::string local_address(const Fd& socket);
+std::string peer_address(const Fd& socket);
+bool is_loopback(const std::string& address);
+
+struct UnknownHost : CommError {
+  using CommError::CommError;
+};
+
 // Retries until the deadline, since the other side may still be starting. Throws CommError naming host and
-// port.
+// port; UnknownHost without waiting for the deadline, since a name does not come into being with a program's start.
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout);
 
 // Sends what the peer takes within the timeout and returns how much; a peer that is gone takes it all.

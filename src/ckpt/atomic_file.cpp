@@ -6,8 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -52,13 +50,6 @@ void write_file(const std::string& path, std::string_view text, mode_t mode) {
   AtomicFile file(path, mode);
   file.write_at(0, std::as_bytes(std::span(text)));
   file.commit();
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) throw DataError(fmt::format("cannot read '{}'{}", path, file.is_open() ? "" : ": is it there?"));
-  return text;
 }
 
 void sync_folder(const std::string& path) {

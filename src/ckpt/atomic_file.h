@@ -26,7 +26,6 @@ class AtomicFile {
 };
 
 void write_file(const std::string& path, std::string_view text, mode_t mode = 0666);
-std::string read_file(const std::string& path);  // DataError when it cannot be read
 
 // Brings the names in a folder to disk, as commit() did with contents.
 void sync_folder(const std::string& path);

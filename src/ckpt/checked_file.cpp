@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 
@@ -19,7 +20,7 @@ CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksum
   struct stat info {};
   if (::stat(path_.c_str(), &info) != 0)
     throw DataError(fmt::format("cannot read {}: {}; the checkpoint is not complete", path_, std::strerror(errno)));
-  if (!S_ISREG(info.st_mode)) throw DataError(fmt::format("{} is not a file", path_));
+  if (!S_ISREG(info.st_mode)) throw DataError(fmt::format("{} is not a regular file", path_));
   size_ = info.st_size;
   const std::int64_t blocks = (size_ + kChecksumBlock - 1) / kChecksumBlock;
   if (checksums_ && (checksums_->size != size_ || std::ssize(checksums_->blocks) != blocks))
@@ -71,7 +72,7 @@ std::int64_t CheckedFile::block_bytes(std::int64_t block) const {
 }
 
 void CheckedFile::open() {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd_ < 0) throw_errno(fmt::format("cannot read {}", path_));
   ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
@@ -121,8 +122,11 @@ std::span<const std::byte> CheckedFile::cached_block(std::int64_t block) {
   return entry.bytes;
 }
 
-std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums) {
+std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums, std::int64_t most) {
   CheckedFile file(path, std::move(checksums));
+  if (file.size() > most)
+    throw DataError(fmt::format("{} has {}, more than the {} that such a file may have", path,
+                                readable_bytes(file.size()), readable_bytes(most)));
   std::string bytes(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;

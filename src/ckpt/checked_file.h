@@ -15,7 +15,8 @@ namespace braid {
 
 class CheckedFile {
  public:
-  // DataError when the file is missing or has another size. Without checksums nothing is checked.
+  // DataError when the file is missing, is no regular file (a pipe may never end), or has another size. Without
+  // checksums nothing is checked.
   CheckedFile(std::string path, std::optional<FileChecksums> checksums);
   ~CheckedFile();
   CheckedFile(const CheckedFile&) = delete;
@@ -60,7 +61,7 @@ class CheckedFile {
   std::int64_t fetched_end_ = 0;                  // what the kernel was asked for already
 };
 
-// All of a file, checked.
-std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums);
+// All of a file, checked. DataError when it has more than `most` bytes.
+std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums, std::int64_t most);
 
 }  // namespace braid

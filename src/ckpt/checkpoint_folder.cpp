@@ -1,14 +1,8 @@
 #include "ckpt/checkpoint_folder.h"
 
-#include <fcntl.h>
-#include <linux/fs.h>
-#include <unistd.h>
-
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 
@@ -16,48 +10,18 @@
 #include "base/strings.h"
 #include "ckpt/atomic_file.h"
 #include "ckpt/dist_checkpoint.h"
+#include "ckpt/unfinished_saves.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
-constexpr std::string_view kPartial = ".partial", kLeftover = ".leftover";
 constexpr std::string_view kBackend =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
 
 std::string index_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.index", partial, writer); }
 std::string sums_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.sums", partial, writer); }
-
-void remove_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) throw std::runtime_error(fmt::format("cannot remove '{}': {}", path.string(), error.message()));
-}
-
-void rename_folder(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename '{}' to '{}'", from, to));
-}
-
-std::string replaced_folder(const std::string& folder) {
-  const fs::path path(folder);
-  return (path.parent_path() / fmt::format(".{}.replaced", path.filename().string())).string();
-}
-
-// A folder cannot be renamed onto another one with files in it. Where the file system cannot swap them, the old one is
-// put aside, where latest_iteration() finds it should nothing else be there.
-void replace_folder(const std::string& from, const std::string& to) {
-  if (!fs::exists(to)) return rename_folder(from, to);
-  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
-    return remove_tree(from);
-  if (errno != EINVAL && errno != ENOSYS) throw_errno(fmt::format("cannot rename to '{}'", to));
-  const std::string aside = replaced_folder(to);
-  remove_tree(aside);
-  rename_folder(to, aside);
-  rename_folder(from, to);
-  remove_tree(aside);
-}
 
 // A file of the partial folder whose checksums nobody has taken yet.
 void add_file(const std::string& partial, const std::string& name, const std::string& bytes, Checksums& checksums) {
@@ -77,7 +41,7 @@ std::optional<std::int64_t> iteration_of(const std::string& name) {
 }
 
 std::string partial_folder(const std::string& root, std::int64_t iteration) {
-  return fmt::format("{}/.iter_{:07}{}", root, iteration, kPartial);
+  return fmt::format("{}/.iter_{:07}.partial", root, iteration);
 }
 
 std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete) {
@@ -112,16 +76,12 @@ IterationFiles files_of(const std::string& folder) {
 std::optional<std::int64_t> read_tracker(const std::string& root) {
   const std::string tracker = fmt::format("{}/{}", root, kTracker);
   if (fs::exists(root) && !fs::is_directory(root)) throw DataError(fmt::format("'{}' is not a folder", root));
-  if (fs::is_directory(tracker)) throw DataError(fmt::format("{} is a folder, not a file", tracker));
   if (!fs::exists(tracker)) {
+    // A save that was killed before it could write the tracker; every complete iteration is as good as the next.
     const std::vector<std::int64_t> iterations = iterations_in(root);
-    if (iterations.empty()) return std::nullopt;
-    throw DataError(
-        fmt::format("{} is missing beside {} iteration{}, the last of them {}; write the number of the one "
-                    "to load into it",
-                    tracker, iterations.size(), iterations.size() > 1 ? "s" : "", iterations.back()));
+    return iterations.empty() ? std::nullopt : std::optional(iterations.back());
   }
-  std::string text = read_file(tracker);
+  std::string text = read_whole(tracker, std::nullopt, kMaxSmallFile);
   std::erase_if(text, [](unsigned char c) { return std::isspace(c); });
   const auto iteration = parse_int64(text);
   if (!iteration || *iteration < 0)
@@ -135,9 +95,8 @@ std::optional<std::int64_t> latest_iteration(const std::string& root) {
   const auto iteration = read_tracker(root);
   if (!iteration) return std::nullopt;
   const std::string folder = iteration_folder(root, *iteration);
-  // A run that died while it replaced this iteration: whoever is first puts the old one back.
-  if (!fs::exists(folder) && fs::exists(replaced_folder(folder)))
-    ::rename(replaced_folder(folder).c_str(), folder.c_str());
+  // A run died while it put this iteration in the place of an older one: whoever is first gives it its name.
+  if (!fs::exists(folder)) ::rename(complete_folder(root, *iteration).c_str(), folder.c_str());
   if (!fs::exists(folder))
     throw DataError(fmt::format("{}/{} says {}, but there is no {}", root, kTracker, *iteration, folder));
   return iteration;
@@ -149,42 +108,13 @@ std::string resolve_iteration(const std::string& path) {
   throw DataError(fmt::format("there is no checkpoint in '{}': neither {} nor .metadata", path, kTracker));
 }
 
-void prepare_root(const std::string& root) {
-  const std::string probe = root + "/.writable";
-  try {
-    fs::create_directories(root);
-    write_file(probe, "");
-    fs::remove(probe);
-  } catch (const std::exception& e) {
-    throw ConfigError({fmt::format("nothing can be saved to '{}': {}", root, e.what()), "checkpoint.save",
-                       "give a folder you may write to"});
-  }
-}
-
-void begin_iteration(const std::string& root, std::int64_t iteration, Saver saver) {
-  std::vector<std::string> unfinished;
+void begin_iteration(const std::string& root, std::int64_t iteration) {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    const bool own = entry.path().filename() == fs::path(partial_folder(root, iteration)).filename();
-    if (own || (saver == Saver::Run && name.starts_with(".iter_") && name.ends_with(kPartial)))
-      unfinished.push_back(entry.path().string());
-  }
-  for (const std::string& folder : unfinished) {
-    const std::string aside = folder + std::string(kLeftover);
-    remove_tree(aside);
-    rename_folder(folder, aside);
-  }
+  fs::create_directories(root, error);
+  if (!error) settle_unfinished(root);
   const std::string partial = partial_folder(root, iteration);
-  fs::create_directory(partial, error);
+  if (!error) fs::create_directory(partial, error);
   if (error) throw std::runtime_error(fmt::format("cannot create '{}': {}", partial, error.message()));
-}
-
-void clear_leftovers(const std::string& root) {
-  std::vector<fs::path> leftovers;
-  for (const fs::directory_entry& entry : fs::directory_iterator(root))
-    if (entry.path().filename().string().ends_with(kLeftover)) leftovers.push_back(entry.path());
-  for (const fs::path& leftover : leftovers) remove_tree(leftover);
 }
 
 void hand_in(const std::string& partial, int writer, const DistWriter& written) {
@@ -206,8 +136,8 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
   Checksums checksums;
   for (int writer = 0; writer < writers; ++writer) {
     const std::string index = index_file(partial, writer), sums = sums_file(partial, writer);
-    merge(metadata, read_metadata(read_file(index), index));
-    checksums.merge(parse_checksums(read_file(sums), sums));
+    merge(metadata, read_metadata(read_whole(index, std::nullopt, kMaxIndexFile), index));
+    checksums.merge(parse_checksums(read_whole(sums, std::nullopt, kMaxIndexFile), sums));
     fs::remove(index);
     fs::remove(sums);
   }
@@ -225,13 +155,15 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
       throw DataError(
           fmt::format("{}/{} is not as it was written; does another run save to the same folder?", partial, name));
   }
-  sync_folder(partial);
-  replace_folder(partial, iteration_folder(root, iteration));
-  sync_folder(root);
   const bool older =
       saver == Saver::Guest && fs::exists(root + "/" + kTracker) && read_tracker(root).value_or(-1) > iteration;
-  if (!older) write_file(fmt::format("{}/{}", root, kTracker), std::to_string(iteration));
-  sync_folder(root);
+  if (!older) write_file(partial + "/" + kTrackerPending, "");
+  sync_folder(partial);
+  put_in_place(root, iteration);
+  if (!older) {
+    name_as_latest(root, iteration);
+    fs::remove(iteration_folder(root, iteration) + "/" + kTrackerPending);
+  }
   Published published;
   for (const auto& [name, sums] : checksums) published.bytes += sums.size;
   return published;
@@ -241,12 +173,8 @@ void remove_old_iterations(const std::string& root, int keep) {
   std::vector<std::int64_t> iterations = iterations_in(root);
   const std::int64_t latest = latest_iteration(root).value_or(0);
   std::erase_if(iterations, [&](std::int64_t iteration) { return iteration > latest; });  // of a run that was given up
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < iterations.size(); ++i) {
-    // First out of everybody's sight: half a folder must not look like a checkpoint.
-    const std::string doomed = partial_folder(root, iterations[i]) + std::string(kLeftover);
-    rename_folder(iteration_folder(root, iterations[i]), doomed);
-    remove_tree(doomed);
-  }
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < iterations.size(); ++i)
+    remove_iteration(iteration_folder(root, iterations[i]));
 }
 
 }  // namespace braid

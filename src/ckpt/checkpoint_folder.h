@@ -5,8 +5,8 @@
 //   <root>/iter_0000100/          a complete one
 //   <root>/.iter_0000200.partial/ one being written, or left by a run that died
 //
-// Saving one: begin_iteration() on one rank; on every writer, a DistWriter in the partial folder and then hand_in(); on
-// one rank again, publish() when all have handed in.
+// Saving one: hold the root's SaveLock; begin_iteration() on one rank; on every writer, a DistWriter in the partial
+// folder and then hand_in(); on one rank again, publish() when all have handed in.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ std::string iteration_folder(const std::string& root, std::int64_t iteration);
 std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", as iteration_folder() names it
 std::string partial_folder(const std::string& root, std::int64_t iteration);
 
-// What the tracker says; nothing when there is no checkpoint at all. DataError when the tracker is missing beside
-// iterations, or is no number.
+// What the tracker says, or without one the newest complete iteration; nothing when there is no checkpoint at all.
+// DataError when the tracker is no number.
 std::optional<std::int64_t> read_tracker(const std::string& root);
 // The same, and the iteration is there.
 std::optional<std::int64_t> latest_iteration(const std::string& root);
@@ -46,20 +46,16 @@ IterationFiles files_of(const std::string& folder);
 // The iteration's folder that `path` means: itself, or of a root the latest. DataError when there is none.
 std::string resolve_iteration(const std::string& path);
 
-// Makes the root where it is missing; ConfigError when nothing can be written there.
-void prepare_root(const std::string& root);
-
-// Makes the partial folder. What earlier runs left unfinished is put aside for clear_leftovers(), which may take a
-// while; by a Guest, who may not be alone in the root, only what is of this iteration.
-enum class Saver { Run, Guest };
-void begin_iteration(const std::string& root, std::int64_t iteration, Saver saver = Saver::Run);
-void clear_leftovers(const std::string& root);
+// Makes the partial folder, and the root where it is missing. What earlier saves left unfinished is settled first: a
+// disk may have no room for it (ckpt/unfinished_saves.h).
+void begin_iteration(const std::string& root, std::int64_t iteration);
 
 // After DistWriter::finish(): tells publish() what the writer has written.
 void hand_in(const std::string& partial, int writer, const DistWriter& written);
 bool handed_in(const std::string& partial, int writer);
 
-// The tracker names it afterwards; a Guest's only if it is the newest.
+// The tracker names it afterwards; that of a Guest, who converts checkpoints, only if it is the newest.
+enum class Saver { Run, Guest };
 struct Published {
   std::int64_t bytes = 0;
 };

@@ -80,10 +80,11 @@ DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) 
   if (!has_file(path(kIndexFile)))
     throw DataError(fmt::format("{} has no {}: it is no distributed checkpoint, or not complete", folder_, kIndexFile));
   if (has_file(path(kChecksumFile)))
-    checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt), path(kChecksumFile));
+    checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt, kMaxIndexFile), path(kChecksumFile));
   if (has_file(path(kFormatFile)))
-    check_format(read_whole(path(kFormatFile), checksums_of_file(kFormatFile)), path(kFormatFile));
-  metadata_ = read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile)), path(kIndexFile));
+    check_format(read_whole(path(kFormatFile), checksums_of_file(kFormatFile), kMaxSmallFile), path(kFormatFile));
+  metadata_ =
+      read_metadata(read_whole(path(kIndexFile), checksums_of_file(kIndexFile), kMaxIndexFile), path(kIndexFile));
   if (metadata_.has_checksums && !checksums_)
     throw DataError(fmt::format("{} is missing; the checkpoint is damaged", path(kChecksumFile)));
   check_files();
@@ -120,7 +121,7 @@ void DistCheckpoint::check_files() const {
 bool DistCheckpoint::has_common() const { return has_file(folder_ + "/" + kCommonFile); }
 
 std::string DistCheckpoint::common_bytes() const {
-  return read_whole(folder_ + "/" + kCommonFile, checksums_of_file(kCommonFile));
+  return read_whole(folder_ + "/" + kCommonFile, checksums_of_file(kCommonFile), kMaxCommonFile);
 }
 
 PickleValue DistCheckpoint::common() const { return read_archive(common_bytes(), folder_ + "/" + kCommonFile); }

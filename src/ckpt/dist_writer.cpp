@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -57,6 +59,7 @@ class DistWriter::File {
     if (filled_ % kAlignment != 0) leave_direct();
     flush();
     if (::fsync(fd_) != 0) fail();
+    check_place();
     if (::close(std::exchange(fd_, -1)) != 0) fail();
     complete_ = true;
     return checksums_.finish();
@@ -72,6 +75,16 @@ class DistWriter::File {
   bool leave_direct() {
     const int flags = ::fcntl(fd_, F_GETFL);
     return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0;
+  }
+
+  // A run that was taken for gone must not hand in what lies in a folder that another run has made since.
+  void check_place() const {
+    struct stat own {
+    }, there{};
+    if (::fstat(fd_, &own) != 0) fail();
+    if (::stat(path_.c_str(), &there) != 0 || own.st_ino != there.st_ino || own.st_dev != there.st_dev)
+      throw DataError(
+          fmt::format("{} was removed or replaced while it was written; does another run save there?", path_));
   }
 
   void flush() {

@@ -1,7 +1,8 @@
-// The names of files in a checkpoint's folder.
+// The names of files in a checkpoint's folder, and how large those may be that are read as a whole.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace braid {
@@ -12,6 +13,15 @@ inline constexpr const char* kCommonFile = "common.pt";
 inline constexpr const char* kChecksumFile = "checksums.json";
 
 inline constexpr std::size_t kMaxFileName = 255;
+
+// Far above what any checkpoint needs: what is larger is damaged or hostile, and is not brought into memory.
+inline constexpr std::int64_t kMaxSmallFile = 1 << 20;     // the tracker, metadata.json
+inline constexpr std::int64_t kMaxCommonFile = 256 << 20;  // also the pickle of any other object
+inline constexpr std::int64_t kMaxIndexFile = 512 << 20;   // and checksums.json: 64 TiB of checkpoint
+
+constexpr std::int64_t most_bytes_of(std::string_view name) {
+  return name == kFormatFile ? kMaxSmallFile : name == kCommonFile ? kMaxCommonFile : kMaxIndexFile;
+}
 
 // Whether a name that a file gives is that of another file beside it, and leads nowhere else.
 constexpr bool is_plain_file_name(std::string_view name) {

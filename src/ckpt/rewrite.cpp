@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/load.h"
+#include "ckpt/save_lock.h"
 #include "ckpt/slabs.h"
+#include "ckpt/unfinished_saves.h"
 #include "plan/param_spec.h"
 
 namespace braid {
@@ -70,17 +72,17 @@ std::string common_of(const DistCheckpoint& from, std::int64_t iteration) {
   return write_archive(pickle_dict({{"checkpoint_version", pickle(3.0)}, {"iteration", pickle(iteration)}}));
 }
 
-// Saves that were interrupted leave nothing else in a new root, and the next one removes it.
+// Saves that were killed leave nothing else in a new root, and the next one removes it.
 bool has_only_unfinished(const std::string& root) {
   return std::all_of(fs::directory_iterator(root), fs::directory_iterator(), [](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
-    return name.starts_with(".iter_") && name.ends_with(".partial");
+    return is_unfinished(name) || is_save_lock(name);
   });
 }
 
 }  // namespace
 
-void prepare_new_iteration(const std::string& root, std::int64_t iteration) {
+void check_new_iteration(const std::string& root, std::int64_t iteration) {
   const std::string folder = iteration_folder(root, iteration);
   std::error_code ignored;
   if (fs::exists(folder, ignored))
@@ -88,7 +90,6 @@ void prepare_new_iteration(const std::string& root, std::int64_t iteration) {
   if (fs::is_directory(root, ignored) && iterations_in(root).empty() && !has_only_unfinished(root))
     throw ConfigError({fmt::format("the folder '{}' is not empty, and no folder of checkpoints", root), "",
                        "give a new folder, or one with checkpoints"});
-  prepare_root(root);
 }
 
 Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std::int64_t iteration,
@@ -107,8 +108,9 @@ Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std:
   balance(chunks, options.files);
 
   const std::string common = common_of(from, iteration);
-  prepare_new_iteration(root, iteration);
-  begin_iteration(root, iteration, Saver::Guest);
+  check_new_iteration(root, iteration);
+  const SaveLock lock(root);
+  begin_iteration(root, iteration);
   const std::string partial = partial_folder(root, iteration);
   for (int file = 0; file < options.files; ++file) {
     DistWriter writer(partial, file);

@@ -29,7 +29,7 @@ struct Rewritten {
 Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std::int64_t iteration,
                              const RewriteOptions& options = {});
 
-// ConfigError when there is something that would be overwritten. Makes the root where it is missing.
-void prepare_new_iteration(const std::string& root, std::int64_t iteration);
+// ConfigError when there is something that would be overwritten.
+void check_new_iteration(const std::string& root, std::int64_t iteration);
 
 }  // namespace braid

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/growing_pause.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
@@ -91,9 +92,9 @@ SaveJob::~SaveJob() {
   thread_.join();
 }
 
-std::string SaveJob::result() const {
+std::optional<Saved> SaveJob::result() const {
   if (error_) std::rethrow_exception(error_);
-  return summary_;
+  return saved_;
 }
 
 void SaveJob::run() {
@@ -117,20 +118,19 @@ void SaveJob::write() {
 
 void SaveJob::publish_all() {
   const std::string partial = partial_folder(place_.root, place_.iteration);
+  GrowingPause pause(kLongestPause);
   for (int writer = 0; writer < place_.writers; ++writer)
-    for (std::chrono::milliseconds pause(1); !handed_in(partial, writer); pause = std::min(2 * pause, kLongestPause)) {
+    while (!handed_in(partial, writer)) {
       if (cancelled_) return;
-      std::this_thread::sleep_for(pause);
+      pause();
     }
-  const auto bytes = static_cast<double>(publish(place_.root, place_.iteration, place_.writers, content_.common).bytes);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  summary_ = fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s)", place_.iteration, place_.root,
-                         readable_bytes(bytes), seconds, readable_bytes(bytes / seconds));
+  if (place_.check) place_.check();
+  saved_ = {.bytes = publish(place_.root, place_.iteration, place_.writers, content_.common).bytes,
+            .at = std::chrono::steady_clock::now()};
   try {
-    clear_leftovers(place_.root);
     if (place_.keep_last) remove_old_iterations(place_.root, *place_.keep_last);
   } catch (const std::exception& e) {
-    summary_ += fmt::format("; but what is to go stays: {}", e.what());
+    saved_->note = fmt::format("old checkpoints could not be removed: {}", e.what());
   }
 }
 

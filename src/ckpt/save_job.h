@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -40,6 +41,14 @@ struct SavePlace {
   std::int64_t iteration = 0;
   int writer = 0, writers = 1, publisher = 0;
   std::optional<int> keep_last{};  // how many iterations stay
+  std::function<void()> check{};   // the publisher's: throws where the root is no longer ours to publish in
+};
+
+// What the publisher tells of a save.
+struct Saved {
+  std::int64_t bytes = 0;
+  std::string note{};  // what else did not work
+  std::chrono::steady_clock::time_point at{};
 };
 
 class SaveJob {
@@ -48,8 +57,8 @@ class SaveJob {
   ~SaveJob();  // gives up what is not finished
 
   bool done() const { return done_; }
-  // When done: throws what went wrong; gives a line about what was saved, the publisher's only.
-  std::string result() const;
+  // When done: throws what went wrong; something on the publisher only.
+  std::optional<Saved> result() const;
 
   std::int64_t iteration() const { return place_.iteration; }
   std::int64_t bytes_written() const { return written_; }
@@ -63,11 +72,10 @@ class SaveJob {
   SaveContent content_;
   const SavePlace place_;
   const std::int64_t bytes_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::atomic<std::int64_t> written_ = 0;
   std::atomic<bool> done_ = false, cancelled_ = false;
   std::exception_ptr error_;
-  std::string summary_;
+  std::optional<Saved> saved_;
   std::thread thread_;  // last: it uses all of them
 };
 

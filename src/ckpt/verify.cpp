@@ -102,7 +102,7 @@ class Verification {
   void read_checksums() {
     if (!exists(kChecksumFile)) return;
     guarded(kChecksumFile, [&] {
-      checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt), path(kChecksumFile));
+      checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt, kMaxIndexFile), path(kChecksumFile));
       report_.has_checksums = true;
     });
   }
@@ -116,7 +116,7 @@ class Verification {
   template <class Check>
   void check_small_file(const std::string& name, const Check& check) {
     if (!exists(name) && !checksums_.count(name)) return;
-    guarded(name, [&] { check(read_whole(path(name), checksums_of_file(name))); });
+    guarded(name, [&] { check(read_whole(path(name), checksums_of_file(name), most_bytes_of(name))); });
   }
 
   std::vector<FileTask> file_tasks() const {
@@ -168,7 +168,7 @@ class Verification {
                       damage.end - 1, keys_in(task, damage)),
           task.name, kDamaged);
     if (task.name == kCommonFile && damages.empty())
-      read_archive(read_whole(path(kCommonFile), std::nullopt), path(kCommonFile));
+      read_archive(read_whole(path(kCommonFile), std::nullopt, kMaxCommonFile), path(kCommonFile));
     check_parts(task, file, damages);
   }
 

@@ -11,6 +11,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "cli/ckpt_commands.h"
 #include "cli/commands.h"
+#include "cli/tensor_commands.h"
 #include "models/hf_model.h"
 
 namespace braid {
@@ -63,7 +64,7 @@ void ProgressLine::operator()(std::int64_t done, std::int64_t total) {
 }
 
 void add_ckpt_command(CLI::App& app, int& exit_code) {
-  CLI::App* ckpt = app.add_subcommand("ckpt", "Look at checkpoints, check them, convert them");
+  CLI::App* ckpt = app.add_subcommand(kCkpt.name, kCkpt.help);
   ckpt->require_subcommand(1);
   add_ckpt_ls_command(*ckpt);
   add_ckpt_show_command(*ckpt);

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "doctor/clean_text.h"
 #include "doctor/report.h"
 
 namespace braid {

@@ -8,7 +8,11 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/tensor_commands.h"
+#include "dist/control_line.h"
 #include "dist/run_as_rank.h"
+#include "dist/visible_gpus.h"
+#include "launch/host_room.h"
 #include "launch/local_launcher.h"
 #include "models/forward_files.h"
 
@@ -19,6 +23,7 @@ struct ForwardCommand {
   ForwardRequest request{};
   std::optional<int> dp{};
   DistConfig dist{};
+  bool oversubscribe = false;
 };
 
 // The smallest number of replicas whose ranks the experts split over.
@@ -34,16 +39,25 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
   request.layout.dp = command.dp.value_or(smallest_dp(request.layout));
   const Topology topology = check_forward(request);
   const auto spec = world_spec_from(process_env());
-  if (!spec)
+  if (!spec) {
+    if (!command.oversubscribe) refuse_crowd(topology.world_size());
+    if (command.dist.device == "cuda" && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
                          .log_dir = "",
                          .port = 0,
                          .places = topology.places()});
+  }
   if (spec->size != topology.world_size())
     throw ConfigError({fmt::format("the layout has {} ranks, but {} were started", topology.world_size(), spec->size),
                        "command line", fmt::format("start {} ranks", topology.world_size())});
-  run_as_rank(*spec, command.dist, topology.places(), [&](World& world) { forward_files(request, topology, world); });
+  std::string written;
+  run_as_rank(*spec, command.dist, topology.places(),
+              [&](World& world) { written = forward_files(request, topology, world); });
+  if (!written.empty()) {
+    const std::string line = fmt::format("wrote {}\n", written);
+    fmt::print("{}", spec->launcher == Launcher::Local ? to_control_lines({line}) : line);
+  }
   return 0;
 }
 
@@ -52,7 +66,7 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
 void add_forward_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto command = std::make_shared<ForwardCommand>();
   ForwardRequest& request = command->request;
-  CLI::App* forward = app.add_subcommand("forward", "Run a stored model once, in any layout, to compare its results");
+  CLI::App* forward = app.add_subcommand(kForward.name, kForward.help);
   forward->add_option("model_dir", request.model, "folder of a Hugging Face or Braid model")->required();
   forward->add_option("--inputs", request.inputs, "safetensors file, see below")->required();
   forward->add_option("--outputs", request.outputs, "safetensors file to write")->required();
@@ -72,6 +86,7 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
   forward->add_flag("--recompute", request.recompute, "run each layer again in backward");
   forward->add_option("--device", command->dist.device, "cpu, cuda, or auto: cuda where there is a GPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  forward->add_flag("--oversubscribe", command->oversubscribe, kOversubscribeHelp);
   forward->footer(
       "inputs   nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences\n"
       "         packed into one row.   radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes\n"

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
+#include "cli/tensor_commands.h"
 
 namespace braid {
 
@@ -11,7 +12,7 @@ void add_launch_command(CLI::App& app, const std::vector<std::string>& command_l
   launch->require_subcommand(1);
   add_launch_slurm_command(*launch, command_line, exit_code);
   add_launch_interactive_command(*launch);
-  add_launch_local_command(*launch, command_line, exit_code);
+  launch->add_subcommand(kLaunchLocal.name, kLaunchLocal.help);
   add_launch_follow_commands(*launch);
 }
 

@@ -7,6 +7,8 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
+#include "cli/tensor_commands.h"
+#include "launch/host_room.h"
 #include "launch/local_launcher.h"
 #include "launch/rank_command.h"
 #include "plan/topology.h"
@@ -18,6 +20,7 @@ namespace {
 struct LaunchLocal {
   std::string recipe_path, log_dir;
   int ranks = 0;
+  bool oversubscribe = false;
 };
 
 int gpus_here() {
@@ -41,6 +44,7 @@ int gpus_here() {
                topology.world_size(), gpus, gpus == 1 ? "" : "s");
   std::vector<std::string> command = {own_executable(), "train", launch.recipe_path};
   if (!launch.log_dir.empty()) command.push_back("--log-dir=" + launch.log_dir);
+  if (launch.oversubscribe) command.push_back("--oversubscribe");
   command.insert(command.end(), overrides.begin(), overrides.end());
   replace_process(command);
 }
@@ -72,6 +76,7 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
   if (launch.ranks && command.ranks_per_node.value_or(ranks) != ranks)
     throw ConfigError({fmt::format("--ranks {} contradicts --nproc_per_node={}", ranks, *command.ranks_per_node),
                        "--ranks", "give one of them"});
+  if (!launch.oversubscribe) refuse_crowd(ranks);
   return launch_local({.ranks = ranks, .command = {"bash", "-c", command.text}, .log_dir = launch.log_dir});
 }
 
@@ -79,11 +84,12 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
 
 void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<LaunchLocal>();
-  CLI::App* command = launch.add_subcommand("local", "Start the ranks of a recipe or a command on this machine's GPUs");
+  CLI::App* command = launch.add_subcommand(kLaunchLocal.name, kLaunchLocal.help);
   command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train");
   command->add_option("--ranks", options->ranks, "how many (default: the recipe's, --nproc_per_node, or the GPUs here)")
       ->check(CLI::PositiveNumber);
   command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
+  command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->allow_extras();
   command->footer(
       "A torchrun command is run without torchrun: each rank finds torchrun's variables, and a rank that fails\n"
@@ -91,7 +97,7 @@ void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& 
       "Example: braid launch local -- torchrun --nproc_per_node=8 train.py");
   command->callback([options, command, &command_line, &exit_code] {
     const std::vector<std::string> words = words_behind_dashes(command_line);
-    const auto overrides = parse_overrides(command->remaining(), {"--ranks", "--log-dir"});
+    const auto overrides = parse_overrides(command->remaining(), {"--ranks", "--log-dir", "--oversubscribe"});
     if (!words.empty() && !overrides.empty())
       throw ConfigError({fmt::format("--{} is a recipe's key, but there is no recipe", overrides[0].path),
                          "command line", "options of the command stand behind --"});

@@ -1,79 +1,54 @@
-// braid: one program, one file per subcommand. Errors become one message and an exit code here and nowhere
-// else: 2 for misuse and bad recipes, 1 for failures.
+// braid: one file per subcommand. Those that compute with tensors, or serve ranks that do, are in braid-tensors.
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
 
+#include "base/error.h"
 #include "base/process.h"
-#include "base/strings.h"
-#include "base/terminal.h"
 #include "cli/commands.h"
+#include "cli/launch_commands.h"
+#include "cli/program.h"
+#include "cli/tensor_commands.h"
 
 namespace {
 
-// The same program again, wherever it was called from.
-std::vector<std::string> own_command_line(int argc, char** argv) {
-  std::vector<std::string> command(argv, argv + argc);
-  command[0] = braid::own_executable();
-  return command;
+bool needs_tensors(int argc, char** argv) {
+  const std::string_view first = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
+  return first == "--version" || (first == "launch" && second == braid::kLaunchLocal.name) ||
+         std::any_of(braid::kTensorCommands.begin(), braid::kTensorCommands.end(),
+                     [&](const braid::CommandName& command) { return first == command.name; });
 }
 
-void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::string>& command_line) {
-  if (command_line.size() < 2 || command_line[1].rfind("-", 0) == 0) return;
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
-  if (std::find(names.begin(), names.end(), command_line[1]) != names.end()) return;
-  const auto guess = braid::nearest(command_line[1], names);
-  throw braid::ConfigError(
-      {fmt::format("there is no subcommand '{}'", command_line[1]), "command line",
-       guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
+int become_tensor_program(char** argv) {
+  const std::string program =
+      (std::filesystem::path(braid::own_executable()).parent_path() / braid::kTensorProgram).string();
+  execv(program.c_str(), argv);
+  fmt::print(stderr, "braid: cannot start {}: {}\n  fix:   keep it beside braid; `./dev build` builds both\n", program,
+             std::strerror(errno));
+  return 1;
 }
 
-int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  std::string name = command->get_name();
-  for (const CLI::App* parent = command->get_parent(); parent; parent = parent->get_parent())
-    name = parent->get_name() + " " + name;
-  fmt::print(stderr, "{}\n  fix:   see `{} --help`\n", braid::error_text(error.what(), STDERR_FILENO), name);
-  return 2;
+void add_commands(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
+  app.add_flag("--version", "Print the versions of braid and its libraries");
+  // In this order they are listed by --help; those of the other program are here for that list only.
+  const auto add_name = [&](const braid::CommandName& command) { app.add_subcommand(command.name, command.help); };
+  add_name(braid::kTrain);
+  braid::add_plan_command(app);
+  braid::add_model_command(app);
+  add_name(braid::kRun);
+  braid::add_launch_command(app, command_line, exit_code);
+  add_name(braid::kCkpt);
+  braid::add_doctor_command(app, exit_code);
+  add_name(braid::kForward);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> command_line = own_command_line(argc, argv);
-  int exit_code = 0;
-  CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", [] { return braid::version_text(); });
-  braid::add_train_command(app, command_line, exit_code);
-  braid::add_plan_command(app);
-  braid::add_model_command(app);
-  braid::add_run_command(app, exit_code);
-  braid::add_launch_command(app, command_line, exit_code);
-  braid::add_ckpt_command(app, exit_code);
-  braid::add_doctor_command(app, exit_code);
-  braid::add_forward_command(app, command_line, exit_code);
-  try {
-    refuse_unknown_subcommand(app, command_line);
-    std::vector<std::string> words = braid::join_overrides(command_line);
-    if (braid::takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
-    std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
-    words.erase(words.begin());
-    app.parse(std::move(words));
-  } catch (const CLI::ParseError& e) {
-    return report_misuse(app, e);
-  } catch (const braid::ConfigError& e) {
-    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
-    return 2;
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
-    return 1;
-  }
-  return exit_code;
+  return needs_tensors(argc, argv) ? become_tensor_program(argv) : braid::run_program(argc, argv, add_commands);
 }

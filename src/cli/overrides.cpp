@@ -49,7 +49,7 @@ ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
   if (word.value && is_switch)
     throw ConfigError({fmt::format("{} takes no value", word.option), "command line",
                        fmt::format("leave it out; it stands for --{}={}", flag->key, flag->value)});
-  return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value};
+  return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
 }
 
 struct CommandLine {
@@ -144,6 +144,11 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
       joined.back() += " " + words[++i];
   }
   return joined;
+}
+
+std::string short_overrides_help() {
+  return "Any recipe key can be changed on the command line (--train.lr 1e-4), also by Megatron's name for it\n"
+         "(--lr 1e-4); braid train --help lists them.";
 }
 
 }  // namespace braid

@@ -93,9 +93,4 @@ std::string overrides_help() {
          "\nOther flags of Megatron's: give them, and all are answered at once; --megatron-flags lists them.";
 }
 
-std::string short_overrides_help() {
-  return "Any recipe key can be changed on the command line (--train.lr 1e-4), also by Megatron's name for it\n"
-         "(--lr 1e-4); braid train --help lists them.";
-}
-
 }  // namespace braid

@@ -3,23 +3,30 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/tensor_commands.h"
+#include "launch/host_room.h"
 #include "launch/local_launcher.h"
 
 namespace braid {
 
 void add_run_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LaunchOptions>();
-  CLI::App* command = app.add_subcommand("run", "Start N copies of a program on this host as the ranks of one world");
+  auto oversubscribe = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand(kRun.name, kRun.help);
   command->add_option("-n,--ranks", options->ranks, "how many ranks")->required();
   command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
   command->add_option("--port", options->port, "port of the store (default: the system chooses)")
       ->check(CLI::Range(0, 65535));
+  command->add_flag("--oversubscribe", *oversubscribe, kOversubscribeHelp);
   command->add_option("command", options->command, "program and arguments, behind --")->required();
   command->positionals_at_end();
   command->footer(
       "Each rank finds torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).\n"
       "The exit code is that of the first rank that failed.\n\nExample: braid run -n 4 -- python3 train.py");
-  command->callback([options, &exit_code] { exit_code = launch_local(*options); });
+  command->callback([options, oversubscribe, &exit_code] {
+    if (!*oversubscribe) refuse_crowd(options->ranks);
+    exit_code = launch_local(*options);
+  });
 }
 
 }  // namespace braid

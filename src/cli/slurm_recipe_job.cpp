@@ -4,6 +4,7 @@
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
+#include "cli/tensor_commands.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
 #include "launch/slurm_step.h"
@@ -21,14 +22,15 @@ int ranks_per_node(int ranks, int nodes) {
                      "change --nodes, or the sizes of the modules"});
 }
 
-// Copies braid and its libraries; glibc's own must be those of the node's kernel and loader. What is running from an
-// older copy keeps it: files are replaced, not overwritten.
-std::string staging(const std::string& program, const std::string& folder) {
+// Copies braid's two programs and their libraries; glibc's own must be those of the node's kernel and loader. What is
+// running from an older copy keeps it: files are replaced, not overwritten.
+std::string staging(const fs::path& braid, const std::string& folder) {
   return fmt::format(R"sh(set -eo pipefail
 replace() {{ cmp -s "$1" "$2" || cp --remove-destination "$1" "$2"; }}
 mkdir -p {folder}/lib
-replace {program} {folder}/braid
-ldd {program} | while read -r name arrow path _; do
+replace {braid} {folder}/braid
+replace {tensors} {folder}/{tensors_name}
+{{ ldd {braid}; ldd {tensors}; }} | while read -r name arrow path _; do
   case $name in
     linux-vdso* | ld-linux* | */ld-linux* | libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | \
       libutil.so.* | libresolv.so.* | libanl.so.* | libnsl.so.* | libBrokenLocale.so.* | libthread_db.so.*) continue ;;
@@ -37,7 +39,9 @@ ldd {program} | while read -r name arrow path _; do
   if [[ $arrow == '=>' ]]; then replace "$path" {folder}/lib/"${{path##*/}}"; fi
 done
 )sh",
-                     fmt::arg("program", shell_quoted(program)), fmt::arg("folder", shell_quoted(folder)));
+                     fmt::arg("braid", shell_quoted(braid.string())),
+                     fmt::arg("tensors", shell_quoted((braid.parent_path() / kTensorProgram).string())),
+                     fmt::arg("tensors_name", kTensorProgram), fmt::arg("folder", shell_quoted(folder)));
 }
 
 void check_requeue(const SlurmOptions& options, const Recipe& recipe) {

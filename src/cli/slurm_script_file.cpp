@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "ckpt/atomic_file.h"
 #include "cli/launch_commands.h"
+#include "launch/preflight.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
 
@@ -19,6 +20,8 @@ namespace fs = std::filesystem;
 void refuse_foreign_file(const std::string& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;
+  if (!fs::is_regular_file(path, ignored))  // reading a device may never end, and a script would replace it
+    throw ConfigError({fmt::format("'{}' is not a plain file", path), "--output", "give another name"});
   std::ifstream file(path);
   std::string line;
   for (int i = 0; i < 3 && std::getline(file, line); ++i)
@@ -27,7 +30,23 @@ void refuse_foreign_file(const std::string& path) {
                      "give another name, or remove it"});
 }
 
-void make_log_folder(const std::string& path) {
+// A working folder that only the nodes or a container have is not made here.
+bool is_elsewhere(const SlurmOptions& options) {
+  std::error_code ignored;
+  const bool below_workdir = fs::path(options.log_dir).lexically_relative(options.workdir).begin()->string() != "..";
+  return !can_be_seen(options.log_dir) || (below_workdir && !fs::exists(options.workdir, ignored));
+}
+
+void make_log_folder(const SlurmOptions& options) {
+  const std::string& path = options.log_dir;
+  if (is_elsewhere(options)) {
+    fmt::print(stderr,
+               "braid: warning: the folder of logs, '{}', cannot be made from here\n  where: --log-dir\n"
+               "  fix:   make it where the nodes have it, or give a folder they share with this machine; without it "
+               "Slurm ends the job without a word\n",
+               path);
+    return;
+  }
   std::error_code error;
   fs::create_directories(path, error);
   if (error)
@@ -45,7 +64,7 @@ std::string called_as() {
 void write_script(const SlurmOptions& options, const std::string& text) {
   const std::string& path = options.output;
   refuse_foreign_file(path);
-  make_log_folder(options.log_dir);
+  make_log_folder(options);
   try {
     write_file(path, text, 0700);
   } catch (const std::system_error& error) {

@@ -1,15 +1,22 @@
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
 #include <memory>
 
+#include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/save_lock.h"
 #include "cli/commands.h"
 #include "cli/from_megatron.h"
 #include "cli/megatron_flags.h"
 #include "cli/run_start.h"
+#include "cli/start_problems.h"
+#include "cli/tensor_commands.h"
 #include "dist/run_as_rank.h"
+#include "launch/host_room.h"
 #include "launch/local_launcher.h"
 #include "train/recipe.h"
+#include "train/save_folder.h"
 #include "train/trainer.h"
 
 namespace braid {
@@ -17,7 +24,7 @@ namespace {
 
 struct TrainOptions {
   std::string recipe_path, log_dir, from_megatron;
-  bool print_recipe = false, megatron_flags = false;
+  bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
 
 void check_world(const WorldSpec& spec, const Topology& topology) {
@@ -25,6 +32,41 @@ void check_world(const WorldSpec& spec, const Topology& topology) {
   throw ConfigError(
       {fmt::format("the recipe's topology has {} ranks, but {} were started", topology.world_size(), spec.size),
        "topology", fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
+}
+
+std::string next_in_words(const std::string& save, const std::optional<RunProgress>& progress) {
+  const std::string ends = save.empty() ? "ending without a checkpoint, since checkpoint.save is not set"
+                                        : fmt::format("saving to '{}'", save);
+  if (!progress) return fmt::format("finishing the iteration under way, then {}", ends);
+  if (progress->iteration >= progress->iterations) return "the last iteration is done, " + ends;
+  return fmt::format("finishing iteration {}, then {}", progress->iteration + 1, ends);
+}
+
+std::string saved_in_words(const std::string& save) {
+  if (save.empty()) return "stopped; nothing was saved, since checkpoint.save is not set";
+  try {
+    const auto latest = latest_iteration(save);
+    if (!latest) return fmt::format("stopped; nothing was saved: there is no complete checkpoint in '{}'", save);
+    return fmt::format("stopped; the latest complete checkpoint in '{}' is of iteration {}", save, *latest);
+  } catch (const std::exception& e) {
+    return fmt::format("stopped; what was saved in '{}' is not known: {}", save, e.what());
+  }
+}
+
+// Where Slurm runs us. It counts from 1 how often a job was queued again, and says nothing the first time.
+JobIdentity job_from(const Env& env) {
+  return {.id = env("SLURM_JOB_ID").value_or(""),
+          .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
+}
+
+// Before any rank starts; each refusal comes again in the rank that saves, for launchers that are not ours.
+void check_save(const CheckpointConfig& config, const JobIdentity& job) {
+  if (config.save.empty()) return;
+  const SaveLock lock(config.save, {.job = job, .say = [](const std::string& text) {
+                                      fmt::print("braid: {}\n", text);
+                                      std::fflush(stdout);
+                                    }});
+  check_save_folder(config);
 }
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
@@ -50,15 +92,24 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
   if (options.recipe_path.empty())
     throw ConfigError(
         {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
-  const Recipe recipe = load_recipe(options.recipe_path, overrides);
+  Recipe recipe = load_recipe(options.recipe_path, overrides);
   if (options.print_recipe) {
     fmt::print("{}", to_yaml(recipe));
     return 0;
   }
+  const JobIdentity job = job_from(process_env());
+  // Nobody is there to answer when a job has been queued again.
+  if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
   const Topology topology(recipe.topology, workload_of(recipe));
 
   const auto spec = world_spec_from(process_env());
-  if (!spec && !recipe.checkpoint.save.empty()) prepare_root(recipe.checkpoint.save);
+  const StartRequest start = {options.recipe_path, overrides, options.log_dir, options.oversubscribe};
+  const StartProblems problems = start_problems(start, recipe, topology, spec);
+  if (!problems.list.empty() && (!spec || !problems.ranks_can_meet)) {
+    if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
+    throw ConfigError(problems.list);
+  }
+  if (!spec) check_save(recipe.checkpoint, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first) {
     if (!options.log_dir.empty()) write_recipe(recipe, options.log_dir);
@@ -67,27 +118,35 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
     fmt::print("{}", run_start_text(recipe, topology, options.log_dir));
     std::fflush(stdout);
   }
+  const std::string& save = recipe.checkpoint.save;
   if (!spec)
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
                          .log_dir = options.log_dir,
                          .places = topology.places(),
-                         .stop_grace = kLongStopGrace});
+                         .stop_grace = kLongStopGrace,
+                         .stop_words = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
+                                        .saved = [&] { return saved_in_words(save); }}});
   const StopRequest stop;
   check_world(*spec, topology);
-  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local};
-  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) { train(recipe, topology, world, context); });
-  return 0;
+  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local, .job = job};
+  bool refused = false;
+  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) {
+    refused = spec->launcher != Launcher::Local && refused_together(problems.list, world);
+    if (!refused) train(recipe, topology, world, context);
+  });
+  return refused ? 2 : 0;
 }
 
 }  // namespace
 
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
-  CLI::App* command = app.add_subcommand("train", "Train what a recipe describes");
+  CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
   command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml");
   command->add_option("--log-dir", options->log_dir,
                       "folder for logs: rank_N.log has what rank N prints, recipe.yaml the whole recipe");
+  command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->add_flag("--print-recipe", options->print_recipe,
                     "print the whole recipe, every default filled in, and stop");
   command->add_option(kFromMegatron, options->from_megatron,
@@ -102,6 +161,9 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   });
   command->callback([options, command, &command_line, &exit_code] {
     exit_code = train_command(*options, command->remaining(), command_line);
+    // A log that could not be written is no failure of the run.
+    const bool prints_only = options->print_recipe || options->megatron_flags;
+    if (!prints_only) std::clearerr(stdout);
   });
 }
 

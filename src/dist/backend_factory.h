@@ -25,9 +25,14 @@ class BackendFactory {
                                                  int group_rank) = 0;
 };
 
-// `loopback`: all ranks are on this host, so nothing listens where other hosts could reach it.
-std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, bool loopback,
-                                                  std::chrono::milliseconds timeout);
+// Where a rank's Gloo listens, and how long it waits.
+struct GlooSettings {
+  std::vector<std::string> addresses{};  // of this host; connections are spread over them
+  std::chrono::milliseconds connect_timeout{}, timeout{};
+};
+
+// ConfigError when this host cannot listen there.
+std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, const GlooSettings& settings);
 
 // In a build without CUDA this throws ConfigError, and the version is empty.
 std::unique_ptr<BackendFactory> make_nccl_factory(std::shared_ptr<Store> store, int device_index,

@@ -1,7 +1,12 @@
 #include "dist/board_messages.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+
+#include <random>
+
+#include "base/strings.h"
 
 namespace braid {
 namespace {
@@ -39,7 +44,9 @@ struct Encoder {
             {"who", to_json(m.who)},
             {"world_size", m.world_size},
             {"hang_limit_s", m.hang_limit_s},
-            {"connect_timeout_s", m.connect_timeout_s}};
+            {"silence_limit_s", m.silence_limit_s},
+            {"connect_timeout_s", m.connect_timeout_s},
+            {"nonce", m.nonce}};
   }
   json operator()(const Beat& m) const { return {{"type", "beat"}, {"status", to_json(m.status)}}; }
   json operator()(const Fail& m) const {
@@ -47,6 +54,7 @@ struct Encoder {
   }
   json operator()(const Bye&) const { return {{"type", "bye"}}; }
   json operator()(const Welcome& m) const { return {{"type", "welcome"}, {"server", to_json(m.server)}}; }
+  json operator()(const Hosts& m) const { return {{"type", "hosts"}, {"ranks", m.ranks}}; }
   json operator()(const Tick&) const { return {{"type", "tick"}}; }
   json operator()(const RootCause& m) const { return {{"type", "cause"}, {"rank", m.rank}, {"line", m.line}}; }
   json operator()(const Close&) const { return {{"type", "close"}}; }
@@ -55,11 +63,13 @@ struct Encoder {
 BoardMessage message_from(const json& j) {
   const std::string type = j.at("type");
   if (type == "hello")
-    return Hello{identity_from(j.at("who")), j.at("world_size"), j.at("hang_limit_s"), j.at("connect_timeout_s")};
+    return Hello{identity_from(j.at("who")), j.at("world_size"),        j.at("hang_limit_s"),
+                 j.at("silence_limit_s"),    j.at("connect_timeout_s"), j.at("nonce")};
   if (type == "beat") return Beat{status_from(j.at("status"))};
   if (type == "fail") return Fail{j.at("op"), j.at("message"), j.at("consequence")};
   if (type == "bye") return Bye{};
   if (type == "welcome") return Welcome{identity_from(j.at("server"))};
+  if (type == "hosts") return Hosts{j.at("ranks").get<HostRanks>()};
   if (type == "tick") return Tick{};
   if (type == "cause") return RootCause{j.at("rank"), j.at("line")};
   if (type == "close") return Close{};
@@ -85,6 +95,20 @@ RootCause make_root_cause(const RankIdentity& who, const std::string& op, const 
   return {who.rank, fmt::format("rank {} (host {}, {}) failed in {}: {}", who.rank, who.host,
                                 who.place.empty() ? "module unknown" : who.place,
                                 op.empty() ? "no operation" : one_line(op), one_line(message))};
+}
+
+RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from_host, const std::string& message) {
+  std::vector<std::string> names;
+  for (const auto& [host, ranks] : hosts)
+    names.push_back(fmt::format("{} (rank{} {})", host, ranks.size() > 1 ? "s" : "", fold_ranks(ranks)));
+  return {hosts.begin()->second.front(),
+          fmt::format("host{} {} cannot be reached from host {}: {}", names.size() > 1 ? "s" : "",
+                      fmt::join(names, ", "), from_host, one_line(message))};
+}
+
+std::string make_nonce() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 std::string encode(const BoardMessage& message) {

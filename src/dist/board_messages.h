@@ -1,11 +1,12 @@
 // What ranks and the failure board say to each other: one JSON object a line over TCP.
 //
 //   rank to board: hello (who it is), beat (what it is doing), fail (its own error), bye (it is done)
-//   board to rank: welcome (who serves the board), tick (it is alive), cause (the same for everyone), close (it is
-//   over)
+//   board to rank: welcome (who serves the board), hosts (which ranks are where), tick (it is alive), cause (the same
+//   for everyone), close (it is over)
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -29,14 +30,22 @@ struct RootCause {
 
 RootCause make_root_cause(const RankIdentity& who, const std::string& op, const std::string& message);
 
+using HostRanks = std::map<std::string, std::vector<int>>;  // host name -> its ranks, ascending
+
+// "host b7 (ranks 2-3) cannot be reached from host a12: ..."; `hosts` has at least one.
+RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from_host, const std::string& message);
+
 // The words for a rank whose connection ended without a goodbye, the same from whoever notices.
 inline constexpr const char* kEndedWithoutFinishing =
     "its process ended without finishing (killed, crashed or exited early)";
 
+std::string make_nonce();  // 128 random bits, in hexadecimal
+
 struct Hello {
   RankIdentity who;
   int world_size = 1;
-  double hang_limit_s = 300, connect_timeout_s = 300;
+  double hang_limit_s = 300, silence_limit_s = 30, connect_timeout_s = 300;
+  std::string nonce{};  // the board's: shows that the rank belongs to its run
 };
 struct Beat {
   RankStatus status;
@@ -50,10 +59,13 @@ struct Bye {};
 struct Welcome {
   RankIdentity server;  // rank -1: the launcher
 };
+struct Hosts {  // when every rank has joined
+  HostRanks ranks;
+};
 struct Tick {};
 struct Close {};
 
-using BoardMessage = std::variant<Hello, Beat, Fail, Bye, Welcome, Tick, RootCause, Close>;
+using BoardMessage = std::variant<Hello, Beat, Fail, Bye, Welcome, Hosts, Tick, RootCause, Close>;
 
 std::string encode(const BoardMessage& message);              // with the newline
 std::optional<BoardMessage> decode(const std::string& line);  // nothing when it is not a message of ours

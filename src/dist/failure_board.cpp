@@ -17,6 +17,7 @@
 #include "base/socket.h"
 #include "base/strings.h"
 #include "dist/hang_diagnosis.h"
+#include "dist/suspicions.h"
 
 namespace braid {
 namespace {
@@ -46,19 +47,6 @@ struct RankRecord {
   RankStatus status;
   Clock::time_point last_heard = Clock::now();
   bool joined = false, finished = false;
-  std::optional<Clock::time_point> lost_at;  // the connection ended without a goodbye
-};
-
-struct Verdict {
-  int rank;
-  std::string how;
-  bool failed;
-};
-
-struct Suspicion {
-  int rank;
-  std::string op, message;
-  Clock::time_point since;
 };
 
 }  // namespace
@@ -70,6 +58,7 @@ class FailureBoard::Impl {
         on_failure_(std::move(on_failure)),
         listener_(listen_tcp(options_.bind_host, 0)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        suspicions_(options_.verdicts_follow ? kVerdictWait : milliseconds(0), kConsequenceWait),
         ranks_(static_cast<std::size_t>(options_.world_size)) {
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const bool known = static_cast<std::size_t>(rank) < options_.places.size();
@@ -97,7 +86,7 @@ class FailureBoard::Impl {
     return root_cause_;
   }
 
-  void process_ended(Verdict verdict) {
+  void process_ended(ProcessEnd verdict) {
     {
       std::lock_guard lock(mutex_);
       verdicts_.push_back(std::move(verdict));
@@ -114,14 +103,18 @@ class FailureBoard::Impl {
     for (bool last_round = false; !last_round;) {
       last_round = stopping_;
       wait_for_events(last_round ? milliseconds(0) : kTick / 2);
+      const auto since_last_round = Clock::now() - std::exchange(round_, Clock::now());
+      if (since_last_round > kNotRunning)
+        for (RankRecord& record : ranks_) record.last_heard += since_last_round;
       // Verdicts are taken before the sockets are read and judged after: what a rank said before it ended was sent
       // before it ended.
-      const std::vector<Verdict> verdicts = take_verdicts();
+      const std::vector<ProcessEnd> verdicts = take_verdicts();
       for (Connection& connection : connections_)
         if (connection.readable || !verdicts.empty() || last_round) receive(connection);
       connections_.remove_if([](const Connection& c) { return !c.open; });
       judge_verdicts(verdicts);
-      judge_suspicions(last_round);
+      if (const auto suspicion = suspicions_.due(Clock::now(), last_round))
+        declare(ranks_[suspicion->rank].who, suspicion->op, suspicion->message);
       if (Clock::now() - last_tick_ >= kTick) tick();
     }
   }
@@ -141,8 +134,6 @@ class FailureBoard::Impl {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) return;
     connections_.emplace_back().socket = std::move(socket);
-    send_to(connections_.back(), Welcome{options_.server});
-    if (root_cause_) send_to(connections_.back(), *root_cause_);
   }
 
   void receive(Connection& connection) {
@@ -166,52 +157,55 @@ class FailureBoard::Impl {
     if (std::holds_alternative<Bye>(message)) record.finished = true;
     if (const auto* fail = std::get_if<Fail>(&message)) {
       record.status.op = fail->op;
-      if (!fail->consequence)
-        declare(record.who, fail->op, fail->message);
-      else if (!suspicion_)
-        suspicion_ = Suspicion{record.who.rank, fail->op, fail->message, Clock::now()};
+      judge_failure(record.who.rank, fail->op, fail->message, fail->consequence, round_);
     }
   }
 
   void join(Connection& connection, const Hello& hello) {
-    if (hello.who.rank < 0 || hello.who.rank >= options_.world_size) return;
+    const bool of_this_run = hello.nonce == options_.nonce && hello.world_size == options_.world_size;
+    if (!of_this_run || hello.who.rank < 0 || hello.who.rank >= options_.world_size) {
+      connection.open = false;
+      return;
+    }
     if (!first_join_) first_join_ = Clock::now();
     connection.rank = hello.who.rank;
-    RankRecord& record = ranks_[hello.who.rank];
-    record = {
-        .who = hello.who, .status = {}, .last_heard = Clock::now(), .joined = true, .finished = false, .lost_at = {}};
-    hang_limit_s_ = hello.hang_limit_s;
+    ranks_[hello.who.rank] = {
+        .who = hello.who, .status = {}, .last_heard = Clock::now(), .joined = true, .finished = false};
+    limits_ = {.progress_s = hello.hang_limit_s, .silence_s = std::min(hello.silence_limit_s, hello.hang_limit_s)};
     connect_timeout_s_ = hello.connect_timeout_s;
+    send_to(connection, Welcome{options_.server});
+    if (root_cause_) send_to(connection, *root_cause_);
+    if (absent_ranks().empty()) broadcast(Hosts{host_ranks()});
   }
 
   void lost(const Connection& connection) {
     if (!connection.rank) return;
-    RankRecord& record = ranks_[*connection.rank];
-    if (!record.finished && !record.lost_at) record.lost_at = Clock::now();
+    const RankRecord& record = ranks_[*connection.rank];
+    if (!record.finished) suspicions_.add({record.who.rank, last_seen(record), kEndedWithoutFinishing, round_, false});
   }
 
-  std::vector<Verdict> take_verdicts() {
+  std::vector<ProcessEnd> take_verdicts() {
     std::lock_guard lock(mutex_);
     return std::exchange(verdicts_, {});
   }
 
-  void judge_verdicts(const std::vector<Verdict>& verdicts) {
-    for (const Verdict& verdict : verdicts) {
+  void judge_verdicts(const std::vector<ProcessEnd>& verdicts) {
+    for (const ProcessEnd& verdict : verdicts) {
       const RankRecord& record = ranks_[verdict.rank];
       const bool too_early = record.joined && !record.finished;
       if (verdict.failed || too_early)
-        declare(record.who, last_seen(record), verdict.how + (verdict.failed ? "" : " before the run was over"));
+        judge_failure(verdict.rank, last_seen(record), verdict.how + (verdict.failed ? "" : " before the run was over"),
+                      verdict.consequence, suspicions_.lost_at(verdict.rank).value_or(round_));
     }
   }
 
-  // Lost connections and broken collectives, once nothing better is to be expected.
-  void judge_suspicions(bool last_round) {
-    const auto verdict_wait = options_.verdicts_follow ? kVerdictWait : milliseconds(0);
-    for (const RankRecord& record : ranks_)
-      if (record.lost_at && (last_round || Clock::now() - *record.lost_at >= verdict_wait))
-        declare(record.who, last_seen(record), kEndedWithoutFinishing);
-    if (suspicion_ && (last_round || Clock::now() - suspicion_->since >= kConsequenceWait))
-      declare(ranks_[suspicion_->rank].who, suspicion_->op, suspicion_->message);
+  // What happened to a rank at `time` is the root cause, unless a peer's failure is probably behind it.
+  void judge_failure(int rank, const std::string& op, const std::string& message, bool consequence,
+                     Clock::time_point time) {
+    if (consequence || suspicions_.another_lost_before(rank, time))
+      suspicions_.add({rank, op, message, round_, true});
+    else
+      declare(ranks_[rank].who, op, message);
   }
 
   std::vector<int> absent_ranks() const {
@@ -219,6 +213,12 @@ class FailureBoard::Impl {
     for (const RankRecord& record : ranks_)
       if (!record.joined) absent.push_back(record.who.rank);
     return absent;
+  }
+
+  HostRanks host_ranks() const {
+    HostRanks hosts;
+    for (const RankRecord& record : ranks_) hosts[record.who.host].push_back(record.who.rank);
+    return hosts;
   }
 
   void judge_absence(const std::vector<int>& absent) {
@@ -233,8 +233,10 @@ class FailureBoard::Impl {
     if (const std::vector<int> absent = absent_ranks(); !absent.empty()) return judge_absence(absent);
     std::map<int, ObservedRank> observed;
     for (const RankRecord& record : ranks_)
-      observed[record.who.rank] = {record.status, seconds_since(record.last_heard), record.finished};
-    const auto hang = diagnose_hang(observed, hang_limit_s_);
+      observed[record.who.rank] = {record.status, seconds_since(record.last_heard), record.finished, record.who.host};
+    if (const HostRanks lost = unreachable_hosts(observed, limits_.silence_s, options_.server.host); !lost.empty())
+      return declare(make_unreachable_cause(lost, options_.server.host, no_sign_of_life(limits_.silence_s)));
+    const auto hang = diagnose_hang(observed, limits_);
     if (hang) declare(ranks_[hang->culprit].who, ranks_[hang->culprit].status.op, hang->message);
   }
 
@@ -245,8 +247,11 @@ class FailureBoard::Impl {
   }
 
   void declare(const RankIdentity& who, const std::string& op, const std::string& message) {
+    declare(make_root_cause(who, op, message));
+  }
+
+  void declare(const RootCause& cause) {
     if (root_cause_ || end_expected_) return;
-    const RootCause cause = make_root_cause(who, op, message);
     {
       std::lock_guard lock(mutex_);
       root_cause_ = cause;
@@ -265,7 +270,7 @@ class FailureBoard::Impl {
   void broadcast(const BoardMessage& message) {
     for (bool own : {false, true})
       for (Connection& connection : connections_)
-        if (own == (connection.rank && *connection.rank == options_.server.rank)) send_to(connection, message);
+        if (connection.rank && own == (*connection.rank == options_.server.rank)) send_to(connection, message);
   }
 
   // A rank that does not read (stopped, say) fills its socket; it must not hold up the others.
@@ -279,15 +284,16 @@ class FailureBoard::Impl {
   const std::function<void(const RootCause&)> on_failure_;
   Fd listener_, wake_;
   std::list<Connection> connections_;
+  Suspicions suspicions_;
   std::vector<RankRecord> ranks_;
-  std::optional<Suspicion> suspicion_;
   std::optional<Clock::time_point> first_join_;
-  Clock::time_point last_tick_ = Clock::now();
-  double hang_limit_s_ = 300, connect_timeout_s_ = 300;
+  Clock::time_point last_tick_ = Clock::now(), round_ = Clock::now();  // one time for all that is found in a round
+  HangLimits limits_;
+  double connect_timeout_s_ = 300;
   std::atomic<bool> stopping_ = false, end_expected_ = false;
 
   mutable std::mutex mutex_;  // of the two below, which other threads touch
-  std::vector<Verdict> verdicts_;
+  std::vector<ProcessEnd> verdicts_;
   std::optional<RootCause> root_cause_;  // written by the board's thread only
   std::thread thread_;
 };
@@ -299,8 +305,6 @@ int FailureBoard::port() const { return impl_->port(); }
 std::optional<RootCause> FailureBoard::root_cause() const { return impl_->root_cause(); }
 void FailureBoard::finish() { impl_->finish(); }
 void FailureBoard::expect_end() { impl_->expect_end(); }
-void FailureBoard::process_ended(int rank, const std::string& how, bool failed) {
-  impl_->process_ended({rank, how, failed});
-}
+void FailureBoard::process_ended(ProcessEnd end) { impl_->process_ended(std::move(end)); }
 
 }  // namespace braid

@@ -4,7 +4,8 @@
 // give.
 //
 // The first failure becomes the root cause and is sent to every rank. Errors of collectives are usually
-// consequences of a peer's death, so they wait a moment for a better explanation.
+// consequences of a peer's death, so they wait a moment for a better explanation; so does whatever comes after a
+// connection was lost, until it is known how that rank ended.
 #pragma once
 
 #include <functional>
@@ -23,6 +24,15 @@ struct BoardOptions {
   int world_size = 1;
   std::vector<std::string> places;  // module and coordinates of each rank, where the server knows them
   bool verdicts_follow = false;     // process_ended() will be called for each rank
+  std::string nonce{};              // who does not bring it in its hello is no rank of this run
+};
+
+// How a rank's process ended, as its parent saw it.
+struct ProcessEnd {
+  int rank = 0;
+  std::string how;           // "exited with code 3"
+  bool failed = false;       // not exit code 0
+  bool consequence = false;  // of a kind that another rank's end causes
 };
 
 class FailureBoard {
@@ -34,8 +44,8 @@ class FailureBoard {
   int port() const;
   std::optional<RootCause> root_cause() const;
 
-  // What the parent of a rank's process saw. `failed`: not exit code 0.
-  void process_ended(int rank, const std::string& how, bool failed);
+  // To be called in the order in which processes ended.
+  void process_ended(ProcessEnd end);
 
   // Judges what has been reported so far and stops serving; root_cause() is final then.
   void finish();

@@ -8,31 +8,59 @@
 namespace braid {
 namespace {
 
+using c10d::ProcessGroupGloo;
+using Device = std::shared_ptr<gloo::transport::Device>;
+
+std::string words_of(const std::exception& e) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
+  return torch_error ? torch_error->what_without_backtrace() : e.what();
+}
+
+Device device_of_address(const std::string& address) {
+  try {
+    return ProcessGroupGloo::createDeviceForHostname(address);
+  } catch (const std::exception& e) {
+    throw ConfigError({fmt::format("Gloo cannot listen on {} of host {}: {}", address, host_name(), words_of(e)), "",
+                       "set GLOO_SOCKET_IFNAME to the network interface that ranks can meet on"});
+  }
+}
+
 class GlooFactory : public BackendFactory {
  public:
-  GlooFactory(std::shared_ptr<Store> store, bool loopback, std::chrono::milliseconds timeout)
-      : store_(std::move(store)), options_(c10d::ProcessGroupGloo::Options::create(timeout)) {
-    options_->devices.push_back(loopback ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                         : c10d::ProcessGroupGloo::createDefaultDevice());
+  GlooFactory(std::shared_ptr<Store> store, GlooSettings settings)
+      : store_(std::move(store)), settings_(std::move(settings)) {
+    for (const std::string& address : settings_.addresses) devices_.push_back(device_of_address(address));
   }
 
   c10::intrusive_ptr<c10d::Backend> make(const std::string& name, const std::vector<int>& ranks,
                                          int group_rank) override {
     auto base = c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store_->c10d_store());
     auto store = c10::make_intrusive<c10d::PrefixStore>(group_key(name, ranks), base);
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, group_rank, static_cast<int>(ranks.size()), options_);
+    auto options = ProcessGroupGloo::Options::create(settings_.connect_timeout);
+    options->devices = devices_;
+    try {
+      auto backend =
+          c10::make_intrusive<ProcessGroupGloo>(store, group_rank, static_cast<int>(ranks.size()), std::move(options));
+      backend->setTimeout(settings_.timeout);
+      return backend;
+    } catch (const std::exception& e) {
+      throw CommError(
+          fmt::format("{}; this rank listens on {}: if the others cannot reach that, set GLOO_SOCKET_IFNAME to "
+                      "the network interface that ranks can meet on",
+                      words_of(e), fmt::join(settings_.addresses, " and ")));
+    }
   }
 
  private:
   std::shared_ptr<Store> store_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options_;
+  const GlooSettings settings_;
+  std::vector<Device> devices_;
 };
 
 }  // namespace
 
-std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, bool loopback,
-                                                  std::chrono::milliseconds timeout) {
-  return std::make_unique<GlooFactory>(std::move(store), loopback, timeout);
+std::unique_ptr<BackendFactory> make_gloo_factory(std::shared_ptr<Store> store, const GlooSettings& settings) {
+  return std::make_unique<GlooFactory>(std::move(store), settings);
 }
 
 }  // namespace braid

@@ -15,7 +15,7 @@ using Ranks = std::map<int, ObservedRank>;
 double stuck_for(const ObservedRank& rank) { return rank.silent_s + rank.status.idle_s; }
 
 // Ranks speak several times a second while they live; half the limit without a word is not slowness.
-bool silent(const ObservedRank& rank, double limit_s) { return !rank.finished && rank.silent_s > limit_s / 2; }
+bool silent(const ObservedRank& rank, double silence_s) { return !rank.finished && rank.silent_s > silence_s / 2; }
 
 bool arrived(const ObservedRank& rank, const Wait& wait) {
   const auto count = rank.status.arrivals.find(wait.meeting.channel);
@@ -23,24 +23,24 @@ bool arrived(const ObservedRank& rank, const Wait& wait) {
 }
 
 // Members of the meetings that `rank` waits in which have not come to them yet, or have gone silent in them.
-std::vector<int> awaited_by(const Ranks& ranks, int rank, double limit_s) {
+std::vector<int> awaited_by(const Ranks& ranks, int rank, double silence_s) {
   std::vector<int> missing;
   for (const Wait& wait : ranks.at(rank).status.waits)
     for (int member : wait.meeting.members) {
       const auto peer = ranks.find(member);
       if (member == rank || peer == ranks.end()) continue;
-      if (!arrived(peer->second, wait) || silent(peer->second, limit_s)) missing.push_back(member);
+      if (!arrived(peer->second, wait) || silent(peer->second, silence_s)) missing.push_back(member);
     }
   return missing;
 }
 
 // Follows the waiting until a rank that is silent or waits for nobody, or until it comes back: then the path ends in
 // the cycle.
-std::vector<int> follow(const Ranks& ranks, int start, double limit_s) {
+std::vector<int> follow(const Ranks& ranks, int start, double silence_s) {
   std::vector<int> path = {start};
   while (true) {
-    if (silent(ranks.at(path.back()), limit_s)) return path;
-    const std::vector<int> awaited = awaited_by(ranks, path.back(), limit_s);
+    if (silent(ranks.at(path.back()), silence_s)) return path;
+    const std::vector<int> awaited = awaited_by(ranks, path.back(), silence_s);
     if (awaited.empty()) return path;
     // The one that has been stuck the longest stopped first.
     const int next = *std::max_element(awaited.begin(), awaited.end(),
@@ -53,20 +53,7 @@ std::vector<int> follow(const Ranks& ranks, int start, double limit_s) {
 
 std::string op_of(const ObservedRank& rank) { return rank.status.op.empty() ? "no operation" : rank.status.op; }
 
-// "ranks 0-2 in all_reduce #7 on world; rank 5 in ..." for everyone who waits in a meeting, except the
-// culprit.
-std::string who_waits(const Ranks& ranks, int culprit) {
-  std::map<std::string, std::vector<int>> by_op;
-  for (const auto& [number, rank] : ranks)
-    if (number != culprit && !rank.status.waits.empty() && !rank.finished) by_op[op_of(rank)].push_back(number);
-  std::string text;
-  for (const auto& [op, waiting] : by_op)
-    text += fmt::format("{}rank{} {} in {}", text.empty() ? "; waiting: " : ", ", waiting.size() > 1 ? "s" : "",
-                        fold_ranks(waiting), op);
-  return text;
-}
-
-std::string describe(const Ranks& ranks, const std::vector<int>& path, double limit_s) {
+std::string describe(const Ranks& ranks, const std::vector<int>& path, const HangLimits& limits) {
   const int culprit = path.back();
   const ObservedRank& rank = ranks.at(culprit);
   if (std::count(path.begin(), path.end(), culprit) > 1) {
@@ -74,24 +61,62 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, double li
     return fmt::format("deadlock, ranks wait for each other in a circle: {}", fmt::join(cycle, " -> "));
   }
   if (rank.finished) return "it finished while others still wait for it";
-  if (silent(rank, limit_s)) return no_sign_of_life(limit_s);
-  if (stuck_for(rank) > limit_s) return fmt::format("hangs: no progress for more than {} s", limit_s);
-  return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limit_s);
+  if (silent(rank, limits.silence_s)) return no_sign_of_life(limits.silence_s);
+  if (stuck_for(rank) > limits.progress_s)
+    return fmt::format("hangs: no progress for more than {} s", limits.progress_s);
+  return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limits.progress_s);
+}
+
+// The first rank that has been silent for too long, if there is one.
+std::optional<int> gone_silent(const Ranks& ranks, double silence_s) {
+  const auto longest = std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) {
+    return std::pair(!a.second.finished, a.second.silent_s) < std::pair(!b.second.finished, b.second.silent_s);
+  });
+  if (longest == ranks.end() || longest->second.finished || longest->second.silent_s <= silence_s) return std::nullopt;
+  return longest->first;
 }
 
 }  // namespace
 
 std::string no_sign_of_life(double limit_s) { return fmt::format("no sign of life for more than {} s", limit_s); }
 
-std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, double limit_s) {
+std::string who_waits(const Ranks& ranks, const std::vector<int>& missing) {
+  std::map<std::string, std::vector<int>> by_op;
+  for (const auto& [number, rank] : ranks)
+    if (!std::count(missing.begin(), missing.end(), number) && !rank.status.waits.empty() && !rank.finished)
+      by_op[op_of(rank)].push_back(number);
+  std::string text;
+  for (const auto& [op, waiting] : by_op)
+    text += fmt::format("{}rank{} {} in {}", text.empty() ? "; waiting: " : ", ", waiting.size() > 1 ? "s" : "",
+                        fold_ranks(waiting), op);
+  return text;
+}
+
+std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, double silence_s,
+                                                          const std::string& own_host) {
+  const auto first = gone_silent(ranks, silence_s);
+  if (!first) return {};
+  std::map<std::string, std::vector<int>> hosts;
+  for (const auto& [number, rank] : ranks)
+    if (!rank.finished && rank.host != own_host) hosts[rank.host].push_back(number);
+  std::erase_if(hosts, [&](const auto& host) {
+    return !std::all_of(host.second.begin(), host.second.end(), [&](int r) { return silent(ranks.at(r), silence_s); });
+  });
+  // The rank that was silent first may have stopped by itself, on a host that others still speak from.
+  return hosts.count(ranks.at(*first).host) ? hosts : std::map<std::string, std::vector<int>>{};
+}
+
+std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, const HangLimits& limits) {
+  if (const auto rank = gone_silent(ranks, limits.silence_s))
+    return HangDiagnosis{*rank, no_sign_of_life(limits.silence_s) + who_waits(ranks, {*rank})};
   const std::pair<const int, ObservedRank>* longest = nullptr;
   for (const auto& entry : ranks) {
-    if (entry.second.finished || stuck_for(entry.second) <= limit_s) continue;
+    if (entry.second.finished || stuck_for(entry.second) <= limits.progress_s) continue;
     if (!longest || stuck_for(entry.second) > stuck_for(longest->second)) longest = &entry;
   }
   if (!longest) return std::nullopt;
-  const std::vector<int> path = follow(ranks, longest->first, limit_s);
-  return HangDiagnosis{path.back(), describe(ranks, path, limit_s) + who_waits(ranks, path.back())};
+  const std::vector<int> path = follow(ranks, longest->first, limits.silence_s);
+  return HangDiagnosis{path.back(), describe(ranks, path, limits) + who_waits(ranks, {path.back()})};
 }
 
 }  // namespace braid

@@ -30,6 +30,7 @@ constexpr milliseconds kSendTimeout{2000};
 constexpr milliseconds kAnswerTimeout{8000};
 // The board itself gets this much more than a rank before it counts as hung.
 constexpr double kBoardSlack_s = 3;
+constexpr const char* kMonitorThreadName = "braid-monitor";  // seen by debuggers, and by tests/support/pausing.cpp
 
 }  // namespace
 
@@ -43,7 +44,10 @@ class RankMonitor::Impl {
         socket_(connect_tcp(board, connect_timeout)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     send(hello_);
-    thread_ = std::thread([this] { watch(); });
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), kMonitorThreadName);
+      watch();
+    });
   }
 
   ~Impl() {
@@ -53,15 +57,16 @@ class RankMonitor::Impl {
   }
 
   RootCause report(const std::string& message, bool consequence) {
-    std::unique_lock lock(mutex_);
-    reporting_ = true;
+    int nobody = 0;
+    const bool crashing = !first_failure_.compare_exchange_strong(nobody, kReported);
     const std::string op = progress_.op_at_failure();
-    send(Fail{op, message, consequence});
+    if (!crashing) send(Fail{op, message, consequence});
+    std::unique_lock lock(mutex_);
     answered_.wait_for(lock, kAnswerTimeout, [&] { return cause_.has_value(); });
     const RootCause cause = cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
     lock.unlock();
-    // Another thread is crashing: let it end the process, with its signal as the status.
-    if (fatal_signal_ != 0) std::this_thread::sleep_for(kAnswerTimeout);
+    // Another thread's crash is the cause: it ends the process, with its signal as the status.
+    if (crashing && cause.rank == hello_.who.rank) std::this_thread::sleep_for(kAnswerTimeout);
     return cause;
   }
 
@@ -72,10 +77,19 @@ class RankMonitor::Impl {
 
   void publish_fatal_signal(int signal) noexcept {
     if (std::this_thread::get_id() == thread_.get_id()) return;
-    fatal_signal_ = signal;
-    eventfd_write(wake_.get(), 1);
+    pid_t no_thread = 0;
+    const bool first_crash = crashing_thread_.compare_exchange_strong(no_thread, gettid());
+    if (!first_crash && no_thread == gettid()) return;  // a crash in the handler of a crash
+    int nobody = 0;
+    const bool speaks = first_crash && first_failure_.compare_exchange_strong(nobody, signal);
+    if (speaks) eventfd_write(wake_.get(), 1);
+    // Once the root cause is known, or where this crash does not tell it, another thread prints the line and ends the
+    // process.
     const timespec pause = {0, 10'000'000};
-    for (int waited_ms = 0; !over_ && waited_ms < kSendTimeout.count(); waited_ms += 10) nanosleep(&pause, nullptr);
+    for (int waited_ms = 0; !over_; waited_ms += 10) {
+      if (waited_ms >= (speaks && !concluded_ ? kSendTimeout : kAnswerTimeout).count()) return;
+      nanosleep(&pause, nullptr);
+    }
   }
 
  private:
@@ -88,19 +102,21 @@ class RankMonitor::Impl {
       poll(entries, 2, static_cast<int>(beat.count()));
       eventfd_t ignored;
       eventfd_read(wake_.get(), &ignored);
-      if (fatal_signal_ != 0 && !std::exchange(fatal_signal_published_, true)) publish_crash();
+      const auto since_last_round = Clock::now() - std::exchange(round_, Clock::now());
+      if (since_last_round > kNotRunning) last_heard_ += since_last_round;
+      if (first_failure_ > 0 && !std::exchange(crash_published_, true)) publish_crash();
       receive();
-      if (over_) continue;
-      if (!connected_) return conclude(about_server(kEndedWithoutFinishing));
-      if (std::chrono::duration<double>(Clock::now() - last_heard_).count() > hello_.hang_limit_s + kBoardSlack_s)
-        return conclude(about_server(no_sign_of_life(hello_.hang_limit_s)));
+      if (over_ || concluded_) continue;
+      if (!connected_) return conclude(about_lost_server());
+      if (std::chrono::duration<double>(Clock::now() - last_heard_).count() > silence_limit_s() + kBoardSlack_s)
+        return conclude(about_silent_server());
       if (Clock::now() - last_beat < beat) continue;
       last_beat = Clock::now();
       send(Beat{progress_.snapshot()});
     }
   }
 
-  void publish_crash() { send(Fail{progress_.op_at_failure(), describe_signal(fatal_signal_), false}); }
+  void publish_crash() { send(Fail{progress_.op_at_failure(), describe_signal(first_failure_), false}); }
 
   void receive() {
     char buffer[4096];
@@ -116,28 +132,54 @@ class RankMonitor::Impl {
 
   void handle(const BoardMessage& message) {
     if (const auto* welcome = std::get_if<Welcome>(&message)) server_ = welcome->server;
+    if (const auto* hosts = std::get_if<Hosts>(&message)) hosts_ = hosts->ranks;
     if (std::holds_alternative<Close>(message)) over_ = true;
     if (const auto* cause = std::get_if<RootCause>(&message)) conclude(*cause);
   }
 
+  bool launcher_serves() const { return !server_ || server_->rank < 0; }
+
+  // A launcher may be stopped for a while by its user, and its ranks end with it anyway.
+  double silence_limit_s() const {
+    return launcher_serves() ? hello_.hang_limit_s : std::min(hello_.silence_limit_s, hello_.hang_limit_s);
+  }
+
   // Every rank words it alike, so that all logs carry the same line.
   RootCause about_server(const std::string& message) const {
-    if (server_.rank < 0) return {-1, "the launcher on host " + server_.host + " is gone: " + message};
-    return make_root_cause(server_, "unknown, since it served the failure board", message);
+    if (launcher_serves()) return {-1, fmt::format("the launcher on host {} is gone: {}", server_->host, message)};
+    return make_root_cause(*server_, "unknown, since it served the failure board", message);
+  }
+
+  RootCause about_lost_server() const {
+    if (server_) return about_server(kEndedWithoutFinishing);
+    return make_root_cause(hello_.who, "start-up",
+                           "the failure board did not take this rank: it ended, or serves another run");
+  }
+
+  RootCause about_silent_server() const {
+    const std::string silence = no_sign_of_life(silence_limit_s());
+    if (!server_)
+      return make_root_cause(hello_.who, "start-up",
+                             "the failure board accepts connections, but says nothing: " + silence);
+    if (launcher_serves() || server_->host == hello_.who.host) return about_server(silence);
+    const auto known = hosts_.find(server_->host);
+    const std::vector<int> ranks = known == hosts_.end() ? std::vector{server_->rank} : known->second;
+    return make_unreachable_cause({{server_->host, ranks}}, hello_.who.host, silence);
   }
 
   void conclude(const RootCause& cause) {
-    bool reporting;
+    concluded_ = true;
     {
       std::lock_guard lock(mutex_);
       cause_ = cause;
-      reporting = reporting_;
     }
     answered_.notify_all();
-    over_ = true;
+    const int first_failure = first_failure_;
+    if (first_failure == kReported) return;  // report() hands the line to the thread that prints it
     // A rank that crashes by itself ends with its signal; one that crashes in the wake of another says so first.
-    const bool own_crash = fatal_signal_ != 0 && cause.rank == hello_.who.rank;
-    if (!reporting && !own_crash) on_failure_(cause);
+    const bool own_crash = first_failure > 0 && cause.rank == hello_.who.rank;
+    if (!own_crash) on_failure_(cause);
+    over_ = true;  // only now: a crashing thread ends the process when it sees this
   }
 
   void send(const BoardMessage& message) {
@@ -150,18 +192,24 @@ class RankMonitor::Impl {
   const std::function<void(const RootCause&)> on_failure_;
   Fd socket_, wake_;
   LineBuffer lines_;
-  RankIdentity server_{-1, "unknown", ""};
-  Clock::time_point last_heard_ = Clock::now();
-  bool connected_ = true, fatal_signal_published_ = false;
-  std::atomic<bool> stopping_ = false, over_ = false;
-  std::atomic<int> fatal_signal_ = 0;
+  std::optional<RankIdentity> server_;  // once the board has said so
+  HostRanks hosts_;                     // once every rank has joined
+  Clock::time_point last_heard_ = Clock::now(), round_ = Clock::now();
+  bool connected_ = true, crash_published_ = false;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> concluded_ = false;  // the root cause is known
+  std::atomic<bool> over_ = false;       // nothing is left to say
+  // How this rank's own failure began: by a call of report(), or by a crash with this signal. Later ones leave the end
+  // of the process to the first.
+  static constexpr int kReported = -1;
+  std::atomic<int> first_failure_ = 0;
+  std::atomic<pid_t> crashing_thread_ = 0;
   std::mutex send_mutex_;
   LineSender sender_;
 
-  std::mutex mutex_;  // of the three below
+  std::mutex mutex_;  // of the two below
   std::condition_variable answered_;
   std::optional<RootCause> cause_;
-  bool reporting_ = false;
   std::thread thread_;
 };
 
@@ -181,7 +229,7 @@ namespace {
 std::atomic<RankMonitor*> crash_monitor = nullptr;
 
 extern "C" void on_fatal_signal(int signal) {
-  if (RankMonitor* monitor = crash_monitor.exchange(nullptr)) monitor->publish_fatal_signal(signal);
+  if (RankMonitor* monitor = crash_monitor) monitor->publish_fatal_signal(signal);
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   sigaction(signal, &standard, nullptr);
@@ -209,5 +257,16 @@ CrashHandler::~CrashHandler() {
   for (std::size_t i = 0; i < kFatalSignals.size(); ++i) sigaction(kFatalSignals[i], &old_actions_[i], nullptr);
   sigaltstack(&old_stack_, nullptr);
 }
+
+BrokenPipeGuard::BrokenPipeGuard() {
+  sigaction(SIGPIPE, nullptr, &old_action_);
+  if (old_action_.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
+BrokenPipeGuard::~BrokenPipeGuard() { sigaction(SIGPIPE, &old_action_, nullptr); }
 
 }  // namespace braid

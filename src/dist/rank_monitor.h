@@ -30,7 +30,8 @@ class RankMonitor {
   // The rank is done; its connection may end.
   void goodbye();
 
-  // From a signal handler: lets the monitor's thread publish the signal, then returns.
+  // From a signal handler: lets the monitor's thread publish the signal, then returns. When another thread of this rank
+  // ends the process already, it does not get in between.
   void publish_fatal_signal(int signal) noexcept;
 
  private:
@@ -51,6 +52,20 @@ class CrashHandler {
   static constexpr std::array<int, 5> kFatalSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
   std::array<struct sigaction, kFatalSignals.size()> old_actions_;
   stack_t old_stack_;
+};
+
+// While it lives, a write to a peer that is gone is an error of that write, not the end of the process: Gloo writes
+// without MSG_NOSIGNAL, and SIGPIPE would end a rank before it can say why. A handler rather than SIG_IGN, which the
+// programs that a rank starts would inherit. Where SIGPIPE is ignored already, it stays so.
+class BrokenPipeGuard {
+ public:
+  BrokenPipeGuard();
+  ~BrokenPipeGuard();
+  BrokenPipeGuard(const BrokenPipeGuard&) = delete;
+  BrokenPipeGuard& operator=(const BrokenPipeGuard&) = delete;
+
+ private:
+  struct sigaction old_action_;
 };
 
 }  // namespace braid

@@ -1,5 +1,7 @@
 #include "dist/run_as_rank.h"
 
+#include <ATen/DeviceAccelerator.h>
+#include <signal.h>
 #include <torch/cuda.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
 #include "dist/failure_board.h"
+#include "dist/interfaces.h"
 #include "dist/rank_monitor.h"
 #include "dist/store.h"
 #include "dist/world.h"
@@ -19,11 +22,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The monitor's thread and the rank's own may both come here; the first one speaks and ends the other.
+// The monitor's thread and the rank's own may both come here; the first one speaks and ends the other. Whether anybody
+// reads what it says makes no difference to how the process ends.
 [[noreturn]] void end_process(const RootCause& cause, int exit_code) {
   static std::mutex only_one;
   only_one.lock();
-  fmt::print(stderr, "braid: root cause: {}\n", cause.line);
+  signal(SIGPIPE, SIG_IGN);
+  std::fputs(fmt::format("braid: root cause: {}\n", cause.line).c_str(), stderr);
   std::fflush(nullptr);
   _exit(exit_code);
 }
@@ -51,17 +56,47 @@ std::string agree_on_backend(const WorldSpec& spec, c10::Device device, Store& s
   return store.get("backend");
 }
 
+// The address of this host at which the others can reach it: the one that it reaches the store from. On the store's own
+// host that may be a loopback address, where its own name stands for 127.0.1.1, say; then it is the address that the
+// others reach the store at.
+std::string agree_on_address(const WorldSpec& spec, Store& store) {
+  const auto key = [](int rank) { return fmt::format("sees_store_at/{}", rank); };
+  store.set(key(spec.rank), store.route().peer);
+  if (spec.rank == 0) {
+    std::string of_store;
+    for (int rank = 0; rank < spec.size; ++rank)
+      if (const std::string seen = store.get(key(rank)); of_store.empty() && !is_loopback(seen)) of_store = seen;
+    store.set("store_address", of_store);
+  }
+  if (!is_loopback(store.route().local)) return store.route().local;
+  const std::string of_store = store.get("store_address");
+  return of_store.empty() ? store.route().local : of_store;  // everyone is on this host
+}
+
+std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
+  if (spec.launcher == Launcher::Local) return {"127.0.0.1"};  // nothing listens where other hosts could reach it
+  const std::string leads_to_store = agree_on_address(spec, store);
+  if (spec.gloo_interfaces.empty()) return {leads_to_store};
+  std::vector<std::string> addresses;
+  for (const std::string& name : spec.gloo_interfaces) addresses.push_back(address_of_interface(name));
+  return addresses;
+}
+
 std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
                                                std::shared_ptr<Store> store) {
-  // The watchdog names a hang long before a collective's own time-out could hide it.
+  // The watchdog names a hang long before a collective's own time-out could hide it. While ranks connect, Gloo knows
+  // more.
   const milliseconds timeout = to_ms(std::max(1800.0, 2 * config.hang_limit_s));
+  const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::string fitting = agree_on_backend(spec, device, *store);
   if (config.backend == "nccl" && fitting != "nccl")
     throw ConfigError({fmt::format("nccl needs a GPU of its own for each of the {} ranks", spec.size), "dist.backend",
                        "use gloo or auto, or fewer ranks per host"});
   if ((config.backend == "auto" ? fitting : config.backend) == "nccl")
     return make_nccl_factory(std::move(store), device.index(), timeout);
-  return make_gloo_factory(std::move(store), spec.launcher == Launcher::Local, timeout);
+  const std::vector<std::string> addresses = gloo_addresses(spec, *store);
+  return make_gloo_factory(std::move(store),
+                           {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = timeout});
 }
 
 // What a rank needs around it. Whatever the launcher does not serve, rank 0 does.
@@ -72,10 +107,13 @@ class RankRuntime {
 
   // As early as there is a board to tell, failures go there.
   void run(const std::function<void(World&)>& body) {
-    if (spec_.board) watch(*spec_.board);
+    if (spec_.size > 1) broken_pipes_.emplace();
+    if (spec_.board) watch(*spec_.board, spec_.board_nonce);
     connect_store();
-    if (!spec_.board) watch(share_board());
+    if (!spec_.board) share_board();
     const c10::Device device = choose_device(spec_, config_);
+    // Whatever names no device of its own, libraries included, would otherwise take memory of the first GPU.
+    if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());
     world_.emplace(spec_.rank, spec_.size, device, choose_backend(spec_, config_, device, store_), progress_);
 
     world_->everyone();
@@ -107,24 +145,29 @@ class RankRuntime {
     store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s), "braid/" + spec_.attempt);
   }
 
-  Endpoint share_board() {
-    const std::string key = "failure_board";
-    if (spec_.rank != 0) return parse_endpoint(store_->get(key));
-    board_.emplace(BoardOptions{.bind_host = "",
-                                .server = identity(),
-                                .world_size = spec_.size,
-                                .places = places_,
-                                .verdicts_follow = false},
-                   [](const RootCause&) {});
-    const Endpoint endpoint{spec_.store.host, board_->port()};
-    store_->set(key, to_string(endpoint));
-    return endpoint;
+  // Only who reads the store knows where the board is, and its nonce.
+  void share_board() {
+    const std::string where = "failure_board", nonce = "failure_board_nonce";
+    if (spec_.rank == 0) {
+      const std::string made_here = make_nonce();
+      board_.emplace(BoardOptions{.bind_host = "",
+                                  .server = identity(),
+                                  .world_size = spec_.size,
+                                  .places = places_,
+                                  .verdicts_follow = false,
+                                  .nonce = made_here},
+                     [](const RootCause&) {});
+      store_->set(nonce, made_here);
+      store_->set(where, to_string(Endpoint{spec_.store.host, board_->port()}));
+    }
+    watch(parse_endpoint(store_->get(where)), store_->get(nonce));
   }
 
-  void watch(const Endpoint& board) {
+  void watch(const Endpoint& board, const std::string& nonce) {
     monitor_.emplace(
-        board, Hello{identity(), spec_.size, config_.hang_limit_s, config_.connect_timeout_s}, progress_,
-        [](const RootCause& cause) { end_process(cause, 1); }, to_ms(config_.connect_timeout_s));
+        board,
+        Hello{identity(), spec_.size, config_.hang_limit_s, config_.silence_limit_s, config_.connect_timeout_s, nonce},
+        progress_, [](const RootCause& cause) { end_process(cause, 1); }, to_ms(config_.connect_timeout_s));
     crash_handler_.emplace(*monitor_);
   }
 
@@ -132,6 +175,7 @@ class RankRuntime {
   const DistConfig& config_;
   const std::vector<std::string>& places_;
   Progress progress_;
+  std::optional<BrokenPipeGuard> broken_pipes_;  // a rank without peers ends as other programs do: braid train | head
   std::optional<StoreServer> store_server_;
   std::shared_ptr<Store> store_;
   std::optional<FailureBoard> board_;

@@ -44,8 +44,6 @@ using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 // A TCPStore client waits for ever on a server that accepts and says nothing, so it is made on a thread that
 // can be left behind.
 StorePtr connect_client(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
-  connect_tcp(endpoint,
-              timeout);  // first, since libtorch's own retries end in a message without host and port
   std::packaged_task<StorePtr()> connect([endpoint, timeout] {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(endpoint.port);
@@ -69,7 +67,13 @@ struct Store::Impl {
 Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix)
     : endpoint_(endpoint), timeout_(timeout), impl_(std::make_unique<Impl>()) {
   try {
+    // First, since libtorch's own retries end in a message without host and port.
+    const Fd connection = connect_tcp(endpoint, timeout);
+    route_ = {local_address(connection), peer_address(connection)};
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(prefix, connect_client(endpoint, timeout));
+  } catch (const UnknownHost& e) {
+    throw ConfigError(
+        {e.what(), "MASTER_ADDR", "give a name or address at which this host can reach the one of rank 0"});
   } catch (const std::exception& e) {
     const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
     throw CommError(fmt::format("the store at {} does not answer within {:.1f} s: {}", to_string(endpoint),

@@ -30,7 +30,7 @@ class StoreServer {
 // A client of a store. Its keys stay apart from those under another prefix.
 class Store {
  public:
-  // CommError naming host and port when nothing answers in time.
+  // CommError naming host and port when nothing answers in time; ConfigError, at once, when there is no such host.
   Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "");
   ~Store();
 
@@ -38,11 +38,18 @@ class Store {
   // Waits until the key is there; CommError naming key, host and port when it does not come in time.
   std::string get(const std::string& key);
 
+  // The addresses of this host and of the store's, on the way between them.
+  struct Route {
+    std::string local, peer;
+  };
+  const Route& route() const { return route_; }
+
   c10d::Store& c10d_store() const;  // for process groups
 
  private:
   struct Impl;
   Endpoint endpoint_;
+  Route route_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<Impl> impl_;
 };

@@ -59,6 +59,7 @@ WorldSpec from_torchrun(const Env& env) {
   spec.store_is_served = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
   spec.attempt = env("TORCHELASTIC_RESTART_COUNT").value_or("0");
   if (auto board = env("BRAID_BOARD")) spec.board = parse_endpoint(*board);
+  spec.board_nonce = env("BRAID_BOARD_NONCE").value_or("");
   return spec;
 }
 
@@ -153,9 +154,10 @@ std::optional<WorldSpec> world_spec_from(const Env& env) {
   const bool slurm = started_by_srun(env);
   // The local launcher's ranks stay its ranks inside a Slurm allocation.
   if (torchrun && slurm && env("BRAID_LAUNCHER") != "local") check_torchrun_against_slurm(env);
-  if (torchrun) return from_torchrun(env);
-  if (slurm) return from_slurm(env);
-  return std::nullopt;
+  if (!torchrun && !slurm) return std::nullopt;
+  WorldSpec spec = torchrun ? from_torchrun(env) : from_slurm(env);
+  if (const auto names = env("GLOO_SOCKET_IFNAME"); names && !names->empty()) spec.gloo_interfaces = split(*names, ',');
+  return spec;
 }
 
 std::map<std::string, std::string> local_rank_env(const WorldSpec& spec) {
@@ -170,6 +172,7 @@ std::map<std::string, std::string> local_rank_env(const WorldSpec& spec) {
   };
   if (spec.store_is_served) env["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   if (spec.board) env["BRAID_BOARD"] = to_string(*spec.board);
+  if (spec.board) env["BRAID_BOARD_NONCE"] = spec.board_nonce;
   return env;
 }
 

@@ -25,6 +25,8 @@ struct WorldSpec {
   bool store_is_served = false;        // by the launcher; otherwise rank 0 serves it
   std::string attempt = "0";      // torchrun keeps its store when it starts ranks again; keys must not meet old ones
   std::optional<Endpoint> board;  // the launcher's failure board; otherwise rank 0 serves one
+  std::string board_nonce{};      // the launcher's board takes ranks that know it
+  std::vector<std::string> gloo_interfaces{};  // GLOO_SOCKET_IFNAME; empty: the one that leads to the store
 };
 
 // Nothing when no launcher left its variables (the caller may then spawn ranks itself). A ConfigError when

@@ -11,29 +11,24 @@ namespace {
 
 constexpr std::size_t kBlocks = 1 << 16;
 
-std::uint16_t block_at(const char* text) {
-  std::uint16_t block;
-  std::memcpy(&block, text, sizeof block);
-  return block;
-}
+}  // namespace
 
-// Letters and digits are more usual than the sample can show.
-std::vector<int> weights_of_blocks(std::string_view usual) {
+// Letters are more usual than the sample can show.
+std::vector<int> AnchorScan::weights_of_blocks(std::string_view usual) {
+  constexpr std::string_view kSmall = "abcdefghijklmnopqrstuvwxyz ";
   std::vector<int> weights(kBlocks, 0);
-  const auto is_small = [](unsigned c) { return (c >= 'a' && c <= 'z') || c == ' '; };
-  for (unsigned a = 0; a < 256; ++a)
-    for (unsigned b = 0; b < 256; ++b) {
-      const char pair[2] = {static_cast<char>(a), static_cast<char>(b)};
-      weights[block_at(pair)] = is_small(a) && is_small(b) ? 1 : 0;
-    }
-  for (std::size_t i = 0; i + 2 <= usual.size(); ++i) weights[block_at(usual.data() + i)] += 10;
+  for (const char a : kSmall)
+    for (const char b : kSmall)
+      for (const char c : kSmall) {
+        const char letters[kBlock] = {a, b, c};
+        weights[block_at(letters)] = 1;
+      }
+  for (std::size_t i = 0; i + kBlock <= usual.size(); ++i) weights[block_at(usual.data() + i)] += 10;
   return weights;
 }
 
-}  // namespace
-
 AnchorScan::AnchorScan(std::vector<std::string> anchors, std::string_view usual) : anchors_(std::move(anchors)) {
-  shift_.assign(kBlocks, kShortest - 1);
+  shift_.assign(kBlocks, kMostShift);
   first_.assign(kBlocks + 1, 0);
   const std::vector<int> weights = weights_of_blocks(usual);
   std::vector<std::uint16_t> last_blocks;

@@ -26,16 +26,17 @@ std::optional<int> exit_code_in(std::string_view reason) {
     const auto code = take_number(reason);
     return code ? std::optional(static_cast<int>(*code)) : std::nullopt;
   }
-  if (!take(reason, "killed by ")) return std::nullopt;
+  take(reason, "killed by ");
   for (int signal = 1; signal < 32; ++signal)
     if (reason.starts_with(describe_signal(signal))) return 128 + signal;
   return std::nullopt;
 }
 
 Cause cause_in_reason(std::string_view reason) {
+  if (reason == kHostCannotBeReached) return Cause::NodeFailure;
   if (is_bad_data(reason)) return Cause::DataRankCascade;
-  if (reason.starts_with("killed by SIGKILL")) return Cause::HostOom;
-  if (reason.starts_with("killed by SIGBUS")) return Cause::ShmBusError;
+  if (const auto code = exit_code_in(reason); code && *code > 128)
+    if (const Cause cause = cause_of_signal(*code - 128); cause != Cause::Unknown) return cause;
   if (reason.find("out of memory") != std::string_view::npos) return Cause::GpuOom;
   const auto sign = sign_in(reason);
   return sign && role_of(*sign) == Role::Cause && *sign != Sign::NativeCrash ? cause_of(*sign) : Cause::BraidFailure;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "doctor/launchers.h"
 #include "doctor/signs.h"
 
 namespace braid {
@@ -35,7 +36,19 @@ enum class Cause {
   UvMissing,
   MegatronShadowed,
   WeightLoadMismatch,
+  CudaError,
+  HubUnreachable,
+  NanLoss,
+  Segfault,
+  TooManyFiles,
+  Hangup,
+  UnusedParameters,
+  DuplicateGpu,
+  CollectiveMismatch,
+  Rendezvous,
+  Killed,
   BraidFailure,
+  Success,
   Unknown,
 };
 
@@ -44,9 +57,17 @@ struct CauseText {
   const char* slug;
   const char* meaning;  // a sentence
   const char* fix;
+  const char* under_slurm = "";  // what to do besides, where the log is of a job of Slurm's
+  const char* under_kubernetes = "";
 };
 
 const CauseText& text_of(Cause cause);
+
+// What to do, for whoever used these launchers.
+std::string fix_for(Cause cause, const Launchers& launchers);
+
+// What a signal says about a process that nobody asked to end; Unknown for SIGTERM and the like.
+Cause cause_of_signal(int signal);
 
 Cause cause_of(Sign sign);  // Unknown where a line alone does not tell
 

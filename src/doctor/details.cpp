@@ -69,12 +69,13 @@ std::string exit_code_text(int code) {
   if (code == 0) return "Exit code 0: the program thought that all was well.";
   if (const auto signal = signal_of_code(code)) {
     const char* usual =
-        *signal == SIGKILL ? "killed, most often for want of host memory"
+        *signal == SIGKILL ? "killed from outside"
         : *signal == SIGTERM
             ? "asked to end: the time limit, a cancellation, or the cascade after another rank's failure"
         : *signal == SIGBUS  ? "most often /dev/shm is full"
         : *signal == SIGABRT ? "it ended itself: a failed check, or NCCL's watchdog"
         : *signal == SIGINT  ? "Ctrl-C"
+        : *signal == SIGHUP  ? "its terminal or session was closed"
                              : "a crash in native code";
     return fmt::format("Exit code {} is {}: {}.", code, describe_signal(*signal), usual);
   }
@@ -84,6 +85,24 @@ std::string exit_code_text(int code) {
     return fmt::format("Exit code {} comes from a shell: the command {}.", code,
                        code == 127 ? "was not found" : "may not be executed");
   return fmt::format("Exit code {} is the program's own choice.", code);
+}
+
+StartText start_text(std::string_view message, Sign sign) {
+  const auto says = [&](std::string_view word) { return has_word(message, word); };
+  if (says("pyxis"))
+    return {"Its container did not start.",
+            "Check --container-image and --container-mounts; `enroot import` on a login node says more."};
+  if (says("ImagePull"))
+    return {"Its image could not be pulled.", "Check the image's name, and the pod's pull secret."};
+  if (says("not found") || says("No such file"))
+    return {"There is no such program or file where it was started.",
+            "Check the path, and that it is mounted into the container and installed on every node."};
+  if (says("Permission denied"))
+    return {"The program may not be executed.", "`chmod +x` it, and check that its file system is not mounted noexec."};
+  if (sign == Sign::ShellError)
+    return {"The script did not get as far as the program.",
+            "Correct the script where the line says, or set what it wants, and start it again."};
+  return {};
 }
 
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank) {

@@ -15,8 +15,14 @@ std::string gpu_memory_text(std::string_view message);
 // What EP would have to be: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."
 std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int64_t> expert_parallel);
 
-// "Exit code 137 is SIGKILL (Killed): killed, most often for want of host memory."
+// "Exit code 137 is SIGKILL (Killed): killed from outside."
 std::string exit_code_text(int code);
+
+// Why a program did not start, and what to do, by the line that says so; empty where it says no more.
+struct StartText {
+  std::string why, fix;
+};
+StartText start_text(std::string_view message, Sign sign);
 
 // "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank);

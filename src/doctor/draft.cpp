@@ -10,7 +10,7 @@ constexpr std::size_t kMostEvidence = 8;
 }  // namespace
 
 void Draft::add_evidence(const Finding& finding) {
-  add_evidence(finding.place, finding.shown);
+  add_evidence(finding.place, finding.shown, finding.focus);
   if (finding.traceback && finding.traceback->frame_line != 0) {
     Place frame = finding.place;
     frame.line = finding.traceback->frame_line;
@@ -18,11 +18,13 @@ void Draft::add_evidence(const Finding& finding) {
   }
 }
 
-void Draft::add_evidence(const Place& place, const std::string& text) {
+void Draft::add_evidence(const WorkerExit& exit) { add_evidence(exit.place, exit.text, exit.focus); }
+
+void Draft::add_evidence(const Place& place, const std::string& text, std::size_t focus) {
   const std::string& file = findings_.files[static_cast<std::size_t>(place.file)].name;
   const bool there = std::any_of(result.evidence.begin(), result.evidence.end(),
                                  [&](const Evidence& e) { return e.file == file && e.line == place.line; });
-  if (!there && result.evidence.size() < kMostEvidence) result.evidence.push_back({file, place.line, text});
+  if (!there && result.evidence.size() < kMostEvidence) result.evidence.push_back({file, place.line, text, focus});
 }
 
 void Draft::explain(const std::string& sentence) {

@@ -13,6 +13,7 @@ void add_exit(WorkerExit exit, const SeenLine& line, Findings& findings) {
   exit.place = line.place;
   if (told.own_time) exit.place.time = told.time, exit.place.own_time = true;
   exit.text = line.shown;
+  exit.focus = line.focus;
   findings.add(std::move(exit));
 }
 
@@ -35,6 +36,11 @@ void note_torchrun_exit(WorkerExit exit, const LineMarks& marks, const SeenLine&
   findings.torchrun = true;
   findings.labels_are_nodes = findings.labels_are_nodes || marks.labelled;
   add_exit(std::move(exit), line, findings);
+}
+
+void note_process_end(WorkerExit exit, const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  if (exit.ranks.empty() && marks.rank && !marks.labelled && !marks.by_name) exit.ranks = {*marks.rank};
+  if (exit.code != 0) add_exit(std::move(exit), line, findings);
 }
 
 void note_task_exit(WorkerExit exit, std::string_view body, const SeenLine& line, Findings& findings) {

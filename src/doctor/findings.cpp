@@ -52,6 +52,13 @@ void Findings::add(WorkerExit exit) {
   if (exits.size() < kMostExits) exits.push_back(std::move(exit));
 }
 
+void Findings::add(CollectiveWork work) {
+  const auto is_known = [&](const CollectiveWork& other) {
+    return other.rank == work.rank && other.group == work.group && other.place.run == work.place.run;
+  };
+  if (works.size() < kMostExits && std::none_of(works.begin(), works.end(), is_known)) works.push_back(std::move(work));
+}
+
 void Findings::add_host(int rank, const std::string& host) {
   if (!host.empty() && hosts.size() < kMostRanks) hosts.emplace(rank, host);
 }
@@ -90,8 +97,10 @@ bool Findings::survived(const Place& place, std::int64_t FileTrace::*length, std
   return false;
 }
 
-bool Findings::ended_well() const {
-  return std::any_of(files.begin(), files.end(), [](const FileTrace& file) { return file.good_end > 0; });
+const FileTrace* Findings::good_end() const {
+  for (auto file = files.rbegin(); file != files.rend(); ++file)
+    if (file->good_end > 0) return &*file;
+  return nullptr;
 }
 
 void Findings::settle() {
@@ -102,6 +111,7 @@ void Findings::settle() {
       if (finding.labelled) finding.rank.reset();
   }
   settle_local_ranks();
+  settle_names();
   settle_ends();
   for (const WorkerExit& exit : exits)
     if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
@@ -110,25 +120,35 @@ void Findings::settle() {
 void Findings::settle_ends() {
   for (std::size_t number = 0; number < files.size(); ++number) {
     FileTrace& file = files[number];
-    if (file.script_end == 0) continue;
-    const bool contradicted = is_contradicted(file, static_cast<int>(number));
-    end_contradicted = end_contradicted || contradicted;
-    if (!contradicted) file.good_end = std::max(file.good_end, file.script_end);
+    const std::uint64_t end = std::max(file.script_end, file.said_done);
+    if (end == 0) continue;
+    const bool contradicted = is_contradicted(file, end, static_cast<int>(number));
+    end_contradicted = end_contradicted || (contradicted && file.script_end > 0);
+    if (!contradicted) file.good_end = std::max(file.good_end, end);
+  }
+}
+
+// A file's name is no proof: where its lines are of several ranks, it names none of them.
+void Findings::settle_names() {
+  for (Finding& finding : found) {
+    const FileTrace& file = files[static_cast<std::size_t>(finding.place.file)];
+    if (finding.by_name && file.has_other_ranks) finding.rank.reset();
   }
 }
 
 // An exception after which no training went on, a process that ended badly, Braid's root cause. What a script's end
 // does excuse are ranks that were stopped, and that missed each other when all of them ended.
-bool Findings::is_contradicted(const FileTrace& file, int number) const {
+bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int number) const {
   const auto counts = [&](const Place& place) {
-    return place.file == number && place.line < file.script_end && !survived(place) && place.progress == file.progress;
+    return place.file == number && (place.line < end || file.script_end < end) && !survived(place) &&
+           place.progress == file.progress;
   };
   return std::any_of(
              found.begin(), found.end(),
              [&](const Finding& f) { return role_of(f.sign) == Role::Cause && f.traceback && counts(f.place); }) ||
          std::any_of(exits.begin(), exits.end(),
                      [&](const WorkerExit& e) {
-                       return e.code != 0 && signal_of_code(e.code) != SIGTERM && counts(e.place);
+                       return !e.ranks.empty() && e.code != 0 && signal_of_code(e.code) != SIGTERM && counts(e.place);
                      }) ||
          std::any_of(braid.begin(), braid.end(), [&](const RootCauseLine& line) { return counts(line.place); });
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "doctor/launchers.h"
 #include "doctor/place.h"
 #include "doctor/signs.h"
 #include "doctor/traceback.h"
@@ -19,11 +20,13 @@ struct Finding {
   Place place;
   std::optional<int> rank;
   std::string host;
-  std::string text;   // the message
-  std::string shown;  // the whole line
+  std::string text;       // the message
+  std::string shown;      // the whole line, or what is around the words that were found
+  std::size_t focus = 0;  // where those are in it
   std::optional<Traceback> traceback;
   bool labelled = false;  // the rank is from a label, see LineMarks
   bool local = false;     // the rank is one of its node
+  bool by_name = false;   // the rank is only from the name of its file
   bool bare = false;      // an exception's line without its traceback, or a traceback without its exception
 };
 
@@ -36,6 +39,7 @@ struct WorkerExit {
   bool root = false;   // the launcher says that it was the first
   bool local = false;  // the rank is one of its node
   bool by_srun = false;
+  std::size_t focus = 0;            // of the text
   std::optional<int> local_rank{};  // where torchrun tells both
 };
 
@@ -51,8 +55,13 @@ struct FileTrace {
   std::int64_t iterations = 0;          // how far they come, whether each has a line or every hundredth
   std::vector<LogTime> progress_times;  // of the last few
   int run = 0;
-  std::uint64_t good_end = 0;    // the last line that tells of one
-  std::uint64_t script_end = 0;  // the last line of a script whose exit code is 0: of a pipe, its last command's
+  std::uint64_t good_end = 0;     // the last line that tells of one
+  std::uint64_t script_end = 0;   // the last line of a script whose exit code is 0: of a pipe, its last command's
+  std::optional<Place> saving{};  // the last line that tells of a checkpoint being saved, until it is
+  std::uint64_t said_done = 0;    // the last line in which one process says that training is done
+  std::string end_text;           // the line of its good end
+  std::optional<int> rank_by_name{};
+  bool has_other_ranks = false;  // its lines tell of other ranks than its name
 };
 
 struct RootCauseLine {
@@ -67,6 +76,13 @@ struct Enqueued {  // by a rank's watchdog
   std::int64_t work = 0;
 };
 
+struct CollectiveWork {  // that a rank's watchdog found waiting
+  Place place;
+  int rank = 0;
+  std::string group, operation, text;
+  std::int64_t sequence = 0;
+};
+
 struct Findings {
   std::vector<FileTrace> files;
   std::vector<Finding> found;
@@ -77,7 +93,9 @@ struct Findings {
   std::vector<Finding> remarks;      // the last few
   std::vector<Finding> refusals;     // the first few errors of Slurm's that mean nothing else
   std::vector<Enqueued> enqueued;
-  std::vector<int> named_absent;  // ranks that somebody says it waited for in vain
+  std::vector<CollectiveWork> works;  // the first of each rank and group
+  std::vector<int> named_absent;      // ranks that somebody says it waited for in vain
+  Launchers launchers;
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
@@ -86,6 +104,7 @@ struct Findings {
 
   void add(Finding finding);
   void add(WorkerExit exit);
+  void add(CollectiveWork work);
   void add_host(int rank, const std::string& host);
   // "fp8" in the lines before a comparison of weights; only so often, as the text is long.
   void look_for_fp8(std::string_view text);
@@ -94,7 +113,7 @@ struct Findings {
   // Training went on for several iterations after it, or started again: not what ended the run.
   bool survived(const Place& place) const;
   bool survived(const Finding& finding) const;
-  bool ended_well() const;
+  const FileTrace* good_end() const;  // of the last file that has one
 
   // To be called once, when everything is read: where torchrun runs under srun, srun numbers nodes, not ranks.
   void settle();
@@ -102,8 +121,9 @@ struct Findings {
  private:
   bool survived(const Place& place, std::int64_t FileTrace::*length, std::int64_t Place::*before) const;
   void settle_local_ranks();
+  void settle_names();
   void settle_ends();
-  bool is_contradicted(const FileTrace& file, int number) const;
+  bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
   bool is_full(Sign sign);
   void forget_survived(const Place& now);
 

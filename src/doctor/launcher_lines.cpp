@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/process.h"
+#include "doctor/braid_reason.h"
 #include "doctor/text_parts.h"
 
 namespace braid {
@@ -80,13 +81,8 @@ std::optional<WorkerExit> FailureBlock::feed(std::string_view body) {
 }
 
 std::optional<WorkerExit> parse_worker_failed(std::string_view body) {
-  const auto number_behind = [&](std::string_view torchrun, std::string_view deepspeed) -> std::optional<int> {
-    for (const std::string_view words : {torchrun, deepspeed})
-      if (const auto rest = behind(body, words)) return signed_number(*rest);
-    return std::nullopt;
-  };
-  const auto code = number_behind("(exitcode: ", "return code = ");
-  const auto rank = number_behind("local_rank: ", "local_rank=");
+  const auto code = signed_number(behind(body, "(exitcode: ").value_or(""));
+  const auto rank = signed_number(behind(body, "local_rank: ").value_or(""));
   if (!code || !rank) return std::nullopt;
   return WorkerExit{.place = {}, .ranks = {*rank}, .host = "", .text = "", .code = *code, .root = true, .local = true};
 }
@@ -112,7 +108,30 @@ std::optional<WorkerExit> parse_task_exit(std::string_view body) {
                     .by_srun = true};
 }
 
+namespace {
+
+// "braid: root cause: host b7 (ranks 8-15) cannot be reached from host a12: ..."; of several hosts the first.
+std::optional<RootCauseLine> parse_lost_host(std::string_view body) {
+  std::string_view rest = behind(body, "braid: root cause: host").value_or("");
+  take(rest, "s");
+  const auto ranks = behind(rest, " (rank");
+  const auto how = behind(rest, ") cannot be reached from host ");
+  if (!take(rest, " ") || !ranks || !how) return std::nullopt;
+  std::string_view list = ranks->substr(0, ranks->find(')'));
+  take(list, "s");
+  const std::vector<int> numbers = unfold_ranks(trimmed(list));
+  if (numbers.empty()) return std::nullopt;
+  RootCauseLine line;
+  line.rank = numbers.front();
+  line.host = rest.substr(0, rest.find(" ("));
+  line.reason = kHostCannotBeReached;
+  return line;
+}
+
+}  // namespace
+
 std::optional<RootCauseLine> parse_root_cause(std::string_view body) {
+  if (auto lost = parse_lost_host(body)) return lost;
   std::string_view rest = behind(body, "braid: root cause: rank ").value_or("");
   const auto rank = take_number(rest);
   if (!rank || !take(rest, " (host ")) return std::nullopt;
@@ -148,6 +167,15 @@ std::string host_in(std::string_view body) {
     if (take(rest, host) && rest.starts_with(": ") && host != "Node" && host != "Unable") return host;
   }
   return "";
+}
+
+std::optional<int> rank_told_by(Sign sign, std::string_view body) {
+  const auto after = [&](std::string_view words) { return signed_number(behind(body, words).value_or("")); };
+  if (sign == Sign::NodeFailure && has_word(body, "heartbeat")) return after("/task:");
+  if (sign == Sign::DuplicateGpu) return after(": rank ");
+  if (sign == Sign::CollectiveMismatch) return after("Rank ");
+  if (sign == Sign::RendezvousFailed) return after("barrier on rank: ");
+  return std::nullopt;
 }
 
 int signal_by_name(std::string_view name) {

@@ -23,8 +23,7 @@ class FailureBlock {
   int lines_left_ = 0;
 };
 
-// "failed (exitcode: -9) local_rank: 1 (pid: 19302) of binary: ...", and DeepSpeed's "[..., '--local_rank=1'] exits
-// with return code = -9"
+// "failed (exitcode: -9) local_rank: 1 (pid: 19302) of binary: ..."
 std::optional<WorkerExit> parse_worker_failed(std::string_view body);
 
 // "srun: error: n3: task 5: Exited with exit code 1", "srun: error: n[1-2]: tasks 0-2,4: Killed"
@@ -35,6 +34,10 @@ std::optional<RootCauseLine> parse_root_cause(std::string_view body);
 
 // "host a12" out of "*** JOB 7 ON a12 CANCELLED AT", "Node failure on a12", "a12:4242:4300 [3] NCCL WARN"; else empty.
 std::string host_in(std::string_view body);
+
+// The rank that a message of this kind names itself: JAX's "/task:37 heartbeat timeout", "Duplicate GPU detected : rank
+// 9 and rank 1", "Rank 1 is running collective", "in store based barrier on rank: 1".
+std::optional<int> rank_told_by(Sign sign, std::string_view body);
 
 int signal_by_name(std::string_view name);  // "SIGKILL and more" -> 9; SIGABRT's when it is no name
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "doctor/text_parts.h"
+#include "doctor/traceback.h"
 
 namespace braid {
 
@@ -47,6 +48,37 @@ bool mentions_fp8(std::string_view text) {
 bool is_warning(std::string_view text) {
   return has_word(text, "Warning: ") || has_word(text, "WARNING") || has_word(text, "[W") ||
          has_word(text, "warnings.warn");
+}
+
+bool says_not_finite(std::string_view exception) {
+  const auto has_whole_word = [&](std::string_view word) {
+    for (std::size_t at = 0; (at = exception.find(word, at)) != std::string_view::npos; ++at) {
+      const std::size_t end = at + word.size();
+      if ((at == 0 || !is_letter(exception[at - 1])) && (end == exception.size() || !is_letter(exception[end])))
+        return true;
+    }
+    return false;
+  };
+  bool is_not_finite = has_word(exception, "on-finite") || has_word(exception, "not finite") || has_word(exception, "diverged");
+  for (const char* word : {"nan", "NaN", "NaNs", "Nan", "NAN", "inf", "Inf", "infinite"})
+    is_not_finite = is_not_finite || has_whole_word(word);
+  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits"})
+    if (is_not_finite && has_word(exception, word)) return true;
+  return false;
+}
+
+std::string_view from_exception(std::string_view text) {
+  constexpr std::size_t kLongestPrefix = 120;
+  if (!exception_type(text).empty()) return text;
+  for (std::size_t at = 0; (at = text.find(' ', at)) != std::string_view::npos && at < kLongestPrefix;) {
+    const char before = at > 0 ? text[at - 1] : ' ';
+    const std::string_view rest = text.substr(++at), type = exception_type(rest);
+    const bool is_exception = type.ends_with("Error") || type.ends_with("Exception");
+    if (is_exception && std::string_view(":|-])>").find(before) != std::string_view::npos &&
+        !is_prose(text.substr(0, at)))
+      return rest;
+  }
+  return text;
 }
 
 // A logger's prefix has names, numbers and punctuation, and hardly a plain word.

@@ -10,6 +10,11 @@ bool is_of_a_shell(std::string_view text);  // says what is wrong with its scrip
 bool is_of_the_scheduler(std::string_view text);
 bool mentions_fp8(std::string_view text);  // of many lines, too
 bool is_warning(std::string_view text);
+bool says_not_finite(std::string_view exception);  // of a loss or of gradients
+
+// The text from its exception on ("worker-3 | RuntimeError: x" -> "RuntimeError: x"), where what stands before is a
+// prefix; else the whole text.
+std::string_view from_exception(std::string_view text);
 
 // Whether what stands before an error's message in its line is prose, or an open quotation: then the line speaks of the
 // error, and is none.

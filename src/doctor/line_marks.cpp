@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "doctor/text_parts.h"
+#include "doctor/text_pattern.h"
 
 namespace braid {
 namespace {
@@ -58,40 +59,91 @@ std::string_view without_indent(std::string_view text) {
   return text;
 }
 
-// One prefix off the front of `rest`; false when there is none.
+// Prefixes that name a rank, beside the usual ones that take_bracket knows by heart. A blank or colon behind them goes,
+// too.
+struct RankPrefix {
+  const char* pattern;
+  bool first = false;     // only at the beginning of a line: a bare number behind something else is no rank
+  bool labelled = false;  // see LineMarks
+};
+
+constexpr RankPrefix kBracketed[] = {
+    {"[%k%=%r]"},
+    {"[%k%=%r/%n]"},
+    {"[%k%=%r|%n]"},
+    {"[local_rank%=%l]"},
+    {"[local rank%=%l]"},
+    {"[Local rank%=%l]"},
+    {"[LOCAL_RANK%=%l]"},
+    {"[gpu%=%l]"},
+    {"[GPU%=%l]"},
+    {"[cuda:%l]"},
+    {"[%r]<std%w>", true, true},        // horovodrun
+    {"[%n,%r]<std%w>", true, true},     // mpirun --tag-output: [job,rank]
+    {"[%w@%n,%r]<std%w>", true, true},  // prterun
+};
+constexpr RankPrefix kBare[] = {
+    {"%k%r[%n][%w]:"},  // Composer
+    {"%k%=%r:"},       {"%k%=%r |"}, {"%k%=%r|"}, {"%k%=%r -"}, {"%k%=%r>"}, {"%k=%r "}, {"%k:%r "}, {"%k: %r "},
+};
+constexpr RankPrefix kInParentheses[] = {{"(%k%=%r)"}, {"(%k%=%r/%n)"}};
+
+template <std::size_t N>
+bool take_rank_prefix(std::string_view& rest, LineMarks& marks, bool first, const RankPrefix (&table)[N]) {
+  for (const RankPrefix& prefix : table) {
+    Caught caught;
+    const auto length = prefix.first && !first ? std::nullopt : match_front(prefix.pattern, rest, caught);
+    if (!length) continue;
+    if (caught.rank) {
+      marks.rank = caught.rank;
+      marks.labelled = prefix.labelled;
+    } else {
+      marks.local_rank = caught.local_rank;
+    }
+    rest.remove_prefix(*length);
+    return true;
+  }
+  return false;
+}
+
+// torchrun tees its workers' lines behind their role and local rank: "[default3]:", "[trainer0]:".
+bool take_role(std::string_view& rest, LineMarks& marks) {
+  std::size_t end = 1;
+  while (end < rest.size() && (is_letter(rest[end]) || rest[end] == '_')) ++end;
+  if (end == 1) return false;
+  std::string_view inner = rest.substr(end);
+  const auto rank = take_rank(inner);
+  if (!rank || !inner.starts_with("]:")) return false;
+  marks.local_rank = rank;
+  inner.remove_prefix(1);
+  rest = inner;
+  return true;
+}
+
+// One prefix in brackets off the front of `rest`; false when there is none.
 bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   std::string_view inner = rest.substr(1);
   std::optional<int> rank;
-  if (take(inner, "rank") || take(inner, "Rank ") || take(inner, "RANK ")) {
-    if (!(rank = take_rank(inner)) || !take(inner, "]")) return false;
+  if (std::string_view usual = inner; take(usual, "rank") && (rank = take_rank(usual)) && take(usual, "]")) {
     marks.rank = rank;
     marks.labelled = false;
-  } else if (take(inner, "default")) {
-    if (!(rank = take_rank(inner)) || !take(inner, "]")) return false;
-    marks.local_rank = rank;
+    inner = usual;
   } else if (const auto time = time_at(inner)) {
     const std::size_t end = inner.find(']');
-    if (end == std::string_view::npos || end > 40) return false;
+    if (end == std::string_view::npos || end > 60) return false;
     marks.time = time;
     inner.remove_prefix(end + 1);
   } else if (const auto glog = glog_time(inner)) {
     const std::size_t end = inner.find(']');
     marks.time = glog;
     inner.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, inner.size()) : end + 1);
-  } else if (first && (rank = take_rank(inner))) {
-    std::string_view second = inner;
-    if (take(second, ",") && (rank = take_rank(second)) && take(second, "]<std")) {  // mpirun --tag-output: [job,rank]
-      second.remove_prefix(std::min(second.size(), second.find('>') + 1));
-      inner = second;
-    } else if (!inner.starts_with("] ")) {
-      return false;
-    } else {
-      inner.remove_prefix(1);
-    }
+  } else if (std::string_view label = inner; first && (rank = take_rank(label)) && label.starts_with("] ")) {
     marks.rank = rank;
     marks.labelled = true;
+    inner = label.substr(1);
   } else {
-    return false;
+    inner = rest;
+    if (!take_rank_prefix(inner, marks, first, kBracketed) && !take_role(inner, marks)) return false;
   }
   take(inner, ":");
   take(inner, " ");
@@ -99,37 +151,67 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   return true;
 }
 
+// "(RayTrainWorker pid=4242, ip=10.0.0.2) ", "(VllmWorker rank=3 pid=4242)", "(raylet)"
+bool take_parentheses(std::string_view& rest, LineMarks& marks, bool first) {
+  if (!take_rank_prefix(rest, marks, first, kInParentheses)) {
+    const std::size_t end = rest.substr(0, 120).find(')');
+    if (end == std::string_view::npos) return false;
+    const std::string_view inside = rest.substr(1, end - 1);
+    if (!has_word(inside, "pid=") && !has_word(inside, "rank=") && !inside.starts_with("raylet")) return false;
+    if (const auto rank = rank_named_in(inside)) marks.rank = rank, marks.labelled = false;
+    rest.remove_prefix(end + 1);
+  }
+  take(rest, ":");
+  take(rest, " ");
+  return true;
+}
+
+bool take_digits(std::string_view& rest, LineMarks& marks, bool first) {
+  std::string_view label = rest;
+  if (const auto time = take_time(rest)) {
+    marks.time = time;
+    rest.remove_prefix(std::min(rest.find_first_not_of(".,Z"), rest.size()));
+    return true;
+  }
+  const auto rank = take_rank(label);
+  if (!first || !rank || !take(label, ": ")) return false;
+  marks.rank = rank;
+  marks.labelled = true;
+  rest = label;
+  return true;
+}
+
+bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
+  if (const auto time = glog_time(rest)) {
+    const std::size_t end = rest.find("] ");
+    marks.time = time;
+    rest.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, rest.size()) : end + 2);
+    return true;
+  }
+  if (std::string_view("rRgGmMwW").find(rest[0]) != std::string_view::npos &&
+      take_rank_prefix(rest, marks, first, kBare)) {
+    take(rest, " ");
+    return true;
+  }
+  if (!first) return false;
+  // A job's name and replica before torchrun's prefix: "train-x/0 [default1]:"
+  const std::size_t blank = rest.substr(0, 80).find(' ');
+  if (blank == std::string_view::npos || !rest.substr(blank + 1).starts_with("[default")) return false;
+  rest.remove_prefix(blank + 1);
+  return true;
+}
+
 bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
   std::string_view rest = without_indent(line);
   if (rest.empty()) return false;
   const char c = rest[0];
-  if (c == '[') {
-    if (!take_bracket(rest, marks, first)) return false;
-  } else if (is_digit(c)) {
-    std::string_view label = rest;
-    if (const auto time = take_time(rest)) {
-      marks.time = time;
-      rest.remove_prefix(std::min(rest.find_first_not_of(".,Z"), rest.size()));
-    } else if (const auto rank = take_rank(label); first && rank && take(label, ": ")) {
-      marks.rank = rank;
-      marks.labelled = true;
-      rest = label;
-    } else {
-      return false;
-    }
-  } else if (const auto time = glog_time(rest)) {
-    const std::size_t end = rest.find("] ");
-    marks.time = time;
-    rest.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, rest.size()) : end + 2);
-  } else if (first && is_word(c)) {  // a job's name and replica before torchrun's prefix: "train-x/0 [default1]:"
-    const std::size_t blank = rest.substr(0, 80).find(' ');
-    if (blank == std::string_view::npos || !rest.substr(blank + 1).starts_with("[default")) return false;
-    rest.remove_prefix(blank + 1);
-  } else {
-    return false;
-  }
-  line = rest;
-  return true;
+  const bool taken = c == '['      ? take_bracket(rest, marks, first)
+                     : is_digit(c) ? take_digits(rest, marks, first)
+                     : c == '('    ? take_parentheses(rest, marks, first)
+                     : is_word(c)  ? take_word_prefix(rest, marks, first)
+                                   : false;
+  if (taken) line = rest;
+  return taken;
 }
 
 // "rank_3" and "job-rank3", but not "crank3".
@@ -153,7 +235,34 @@ LineMarks marks_of(std::string_view line) {
   for (int layer = 0; layer < 6 && take_prefix(line, marks, layer == 0); ++layer) {
   }
   marks.body = line;
+  if (marks.time && !marks.rank && !marks.local_rank) marks.rank = rank_named_in(line.substr(0, 80));
   return marks;
+}
+
+std::optional<int> rank_named_in(std::string_view prefix) {
+  for (std::size_t at = 2; (at = prefix.find('k', at + 1)) != std::string_view::npos;) {
+    if (prefix[at - 1] != 'n' && prefix[at - 1] != 'N') continue;
+    std::size_t begin = at - 3;
+    for (const std::string_view before : {"global_", "world_", "mpi"})
+      if (prefix.substr(0, begin).ends_with(before)) begin -= before.size();
+    const char left = begin > 0 ? prefix[begin - 1] : ' ';
+    const std::string_view word_before = trimmed(prefix.substr(0, begin));
+    if (std::string_view(" [(|:,<{\t").find(left) == std::string_view::npos || word_before.ends_with("ocal") ||
+        word_before.ends_with("ode"))
+      continue;
+    const bool bracketed = left == '[' || left == '(' || left == '<';
+    LineMarks marks;
+    std::string_view rest = prefix.substr(begin);
+    if (take_rank_prefix(rest, marks, false, kBare)) return marks.rank;
+    Caught caught;
+    if (const auto length = match_front("%k%=%r", rest, caught)) {
+      const std::string_view after = rest.substr(*length);
+      const bool ends = after.empty() || std::string_view("]),>|").find(after[0]) != std::string_view::npos;
+      const bool told = rest.substr(0, *length).find_first_of("=:") != std::string_view::npos;
+      if (ends && (bracketed || told)) return caught.rank;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<int> rank_inside(std::string_view body) {
@@ -173,14 +282,25 @@ std::optional<int> rank_inside(std::string_view body) {
 std::optional<LogTime> take_time(std::string_view& text) {
   int month = 0, day = 0;
   std::string_view rest;
-  if (text.size() >= 19 && text[4] == '-' && text[7] == '-' && is_digit(text[0]) && two_digits(text, 2) >= 0) {
+  if (text.size() < 12 || !is_digit(text[0])) return std::nullopt;
+  const auto is_date_sign = [](char c) { return c == '-' || c == '/'; };
+  if (text.size() >= 19 && is_date_sign(text[4]) && text[7] == text[4] && two_digits(text, 2) >= 0) {
     if (text[10] != ' ' && text[10] != 'T' && text[10] != '_') return std::nullopt;
     month = two_digits(text, 5), day = two_digits(text, 8);
     rest = text.substr(11);
+  } else if (text[2] == '/' && text[5] == '/' && text.size() >= 19 && text[10] == ' ') {  // 11/15/2026
+    month = two_digits(text, 0), day = two_digits(text, 3);
+    rest = text.substr(11);
   } else {
-    const std::size_t blank = text.substr(0, 5).find(' ');
-    if ((blank != 3 && blank != 4) || text.size() < blank + 9 || !is_digit(text[0])) return std::nullopt;
-    month = blank == 4 ? two_digits(text, 0) : text[0] - '0', day = two_digits(text, blank - 2);
+    const std::size_t blank = text.substr(0, 6).find(' ');
+    if (text.size() < blank + 9) return std::nullopt;
+    if (blank == 5 && is_date_sign(text[2])) {  // 11/15 09:40:29, 11-15 09:40:29
+      month = two_digits(text, 0), day = two_digits(text, 3);
+    } else if (blank == 3 || blank == 4) {
+      month = blank == 4 ? two_digits(text, 0) : text[0] - '0', day = two_digits(text, blank - 2);
+    } else {
+      return std::nullopt;
+    }
     rest = text.substr(blank + 1);
   }
   const auto time = take_clock(rest, month, day);

@@ -14,9 +14,11 @@ using LogTime = double;
 double seconds_between(LogTime earlier, LogTime later);
 
 struct LineMarks {
-  std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[Rank 5]"
+  std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[rank: 5]", "mpirank:5"
   bool labelled = false;          // by who runs the processes, who may number nodes: "5: ", "[5] "
+  bool by_name = false;           // the rank is only from the name of the file
   std::optional<int> local_rank;  // "[default5]:" (torchrun)
+  std::optional<int> learned{};   // a writer that a prefix of another kind tells, see TracebackNotes
   std::optional<LogTime> time;
   std::string_view body;  // what is left, with its indentation
 };
@@ -28,8 +30,11 @@ LineMarks marks_of(std::string_view line);
 // middle.
 std::optional<int> rank_inside(std::string_view body);
 
-// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, or glog's "1115
-// 09:40:29"; text is moved behind it.
+// A rank that a prefix of any form names: "rank=5", "(rank 5)", "Rank 5 |", "mpirank:5"; not local or node ranks.
+std::optional<int> rank_named_in(std::string_view prefix);
+
+// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, "2026/11/15 09:40:29",
+// "11/15/2026 09:40:29", or glog's "1115 09:40:29"; text is moved behind it.
 std::optional<LogTime> take_time(std::string_view& text);
 std::optional<LogTime> time_at(std::string_view text);
 // The first full date and time anywhere in it ("CANCELLED AT 2026-11-15T09:40:29").

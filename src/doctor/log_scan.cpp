@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "base/clean_text.h"
 #include "doctor/anchor_scan.h"
-#include "doctor/clean_text.h"
 #include "doctor/exit_notes.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
+#include "doctor/mismatch.h"
+#include "doctor/process_ends.h"
+#include "doctor/progress_styles.h"
 #include "doctor/progress_watch.h"
 #include "doctor/run_facts.h"
 #include "doctor/text_parts.h"
@@ -24,7 +27,9 @@ constexpr std::string_view kUsual =
     "(ms) | language | waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | "
     "pipeline wait:    43.7 ( 7 %) | reduce:    10.0 ( 2 %) | optimizer: [rank3]: NCCL INFO Channel 12/0 : 1[2] -> "
     "3[4] [send] via NET/IB/5/GDRDMA Training epoch 0, | reduced_train_loss: | global_step: | validation | loading "
-    "shard";
+    "shard sample 4711 of shard 00012 has 3211 tokens step 12 INFO root - epoch model layer batch data";
+
+constexpr int kLinesForLaunchers = 4096;
 
 std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
   std::vector<std::string> anchors;
@@ -41,6 +46,7 @@ class LogScan::Impl {
     if (reader.looks_binary()) return false;
     state_ = {.file = static_cast<int>(findings_.files.size()), .rank = file.rank};
     findings_.files.emplace_back().name = file.name;
+    findings_.files.back().rank_by_name = file.rank;
     if (file.rank)  // also of a rank that never said a word
       if (RankTrace* trace = findings_.trace_of(*file.rank)) trace->last.file = state_.file;
     LineReader::Line line;
@@ -65,6 +71,7 @@ class LogScan::Impl {
     std::optional<int> rank{};
     TracebackNotes tracebacks{};
     FailureBlock block{};
+    ProcessEnds ends{};
     std::optional<LogTime> last_time{};
     bool last_time_own = false, line_before_has_time = false;  // the line that is read, and the one before
     ProgressWatch progress{};
@@ -86,7 +93,9 @@ class LogScan::Impl {
     if (marks.time) state_.last_time = marks.time;
     if (!findings_.program_spoke && !is_of_the_scheduler(trimmed(marks.body)) && !trimmed(marks.body).empty())
       findings_.program_spoke = true;
-    const auto rank = marks.rank ? marks.rank : marks.local_rank ? marks.local_rank : state_.rank;
+    const auto own = marks.rank ? marks.rank : marks.local_rank;
+    if (own && state_.rank && *own != *state_.rank) findings_.files.back().has_other_ranks = true;
+    const auto rank = own ? own : state_.rank;
     if (!rank) return;
     if (*rank != state_.traced_rank) {
       state_.trace = findings_.trace_of(*rank);
@@ -106,11 +115,12 @@ class LogScan::Impl {
       return tells_progress = true;
     });
     const auto has = [&](char c) { return line.text.find(c) != std::string_view::npos; };
-    if (tells_more || (tells_progress && (has('\r') || has('\x1b')))) return examine(line);
-    if (!tells_progress) return;
+    const std::string_view bar = tells_more ? std::string_view() : bar_in(line.text);
+    if (tells_more || (tells_progress && bar.empty() && (has('\r') || has('\x1b')))) return examine(line);
+    if (!tells_progress && bar.empty()) return;
     line_.place = place_of(line.number, {});
     line_.place.own_time = state_.last_time_own;
-    progress(line.text);
+    progress(bar.empty() ? line.text : bar);
   }
 
   Place place_of(std::uint64_t number, std::optional<LogTime> time) const {
@@ -139,27 +149,33 @@ class LogScan::Impl {
 
   void examine_part(std::string_view raw, std::uint64_t number) {
     const std::string text = clean_text(raw);
-    line_.shown = kept_of(text);
     LineMarks marks = marks_of(text);
     if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
       marks.rank = inside, marks.labelled = false;
-    if (!marks.rank && state_.rank) marks.rank = state_.rank;
+    if (!marks.rank && !marks.local_rank) marks.rank = rank_named_in(marks.body.substr(0, 100));
+    if (!marks.rank && state_.rank) marks.rank = state_.rank, marks.by_name = true;
+    const Rule* const rule = rule_for(marks.body);
     line_.place = place_of(number, marks.time);
+    line_.text = text;
+    line_.focus = rule ? std::min(text.find(rule->anchor), text.size()) : 0;
+    line_.shown = kept_of(text, line_.focus);
+    if (rule && (role_of(rule->sign) != Role::Context || ++examined_ < kLinesForLaunchers))
+      findings_.launchers.note(text);
     if (state_.tracebacks.any_open() && state_.tracebacks.take(marks, line_, findings_)) return;
     if (state_.block.open())
       if (auto exit = state_.block.feed(marks.body)) note_torchrun_exit(std::move(*exit), marks, line_, findings_);
-    if (const auto sign = sign_of(marks.body)) act(*sign, marks);
+    if (rule) act(rule->sign, marks);
   }
 
   // The first fitting rule, by the anchors that are there.
-  std::optional<Sign> sign_of(std::string_view body) const {
+  const Rule* rule_for(std::string_view body) const {
     std::size_t best = rules_.size();
     scan_.each(body, [&](int anchor) {
       const auto rule = static_cast<std::size_t>(anchor);
       if (rule < best && fits(rules_[rule], body)) best = rule;
       return true;
     });
-    return best < rules_.size() ? std::optional(rules_[best].sign) : std::nullopt;
+    return best < rules_.size() ? &rules_[best] : nullptr;
   }
 
   void act(Sign sign, const LineMarks& marks) {
@@ -175,6 +191,12 @@ class LogScan::Impl {
       case Sign::TaskExit:
         if (auto exit = parse_task_exit(body)) return note_task_exit(std::move(*exit), body, line_, findings_);
         return remark(marks);
+      case Sign::ProcessEnd:
+        if (auto exit = state_.ends.feed(body, line_.place.line))
+          note_process_end(std::move(*exit), marks, line_, findings_);
+        return;
+      case Sign::WatchdogDied:
+        return watchdog_died(marks);
       case Sign::BraidRootCause:
         if (auto cause = parse_root_cause(body)) note_root_cause(std::move(*cause), line_, findings_);
         return;
@@ -191,9 +213,15 @@ class LogScan::Impl {
         return;
       case Sign::EndedWell:
         findings_.files.back().good_end = line_.place.line;
+        findings_.files.back().end_text = line_.shown;
+        return;
+      case Sign::SaysDone:
+        findings_.files.back().said_done = line_.place.line;
+        findings_.files.back().end_text = line_.shown;
         return;
       case Sign::ScriptEndedWell:
         findings_.files.back().script_end = line_.place.line;
+        findings_.files.back().end_text = line_.shown;
         return;
       case Sign::JobExit:
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
@@ -213,12 +241,36 @@ class LogScan::Impl {
         return found(Sign::CollectiveTimeout, marks);
       case Sign::ChainDuring:
         return state_.tracebacks.during_handling(marks);
+      case Sign::NotFatal:
+        return state_.tracebacks.next_is_not_fatal(line_.place.line);
+      case Sign::Saving:
+        findings_.files.back().saving = line_.place;
+        return;
+      case Sign::Saved:
+        findings_.files.back().saving.reset();
+        return;
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
-        if (sign == Sign::StoreTimeout) note_absent(body, findings_);
+        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed) note_absent(body, findings_);
+        if (sign == Sign::CollectiveTimeout) note_work(marks);
         if (is_noise(sign, body)) return;
         found(sign, marks);
     }
+  }
+
+  void note_work(const LineMarks& marks) {
+    auto work = parse_work(marks.body, marks.rank);
+    if (!work) return;
+    work->place = line_.place;
+    work->text = line_.shown;
+    findings_.add(std::move(*work));
+  }
+
+  // "watchdog thread terminated with exception: CUDA error: ...": what it says is the cause.
+  void watchdog_died(const LineMarks& marks) {
+    const auto sign = sign_in(behind(marks.body, "terminated with exception: ").value_or(""));
+    const bool tells = sign && (role_of(*sign) == Role::Cause || role_of(*sign) == Role::Consequence);
+    found(tells && *sign != Sign::NativeCrash ? *sign : Sign::CollectiveTimeout, marks);
   }
 
   // Lines of a traceback have no time; the one that announces it may.
@@ -227,7 +279,7 @@ class LogScan::Impl {
     if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
     Place place = line_.place;
     place.own_time = place.own_time || state_.line_before_has_time;
-    state_.tracebacks.begin(marks, place);
+    state_.tracebacks.begin(marks, place, line_);
   }
 
   // A line may name an error without being one.
@@ -254,6 +306,10 @@ class LogScan::Impl {
 
   void found(Sign sign, const LineMarks& marks) {
     Finding finding = finding_in(sign, marks, line_, findings_);
+    if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure)
+      finding.rank = rank;
+    // Without its traceback a download that failed may have been tried again, or done without.
+    if (sign == Sign::HubUnreachable || sign == Sign::NanLoss) finding.bare = true;
     if (role_of(sign) == Role::Outside)
       if (const auto time = time_inside(marks.body)) finding.place.time = time, finding.place.own_time = true;
     findings_.add(std::move(finding));
@@ -272,11 +328,11 @@ class LogScan::Impl {
   }
 
   void remark(const LineMarks& marks) {
-    const std::string_view text = trimmed(marks.body), type = exception_type(text);
+    const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
     if (is_warning(text) || has_word(text, "frame #")) return;
     if (is_of_the_scheduler(text)) return refusal(marks);
     if (is_kill_by_shell(text)) {
-      Finding finding = finding_in(Sign::HostOom, marks, line_, findings_);
+      Finding finding = finding_in(Sign::KilledByShell, marks, line_, findings_);
       finding.bare = true;
       return findings_.add(std::move(finding));
     }
@@ -298,6 +354,7 @@ class LogScan::Impl {
   Findings findings_;
   FileState state_;
   SeenLine line_;
+  int examined_ = 0;
 };
 
 LogScan::LogScan() : impl_(std::make_unique<Impl>()) {}

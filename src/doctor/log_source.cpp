@@ -7,10 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
+#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
-#include "doctor/clean_text.h"
 #include "doctor/line_marks.h"
 
 namespace braid {
@@ -93,8 +94,8 @@ std::vector<LogFile> find_logs(const std::vector<std::string>& arguments) {
       logs.push_back(log_file(argument, false));
     }
   }
-  // A single log with a number for a name may be of job 3 and all its ranks.
-  if (logs.size() == 1 && parse_int(fs::path(logs[0].path).stem().string())) logs[0].rank.reset();
+  // Names tell ranks only where they tell them apart: a single "rank3.log" may be about anything.
+  if (logs.size() == 1) logs[0].rank.reset();
   return logs;
 }
 
@@ -106,6 +107,19 @@ LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory
   while (fill() && is_all_nuls({buffer_.data(), end_})) end_ = 0;
   const std::string_view text = from_first_text({buffer_.data(), end_});
   binary_ = bytes_ > 0 && (text.empty() || is_binary(text.substr(0, kSniffed)));
+  if (!binary_) wrapped_at_ = width_of_wrapped(text.substr(0, kSniffed));
+}
+
+std::size_t LineReader::read_some(char* into, std::size_t most) {
+  for (;;) {
+    const ssize_t size = read(fd_.get(), into, most);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0)
+      throw ConfigError({fmt::format("cannot read '{}': {}", name_, std::strerror(errno)), "LOG", "give a text file"});
+    ended_ = size == 0;
+    bytes_ += static_cast<std::uint64_t>(size);
+    return static_cast<std::size_t>(size);
+  }
 }
 
 bool LineReader::fill() {
@@ -116,21 +130,56 @@ bool LineReader::fill() {
     begin_ -= gone;
     end_ -= gone;
   }
-  for (;;) {
-    const ssize_t size = read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0)
-      throw ConfigError({fmt::format("cannot read '{}': {}", name_, std::strerror(errno)), "LOG", "give a text file"});
-    ended_ = size == 0;
-    end_ += static_cast<std::size_t>(size);
-    bytes_ += static_cast<std::uint64_t>(size);
+  const std::size_t room = buffer_.size() - end_;
+  if (utf16_) {
+    std::vector<char> raw(room / 2);  // two bytes become three at most
+    decode({raw.data(), read_some(raw.data(), raw.size())});
     return !ended_;
   }
+  const bool is_first = bytes_ == 0;
+  const std::size_t size = read_some(buffer_.data() + end_, is_first ? room / 2 : room);
+  if (is_first && (utf16_ = Utf16Decoder::for_text({buffer_.data(), size}))) {
+    const std::string raw(buffer_.data(), size);
+    decode(raw);
+  } else {
+    end_ += size;
+  }
+  return !ended_;
+}
+
+void LineReader::decode(std::string_view raw) {
+  const std::string text = utf16_->decode(raw);
+  std::memcpy(buffer_.data() + end_, text.data(), text.size());
+  end_ += text.size();
 }
 
 std::string_view LineReader::recent() const { return {buffer_.data(), begin_}; }
 
-bool LineReader::next(Line& line) {
+bool LineReader::next(Line& line) { return wrapped_at_ == 0 ? next_piece(line) : next_joined(line); }
+
+bool LineReader::next_joined(Line& line) {
+  Line piece;
+  if (held_number_ == 0) {
+    if (!next_piece(piece)) return false;
+    held_ = piece.text;
+    held_number_ = piece.number;
+  }
+  joined_ = std::exchange(held_, {});
+  const std::uint64_t number = std::exchange(held_number_, 0);
+  for (std::size_t width = columns(joined_); width == wrapped_at_ && joined_.size() < kLongestLine && next_piece(piece);
+       width = columns(piece.text)) {
+    if (begins_afresh(piece.text)) {
+      held_ = piece.text;
+      held_number_ = piece.number;
+      break;
+    }
+    joined_ += piece.text;
+  }
+  line = {joined_, number, true};
+  return true;
+}
+
+bool LineReader::next_piece(Line& line) {
   std::size_t searched = 0;
   for (;;) {
     const char* const begin = buffer_.data() + begin_;

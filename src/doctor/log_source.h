@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "base/socket.h"
+#include "doctor/log_text.h"
 
 namespace braid {
 
 struct LogFile {
   std::string path;         // "-": stdin
   std::string name;         // as it is told to people
-  std::optional<int> rank;  // from its name
+  std::optional<int> rank;  // from its name, if it is one of several; no proof
   bool in_folder = false;   // found there, and not asked for by name
 };
 
@@ -34,7 +35,8 @@ class LineReader {
     std::uint64_t number = 0;  // from 1
     bool whole = true;         // else the continuation of a line that was too long
   };
-  // Lines beyond kLongestLine come in pieces that have the same number.
+  // Lines beyond kLongestLine come in pieces that have the same number. Those of a log that was wrapped at some width
+  // are joined, and have the number of their first piece.
   bool next(Line& line);
 
   // Where a file is no text at all. Judged by what was read first, so it can be asked from the first line on.
@@ -46,6 +48,10 @@ class LineReader {
 
  private:
   bool fill();
+  std::size_t read_some(char* into, std::size_t most);
+  void decode(std::string_view raw);
+  bool next_piece(Line& line);
+  bool next_joined(Line& line);
 
   Fd fd_;
   std::string name_;
@@ -53,6 +59,10 @@ class LineReader {
   std::size_t begin_ = 0, end_ = 0;  // of what is not given out yet
   std::uint64_t number_ = 1, bytes_ = 0;
   bool ended_ = false, binary_ = false, continues_ = false;
+  std::optional<Utf16Decoder> utf16_{};
+  std::size_t wrapped_at_ = 0;  // columns; 0: not wrapped
+  std::string joined_, held_;   // the line that is given out, and the one behind it
+  std::uint64_t held_number_ = 0;
 };
 
 }  // namespace braid

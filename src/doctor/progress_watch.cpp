@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "doctor/progress_styles.h"
 #include "doctor/text_parts.h"
 
 namespace braid {
@@ -25,27 +26,22 @@ bool ProgressWatch::is_quotation(std::string_view line, const Place& place) {
 }
 
 bool ProgressWatch::take(std::string_view line, const Place& place, Findings& findings) {
-  std::size_t at = std::string_view::npos;
-  std::optional<std::int64_t> number;
-  for (const std::string_view word : {"iteration", "global_step", "step"}) {
-    at = line.find(word);
-    if (at != std::string_view::npos && (number = number_after(line.substr(at), word))) break;
-  }
-  if (!number || (!has_word(line, "loss") && !has_word(line, "elapsed time per"))) return false;
-  if (is_quotation(line.substr(at), place)) return true;
-  // Several ranks may tell of the same iteration; a number far back is a run that started again.
-  if (*number <= best_iteration_ && *number > best_iteration_ - kStraggling) return true;
+  const auto step = step_in(line);
+  if (!step) return false;
+  if (is_quotation(line.substr(step->at), place)) return true;
   FileTrace& file = findings.files.back();
-  ++file.progress;
-  file.iterations +=
-      best_iteration_ >= 0 && *number > best_iteration_ ? std::min(*number - best_iteration_, kFarAhead) : 1;
-  best_iteration_ = *number;
-  findings.iteration = number;
-  const std::string_view rest = line.substr(at, 60);
-  if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {
-    std::string_view total_text = trimmed(rest.substr(slash + 1));
-    if (const auto total = take_number(total_text)) findings.iterations = total;
+  if (const auto number = step->number) {
+    // Several ranks may tell of the same iteration; a number far back is a run that started again.
+    if (*number <= best_iteration_ && *number > best_iteration_ - kStraggling) return true;
+    file.iterations +=
+        best_iteration_ >= 0 && *number > best_iteration_ ? std::min(*number - best_iteration_, kFarAhead) : 1;
+    best_iteration_ = *number;
+    findings.iteration = number;
+    if (step->total) findings.iterations = step->total;
+  } else {
+    ++file.iterations;
   }
+  ++file.progress;
   if (!place.own_time) return true;
   if (file.progress_times.size() == kTimesKept) file.progress_times.erase(file.progress_times.begin());
   file.progress_times.push_back(*place.time);

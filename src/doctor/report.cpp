@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/clean_text.h"
 #include "base/error.h"
-#include "doctor/clean_text.h"
 #include "doctor/log_scan.h"
 
 namespace braid {
@@ -12,12 +12,18 @@ namespace {
 
 constexpr std::size_t kWidth = 100, kClipped = 220;
 
-std::string clipped(const std::string& text, std::size_t most) {
+// Of a long text the part around its focus.
+std::string clipped(const std::string& text, std::size_t most, std::size_t focus = 0) {
   const std::string clean = clean_text(text);
   if (clean.size() <= most) return clean;
-  std::size_t end = most;
-  while (end > 0 && (static_cast<unsigned char>(clean[end]) & 0xc0) == 0x80) --end;  // not inside a character
-  return clean.substr(0, end) + " ...";
+  const auto back_to_character = [&](std::size_t at) {
+    while (at > 0 && at < clean.size() && (static_cast<unsigned char>(clean[at]) & 0xc0) == 0x80) --at;
+    return at;
+  };
+  const bool is_late = focus > most * 2 / 3;
+  const std::size_t begin = back_to_character(is_late ? std::min(focus - most / 3, clean.size() - most) : 0);
+  const std::size_t end = back_to_character(std::min(begin + most, clean.size()));
+  return (begin > 0 ? "... " : "") + clean.substr(begin, end - begin) + (end < clean.size() ? " ..." : "");
 }
 
 // Words of a paragraph in lines of kWidth, each behind `indent`.
@@ -65,7 +71,8 @@ std::string to_text(const Diagnosis& diagnosis) {
   if (const std::string first = who(diagnosis); !first.empty()) text += fmt::format("\nfirst to fail: {}\n", first);
   if (!diagnosis.evidence.empty()) text += "\nevidence:\n";
   for (const Evidence& evidence : diagnosis.evidence)
-    text += fmt::format("  {}:{}: {}\n", clean_text(evidence.file), evidence.line, clipped(evidence.text, kClipped));
+    text += fmt::format("  {}:{}: {}\n", clean_text(evidence.file), evidence.line,
+                        clipped(evidence.text, kClipped, evidence.focus));
   if (!diagnosis.cascade.empty()) text += "\n" + wrapped(diagnosis.cascade, "");
   if (!diagnosis.fix.empty()) text += "\nfix:\n" + wrapped(diagnosis.fix, "  ");
   return text;
@@ -80,8 +87,9 @@ std::string to_json(const Diagnosis& diagnosis) {
   json["exit_code"] = diagnosis.exit_code ? nlohmann::ordered_json(*diagnosis.exit_code) : nlohmann::ordered_json();
   json["evidence"] = nlohmann::ordered_json::array();
   for (const Evidence& evidence : diagnosis.evidence)
-    json["evidence"].push_back(
-        {{"file", clean_text(evidence.file)}, {"line", evidence.line}, {"text", clipped(evidence.text, 2000)}});
+    json["evidence"].push_back({{"file", clean_text(evidence.file)},
+                                {"line", evidence.line},
+                                {"text", clipped(evidence.text, 2000, evidence.focus)}});
   json["explanation"] = clean_text(diagnosis.explanation + (diagnosis.cascade.empty() ? "" : " " + diagnosis.cascade));
   json["fix"] = clean_text(diagnosis.fix);
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

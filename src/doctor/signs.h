@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,16 @@ enum class Sign {
   StepConfig,
   UvMissing,
   Hardware,
-  BraidError,  // what the program says before it ends with a fix
+  CudaError,  // of the driver, a kernel or a CUDA library
+  HubUnreachable,
+  NanLoss,
+  TooManyFiles,
+  UnusedParameters,
+  DuplicateGpu,
+  CollectiveMismatch,  // a rank's check tells of it
+  BraidError,          // what the program says before it ends with a fix
   PythonError,
+  KilledByShell,  // a shell tells that its process got SIGKILL
   NativeCrash,
   // Ends from outside.
   TimeLimit,
@@ -39,11 +48,13 @@ enum class Sign {
   StepCancelled,  // srun does this also to the rest of a step that failed
   CgroupOom,
   Interrupted,
+  Hangup,
   TerminatedFromOutside,  // torchrun's own death signal
   // Consequences: others that waited for a rank, or were stopped after it.
   CollectiveTimeout,
   UniqueIdTimeout,  // waits for rank 0 to begin a communicator
   StoreTimeout,
+  RendezvousFailed,
   ConnectionLost,
   NetworkTrouble,  // a message about the network itself
   Stopped,
@@ -51,18 +62,24 @@ enum class Sign {
   BraidRootCause,
   WorkerFailed,  // torchrun: "failed (exitcode: 1) local_rank: 0"
   TaskExit,      // srun
+  ProcessEnd,    // others, see process_ends.h
   SpawnedProcess,
+  WatchdogDied,  // and says of what
   MonitoredBarrier,
   // Context.
   TracebackStart,
   ChainDuring,
+  NotFatal,  // a traceback follows that ended nothing
   FailureBlock,
   Progress,
   EndedWell,
+  SaysDone,  // one process says that training is done
   ScriptEndedWell,
   RunStarts,
   JobExit,
   SaveArtifacts,
+  Saving,  // a checkpoint
+  Saved,
   Experts,
   Fp8,
   DifferingRow,  // of a round trip's table
@@ -85,6 +102,14 @@ struct Rule {
 
 // In order of precedence: where several fit one line, the first is meant.
 const std::vector<Rule>& rules();
+
+// Its parts, in this order.
+std::span<const Rule> launcher_rules();  // how launchers, schedulers and processes end
+std::span<const Rule> waiting_rules();   // time-outs and lost peers
+std::span<const Rule> error_rules();     // causes
+std::span<const Rule> run_rules();       // what a run says of itself
+std::span<const Rule> progress_rules();  // steps of a training, in all the styles
+std::span<const Rule> remark_rules();    // what is left when all else is missing
 
 // The meaning of a text that is known to be a message, say the reason in a root cause.
 std::optional<Sign> sign_in(std::string_view text);

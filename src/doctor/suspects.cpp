@@ -10,7 +10,8 @@ namespace braid {
 namespace {
 
 bool is_strong_cause(const Finding& finding) {
-  return role_of(finding.sign) == Role::Cause && finding.sign != Sign::NativeCrash && !finding.bare;
+  return role_of(finding.sign) == Role::Cause && (finding.sign != Sign::NativeCrash || finding.traceback) &&
+         !finding.bare;
 }
 
 // torchrun says who ended first, srun's lines come in that order.
@@ -66,24 +67,46 @@ const Finding* Suspects::best_cause() const {
     if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
       return told_after(*own);
   if (const Finding* strong = earliest(is_strong_cause)) return told_after(*strong);
-  const Finding* weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
+  const auto is_named = [](const Finding& f) { return f.bare && !f.traceback && f.sign != Sign::PythonError; };
+  const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
+  if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
   const Finding* hang = first_time_out();
-  const bool may_be_consequence = weak && (weak->sign == Sign::HostOom || weak->traceback);
+  const bool is_kill = weak && weak->sign == Sign::KilledByShell;
+  if (is_kill && earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; })) return nullptr;
+  const bool may_be_consequence = weak && (is_kill || weak->traceback);
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
 // NCCL tells in a later line what its CUDA error was, a container why it did not start.
 const Finding* Suspects::told_after(const Finding& vague) const {
   constexpr std::uint64_t kLinesAfter = 12;
-  const bool by_nccl = has_word(vague.text, "unhandled cuda error");
+  const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
   const bool by_container = vague.sign == Sign::NotLaunched && has_word(vague.text, "pyxis");
-  if (!by_nccl && !by_container) return &vague;
+  const bool by_paddle = vague.sign == Sign::HostOom && vague.text == "MemoryError:";
+  const bool by_ascend = has_word(vague.text, "NPU error");
+  if (by_ascend && first_time_out()) return nullptr;
+  if (!by_nccl && !by_container && !by_paddle) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
     return is_strong_cause(f) && f.sign != vague.sign && f.rank == vague.rank && f.place.file == vague.place.file &&
            f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
   });
   return cause ? cause : &vague;
+}
+
+bool Suspects::timed_out_while_saving() const {
+  return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
+    const auto& saving = findings_.files[static_cast<std::size_t>(f->place.file)].saving;
+    const bool was_saving = saving && saving->line < f->place.line && saving->progress == f->place.progress;
+    return is_time_out(f->sign) && (was_saving || (f->traceback && f->traceback->in_saving));
+  });
+}
+
+bool Suspects::is_loss_of_worker(const Finding& lost) const {
+  for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
+    if (has_word(lost.text, word)) return true;
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(),
+                     [&](const WorkerExit& e) { return e.code != 0 && !findings_.survived(e.place); });
 }
 
 const Finding* Suspects::outside_before(const Finding& cause) const {
@@ -93,7 +116,12 @@ const Finding* Suspects::outside_before(const Finding& cause) const {
   });
 }
 
+const Finding* Suspects::hardware_behind(const Finding& cause) const {
+  return cause.sign == Sign::CudaError ? earliest([](const Finding& f) { return f.sign == Sign::Hardware; }) : nullptr;
+}
+
 Cause Suspects::refined(const Finding& cause) const {
+  if (hardware_behind(cause)) return Cause::NodeFailure;
   const bool experts = (cause.traceback && cause.traceback->in_experts) || findings_.num_experts.value_or(0) > 1 ||
                        findings_.expert_parallel.value_or(1) > 1;
   if (cause.sign == Sign::GpuOom && experts) return Cause::MoeOom;

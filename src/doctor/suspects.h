@@ -27,8 +27,17 @@ class Suspects {
   const Finding* first_time_out() const;
   const Finding* best_cause() const;
 
+  // Ranks timed out in, or right after, the saving of a checkpoint.
+  bool timed_out_while_saving() const;
+
+  // Others lost a process that ended before, or that Ray says was lost.
+  bool is_loss_of_worker(const Finding& lost) const;
+
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
   const Finding* outside_before(const Finding& cause) const;
+
+  // What the kernel says of a GPU whose user only sees a CUDA error.
+  const Finding* hardware_behind(const Finding& cause) const;
 
   // The finding's cause, in the light of all the others.
   Cause refined(const Finding& cause) const;

@@ -54,23 +54,33 @@ void note_frame(std::string_view frame, Traceback& traceback) {
   static constexpr std::array kData = {"energon",      "dataloader",    "data_loader",   "dataset",
                                        "task_encoder", "taskencoder",   "collate",       "webdataset",
                                        "utils/data/",  "data_iterator", "sample_loader", "encode_sample"};
+  static constexpr std::array kLaunchers = {"torch/distributed/launcher/", "torch/distributed/launch.py",
+                                            "accelerate/commands/launch.py", "horovod/runner/", "deepspeed/launcher/"};
   static constexpr std::array kSaving = {"save_hf_weights", "save_artifacts", "save_hf_pretrained",
-                                         "save_pretrained", "export_ckpt",    "save_hf"};
+                                         "save_pretrained", "export_ckpt",    "save_hf",
+                                         "save_checkpoint", "save_state",     "_save_to_state_dict"};
   traceback.in_data = traceback.in_data || has_any(place, kData) || file == "data.py" ||
                       own.find("merge") != std::string::npos || is_in_data_folder(path);
   traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
-  traceback.in_launcher = traceback.in_launcher || path.find("torch/distributed/launcher/") != std::string_view::npos;
+  traceback.in_launcher = traceback.in_launcher || has_any(std::string(path), kLaunchers) ||
+                          (path.find("multiprocessing/spawn.py") != std::string_view::npos &&
+                           in != std::string_view::npos && frame.substr(in) == ", in join");
 }
+
+// Ray's own exception quotes the frames and the exception of the task that failed.
+bool quotes_another(std::string_view type) { return type.find("RayTaskError") != std::string_view::npos; }
 
 }  // namespace
 
 std::string_view exception_type(std::string_view text) {
   std::size_t end = 0;
   while (end < text.size() && is_name(text[end])) ++end;
+  const std::string_view type = text.substr(0, end);
+  if (end < text.size() && text[end] == '(' && type.ends_with("RayTaskError"))  // of another exception: "(ValueError)"
+    end = std::min(text.find(')', end), text.size() - 1) + 1;
   if (end == 0 || (end < text.size() && text[end] != ':')) return {};
   if (end + 1 < text.size() && text[end + 1] != ' ') return {};
-  const std::string_view type = text.substr(0, end);
   const std::string_view name = type.substr(type.rfind('.') + 1);
   if (name.size() < 4 || type[0] == '.' || is_digit(type[0])) return {};
   const bool capital = (name[0] >= 'A' && name[0] <= 'Z') || name[0] == '_';
@@ -78,10 +88,43 @@ std::string_view exception_type(std::string_view text) {
   return capital && !shouts ? type : std::string_view();
 }
 
+namespace {
+
+// At the end of a traceback names of libraries' exceptions may be small, too: "socket.gaierror: [Errno -2] ...".
+std::string_view exception_of_traceback(std::string_view text) {
+  if (const std::string_view type = exception_type(text); !type.empty()) return type;
+  std::size_t end = 0;
+  while (end < text.size() && is_name(text[end])) ++end;
+  const std::string_view name = text.substr(0, end);
+  const bool has_message = text.substr(end).starts_with(": ") || end == text.size();
+  const std::size_t dot = name.rfind('.');
+  if (!has_message || dot == std::string_view::npos || dot == 0 || !is_letter(name[0])) return {};
+  const std::string_view last = name.substr(dot + 1);
+  for (const char* word : {"error", "Error", "timeout", "Exception", "exception"})
+    if (last.ends_with(word)) return name;
+  return {};
+}
+
+}  // namespace
+
 void TracebackAssembler::begin(int writer, const Place& place) {
   if (open_.size() >= kMostOpen && !open_.count(writer)) return;
   open_[writer] = {};
   open_[writer].traceback.begin = place;
+}
+
+std::optional<int> TracebackAssembler::adopt(int writer, std::string_view body, std::uint64_t line) {
+  constexpr std::uint64_t kLinesBetween = 2;
+  if (open_.count(writer) || !trimmed(body).starts_with("File \"")) return std::nullopt;
+  for (auto& [owner, open] : open_)
+    if (open.traceback.frame_line == 0 && open.traceback.begin.line + kLinesBetween >= line) {
+      const int before = owner;
+      auto node = open_.extract(owner);
+      node.key() = writer;
+      open_.insert(std::move(node));
+      return before;
+    }
+  return std::nullopt;
 }
 
 TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view body, std::uint64_t line) {
@@ -106,8 +149,10 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     if (has_any(lower(text), kExperts)) open.traceback.in_experts = true;  // the line of code that a frame shows
     return {true};
   }
-  const bool in_place = indent + 2 <= open.indent || open.indent == 0;
-  if (!in_place || exception_type(text).empty()) {
+  const bool in_place = indent < open.indent || open.indent == 0;
+  const std::string_view type = in_place ? exception_of_traceback(text) : std::string_view();
+  if (!type.empty() && quotes_another(type)) return {true};
+  if (type.empty()) {
     open.lines_of_others = lines_of_others + 1;
     return {};
   }

@@ -27,6 +27,11 @@ class TracebackAssembler {
   bool any_open() const { return !open_.empty(); }
 
   void begin(int writer, const Place& place);  // one that this writer has not ended is forgotten
+  bool is_open(int writer) const { return open_.count(writer) > 0; }
+
+  // Some loggers write their prefix only before the first of many lines. Where a frame stands without one, it is of the
+  // traceback that has just begun and has none yet: from now on that is this writer's. Returns who it was before.
+  std::optional<int> adopt(int writer, std::string_view body, std::uint64_t line);
 
   struct Result {
     bool taken = false;                // the line is part of a traceback

@@ -1,24 +1,61 @@
 #include "doctor/traceback_notes.h"
 
+#include <utility>
+
 #include "doctor/exit_notes.h"
+#include "doctor/launcher_lines.h"
+#include "doctor/line_kinds.h"
+#include "doctor/process_ends.h"
 #include "doctor/run_facts.h"
 #include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
 
-constexpr int kNoRank = -1, kLocalRanks = 1 << 24;
-constexpr std::size_t kMostHandling = 4096;
+constexpr int kNoRank = -1, kLocalRanks = 1 << 24, kLearned = 1 << 25;
+constexpr std::size_t kMostHandling = 4096, kMostLearned = 64, kLongestPrefix = 200;
 
 int writer_of(const LineMarks& marks) {
+  if (marks.learned) return *marks.learned;
   return marks.rank ? *marks.rank : marks.local_rank ? kLocalRanks + *marks.local_rank : kNoRank;
+}
+
+// Who writes behind a prefix may have said its rank in lines before.
+std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view recent) {
+  for (std::size_t end = recent.size(); end > 0;) {
+    const std::size_t begin = recent.rfind('\n', end - 1);
+    const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
+    if (const auto length = shape.match(line))
+      if (const auto rank = rank_named_in(line.substr(*length))) return rank;
+    end = begin == std::string_view::npos ? 0 : begin;
+  }
+  return std::nullopt;
+}
+
+// Exceptions that mean one thing whatever their message says: those of libraries that download, of arithmetic.
+std::optional<Sign> sign_of_type(std::string_view type) {
+  static constexpr std::pair<const char*, Sign> kTypes[] = {
+      {"huggingface_hub.", Sign::HubUnreachable}, {"requests.exceptions.", Sign::HubUnreachable},
+      {"urllib3.exceptions.", Sign::HubUnreachable}, {"urllib.error.", Sign::HubUnreachable},
+      {"aiohttp.", Sign::HubUnreachable},         {"httpx.", Sign::HubUnreachable},
+      {"httpcore.", Sign::HubUnreachable},        {"botocore.", Sign::HubUnreachable},
+      {"FloatingPointError", Sign::NanLoss},      {"ray.exceptions.", Sign::ConnectionLost},
+      {"etcd.", Sign::RendezvousFailed}};
+  for (const auto& [name, sign] : kTypes)
+    if (type.starts_with(name)) return sign;
+  return std::nullopt;
 }
 
 Sign sign_of_exception(const std::string& exception) {
   if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;
-  const auto sign = sign_in(exception);
+  auto sign = sign_in(exception);
+  if (!sign || role_of(*sign) == Role::Context) {
+    if (const auto typed = sign_of_type(exception_type(exception))) sign = typed;
+    if (says_not_finite(exception)) sign = Sign::NanLoss;
+  }
   const bool says_nothing = !sign || role_of(*sign) == Role::Context || role_of(*sign) == Role::Launcher;
-  return says_nothing || *sign == Sign::NativeCrash ? Sign::PythonError : *sign;
+  const bool is_crash = sign == Sign::NativeCrash && !has_word(exception, "killed by signal");
+  return says_nothing || is_crash ? Sign::PythonError : *sign;
 }
 
 // "During handling of": what was handled is the cause, except for a lookup that failed, which programs do to find out.
@@ -45,8 +82,8 @@ Finding unfinished_finding(int writer, const Traceback& traceback, const Finding
     finding.shown = traceback.frame;
   }
   finding.text = "an exception whose own line is missing, for the log ends inside its traceback";
-  finding.local = writer >= kLocalRanks;
-  if (writer != kNoRank) finding.rank = finding.local ? writer - kLocalRanks : writer;
+  finding.local = writer >= kLocalRanks && writer < kLearned;
+  if (writer != kNoRank && writer < kLearned) finding.rank = finding.local ? writer - kLocalRanks : writer;
   const auto trace = findings.ranks.find(finding.rank.value_or(kNoRank));
   finding.labelled = trace != findings.ranks.end() && trace->second.labelled;
   finding.traceback = traceback;
@@ -56,14 +93,58 @@ Finding unfinished_finding(int writer, const Traceback& traceback, const Finding
 
 }  // namespace
 
-void TracebackNotes::begin(const LineMarks& marks, const Place& place) { tracebacks_.begin(writer_of(marks), place); }
+void TracebackNotes::begin(const LineMarks& marks, const Place& place, const SeenLine& line) {
+  const std::string_view text = line.text;
+  if (not_fatal_ > 0 && place.line <= not_fatal_ + 2 && ignored_.size() < kMostHandling) ignored_.insert(place.line);
+  const std::string_view prefix = text.substr(0, text.find("Traceback (most"));
+  const std::string_view before = marks.body.substr(0, marks.body.find("Traceback (most"));
+  LineMarks known;
+  if (learned(text, known)) return tracebacks_.begin(writer_of(known), place);
+  ranks_.erase(writer_of(marks));
+  const bool is_understood =
+      trimmed(before).empty() || has_word(before, "Original") || has_word(before, "Exception Group");
+  if (is_understood || prefix.size() > kLongestPrefix) return tracebacks_.begin(writer_of(marks), place);
+  learn(prefix, place, line.recent);
+}
+
+void TracebackNotes::learn(std::string_view prefix, const Place& place, std::string_view recent) {
+  if (learned_.size() == kMostLearned) learned_.erase(learned_.begin());
+  const LineMarks marks = marks_of(prefix);
+  auto rank = marks.rank ? marks.rank : rank_inside(prefix);
+  if (!rank) rank = rank_named_in(prefix);
+  const PrefixShape shape(prefix);
+  if (!rank) rank = rank_told_before(shape, recent);
+  const int writer = learned_.empty() ? kLearned : learned_.back().writer + 1;
+  learned_.push_back({shape, writer, rank});
+  if (rank) ranks_[writer] = *rank;
+  tracebacks_.begin(writer, place);
+}
+
+// Where the line has a learned prefix, its marks are those that were learned.
+const TracebackNotes::Learned* TracebackNotes::learned(std::string_view text, LineMarks& marks) const {
+  for (const Learned& known : learned_)
+    if (const auto length = known.shape.match(text)) {
+      marks.rank = known.rank;
+      marks.learned = known.writer;
+      marks.body = text.substr(*length);
+      return &known;
+    }
+  return nullptr;
+}
 
 void TracebackNotes::during_handling(const LineMarks& marks) {
   if (handling_.size() < kMostHandling) handling_.insert(writer_of(marks));
 }
 
-bool TracebackNotes::take(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+bool TracebackNotes::take(LineMarks marks, const SeenLine& line, Findings& findings) {
+  learned(line.text, marks);
   const int writer = writer_of(marks);
+  if (const auto before = tracebacks_.adopt(writer, marks.body, line.place.line)) {
+    if (const auto rank = ranks_.find(*before); rank != ranks_.end())
+      ranks_[writer] = rank->second;
+    else if (*before >= 0 && *before < kLocalRanks)
+      ranks_[writer] = *before;
+  }
   const auto fed = tracebacks_.feed(writer, marks.body, line.place.line);
   if (fed.ended) {
     ended(writer, *fed.ended, marks, line, findings);
@@ -78,17 +159,24 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
                            Findings& findings) {
   const bool while_handling = handling_.erase(writer) > 0;
   const std::string_view type = exception_type(traceback.exception);
-  if (traceback.in_launcher && has_word(type, "ChildFailedError")) return;
+  if (ignored_.erase(traceback.begin.line) > 0) return;
+  if (has_word(type, "CalledProcessError") || traceback.in_launcher)
+    if (auto exit = ProcessEnds().feed(traceback.exception, line.place.line))
+      note_process_end(std::move(*exit), marks, line, findings);
   if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception, line, findings);
   if (type == "SystemExit") return;
   const Sign sign = sign_of_exception(traceback.exception);
+  if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
     note_absent(traceback.exception, findings);
   marks.body = traceback.exception;
   Finding finding = finding_in(sign, marks, line, findings);
+  if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
   if (!finding.rank) finding.rank = spawned_rank_;
   if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
+  if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;
   finding.traceback = traceback;
+  finding.bare = has_word(type, "CalledProcessError");
   if (while_handling && replaces_lookup(finding, findings)) return;
   note_context(traceback.exception, findings);
   findings.add(std::move(finding));

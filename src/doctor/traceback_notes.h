@@ -1,10 +1,13 @@
 // Keeps what the tracebacks of one file tell.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <vector>
 
+#include "doctor/prefix_shape.h"
 #include "doctor/seen_line.h"
 #include "doctor/traceback.h"
 
@@ -13,11 +16,12 @@ namespace braid {
 class TracebackNotes {
  public:
   bool any_open() const { return tracebacks_.any_open(); }
-  void begin(const LineMarks& marks, const Place& place);
+  void begin(const LineMarks& marks, const Place& place, const SeenLine& line);
+  void next_is_not_fatal(std::uint64_t line) { not_fatal_ = line; }
   void during_handling(const LineMarks& marks);  // of the last one, the next one was raised
 
   // False when the line is not part of a traceback, or begins the next one.
-  bool take(const LineMarks& marks, const SeenLine& line, Findings& findings);
+  bool take(LineMarks marks, const SeenLine& line, Findings& findings);
 
   void spawned(std::string_view body, const SeenLine& line, Findings& findings);
 
@@ -27,7 +31,20 @@ class TracebackNotes {
  private:
   void ended(int writer, const Traceback& traceback, LineMarks marks, const SeenLine& line, Findings& findings);
 
+  // A writer known by a prefix that no table has.
+  struct Learned {
+    PrefixShape shape;
+    int writer;
+    std::optional<int> rank;
+  };
+  const Learned* learned(std::string_view text, LineMarks& marks) const;
+  void learn(std::string_view prefix, const Place& place, std::string_view recent);
+
+  std::vector<Learned> learned_;
+  std::map<int, int> ranks_;  // of writers whose lines have their rank only in the first
   std::optional<int> spawned_rank_;
+  std::uint64_t not_fatal_ = 0;      // the line that says so
+  std::set<std::uint64_t> ignored_;  // where tracebacks begin that ended nothing
   TracebackAssembler tracebacks_;
   std::set<int> handling_;  // writers
 };

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -23,6 +22,7 @@
 #include "launch/output_writer.h"
 #include "launch/rank_output.h"
 #include "launch/rank_process.h"
+#include "launch/signal_queue.h"
 
 namespace braid {
 namespace {
@@ -33,30 +33,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLeaveAlone{2000};        // ranks that know of the failure end by themselves
 constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
 constexpr milliseconds kAfterUserSignal{60000};  // a user's signal lets ranks leave; a second one does not wait
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
-
-// Signals are read from a descriptor in the main loop; the mask goes back when the run is over.
-class SignalQueue {
- public:
-  SignalQueue() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    for (int signal : kForwarded) sigaddset(&set, signal);
-    pthread_sigmask(SIG_BLOCK, &set, &before_);
-    fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  ~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  int fd() const { return fd_.get(); }
-  int next() const {  // 0: none
-    signalfd_siginfo info;
-    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
-  }
-
- private:
-  sigset_t before_;
-  Fd fd_;
-};
 
 StoreServer serve_store(int port) {
   try {
@@ -86,7 +62,8 @@ class LocalRun {
                 .server = {-1, host_name(), ""},
                 .world_size = options.ranks,
                 .places = options.places,
-                .verdicts_follow = true},
+                .verdicts_follow = true,
+                .nonce = nonce_},
                [this](const RootCause&) { eventfd_write(wake_.get(), 1); }) {}
 
   int run() {
@@ -104,6 +81,7 @@ class LocalRun {
     drain_outputs();
     board_.finish();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
+    if (cut_short_ && options_.stop_words.saved) say(options_.stop_words.saved());
     return exit_code();
   }
 
@@ -116,12 +94,14 @@ class LocalRun {
       spec.store = {"127.0.0.1", store_.port()};
       spec.store_is_served = true;
       spec.board = Endpoint{"127.0.0.1", board_.port()};
+      spec.board_nonce = nonce_;
       auto env = local_rank_env(spec);
       if (!process_env()("OMP_NUM_THREADS"))
         env["OMP_NUM_THREADS"] =
             std::to_string(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
-      processes_.push_back(
-          spawn_rank(options_.command, env, options_.stop_grace ? std::vector{SIGTERM, SIGUSR1} : std::vector<int>{}));
+      processes_.push_back(spawn_rank(
+          options_.command, env, options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGUSR1} : std::vector<int>{}));
+      end_order_.add(processes_.back().pid);
     }
   }
 
@@ -170,18 +150,30 @@ class LocalRun {
     return open;
   }
 
+  // Ranks in the order of their ends, since the first one is to blame; then orphans that they left behind.
   void reap() {
     int status = 0;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      const auto process =
-          std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
-      if (process == processes_.end()) continue;  // an orphan that a rank left behind
-      process->status = status;
-      // A crash stays a crash: its core dump may outlast our patience.
-      process->ended_by_launcher = ending_ && (status == SIGTERM || status == SIGKILL);
-      const int rank = static_cast<int>(process - processes_.begin());
-      if (!ending_) board_.process_ended(rank, describe_status(status), status != 0);
+    for (const pid_t pid : end_order_.take_ended())
+      if (waitpid(pid, &status, WNOHANG) == pid) note_end(pid, status);
+    siginfo_t next{};
+    while (waitid(P_ALL, 0, &next, WEXITED | WNOHANG | WNOWAIT) == 0 && next.si_pid != 0) {
+      if (end_order_.watches(next.si_pid)) return;  // it ended just now; in the next round its turn is known
+      if (waitpid(next.si_pid, &status, WNOHANG) == next.si_pid) note_end(next.si_pid, status);
+      next = {};
     }
+  }
+
+  void note_end(pid_t pid, int status) {
+    const auto process =
+        std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
+    if (process == processes_.end()) return;
+    process->status = status;
+    // A crash stays a crash: its core dump may outlast our patience.
+    process->ended_by_launcher = ending_ && (status == SIGTERM || status == SIGKILL);
+    const int rank = static_cast<int>(process - processes_.begin());
+    // Who writes to a peer that is gone gets SIGPIPE.
+    const bool consequence = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;
+    if (!ending_) board_.process_ended({rank, describe_status(status), status != 0, consequence});
   }
 
   void user_signal(int signal) {
@@ -191,26 +183,40 @@ class LocalRun {
     board_.expect_end();
     if (!told_to_end_) kill_at_ = Clock::now() + kAfterUserSignal;
     signal_ranks(told_to_end_ ? SIGKILL : as_passed_on(signal));
-    told_to_end_ = true;
+    told_to_end_ = cut_short_ = true;
     user_signal_ = signal;
   }
 
   // Nobody reads our output any more: then there is nobody to run for.
   static int as_passed_on(int signal) { return signal == SIGPIPE ? SIGTERM : signal; }
 
+  static bool is_order(int signal) { return signal == SIGTERM || signal == SIGINT; }
+
   // SIGPIPE comes with every line that cannot be written, so a second one means nothing new.
   bool is_stop_request(int signal) const {
-    return signal == SIGUSR1 || signal == SIGPIPE || (signal == SIGTERM && !told_to_end_);
+    return signal == SIGUSR1 || signal == SIGPIPE || (is_order(signal) && !told_to_end_);
   }
 
   void ask_to_stop(int signal) {
-    if (signal == SIGPIPE && !output_closed_)
-      writer_.write(STDERR_FILENO, "braid: nobody reads the output any more: the run is asked to stop\n");
+    if (signal == SIGPIPE && !output_closed_) say("nobody reads the output any more: the run is asked to stop");
+    if (signal != SIGPIPE) say_what_is_next(signal);
     output_closed_ = output_closed_ || signal == SIGPIPE;
     signal_ranks(as_passed_on(signal));
-    if (signal == SIGTERM) told_to_end_ = true;
+    if (is_order(signal)) told_to_end_ = true;
     if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
     if (!stop_by_) stop_by_ = Clock::now() + *options_.stop_grace;
+  }
+
+  void say(const std::string& text) { writer_.write(STDERR_FILENO, "braid: " + text + "\n"); }
+
+  // Once for a warning (SIGUSR1) and once for an order, which a second one makes more urgent.
+  void say_what_is_next(int signal) {
+    if (!options_.stop_words.next || (!is_order(signal) && stop_by_)) return;
+    const std::string name = signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));
+    const char* const again = signal == SIGINT    ? "press Ctrl-C again to stop at once"
+                              : signal == SIGTERM ? "a second SIGTERM stops at once"
+                                                  : "SIGTERM twice stops at once";
+    say(fmt::format("{}: {}; {}", name, options_.stop_words.next(writer_.last_shown()), again));
   }
 
   void announce(const RootCause& cause) {
@@ -221,9 +227,9 @@ class LocalRun {
 
   void escalate() {
     if (stop_by_ && Clock::now() >= *stop_by_) {
-      writer_.write(STDERR_FILENO, fmt::format("braid: the ranks were asked to stop and did not within {} s\n",
-                                               options_.stop_grace->count()));
+      say(fmt::format("the ranks were asked to stop and did not within {} s", options_.stop_grace->count()));
       board_.expect_end();
+      cut_short_ = true;
       if (!user_signal_) user_signal_ = SIGUSR1;
       stop_by_.reset();
       kill_at_ = Clock::now();
@@ -259,15 +265,18 @@ class LocalRun {
 
   const LaunchOptions& options_;
   const std::vector<pid_t> spared_;
+  const std::string nonce_ = make_nonce();
   SignalQueue signals_;
   StoreServer store_;
   Fd wake_;
   FailureBoard board_;
   OutputWriter writer_{progress_bar_fd()};
   std::vector<RankProcess> processes_;
+  EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;
   bool told_to_end_ = false;  // then the next SIGTERM or SIGINT does not wait
+  bool cut_short_ = false;    // the ranks were not left to come to a good end
   bool output_closed_ = false;
   int user_signal_ = 0;  // for the exit code
   std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;

@@ -130,6 +130,11 @@ void OutputWriter::show(const RunProgress& progress) {
   queue_->changed.notify_all();
 }
 
+std::optional<RunProgress> OutputWriter::last_shown() const {
+  std::lock_guard lock(queue_->mutex);
+  return queue_->progress;
+}
+
 bool OutputWriter::full() const {
   std::lock_guard lock(queue_->mutex);
   return queue_->bytes > kMostWaiting;

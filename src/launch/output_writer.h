@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dist/control_line.h"
@@ -18,6 +19,7 @@ class OutputWriter {
 
   void write(int fd, const std::string& text);  // whole lines
   void show(const RunProgress& progress);
+  std::optional<RunProgress> last_shown() const;
   bool full() const;  // much is waiting: better read no more from the ranks
 
  private:

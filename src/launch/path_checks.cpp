@@ -18,13 +18,6 @@ fs::path nearest_existing(fs::path path) {
   return path;
 }
 
-// "/lustre" of "/lustre/team/image.sqsh": when even this is not here, nothing can be said about the rest.
-bool can_be_seen(const fs::path& path) {
-  std::error_code ignored;
-  if (!path.has_relative_path()) return true;  // the root itself
-  return fs::exists(path.root_path() / *path.relative_path().begin(), ignored);
-}
-
 bool is_on_tmpfs_or_overlay(const fs::path& path) {
   constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6, kOverlay = 0x794c7630;
   struct statfs info {};
@@ -51,6 +44,13 @@ bool can_be_written(const fs::path& path) {
 }
 
 }  // namespace
+
+bool can_be_seen(const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole(path);
+  if (!whole.has_relative_path()) return true;  // the root itself
+  return fs::exists(whole.root_path() / *whole.relative_path().begin(), ignored);
+}
 
 void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight) {
   std::error_code ignored;

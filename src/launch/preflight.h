@@ -50,6 +50,8 @@ struct PathUse {
     Written,    // as Shared, and written from here on: it must be writable
   } kind = Shared;
 };
+// Whether anything can be said about a path: "/lustre/team" cannot be seen where there is no /lustre.
+bool can_be_seen(const std::string& path);
 void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight);
 
 // Against what sinfo and sacctmgr say; `view` of a machine without Slurm finds nothing.

@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -54,7 +56,6 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before the line above
   sigprocmask(SIG_SETMASK, &held, nullptr);
-  signal(SIGINT, SIG_DFL);  // a shell's background job ignores it, and would ignore what we pass on
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
@@ -91,6 +92,29 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
   }
   for (const Fd* end : {&out.read, &err.read}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
   return {pid, std::move(out.read), std::move(err.read), std::nullopt, false};
+}
+
+EndOrder::EndOrder() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw_errno("cannot watch processes");
+}
+
+void EndOrder::add(pid_t child) {
+  Fd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  // Edge-triggered, so that what has ended stands in epoll's queue once, where it came in.
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = child}};
+  if (process && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, process.get(), &event) == 0)
+    running_.emplace(child, std::move(process));
+}
+
+std::vector<pid_t> EndOrder::take_ended() {
+  std::vector<epoll_event> events(std::max<std::size_t>(1, running_.size()));
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  std::vector<pid_t> ended;
+  for (int i = 0; i < count; ++i) {
+    ended.push_back(events[i].data.fd);
+    running_.erase(ended.back());
+  }
+  return ended;
 }
 
 std::string describe_status(int status) {

@@ -24,6 +24,19 @@ struct RankProcess {
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
                        const std::vector<int>& held = {});
 
+// Which of its processes have ended, in the order in which they did; waitpid() gives them in the order of their start.
+class EndOrder {
+ public:
+  EndOrder();
+  void add(pid_t child);
+  std::vector<pid_t> take_ended();                                       // of those added, each once
+  bool watches(pid_t child) const { return running_.count(child) > 0; }  // never where the system has no pidfd_open()
+
+ private:
+  Fd epoll_;
+  std::map<pid_t, Fd> running_;
+};
+
 // "exited with code 3", "killed by SIGKILL (Killed)"
 std::string describe_status(int status);
 int exit_code_of(int status);

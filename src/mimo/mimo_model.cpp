@@ -65,7 +65,7 @@ const Parameters& MimoModel::add_set(const std::string& name, int module, const 
   sets_.push_back(std::make_unique<ParameterSet>(
       ParameterSet{name, module, specs, Parameters(specs, stage, place, options_.dtype, world_.device())}));
   Parameters& parameters = sets_.back()->parameters;
-  parameters.initialize(options_.seed);
+  if (options_.draw_weights) parameters.initialize(options_.seed);
   if (contains(options_.frozen, name))
     for (const Parameters::Entry& entry : parameters.entries()) at::Tensor(entry.value).requires_grad_(false);
   return parameters;

@@ -19,6 +19,7 @@ struct MimoOptions {
   bool recompute = false;
   std::vector<std::string> frozen{};  // parameter sets that do not train
   std::uint64_t seed = 1234;
+  bool draw_weights = true;  // false: they have no values until somebody draws or loads them
 };
 
 // Some of a module's parameters on this rank.

@@ -269,7 +269,10 @@ class OutputFile {
 
   OutputFile(const ForwardRequest& request, const StoredModel& model, const std::string& output, const Shape& shape,
              bool has_loss)
-      : dtype_(scalar_type(request.dtype)), wide_(dtype_ == at::kDouble ? at::kDouble : at::kFloat), output_(output) {
+      : dtype_(scalar_type(request.dtype)),
+        wide_(dtype_ == at::kDouble ? at::kDouble : at::kFloat),
+        path_(request.outputs),
+        output_(output) {
     std::vector<TensorInfo> tensors = {{output, stored_dtype(wide_), shape}};
     if (has_loss) tensors.push_back({"loss", stored_dtype(wide_), {}});
     if (request.grads) gradients_ = trainable_tensors(model);
@@ -284,10 +287,15 @@ class OutputFile {
       if (tensor.param == parameter) write_tensor(*writer_, "grad." + tensor.name, foreign_tensor(tensor, gradient));
   }
 
-  void finish(const ForwardResult& result) {
+  // What the file has, in words.
+  std::string finish(const ForwardResult& result) {
     write_tensor(*writer_, output_, result.output.view(shape_).to(wide_));
     if (result.loss.defined()) write_tensor(*writer_, "loss", result.loss.to(wide_));
     writer_->finish();
+    std::string text = fmt::format("{}: {} [{}]", path_, output_, fmt::join(shape_, ", "));
+    if (result.loss.defined()) text += fmt::format(", loss {:.6g}", result.loss.item<double>());
+    if (!gradients_.empty()) text += fmt::format(", {} gradients", gradients_.size());
+    return text;
   }
 
  private:
@@ -302,7 +310,7 @@ class OutputFile {
   }
 
   const at::ScalarType dtype_, wide_;
-  const std::string output_;
+  const std::string path_, output_;
   Shape shape_;
   std::vector<ForeignTensor> gradients_;
   std::optional<SafetensorsWriter> writer_;
@@ -332,7 +340,7 @@ Topology check_forward(const ForwardRequest& request) {
       {.micro_batch = 1, .global_batch = request.layout.dp, .num_experts = has_experts ? language->experts : 0});
 }
 
-void forward_files(const ForwardRequest& request, const Topology& topology, World& world) {
+std::string forward_files(const ForwardRequest& request, const Topology& topology, World& world) {
   const StoredModel model = open_model(request.model);
   const SafetensorsReader inputs(request.inputs);
   const Fill fill = [&](Parameters& parameters) {
@@ -356,7 +364,7 @@ void forward_files(const ForwardRequest& request, const Topology& topology, Worl
     if (world.rank() == 0) file.emplace(request, model, "features", images.shape, request.grads);
     result = forward_vision(vision, fill, images.batch, options, topology, world);
   }
-  if (file) file->finish(result);
+  return file ? file->finish(result) : "";
 }
 
 }  // namespace braid

@@ -27,7 +27,8 @@ struct ForwardRequest {
 // Everything that can be known to be wrong before a rank exists is a ConfigError.
 Topology check_forward(const ForwardRequest& request);
 
-// One rank of it; rank 0 writes.
-void forward_files(const ForwardRequest& request, const Topology& topology, World& world);
+// One rank of it; rank 0 writes, and returns what in words: "out.safetensors: logits [1, 8, 512], loss 6.238". The
+// others return nothing.
+std::string forward_files(const ForwardRequest& request, const Topology& topology, World& world);
 
 }  // namespace braid

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <future>
 #include <span>
-#include <thread>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -50,10 +50,11 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
   const std::int64_t useful = (end - begin + least_per_thread - 1) / least_per_thread;
   const std::int64_t parts = std::clamp<std::int64_t>(useful, 1, at::get_num_threads());
   const auto border = [&](std::int64_t part) { return begin + (end - begin) * part / parts; };
-  std::vector<std::thread> threads;
-  for (std::int64_t part = 1; part < parts; ++part) threads.emplace_back(run_part, border(part), border(part + 1));
+  std::vector<std::future<void>> others;  // which wait for their threads where this one throws
+  for (std::int64_t part = 1; part < parts; ++part)
+    others.push_back(std::async(std::launch::async, run_part, border(part), border(part + 1)));
   run_part(begin, border(1));
-  for (std::thread& thread : threads) thread.join();
+  for (std::future<void>& other : others) other.get();
 }
 
 // One parameter's shard as a matrix of rows along the last dimension, drawn a bounded number of them at a time.
@@ -69,7 +70,7 @@ class Drawing {
       for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) runs_.push_back(run);
   }
 
-  void draw_shard() {
+  void draw_shard(std::atomic<std::int64_t>& drawn) {
     constexpr std::int64_t kElementsAtOnce = 1 << 22, kLeastPerThread = 1 << 14;
     if (shard_.numel() == 0) return;
     const std::int64_t rows_at_once = std::max<std::int64_t>(kElementsAtOnce / columns_, 1);
@@ -81,6 +82,7 @@ class Drawing {
                     draw_rows(first, last, block.mutable_data_ptr<double>() + (first - begin) * columns_);
                   });
       shard_.slice(0, begin, end).copy_(block.slice(0, 0, end - begin));
+      drawn += (end - begin) * columns_;
     }
   }
 
@@ -127,14 +129,18 @@ Parameters::Parameters(const std::vector<ParamSpec>& specs, int stage, const Sha
   }
 }
 
-void Parameters::initialize(std::uint64_t seed) {
+void Parameters::initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn) {
   at::NoGradGuard guard;
+  std::atomic<std::int64_t> unwatched = 0;
+  std::atomic<std::int64_t>& count = drawn ? *drawn : unwatched;
   for (Entry& entry : entries_) {
     const InitRule::Kind kind = entry.spec.init.kind;
-    if (kind == InitRule::Zeros || kind == InitRule::Ones)
+    if (kind == InitRule::Zeros || kind == InitRule::Ones) {
       entry.value.fill_(kind == InitRule::Ones ? 1 : 0);
-    else
-      Drawing(entry, place_, seed).draw_shard();
+      count += entry.value.numel();
+    } else {
+      Drawing(entry, place_, seed).draw_shard(count);
+    }
   }
 }
 
@@ -151,6 +157,12 @@ at::Tensor Parameters::get_if_declared(const std::string& name) const {
 std::int64_t Parameters::bytes() const {
   std::int64_t sum = 0;
   for (const Entry& entry : entries_) sum += static_cast<std::int64_t>(entry.value.nbytes());
+  return sum;
+}
+
+std::int64_t Parameters::elements() const {
+  std::int64_t sum = 0;
+  for (const Entry& entry : entries_) sum += entry.value.numel();
   return sum;
 }
 

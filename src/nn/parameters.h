@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -23,8 +24,9 @@ class Parameters {
   Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype,
              const at::Device& device);
 
-  // Draws every value by seed, name and global position, so that no layout changes it.
-  void initialize(std::uint64_t seed);
+  // Draws every value by seed, name and global position, so that no layout changes it. `drawn` counts elements on the
+  // way, for whoever watches from another thread.
+  void initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn = nullptr);
 
   const at::Tensor& get(const std::string& name) const;
   at::Tensor get_if_declared(const std::string& name) const;  // undefined when the model has no such parameter
@@ -32,6 +34,7 @@ class Parameters {
   const std::vector<Entry>& entries() const { return entries_; }
   const ShardPlace& place() const { return place_; }
   std::int64_t bytes() const;
+  std::int64_t elements() const;
   bool trains() const;  // whether any of them wants a gradient
 
  private:

@@ -7,9 +7,10 @@
 namespace braid {
 namespace {
 
-std::optional<std::int64_t> in_samples(std::optional<int> iterations, std::optional<int> samples, int global_batch) {
+std::optional<std::int64_t> in_samples(std::optional<std::int64_t> iterations, std::optional<std::int64_t> samples,
+                                       int global_batch) {
   if (samples) return *samples;
-  if (iterations) return std::int64_t{*iterations} * global_batch;
+  if (iterations) return *iterations * global_batch;
   return std::nullopt;
 }
 
@@ -45,6 +46,7 @@ class ScheduleChecks {
     not_negative("warmup_samples", c_.warmup_samples.value_or(0));
     not_negative("wsd_decay_iterations", c_.wsd_decay_iterations.value_or(0));
     not_negative("wsd_decay_samples", c_.wsd_decay_samples.value_or(0));
+    if (length.global_batch >= 1) not_too_long(length);
     if (problems_.size() > before || length.global_batch < 1) return;
     const LengthsInSamples samples = lengths_of(c_, length);
     const char* decay = c_.decay_samples ? "decay_samples" : "decay_iterations";
@@ -92,6 +94,22 @@ class ScheduleChecks {
     return false;
   }
 
+  void not_too_long(const TrainLength& length) {
+    const std::int64_t most_iterations = kMostSamples / length.global_batch;
+    const auto check = [&](const char* field, std::optional<std::int64_t> value, std::int64_t most) {
+      if (value && (*value > most || *value < -most))
+        add(field, fmt::format("{}={} is out of range", field, *value), fmt::format("use at most {}", most));
+    };
+    check("iterations", length.iterations, most_iterations);
+    check("samples", length.samples, kMostSamples);
+    check("warmup_iterations", c_.warmup_iterations, most_iterations);
+    check("warmup_samples", c_.warmup_samples, kMostSamples);
+    check("decay_iterations", c_.decay_iterations, most_iterations);
+    check("decay_samples", c_.decay_samples, kMostSamples);
+    check("wsd_decay_iterations", c_.wsd_decay_iterations, most_iterations);
+    check("wsd_decay_samples", c_.wsd_decay_samples, kMostSamples);
+  }
+
   void at_most_lr(const char* field, double value) {
     if (value > c_.lr)
       add(field, fmt::format("{}={} is above lr={}", field, value, c_.lr),
@@ -133,6 +151,20 @@ double fall(const LrSchedule& s, std::int64_t samples) {
   BRAID_CHECK_EQ(s.lr_decay_style, "WSD", "no such style of decay");
   const std::int64_t stable = s.lr_decay_steps - s.wsd_decay_steps;
   return samples <= stable ? 1.0 : wsd_fall(s.lr_wsd_decay_style, ratio(samples - stable, s.wsd_decay_steps));
+}
+
+// Whole numbers may be stored as real ones and the other way round.
+void set(double& field, const StateValue& value) {
+  if (const auto* real = std::get_if<double>(&value)) field = *real;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) field = static_cast<double>(*whole);
+}
+void set(std::int64_t& field, const StateValue& value) {
+  const auto* real = std::get_if<double>(&value);
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) field = *whole;
+  if (real && std::abs(*real) < 9e18) field = static_cast<std::int64_t>(*real);
+}
+void set(std::string& field, const StateValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) field = *text;
 }
 
 }  // namespace
@@ -214,7 +246,7 @@ LrSchedule resolve(const LrScheduleConfig& c, const TrainLength& length) {
           .wd_incr_style = c.weight_decay_incr_style};
 }
 
-std::vector<std::pair<std::string, StateValue>> state_dict(const LrSchedule& s) {
+ScheduleState state_dict(const LrSchedule& s) {
   return {{"max_lr", s.max_lr},
           {"lr_warmup_steps", s.lr_warmup_steps},
           {"num_steps", s.num_steps},
@@ -225,6 +257,42 @@ std::vector<std::pair<std::string, StateValue>> state_dict(const LrSchedule& s) 
           {"end_wd", s.end_wd},
           {"wd_incr_style", s.wd_incr_style},
           {"wd_incr_steps", s.wd_incr_steps}};
+}
+
+LrSchedule with_state(LrSchedule s, const ScheduleState& stored) {
+  const auto take = [&](const char* name, auto& field) {
+    for (const auto& [key, value] : stored)
+      if (key == name) set(field, value);
+  };
+  take("max_lr", s.max_lr);
+  take("lr_warmup_steps", s.lr_warmup_steps);
+  take("num_steps", s.num_steps);
+  take("lr_decay_style", s.lr_decay_style);
+  take("lr_decay_steps", s.lr_decay_steps);
+  take("min_lr", s.min_lr);
+  take("start_wd", s.start_wd);
+  take("end_wd", s.end_wd);
+  take("wd_incr_style", s.wd_incr_style);
+  take("wd_incr_steps", s.wd_incr_steps);
+  return s;
+}
+
+std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const ScheduleState& stored) {
+  LrSchedule other = with_state(schedule, stored);
+  other.num_steps = schedule.num_steps;
+  if (schedule.lr_decay_style == "constant" && other.lr_decay_style == "constant") {
+    other.min_lr = schedule.min_lr;
+    other.lr_decay_steps = schedule.lr_decay_steps;
+  }
+  if (schedule.start_wd == schedule.end_wd && other.start_wd == other.end_wd) {
+    other.wd_incr_style = schedule.wd_incr_style;
+    other.wd_incr_steps = schedule.wd_incr_steps;
+  }
+  const ScheduleState own = state_dict(schedule), theirs = state_dict(other);
+  std::vector<ScheduleDifference> found;
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (own[i].second != theirs[i].second) found.push_back({own[i].first, own[i].second, theirs[i].second});
+  return found;
 }
 
 std::string to_string(const LrSchedule& schedule) {

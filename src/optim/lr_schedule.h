@@ -19,9 +19,9 @@ struct LrScheduleConfig {
   double min_lr = 0;
   double init_lr = 0;  // where the warm-up begins
   std::string decay_style = "constant";
-  std::optional<int> warmup_iterations{}, warmup_samples{};        // default: no warm-up
-  std::optional<int> decay_iterations{}, decay_samples{};          // default: the whole run
-  std::optional<int> wsd_decay_iterations{}, wsd_decay_samples{};  // the last part of the decay; WSD only
+  std::optional<std::int64_t> warmup_iterations{}, warmup_samples{};        // default: no warm-up
+  std::optional<std::int64_t> decay_iterations{}, decay_samples{};          // default: the whole run
+  std::optional<std::int64_t> wsd_decay_iterations{}, wsd_decay_samples{};  // the last part of the decay; WSD only
   std::string wsd_decay_style = "none";
   double weight_decay = 0.01;                // at the start
   std::optional<double> end_weight_decay{};  // default: as at the start
@@ -38,6 +38,9 @@ struct TrainLength {
 };
 
 std::int64_t iterations_of(const TrainLength& length);
+
+// No length may be longer: ranks tell each other how far they are as doubles, which count exactly up to here.
+inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 
 // A global batch below 1 is for whoever checks the batch sizes; lengths are then not looked at.
 std::vector<Problem> validate(const LrScheduleConfig& config, const TrainLength& length, const std::string& where);
@@ -68,7 +71,18 @@ LrSchedule resolve(const LrScheduleConfig& config, const TrainLength& length);
 
 // What a checkpoint keeps, with Megatron's keys in Megatron's order. Initial rate and WSD phase are not among them.
 using StateValue = std::variant<std::int64_t, double, std::string>;
-std::vector<std::pair<std::string, StateValue>> state_dict(const LrSchedule& schedule);
+using ScheduleState = std::vector<std::pair<std::string, StateValue>>;
+ScheduleState state_dict(const LrSchedule& schedule);
+
+// By which values a run would go on otherwise than the one that stored the state: all but num_steps, and but those that
+// change no rate (the length of a decay where both rates are constant). Megatron refuses these too.
+struct ScheduleDifference {
+  std::string key;
+  StateValue own, stored;
+};
+std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const ScheduleState& stored);
+// The schedule with all that is stored; keys that are not known, or of another type, are passed over.
+LrSchedule with_state(LrSchedule schedule, const ScheduleState& stored);
 
 // The same as `key=value`, separated by spaces.
 std::string to_string(const LrSchedule& schedule);

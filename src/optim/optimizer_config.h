@@ -17,7 +17,8 @@ struct OptimizerConfig {
   bool zero = true;
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
-  std::optional<int> bucket_size{}, bucket_count{};  // one of them; default: see bucket_elements
+  std::optional<std::int64_t> bucket_size{};  // one of these two; default: see bucket_elements
+  std::optional<int> bucket_count{};
   bool pad_buckets = false;
 };
 

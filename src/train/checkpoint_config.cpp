@@ -11,12 +11,20 @@ void describe(Fields& f, CheckpointConfig& c) {
   f.field("save_rng", c.save_rng, "save the state of random numbers too");
   f.field("fully_reshardable", c.fully_reshardable,
           "save optimizer state by parameter, for any layout; false: by bucket, for the same tp, pp and ep");
+  f.field("overwrite", c.overwrite, "save to a folder with the checkpoints of another run, in their place");
   f.field("load", c.load, "folder to resume from; a run starts afresh where it has no checkpoint");
   f.field("load_nemotron", c.load_nemotron, "start from the weights of a Nemotron VLM checkpoint");
   f.field("load_vision_from", c.load_vision_from, "start with the vision encoder of a Nemotron VLM checkpoint");
   f.field("must_exist", c.must_exist, "refuse to start afresh where load has no checkpoint");
+  f.choice(
+      "load_fallback", c.load_fallback, {"requeued", "always", "never"},
+      "when to go on from an older checkpoint where the newest is damaged; requeued: in a job that Slurm has queued "
+      "again");
   f.field("load_optimizer", c.load_optimizer, "resume optimizer state");
   f.field("load_scheduler", c.load_scheduler, "resume the schedule of learning rate and weight decay");
+  f.choice(
+      "scheduler", c.scheduler, {"same", "recipe", "checkpoint"},
+      "where the recipe's schedule of learning rate and weight decay is not the checkpoint's: refuse, or take one");
   f.field("load_rng", c.load_rng, "go on with the checkpoint's random numbers, not with train.seed");
   f.field("finetune", c.finetune, "take the weights only: iteration, optimizer, schedule and samples start anew");
 }

@@ -32,6 +32,20 @@ std::optional<double> number(const PickleValue& value) {
   return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
 }
 
+ScheduleState parse_scheduler(const PickleValue& stored) {
+  ScheduleState state;
+  const auto* entries = as<PickleDict>(stored);
+  if (!entries) return state;
+  for (const auto& [name, value] : entries->items) {
+    const auto* key = as<std::string>(name);
+    if (!key) continue;
+    if (const auto* whole = as<std::int64_t>(value)) state.emplace_back(*key, *whole);
+    if (const auto* real = as<double>(value)) state.emplace_back(*key, *real);
+    if (const auto* text = as<std::string>(value)) state.emplace_back(*key, *text);
+  }
+  return state;
+}
+
 }  // namespace
 
 PickleValue to_pickle(const CommonState& state) {
@@ -54,12 +68,11 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   const auto iteration = integer(find(common, "iteration"));
   if (!iteration) throw DataError(fmt::format("{} does not say which iteration it is of", file));
   StoredRun run = {.position = {.iteration = *iteration}};
-  if (const PickleValue scheduler = find(common, "opt_param_scheduler"))
-    run.scheduler_steps = integer(find(scheduler, "num_steps"));
+  if (const PickleValue scheduler = find(common, "opt_param_scheduler")) run.scheduler = parse_scheduler(scheduler);
   const PickleValue args = find(common, "args");
   const auto consumed = args ? integer(find(args, "consumed_train_samples")) : std::nullopt;
   // Some trainers keep no count of samples; the schedule's is as good.
-  run.position.consumed_samples = consumed ? *consumed : run.scheduler_steps.value_or(0);
+  run.position.consumed_samples = consumed ? *consumed : with_state({}, run.scheduler).num_steps;
   if (run.position.iteration < 0 || run.position.consumed_samples < 0)
     throw DataError(fmt::format("{}: iteration {} after {} samples cannot be", file, run.position.iteration,
                                 run.position.consumed_samples));

@@ -33,8 +33,8 @@ PickleValue to_pickle(const CommonState& state);
 // Of a common.pt by Braid or by Megatron. DataError that names `file` when it has no iteration, or a negative one.
 struct StoredRun {
   RunPosition position{};
-  std::optional<std::int64_t> scheduler_steps{};
-  std::string recipe{};  // empty: another program's
+  ScheduleState scheduler{};  // empty: none was stored
+  std::string recipe{};       // empty: another program's
 };
 StoredRun parse_common(const PickleValue& common, const std::string& file);
 

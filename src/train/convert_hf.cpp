@@ -12,6 +12,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/load.h"
 #include "ckpt/rewrite.h"
+#include "ckpt/save_lock.h"
 #include "nn/parameters.h"
 #include "train/stored_run.h"
 #include "train/training_state.h"
@@ -191,8 +192,9 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
       result.notes.push_back(fmt::format("{}: the recipe has {}, {} {}", module, field.recipe, folder, field.folder));
     models.emplace(set.name, std::move(model));
   }
-  prepare_new_iteration(root, 0);
-  begin_iteration(root, 0, Saver::Guest);
+  check_new_iteration(root, 0);
+  const SaveLock lock(root);
+  begin_iteration(root, 0);
   std::int64_t done = 0, total = 0;
   const auto bytes_of = [&](const ParamSpec& spec) {
     return num_elements(spec) * static_cast<std::int64_t>(c10::elementSize(dtype_named(recipe.model.dtype)));

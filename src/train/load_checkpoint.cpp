@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <filesystem>
+#include <limits>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -14,6 +17,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "dist/world.h"
+#include "mimo/frozen.h"
 #include "train/together.h"
 #include "train/training_state.h"
 #include "train/wanted_tensors.h"
@@ -35,8 +39,29 @@ void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& 
                     unused.front()));
 }
 
+// A checkpoint that is not what was written, on one rank or on several.
+struct Damaged : DataError {
+  using DataError::DataError;
+};
+
+// Text of the first rank that has one; empty where nobody has. Collective.
+std::string first_text(const std::string& own, World& world) {
+  constexpr std::size_t kLongest = 1000;
+  const double first = world.size() - reduced({own.empty() ? 0.0 : world.size() - world.rank()}, Reduce::Max, world)[0];
+  if (first == world.size()) return "";
+  std::vector<double> letters(kLongest);
+  if (first == world.rank())
+    std::transform(own.begin(), own.begin() + std::min(std::ssize(own), std::ssize(letters)), letters.begin(),
+                   [](char c) { return static_cast<unsigned char>(c); });
+  std::string text;
+  for (const double letter : reduced(letters, Reduce::Sum, world))
+    if (letter > 0) text += static_cast<char>(static_cast<unsigned char>(letter));
+  return text;
+}
+
 // Reads tensors into this rank's, together with the other ranks' reading of theirs.
-void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say) {
+void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say,
+              const std::function<void(const std::function<void()>&)>& hold) {
   std::atomic<std::int64_t> done = 0;
   std::int64_t total = 0;
   for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
@@ -45,10 +70,12 @@ void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoin
   work_together(
       world,
       [&] {
-        for (const StateTensor& tensor : tensors) {
-          checkpoint.read(tensor.key, tensor.begin, tensor.value);
-          done += static_cast<std::int64_t>(tensor.value.nbytes());
-        }
+        hold([&] {
+          for (const StateTensor& tensor : tensors) {
+            checkpoint.read(tensor.key, tensor.begin, tensor.value);
+            done += static_cast<std::int64_t>(tensor.value.nbytes());
+          }
+        });
       },
       amount,
       [&](const Amount& all, double seconds) {
@@ -68,44 +95,128 @@ class Load {
         training_(training),
         world_(world),
         say_(say),
-        checkpoint_(folder),
-        sets_(stored_sets(training.model().provider(), training.model().topology())) {}
-
-  LoadedRun resume() {
-    const StoredRun stored =
-        config_.finetune ? StoredRun() : parse_common(checkpoint_.common(), checkpoint_.folder() + "/common.pt");
-    if (!config_.finetune) check_name(stored.position.iteration);
-    const bool with_optimizer = config_.load_optimizer && !config_.finetune;
-    std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
-    check_wanted(wanted_of(sets_), checkpoint_, "is it of another model, or of other sizes?");
-    name_unused(wanted_of(sets_), checkpoint_, say_);
-    if (with_optimizer)
-      for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
-    read_all(tensors, checkpoint_, world_, say_);
-    with_optimizer ? resume_optimizers(stored) : refresh_optimizers();
-    if (with_optimizer) check_unread();
-    if (config_.finetune) return {};
-    if (config_.load_scheduler && stored.scheduler_steps) training_.schedule().num_steps = *stored.scheduler_steps;
-    return {stored.position, config_.load_rng ? stored_seed() : std::nullopt};
+        sets_(stored_sets(training.model().provider(), training.model().topology())) {
+    guarded([&] { checkpoint_.emplace(folder); });
   }
 
-  // Weights in Nemotron's naming, of all sets or of some.
-  void take_weights(const std::function<bool(const StoredSet&)>& wants) {
+  // Damaged when the checkpoint is not what was written.
+  LoadedRun resume() {
+    StoredRun stored;
+    if (!config_.finetune) guarded([&] { stored = read_common(); });
+    const bool with_optimizer = config_.load_optimizer && !config_.finetune;
+    std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
+    check_wanted(wanted_of(sets_), *checkpoint_, "is it of another model, or of other sizes?");
+    if (!config_.finetune && config_.load_scheduler) check_schedule(stored.scheduler);
+    name_unused(wanted_of(sets_), *checkpoint_, say_);
+    if (with_optimizer)
+      for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
+    read(tensors);
+    if (with_optimizer)
+      guarded([&] { resume_optimizers(stored); });
+    else
+      refresh_optimizers();
+    if (with_optimizer) check_unread();
+    if (config_.finetune) return {};
+    if (config_.load_scheduler) resume_schedule(stored.scheduler);
+    std::optional<int> seed;
+    if (config_.load_rng) guarded([&] { seed = stored_seed(); });
+    return {stored.position, seed};
+  }
+
+  // Weights in Nemotron's naming, of all sets or of some; returns the names of the others.
+  std::vector<std::string> take_weights(const std::function<bool(const StoredSet&)>& wants) {
     std::vector<StoredSet> sets =
         stored_sets(training_.model().provider(), training_.model().topology(), KeyScheme::Nemotron);
     std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
-    for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_.metadata()) + set.rule.prefix;
-    check_wanted(wanted_of(sets), checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
-    name_unused(wanted_of(sets), checkpoint_, say_);
-    read_all(model_state(training_.model(), sets, nullptr), checkpoint_, world_, say_);
+    for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_->metadata()) + set.rule.prefix;
+    check_wanted(wanted_of(sets), *checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
+    name_unused(wanted_of(sets), *checkpoint_, say_);
+    read(model_state(training_.model(), sets, nullptr));
     refresh_optimizers();
+    std::vector<std::string> others = parameter_set_names(training_.model().topology());
+    for (const StoredSet& set : sets) std::erase(others, set.name);
+    return others;
   }
 
  private:
-  void check_name(std::int64_t iteration) const {
-    if (iteration_of(std::filesystem::path(checkpoint_.folder()).filename().string()) != iteration)
+  bool falls_back() const { return config_.load_fallback == "always"; }
+
+  static void as_damage(const std::function<void()>& act) {
+    try {
+      act();
+    } catch (const DataError& e) {
+      throw Damaged(e.what());
+    }
+  }
+
+  // One rank's part, in which nobody meets. Where an older checkpoint may be taken instead of one that is damaged, all
+  // ranks have to know that it is; otherwise the first to find out ends the run.
+  void guarded(const std::function<void()>& act) {
+    if (!falls_back()) return as_damage(act);
+    std::string error;
+    try {
+      act();
+    } catch (const DataError& e) {
+      error = e.what();
+    } catch (const std::system_error& e) {
+      error = e.what();
+    }
+    if (const std::string text = first_text(error, world_); !text.empty()) throw Damaged(text);
+  }
+
+  void read(const std::vector<StateTensor>& tensors) {
+    std::exception_ptr error;
+    read_all(tensors, *checkpoint_, world_, say_, [&](const std::function<void()>& work) { hold(work, error); });
+    guarded([&] {
+      if (error) std::rethrow_exception(error);
+    });
+  }
+
+  // Work among collectives goes on without its result until all ranks can be told.
+  void hold(const std::function<void()>& work, std::exception_ptr& error) const {
+    if (!falls_back()) return as_damage(work);
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+
+  StoredRun read_common() const {
+    StoredRun stored = parse_common(checkpoint_->common(), checkpoint_->folder() + "/common.pt");
+    const std::int64_t iteration = stored.position.iteration;
+    if (iteration_of(std::filesystem::path(checkpoint_->folder()).filename().string()) != iteration)
       throw DataError(fmt::format("{}/common.pt is of iteration {}; the folder is not what its name says",
-                                  checkpoint_.folder(), iteration));
+                                  checkpoint_->folder(), iteration));
+    return stored;
+  }
+
+  // Megatron's rule: the rates go on as they were, or somebody says whose are to be taken.
+  void check_schedule(const ScheduleState& stored) const {
+    if (config_.scheduler != "same") return;
+    std::vector<std::string> texts;
+    const auto text_of = [](const StateValue& value) {
+      return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
+    };
+    for (const ScheduleDifference& difference : differences(training_.schedule(), stored))
+      texts.push_back(fmt::format("{} is {} in the checkpoint and {} in this run", difference.key,
+                                  text_of(difference.stored), text_of(difference.own)));
+    if (texts.empty()) return;
+    throw ConfigError({fmt::format("the learning rate would not go on as in {} (lengths are in samples): {}",
+                                   checkpoint_->folder(), fmt::join(texts, ", ")),
+                       "checkpoint.scheduler",
+                       "use the same rates and lengths (with another --train-iters, give the old decay by "
+                       "--lr-decay-samples), or take this run's with --override-opt-param-scheduler, or the "
+                       "checkpoint's with --use-checkpoint-opt-param-scheduler"});
+  }
+
+  void resume_schedule(const ScheduleState& stored) {
+    LrSchedule& schedule = training_.schedule();
+    const LrSchedule there = with_state(schedule, stored);
+    if (config_.scheduler == "checkpoint")
+      schedule = there;
+    else
+      schedule.num_steps = there.num_steps;
   }
 
   std::vector<StateTensor> wanted_optimizer_state() {
@@ -113,37 +224,42 @@ class Load {
         "was it saved without the optimizer, or with other parts frozen, or by bucket in another layout (tp, pp, ep)? "
         "load the weights alone with --no-load-optim or --finetune";
     const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
-      return has_key_with(checkpoint_.metadata(), set.branch + "optimizer.distributed.") ||
-             has_key_with(checkpoint_.metadata(), set.branch + "chained_0.optimizer.distributed.");
+      return has_key_with(checkpoint_->metadata(), set.branch + "optimizer.distributed.") ||
+             has_key_with(checkpoint_->metadata(), set.branch + "chained_0.optimizer.distributed.");
     });
     if (by_bucket) check_splits();
     const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
     std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
     std::vector<WantedTensor> wanted;
     for (const StateTensor& tensor : tensors) wanted.push_back({tensor.key, tensor.shape});
-    check_wanted(wanted, checkpoint_, fix);
+    check_wanted(wanted, *checkpoint_, fix);
     return tensors;
   }
 
   // Buckets of another split may have the same sizes and other contents.
   void check_splits() {
-    for (const Training::Trained& trained : training_.trained()) {
-      const Module& module = training_.model().topology().modules()[static_cast<std::size_t>(trained.module)];
-      const std::string branch = branch_of(module);
-      const PickleValue split = find_object(fmt::format("{}optimizer.{}split/", branch, branch));
+    std::vector<std::pair<const Module*, PickleValue>> splits;
+    guarded([&] {
+      for (const Training::Trained& trained : training_.trained()) {
+        const Module& module = training_.model().topology().modules()[static_cast<std::size_t>(trained.module)];
+        const std::string branch = branch_of(module);
+        splits.emplace_back(&module, find_object(fmt::format("{}optimizer.{}split/", branch, branch)));
+      }
+    });
+    for (const auto& [module, split] : splits) {
       const auto* saved = split ? as<std::string>(split) : nullptr;
-      if (saved && *saved != split_of(module))
+      if (saved && *saved != split_of(*module))
         throw DataError(fmt::format(
             "{} has optimizer state by bucket of {} split by {}, this run splits it by {}; use that split, or load the "
             "weights alone with --no-load-optim or --finetune",
-            checkpoint_.folder(), module.name, *saved, split_of(module)));
+            checkpoint_->folder(), module->name, *saved, split_of(*module)));
     }
   }
 
   PickleValue find_object(const std::string& begin) {
-    const auto& objects = checkpoint_.metadata().objects;
+    const auto& objects = checkpoint_->metadata().objects;
     const auto found = objects.lower_bound(begin);
-    return found != objects.end() && found->first.starts_with(begin) ? checkpoint_.read_object(found->first) : nullptr;
+    return found != objects.end() && found->first.starts_with(begin) ? checkpoint_->read_object(found->first) : nullptr;
   }
 
   void resume_optimizers(const StoredRun& stored) {
@@ -170,7 +286,7 @@ class Load {
   // A run that resumes wants to know of every damage. What no rank had to read, such as objects of other ranks, is
   // dealt out among them.
   void check_unread() {
-    const std::vector<bool> own = checkpoint_.checked();
+    const std::vector<bool> own = checkpoint_->checked();
     if (own.empty()) return;
     at::Tensor read = at::empty({static_cast<std::int64_t>(own.size())}, at::kByte);
     std::copy(own.begin(), own.end(), read.mutable_data_ptr<std::uint8_t>());
@@ -181,11 +297,15 @@ class Load {
     int next = 0;
     for (std::size_t block = 0; block < own.size(); ++block)
       if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
+    std::exception_ptr error;
     work_together(
-        world_, [&] { checkpoint_.check(wanted); }, [] { return Amount(); },
+        world_, [&] { hold([&] { checkpoint_->check(wanted); }, error); }, [] { return Amount(); },
         [&](const Amount&, double seconds) {
           say_(fmt::format("checking what no rank had to read, for {:.0f} s", seconds));
         });
+    guarded([&] {
+      if (error) std::rethrow_exception(error);
+    });
   }
 
   void refresh_optimizers() {
@@ -203,7 +323,7 @@ class Load {
   Training& training_;
   World& world_;
   const Say& say_;
-  DistCheckpoint checkpoint_;
+  std::optional<DistCheckpoint> checkpoint_;
   const std::vector<StoredSet> sets_;
 };
 
@@ -214,17 +334,93 @@ std::string without_end_slash(std::string path) {
 
 bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
 
-// All ranks take the newest that any of them sees, and wait a little for it: on a shared file system some see it later.
-std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
+// The newest complete iteration before `end` that any rank sees; nothing when there is none. Collective.
+std::optional<std::int64_t> newest_before(std::int64_t end, const std::string& root, World& world) {
+  double newest = -1;
+  for (const std::int64_t iteration : iterations_in(root))
+    if (iteration < end) newest = static_cast<double>(iteration);
+  newest = reduced({newest}, Reduce::Max, world)[0];
+  return newest < 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(newest));
+}
+
+// Waits a little: on a shared file system some ranks see a folder later than others.
+void wait_for_folder(const std::string& folder) {
   constexpr int kTries = 50;
   constexpr std::chrono::milliseconds kPause(200);
+  for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i) std::this_thread::sleep_for(kPause);
+}
+
+// All ranks take the newest that any of them sees.
+std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
   const double newest = reduced({static_cast<double>(read_tracker(root).value_or(-1))}, Reduce::Max, world)[0];
   if (newest < 0) return std::nullopt;
   const auto iteration = static_cast<std::int64_t>(newest);
-  for (int i = 0; i < kTries && !std::filesystem::exists(iteration_folder(root, iteration)); ++i)
-    std::this_thread::sleep_for(kPause);
+  wait_for_folder(iteration_folder(root, iteration));
   if (!std::filesystem::exists(iteration_folder(root, iteration))) latest_iteration(root);  // says what is wrong
   return iteration;
+}
+
+// The same where an older one will do. A tracker that cannot be read, or names what is not there, counts as damage.
+std::optional<std::int64_t> best_iteration(const std::string& root, World& world, const Say& say) {
+  double named = -1;
+  std::string error;
+  try {
+    named = static_cast<double>(latest_iteration(root).value_or(-1));
+  } catch (const DataError& e) {
+    error = e.what();
+  }
+  named = reduced({named}, Reduce::Max, world)[0];
+  if (named >= 0) {
+    wait_for_folder(iteration_folder(root, static_cast<std::int64_t>(named)));
+    return static_cast<std::int64_t>(named);
+  }
+  const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
+  if (const std::string text = first_text(error, world); !text.empty()) {
+    if (!newest) throw DataError(text);
+    say(fmt::format("WARNING: {}; --load-fallback takes the newest iteration that is complete, {}", text, *newest));
+  }
+  return newest;
+}
+
+// With the way on, where there is one.
+[[noreturn]] void throw_with_older(const DataError& error, const std::string& root, std::int64_t iteration) {
+  std::vector<std::int64_t> older = iterations_in(root);
+  std::erase_if(older, [&](std::int64_t other) { return other >= iteration; });
+  for (; !older.empty(); older.pop_back()) {
+    try {
+      const DistCheckpoint looks_whole(iteration_folder(root, older.back()));
+    } catch (const DataError&) {
+      continue;
+    }
+    throw DataError(
+        fmt::format("{}; iteration {} in {} looks complete: go on from it with --load-fallback, which takes the newest "
+                    "one that can be read (or check it first: braid ckpt verify {} --iteration {})",
+                    error.what(), older.back(), root, root, older.back()));
+  }
+  throw error;
+}
+
+LoadedRun resume_newest(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration,
+                        const Say& say) {
+  const std::string& root = config.load;
+  std::string newest_error;
+  for (;;) {
+    try {
+      LoadedRun run = Load(config, training, world, iteration_folder(root, iteration), say).resume();
+      if (!newest_error.empty())
+        say(fmt::format("WARNING: the run goes on from iteration {} of {}, an older one (--load-fallback)", iteration,
+                        root));
+      return run;
+    } catch (const Damaged& e) {
+      if (config.load_fallback != "always") throw_with_older(e, root, iteration);
+      if (newest_error.empty()) newest_error = e.what();
+      const auto older = newest_before(iteration, root, world);
+      if (!older) throw DataError(newest_error + "; there is no older one that can be read");
+      say(fmt::format("WARNING: iteration {} cannot be loaded: {}; trying iteration {} (--load-fallback)", iteration,
+                      e.what(), *older));
+      iteration = *older;
+    }
+  }
 }
 
 // What Nemotron's naming has no place for, or what the topology lacks, is told before anything is read.
@@ -245,13 +441,14 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
     check_sets(config, training.model());
     const bool all = !config.load_nemotron.empty();
     Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
-    load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); });
-    return LoadedRun{};
+    return LoadedRun{.missing_sets =
+                         load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); })};
   }
   if (config.load.empty()) return std::nullopt;
   if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
     return Load(config, training, world, without_end_slash(config.load), say).resume();
-  const auto iteration = agreed_iteration(config.load, world);
+  const auto iteration =
+      config.load_fallback == "always" ? best_iteration(config.load, world, say) : agreed_iteration(config.load, world);
   if (!iteration) {
     if (config.must_exist || config.finetune)
       throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",
@@ -259,7 +456,7 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
     say(fmt::format("no checkpoint in {}: the run starts afresh", config.load));
     return std::nullopt;
   }
-  return Load(config, training, world, iteration_folder(config.load, *iteration), say).resume();
+  return resume_newest(config, training, world, *iteration, say);
 }
 
 }  // namespace braid

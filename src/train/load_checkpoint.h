@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "train/checkpoint_config.h"
 #include "train/common_state.h"
@@ -15,7 +16,8 @@ class World;
 
 struct LoadedRun {
   RunPosition position{};
-  std::optional<int> seed{};  // that random numbers go on with; nothing: the recipe's
+  std::optional<int> seed{};                // that random numbers go on with; nothing: the recipe's
+  std::vector<std::string> missing_sets{};  // parameter sets that the checkpoint was not asked for
 };
 
 // Collective over the world. Every rank reads the parts of tensors that it holds, and nothing else. DataError when the

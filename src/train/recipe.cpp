@@ -42,6 +42,7 @@ Problems train_problems(const Recipe& recipe) {
   append(problems, validate(recipe.stop));
   append(problems, validate(recipe.cluster));
   check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
+  check_seconds(problems, "dist.silence_limit_s", recipe.dist.silence_limit_s);
   check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
   return problems;
 }

@@ -28,10 +28,10 @@ struct ModelConfig {
 };
 
 struct TrainConfig {
-  int iterations = 100;
-  std::optional<int> samples{};  // wins over iterations
-  int micro_batch = 1;           // samples per language replica and microbatch
-  int global_batch = 8;          // samples per step
+  std::int64_t iterations = 100;
+  std::optional<std::int64_t> samples{};  // wins over iterations
+  int micro_batch = 1;                    // samples per language replica and microbatch
+  int global_batch = 8;                   // samples per step
   int seed = 1234;
   int prefetch = 0;  // microbatches that encoders may run ahead
   std::string stage = "stage3";

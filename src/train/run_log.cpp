@@ -1,5 +1,9 @@
 #include "train/run_log.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -71,8 +75,10 @@ Trace open_trace(const LogConfig& config, int global_rank, const std::string& pl
 }
 
 void RunLog::print_to_stdout(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  // Nobody reads the log any more. Ranks that talk to others get no SIGPIPE (dist/rank_monitor.h, BrokenPipeGuard):
+  // they are asked to come to a good end.
+  if (!written && errno == EPIPE) kill(getpid(), SIGTERM);
 }
 
 RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& start, Print print)

@@ -52,7 +52,7 @@ struct RunFacts {
 class RunLog {
  public:
   using Print = std::function<void(const std::string& text)>;
-  static void print_to_stdout(const std::string& text);
+  static void print_to_stdout(const std::string& text);  // a reader that has left ends the run, by SIGTERM
   // Lines about something else than a step, on the same rank. Under Braid's launcher they get no rank in front.
   static void note(const std::string& text, bool launcher_listens, const Print& print = &print_to_stdout);
 

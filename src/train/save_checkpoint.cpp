@@ -3,9 +3,12 @@
 #include <chrono>
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/unfinished_saves.h"
 #include "dist/world.h"
+#include "train/save_folder.h"
 #include "train/together.h"
 
 namespace braid {
@@ -13,12 +16,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Nothing where the tracker is of no use.
+std::optional<std::int64_t> named_latest(const std::string& root) {
+  try {
+    return read_tracker(root);
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher,
-                                 Say say)
+                                 Say say, const JobIdentity& job)
     : config_(config),
       training_(training),
       world_(world),
@@ -26,7 +38,10 @@ CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& train
       say_(std::move(say)),
       sets_(stored_sets(training.model().provider(), training.model().topology())),
       writers_(sets_, training.model().topology()) {
-  if (world.rank() == publisher) prepare_root(config.save);
+  if (world.rank() != publisher) return;
+  lock_.emplace(config.save, SaveLock::Options{.job = job, .say = say_});
+  settle_unfinished(config.save);
+  check_save_folder(config);
 }
 
 CheckpointSaver::~CheckpointSaver() = default;
@@ -76,13 +91,25 @@ std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(co
   return objects;
 }
 
+void CheckpointSaver::resumed_from(std::int64_t iteration) {
+  if (lock_ && named_latest(config_.save) != iteration) name_as_latest(config_.save, iteration);
+}
+
+// Old checkpoints go before there is a new one, should a killed save have kept them: the disk may have no room for all.
+void CheckpointSaver::begin(std::int64_t iteration) {
+  lock_->check();
+  if (config_.keep_last) remove_old_iterations(config_.save, *config_.keep_last);
+  begin_iteration(config_.save, iteration);
+}
+
 void CheckpointSaver::save(const CommonState& common, int seed) {
   const auto start = Clock::now();
   const bool waits = job_ && !job_->done();
   wait_for_all("is still being written");
   if (waits && world_.rank() == publisher_)
     say_(fmt::format("waited {:.1f} s for the save before this one", seconds_since(start)));
-  if (world_.rank() == publisher_) begin_iteration(config_.save, common.position.iteration);
+  start_ = Clock::now();
+  if (lock_) begin(common.position.iteration);
   world_.everyone().barrier();
   training_.finish_parameters();
   SaveContent content = {
@@ -92,14 +119,25 @@ void CheckpointSaver::save(const CommonState& common, int seed) {
                                                                  .writer = world_.rank(),
                                                                  .writers = world_.size(),
                                                                  .publisher = publisher_,
-                                                                 .keep_last = config_.keep_last});
+                                                                 .keep_last = config_.keep_last,
+                                                                 .check = [this] { lock_->check(); }});
   if (!config_.async) finish();
 }
 
 void CheckpointSaver::check() {
   if (!job_ || !job_->done()) return;
   const std::unique_ptr<SaveJob> job = std::move(job_);
-  if (const std::string summary = job->result(); !summary.empty()) say_(summary);
+  if (const auto saved = job->result()) say_saved(job->iteration(), *saved);
+}
+
+// From the moment the training stopped for it until the checkpoint is on disk, and where training waits for that, until
+// it goes on.
+void CheckpointSaver::say_saved(std::int64_t iteration, const Saved& saved) {
+  const auto end = config_.async ? saved.at : Clock::now();
+  const double seconds = std::chrono::duration<double>(end - start_).count();
+  const auto bytes = static_cast<double>(saved.bytes);
+  say_(fmt::format("saved iteration {} to {}: {} in {:.1f} s ({}/s){}", iteration, config_.save, readable_bytes(bytes),
+                   seconds, readable_bytes(bytes / seconds), saved.note.empty() ? "" : "; but " + saved.note));
 }
 
 void CheckpointSaver::finish() { wait_for_all("is being written"); }

@@ -3,10 +3,13 @@
 // checkpoint before is the latest, and stays so if anybody dies.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "ckpt/save_lock.h"
 #include "train/checkpoint_config.h"
 #include "train/common_state.h"
 #include "train/training_state.h"
@@ -19,10 +22,14 @@ class CheckpointSaver {
  public:
   using Say = std::function<void(const std::string& text)>;  // only the publisher's is called
 
-  // Everything outlives the saver.
-  CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher, Say say);
+  // Everything outlives the saver. The publisher takes the folder's lock, settles what killed saves have left there,
+  // and refuses a folder with checkpoints that this run does not go on from.
+  CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher, Say say,
+                  const JobIdentity& job = {});
   ~CheckpointSaver();  // gives up what is not finished
 
+  // The run goes on from this iteration of the folder, which becomes the latest: another one may have been damaged.
+  void resumed_from(std::int64_t iteration);
   // Collective. Waits for the save before where that is still being written. An error in writing shows here, in check()
   // or in finish() of the rank that had it.
   void save(const CommonState& common, int seed);
@@ -35,6 +42,8 @@ class CheckpointSaver {
   std::vector<KeyedTensor> own_tensors() const;
   std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, int seed) const;
   void wait_for_all(const std::string& what);
+  void begin(std::int64_t iteration);
+  void say_saved(std::int64_t iteration, const Saved& saved);
 
   const CheckpointConfig config_;
   Training& training_;
@@ -43,6 +52,8 @@ class CheckpointSaver {
   const Say say_;
   const std::vector<StoredSet> sets_;
   const ShardWriters writers_;
+  std::optional<SaveLock> lock_;  // the publisher's
+  std::chrono::steady_clock::time_point start_{};
   std::unique_ptr<SaveJob> job_;
 };
 

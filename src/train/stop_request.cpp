@@ -5,13 +5,15 @@
 namespace braid {
 namespace {
 
-constexpr std::array kSignals = {SIGTERM, SIGUSR1};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
 
 // Signal dispositions belong to the process, so these do too.
-std::atomic<bool> exists = false, got_term = false, got_usr1 = false;
+std::atomic<bool> exists = false, got_int = false, got_term = false, got_usr1 = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "the handler may not wait for a lock");
 
-extern "C" void on_stop_signal(int signal) { (signal == SIGTERM ? got_term : got_usr1) = true; }
+extern "C" void on_stop_signal(int signal) {
+  (signal == SIGINT ? got_int : signal == SIGTERM ? got_term : got_usr1) = true;
+}
 
 }  // namespace
 
@@ -43,17 +45,22 @@ std::string text_of(StopReason reason, const StopConfig& config) {
       return "SIGUSR1";
     case StopReason::SigTerm:
       return "SIGTERM";
+    case StopReason::SigInt:
+      return "SIGINT (Ctrl-C)";
   }
   return "unknown";
 }
 
 StopRequest::StopRequest(Clock::time_point start) : start_(start) {
   BRAID_CHECK(!exists.exchange(true), "there is a StopRequest already");
-  got_term = got_usr1 = false;
+  got_int = got_term = got_usr1 = false;
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;  // whatever the rank is in goes on
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &old_actions_[i]);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &old_actions_[i]);
+    if (old_actions_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
   sigset_t taken;
   sigemptyset(&taken);
   for (int signal : kSignals) sigaddset(&taken, signal);
@@ -67,6 +74,7 @@ StopRequest::~StopRequest() {
 }
 
 StopReason StopRequest::wanted(const StopConfig& config, std::int64_t iteration, Clock::time_point now) const {
+  if (got_int) return StopReason::SigInt;
   if (got_term) return StopReason::SigTerm;
   if (got_usr1) return StopReason::SigUsr1;
   const std::chrono::duration<double, std::ratio<60>> minutes = now - start_;

@@ -18,22 +18,22 @@ namespace braid {
 
 struct StopConfig {
   std::optional<double> exit_duration_in_mins{};  // since the StopRequest was made
-  std::optional<int> exit_interval{};             // end after the first iteration that is a multiple of it
+  std::optional<std::int64_t> exit_interval{};    // end after the first iteration that is a multiple of it
 };
 
 void describe(Fields& fields, StopConfig& config);
 std::vector<Problem> validate(const StopConfig& config);  // keys as in a recipe's section "stop"
 
 // In the order in which they explain more: the maximum over ranks is what the log says.
-enum class StopReason { None, ExitInterval, ExitDuration, SigUsr1, SigTerm };
+enum class StopReason { None, ExitInterval, ExitDuration, SigUsr1, SigTerm, SigInt };
 
 // "SIGTERM", "exit_duration_in_mins=5 reached"; of None: "all iterations done"
 std::string text_of(StopReason reason, const StopConfig& config);
 
-// From its construction on, SIGTERM and SIGUSR1 no longer end the process. There is one at a time, since signals belong
-// to the process; it can be asked from every thread. A rank makes it before anything else and keeps it to its end: a
-// signal then finds it wherever the run is. Braid's launcher holds signals back until it is there; the launcher's own
-// process must not make one.
+// From its construction on, SIGINT, SIGTERM and SIGUSR1 no longer end the process; those that it ignores already stay
+// ignored. There is one at a time, since signals belong to the process; it can be asked from every thread. A rank makes
+// it before anything else and keeps it to its end: a signal then finds it wherever the run is. Braid's launcher holds
+// signals back until it is there; the launcher's own process must not make one.
 class StopRequest {
  public:
   using Clock = std::chrono::steady_clock;
@@ -48,7 +48,7 @@ class StopRequest {
 
  private:
   Clock::time_point start_;
-  std::array<struct sigaction, 2> old_actions_;
+  std::array<struct sigaction, 3> old_actions_;
   sigset_t old_mask_;
 };
 

@@ -4,12 +4,12 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
 #include <thread>
 
+#include "base/growing_pause.h"
 #include "dist/world.h"
 
 namespace braid {
@@ -27,7 +27,7 @@ void wait_together(World& world, const std::function<bool()>& finished, const st
   constexpr std::chrono::milliseconds kLongestPause(500);
   const auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  std::chrono::milliseconds pause(1);
+  const GrowingPause pause(kLongestPause);
   double next_report = 5;
   while (true) {
     const double busy = finished() ? 0 : 1;
@@ -38,8 +38,7 @@ void wait_together(World& world, const std::function<bool()>& finished, const st
       report({sums[1], sums[2]}, seconds());
       next_report *= 1.5;
     }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPause);
+    pause();
   }
 }
 

@@ -2,8 +2,9 @@
 
 #include <ATen/DeviceAccelerator.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -11,11 +12,13 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "dist/world.h"
+#include "mimo/frozen.h"
 #include "mimo/mock_data.h"
 #include "models/flops.h"
 #include "train/host_time.h"
 #include "train/load_checkpoint.h"
 #include "train/save_checkpoint.h"
+#include "train/save_folder.h"
 #include "train/together.h"
 #include "train/training.h"
 #include "train/training_state.h"
@@ -34,7 +37,8 @@ TrainingConfig training_config(const Recipe& recipe) {
                     .sequence_parallel = recipe.model.sequence_parallel,
                     .recompute = recipe.model.recompute,
                     .frozen = frozen_sets(recipe),
-                    .seed = static_cast<std::uint64_t>(recipe.train.seed)},
+                    .seed = static_cast<std::uint64_t>(recipe.train.seed),
+                    .draw_weights = false},
           .optimizer = recipe.optimizer,
           .schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
           .loss_scale = recipe.loss_scale,
@@ -64,7 +68,7 @@ class Run {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
-      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say);
+      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job);
     load(topology, say);
     if (speaks_) open_log();
   }
@@ -99,21 +103,42 @@ class Run {
   }
 
   void load(const Topology& topology, const std::function<void(const std::string&)>& say) {
-    const auto scope = world_.progress().phase("load checkpoint");
-    const auto loaded = load_checkpoint(recipe_.checkpoint, training_, world_, say);
+    const auto loaded = [&] {
+      const auto scope = world_.progress().phase("load checkpoint");
+      return load_checkpoint(recipe_.checkpoint, training_, world_, say);
+    }();
+    draw_weights(loaded ? loaded->missing_sets : parameter_set_names(topology));
     if (!loaded) return;
     position_ = loaded->position;
     if (position_.iteration > 0 && position_.iteration < iterations_)
       say(fmt::format("the run goes on after iteration {} and {} samples", position_.iteration,
                       position_.consumed_samples));
-    const bool same_folder = std::filesystem::weakly_canonical(recipe_.checkpoint.load) ==
-                             std::filesystem::weakly_canonical(recipe_.checkpoint.save);
-    saved_iteration_ = same_folder ? position_.iteration : 0;
+    if (resumes_in_place(recipe_.checkpoint)) {
+      saver_->resumed_from(position_.iteration);
+      saved_iteration_ = position_.iteration;
+    }
     if (!loaded->seed || *loaded->seed == seed_) return;
     say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
                     seed_));
     seed_ = *loaded->seed;
     data_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
+  }
+
+  // What no checkpoint gives. A large model takes minutes on a CPU.
+  void draw_weights(const std::vector<std::string>& sets) {
+    if (sets.empty()) return;
+    const auto scope = world_.progress().phase("draw weights");
+    std::atomic<std::int64_t> drawn = 0;
+    const auto total = static_cast<double>(training_.elements_of(sets));
+    const auto start = std::chrono::steady_clock::now();
+    work_together(
+        world_, [&] { training_.draw_weights(sets, drawn); },
+        [&] {
+          return Amount{static_cast<double>(drawn), total};
+        },
+        [&](const Amount& all, double) { say(fmt::format("drawing weights: {:.0f} %", 100 * all.done / all.total)); });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    say(fmt::format("drew the weights of {} in {:.1f} s", fmt::join(sets, ", "), seconds.count()));
   }
 
   void save() {
@@ -247,6 +272,13 @@ class Run {
 };
 
 }  // namespace
+
+bool refused_together(const std::vector<Problem>& problems, World& world) {
+  const double own = problems.empty() ? 0 : world.size() - world.rank();
+  const double first = reduced({own}, Reduce::Max, world)[0];
+  if (own > 0 && own == first) fmt::print(stderr, "braid: {}\n", ConfigError(problems).what());
+  return first > 0;
+}
 
 std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context) {
   return Run(recipe, topology, world, context).run();

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "ckpt/save_lock.h"
 #include "train/recipe.h"
 
 namespace braid {
@@ -13,7 +14,12 @@ class Topology;
 struct RunContext {
   const StopRequest& stop;
   bool launcher_listens = false;  // see RunFacts
+  JobIdentity job{};
 };
+
+// Collective, before train(): whether any rank found something wrong before the start. Of those that did, the first
+// rank prints it; nobody starts then.
+bool refused_together(const std::vector<Problem>& problems, World& world);
 
 // The training loop as one rank runs it: build, step, log, until the recipe's end or a request to stop. Returns the
 // loss of every iteration. DataError when too many steps in a row had to be skipped.

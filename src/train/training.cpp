@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "dist/world.h"
 #include "mimo/frozen.h"
 
@@ -130,6 +131,20 @@ StepReport Training::update(StepClock& clock) {
                    .weight_decay = schedule_.weight_decay(),
                    .clip_grad = config_.optimizer.clip_grad,
                    .count_zeros = config_.count_zeros});
+}
+
+void Training::draw_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn) {
+  for (const auto& set : model_.parameter_sets())
+    if (contains(sets, set->name)) set->parameters.initialize(config_.model.seed, &drawn);
+  for (const Trained& trained : trained_)
+    if (contains(sets, trained.set->name)) trained.optimizer->take_parameters();
+}
+
+std::int64_t Training::elements_of(const std::vector<std::string>& sets) const {
+  std::int64_t sum = 0;
+  for (const auto& set : model_.parameter_sets())
+    if (contains(sets, set->name)) sum += set->parameters.elements();
+  return sum;
 }
 
 void Training::finish_parameters() {

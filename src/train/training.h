@@ -1,8 +1,10 @@
 // One training step of a multimodal model after the other: schedule, gradients, one update over all modules.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "mimo/mimo_model.h"
@@ -43,6 +45,11 @@ class Training {
   // Collective over the world. `first_sample` is the number of the step's first sample. A loss or gradient that is not
   // finite anywhere makes no update anywhere.
   TrainingReport step(const DataSource& data, std::int64_t first_sample, StepClock& clock);
+
+  // With MimoOptions::draw_weights off: gives those of these parameter sets that this rank has their first values.
+  // `drawn` counts their elements on the way.
+  void draw_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
+  std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
   // Before anybody reads parameters after a step: with overlap_param_gather they may still be on their way.
   void finish_parameters();

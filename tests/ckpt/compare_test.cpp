@@ -124,7 +124,6 @@ TEST(Compare, TensorsInObjectsCount) {
   const auto compared = [&](const PickleValue& value, std::string_view first, std::optional<std::string_view> second) {
     const auto saved = [&](const char* name, std::optional<std::string_view> storage) {
       const std::string root = folder.path() + name;
-      prepare_root(root);
       return save_archive(root, value, storage ? std::optional(std::as_bytes(std::span(*storage))) : std::nullopt);
     };
     DistCheckpoint a(saved("/a", first)), b(saved("/b", second));

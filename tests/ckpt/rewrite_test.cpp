@@ -81,7 +81,6 @@ TEST_F(Rewrite, NothingIsOverwritten) {
 }
 
 TEST_F(Rewrite, IsTriedAgainWhereItWasInterrupted) {
-  prepare_root(to());
   begin_iteration(to(), 12);
   rewrite_checkpoint(from, to(), 12);
   EXPECT_EQ(latest_iteration(to()), 12);

@@ -20,7 +20,6 @@ using Objects = std::map<std::string, PickleValue>;
 // first dimension, where it has that many rows. Returns the iteration's folder.
 inline std::string save(const std::string& root, std::int64_t iteration, const Tensors& tensors, int writers = 1,
                         const Objects& objects = {}) {
-  prepare_root(root);
   begin_iteration(root, iteration);
   const std::string partial = partial_folder(root, iteration);
   for (int w = 0; w < writers; ++w) {

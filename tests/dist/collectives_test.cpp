@@ -311,5 +311,14 @@ TEST(Collectives, BackwardWithoutGradientOnSomeRanks) {
   });
 }
 
+// What names no GPU uses this rank's.
+TEST(Collectives, TheRanksGpuIsTheCurrentOne) {
+  if (torch::cuda::device_count() < 2) GTEST_SKIP() << "fewer than two GPUs here";
+  on_processes(2, [](World& world) {
+    if (!world.device().is_cuda()) return;
+    EXPECT_EQ(at::empty({1}, at::kCUDA).device().index(), world.device().index());
+  });
+}
+
 }  // namespace
 }  // namespace braid

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <sys/socket.h>
 
@@ -19,19 +20,37 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
+const char* const kNonce = "of this run";
+
+Hello hello_of(int rank, int world_size) {
+  return {.who = {rank, "host" + std::to_string(rank), ""},
+          .world_size = world_size,
+          .hang_limit_s = 60,
+          .silence_limit_s = 60,
+          .connect_timeout_s = 60,
+          .nonce = kNonce};
+}
+
 struct FakeRank {
   Progress progress;
   std::promise<RootCause> heard;
   std::unique_ptr<RankMonitor> monitor;
 
-  FakeRank(int rank, int port, double hang_limit_s = 60, double connect_timeout_s = 60)
+  FakeRank(int rank, const FailureBoard& board, int world_size, double hang_limit_s = 60, double connect_timeout_s = 60)
+      : FakeRank(board.port(), Hello{{rank, "host" + std::to_string(rank), "m[tp=" + std::to_string(rank) + "]"},
+                                     world_size,
+                                     hang_limit_s,
+                                     hang_limit_s,
+                                     connect_timeout_s,
+                                     kNonce}) {}
+  FakeRank(int port, const Hello& hello, std::function<void(const RootCause&)> on_failure = {})
       : monitor(std::make_unique<RankMonitor>(
-            Endpoint{"127.0.0.1", port},
-            Hello{{rank, "host" + std::to_string(rank), "m[tp=" + std::to_string(rank) + "]"},
-                  3,
-                  hang_limit_s,
-                  connect_timeout_s},
-            progress, [this](const RootCause& cause) { heard.set_value(cause); }, 5s)) {}
+            Endpoint{"127.0.0.1", port}, hello, progress,
+            [this, on_failure](const RootCause& cause) {
+              heard.set_value(cause);
+              if (on_failure) on_failure(cause);
+            },
+            5s)) {}
 
   RootCause root_cause() { return heard.get_future().get(); }
 };
@@ -41,13 +60,14 @@ BoardOptions for_ranks(int ranks) {
           .server = {-1, "launcher", ""},
           .world_size = ranks,
           .places = {},
-          .verdicts_follow = false};
+          .verdicts_follow = false,
+          .nonce = kNonce};
 }
 
 TEST(FailureBoard, EveryRankHearsTheSameLine) {
   std::promise<RootCause> at_board;
   FailureBoard board(for_ranks(3), [&](const RootCause& cause) { at_board.set_value(cause); });
-  FakeRank a(0, board.port()), b(1, board.port()), c(2, board.port());
+  FakeRank a(0, board, 3), b(1, board, 3), c(2, board, 3);
   auto scope = b.progress.phase("iteration 7");
   const RootCause own = b.monitor->report("disk is full\nsecond line", false);
   EXPECT_EQ(own.rank, 1);
@@ -59,9 +79,9 @@ TEST(FailureBoard, EveryRankHearsTheSameLine) {
 
 TEST(FailureBoard, AConnectionThatEndsWithoutGoodbyeIsADeath) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
-  FakeRank a(0, board.port());
+  FakeRank a(0, board, 2);
   {
-    FakeRank b(1, board.port());
+    FakeRank b(1, board, 2);
     std::this_thread::sleep_for(100ms);
   }
   EXPECT_THAT(a.root_cause().line,
@@ -71,10 +91,10 @@ TEST(FailureBoard, AConnectionThatEndsWithoutGoodbyeIsADeath) {
 TEST(FailureBoard, GoodbyesAreNoFailure) {
   FailureBoard board(for_ranks(1), [](const RootCause&) {});
   {
-    FakeRank a(0, board.port());
+    FakeRank a(0, board, 1);
     a.monitor->goodbye();
   }
-  board.process_ended(0, "exited with code 0", false);
+  board.process_ended({0, "exited with code 0", false});
   board.finish();
   EXPECT_FALSE(board.root_cause());
 }
@@ -85,10 +105,10 @@ TEST(FailureBoard, AQuickEndAfterAGoodbyeIsNoFailure) {
     BoardOptions options = for_ranks(1);
     options.verdicts_follow = true;
     FailureBoard board(options, [](const RootCause&) {});
-    FakeRank a(0, board.port());
+    FakeRank a(0, board, 1);
     std::this_thread::sleep_for(2ms);
     a.monitor->goodbye();
-    board.process_ended(0, "exited with code 0", false);
+    board.process_ended({0, "exited with code 0", false});
     std::this_thread::sleep_for(1ms);
     board.finish();
     ASSERT_FALSE(board.root_cause()) << board.root_cause()->line;
@@ -98,7 +118,7 @@ TEST(FailureBoard, AQuickEndAfterAGoodbyeIsNoFailure) {
 // Until the time for connecting is over, a rank that has not come yet is late, not hung.
 TEST(FailureBoard, LateRanksGetTheTimeToConnect) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
-  FakeRank a(0, board.port(), 0.5);
+  FakeRank a(0, board, 2, 0.5);
   std::this_thread::sleep_for(2s);
   EXPECT_FALSE(board.root_cause());
   a.monitor->goodbye();
@@ -106,15 +126,15 @@ TEST(FailureBoard, LateRanksGetTheTimeToConnect) {
 
 TEST(FailureBoard, RanksThatNeverComeAreAllNamed) {
   FailureBoard board(for_ranks(4), [](const RootCause&) {});
-  FakeRank a(1, board.port(), 60, 0.5);
+  FakeRank a(1, board, 4, 60, 0.5);
   EXPECT_THAT(a.root_cause().line, HasSubstr("ranks 0,2-3 did not join the run within 0.5 s"));
 }
 
 // A collective breaks on rank 0 because rank 1 died; the death is known a moment later and is the cause.
 TEST(FailureBoard, ABrokenCollectiveWaitsForABetterExplanation) {
   FailureBoard board(for_ranks(3), [](const RootCause&) {});
-  FakeRank a(0, board.port()), c(2, board.port());
-  auto b = std::make_unique<FakeRank>(1, board.port());
+  FakeRank a(0, board, 3), c(2, board, 3);
+  auto b = std::make_unique<FakeRank>(1, board, 3);
   auto reported = std::async(std::launch::async, [&] { return a.monitor->report("connection closed by peer", true); });
   std::this_thread::sleep_for(300ms);
   b.reset();
@@ -124,7 +144,7 @@ TEST(FailureBoard, ABrokenCollectiveWaitsForABetterExplanation) {
 
 TEST(FailureBoard, ABrokenCollectiveIsTheCauseWhenNothingBetterComes) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
-  FakeRank a(0, board.port()), b(1, board.port());
+  FakeRank a(0, board, 2), b(1, board, 2);
   EXPECT_EQ(a.monitor->report("connection reset", true).rank, 0);
   EXPECT_THAT(b.root_cause().line, HasSubstr("connection reset"));
 }
@@ -133,11 +153,11 @@ TEST(FailureBoard, TheParentsWordSaysHowAProcessEnded) {
   BoardOptions options = for_ranks(2);
   options.verdicts_follow = true;
   FailureBoard board(options, [](const RootCause&) {});
-  FakeRank a(0, board.port());
-  auto b = std::make_unique<FakeRank>(1, board.port());
+  FakeRank a(0, board, 2);
+  auto b = std::make_unique<FakeRank>(1, board, 2);
   std::this_thread::sleep_for(100ms);
   b.reset();
-  board.process_ended(1, "exited with code 0", false);
+  board.process_ended({1, "exited with code 0", false});
   EXPECT_THAT(
       a.root_cause().line,
       HasSubstr("rank 1 (host host1, m[tp=1]) failed in no operation: exited with code 0 before the run was over"));
@@ -148,14 +168,14 @@ TEST(FailureBoard, AProcessThatNeverJoinedIsNamedFromThePlan) {
   options.places = {"a[tp=0]", "b[tp=0]"};
   options.verdicts_follow = true;
   FailureBoard board(options, [](const RootCause&) {});
-  board.process_ended(1, "exited with code 127", true);
+  board.process_ended({1, "exited with code 127", true});
   board.finish();
   EXPECT_THAT(board.root_cause()->line, AllOf(HasSubstr("b[tp=0]"), HasSubstr("start-up"), HasSubstr("code 127")));
 }
 
 TEST(FailureBoard, ARankThatStopsMovingIsNamedWithThoseWhoWait) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
-  FakeRank a(0, board.port(), 1.5), b(1, board.port(), 1.5);
+  FakeRank a(0, board, 2, 1.5), b(1, board, 2, 1.5);
   auto waiting = a.progress.meet("all_reduce", {{"world", {0, 1}}});
   auto stuck = b.progress.phase("iteration 9");
   EXPECT_THAT(a.root_cause().line, AllOf(HasSubstr("rank 1"), HasSubstr("iteration 9"), HasSubstr("no progress"),
@@ -165,7 +185,7 @@ TEST(FailureBoard, ARankThatStopsMovingIsNamedWithThoseWhoWait) {
 // Where rank 0 serves the board and dies, the others can only tell that it is gone, and all tell it alike.
 TEST(RankMonitor, TheLossOfTheBoardIsTheLossOfTheRankThatServedIt) {
   Fd listener = listen_tcp("127.0.0.1", 0);
-  FakeRank a(1, local_port(listener));
+  FakeRank a(local_port(listener), hello_of(1, 2));
   {
     Fd served(accept(listener.get(), nullptr, nullptr));
     send_some(served, encode(Welcome{{0, "head", "m[tp=0]"}}), 1s);
@@ -173,6 +193,80 @@ TEST(RankMonitor, TheLossOfTheBoardIsTheLossOfTheRankThatServedIt) {
   }
   EXPECT_THAT(a.root_cause().line,
               AllOf(HasSubstr("rank 0 (host head, m[tp=0])"), HasSubstr("ended without finishing")));
+}
+
+// A second thread of rank 0 crashes because rank 1 has failed. It may not end the process before the line is printed,
+// which on_failure does.
+TEST(RankMonitor, ACrashInAPeersWakeWaitsForTheLine) {
+  FailureBoard board(for_ranks(2), [](const RootCause&) {});
+  std::promise<void> printed;
+  FakeRank a(board.port(), hello_of(0, 2), [&](const RootCause&) { printed.get_future().wait(); });
+  FakeRank b(1, board, 2);
+  b.monitor->report("disk is full", false);
+  EXPECT_EQ(a.root_cause().rank, 1);
+  auto crash = std::async(std::launch::async, [&] { a.monitor->publish_fatal_signal(SIGSEGV); });
+  EXPECT_EQ(crash.wait_for(300ms), std::future_status::timeout);
+  printed.set_value();
+  crash.get();
+}
+
+// Rank 0's collective breaks because rank 1 has failed, and another thread of rank 0 crashes on the way: the thread
+// that has reported prints the line and ends the process.
+TEST(RankMonitor, ACrashBesideAReportWaitsForTheLine) {
+  FailureBoard board(for_ranks(2), [](const RootCause&) {});
+  FakeRank a(0, board, 2), b(1, board, 2);
+  auto report = std::async(std::launch::async, [&] { return a.monitor->report("connection closed by peer", true); });
+  std::this_thread::sleep_for(300ms);
+  auto crash = std::async(std::launch::async, [&] { a.monitor->publish_fatal_signal(SIGSEGV); });
+  b.monitor->report("disk is full", false);
+  EXPECT_EQ(report.get().rank, 1);
+  EXPECT_EQ(crash.wait_for(300ms), std::future_status::timeout);
+  a.monitor->goodbye();
+}
+
+TEST(FailureBoard, RanksOfAnotherRunAreNotTaken) {
+  FailureBoard board(for_ranks(2), [](const RootCause&) {});
+  FakeRank a(0, board, 2);
+  Hello other = hello_of(1, 2);
+  other.nonce = "of another run";
+  FakeRank stranger(board.port(), other);
+  EXPECT_THAT(stranger.root_cause().line, HasSubstr("did not take this rank"));
+  EXPECT_FALSE(board.root_cause());  // its end is no loss
+  a.monitor->goodbye();
+  board.finish();
+}
+
+// Two hosts of two ranks: the ranks of host b stop speaking all at once, and every rank of host a hears which host it
+// is.
+TEST(FailureBoard, AHostWhoseRanksAllFallSilentIsNamed) {
+  BoardOptions options = for_ranks(4);
+  options.server = {0, "a", ""};
+  FailureBoard board(options, [](const RootCause&) {});
+  const auto hello = [](int rank) {
+    Hello hello = hello_of(rank, 4);
+    hello.who.host = rank < 2 ? "a" : "b";
+    hello.silence_limit_s = 1.5;
+    return hello;
+  };
+  const Fd third = connect_tcp({"127.0.0.1", board.port()}, 5s), fourth = connect_tcp({"127.0.0.1", board.port()}, 5s);
+  send_some(third, encode(hello(2)), 5s);
+  send_some(fourth, encode(hello(3)), 5s);
+  FakeRank first(board.port(), hello(0)), second(board.port(), hello(1));
+  for (FakeRank* rank : {&first, &second})
+    EXPECT_EQ(rank->root_cause().line,
+              "host b (ranks 2-3) cannot be reached from host a: no sign of life for more than 1.5 s");
+}
+
+// The same from the other side: the ranks of host b hear nothing from the board on host a.
+TEST(RankMonitor, TheHostOfASilentBoardIsNamed) {
+  const Fd listener = listen_tcp("127.0.0.1", 0);
+  Hello hello = hello_of(2, 4);
+  hello.silence_limit_s = 0.5;
+  FakeRank rank(local_port(listener), hello);
+  const Fd board(accept(listener.get(), nullptr, nullptr));
+  send_some(board, encode(Welcome{{0, "a", ""}}) + encode(Hosts{{{"a", {0, 1}}, {"host2", {2, 3}}}}), 1s);
+  EXPECT_EQ(rank.root_cause().line,
+            "host a (ranks 0-1) cannot be reached from host host2: no sign of life for more than 0.5 s");
 }
 
 TEST(BoardMessages, StrangersDoNotDisturb) {
@@ -185,7 +279,7 @@ TEST(BoardMessages, StrangersDoNotDisturb) {
             "\"\"},\"world_size\":1,\"hang_limit_s\":1,\"connect_timeout_s\":1}\n",
             1s);
   send_some(stranger, std::string(2 << 20, 'x'), 1s);
-  FakeRank a(0, board.port());
+  FakeRank a(0, board, 1);
   a.monitor->goodbye();
   board.finish();
   EXPECT_FALSE(board.root_cause());

@@ -10,6 +10,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+constexpr HangLimits kLimits = {.progress_s = 5, .silence_s = 5};
+
 // A rank that came to `channel` `arrival` times and waits there.
 ObservedRank waits(const std::string& channel, std::vector<int> members, std::int64_t arrival, double idle_s) {
   ObservedRank rank;
@@ -30,13 +32,13 @@ ObservedRank computes(std::map<std::string, std::int64_t> arrivals, double idle_
 }
 
 TEST(HangDiagnosis, NobodyIsBlamedWithinTheLimit) {
-  EXPECT_FALSE(diagnose_hang({{0, waits("world", {0, 1}, 3, 4.9)}, {1, computes({{"world", 2}}, 4.9)}}, 5));
+  EXPECT_FALSE(diagnose_hang({{0, waits("world", {0, 1}, 3, 4.9)}, {1, computes({{"world", 2}}, 4.9)}}, kLimits));
 }
 
 TEST(HangDiagnosis, BlamesTheRankThatOthersWaitFor) {
   const auto hang = diagnose_hang(
       {{0, waits("world", {0, 1, 2}, 3, 6)}, {1, computes({{"world", 2}}, 6.2)}, {2, waits("world", {0, 1, 2}, 3, 6)}},
-      5);
+      kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
   EXPECT_THAT(hang->message, AllOf(HasSubstr("no progress for more than 5 s"),
@@ -49,7 +51,7 @@ TEST(HangDiagnosis, FollowsTheWaitingThroughGroups) {
   middle.status.arrivals["dp"] = 1;
   auto silent = computes({{"tp", 6}, {"dp", 2}}, 1);
   silent.silent_s = 6;
-  const auto hang = diagnose_hang({{0, waits("dp", {0, 1}, 2, 9)}, {1, middle}, {3, silent}}, 5);
+  const auto hang = diagnose_hang({{0, waits("dp", {0, 1}, 2, 9)}, {1, middle}, {3, silent}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 3);
   EXPECT_THAT(hang->message, HasSubstr("no sign of life for more than 5 s"));
@@ -59,10 +61,43 @@ TEST(HangDiagnosis, FollowsTheWaitingThroughGroups) {
 TEST(HangDiagnosis, TellsSilentFromStuck) {
   ObservedRank stopped = computes({{"world", 2}}, 0.02);
   stopped.silent_s = 4.99;
-  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 4.9)}, {1, stopped}}, 5);
+  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 4.9)}, {1, stopped}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
   EXPECT_THAT(hang->message, HasSubstr("no sign of life"));
+}
+
+// A monitor speaks whatever its rank computes, so silence has its own, shorter limit.
+TEST(HangDiagnosis, SilenceHasALimitOfItsOwn) {
+  ObservedRank silent = computes({}, 1);
+  silent.silent_s = 6;
+  const auto hang = diagnose_hang({{0, computes({}, 100)}, {1, silent}}, {.progress_s = 300, .silence_s = 5});
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_EQ(hang->message, "no sign of life for more than 5 s");
+}
+
+ObservedRank on_host(const std::string& host, double silent_s) {
+  ObservedRank rank;
+  rank.host = host;
+  rank.silent_s = silent_s;
+  return rank;
+}
+
+using Hosts = std::map<std::string, std::vector<int>>;
+
+TEST(HangDiagnosis, HostsAreLostWhenAllTheirRanksAreSilent) {
+  EXPECT_EQ(unreachable_hosts({{0, on_host("a", 0)}, {1, on_host("b", 5.1)}, {2, on_host("b", 4.9)}}, 5, "a"),
+            (Hosts{{"b", {1, 2}}}));
+  EXPECT_EQ(unreachable_hosts({{0, on_host("a", 0)}, {1, on_host("b", 5.1)}, {2, on_host("c", 4.9)}}, 5, "a"),
+            (Hosts{{"b", {1}}, {"c", {2}}}));
+  EXPECT_EQ(unreachable_hosts({{0, on_host("a", 0)}, {1, on_host("b", 4.9)}}, 5, "a"), Hosts{});
+}
+
+// Somebody still speaks from there, or asks from there.
+TEST(HangDiagnosis, ASilentRankAloneIsNoLostHost) {
+  EXPECT_EQ(unreachable_hosts({{0, on_host("a", 0)}, {1, on_host("b", 6)}, {2, on_host("b", 0.1)}}, 5, "a"), Hosts{});
+  EXPECT_EQ(unreachable_hosts({{0, on_host("a", 6)}, {1, on_host("a", 6)}}, 5, "a"), Hosts{});
 }
 
 // Rank 1 was stopped inside a collective that everyone has reached: nobody is missing, but one has gone silent.
@@ -70,7 +105,7 @@ TEST(HangDiagnosis, ARankStoppedInsideACollectiveIsBlamed) {
   ObservedRank stopped = waits("world", {0, 1, 2}, 41, 0.05);
   stopped.silent_s = 5;
   const auto hang = diagnose_hang(
-      {{0, waits("world", {0, 1, 2}, 41, 5.1)}, {1, stopped}, {2, waits("world", {0, 1, 2}, 41, 5.05)}}, 5);
+      {{0, waits("world", {0, 1, 2}, 41, 5.1)}, {1, stopped}, {2, waits("world", {0, 1, 2}, 41, 5.05)}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
   EXPECT_THAT(hang->message, AllOf(HasSubstr("no sign of life"), HasSubstr("ranks 0,2 in all_reduce #41 on world")));
@@ -81,14 +116,14 @@ TEST(HangDiagnosis, AnExchangeWaitsForEveryPeer) {
   ObservedRank middle = waits("ring 0>1", {0, 1}, 4, 6);
   middle.status.waits.push_back({{"ring 1>2", {1, 2}}, 4});
   ObservedRank arrived = computes({{"ring 0>1", 4}}, 0.1), missing = computes({{"ring 1>2", 3}}, 7);
-  const auto hang = diagnose_hang({{0, arrived}, {1, middle}, {2, missing}}, 5);
+  const auto hang = diagnose_hang({{0, arrived}, {1, middle}, {2, missing}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 2);
 }
 
 TEST(HangDiagnosis, NamesACircle) {
   auto a = waits("a", {0, 1}, 1, 6), b = waits("b", {0, 1}, 1, 6);
-  const auto hang = diagnose_hang({{0, a}, {1, b}}, 5);
+  const auto hang = diagnose_hang({{0, a}, {1, b}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_THAT(hang->message, AllOf(HasSubstr("deadlock"), HasSubstr(" -> ")));
 }
@@ -96,7 +131,7 @@ TEST(HangDiagnosis, NamesACircle) {
 TEST(HangDiagnosis, BlamesARankThatFinished) {
   ObservedRank finished = computes({{"world", 2}}, 0);
   finished.finished = true;
-  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 6)}, {1, finished}}, 5);
+  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 6)}, {1, finished}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
   EXPECT_THAT(hang->message, HasSubstr("finished"));
@@ -105,11 +140,11 @@ TEST(HangDiagnosis, BlamesARankThatFinished) {
 TEST(HangDiagnosis, FinishedRanksAreNeverStuck) {
   ObservedRank finished = computes({}, 100);
   finished.finished = true;
-  EXPECT_FALSE(diagnose_hang({{0, finished}, {1, computes({}, 1)}}, 5));
+  EXPECT_FALSE(diagnose_hang({{0, finished}, {1, computes({}, 1)}}, kLimits));
 }
 
 TEST(HangDiagnosis, ABusyRankIsBlamedInOtherWords) {
-  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 6)}, {1, computes({{"world", 2}}, 0.1)}}, 5);
+  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 6)}, {1, computes({{"world", 2}}, 0.1)}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
   EXPECT_THAT(hang->message, HasSubstr("busy elsewhere"));

@@ -11,6 +11,7 @@ namespace {
 using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using namespace std::chrono_literals;
 
 TEST(Store, CarriesValues) {
@@ -54,11 +55,22 @@ TEST(Store, KeyThatNeverComes) {
               AllOf(HasSubstr("missing"), HasSubstr("127.0.0.1")));
 }
 
+// It is told as what it is, long before the time to connect is over.
 TEST(Store, UnknownHost) {
-  EXPECT_THAT(error_of<std::exception>([&] {
-                Store({"no-such-host.invalid", 1}, 500ms);
+  EXPECT_THAT(error_of<ConfigError>([&] {
+                Store({"no-such-host.invalid", 1}, 900s);
               }),
-              HasSubstr("no-such-host.invalid"));
+              AllOf(HasSubstr("cannot resolve host 'no-such-host.invalid' from host "), HasSubstr("MASTER_ADDR"),
+                    Not(HasSubstr("900"))));
+}
+
+TEST(Store, KnowsTheAddressesOnTheWay) {
+  StoreServer server("127.0.0.1", 0);
+  const Store store({"127.0.0.1", server.port()}, 10s);
+  EXPECT_EQ(store.route().local, "127.0.0.1");
+  EXPECT_EQ(store.route().peer, "127.0.0.1");
+  EXPECT_TRUE(is_loopback("127.0.1.1"));
+  EXPECT_FALSE(is_loopback("10.0.0.7"));
 }
 
 }  // namespace

@@ -58,6 +58,13 @@ TEST(WorldSpec, FromTorchrun) {
   EXPECT_TRUE(world_spec_from(env_of(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->store_is_served);
 }
 
+TEST(WorldSpec, GloosInterfacesAreThoseOfTheEnvironment) {
+  EXPECT_TRUE(world_spec_from(env_of(kTorchrun))->gloo_interfaces.empty());
+  for (const Variables& base : {kTorchrun, kSlurm})
+    EXPECT_EQ(world_spec_from(env_of(with(base, {{"GLOO_SOCKET_IFNAME", "ib0,ib1"}})))->gloo_interfaces,
+              (std::vector<std::string>{"ib0", "ib1"}));
+}
+
 TEST(WorldSpec, FromSlurm) {
   const WorldSpec spec = *world_spec_from(env_of(kSlurm));
   EXPECT_EQ(spec.launcher, Launcher::Slurm);

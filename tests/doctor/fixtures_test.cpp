@@ -10,7 +10,7 @@
 #include <map>
 #include <set>
 
-#include "doctor/clean_text.h"
+#include "base/clean_text.h"
 #include "doctor/report.h"
 #include "support/programs.h"
 
@@ -52,20 +52,20 @@ const std::map<std::string, Expected> kOwn = {
     {"store_timeout", {"nccl-timeout", 2, "a12"}},
     {"torch_cpu_allocator", {"host-oom", 1, "a12"}},
     {"torchrun_bus_error", {"shm-bus-error", 1, "a12"}},
-    {"torchrun_exception", {"python-error", 2, "a12"}},
+    {"torchrun_exception", {"nan-loss", 2, "a12"}},
     {"torchrun_exit_without_word", {"unknown", 2, "a12"}},
     {"torchrun_folders", {"weight-load-mismatch", 1}},
-    {"torchrun_killed", {"host-oom", 1, "a12"}},
+    {"torchrun_killed", {"killed", 1, "a12"}},
     {"torchrun_megatron_shadowed", {"megatron-shadowed", 0, "a12"}},
     {"torchrun_missing_module", {"import-error", 0, "a12"}},
     {"torchrun_port_in_use", {"port-in-use"}},
     {"torchrun_record", {"python-error", 1, "a12"}},
-    {"torchrun_segfault", {"unknown", 3, "a12"}},
+    {"torchrun_segfault", {"segfault", 3, "a12"}},
     {"torchrun_terminated", {"cancelled"}},
     {"torchrun_terminated_rank", {"unknown", 1, "a12"}},
     // Real: torchrun with NCCL on a GPU, and ranks that nobody ended (tests/doctor/provoke/gpu_deaths.py)
-    {"nccl_assert", {"python-error", 1, "localhost"}},
-    {"nccl_killed", {"host-oom", 3, "localhost"}},
+    {"nccl_assert", {"cuda-error", 1, "localhost"}},
+    {"nccl_killed", {"killed", 3, "localhost"}},
     {"nccl_moe_oom", {"moe-oom", 2, "localhost"}},
     {"nccl_oom", {"gpu-oom", 1, "localhost"}},
     {"nccl_rank_files_data", {"data-rank-cascade", 0}},
@@ -80,11 +80,12 @@ const std::map<std::string, Expected> kOwn = {
     // Real: Braid
     {"braid_exception", {"braid-failure", 2, "a12"}},
     {"braid_hang", {"braid-failure", 2, "a12"}},
-    {"braid_killed", {"host-oom", 2, "a12"}},
+    {"braid_killed", {"killed", 2, "a12"}},
+    {"braid_lost_host", {"node-failure", 2, "nodeb"}},
     {"braid_left_early", {"braid-failure", 2, "a12"}},
     {"braid_no_such_program", {"not-launched"}},
-    {"braid_run_ended_well", {"unknown"}},
-    {"braid_segfault", {"braid-failure", 2, "a12"}},
+    {"braid_run_ended_well", {"success"}},
+    {"braid_segfault", {"segfault", 2, "a12"}},
     {"braid_stopped", {"braid-failure", 2, "a12"}},
     // By documented formats
     {"arguments_unknown", {"python-error"}},
@@ -116,11 +117,11 @@ const std::map<std::string, Expected> kOwn = {
     {"node_failure_braid", {"node-failure", 17, "n3"}},
     {"node_stepd_terminated", {"node-failure", kNone, "c7"}},
     {"node_task_launch_failed", {"node-failure", kNone, "c9"}},
-    {"noise_ended_well", {"unknown"}},
+    {"noise_ended_well", {"success"}},
     {"oom_then_time_limit", {"gpu-oom", 1}},
     {"preempted", {"preempted"}},
     {"prose_about_errors", {"cancelled"}},
-    {"prose_then_segfault", {"unknown", 2, "a3"}},
+    {"prose_then_segfault", {"segfault", 2, "a3"}},
     {"queued_only", {"not-launched"}},
     {"rank0_barrier_timeout", {"rank0-barrier-timeout", 0}},
     {"rank_files_data_py", {"data-rank-cascade", 2}},
@@ -140,7 +141,7 @@ const std::map<std::string, Expected> kOwn = {
     {"srun_times_torchrun", {"port-in-use", 3, "n5"}},
     {"step_config", {"step-config"}},
     {"survived_between_sparse_lines", {"time-limit"}},
-    {"tasks_ended_together", {"python-error", 9, "b12"}},
+    {"tasks_ended_together", {"nan-loss", 9, "b12"}},
     {"time_limit", {"time-limit"}},
     {"uv_in_container", {"uv-missing", 0, "n4"}},
     {"weight_mismatch", {"weight-load-mismatch", 0}},
@@ -157,10 +158,10 @@ const std::map<std::string, Expected> kOwn = {
     {"variant_dense_arg", {"gpu-oom", 1}},
     {"variant_fp8_name", {"fp8-roundtrip-mismatch", 0}},
     {"variant_glog_traceback", {"python-error"}},
-    {"variant_gloo_connect", {"python-error", 2}},
-    {"variant_hub", {"network", 0}},
+    {"variant_gloo_connect", {"rendezvous", 2}},
+    {"variant_hub", {"hub-unreachable", 0}},
     {"variant_ib_down", {"network", kNone, "n12"}},
-    {"variant_killed_line", {"host-oom"}},
+    {"variant_killed_line", {"killed"}},
     {"variant_megatron_label", {"megatron-shadowed", 2}},
     {"variant_mixed", {"python-error"}},
     {"variant_moe_arg", {"moe-oom", 1}},
@@ -180,22 +181,22 @@ const std::map<std::string, Expected> kOwn = {
     {"variant_braid_config", {"braid-failure"}},
     {"variant_braid_disk", {"disk-full", 1, "q2"}},
     {"variant_braid_hang_node", {"node-failure", 6, "n4"}},
-    {"variant_client_socket", {"network", 0, "a01"}},
+    {"variant_client_socket", {"rendezvous", 5}},
     {"variant_crlf_progress", {"python-error"}},
     {"variant_cublas", {"gpu-oom", 7}},
-    {"variant_deepspeed", {"host-oom", 7}},
+    {"variant_deepspeed", {"killed"}},
     {"variant_exit143", {"unknown", 3, "n3"}},
     {"variant_files_cascade", {"data-rank-cascade", 1}},
     {"variant_files_silent", {"nccl-timeout", 2}},
     {"variant_good_py", {"unknown"}},
     {"variant_heartbeat2", {"nccl-timeout", 0}},
-    {"variant_later_exit_first", {"unknown", 9, "n2"}},
+    {"variant_later_exit_first", {"segfault", 9, "n2"}},
     {"variant_max_restarts", {"gpu-oom", 2}},
     {"variant_nothing_known", {"unknown", 0, "n1"}},
     {"variant_rank0_slow_import", {"gpu-oom", 0}},
     {"variant_salloc_node", {"step-config"}},
     {"variant_shm_write", {"shm-bus-error", 0}},
-    {"variant_store_clients", {"nccl-timeout"}},
+    {"variant_store_clients", {"rendezvous", 0}},
     {"variant_timestamps_disagree", {"python-error", 5}},
     {"variant_tr_folders", {"gpu-oom", 11}},
     {"variant_two_kinds", {"python-error", 4, "n3"}},
@@ -309,8 +310,9 @@ TEST(Doctor, TheCascadeIsToldInASentence) {
 TEST(Doctor, AnExitCodeOfOurOwnIsExplained) {
   std::vector<std::string> skipped;
   const Diagnosis diagnosis = examine_logs(find_logs({path_of("run_without_error")}), 137, skipped);
-  EXPECT_EQ(verdict_code(diagnosis), 1);
+  EXPECT_EQ(diagnosis.cause, Cause::Killed);
   EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("SIGKILL"));
+  EXPECT_EQ(examine_logs(find_logs({path_of("run_without_error")}), 0, skipped).cause, Cause::Success);
 }
 
 TEST(Doctor, AShellsErrorIsShown) {
@@ -343,7 +345,8 @@ TEST(Doctor, ALogWithoutAnEndIsNotCalledGood) {
   const Diagnosis diagnosis = diagnosis_of("run_without_error");
   EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("no end of the run"));
   EXPECT_THAT(diagnosis.explanation, ::testing::HasSubstr("iteration 53 of 100"));
-  EXPECT_THAT(diagnosis.fix, ::testing::HasSubstr("sacct"));
+  EXPECT_THAT(diagnosis.fix, ::testing::HasSubstr("--exit-code"));
+  EXPECT_THAT(diagnosis.fix, ::testing::Not(::testing::HasSubstr("sacct")));  // nothing says that it ran under Slurm
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <random>
 
+#include "base/clean_text.h"
 #include "base/error.h"
-#include "doctor/clean_text.h"
 #include "doctor/line_kinds.h"
 #include "doctor/report.h"
 #include "doctor/signs.h"

@@ -59,6 +59,30 @@ class LaunchSlurm : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+// A folder that only the nodes or the container have is not made here, beside the warning that it cannot be seen.
+TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
+  const Finished unseen = launch({kRecipe, "--workdir", "/no-such-root/work", "--output", "job.sbatch"});
+  EXPECT_EQ(unseen.exit_code, 0) << unseen.err;
+  EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be seen from here"),
+                                HasSubstr("'/no-such-root/work/logs', cannot be made from here")));
+  EXPECT_FALSE(fs::exists("/no-such-root"));
+  EXPECT_TRUE(fs::exists(folder_.path() + "/job.sbatch"));
+  const std::string missing = folder_.path() + "/missing";
+  EXPECT_EQ(launch({kRecipe, "--workdir", missing, "--output", "job.sbatch", "--force"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(missing));
+  const std::string logs = folder_.path() + "/own/logs";
+  launch({kRecipe, "--workdir", "/no-such-root/work", "--log-dir", logs, "--output", "job.sbatch"});
+  EXPECT_TRUE(fs::exists(logs));
+}
+
+// A device has no end to read to, and a script would replace it.
+TEST_F(LaunchSlurm, OnlyPlainFilesAreReplaced) {
+  EXPECT_EQ(mkfifo((folder_.path() + "/pipe").c_str(), 0600), 0);
+  const Finished run = launch({kRecipe, "--output", "pipe"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("'pipe' is not a plain file"));
+}
+
 TEST_F(LaunchSlurm, WritesAScriptThatOnlyItsOwnerCanRead) {
   const Finished run = launch({kRecipe, "--gpus-per-node", "2"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -174,10 +198,13 @@ TEST_F(LaunchSlurm, StagedBraidRuns) {
   const Finished without_ldd = testing::run_program({"bash", "-c", "ldd() { return 1; }\n" + phase});
   EXPECT_EQ(without_ldd.exit_code, 1) << "libraries may be missing";
   const std::string libraries = path("stage here/lib");
-  const Finished used = testing::run_program({"ldd", path("stage here/braid")}, {{"LD_LIBRARY_PATH", libraries}});
-  EXPECT_THAT(used.out, HasSubstr("libfmt"));
-  for (const std::string& line : split(used.out, '\n'))
-    EXPECT_TRUE(line.find("libfmt") == line.npos || line.find(libraries) != line.npos) << line;
+  for (const auto& [program, library] : {std::pair("braid", "libfmt"), std::pair("braid-tensors", "libtorch_cpu")}) {
+    const Finished used =
+        testing::run_program({"ldd", path("stage here") + "/" + program}, {{"LD_LIBRARY_PATH", libraries}});
+    EXPECT_THAT(used.out, HasSubstr(library));
+    for (const std::string& line : split(used.out, '\n'))
+      EXPECT_TRUE(line.find(library) == line.npos || line.find(libraries) != line.npos) << line;
+  }
   EXPECT_FALSE(fs::exists(libraries + "/libc.so.6"));
   EXPECT_THAT(text, HasSubstr("exec env LD_LIBRARY_PATH='" + libraries.substr(0, libraries.size() - 4) + "'/lib"));
 }

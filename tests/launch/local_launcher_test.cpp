@@ -64,6 +64,30 @@ TEST(LocalLauncher, ExitCodeIsThatOfTheFirstRankThatFailed) {
   EXPECT_EQ(run_shell(2, "[ $RANK = 0 ] || kill -SEGV $$; sleep 60").exit_code, 128 + SIGSEGV);
 }
 
+// Rank 1 dies first, then rank 0; the launcher, held up meanwhile, learns of both at once.
+TEST(LocalLauncher, TheRankThatEndedFirstIsToBlame) {
+  TemporaryFolder folder;
+  const std::string script =
+      "until_gone() { while [ \"$(cut -d' ' -f3 /proc/$1/stat)\" != Z ]; do sleep 0.02; done; }\n"
+      "cd " +
+      folder.path() +
+      "\n"
+      "if [ $RANK = 1 ]; then kill -STOP $PPID; echo $$ > pid.new; mv pid.new pid; kill -KILL $$; fi\n"
+      "while [ ! -e pid ]; do sleep 0.02; done; until_gone $(cat pid)\n"
+      "(until_gone $$; kill -CONT $PPID) & kill -SEGV $$";
+  const auto run = run_shell(2, script);
+  EXPECT_EQ(run.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(run.err, HasSubstr("braid: root cause: rank 1 "));
+}
+
+// A rank that dies of SIGPIPE wrote to somebody who was gone; whoever that was may take a while to end.
+TEST(LocalLauncher, ADeathBySigpipeIsAConsequence) {
+  const auto run = run_shell(2, "[ $RANK = 1 ] || kill -PIPE $$; sleep 0.5; exit 3");
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.err, HasSubstr("braid: root cause: rank 1 "));
+  EXPECT_EQ(run_shell(1, "kill -PIPE $$").exit_code, 128 + SIGPIPE);
+}
+
 TEST(LocalLauncher, TheWholeProcessTreeEnds) {
   TemporaryFolder folder;
   // A grandchild in a session of its own, which no signal to the rank's process group reaches.

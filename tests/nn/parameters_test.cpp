@@ -62,6 +62,16 @@ TEST(Parameters, AShardIsThatPartOfTheWhole) {
       }
 }
 
+// An error while several threads draw is an error, not the end of the process.
+TEST(Parameters, AnErrorInDrawingIsThrown) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(4);
+  const InitRule unknown = {.kind = static_cast<InitRule::Kind>(99)};
+  EXPECT_THAT([&] { initialized({{.name = "large", .shape = {1 << 16}, .init = unknown}}); },
+              ThrowsMessage<std::exception>(HasSubstr("rule 99 draws nothing")));
+  at::set_num_threads(threads);
+}
+
 // A vector long enough for several threads, and a matrix too large to be drawn at once.
 TEST(Parameters, ElementsAreThoseOfTheirFieldForAnyNumberOfThreads) {
   const std::vector<ParamSpec> specs = {{.name = "x", .shape = {40'001}, .init = kNormal},

@@ -78,7 +78,11 @@ def run_braid(folder, model_dir, inputs, flags, outputs):
 def braid_forward(folder, model_dir, inputs, flags=""):
     result = run_braid(folder, model_dir, inputs, flags, folder / "out.safetensors")
     assert result.returncode == 0, result.stderr
-    return load_file(folder / "out.safetensors")
+    outputs = load_file(folder / "out.safetensors")
+    output = "logits" if "logits" in outputs else "features"
+    said = f"wrote {folder / 'out.safetensors'}: {output} {list(outputs[output].shape)}"
+    assert result.stdout.startswith(said) and ("loss" in outputs) == (", loss " in result.stdout), result.stdout
+    return outputs
 
 
 def refusal(folder, model_dir, inputs, flags="", outputs=None):

@@ -237,7 +237,7 @@ def test_without_a_partition_it_says_what_there_is(cluster, tmp_path):
 @pytest.mark.parametrize("death, state, cause, first_rank", [
     (cancelled, "CANCELLED", "cancelled", None),
     (out_of_time, "TIMEOUT", "time-limit", None),
-    (crashed, "FAILED", "braid-failure", 5),
+    (crashed, "FAILED", "segfault", 5),
     (raised_by_srun, "FAILED", "python-error", 5),
     (raised_under_torchrun, "FAILED", "python-error", 5),
 ])

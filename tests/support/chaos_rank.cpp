@@ -1,7 +1,7 @@
 // A rank that talks to its peers without end until one of them fails in the way the command line says:
-//   chaos_rank KIND VICTIM MILLISECONDS HANG_LIMIT_S
-// KIND: throw, aten (libtorch throws), segfault, abort, kill, stop, exit (with code 0), spin (hang outside any
-// collective).
+//   chaos_rank KIND VICTIM MILLISECONDS HANG_LIMIT_S [SILENCE_LIMIT_S]
+// KIND: throw, aten (libtorch throws), segfault, crashes (segfaults of several threads), abort, kill, stop, exit (with
+// code 0), spin (hang outside any collective).
 #include <ATen/ATen.h>
 #include <signal.h>
 #include <unistd.h>
@@ -40,11 +40,14 @@ bool is_own_doing(const std::string& kind) {
   return kind == "throw" || kind == "aten" || kind == "exit" || kind == "spin";
 }
 
+void crash() { *static_cast<volatile int*>(nullptr) = 1; }
+
 // These strike from another thread, wherever the rank's own thread is.
 void strike(const std::string& kind) {
   if (is_own_doing(kind)) return;
   say_when();
-  if (kind == "segfault") *static_cast<volatile int*>(nullptr) = 1;
+  for (int threads = 3; kind == "crashes" && threads > 0; --threads) std::thread(crash).detach();
+  if (kind == "segfault" || kind == "crashes") crash();
   if (kind == "abort") std::abort();
   if (kind == "kill") kill(getpid(), SIGKILL);
   if (kind == "stop") kill(getpid(), SIGSTOP);
@@ -69,7 +72,7 @@ void talk(const Group& group, int step) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc < 5) return 2;
   const std::string kind = argv[1];
   const int victim = std::atoi(argv[2]);
   const auto delay = std::chrono::milliseconds(std::atoi(argv[3]));
@@ -77,10 +80,12 @@ int main(int argc, char** argv) {
   DistConfig config;
   config.device = "cpu";
   config.hang_limit_s = std::atof(argv[4]);
+  config.silence_limit_s = std::atof(argv[argc > 5 ? 5 : 4]);
 
   run_as_rank(*world_spec_from(process_env()), config, topology.places(), [&](World& world) {
     const Groups groups(world, topology);
     groups.world().barrier();
+    if (world.rank() == 0) fmt::print("all have met\n"), std::fflush(stdout);
     const auto time = Clock::now() + delay;
     const bool is_victim = world.rank() == victim;
     if (is_victim)

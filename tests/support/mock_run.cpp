@@ -41,7 +41,7 @@ PhaseReport mock_phases(bool is_encoder, double ms) {
 bool a_signal_waits() {
   sigset_t waiting;
   sigpending(&waiting);
-  return sigismember(&waiting, SIGTERM) || sigismember(&waiting, SIGUSR1);
+  return sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM) || sigismember(&waiting, SIGUSR1);
 }
 
 void say(const char* word) {
@@ -105,5 +105,7 @@ int main(int argc, char** argv) {
   command[0] = own_executable();
   return launch_local({.ranks = options.ranks,
                        .command = command,
-                       .stop_grace = std::chrono::seconds(argc > 5 ? std::atoi(argv[5]) : 60)});
+                       .stop_grace = std::chrono::seconds(argc > 5 ? std::atoi(argv[5]) : 60),
+                       .stop_words = {.next = [](const auto& progress) { return progress ? "going on" : "starting"; },
+                                      .saved = [] { return std::string("nothing was saved"); }}});
 }

@@ -5,6 +5,7 @@
 
 #include <sys/wait.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,9 @@
 namespace braid::testing {
 
 namespace fs = std::filesystem;
+
+// A shell's background job ignores SIGINT, and so would every program that a test sends it to.
+static const auto before_tests = std::signal(SIGINT, SIG_DFL);
 
 std::string built_program(const std::string& name) {
   return (fs::path(own_executable()).parent_path() / name).string();

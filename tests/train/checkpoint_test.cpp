@@ -1,15 +1,18 @@
 // A run that is saved in one layout and resumed in another goes on as if nothing had happened.
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <random>
 
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
+#include "ckpt/save_lock.h"
 #include "ckpt/verify.h"
 #include "dist/world.h"
 #include "support/errors.h"
@@ -51,14 +54,26 @@ Trained train_and_save(const Layout& layout, const CheckpointConfig& config) {
                                  }});
 }
 
+// As a run that loads: weights are not drawn. What the checkpoint does not fill shows as a loss that is no number.
+void poison(const Training& training) {
+  const at::NoGradGuard no_grad;
+  for (const auto& set : training.model().parameter_sets())
+    for (const Parameters::Entry& entry : set->parameters.entries())
+      entry.value.fill_(std::numeric_limits<double>::quiet_NaN());
+}
+
 TrainingOptions resumed_from(const CheckpointConfig& config) {
-  return {.steps = kStepsAfter, .start = [config](Training& training, World& world) {
-            const auto run = load_checkpoint(config, training, world, kSilent);
-            EXPECT_EQ(run->position.iteration, kSavedAfter);
-            EXPECT_EQ(run->position.consumed_samples, kSavedAfter * kGlobalBatch);
-            EXPECT_EQ(run->seed, kSeed);
-            return kSavedAfter;
-          }};
+  return {.steps = kStepsAfter,
+          .change = [](TrainingConfig& training) { training.model.draw_weights = false; },
+          .start =
+              [config](Training& training, World& world) {
+                poison(training);
+                const auto run = load_checkpoint(config, training, world, kSilent);
+                EXPECT_EQ(run->position.iteration, kSavedAfter);
+                EXPECT_EQ(run->position.consumed_samples, kSavedAfter * kGlobalBatch);
+                EXPECT_EQ(run->seed, kSeed);
+                return kSavedAfter;
+              }};
 }
 
 const std::map<std::string, Layout> kLayouts = {
@@ -307,6 +322,150 @@ TEST(Checkpoint, DamageIsFoundAndNamedByVerifyAndByALoad) {
     });
     EXPECT_TRUE(names_one_of(error, names)) << what << ": a load says '" << error << "'";
   }
+}
+
+// What one rank says in a load of nothing else, or the error.
+std::string said_by_load(const CheckpointConfig& config, const Layout& layout = {.colocated = true}) {
+  std::string said;
+  const std::string error = error_of<std::exception>([&] {
+    testing::train(layout, {.steps = 0, .start = [&](Training& training, World& world) {
+                              const auto say = [&](const std::string& text) {
+                                if (world.rank() == 0) said += text + "\n";
+                              };
+                              const auto run = load_checkpoint(config, training, world, say);
+                              if (world.rank() == 0)
+                                said += fmt::format("iteration {}\n", run ? run->position.iteration : -1);
+                              return 0;
+                            }});
+  });
+  return error == "no error" ? said : error;
+}
+
+// Four and five, the newest of which is spoilt by `spoil`.
+class DamagedCheckpoint : public ::testing::Test {
+ protected:
+  DamagedCheckpoint() {
+    testing::train(layout, {.steps = 1, .end = [&](Training& training, World& world) {
+                              for (const std::int64_t iteration : {4, 5})
+                                save({.save = root(), .load = root()}, training, world, iteration);
+                            }});
+  }
+  const std::string& root() const { return folder.path(); }
+  void flip_bit(const std::string& name) const {
+    const std::string path = iteration_folder(root(), 5) + "/" + name;
+    std::string bytes = testing::read_file(path);
+    bytes[bytes.size() / 2] ^= 1;
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+
+  const Layout layout = {.language = {.dp = 2}};
+  const testing::TemporaryFolder folder;
+};
+
+TEST_F(DamagedCheckpoint, SaysWhichOlderOneIsComplete) {
+  for (const char* name : {"__1_0.distcp", "common.pt", ".metadata"}) {
+    flip_bit(name);
+    EXPECT_THAT(said_by_load({.load = root()}, layout),
+                AllOf(HasSubstr(name), HasSubstr("iteration 4 in " + root() + " looks complete"),
+                      HasSubstr("--load-fallback")));
+    flip_bit(name);
+  }
+  std::filesystem::remove(iteration_folder(root(), 4) + "/.metadata");
+  flip_bit("common.pt");
+  EXPECT_THAT(said_by_load({.load = root()}, layout), ::testing::Not(HasSubstr("--load-fallback")));
+}
+
+// Only one rank reads what is damaged; all go on from the older one.
+TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
+  const CheckpointConfig config = {.load = root(), .load_fallback = "always"};
+  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), ::testing::Not(HasSubstr("WARNING"))));
+  for (const char* name : {"__1_0.distcp", "__2_0.distcp", "common.pt", ".metadata", "checksums.json"}) {
+    flip_bit(name);
+    EXPECT_THAT(said_by_load(config, layout),
+                AllOf(HasSubstr("WARNING: iteration 5 cannot be loaded"), HasSubstr(name),
+                      HasSubstr("goes on from iteration 4"), HasSubstr("\niteration 4\n")))
+        << name;
+    flip_bit(name);
+  }
+  folder.write("latest_checkpointed_iteration.txt", "nonsense");
+  EXPECT_THAT(said_by_load(config, layout),
+              AllOf(HasSubstr("WARNING"), HasSubstr("'nonsense'"), HasSubstr("\niteration 5\n")));
+  folder.write("latest_checkpointed_iteration.txt", "5");
+  std::filesystem::remove(iteration_folder(root(), 4) + "/common.pt");
+  flip_bit("__1_0.distcp");
+  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iter_0000005"), HasSubstr("no older one")));
+}
+
+// A schedule of another length would change the learning rate at once.
+TEST(Checkpoint, AnotherScheduleIsRefusedUnlessSomebodySaysWhose) {
+  CheckpointConfig config = {.load = saved_in("one")};
+  const auto rate_after_load = [&] {
+    double rate = 0;
+    testing::train({.colocated = true},
+                   {.steps = 0,
+                    .change = [](TrainingConfig& training) { training.schedule.lr_decay_steps *= 2; },
+                    .start =
+                        [&](Training& training, World& world) {
+                          load_checkpoint(config, training, world, kSilent);
+                          EXPECT_EQ(training.schedule().num_steps, kSavedAfter * kGlobalBatch);
+                          rate = training.schedule().learning_rate();
+                          return 0;
+                        }});
+    return rate;
+  };
+  EXPECT_THAT(error_of([&] { rate_after_load(); }),
+              AllOf(HasSubstr("lr_decay_steps is 80 in the checkpoint and 160 in this run"),
+                    HasSubstr("--override-opt-param-scheduler"), HasSubstr("--use-checkpoint-opt-param-scheduler")));
+  LrSchedule schedule = testing::config_of({}).schedule;
+  schedule.num_steps = kSavedAfter * kGlobalBatch;
+  config.scheduler = "checkpoint";
+  EXPECT_EQ(rate_after_load(), schedule.learning_rate());
+  schedule.lr_decay_steps *= 2;
+  config.scheduler = "recipe";
+  EXPECT_EQ(rate_after_load(), schedule.learning_rate());
+}
+
+// A fresh run must not take the place of another's checkpoints, nor go on beside a run that is alive.
+TEST(Checkpoint, AFolderOfAnotherRunIsRefused) {
+  const testing::TemporaryFolder folder;
+  const auto start = [&](const CheckpointConfig& config) {
+    return error_of<std::exception>([&] {
+      testing::train({}, {.steps = 0, .end = [&](Training& training, World& world) {
+                            const CheckpointSaver saver(config, training, world, 0, kSilent);
+                          }});
+    });
+  };
+  const std::string root = folder.path() + "/run", in_it = iteration_folder(root, 4);
+  train_and_save({.colocated = true}, {.save = root});
+  EXPECT_THAT(start({.save = root}),
+              AllOf(HasSubstr("up to iteration 4"), HasSubstr("--load " + root), HasSubstr("--overwrite-checkpoints")));
+  EXPECT_THAT(start({.save = root, .load = folder.path() + "/other"}), HasSubstr("another run"));
+  EXPECT_THAT(start({.save = root, .load = root, .finetune = true}), HasSubstr("another run"));
+  for (const CheckpointConfig& config : std::vector<CheckpointConfig>{
+           {.save = root, .load = root + "/"}, {.save = root, .load = in_it}, {.save = root, .overwrite = true}})
+    EXPECT_EQ(start(config), "no error");
+  const SaveLock lock(root);
+  EXPECT_THAT(start({.save = root, .load = root}), HasSubstr("another run saves to"));
+}
+
+// With room for two checkpoints and a bit, and one to keep: what a killed save has left goes before the next one
+// writes.
+TEST(Checkpoint, WhatAKilledSaveLeftIsGoneBeforeTheNextWrites) {
+  const testing::TemporaryFolder folder;
+  const CheckpointConfig config = {.save = folder.path(), .keep_last = 1, .load = folder.path()};
+  train_and_save({.colocated = true}, config);
+  // Killed after it was published and before the old one went, and another one in the middle of its writing.
+  std::filesystem::copy(iteration_folder(folder.path(), 4), iteration_folder(folder.path(), 2));
+  std::filesystem::copy(iteration_folder(folder.path(), 4), partial_folder(folder.path(), 6));
+  testing::train({.colocated = true}, {.steps = 0, .end = [&](Training& training, World& world) {
+                                         CheckpointSaver saver(config, training, world, 0, kSilent);
+                                         EXPECT_FALSE(std::filesystem::exists(partial_folder(folder.path(), 6)));
+                                         EXPECT_EQ(iterations_in(folder.path()).size(), 2u) << "one may be damaged";
+                                         saver.save({.position = {8, 0}, .schedule = training.schedule()}, kSeed);
+                                         EXPECT_FALSE(std::filesystem::exists(iteration_folder(folder.path(), 2)));
+                                         saver.finish();
+                                       }});
+  EXPECT_EQ(iterations_in(folder.path()), std::vector<std::int64_t>{8});
 }
 
 TEST(Checkpoint, OldOnesGo) {

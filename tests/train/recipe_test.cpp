@@ -31,6 +31,7 @@ TEST(Recipe, FillsInDefaults) {
   EXPECT_EQ(recipe.topology.modules.at(1).tp, 2);
   EXPECT_EQ(recipe.train.global_batch, 32);
   EXPECT_EQ(recipe.dist.hang_limit_s, 300);
+  EXPECT_EQ(recipe.dist.silence_limit_s, 30);
 }
 
 TEST(Recipe, PrintedRecipeReadsBackTheSame) {
@@ -59,6 +60,17 @@ TEST(Recipe, MinLrKeepsItsShareOfALowerLrFromTheCommandLine) {
   EXPECT_EQ(min_lr({{"train.lr", "0"}}), 0);
   EXPECT_THROW(min_lr({{"train.lr", "1e-4"}, {"train.min_lr", "3e-4"}}), ConfigError);
   EXPECT_THROW(parse_recipe("topology: {modules: {language: }}\ntrain: {lr: 1e-4, min_lr: 3e-4}"), ConfigError);
+}
+
+TEST(Recipe, LengthsHave64Bits) {
+  const Recipe recipe = parse_recipe(
+      kTwoGrids,
+      {{"train.samples", "5000000000"}, {"train.warmup_samples", "3000000000"}, {"train.decay_samples", "4000000000"}});
+  EXPECT_EQ(iterations_of(length_of(recipe.train)), 156'250'000);
+  EXPECT_EQ(resolve(recipe.train.schedule, length_of(recipe.train)).lr_warmup_steps, 3'000'000'000);
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "9000000000000000000"}}),
+              AllOf(HasSubstr("iterations=9000000000000000000 is out of range"), HasSubstr("--train.iterations"),
+                    HasSubstr("at most 281474976710656")));  // 2^53 samples of 32 in each
 }
 
 TEST(Recipe, TopologyAndTrainingProblemsComeTogether) {

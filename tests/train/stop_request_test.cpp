@@ -28,6 +28,16 @@ TEST(StopRequest, SignalsAreRequestsWhileItLives) {
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
   raise(SIGTERM);
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigTerm);
+  raise(SIGINT);
+  EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigInt);
+}
+
+TEST(StopRequest, IgnoredSignalsStayIgnored) {
+  signal(SIGUSR1, SIG_IGN);
+  const StopRequest stop(kStart);
+  raise(SIGUSR1);
+  EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::None);
+  signal(SIGUSR1, SIG_DFL);
 }
 
 TEST(StopRequest, ARequestIsForgottenWithIt) {
@@ -95,6 +105,7 @@ TEST(StopRequest, ReasonsInWords) {
   EXPECT_EQ(text_of(StopReason::ExitDuration, config), "exit_duration_in_mins=5 reached");
   EXPECT_EQ(text_of(StopReason::SigUsr1, config), "SIGUSR1");
   EXPECT_EQ(text_of(StopReason::SigTerm, config), "SIGTERM");
+  EXPECT_EQ(text_of(StopReason::SigInt, config), "SIGINT (Ctrl-C)");
 }
 
 TEST(StopRequest, LimitsThatMakeNoSense) {

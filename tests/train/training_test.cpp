@@ -9,6 +9,7 @@
 
 #include "dist/world.h"
 #include "support/ranks.h"
+#include "train/rank_memory.h"
 #include "train/training_run.h"
 
 namespace braid {
@@ -217,6 +218,54 @@ TEST(Training, EqualsOneProcessAsProcesses) {
     testing::on_processes(topology.world_size(), [&](World& world) {
       expect_same_on_rank(testing::train_on(world, layout, topology), alone());
     });
+  }
+}
+
+// Weights that a checkpoint might have given are drawn later: the same ones, and the optimizer's copy follows.
+TEST(Training, WeightsDrawnLaterAreTheSame) {
+  const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true};
+  const auto draw = [](Training& training, World&) {
+    std::atomic<std::int64_t> drawn = 0;
+    const std::vector<std::string> sets = {"language", "images.encoder", "images.projector"};
+    training.draw_weights(sets, drawn);
+    EXPECT_EQ(drawn, training.elements_of(sets));
+    EXPECT_GT(drawn, 0);
+    return 0;
+  };
+  const Trained later =
+      train(layout, {.change = [](TrainingConfig& config) { config.model.draw_weights = false; }, .start = draw});
+  const Trained at_once = train(layout);
+  EXPECT_EQ(later.losses(), at_once.losses());
+  for (const auto& [name, weight] : at_once.weights) EXPECT_TRUE(at::equal(weight, later.weights.at(name))) << name;
+}
+
+// What the launcher compares with the host's memory, against what ranks hold.
+TEST(Training, DeclaredMemoryIsWhatARankHolds) {
+  for (const Layout& layout :
+       {Layout{.images = {.tp = 2, .pp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .dtype = at::kBFloat16},
+        Layout{.images = {.dp = 2}, .language = {.dp = 2, .pp = 2}, .zero = false, .frozen = {"images.encoder"}}}) {
+    const Topology topology = topology_of(layout);
+    Recipe recipe;
+    recipe.topology.modules = {{.name = "images", .kind = "encoder"}, {.name = "language"}};
+    recipe.model.model = layout.provider();
+    recipe.model.dtype = layout.dtype == at::kDouble ? "float64" : "bfloat16";
+    recipe.optimizer.zero = layout.zero;
+    recipe.train.freeze_encoders = !layout.frozen.empty();
+    const std::vector<std::int64_t> declared = state_bytes(recipe, topology);
+    const auto compare = [&](Training& training, World& world) {
+      std::int64_t held = 0;
+      for (const auto& set : training.model().parameter_sets()) held += set->parameters.bytes();
+      for (const Training::Trained& trained : training.trained())
+        for (const auto& part : trained.optimizer->parts()) {
+          const GradientBuffer& gradients = part->gradients();
+          held += gradients.layout().size * static_cast<std::int64_t>(gradients.tensor_options().dtype().itemsize());
+          for (const OptimizerState& state : part->state())
+            held += static_cast<std::int64_t>(state.main.nbytes() + state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
+        }
+      const double expected = static_cast<double>(declared[static_cast<std::size_t>(world.rank())]);
+      EXPECT_NEAR(static_cast<double>(held), expected, 0.02 * expected) << "rank " << world.rank();  // but for padding
+    };
+    train(layout, {.steps = 1, .end = compare});
   }
 }
 

@@ -1,4 +1,4 @@
-#include "doctor/clean_text.h"
+#include "base/clean_text.h"
 
 namespace braid {
 namespace {

@@ -1,0 +1,26 @@
+// Waiting for something that is looked for again and again: a twentieth of the time that has passed between two looks,
+// so little is lost of a short wait, and a long one takes few looks.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace braid {
+
+class GrowingPause {
+ public:
+  explicit GrowingPause(std::chrono::nanoseconds longest) : longest_(longest) {}
+  void operator()() const {
+    using namespace std::chrono_literals;
+    const std::chrono::nanoseconds passed = Clock::now() - start_;
+    std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(passed / 20, 1ms, longest_));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start_ = Clock::now();
+  const std::chrono::nanoseconds longest_;
+};
+
+}  // namespace braid

@@ -1,0 +1,292 @@
+#include "ckpt/save_lock.h"
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "ckpt/atomic_file.h"
+#include "ckpt/checked_file.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::string_view kLock = ".braid_lock";
+constexpr std::int64_t kLongestLock = 64 << 10;
+
+std::string first_line_of(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Where a pid means the same process: this boot of this machine, and this pid namespace of it. Containers that share a
+// host name may have their own. Empty where the system does not tell.
+std::string own_pid_space() {
+  std::error_code error;
+  const fs::path space = fs::read_symlink("/proc/self/ns/pid", error);
+  const std::string boot = first_line_of("/proc/sys/kernel/random/boot_id");
+  return error || boot.empty() ? "" : boot + " " + space.string();
+}
+
+struct ProcessState {
+  char state = '?';
+  std::int64_t start_time = 0;  // in clock ticks since boot
+};
+
+// From /proc/PID/stat: "PID (NAME) S ...", in whose NAME there may be anything.
+std::optional<ProcessState> state_of(std::int64_t pid) {
+  const std::string line = first_line_of(fmt::format("/proc/{}/stat", pid).c_str());
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream rest(line.substr(name_end + 1));
+  ProcessState state;
+  rest >> state.state;
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) rest >> skipped;
+  rest >> state.start_time;
+  return rest ? std::optional(state) : std::nullopt;
+}
+
+struct Holder {
+  std::string host{}, pid_space{}, since{};
+  std::int64_t pid = 0, start_time = 0;
+  JobIdentity job{};
+};
+
+std::string text_of(const JobIdentity& job) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char since[32];
+  const std::size_t length = std::strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &local);
+  std::random_device random;
+  const auto state = state_of(::getpid());
+  const Json json = {{"host", host_name()},
+                     {"pid", ::getpid()},
+                     {"start_time", state ? state->start_time : 0},
+                     {"pid_space", own_pid_space()},
+                     {"since", std::string(since, length)},
+                     {"slurm_job", job.id},
+                     {"slurm_restarts", job.restarts},
+                     {"nonce", fmt::format("{:08x}{:08x}", random(), random())}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Nothing for a text that no run of this version wrote.
+std::optional<Holder> holder_in(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  Holder holder;
+  try {
+    json.at("host").get_to(holder.host);
+    json.at("pid_space").get_to(holder.pid_space);
+    json.at("since").get_to(holder.since);
+    json.at("pid").get_to(holder.pid);
+    json.at("start_time").get_to(holder.start_time);
+    json.at("slurm_job").get_to(holder.job.id);
+    json.at("slurm_restarts").get_to(holder.job.restarts);
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+  return holder;
+}
+
+bool process_is_gone(const Holder& holder) {
+  if (::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return true;
+  const auto state = state_of(holder.pid);  // nothing: another user's, on a system that hides those
+  return state && (state->start_time != holder.start_time || state->state == 'Z' || state->state == 'X');
+}
+
+// What the lock says and when it was renewed; nothing where there is none.
+struct Look {
+  std::string text;
+  std::int64_t seconds = 0, nanoseconds = 0;
+  bool operator==(const Look&) const = default;
+};
+
+// Opened anew each time, since network file systems then ask the server.
+std::optional<Look> look_at(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 && errno == ENOENT) return std::nullopt;
+  try {
+    std::string text = read_whole(path, std::nullopt, kLongestLock);
+    if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+    return Look{std::move(text), info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  } catch (const DataError& e) {
+    if (!fs::exists(fs::symlink_status(path))) return std::nullopt;
+    throw ConfigError({fmt::format("'{}' is no lock: {}", path, e.what()), "checkpoint.save", "remove it"});
+  }
+}
+
+}  // namespace
+
+bool is_save_lock(std::string_view name) { return name == kLock; }
+
+bool is_unfinished_save_lock(std::string_view name) {
+  if (!name.starts_with('.') || !name.ends_with(".tmp")) return false;
+  name.remove_prefix(std::min(name.find_first_not_of('.'), name.size()));
+  return name.starts_with(fmt::format("{}.", kLock.substr(1)));
+}
+
+SaveLock::SaveLock(std::string root) : SaveLock(std::move(root), Options()) {}
+
+SaveLock::SaveLock(std::string root, Options options)
+    : root_(std::move(root)),
+      path_(fmt::format("{}/{}", root_, kLock)),
+      options_(std::move(options)),
+      own_(text_of(options_.job)) {
+  acquire();
+  renewal_ = std::thread([this] { keep_renewing(); });
+}
+
+SaveLock::~SaveLock() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  ended_.notify_all();
+  renewal_.join();
+  try {
+    if (const auto look = look_at(path_); look && look->text == own_) ::unlink(path_.c_str());
+  } catch (const std::exception&) {  // it stays, and is found to be nobody's
+  }
+}
+
+void SaveLock::check() {
+  auto look = look_at(path_);
+  if (!look && create()) return;  // somebody removed it
+  if (!look) look = look_at(path_);
+  if (look && look->text == own_) return;
+  const auto holder = look ? holder_in(look->text) : std::nullopt;
+  throw std::runtime_error(
+      fmt::format("another run saves to '{}' now{}: this one was taken for gone, since it did not renew {} for {} s",
+                  root_, holder ? fmt::format(" (pid {} on {})", holder->pid, in_quotes(holder->host)) : "", path_,
+                  options_.silent_beats * options_.beat.count() / 1000));
+}
+
+void SaveLock::say(const std::string& text) const {
+  if (options_.say) options_.say(text);
+}
+
+void SaveLock::acquire() {
+  constexpr int kTries = 20;  // others may come and go meanwhile
+  for (int i = 0; i < kTries; ++i) {
+    if (create()) return;
+    const auto look = look_at(path_);
+    if (!look) continue;
+    if (is_gone(look->text))
+      take_away(look->text);
+    else if (const auto now = look_at(path_); now && now->text == look->text)
+      refuse(look->text);
+  }
+  refuse("");
+}
+
+// By a link, which makes the lock with its text or not at all.
+bool SaveLock::create() {
+  const std::string temporary = fmt::format("{}/{}.{:016x}.tmp", root_, kLock, std::hash<std::string>()(own_));
+  try {
+    fs::create_directories(root_);
+    write_file(temporary, own_);
+  } catch (const std::exception& e) {
+    throw ConfigError({fmt::format("nothing can be saved to '{}': {}", root_, e.what()), "checkpoint.save",
+                       "give a folder you may write to"});
+  }
+  const bool linked = ::link(temporary.c_str(), path_.c_str()) == 0;
+  const int error = errno;
+  ::unlink(temporary.c_str());
+  if (linked || error == EEXIST || error == ENOENT) return linked;
+  // A file system without links.
+  const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0 && errno == EEXIST) return false;
+  const bool written = fd >= 0 && ::write(fd, own_.data(), own_.size()) == std::ssize(own_);
+  if (fd >= 0) ::close(fd);
+  if (!written) throw_errno(fmt::format("cannot write '{}'", path_));
+  return true;
+}
+
+bool SaveLock::is_gone(const std::string& text) const {
+  const auto holder = holder_in(text);
+  if (holder && !holder->job.id.empty() && holder->job.id == options_.job.id &&
+      holder->job.restarts < options_.job.restarts)
+    return true;
+  if (holder && !holder->pid_space.empty() && holder->pid_space == own_pid_space()) return process_is_gone(*holder);
+  return is_silent(text);
+}
+
+// Counts looks, not seconds: while a file server does not answer, neither can the holder renew its lock.
+bool SaveLock::is_silent(const std::string& text) const {
+  const auto first = look_at(path_);
+  if (!first || first->text != text) return false;
+  say(fmt::format("{} is of a run elsewhere: looking for up to {} s whether it is alive", path_,
+                  options_.silent_beats * options_.beat.count() / 1000));
+  for (int i = 0; i < options_.silent_beats; ++i) {
+    std::this_thread::sleep_for(options_.beat);
+    if (look_at(path_) != first) return false;
+  }
+  return true;
+}
+
+// Another run may have been faster and hold a new lock by now: that one is put back.
+void SaveLock::take_away(const std::string& text) const {
+  const std::string aside = fmt::format("{}/{}.{:016x}.gone.tmp", root_, kLock, std::hash<std::string>()(own_));
+  if (::rename(path_.c_str(), aside.c_str()) != 0) return;
+  const auto taken = look_at(aside);
+  if (taken && taken->text != text)
+    ::link(aside.c_str(), path_.c_str());
+  else if (const auto holder = holder_in(text))
+    say(fmt::format("the run that saved to {} before (pid {} on {}) is gone: its lock is broken", root_, holder->pid,
+                    in_quotes(holder->host)));
+  ::unlink(aside.c_str());
+}
+
+void SaveLock::refuse(const std::string& text) const {
+  const auto holder = holder_in(text);
+  const std::string job = holder && !holder->job.id.empty() ? ", Slurm job " + holder->job.id : "";
+  const std::string who = holder ? fmt::format(": pid {} on {}{}, since {}", holder->pid, in_quotes(holder->host), job,
+                                               in_quotes(holder->since))
+                                 : "";
+  throw ConfigError({fmt::format("another run saves to '{}'{}", root_, who), "checkpoint.save",
+                     fmt::format("wait for it or stop it, or save to another folder (if you know that it is gone: "
+                                 "rm {})",
+                                 path_)});
+}
+
+void SaveLock::keep_renewing() {
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, options_.beat, [this] { return ends_; })) {
+    try {
+      if (const auto look = look_at(path_); look && look->text == own_)
+        ::utimensat(AT_FDCWD, path_.c_str(), nullptr, 0);
+    } catch (const std::exception&) {  // check() tells
+    }
+  }
+}
+
+}  // namespace braid

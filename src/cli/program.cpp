@@ -1,0 +1,92 @@
+#include "cli/program.h"
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include "base/process.h"
+#include "base/strings.h"
+#include "base/terminal.h"
+#include "cli/commands.h"
+
+namespace {
+
+// The same program again, wherever it was called from.
+std::vector<std::string> own_command_line(int argc, char** argv) {
+  std::vector<std::string> command(argv, argv + argc);
+  command[0] = braid::own_executable();
+  return command;
+}
+
+void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::string>& command_line) {
+  if (command_line.size() < 2 || command_line[1].rfind("-", 0) == 0) return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), command_line[1]) != names.end()) return;
+  const auto guess = braid::nearest(command_line[1], names);
+  throw braid::ConfigError(
+      {fmt::format("there is no subcommand '{}'", command_line[1]), "command line",
+       guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
+}
+
+int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  std::string name = command->get_name();
+  for (const CLI::App* parent = command->get_parent(); parent; parent = parent->get_parent())
+    name = parent->get_name() + " " + name;
+  fmt::print(stderr, "{}\n  fix:   see `{} --help`\n", braid::error_text(error.what(), STDERR_FILENO), name);
+  return 2;
+}
+
+int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
+  const std::vector<std::string> command_line = own_command_line(argc, argv);
+  int exit_code = 0;
+  CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
+  app.require_subcommand(1);
+  add_commands(app, command_line, exit_code);
+  try {
+    refuse_unknown_subcommand(app, command_line);
+    std::vector<std::string> words = braid::join_overrides(command_line);
+    if (braid::takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
+    std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
+    words.erase(words.begin());
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& e) {
+    return report_misuse(app, e);
+  } catch (const braid::ConfigError& e) {
+    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
+    return 2;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}\n", braid::error_text(e.what(), STDERR_FILENO));
+    return 1;
+  }
+  return exit_code;
+}
+
+// Programs and people take what we print for all there is: output that a full disk has cut is no success.
+int checked_output(int exit_code) {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout) return exit_code;
+  fmt::print(stderr, "braid: standard output is not complete{}\n  fix:   see that there is room where it goes\n",
+             errno ? fmt::format(": {}", std::strerror(errno)) : "");
+  return exit_code == 0 ? 1 : exit_code;
+}
+
+}  // namespace
+
+namespace braid {
+
+int run_program(int argc, char** argv, const AddCommands& add_commands) {
+  return checked_output(run_command(argc, argv, add_commands));
+}
+
+}  // namespace braid

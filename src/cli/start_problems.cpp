@@ -1,0 +1,81 @@
+#include "cli/start_problems.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "dist/visible_gpus.h"
+#include "launch/host_room.h"
+#include "train/rank_memory.h"
+#include "train/start_checks.h"
+
+namespace braid {
+namespace {
+
+using Problems = std::vector<Problem>;
+
+void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), std::back_inserter(all)); }
+
+// The ranks that run on this host.
+struct RanksHere {
+  int first = 0, count = 1;
+};
+
+RanksHere ranks_here(const Topology& topology, const std::optional<WorldSpec>& spec) {
+  if (!spec) return {0, topology.world_size()};
+  return {spec->rank - spec->local_rank, spec->local_size};
+}
+
+Problems gpu_problems(const Recipe& recipe, int ranks, int gpus) {
+  if (recipe.dist.device == "cuda" && gpus == 0) return {no_gpu("dist.device")};
+  if (recipe.dist.backend == "nccl" && (gpus < ranks || recipe.dist.device == "cpu"))
+    return {{fmt::format("nccl needs a GPU of its own for each of the {} ranks, and {} {} visible", ranks, gpus,
+                         gpus == 1 ? "is" : "are"),
+             "dist.backend", "use gloo or auto, or fewer ranks per host"}};
+  return {};
+}
+
+Problems room_problems(const Recipe& recipe, const Topology& topology, const RanksHere& here, int gpus) {
+  const HostRoom room = host_room();
+  Problems problems = crowd_problems(here.count, room);
+  if (gpus > 0 && recipe.dist.device != "cpu") return problems;
+  const std::vector<std::int64_t> bytes = state_bytes(recipe, topology);
+  if (here.first < 0 || here.first + here.count > topology.world_size()) return problems;  // ranks are placed otherwise
+  append(problems, memory_problems({bytes.begin() + here.first, bytes.begin() + here.first + here.count}, room));
+  return problems;
+}
+
+// Files are only made where nothing else keeps the run from starting.
+Problems path_problems(const StartRequest& request, const Recipe& recipe, bool may_make) {
+  std::vector<WrittenPath> paths = written_paths(recipe);
+  if (!request.log_dir.empty()) paths.push_back({"--log-dir", request.log_dir});
+  Problems problems = rights_problems(paths);
+  return problems.empty() && may_make ? writing_problems(paths) : problems;
+}
+
+// Keys become the flag that was typed, or the line of the recipe.
+Problems located(Problems problems, const StartRequest& request) {
+  if (problems.empty()) return problems;
+  const YamlReader reader = YamlReader::from_file(request.recipe_path, request.overrides);
+  for (Problem& problem : problems)
+    if (!problem.where.starts_with("--")) problem.where = reader.where(problem.where);
+  return problems;
+}
+
+}  // namespace
+
+StartProblems start_problems(const StartRequest& request, const Recipe& recipe, const Topology& topology,
+                             const std::optional<WorldSpec>& spec) {
+  if (spec && spec->launcher == Launcher::Local) return {};
+  const bool first_of_host = !spec || spec->local_rank == 0, first = !spec || spec->rank == 0;
+  const RanksHere here = ranks_here(topology, spec);
+  const int gpus = visible_gpus();
+  StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus), request)};
+  found.ranks_can_meet = found.list.empty();
+  if (first_of_host && !request.oversubscribe) append(found.list, room_problems(recipe, topology, here, gpus));
+  if (!first) return found;
+  append(found.list, located(load_problems(recipe, topology), request));
+  append(found.list, located(path_problems(request, recipe, found.list.empty()), request));
+  return found;
+}
+
+}  // namespace braid

@@ -1,0 +1,16 @@
+#include "dist/visible_gpus.h"
+
+#include <torch/cuda.h>
+
+#include "base/socket.h"
+
+namespace braid {
+
+int visible_gpus() { return static_cast<int>(torch::cuda::device_count()); }
+
+Problem no_gpu(const std::string& where) {
+  return {fmt::format("no GPU is visible on {}", host_name()), where,
+          "use cpu or auto, or a build and a machine with CUDA"};
+}
+
+}  // namespace braid

@@ -1,0 +1,158 @@
+// How launchers, schedulers and processes say that something ended.
+#include "doctor/signs.h"
+
+namespace braid {
+namespace {
+
+constexpr Rule kRules[] = {
+    // How tracebacks and blocks begin: whatever else such a line says.
+    {"Traceback (most recent call last)", Sign::TracebackStart},
+    {"During handling of the above exception", Sign::ChainDuring},
+    {"Exception ignored in", Sign::NotFatal},
+    {"--- Logging error ---", Sign::NotFatal},
+    {"Root Cause (first observed failure)", Sign::FailureBlock},
+    {"Failures:", Sign::FailureBlock},
+    {"braid: root cause: rank ", Sign::BraidRootCause},
+    {"braid: root cause: host", Sign::BraidRootCause, " cannot be reached from host "},
+    {"terminated with exception: ", Sign::WatchdogDied},
+    {"failed (exitcode: ", Sign::WorkerFailed, "local_rank: "},
+    {"  fix:   ", Sign::BraidFix},
+    {"  where: ", Sign::BraidFix},
+
+    // Slurm refuses.
+    {"Cannot find GPU specification", Sign::GpuSpecMissing},
+    {"CPU job setup is not valid", Sign::GpuSpecMissing},
+    {"invalid partition specified", Sign::BadPartition},
+    {"Invalid partition name specified", Sign::BadPartition},
+    {"Invalid account or account/partition", Sign::BadAccount},
+    {"violates accounting/QOS policy", Sign::BadAccount},
+    {"already completing or completed", Sign::Remark},  // the job was over before
+    {"Requested node configuration is not available", Sign::StepConfig},
+    {"Unable to create step for job", Sign::StepConfig, nullptr, "Invalid account"},
+
+    // Schedulers end a job: Slurm, LSF, PBS, Kubernetes.
+    {"DUE TO TIME LIMIT", Sign::TimeLimit},
+    {"TERM_RUNLIMIT", Sign::TimeLimit},
+    {"PBS: job killed: walltime", Sign::TimeLimit},
+    {"DeadlineExceeded", Sign::TimeLimit, nullptr, "Error"},
+    {"longer than specified deadline", Sign::TimeLimit},
+    {"DUE TO NODE FAILURE", Sign::NodeFailure},
+    {"Node failure on ", Sign::NodeFailure},
+    {"STEPD TERMINATED ON ", Sign::NodeFailure},
+    {"Task launch for ", Sign::NodeFailure, " failed on node "},
+    {"NodeNotReady", Sign::NodeFailure},
+    {"Node is not ready", Sign::NodeFailure},
+    {"NodeLost", Sign::NodeFailure},
+    {"lost communication with a remote daemon", Sign::NodeFailure},  // mpirun, prterun
+    {"ORTE has lost communication", Sign::NodeFailure},
+    {"PRTE has lost communication", Sign::NodeFailure},
+    {"heartbeat timeout", Sign::NodeFailure, "task:"},  // JAX
+    {"stopped sending heartbeats", Sign::NodeFailure},
+    {"detected missing heartbeats", Sign::NodeFailure},
+    {"another task died", Sign::NodeFailure},
+    {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
+    {"PREEMPTED ", Sign::Preempted},
+    {"TIMEOUT  ", Sign::TimeLimit, "0:"},
+    {"OUT_OF_ME", Sign::CgroupOom, "0:"},
+    {"is preempted", Sign::Preempted},
+    {"was preempted", Sign::Preempted},
+    {"been preempted", Sign::Preempted},
+    {"DUE TO PREEMPTION", Sign::Preempted},
+    {"DUE TO JOB REQUEUE", Sign::Preempted},
+    {"TERM_PREEMPT", Sign::Preempted},
+    {"reempted by ", Sign::Preempted},
+    {"PreemptionByScheduler", Sign::Preempted},
+    {"PreemptionByKubeScheduler", Sign::Preempted},
+    {"TaintManagerEviction", Sign::Preempted},
+    {"spot instance interruption", Sign::Preempted},
+    {"maintenance event", Sign::Preempted, "erminat"},
+    {"DUE to SIGNAL", Sign::JobCancelled},
+    {"TERM_OWNER", Sign::JobCancelled},
+    {"TERM_ADMIN", Sign::JobCancelled},
+    {"low on resource: memory", Sign::CgroupOom},  // an evicted pod
+    {"low on resource: ephemeral-storage", Sign::DiskFull},
+    {"ephemeral local storage usage exceeds", Sign::DiskFull},
+    {"oom_kill event", Sign::CgroupOom},
+    {"oom-kill event", Sign::CgroupOom},
+    {"OOM Killed", Sign::CgroupOom},
+    {"OOMKilled", Sign::CgroupOom, nullptr, "OOMKilled: false"},
+    {"\"OOMKilled\": false", Sign::Remark},
+    {"OOMKilling", Sign::CgroupOom},
+    {"oom-kill:constraint=", Sign::CgroupOom},
+    {"oom_reaper: reaped process", Sign::CgroupOom},
+    {"invoked oom-killer", Sign::CgroupOom},
+    {"systemd-oomd", Sign::CgroupOom, "illed"},
+    {"TERM_MEMLIMIT", Sign::CgroupOom},
+    {"PBS: job killed: mem", Sign::CgroupOom},
+    {"PBS: job killed: vmem", Sign::CgroupOom},
+    {"due to memory pressure", Sign::CgroupOom, "illed"},  // Ray
+    {"running low on memory", Sign::CgroupOom, "illed"},
+    {"ray.exceptions.OutOfMemoryError", Sign::CgroupOom},
+    {"cgroup out-of-memory handler", Sign::CgroupOom},
+    {"memory limit", Sign::CgroupOom, "xceed"},
+    {"Out of memory: Kill", Sign::CgroupOom},
+    {"Memory cgroup out of memory", Sign::CgroupOom},
+    {"CANCELLED AT ", Sign::JobCancelled, "*** JOB "},
+    {"CANCELLED AT ", Sign::StepCancelled},
+    {"srun: error: ", Sign::TaskExit, "task"},
+    {"srun: error: ", Sign::NodeFailure, "Communication connection failure"},
+    {"interrupt (one more within", Sign::Interrupted},
+    {"Received Signals.SIGHUP", Sign::Hangup},
+    {"Received 1 death signal", Sign::Hangup},
+    {"closing signal SIGHUP", Sign::Hangup},
+    {"got signal: 1", Sign::Hangup, nullptr, "got signal: 15"},
+    {"killed by SIGHUP", Sign::Hangup},
+    {"signal 1 (Hangup)", Sign::Hangup},
+    {"received SIGHUP", Sign::Hangup, nullptr, "gnoring"},
+    {"Received SIGHUP", Sign::Hangup, nullptr, "gnoring"},
+    {"Received signal SIGHUP", Sign::Hangup},
+    {"Hangup                  ", Sign::Hangup},  // as a shell tells it
+    {"Received Signals.SIG", Sign::TerminatedFromOutside, "death signal"},
+    {"death signal, shutting down", Sign::TerminatedFromOutside},
+    {"SignalException: Process ", Sign::TerminatedFromOutside},
+
+    // How processes end: the table in process_ends.cpp reads these.
+    {"exits with return code = ", Sign::ProcessEnd},
+    {"noticed that process rank", Sign::ProcessEnd},
+    {"Process name: ", Sign::ProcessEnd},
+    {"RUNNING AT ", Sign::ProcessEnd},
+    {"KILLED BY SIGNAL", Sign::ProcessEnd},
+    {"EXIT CODE: ", Sign::ProcessEnd},
+    {"EXIT STRING: ", Sign::ProcessEnd},
+    {"MPI_ABORT was invoked", Sign::ProcessEnd},
+    {"with errorcode ", Sign::ProcessEnd},
+    {"] Error 1", Sign::ProcessEnd},  // make
+    {"died from signal", Sign::ProcessEnd},
+    {"died with <Signals.", Sign::ProcessEnd},
+    {"first noticed rank", Sign::ProcessEnd},
+    {"crashed with exit code", Sign::ProcessEnd},
+    {"exited with code", Sign::ProcessEnd},
+    {"exited with exit code", Sign::ProcessEnd},
+    {"Exited with exit code", Sign::ProcessEnd},
+    {"exit with status code", Sign::ProcessEnd},
+    {"exited on signal", Sign::ProcessEnd},
+    {"exited with signal", Sign::ProcessEnd},
+    {"terminated with signal", Sign::ProcessEnd, nullptr, "process "},
+    {"terminated by signal", Sign::ProcessEnd},
+    {"terminated with code", Sign::ProcessEnd},
+    {"erminated with exit code", Sign::ProcessEnd, nullptr, "rocess "},
+    {"killed by signal", Sign::ProcessEnd, nullptr, "is killed by signal"},
+    {"non-zero exit status", Sign::ProcessEnd},
+    {"non-zero exit code", Sign::ProcessEnd},
+    {"exit code: ", Sign::ProcessEnd},
+    {"Exit Code: ", Sign::ProcessEnd},
+    {"Exit code: ", Sign::ProcessEnd},
+    {"exitCode: ", Sign::ProcessEnd},
+    {"\"exitCode\"", Sign::ProcessEnd},
+    {"exit code 1", Sign::ProcessEnd, nullptr, "== failed"},
+    {"exit status 1", Sign::ProcessEnd},
+    {"-- Process ", Sign::SpawnedProcess, " terminated with "},  // torch.multiprocessing.spawn
+    {"ProcessExitedException", Sign::SpawnedProcess},
+    {"ProcessRaisedException", Sign::SpawnedProcess},
+};
+
+}  // namespace
+
+std::span<const Rule> launcher_rules() { return kRules; }
+
+}  // namespace braid

@@ -1,0 +1,107 @@
+#include "doctor/process_ends.h"
+
+#include "doctor/text_parts.h"
+#include "doctor/text_pattern.h"
+
+namespace braid {
+namespace {
+
+constexpr std::uint64_t kLinesBetween = 5;
+
+struct End {
+  const char* pattern;
+  bool first = false;  // the launcher says that this one ended first
+};
+
+// The first that matches counts. What DeepSpeed and others quote before "exits with" is the command of the last process
+// they started, whatever process failed.
+constexpr End kEnds[] = {
+    {"process rank %r with PID %n on node %h exited on signal %s", true},  // mpirun, prterun
+    {"process rank %r with PID %n on node %h exited with exit code %c", true},
+    {"Primary job  terminated normally, but %n process returned a non-zero exit code"},
+    {"first noticed rank %r) terminated with signal %s", true},  // jsrun
+    {"rank %r died from signal %s", true},                       // PALS
+    {"rank %r exited with code %c"},
+    {"Rank %r crashed with exit code %c", true},  // Composer
+    {"lobal rank %r (PID %n) exited with code %c"},
+    {"Process %r exit with status code %c", true},  // Horovod
+    {"died with <Signals.%S"},
+    {"terminated with code %c", true},  // Lightning
+    {"returned non-zero exit status %c"},
+    {"exits with return code = %c"},
+    {"MPI_ABORT was invoked on rank %r in communicator MPI_COMM_WORLD%_with errorcode %c", true},
+    {"with errorcode %c"},
+    {"] Error %c"},
+    {"exited on signal %s"},
+    {"exited with signal %s"},
+    {"terminated with signal %s"},
+    {"terminated by signal %s"},
+    {"terminated by signal %S"},
+    {"killed by signal %s"},
+    {"killed by signal: %s"},
+    {"killed by signal %S"},
+    {"KILLED BY SIGNAL: %s"},
+    {"(signal %s)"},
+    {"exited with exit code %c"},
+    {"Exited with exit code %c"},
+    {"exited with code %c"},
+    {"exited with code: %c"},
+    {"erminated with exit code %c"},
+    {"exit with status code %c"},
+    {"EXIT CODE: %c"},
+    {"Exit Code:%_%c"},
+    {"Exit code:%_%c"},
+    {"exitCode: %c"},
+    {"\"exitCode\":%_%c"},
+    {"exit code:%_%c"},
+    {"non-zero exit code: %c"},
+    {"non-zero exit code %c"},
+    {"exit code %c"},
+    {"exit status %c"},
+};
+
+// Lines that name a process, before the line with its code.
+constexpr const char* kNames[] = {
+    "Process name: [[%n,%n],%r]",    // Open MPI
+    "Process name: [%w@%n,%r]",      // PRRTE
+    "Process name: %r",              // Horovod
+    "RANK %r PID %n RUNNING AT %h",  // Intel MPI
+    "PID %n RUNNING AT %h",          // MPICH
+    "MPI_ABORT was invoked on rank %r in communicator",
+};
+
+WorkerExit exit_of(const Caught& caught, bool first) {
+  WorkerExit exit;
+  if (caught.rank) exit.ranks = {*caught.rank};
+  exit.host = caught.host;
+  exit.code = caught.signal ? -*caught.signal : caught.code.value_or(0);
+  exit.root = first;
+  return exit;
+}
+
+}  // namespace
+
+std::optional<WorkerExit> ProcessEnds::feed(std::string_view body, std::uint64_t line) {
+  Caught caught;
+  if (named_ && line > named_at_ + kLinesBetween) named_.reset();
+  for (const End& end : kEnds)
+    if (match_inside(end.pattern, body, caught)) {
+      WorkerExit exit = exit_of(caught, end.first);
+      if (named_ && exit.ranks.empty()) {
+        exit.ranks = named_->ranks;
+        exit.host = named_->host;
+        exit.root = true;
+        named_.reset();
+      }
+      return exit;
+    }
+  for (const char* name : kNames)
+    if (match_inside(name, body, caught)) {
+      named_ = exit_of(caught, true);
+      named_at_ = line;
+      return std::nullopt;
+    }
+  return std::nullopt;
+}
+
+}  // namespace braid

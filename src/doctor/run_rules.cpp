@@ -1,0 +1,126 @@
+// What a run says of itself: its size, its steps, its end.
+#include "doctor/signs.h"
+
+namespace braid {
+namespace {
+
+constexpr Rule kRun[] = {
+    {"num_experts", Sign::Experts},
+    {"num-experts", Sign::Experts},
+    {"expert_model_parallel", Sign::Experts},
+    {"expert-model-parallel", Sign::Experts},
+    {"float8", Sign::Fp8},
+    {"scale_inv", Sign::Fp8},
+    {"quant_method", Sign::Fp8},
+    {".weight", Sign::DifferingRow, "\xe2\x9d\x8c"},  // a red cross
+    {"save_hf_weights", Sign::SaveArtifacts},
+    {"save_artifacts", Sign::SaveArtifacts},
+    {"save_hf_pretrained", Sign::SaveArtifacts},
+    {"aving checkpoint", Sign::Saving},
+    {"aving model", Sign::Saving},
+    {"aving state", Sign::Saving},
+    {"aving the model", Sign::Saving},
+    {"aving optimizer", Sign::Saving},
+    {"aved checkpoint", Sign::Saved},
+    {"heckpoint saved", Sign::Saved},
+    {"aved model", Sign::Saved},
+    {"using world size: ", Sign::RunStarts},
+    {"restart worker group", Sign::RunStarts},  // torchrun --max-restarts
+    {"world size", Sign::WorldSize},
+    {"world_size", Sign::WorldSize},
+    {"WORLD_SIZE", Sign::WorldSize},
+    {"run ended   ", Sign::EndedWell, nullptr, "SIG"},
+    {"== ended well, ", Sign::ScriptEndedWell},  // scripts of `braid launch`
+    {"== failed with exit code ", Sign::JobExit},
+    {", attempt ", Sign::RunStarts, "job "},
+    {" ranks: ", Sign::RunStarts, "braid: "},
+    {"[after training is done]", Sign::EndedWell},
+
+    // Ends of other trainers. One process says it, so it is not believed against one that failed.
+    {"'train_runtime'", Sign::SaysDone},  // Hugging Face
+    {"train_runtime  ", Sign::SaysDone},
+    {"Training completed", Sign::SaysDone},
+    {"raining complete", Sign::SaysDone},
+    {"raining finished", Sign::SaysDone, nullptr, "iteration"},
+    {"inished training", Sign::SaysDone},
+    {"raining is done", Sign::SaysDone},
+    {"one training", Sign::SaysDone, "one training in"},  // fairseq
+    {"raining done", Sign::SaysDone},
+    {"raining successfully", Sign::SaysDone},
+    {"`Trainer.fit` stopped: `max_", Sign::SaysDone},  // Lightning
+    {"Total training time: ", Sign::SaysDone},         // detectron2
+    {"raining SUCCESS", Sign::SaysDone},               // SageMaker
+    {"Successfully completed.", Sign::SaysDone},       // LSF
+    {"finished (SUCCEEDED)", Sign::SaysDone},          // torchrun
+    {"COMPLETED  ", Sign::SaysDone, "0:0"},            // sacct
+    {"exits successfully", Sign::SaysDone},            // DeepSpeed
+    {"peak memory allocated: ", Sign::SaysDone},       // at the end of nanoGPT's descendants
+};
+
+// Anchors that lines of a step have; progress_styles.cpp reads the step. Bars are found by their percent sign.
+constexpr Rule kProgress[] = {
+    {" iteration ", Sign::Progress},
+    {"reduced_train_loss", Sign::Progress},
+    {"'loss': ", Sign::Progress},
+    {"\"loss\": ", Sign::Progress},
+    {"'loss':", Sign::Progress},
+    {"\"loss\":", Sign::Progress},
+    {"global_step", Sign::Progress},
+    {" loss ", Sign::Progress},   // nanoGPT
+    {" loss: ", Sign::Progress},  // Keras, mm*
+    {" loss=", Sign::Progress},
+    {"| loss", Sign::Progress},  // llm.c
+    {"| Loss", Sign::Progress},
+    {", Loss", Sign::Progress},
+    {"|Loss: ", Sign::Progress},  // torchtune
+    {"mloss: ", Sign::Progress},  // torchtitan, in colour
+    {" Loss: ", Sign::Progress},
+    {"\tLoss:", Sign::Progress},
+    {"\tLoss ", Sign::Progress},
+    {"loss = ", Sign::Progress},  // TensorFlow
+    {"train/loss", Sign::Progress},
+    {"step_loss", Sign::Progress},
+    {"sec/step", Sign::Progress},
+    {"train_loss", Sign::Progress},
+    {"train loss", Sign::Progress},
+    {"grad_norm", Sign::Progress},
+    {"skipped=", Sign::Progress, "step="},  // DeepSpeed
+    {"SamplesPerSec", Sign::Progress},
+    {"samples/sec", Sign::Progress},
+    {"data_time:", Sign::Progress},  // mm*, detectron2
+    {"num_updates", Sign::Progress},
+    {"completed step: ", Sign::Progress},  // MaxText
+    {"Training: step ", Sign::Progress},   // T5X
+    {"[batch=", Sign::Progress},           // Composer
+    {"[step=", Sign::Progress},            // OLMo
+    {"pg_loss:", Sign::Progress},          // verl
+    {"iter_time=", Sign::Progress},        // ESPnet
+    {"batch_cost", Sign::Progress},        // Paddle
+    {"steps_per_sec", Sign::Progress},
+    {"tokens_per_second", Sign::Progress},
+    {"Progress on:train", Sign::Progress},         // Levanter
+    {"\xe2\x94\x81\xe2\x94\x81", Sign::Progress},  // Rich's and Keras' bars
+    {"braid: ", Sign::BraidSays},
+};
+
+constexpr Rule kRemarks[] = {
+    {"slurm_script: line ", Sign::ShellError},  // the batch script, whatever it says of itself
+    {"Error: ", Sign::Remark},
+    {"Exception: ", Sign::Remark},
+    {"error: ", Sign::Remark},
+    {"ERROR:", Sign::Remark},
+    {"ERROR]", Sign::Remark},
+    {" ERROR ", Sign::Remark},
+    {"FATAL:", Sign::Remark},
+    {"FAILED", Sign::Remark},
+    {"Killed", Sign::Remark},
+    {"Terminated", Sign::Remark},
+};
+
+}  // namespace
+
+std::span<const Rule> run_rules() { return kRun; }
+std::span<const Rule> progress_rules() { return kProgress; }
+std::span<const Rule> remark_rules() { return kRemarks; }
+
+}  // namespace braid

@@ -1,0 +1,94 @@
+// What went wrong by itself, or by Braid's own word.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "doctor/braid_reason.h"
+#include "doctor/details.h"
+#include "doctor/launcher_lines.h"
+#include "doctor/mismatch.h"
+#include "doctor/text_parts.h"
+#include "doctor/verdicts.h"
+
+namespace braid {
+namespace {
+
+bool is_told_in_its_own_words(Sign sign) {
+  return sign == Sign::PythonError || sign == Sign::MissingImport || sign == Sign::BraidError ||
+         sign == Sign::CudaError || sign == Sign::HubUnreachable || sign == Sign::NanLoss;
+}
+
+// What the same rank says right after it: which weights, the exception inside a worker.
+void add_details(Trial& t, const Finding& cause) {
+  for (const Finding* finding : t.suspects.live()) {
+    if (t.result.evidence.size() >= 4) return;
+    const bool follows = finding->place.file == cause.place.file && finding->place.line > cause.place.line &&
+                         finding->place.line < cause.place.line + 60;
+    if (!follows || role_of(finding->sign) != Role::Cause) continue;
+    if (!t.result.first_rank) t.result.first_rank = finding->rank;  // workers and libraries print without a prefix
+    const bool agrees = finding->sign == cause.sign || finding->sign == Sign::PythonError ||
+                        cause_of(finding->sign) == t.result.cause || cause.sign == Sign::PythonError;
+    if (finding->rank == t.result.first_rank && agrees) t.draft.add_evidence(*finding);
+  }
+}
+
+// The board saw a connection end; srun saw how.
+void by_exit_of(Trial& t, int rank) {
+  for (const WorkerExit& exit : t.findings.exits) {
+    if (exit.ranks != std::vector{rank} || t.findings.survived(exit.place)) continue;
+    const auto signal = signal_of_code(exit.code);
+    if (signal && cause_of_signal(*signal) != Cause::Unknown) t.result.cause = cause_of_signal(*signal);
+    if (!t.result.exit_code) t.result.exit_code = exit.code;
+    t.draft.add_evidence(exit);
+  }
+}
+
+}  // namespace
+
+bool by_cause(Trial& t) {
+  const Finding* cause = t.suspects.best_cause();
+  if (!cause) return false;
+  if (t.braid && !is_loss_of_peer(t.braid->reason) && cause->rank != t.braid->rank) return false;
+  if (t.suspects.outside_before(*cause)) return false;
+  t.name(*cause, t.suspects.refined(*cause));
+  if (const Finding* hardware = t.suspects.hardware_behind(*cause)) t.draft.add_evidence(*hardware);
+  add_details(t, *cause);
+  if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError) {
+    const StartText start = start_text(cause->text, cause->sign);
+    t.draft.explain(start.why);
+    t.draft.fix(start.fix);
+  }
+  if (cause->sign == Sign::PythonError && !cause->traceback && has_word(cause->text, ": error: "))
+    t.draft.fix("Correct the arguments of the program.");
+  if (cause->sign == Sign::GpuOom) t.draft.explain(gpu_memory_text(cause->text));
+  if (cause->sign == Sign::CollectiveMismatch) t.draft.explain(mismatch_told_in(cause->text));
+  if (t.result.cause == Cause::MoeOom && t.findings.num_experts)
+    t.draft.fix(expert_sizing_text(*t.findings.num_experts, t.findings.expert_parallel));
+  if (is_told_in_its_own_words(cause->sign)) t.draft.explain(fmt::format("It is: {}", cause->text));
+  return true;
+}
+
+bool by_braid(Trial& t) {
+  if (!t.braid) return false;
+  const RootCauseLine& line = *t.braid;
+  if (is_loss_of_peer(line.reason)) {
+    // A node that is gone, or Slurm's end of the job, explains a rank that is gone.
+    if (t.suspects.earliest(
+            [](const Finding& f) { return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled; }))
+      return false;
+  }
+  t.result.cause = cause_in_reason(line.reason);
+  if (is_loss_of_peer(line.reason)) by_exit_of(t, line.rank);
+  t.result.first_rank = line.rank;
+  t.result.first_host = line.host;
+  if (!t.result.exit_code) t.result.exit_code = exit_code_in(line.reason);
+  t.draft.add_evidence(line.place, line.text);
+  t.draft.explain(text_of(t.result.cause).meaning);
+  if (!line.operation.empty())  // a line about a host names none
+    t.draft.explain(
+        fmt::format("Rank {} ({}) was in {}: {}", line.rank, line.place_in_grid, line.operation, line.reason));
+  return true;
+}
+
+}  // namespace braid

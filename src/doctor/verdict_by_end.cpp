@@ -1,0 +1,215 @@
+// How a run ended: from outside, well, by a signal, or without a word.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "doctor/details.h"
+#include "doctor/launcher_lines.h"
+#include "doctor/text_parts.h"
+#include "doctor/verdicts.h"
+
+namespace braid {
+namespace {
+
+// "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
+// host. Schedulers announce an end by a signal, which is no cause of its own.
+const Finding* earliest_end(const Trial& t) {
+  const auto first = [&](auto wanted) { return t.suspects.earliest(wanted); };
+  const Finding* end =
+      first([](const Finding& f) { return f.sign == Sign::NodeFailure && (!f.host.empty() || f.rank); });
+  if (!end) end = first([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+  if (!end)
+    end = first([](const Finding& f) {
+      return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
+    });
+  return end ? end : first([](const Finding& f) { return f.sign == Sign::Hangup; });
+}
+
+// slurmstepd knows the step, srun the task.
+void rank_out_of_memory(Trial& t) {
+  if (const Finding* task = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::CgroupOom && f.rank; }))
+    t.result.first_rank = task->rank;
+  else if (t.culprit && signal_of_code(t.culprit->code) == SIGKILL)
+    t.result.first_rank = t.culprit->ranks[0];
+}
+
+void rank_on_dead_node(Trial& t) {
+  if (t.braid && (t.braid->host == t.result.first_host || t.result.first_host.empty())) {
+    t.result.first_rank = t.braid->rank;
+    t.result.first_host = t.braid->host;
+    t.draft.add_evidence(t.braid->place, t.braid->text);
+    return;
+  }
+  if (t.result.first_host.empty()) return;
+  for (const auto& [rank, host] : t.findings.hosts)
+    if (host == t.result.first_host && !t.result.first_rank) t.result.first_rank = rank;
+}
+
+const WorkerExit* find_bad_exit(const Trial& t) {
+  const auto bad = std::find_if(t.findings.exits.begin(), t.findings.exits.end(),
+                                [&](auto& e) { return e.code != 0 && !t.findings.survived(e.place); });
+  return bad == t.findings.exits.end() ? nullptr : &*bad;
+}
+
+void succeed(Trial& t) {
+  t.result.failed = false;
+  t.result.cause = Cause::Success;
+  t.draft.explain(text_of(Cause::Success).meaning);
+}
+
+// A process without a rank that a signal ended.
+const WorkerExit* find_signalled(const Trial& t) {
+  for (const WorkerExit& exit : t.findings.exits) {
+    const auto signal = signal_of_code(exit.code);
+    if (exit.ranks.empty() && signal && cause_of_signal(*signal) != Cause::Unknown && !t.findings.survived(exit.place))
+      return &exit;
+  }
+  return nullptr;
+}
+
+void last_remarks(Trial& t) {
+  const std::size_t from = t.findings.remarks.size() > 3 ? t.findings.remarks.size() - 3 : 0;
+  for (std::size_t i = from; i < t.findings.remarks.size(); ++i) t.draft.add_evidence(t.findings.remarks[i]);
+}
+
+}  // namespace
+
+bool by_outside(Trial& t) {
+  const Finding* end = earliest_end(t);
+  const Finding* hang = t.suspects.first_time_out();
+  const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
+  if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
+  if (!end && !hang && !t.suspects.culprit_rank())
+    end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
+  if (!end) return false;
+  t.name(*end, cause_of(end->sign));
+  if (!is_sudden) t.result.first_rank.reset(), t.result.first_host.clear();  // nothing failed, nowhere
+  if (end->sign == Sign::CgroupOom && !t.result.first_rank) rank_out_of_memory(t);
+  if (end->sign == Sign::NodeFailure) rank_on_dead_node(t);
+  return true;
+}
+
+// What is left of a run that came to its end are connections that went with it.
+bool by_good_end(Trial& t) {
+  const FileTrace* file = t.findings.good_end();
+  const bool code_is_bad = t.result.exit_code.value_or(0) != 0;
+  if (!file || code_is_bad || t.culprit || t.suspects.first_time_out() || find_bad_exit(t)) return false;
+  if (t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Cause; })) return false;
+  succeed(t);
+  t.draft.add_evidence({.file = static_cast<int>(file - t.findings.files.data()), .line = file->good_end},
+                       file->end_text);
+  return true;
+}
+
+// The first process to go was killed, and nothing else says why.
+bool by_kill(Trial& t) {
+  const WorkerExit* exit = t.culprit ? t.culprit : find_signalled(t);
+  if (!exit) return false;
+  const auto signal = signal_of_code(exit->code);
+  const Finding* hang = t.suspects.first_time_out();
+  if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, exit->place) && !exit->root)) return false;
+  if (*signal == SIGABRT && (hang || t.suspects.earliest([](const Finding& f) {
+        return f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost;
+      })))
+    return false;
+  t.result.cause = cause_of_signal(*signal);
+  if (!exit->ranks.empty()) t.result.first_rank = exit->ranks[0];
+  t.result.first_host = exit->host;
+  t.result.exit_code = t.result.exit_code ? t.result.exit_code : std::optional(exit->code);
+  t.draft.add_evidence(*exit);
+  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(exit_code_text(exit->code));
+  return true;
+}
+
+// A process was told to end, or crashed, and others may have lost it.
+bool by_crash(Trial& t) {
+  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+  const Finding* lost = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::ConnectionLost; });
+  const bool told_to_end = t.culprit && t.culprit->root && !t.culprit->local &&
+                           signal_of_code(t.culprit->code) == SIGTERM && (crash || lost);
+  if (told_to_end) {
+    t.result.first_rank = t.culprit->ranks[0];
+    t.draft.add_evidence(crash ? *crash : *lost);
+    t.draft.explain(fmt::format("Rank {} was told to end (SIGTERM), and nobody says by whom.", t.culprit->ranks[0]));
+    return true;
+  }
+  // NCCL's watchdog ends its process by an exception that nobody catches.
+  const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation");
+  if (!crash || is_end_of_watchdog) return false;
+  t.name(*crash, Cause::Segfault);
+  return true;
+}
+
+bool by_exit(Trial& t) {
+  const WorkerExit* exit = t.culprit ? t.culprit : find_bad_exit(t);
+  if (!exit) return false;
+  if (t.culprit) t.result.first_rank = t.culprit->ranks[0], t.result.first_host = t.culprit->host;
+  if (!t.result.exit_code) t.result.exit_code = exit->code;
+  t.draft.add_evidence(*exit);
+  t.draft.explain("The log does not say why.");
+  t.draft.explain(exit_code_text(exit->code));
+  last_remarks(t);
+  return true;
+}
+
+bool by_refusal(Trial& t) {
+  if (t.findings.program_spoke || t.findings.refusals.empty()) return false;
+  t.draft.explain("Slurm refused it, or ended it before any program said a word. It says: " +
+                  t.findings.refusals.front().text);
+  t.draft.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
+  for (const Finding& refusal : t.findings.refusals) t.draft.add_evidence(refusal);
+  return true;
+}
+
+bool by_emptiness(Trial& t) {
+  const bool code_says_so = t.result.exit_code.value_or(0) != 0;
+  std::uint64_t bytes = 0;
+  for (const FileTrace& file : t.findings.files) bytes += file.bytes;
+  if (bytes > 0 && (t.findings.program_spoke || code_says_so)) return false;
+  t.result.cause = Cause::NotLaunched;
+  t.draft.fix(t.findings.launchers.slurm
+                  ? "Ask Slurm how the job is (`squeue -j JOB`, `sacct -j JOB`), and whether its output goes to this "
+                    "file."
+                  : "Look whether it runs at all, whether its output goes to this file, and what started it.");
+  t.draft.explain(bytes == 0 ? "The log is empty: nothing ever started."
+                             : "Nothing ever started: no program says anything.");
+  t.result.failed = false;
+  return true;
+}
+
+// Signs that alone tell no cause, but that something went wrong.
+bool by_leftovers(Trial& t) {
+  const Finding* left = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) != Role::Context; });
+  if (!left || left->sign == Sign::Stopped) return false;
+  t.name(*left, cause_of(left->sign));
+  return true;
+}
+
+bool by_exit_code(Trial& t) {
+  if (!t.result.exit_code) return false;
+  if (*t.result.exit_code == 0) return succeed(t), true;
+  const auto signal = signal_of_code(*t.result.exit_code);
+  if (signal) t.result.cause = cause_of_signal(*signal);
+  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(exit_code_text(*t.result.exit_code));
+  last_remarks(t);
+  return true;
+}
+
+bool by_nothing(Trial& t) {
+  t.result.failed = false;
+  t.draft.explain("There is no error in the log, and no end of the run either.");
+  const bool unfinished =
+      t.findings.iteration && t.findings.iterations && *t.findings.iteration < *t.findings.iterations;
+  if (unfinished)
+    t.draft.explain(fmt::format("It stops at iteration {} of {}.", *t.findings.iteration, *t.findings.iterations));
+  t.draft.explain("The job still runs, was killed without a word, or ends without saying so.");
+  t.draft.fix("If it is over, tell me its exit code with --exit-code.");
+  if (t.findings.launchers.slurm) t.draft.fix("`sacct -j JOB --format=JobID,State,ExitCode` says it.");
+  if (t.findings.launchers.kubernetes) t.draft.fix("`kubectl describe pod POD` says it.");
+  return true;
+}
+
+}  // namespace braid

@@ -1,0 +1,83 @@
+#include "launch/host_room.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/socket.h"
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The least that this process's control group, or one around it, allows. Version 1 of control groups has its limit in
+// another file, of which a container sees its own.
+std::optional<std::int64_t> memory_limit() {
+  const fs::path root = "/sys/fs/cgroup";
+  std::optional<std::int64_t> least = parse_int64(first_line(root / "memory/memory.limit_in_bytes"));
+  const std::string group = first_line("/proc/self/cgroup");
+  fs::path path = group.starts_with("0::/") ? fs::path(group.substr(4)) : fs::path();
+  for (bool more = true; more; path = path.parent_path()) {
+    more = !path.empty();
+    if (const auto limit = parse_int64(first_line(root / path / "memory.max")))  // or "max"
+      least = std::min(*limit, least.value_or(*limit));
+  }
+  return least;
+}
+
+}  // namespace
+
+HostRoom host_room() {
+  HostRoom room;
+  cpu_set_t allowed;
+  room.cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
+                   ? CPU_COUNT(&allowed)
+                   : static_cast<int>(std::thread::hardware_concurrency());
+  room.cores = std::max(room.cores, 1);
+  room.memory_bytes = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (const auto limit = memory_limit()) room.memory_bytes = std::min(room.memory_bytes, *limit);
+  return room;
+}
+
+std::vector<Problem> crowd_problems(int ranks, const HostRoom& room) {
+  const int most = std::max(kRanksAnywhere, kRanksPerCore * room.cores);
+  if (ranks <= most) return {};
+  return {{fmt::format("{} ranks on {} core{} would mostly wait for each other", ranks, room.cores,
+                       room.cores == 1 ? "" : "s"),
+           "host " + host_name(),
+           fmt::format("start at most {} here, or give --oversubscribe to start them all the same", most)}};
+}
+
+std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostRoom& room) {
+  const std::int64_t all = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  if (bytes.empty() || room.memory_bytes == 0 || all <= room.memory_bytes) return {};
+  const auto most = std::max_element(bytes.begin(), bytes.end());
+  return {{fmt::format("{} rank{} need at least {} of memory for weights, gradients and optimizer state (the largest "
+                       "{}), and this host has {}",
+                       bytes.size(), bytes.size() == 1 ? "" : "s", readable_bytes(all), readable_bytes(*most),
+                       readable_bytes(room.memory_bytes)),
+           "host " + host_name(), "use more hosts, GPUs, or a smaller model; --oversubscribe starts it all the same"}};
+}
+
+void refuse_crowd(int ranks) {
+  if (std::vector<Problem> problems = crowd_problems(ranks, host_room()); !problems.empty())
+    throw ConfigError(std::move(problems));
+}
+
+}  // namespace braid

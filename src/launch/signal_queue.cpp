@@ -1,0 +1,39 @@
+#include "launch/signal_queue.h"
+
+#include <unistd.h>
+
+#include <sys/signalfd.h>
+
+namespace braid {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+// nohup, or a shell for its background jobs, asked for that. A blocked signal would arrive here all the same.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+SignalQueue::SignalQueue() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  sigaddset(&set, SIGPIPE);  // our own writer sends it when nobody reads the output, whoever ignores it
+  for (int signal : kSignals)
+    if (!is_ignored(signal)) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+  fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+int SignalQueue::next() const {
+  signalfd_siginfo info;
+  return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+}  // namespace braid

@@ -1,0 +1,41 @@
+#include "train/save_folder.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "ckpt/checkpoint_folder.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path folder_of(const std::string& path) {
+  const fs::path full = fs::weakly_canonical(fs::absolute(path));
+  return full.has_filename() ? full : full.parent_path();
+}
+
+}  // namespace
+
+bool is_same_folder(const std::string& a, const std::string& b) { return folder_of(a) == folder_of(b); }
+
+bool resumes_in_place(const CheckpointConfig& config) {
+  if (config.load.empty() || config.save.empty() || config.finetune) return false;
+  const fs::path load = folder_of(config.load), save = folder_of(config.save);
+  return load == save || (load.parent_path() == save && iteration_of(load.filename().string()));
+}
+
+void check_save_folder(const CheckpointConfig& config) {
+  if (config.save.empty() || config.overwrite || resumes_in_place(config)) return;
+  const std::vector<std::int64_t> iterations = iterations_in(config.save);
+  if (iterations.empty()) return;
+  throw ConfigError(
+      {fmt::format("'{}' has the checkpoints of another run, up to iteration {}, and this run does not go on from them",
+                   config.save, iterations.back()),
+       "checkpoint.save",
+       fmt::format("go on from them with --load {0}, or save to another folder, or let this run's checkpoints take "
+                   "their place with --overwrite-checkpoints",
+                   config.save)});
+}
+
+}  // namespace braid

@@ -1,0 +1,18 @@
+// Whether the checkpoints in the folder that a run saves to are its own.
+#pragma once
+
+#include <string>
+
+#include "train/checkpoint_config.h"
+
+namespace braid {
+
+bool is_same_folder(const std::string& a, const std::string& b);
+
+// Whether the run loads the folder that it saves to, or one of its iterations.
+bool resumes_in_place(const CheckpointConfig& config);
+
+// ConfigError when the folder has checkpoints that this run does not go on from: its own would take their place.
+void check_save_folder(const CheckpointConfig& config);
+
+}  // namespace braid

@@ -1,0 +1,221 @@
+#include "train/start_checks.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "base/socket.h"
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "train/save_folder.h"
+#include "train/stored_sets.h"
+#include "train/wanted_tensors.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using Problems = std::vector<Problem>;
+
+std::string trimmed(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+std::string iterations_text(const std::string& root) {
+  std::vector<std::string> names;
+  for (const std::int64_t iteration : iterations_in(root)) names.push_back(fmt::format("iter_{:07}", iteration));
+  constexpr std::size_t kShown = 5;
+  if (names.empty()) return "";
+  const bool cut = names.size() > kShown;
+  if (cut) names.erase(names.begin(), names.end() - kShown);
+  return fmt::format("{} has {}{}", root, cut ? "..., " : "", fmt::join(names, ", "));
+}
+
+std::vector<std::string> folders_beside(const fs::path& path) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  const fs::path parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored))
+    if (entry.is_directory(ignored)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+// One folder that a recipe's key names, to be loaded.
+class LoadCheck {
+ public:
+  LoadCheck(const char* key, const std::string& path) : key_(key), path_(trimmed(path)) {}
+
+  // The iteration's folder; nothing where there is no checkpoint, which may then be a problem. With a fallback, an older
+  // iteration will do where the newest cannot be found.
+  std::optional<std::string> find(bool may_be_missing, bool falls_back) {
+    const fs::path path(path_);
+    std::error_code ignored;
+    if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
+      return refuse(fmt::format("'{}' is a file, not a folder of checkpoints", path_), kFolder);
+    if (fs::exists(path / ".metadata", ignored)) return path_;
+    if (path.filename().string().starts_with("iter_")) return refuse_iteration(path);
+    try {
+      if (const auto iteration = latest_iteration(path_)) return iteration_folder(path_, *iteration);
+    } catch (const DataError& e) {
+      if (falls_back && !iterations_in(path_).empty()) return std::nullopt;
+      return refuse(e.what(), "");
+    }
+    if (may_be_missing) return std::nullopt;
+    const char* fix = key_ == kLoad ? kFresh : kFolder;
+    if (fs::exists(path, ignored)) return refuse(fmt::format("there is no checkpoint in '{}'", path_), fix);
+    const auto guess = nearest(path.filename().string(), folders_beside(path));
+    return refuse(fmt::format("there is no folder '{}'", path_),
+                  guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : fix);
+  }
+
+  void check_model(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+    std::optional<DistCheckpoint> checkpoint;
+    try {
+      checkpoint.emplace(folder);
+    } catch (const std::exception&) {
+      return;
+    }
+    std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology, scheme);
+    if (scheme == KeyScheme::Nemotron)
+      for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint->metadata()) + set.rule.prefix;
+    if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
+    try {
+      check_wanted(wanted_of(sets), *checkpoint, "is it of another model, or of other sizes?");
+    } catch (const DataError& e) {
+      refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
+                                   recipe.model.provider, folder));
+      return;
+    }
+    if (scheme == KeyScheme::Modules && recipe.checkpoint.load_optimizer && !recipe.checkpoint.finetune)
+      check_optimizer(sets, *checkpoint, recipe);
+  }
+
+  Problems take() { return std::move(problems_); }
+
+  static constexpr const char *kLoad = "checkpoint.load", *kNemotron = "checkpoint.load_nemotron",
+                              *kVision = "checkpoint.load_vision_from";
+
+ private:
+  static constexpr const char *kFolder = "give the folder of a checkpoint",
+                              *kFresh =
+                                  "give the folder of a checkpoint; leave --load out to start afresh, or give --save "
+                                  "the same folder for a run that resumes itself";
+
+  std::optional<std::string> refuse(std::string what, std::string fix) {
+    problems_.push_back({std::move(what), key_, std::move(fix)});
+    return std::nullopt;
+  }
+
+  std::optional<std::string> refuse_iteration(const fs::path& path) {
+    std::error_code ignored;
+    const std::string there = iterations_text(path.parent_path().empty() ? "." : path.parent_path().string());
+    return refuse(fs::exists(path, ignored) ? fmt::format("'{}' has no .metadata: it is no complete checkpoint", path_)
+                                            : fmt::format("there is no checkpoint '{}'", path_),
+                  there.empty() ? kFolder : there);
+  }
+
+  void check_optimizer(const std::vector<StoredSet>& sets, const DistCheckpoint& checkpoint, const Recipe& recipe) {
+    const std::vector<std::string> frozen = frozen_sets(recipe);
+    for (const StoredSet& set : sets) {
+      const DistMetadata& metadata = checkpoint.metadata();
+      if (contains(frozen, set.name) || has_key_with(metadata, set.branch + "optimizer.") ||
+          has_key_with(metadata, set.branch + "chained_0.optimizer."))
+        continue;
+      refuse(fmt::format("{} has no optimizer state of {}", checkpoint.folder(), set.name),
+             "take the weights alone with --no-load-optim or --finetune");
+      return;
+    }
+  }
+
+  const std::string key_, path_;
+  Problems problems_;
+};
+
+fs::path nearest_existing(fs::path path) {
+  std::error_code ignored;
+  path = fs::absolute(path, ignored).lexically_normal();
+  while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
+  return path;
+}
+
+Problem cannot_write(const WrittenPath& written, const std::string& why) {
+  return {fmt::format("'{}' cannot be written: {}", written.path, why), written.key,
+          written.kind == WrittenPath::File ? "give a file you may write to" : "give a folder you may write to"};
+}
+
+std::optional<std::string> lacks_rights(const WrittenPath& written) {
+  std::error_code ignored;
+  const fs::path there = nearest_existing(written.path);
+  const bool is_whole = there == fs::absolute(written.path, ignored).lexically_normal();
+  if (written.kind == WrittenPath::File && is_whole) {
+    if (fs::is_directory(there, ignored)) return "it is a folder";
+    return access(there.c_str(), W_OK) == 0 ? std::nullopt : std::optional<std::string>(std::strerror(errno));
+  }
+  if (!fs::is_directory(there, ignored)) return fmt::format("'{}' is not a folder", there.string());
+  if (access(there.c_str(), W_OK | X_OK) == 0) return std::nullopt;
+  return is_whole ? std::strerror(errno) : fmt::format("'{}': {}", there.string(), std::strerror(errno));
+}
+
+void try_to_write(const WrittenPath& written) {
+  const bool is_file = written.kind == WrittenPath::File;
+  const fs::path folder = is_file ? fs::path(written.path).parent_path() : fs::path(written.path);
+  if (!folder.empty()) fs::create_directories(folder);
+  const std::string probe =
+      is_file ? written.path : (folder / fmt::format(".writable.{}", static_cast<int>(getpid()))).string();
+  const Fd fd(::open(probe.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd) throw_errno(fmt::format("cannot open '{}'", probe));
+  if (!is_file) fs::remove(probe);
+}
+
+}  // namespace
+
+std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology) {
+  const CheckpointConfig& config = recipe.checkpoint;
+  const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, bool may_be_missing) {
+    LoadCheck load(key, path);
+    if (const auto folder = load.find(may_be_missing, config.load_fallback == "always")) load.check_model(*folder, scheme, recipe, topology);
+    return load.take();
+  };
+  if (!config.load_nemotron.empty())
+    return check(LoadCheck::kNemotron, config.load_nemotron, KeyScheme::Nemotron, false);
+  if (!config.load_vision_from.empty())
+    return check(LoadCheck::kVision, config.load_vision_from, KeyScheme::Nemotron, false);
+  if (config.load.empty()) return {};
+  const bool starts_afresh = !config.must_exist && !config.finetune && !config.save.empty() &&
+                             is_same_folder(config.load, config.save);
+  return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, starts_afresh);
+}
+
+std::vector<WrittenPath> written_paths(const Recipe& recipe) {
+  std::vector<WrittenPath> paths = {{"checkpoint.save", recipe.checkpoint.save},
+                                    {"log.tensorboard_dir", recipe.log.tensorboard_dir},
+                                    {"log.metrics_file", recipe.log.metrics_file, WrittenPath::File},
+                                    {"log.trace_dir", recipe.log.trace_dir}};
+  std::erase_if(paths, [](const WrittenPath& written) { return written.path.empty(); });
+  return paths;
+}
+
+std::vector<Problem> rights_problems(const std::vector<WrittenPath>& paths) {
+  Problems problems;
+  for (const WrittenPath& written : paths)
+    if (const auto why = lacks_rights(written)) problems.push_back(cannot_write(written, *why));
+  return problems;
+}
+
+std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
+  Problems problems;
+  for (const WrittenPath& written : paths) try {
+      try_to_write(written);
+    } catch (const std::exception& e) {
+      problems.push_back(cannot_write(written, e.what()));
+    }
+  return problems;
+}
+
+}  // namespace braid

@@ -1,0 +1,103 @@
+// A whole run that is killed at a file operation of its saves: the same command goes on by itself, with the losses of a
+// run that was never killed, and leaves nothing behind. One operation is tried; all of them, for some minutes, with
+// BRAID_TEST_EVERY_OPERATION=1.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "base/strings.h"
+#include "support/operation_counter.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Finished;
+using testing::OperationCounter;
+
+constexpr int kIterations = 6;
+
+class KilledRuns : public ::testing::Test {
+ protected:
+  std::string root() const { return folder_.path() + "/ckpt"; }
+
+  Finished train(const std::map<std::string, std::string>& env) const {
+    return testing::run_program({testing::built_program("braid"), "train", recipe_, "--save", root(), "--load", root(),
+                                 "--save-interval", "2", "--checkpoint.keep_last", "1", "--metrics-file", metrics()},
+                                env);
+  }
+
+  // By iteration; the last one counts of an iteration that was trained twice.
+  std::map<int, double> losses() const {
+    std::map<int, double> losses;
+    for (const std::string& line : split(testing::read_file(metrics()), '\n')) {
+      const auto entry = nlohmann::json::parse(line, nullptr, false);
+      if (entry.is_object() && entry.contains("lm_loss")) losses[entry["iteration"]] = entry["lm_loss"];
+    }
+    return losses;
+  }
+
+  void clear() const {
+    fs::remove_all(root());
+    fs::remove(metrics());
+  }
+
+  std::set<std::string> names() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(root()))
+      names.insert(fs::relative(entry.path(), root()).string());
+    return names;
+  }
+
+  std::string metrics() const { return folder_.path() + "/metrics.jsonl"; }
+
+  const testing::TemporaryFolder folder_;
+  const std::string recipe_ = folder_.write("recipe.yaml", R"(
+topology: {colocated: true, modules: {images: {kind: encoder, dp: 2}, language: {kind: language, dp: 2}}}
+model: {provider: tiny-vlm, dtype: float32}
+data: {sequence_length: 64}
+train: {iterations: 6, micro_batch: 1, global_batch: 2, lr: 1e-3}
+)");
+};
+
+TEST_F(KilledRuns, GoOnByThemselvesWithTheSameLosses) {
+  OperationCounter counter(folder_.path() + "/counter");
+  const auto env = counter.environment(root());
+  counter.kill_at(0);
+  const Finished whole = train(env);
+  ASSERT_EQ(whole.exit_code, 0) << whole.out << whole.err;
+  const std::map<int, double> expected = losses();
+  ASSERT_EQ(expected.size(), kIterations);
+  const std::set<std::string> wanted = names();
+  const std::int64_t operations = counter->count;
+  EXPECT_GT(operations, 100);
+  std::vector<std::int64_t> tried;
+  if (std::getenv("BRAID_TEST_EVERY_OPERATION"))
+    for (std::int64_t operation = 1; operation <= operations; ++operation) tried.push_back(operation);
+  else
+    tried = {operations * 2 / 3};
+  int killed = 0;
+  for (const std::int64_t operation : tried) {
+    clear();
+    counter.kill_at(operation);
+    const Finished first = train(env);
+    killed += first.exit_code != 0;
+    counter.kill_at(0);
+    const Finished second = train(env);
+    const std::string what = "killed at operation " + std::to_string(operation) + ":\n";
+    EXPECT_EQ(second.exit_code, 0) << what << second.out << second.err;
+    EXPECT_EQ(losses(), expected) << what << second.out;
+    EXPECT_EQ(names(), wanted) << what;
+  }
+  printf("%d runs killed, at %zu of %ld operations\n", killed, tried.size(), operations);
+  EXPECT_GT(killed, 0);
+}
+
+}  // namespace
+}  // namespace braid

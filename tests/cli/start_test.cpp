@@ -1,0 +1,149 @@
+// What keeps a run from starting is told once, by the launcher, with exit code 2 and in the form of all bad input.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+using Words = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+const char* const kOneRank = R"(
+topology: {modules: {language: }}
+model: {dtype: float32, language: {pattern: "*-"}}
+data: {sequence_length: 32}
+train: {iterations: 2, micro_batch: 1, global_batch: 1}
+dist: {device: cpu}
+)";
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+class Start : public ::testing::Test {
+ protected:
+  Finished train(const Words& options, const std::map<std::string, std::string>& env = {}) const {
+    Words words = {testing::built_program("braid"), "train", recipe};
+    words.insert(words.end(), options.begin(), options.end());
+    return testing::run_program(words, env);
+  }
+
+  // The one message of a run that was refused before any rank started.
+  std::string refusal(const Words& options, const std::map<std::string, std::string>& env = {}) const {
+    const Finished run = train(options, env);
+    EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(options);
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_EQ(count(run.err, "braid: "), 1) << run.err;
+    EXPECT_THAT(run.err, Not(HasSubstr("root cause")));
+    return run.err;
+  }
+
+  std::string in_folder(const std::string& name) const { return folder.path() + "/" + name; }
+
+  const TemporaryFolder folder;
+  const std::string recipe = folder.write("recipe.yaml", kOneRank);
+};
+
+TEST_F(Start, ALoadThatIsNoCheckpointIsRefused) {
+  const std::string file = folder.write("file", "");
+  fs::create_directories(in_folder("empty"));
+  const std::string where = "\n  where: command line, --load (checkpoint.load)\n  fix:   ";
+  EXPECT_THAT(refusal({"--load", file}), AllOf(HasSubstr("file' is a file"), HasSubstr(where)));
+  EXPECT_THAT(refusal({"--load", in_folder("empty/")}),
+              AllOf(HasSubstr("there is no checkpoint in"), HasSubstr(where), HasSubstr("leave --load out")));
+  EXPECT_THAT(refusal({"--load", in_folder("emty")}),
+              AllOf(HasSubstr("there is no folder"), HasSubstr("did you mean '" + in_folder("empty") + "'?")));
+  EXPECT_THAT(refusal({"--load", in_folder("zzzzzzzz"), "--save", in_folder("other")}),
+              HasSubstr("there is no folder"));
+  EXPECT_THAT(refusal({"--load", in_folder("zz"), "--save", in_folder("zz"), "--exit-on-missing-checkpoint"}),
+              HasSubstr("there is no folder"));
+  EXPECT_THAT(refusal({"--load", in_folder("zz"), "--save", in_folder("zz"), "--finetune"}), HasSubstr("no folder"));
+  EXPECT_THAT(refusal({"--load-nemotron-checkpoint", in_folder("empty")}), HasSubstr("--load-nemotron-checkpoint"));
+  EXPECT_FALSE(fs::exists(in_folder("zz")));
+}
+
+TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn) {
+  const std::string checkpoints = in_folder("checkpoints");
+  const Finished fresh = train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim"});
+  EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
+  EXPECT_THAT(fresh.out, HasSubstr("drew the weights of language in "));
+  EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
+              AllOf(HasSubstr("does not fit the model in"), HasSubstr("where: command line, --load")));
+  EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
+              AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000002")));
+  EXPECT_THAT(refusal({"--load", checkpoints}), AllOf(HasSubstr("no optimizer state"), HasSubstr("--no-load-optim")));
+  const Finished resumed = train({"--load", checkpoints, "--no-load-optim"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, Not(HasSubstr("drew")));
+}
+
+TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
+  const std::string file = folder.write("file", "");
+  const std::string text = refusal({"--save", file + "/ckpt", "--metrics-file", folder.path(), "--tensorboard-dir",
+                                    file, "--trace", file + "/traces", "--log-dir", file, "--load", file});
+  EXPECT_THAT(text, AllOf(HasSubstr("6 problems"), HasSubstr("--save (checkpoint.save)"),
+                          HasSubstr("--metrics-file (log.metrics_file)"), HasSubstr("it is a folder"),
+                          HasSubstr("--tensorboard-dir (log.tensorboard_dir)"), HasSubstr("--trace (log.trace_dir)"),
+                          HasSubstr("where: --log-dir\n"), HasSubstr("--load (checkpoint.load)")));
+  refusal({"--save", in_folder("ckpt"), "--metrics-file", in_folder("a/m.jsonl"), "--load", file});
+  EXPECT_FALSE(fs::exists(in_folder("ckpt")) || fs::exists(in_folder("a")));
+  // Rights say yes to root, the file system says no.
+  EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none"}),
+              AllOf(HasSubstr("2 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written")));
+}
+
+TEST_F(Start, AGpuThatIsNotThereIsRefused) {
+  EXPECT_THAT(refusal({"--dist.device", "cuda"}, {{"CUDA_VISIBLE_DEVICES", ""}}),
+              AllOf(HasSubstr("no GPU is visible on"), HasSubstr("where: command line, --dist.device\n")));
+}
+
+TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
+  const std::string program = testing::built_program("braid");
+  const std::string large = BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-9n.yaml";
+  const Finished model = testing::run_program({program, "train", large, "--dist.device", "cpu"});
+  EXPECT_EQ(model.exit_code, 2);
+  EXPECT_THAT(model.err, HasSubstr("72 ranks need at least"));
+  const auto on_one_core = [&](Words words) {
+    words.insert(words.begin(), {"taskset", "--cpu-list", "0", program});
+    return testing::run_program(words);
+  };
+  const Finished crowd = on_one_core({"run", "-n", "17", "--", "true"});
+  EXPECT_EQ(crowd.exit_code, 2);
+  EXPECT_THAT(crowd.err, AllOf(HasSubstr("17 ranks on 1 core would"), HasSubstr("--oversubscribe")));
+  EXPECT_EQ(on_one_core({"run", "-n", "17", "--oversubscribe", "--", "true"}).exit_code, 0);
+  EXPECT_EQ(on_one_core({"launch", "local", "--ranks", "17", "--", "true"}).exit_code, 2);
+}
+
+// Where every rank is its own starter, one of them tells it, and all end with the same exit code.
+TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
+  const std::string file = folder.write("file", "");
+  const std::string script = fmt::format(
+      "export SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=2;"
+      "for r in 0 1; do SLURM_PROCID=$r SLURM_LOCALID=$r {} train {} --llm-dp 2 --global-batch-size 2 --load {} "
+      "--trace {} & pids=\"$pids $!\"; done; for p in $pids; do wait $p; [ $? = 2 ] || exit 1; done",
+      testing::built_program("braid"), recipe, file, file);
+  const Finished run = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(count(run.err, "2 problems"), 1) << run.err;
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("\n     where: command line, --load (checkpoint.load)\n"),
+                    HasSubstr("\n     where: command line, --trace (log.trace_dir)\n"), Not(HasSubstr("root cause"))));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,42 @@
+#include "launch/host_room.h"
+
+#include <gmock/gmock.h>
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+TEST(HostRoom, AFewRanksPerCoreAndAFewAnywhere) {
+  EXPECT_THAT(crowd_problems(16, {.cores = 1}), IsEmpty());
+  EXPECT_THAT(crowd_problems(17, {.cores = 4}), SizeIs(1));
+  EXPECT_THAT(crowd_problems(256, {.cores = 64}), IsEmpty());
+  const auto problems = crowd_problems(257, {.cores = 64});
+  ASSERT_THAT(problems, SizeIs(1));
+  EXPECT_THAT(problems[0].what, HasSubstr("257 ranks on 64 cores"));
+  EXPECT_THAT(problems[0].fix, HasSubstr("at most 256 here, or give --oversubscribe"));
+}
+
+TEST(HostRoom, AllRanksTogetherMustFitTheMemory) {
+  const HostRoom room = {.cores = 8, .memory_bytes = 64 * kGiB};
+  EXPECT_THAT(memory_problems({32 * kGiB, 32 * kGiB}, room), IsEmpty());
+  EXPECT_THAT(memory_problems({}, room), IsEmpty());
+  EXPECT_THAT(memory_problems({999 * kGiB}, {.cores = 8, .memory_bytes = 0}), IsEmpty());  // unknown
+  const auto problems = memory_problems({32 * kGiB, 40 * kGiB}, room);
+  ASSERT_THAT(problems, SizeIs(1));
+  EXPECT_THAT(problems[0].what, HasSubstr("2 ranks need at least 72.00 GiB"));
+  EXPECT_THAT(problems[0].what, HasSubstr("the largest 40.00 GiB), and this host has 64.00 GiB"));
+}
+
+TEST(HostRoom, OfThisHostIsKnown) {
+  const HostRoom room = host_room();
+  EXPECT_GE(room.cores, 1);
+  EXPECT_GT(room.memory_bytes, std::int64_t{64} << 20);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,78 @@
+// Preloaded into ranks, it makes rare orders of events common: short pauses where a transport writes or waits for
+// events, drawn from a seed, and a longer one before the monitor thread of one rank, or of all, hears news.
+//   LD_PRELOAD=libpausing.so BRAID_PAUSE_SEED=7 [BRAID_PAUSE_MONITOR_OF=1|all] PROGRAM
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/epoll.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+constexpr std::uint64_t kLongest_us = 3000, kMonitor_us = 30000;
+
+template <class Function>
+Function next(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? text : "";
+}
+
+std::uint64_t number(const char* name) { return std::strtoull(variable(name).c_str(), nullptr, 10); }
+
+void pause_us(std::uint64_t us) {
+  const timespec time = {static_cast<time_t>(us / 1000000), static_cast<long>(us % 1000000) * 1000};
+  nanosleep(&time, nullptr);
+}
+
+// Every fourth call pauses, each rank and thread at other ones. splitmix64 of a counter.
+void pause_sometimes() {
+  static const std::uint64_t seed = number("BRAID_PAUSE_SEED") * 1000003 + number("RANK");
+  static std::atomic<std::uint64_t> calls = 0;
+  std::uint64_t x = (seed << 32) + 0x9e3779b97f4a7c15 * ++calls;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  x ^= x >> 31;
+  if (x % 4 == 0) pause_us((x >> 8) % kLongest_us);
+}
+
+bool is_held_monitor() {
+  static const std::string rank = variable("RANK"), held = variable("BRAID_PAUSE_MONITOR_OF");
+  if (rank.empty() || (held != rank && held != "all")) return false;
+  char name[16] = {};
+  return pthread_getname_np(pthread_self(), name, sizeof name) == 0 && !std::strcmp(name, "braid-monitor");
+}
+
+}  // namespace
+
+extern "C" ssize_t writev(int fd, const iovec* parts, int count) {
+  static const auto real = next<ssize_t (*)(int, const iovec*, int)>("writev");
+  pause_sometimes();
+  return real(fd, parts, count);
+}
+
+extern "C" int epoll_wait(int fd, epoll_event* events, int most, int timeout_ms) {
+  static const auto real = next<int (*)(int, epoll_event*, int, int)>("epoll_wait");
+  const int ready = real(fd, events, most, timeout_ms);
+  if (ready > 0) pause_sometimes();
+  return ready;
+}
+
+extern "C" int poll(pollfd* entries, nfds_t count, int timeout_ms) {
+  static const auto real = next<int (*)(pollfd*, nfds_t, int)>("poll");
+  const int ready = real(entries, count, timeout_ms);
+  if (ready > 0 && is_held_monitor()) pause_us(kMonitor_us);
+  return ready;
+}
