@@ -295,7 +295,7 @@ TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
                "--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
                "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2",
                "--print-recipe"}),
-      HasSubstr("problems"));
+      HasSubstr("the recipe made of --from-megatron"));
   EXPECT_THAT(refusal({"--from-megatron", "--micro-batch-size 3 --global-batch-size 8", "--print-recipe"}),
               AllOf(HasSubstr("global_batch=8 does not divide"), HasSubstr("the recipe made of --from-megatron")));
 }
