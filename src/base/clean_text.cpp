@@ -1,5 +1,9 @@
 #include "base/clean_text.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace braid {
 namespace {
 
@@ -59,6 +63,36 @@ std::string clean_text(std::string_view text) {
     }
   }
   return clean;
+}
+
+std::string visible_text(std::string_view text, std::size_t most) {
+  std::string visible;
+  std::size_t line = 0, cut = 0;
+  const auto end_line = [&] {
+    if (cut > 0) visible += fmt::format("... ({} more bytes)", cut);
+    line = cut = 0;
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const std::size_t length = utf8_length(text.substr(i)), step = std::max<std::size_t>(length, 1);
+    const bool control = (c < 0x20 && c != '\t') || c == 0x7f || (c == 0xc2 && length == 2 && text[i + 1] < '\xa0');
+    if (c == '\n') {
+      end_line();
+      visible += '\n';
+    } else if (line >= most) {
+      cut += step;
+    } else {
+      const std::string_view letter = text.substr(i, step);
+      line += step;
+      if (length > 0 && !control)
+        visible += letter;
+      else
+        for (const char byte : letter) visible += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+    }
+    i += step;
+  }
+  end_line();
+  return visible;
 }
 
 }  // namespace braid

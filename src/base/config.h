@@ -139,10 +139,11 @@ class YamlWriter : public Fields {
   bool enter(const std::string& key) override;
   void leave() override;
   std::vector<std::string> entries(const std::vector<std::string>& present) override { return present; }
+  // A key with its value as YAML has it, or without one.
+  virtual void line(const std::string& key, const std::string& value, const std::string& help);
+  virtual void unset(const char* key, const char* help);
 
  private:
-  void line(const std::string& key, const std::string& value, const std::string& help);
-  void unset(const char* key, const char* help);
   std::string text_;
   int depth_ = 0;
 };

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/clean_text.h"
+
 namespace braid {
 namespace {
 
@@ -54,9 +56,10 @@ bool contains(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
+std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,
+                                   std::optional<std::size_t> most_edits) {
   std::optional<std::string> best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
+  std::size_t best_distance = std::max<std::size_t>(2, most_edits.value_or(word.size() / 2)) + 1;
   for (const std::string& candidate : candidates) {
     std::size_t distance = edit_distance(word, candidate);
     if (distance >= best_distance || distance >= candidate.size()) continue;
@@ -68,9 +71,10 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 
 std::string in_quotes(std::string_view name) {
   constexpr std::size_t kLongest = 200;
-  std::string text = "'";
-  for (const char c : name.substr(0, kLongest)) text += static_cast<unsigned char>(c) < 32 || c == 127 ? '?' : c;
-  return text + (name.size() > kLongest ? fmt::format("...' ({} letters)", name.size()) : "'");
+  std::string start(name.substr(0, kLongest));
+  std::replace(start.begin(), start.end(), '\n', ' ');
+  return fmt::format("'{}{}", visible_text(start),
+                     name.size() > kLongest ? fmt::format("...' ({} letters)", name.size()) : "'");
 }
 
 std::string readable_bytes(double bytes) {

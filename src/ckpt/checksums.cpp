@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "ckpt/flat_json.h"
 
 namespace braid {
 namespace {
@@ -91,7 +92,7 @@ Checksums parse_checksums(std::string_view text, const std::string& file) {
   const std::string_view start = text.substr(0, text.size() - std::min(end_length, text.size()));
   if (text.substr(start.size()) != end_of(start))
     throw DataError(fmt::format("{}: the text is not what was written: its own checksum differs", file));
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_flat_json(text, file);
   if (!json.is_object() || json.value("block_bytes", Json()) != Json(kChecksumBlock) || !json.contains("files") ||
       !json["files"].is_object())
     throw DataError(fmt::format("{}: not checksums of blocks of {} bytes", file, kChecksumBlock));

@@ -10,8 +10,11 @@
 #include <set>
 #include <utility>
 
+#include "base/clean_text.h"
 #include "base/error.h"
+#include "base/strings.h"
 #include "ckpt/file_names.h"
+#include "ckpt/flat_json.h"
 #include "ckpt/load.h"
 #include "ckpt/stored_part.h"
 #include "plan/param_spec.h"
@@ -27,6 +30,10 @@ constexpr std::size_t kOpenFiles = 64;
 bool has_file(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
+}
+
+std::string printed(const nlohmann::json& value) {
+  return visible_text(value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace), 100);
 }
 
 struct Region {
@@ -64,7 +71,7 @@ std::size_t most_cut_dim(const DistTensor& tensor) {
 }  // namespace
 
 void check_format(const std::string& text, const std::string& path) {
-  const nlohmann::json format = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json format = parse_flat_json(text, path);
   if (!format.is_object() || !format.contains("sharded_backend"))
     throw DataError(fmt::format("{} does not say of which format the checkpoint is", path));
   const nlohmann::json& backend = format["sharded_backend"];
@@ -72,7 +79,7 @@ void check_format(const std::string& text, const std::string& path) {
   if (backend != "torch_dist" || version != 1)
     throw DataError(
         fmt::format("{}: the checkpoint is in format {} version {}, only \"torch_dist\" version 1 can be read", path,
-                    backend.dump(), version.dump()));
+                    printed(backend), printed(version)));
 }
 
 DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) {
@@ -147,6 +154,9 @@ PickleValue DistCheckpoint::read_object(const std::string& key) {
 
 std::string DistCheckpoint::object_bytes(const std::string& key) {
   const FilePart& part = metadata_.objects.at(key);
+  if (part.length > kMaxCommonFile)
+    throw DataError(fmt::format("{}/{}: the object {} has {}, more than any has", folder_, part.file, in_quotes(key),
+                                readable_bytes(part.length)));
   std::string bytes(static_cast<std::size_t>(part.length), '\0');
   file(part.file).read(part.offset, std::as_writable_bytes(std::span(bytes)));
   return bytes;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/clean_text.h"
 #include "ckpt/pickle_opcodes.h"
 
 namespace braid {
@@ -86,14 +87,16 @@ class TextWriter {
 
   void put_quoted(std::string_view value) {
     text_ += '\'';
+    std::string quoted;
     for (const char c : value.substr(0, most_)) {
       if (c == '\'' || c == '\\')
-        text_ += {'\\', c};
-      else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-        text_ += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+        quoted += {'\\', c};
+      else if (c == '\n' || c == '\t')
+        quoted += fmt::format("\\x{:02x}", c);
       else
-        text_ += c;
+        quoted += c;
     }
+    text_ += visible_text(quoted, std::string::npos);
     text_ += '\'';
   }
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/strings.h"
 #include "ckpt/dist_checkpoint.h"
 #include "plan/param_spec.h"
 
@@ -23,7 +24,7 @@ bool is_contiguous(const PickledTensor& tensor) {
 }  // namespace
 
 ArchiveSource source_of(CheckedFile& file, const FilePart& part, const std::string& key) {
-  return {.name = fmt::format("{} ('{}' at byte {})", file.path(), key, part.offset),
+  return {.name = fmt::format("{} ({} at byte {})", file.path(), in_quotes(key), part.offset),
           .size = part.length,
           .read = [&file, begin = part.offset](std::int64_t offset, std::span<std::byte> to) {
             file.read(begin + offset, to);
@@ -55,7 +56,7 @@ PickleValue object_in(const ArchiveSource& source, const std::string& key) {
   if (!is_sharded_object(key)) return value;
   const PickleList* list = as<PickleList>(value);
   if (!list || list->items.size() != 1)
-    throw DataError(fmt::format("{}: the object '{}' is not stored as a list of one", source.name, key));
+    throw DataError(fmt::format("{}: the object is not stored as a list of one", source.name));
   return list->items[0];
 }
 

@@ -10,7 +10,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strings.h"
+#include "ckpt/archive_directory.h"
 #include "ckpt/dist_checkpoint.h"
+#include "ckpt/file_names.h"
 
 namespace braid {
 namespace {
@@ -179,6 +182,7 @@ struct ArchiveReader::Zip {
 };
 
 ArchiveReader::ArchiveReader(ArchiveSource source) : zip_(std::make_unique<Zip>(std::move(source))) {
+  check_directory(zip_->adapter->source);
   zip_->guarded([&] { zip_->reader.emplace(zip_->adapter); });
 }
 
@@ -207,6 +211,9 @@ ArchiveReader::Record ArchiveReader::record(const std::string& name) {
 PickleValue ArchiveReader::value() {
   const auto text_of = [&](const std::string& name) {
     const Record at = record(name);
+    if (at.size > kMaxCommonFile)
+      throw DataError(
+          fmt::format("{}: the record '{}' has {}, more than any has", zip_->name(), name, readable_bytes(at.size)));
     std::string text(static_cast<std::size_t>(at.size), '\0');
     zip_->adapter->source.read(at.offset, std::as_writable_bytes(std::span(text)));
     return text;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/clean_text.h"
 #include "base/strings.h"
 #include "base/table.h"
 #include "ckpt/checkpoint_folder.h"
@@ -55,7 +56,7 @@ void print_report(const std::string& folder, const VerifyReport& report) {
              report.tensors, verdict(report));
   for (const Problem& problem : report.problems) {
     const bool says_where = problem.where.empty() || problem.what.find(problem.where) != std::string::npos;
-    fmt::print("  {}{}\n", says_where ? "" : problem.where + ": ", problem.what);
+    print_text(fmt::format("  {}{}\n", says_where ? "" : problem.where + ": ", problem.what));
   }
 }
 
@@ -86,7 +87,7 @@ int verify(const VerifyCommand& command) {
     command.json ? json.push_back(json_of(folder, report)) : print_report(folder, report);
   }
   // Names come from files, and may be anything.
-  if (command.json) fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  if (command.json) fmt::print("{}\n", json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
   return sound ? 0 : 1;
 }
 
@@ -125,10 +126,9 @@ void print_comparison(const Comparison& comparison, const DiffCommand& command) 
     others += object.in_first && object.in_second
                   ? fmt::format("objects differ: {}\n", object.key)
                   : fmt::format("only in {}: {}\n", object.in_first ? command.first : command.second, object.key);
-  if (!rows.empty())
-    fmt::print("{}", format_table({"max |a-b|", "L2", "relative", "elements", "dtype", "tensor"}, rows));
-  fmt::print("{}{}{} of {} tensors are equal bit for bit\n", others, rows.empty() && others.empty() ? "" : "\n", equal,
-             comparison.tensors.size());
+  if (!rows.empty()) print_text(format_table({"max |a-b|", "L2", "relative", "elements", "dtype", "tensor"}, rows));
+  print_text(fmt::format("{}{}{} of {} tensors are equal bit for bit\n", others,
+                         rows.empty() && others.empty() ? "" : "\n", equal, comparison.tensors.size()));
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
@@ -161,7 +161,8 @@ int diff(const DiffCommand& command) {
     comparison = compare_checkpoints(first, second, [&](std::int64_t done, std::int64_t total) { line(done, total); });
   }
   if (command.json)
-    fmt::print("{}\n", json_of(comparison, command).dump(-1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n",
+               json_of(comparison, command).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
   else
     print_comparison(comparison, command);
   return comparison.equal() ? 0 : 1;
@@ -193,7 +194,7 @@ void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code) {
     try {
       exit_code = diff(*options);
     } catch (const DataError& e) {  // 1 would say that they differ
-      fmt::print(stderr, "braid: {}\n", e.what());
+      fmt::print(stderr, "braid: {}\n", visible_text(e.what()));
       exit_code = 2;
     }
   });

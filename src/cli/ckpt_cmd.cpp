@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
@@ -47,6 +48,8 @@ std::string chosen_iteration(const std::string& path, std::optional<std::int64_t
   throw ConfigError({fmt::format("there is no {}", folder), "--iteration",
                      fmt::format("it has {}", fmt::join(iterations_in(path), ", "))});
 }
+
+void print_text(std::string_view text) { fmt::print("{}", visible_text(text)); }
 
 ProgressLine::ProgressLine(std::string what) : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace CLI {
 class App;
@@ -20,6 +21,9 @@ void add_ckpt_convert_command(CLI::App& ckpt);
 
 // The folder of an iteration: `path` itself, of a root the latest one or the one asked for.
 std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration);
+
+// To standard output, with nothing that a terminal would obey: names and texts in checkpoints may be anything.
+void print_text(std::string_view text);
 
 // On a terminal, how far something is that takes more than a few seconds: one line, gone at the end.
 class ProgressLine {

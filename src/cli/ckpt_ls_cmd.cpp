@@ -6,6 +6,7 @@
 #include <ctime>
 #include <memory>
 
+#include "base/clean_text.h"
 #include "base/strings.h"
 #include "base/table.h"
 #include "ckpt/checkpoint_folder.h"
@@ -46,12 +47,17 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return ranks.empty() ? "-" : fmt::format("{} ({})", ranks.size(), fold_ranks(ranks));
 }
 
-// A root without a tracker can still be looked at.
+// Names come from files, and may be anything.
+std::string json_text(const Json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+// A root with a tracker that is of no use can still be looked at.
 std::optional<std::int64_t> latest_if_known(const std::string& root) {
   try {
     return latest_iteration(root);
   } catch (const DataError& e) {
-    fmt::print(stderr, "braid: {}\n", e.what());
+    fmt::print(stderr, "braid: {}\n", visible_text(e.what()));
     return std::nullopt;
   }
 }
@@ -73,9 +79,9 @@ void list_root(const LsOptions& options) {
                     {"latest", iteration == latest}});
   }
   if (options.json)
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_text(json));
   else
-    fmt::print("{}", format_table({"iteration", "size", "files", "saved", "written by ranks", ""}, rows));
+    print_text(format_table({"iteration", "size", "files", "saved", "written by ranks", ""}, rows));
 }
 
 std::vector<std::string> dtype_names(const KeyGroup& group) {
@@ -108,8 +114,8 @@ void print_facts(const DistCheckpoint& checkpoint, const KnownRun& known) {
                                         files.writers.size() == 1 ? "" : "s", fold_ranks(files.writers))});
   facts.push_back({"files", fmt::format("{}, {}, {}", files.count, readable_bytes(files.bytes),
                                         checkpoint.has_checksums() ? "with checksums" : "no checksums")});
-  fmt::print("{}\n", format_table({checkpoint.folder()}, {}));
-  for (const auto& fact : facts) fmt::print("{:<18}{}\n", fact[0], fact[1]);
+  print_text(format_table({checkpoint.folder()}, {}) + "\n");
+  for (const auto& fact : facts) print_text(fmt::format("{:<18}{}\n", fact[0], fact[1]));
   fmt::print("\n");
 }
 
@@ -121,7 +127,7 @@ void print_groups(const DistMetadata& metadata, const std::vector<KeyGroup>& gro
   if (!metadata.objects.empty())
     rows.push_back(
         {"objects", std::to_string(metadata.objects.size()), "", "", readable_bytes(object_bytes(metadata))});
-  fmt::print("{}", format_table({"part", "tensors", "elements", "dtype", "bytes"}, rows));
+  print_text(format_table({"part", "tensors", "elements", "dtype", "bytes"}, rows));
 }
 
 bool matches(const std::string& key, const LsOptions& options) { return key.find(options.filter) != std::string::npos; }
@@ -137,7 +143,7 @@ void print_keys(const DistMetadata& metadata, const LsOptions& options) {
   if (rows.empty())
     throw ConfigError(
         {fmt::format("no key has '{}' in it", options.filter), "command line", "leave it out to see all of them"});
-  fmt::print("{}", format_table({"dtype", "shape", "chunks", "bytes", "key"}, rows));
+  print_text(format_table({"dtype", "shape", "chunks", "bytes", "key"}, rows));
 }
 
 Json json_of(const DistCheckpoint& checkpoint, const KnownRun& known, const LsOptions& options) {
@@ -179,7 +185,7 @@ void list(LsOptions options) {
   const DistCheckpoint checkpoint(chosen_iteration(options.path, options.iteration));
   const KnownRun known = known_run(checkpoint);
   if (options.json) {
-    fmt::print("{}\n", json_of(checkpoint, known, options).dump());
+    fmt::print("{}\n", json_text(json_of(checkpoint, known, options)));
   } else if (options.keys) {
     print_keys(checkpoint.metadata(), options);
   } else {
@@ -204,14 +210,14 @@ void list(LsOptions options) {
 void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistTensor& tensor) {
   constexpr std::int64_t kValues = 8;
   constexpr std::size_t kChunks = 32;
-  fmt::print("{}\n{} {}, {} elements, {}\n\n", key, name_of(tensor.dtype), shape_text(tensor.shape),
-             count_text(num_elements(tensor.shape)), readable_bytes(bytes_of(tensor)));
+  print_text(fmt::format("{}\n{} {}, {} elements, {}\n\n", key, name_of(tensor.dtype), shape_text(tensor.shape),
+                         count_text(num_elements(tensor.shape)), readable_bytes(bytes_of(tensor))));
   Rows rows;
   for (const StoredChunk& chunk : tensor.chunks)
     if (rows.size() < kChunks)
       rows.push_back(
           {shape_text(chunk.begin), shape_text(chunk.size), chunk.part.file, std::to_string(chunk.part.offset)});
-  fmt::print("{}", format_table({"chunk from", "of", "file", "at byte"}, rows));
+  print_text(format_table({"chunk from", "of", "file", "at byte"}, rows));
   if (tensor.chunks.size() > kChunks) fmt::print("and {} more\n", tensor.chunks.size() - kChunks);
   const TensorStatistics numbers = statistics_of(checkpoint, key, kValues);
   fmt::print("\nmin {:.6g}  max {:.6g}  mean {:.6g}  L2 {:.6g}\n", numbers.least, numbers.largest, numbers.mean,
@@ -230,23 +236,23 @@ void show(const LsOptions& options) {
   const std::string& key = options.filter;
   if (const auto tensor = metadata.tensors.find(key); tensor != metadata.tensors.end())
     return show_tensor(checkpoint, key, tensor->second);
-  if (metadata.objects.count(key)) return fmt::print("{}\n", to_text(checkpoint.read_object(key), kMost));
+  if (metadata.objects.count(key)) return print_text(to_text(checkpoint.read_object(key), kMost) + "\n");
   if (key != "common") refuse_key(metadata, key);
   if (!checkpoint.has_common()) throw DataError(fmt::format("{} has no common.pt", checkpoint.folder()));
   const PickleValue common = checkpoint.common();
   const auto* entries = as<PickleDict>(common);
-  if (!entries) return fmt::print("{}\n", to_text(common, kMost));
+  if (!entries) return print_text(to_text(common, kMost) + "\n");
   // The recipe is readable as the text it is, and little else is.
   for (const auto& [name, value] : entries->items)
     if (as<std::string>(name) && *as<std::string>(name) != "args")
-      fmt::print("{}: {}\n", *as<std::string>(name), to_text(value, kMost));
+      print_text(fmt::format("{}: {}\n", *as<std::string>(name), to_text(value, kMost)));
   const PickleValue args = find(common, "args");
   if (!args) return;
   const auto* values = as<PickleDict>(args);
-  if (!values) return fmt::print("args: {}\n", to_text(args, kMost));
+  if (!values) return print_text(fmt::format("args: {}\n", to_text(args, kMost)));
   for (const auto& [name, value] : values->items)
-    fmt::print("args.{}: {}\n", as<std::string>(name) ? *as<std::string>(name) : to_text(name),
-               as<std::string>(value) ? "\n" + *as<std::string>(value) : to_text(value, kMost));
+    print_text(fmt::format("args.{}: {}\n", as<std::string>(name) ? *as<std::string>(name) : to_text(name),
+                           as<std::string>(value) ? "\n" + *as<std::string>(value) : to_text(value, kMost)));
 }
 
 }  // namespace

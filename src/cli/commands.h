@@ -28,10 +28,16 @@ std::vector<std::string> words_behind_dashes(const std::vector<std::string>& com
 bool takes_foreign_command(const std::vector<std::string>& command_line);
 
 // Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
-// ("--train-iters 10"). ConfigError for anything else; `others` are options that may have been meant then ("--nodes").
+// ("--train-iters 10"). ConfigError with one answer for all others; `others` are options that may have been meant then
+// ("--nodes"). Flags that ask for what Braid always does are passed over.
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
                                             const std::vector<std::string>& others = {});
-std::string overrides_help();
+std::string already_so_note(const std::vector<std::string>& arguments);  // those flags, and why; empty: none
+
+std::string overrides_help();        // every recipe key with its type, default and meaning, by section
+std::string short_overrides_help();  // where to find that
+
+inline constexpr const char* kFromMegatron = "--from-megatron";  // takes one word, whatever it begins with
 
 // The command line with every "--train.lr 1e-4" as one word, "--train.lr=1e-4", so that recipe keys may stand before
 // the recipe. Words behind `--`, and those of subcommands without a recipe, stay as they are.

@@ -1,156 +1,118 @@
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "base/strings.h"
 #include "cli/commands.h"
+#include "cli/megatron_answer.h"
+#include "cli/megatron_flags.h"
+#include "launch/torchrun_options.h"
 
 namespace braid {
 namespace {
 
-// Megatron's name for a recipe key. Its flags take no value: they stand for one.
-struct MegatronName {
-  const char* path;
-  const char* flag_value = nullptr;
+// "--lr=1e-4", without a value "--bf16".
+struct FlagWord {
+  std::string option;  // with its dashes
+  std::optional<std::string> value;
 };
 
-const std::map<std::string, MegatronName> kMegatronNames = {
-    {"adam-beta1", {"optimizer.beta1"}},
-    {"adam-beta2", {"optimizer.beta2"}},
-    {"adam-eps", {"optimizer.eps"}},
-    {"async-save", {"checkpoint.async", "true"}},
-    {"bf16", {"model.dtype", "bfloat16"}},
-    {"clip-grad", {"optimizer.clip_grad"}},
-    {"context-parallel-size", {"topology.modules.language.cp"}},
-    {"correct-encoder-grad-for-partial-participation", {"train.correct_partial_participation", "true"}},
-    {"ddp-bucket-size", {"optimizer.bucket_size"}},
-    {"ddp-num-buckets", {"optimizer.bucket_count"}},
-    {"ddp-pad-buckets-for-high-nccl-busbw", {"optimizer.pad_buckets", "true"}},
-    {"dist-ckpt-optim-fully-reshardable", {"checkpoint.fully_reshardable", "true"}},
-    {"encoder-cp", {"topology.modules.images.cp"}},
-    {"encoder-dp", {"topology.modules.images.dp"}},
-    {"encoder-offset", {"topology.modules.images.rank_offset"}},
-    {"encoder-pp", {"topology.modules.images.pp"}},
-    {"encoder-tp", {"topology.modules.images.tp"}},
-    {"end-weight-decay", {"train.end_weight_decay"}},
-    {"exit-duration-in-mins", {"stop.exit_duration_in_mins"}},
-    {"exit-interval", {"stop.exit_interval"}},
-    {"exit-on-missing-checkpoint", {"checkpoint.must_exist", "true"}},
-    {"expert-model-parallel-size", {"topology.modules.language.ep"}},
-    {"expert-tensor-parallel-size", {"topology.modules.language.expt_tp"}},
-    {"finetune", {"checkpoint.finetune", "true"}},
-    {"fp32", {"model.dtype", "float32"}},
-    {"freeze-LM", {"train.freeze_language", "true"}},
-    {"freeze-ViT", {"train.freeze_encoders", "true"}},
-    {"freeze-lm", {"train.freeze_language", "true"}},
-    {"freeze-projection", {"train.freeze_projection", "true"}},
-    {"freeze-vit", {"train.freeze_encoders", "true"}},
-    {"global-batch-size", {"train.global_batch"}},
-    {"hysteresis", {"loss_scale.hysteresis"}},
-    {"llm-cp", {"topology.modules.language.cp"}},
-    {"llm-dp", {"topology.modules.language.dp"}},
-    {"llm-ep", {"topology.modules.language.ep"}},
-    {"llm-expt-dp", {"topology.modules.language.expt_dp"}},
-    {"llm-expt-tp", {"topology.modules.language.expt_tp"}},
-    {"llm-offset", {"topology.modules.language.rank_offset"}},
-    {"llm-pp", {"topology.modules.language.pp"}},
-    {"llm-tp", {"topology.modules.language.tp"}},
-    {"load", {"checkpoint.load"}},
-    {"load-nemotron-checkpoint", {"checkpoint.load_nemotron"}},
-    {"load-vision-from", {"checkpoint.load_vision_from"}},
-    {"log-interval", {"log.interval"}},
-    {"log-num-zeros-in-grad", {"log.num_zeros", "true"}},
-    {"loss-scale", {"loss_scale.initial"}},
-    {"loss-scale-window", {"loss_scale.growth_interval"}},
-    {"lr", {"train.lr"}},
-    {"lr-decay-iters", {"train.decay_iterations"}},
-    {"lr-decay-samples", {"train.decay_samples"}},
-    {"lr-decay-style", {"train.decay_style"}},
-    {"lr-warmup-init", {"train.init_lr"}},
-    {"lr-warmup-iters", {"train.warmup_iterations"}},
-    {"lr-warmup-samples", {"train.warmup_samples"}},
-    {"lr-wsd-decay-iters", {"train.wsd_decay_iterations"}},
-    {"lr-wsd-decay-samples", {"train.wsd_decay_samples"}},
-    {"lr-wsd-decay-style", {"train.wsd_decay_style"}},
-    {"micro-batch-size", {"train.micro_batch"}},
-    {"min-loss-scale", {"loss_scale.min"}},
-    {"min-lr", {"train.min_lr"}},
-    {"model-provider", {"model.provider"}},
-    {"moe-router-force-load-balancing", {"model.language.force_load_balancing", "true"}},
-    {"no-load-optim", {"checkpoint.load_optimizer", "false"}},
-    {"no-load-rng", {"checkpoint.load_rng", "false"}},
-    {"no-load-scheduler", {"checkpoint.load_scheduler", "false"}},
-    {"no-overlap-grad-reduce", {"optimizer.overlap_grad_reduce", "false"}},
-    {"no-overlap-param-gather", {"optimizer.overlap_param_gather", "false"}},
-    {"no-save-optim", {"checkpoint.save_optimizer", "false"}},
-    {"no-save-rng", {"checkpoint.save_rng", "false"}},
-    {"num-workers", {"loader.num_workers"}},
-    {"overlap-grad-reduce", {"optimizer.overlap_grad_reduce", "true"}},
-    {"overlap-param-gather", {"optimizer.overlap_param_gather", "true"}},
-    {"override-opt-param-scheduler", {"checkpoint.scheduler", "recipe"}},
-    {"packing-buffer-size", {"loader.packing_buffer"}},
-    {"pipeline-model-parallel-size", {"topology.modules.language.pp"}},
-    {"save", {"checkpoint.save"}},
-    {"save-interval", {"checkpoint.save_interval"}},
-    {"seed", {"train.seed"}},
-    {"seq-length", {"data.sequence_length"}},
-    {"sequence-parallel", {"model.sequence_parallel", "true"}},
-    {"tensor-model-parallel-size", {"topology.modules.language.tp"}},
-    {"tensorboard-dir", {"log.tensorboard_dir"}},
-    {"train-iters", {"train.iterations"}},
-    {"train-samples", {"train.samples"}},
-    {"training-stage", {"train.stage"}},
-    {"use-checkpoint-opt-param-scheduler", {"checkpoint.scheduler", "checkpoint"}},
-    {"use-distributed-optimizer", {"optimizer.zero", "true"}},
-    {"weight-decay", {"train.weight_decay"}},
-    {"weight-decay-incr-style", {"train.weight_decay_incr_style"}},
-    // Not Megatron's, but like them.
-    {"load-fallback", {"checkpoint.load_fallback", "always"}},
-    {"metrics-file", {"log.metrics_file"}},
-    {"overwrite-checkpoints", {"checkpoint.overwrite", "true"}},
-    {"trace", {"log.trace_dir"}},
+FlagWord flag_word(const std::string& argument) {
+  const std::size_t equals = argument.find('=');
+  if (equals == std::string::npos) return {argument, std::nullopt};
+  return {argument.substr(0, equals), argument.substr(equals + 1)};
+}
+
+const MegatronFlag* megatron_flag(const std::string& option) {
+  return option.starts_with("--") ? find_megatron_flag(option.substr(2)) : nullptr;
+}
+
+// How many words behind this one are its own.
+FlagValues values_of(const std::string& word) {
+  if (!word.starts_with("--") || word.find('=') != std::string::npos) return FlagValues::None;
+  if (word.find('.') != std::string::npos || word == kFromMegatron) return FlagValues::One;
+  const MegatronFlag* flag = megatron_flag(word);
+  return flag ? flag->values : FlagValues::None;
+}
+
+std::string guess_for(const std::string& option, const std::vector<std::string>& others) {
+  std::vector<std::string> names = others;
+  for (const MegatronFlag& flag : megatron_flags())
+    if (flag.verdict == FlagVerdict::Taken) names.push_back("--" + flag.name);
+  const auto guess = nearest(option, names, option.size() / 4);
+  return guess ? fmt::format("did you mean {}?", *guess)
+               : "recipe keys are given with their section, e.g. --train.lr 1e-3";
+}
+
+ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
+  const bool is_switch = flag && flag->values == FlagValues::None;
+  if (!word.value && !is_switch) throw ConfigError({fmt::format("{} needs a value", word.option), "command line", ""});
+  if (word.value && is_switch)
+    throw ConfigError({fmt::format("{} takes no value", word.option), "command line",
+                       fmt::format("leave it out; it stands for --{}={}", flag->key, flag->value)});
+  return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
+}
+
+struct CommandLine {
+  std::vector<ConfigOverride> overrides;
+  MegatronAnswer answer;
 };
 
-const MegatronName* megatron_name(const std::string& word) {
-  const auto found = word.rfind("--", 0) == 0 ? kMegatronNames.find(word.substr(2)) : kMegatronNames.end();
-  return found == kMegatronNames.end() ? nullptr : &found->second;
+CommandLine read(const std::vector<std::string>& arguments, const std::vector<std::string>& others) {
+  CommandLine line;
+  bool after_unknown = false;  // then a bare word may be a flag's value
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--")) {
+      if (after_unknown) continue;
+      throw ConfigError({fmt::format("unexpected argument '{}'", argument), "command line", "see --help"});
+    }
+    const FlagWord word = flag_word(argument);
+    const MegatronFlag* flag = megatron_flag(word.option);
+    const TorchrunOption* of_torchrun = flag ? nullptr : exact_torchrun_option(word.option.substr(2));
+    after_unknown = false;
+    if (flag) {
+      line.answer.add(*flag, word.value.value_or(""));
+      if (flag->verdict == FlagVerdict::Taken) line.overrides.push_back(override_of(word, flag));
+    } else if (word.option.find('.') != std::string::npos) {
+      line.overrides.push_back(override_of(word, nullptr));
+    } else if (of_torchrun && of_torchrun->kind == TorchrunOption::World) {
+      line.answer.add_unsupported(word.option,
+                                  "torchrun's: ranks follow from the topology; torchrun --no-python starts "
+                                  "braid, with this in front of it");
+      after_unknown = true;
+    } else {
+      line.answer.add_unknown(word.option, guess_for(word.option, others));
+      after_unknown = true;
+    }
+  }
+  return line;
 }
 
-bool is_key(const std::string& word) {
-  return word.rfind("--", 0) == 0 && word.find('.') != std::string::npos && word.find('=') == std::string::npos;
-}
-
-ConfigError unknown_option(const std::string& flag, const std::vector<std::string>& others) {
-  std::vector<std::string> names;
-  for (const std::string& other : others) names.push_back(other.substr(2));
-  for (const auto& [name, known] : kMegatronNames) names.push_back(name);
-  const auto guess = nearest(flag, names);
-  return ConfigError({fmt::format("unknown option --{}", flag), "command line",
-                      guess ? fmt::format("did you mean --{}?", *guess)
-                            : "recipe keys are given with their section, e.g. --train.lr 1e-4"});
+ConfigError refusal(const MegatronAnswer& answer) {
+  std::vector<Problem> problems;
+  if (answer.only_unknown()) {
+    for (const auto& [option, guess] : answer.unknown())
+      problems.push_back({fmt::format("unknown option {}", option), "command line", guess});
+    return ConfigError(std::move(problems));
+  }
+  std::string what = "not all flags can be taken as they are\n" + answer.text();
+  what.pop_back();
+  return ConfigError({what, "command line",
+                      "write the recipe keys, leave out the rest; or make a recipe of the whole command line with\n"
+                      "         braid train --from-megatron 'FLAGS' --print-recipe > recipe.yaml"});
 }
 
 }  // namespace
 
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
                                             const std::vector<std::string>& others) {
-  std::vector<ConfigOverride> overrides;
-  for (const std::string& argument : arguments) {
-    if (argument.rfind("--", 0) != 0)
-      throw ConfigError({fmt::format("unexpected argument '{}'", argument), "command line", "see --help"});
-    const std::size_t equals = argument.find('=');
-    const std::string option = argument.substr(0, equals);
-    const MegatronName* name = megatron_name(option);
-    if (!name && option.find('.') == std::string::npos) throw unknown_option(option.substr(2), others);
-    const bool has_value = equals != std::string::npos;
-    if (!has_value && !(name && name->flag_value))
-      throw ConfigError({fmt::format("{} needs a value", option), "command line", ""});
-    if (has_value && name && name->flag_value)
-      throw ConfigError({fmt::format("{} takes no value", option), "command line",
-                         fmt::format("leave it out; it stands for --{}={}", name->path, name->flag_value)});
-    overrides.push_back(
-        {name ? name->path : option.substr(2), has_value ? argument.substr(equals + 1) : name->flag_value, option});
-  }
-  return overrides;
+  CommandLine line = read(arguments, others);
+  if (!line.answer.accepts_all()) throw refusal(line.answer);
+  return std::move(line.overrides);
+}
+
+std::string already_so_note(const std::vector<std::string>& arguments) {
+  const CommandLine line = read(arguments, {});
+  return MegatronAnswer::lines(line.answer.already(), "  ", 80);
 }
 
 bool takes_foreign_command(const std::vector<std::string>& command_line) {
@@ -173,25 +135,20 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
       joined.insert(joined.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
       break;
     }
-    const std::string& word = words[i];
-    const MegatronName* name = megatron_name(word);
-    const bool takes_value = is_key(word) || (name && !name->flag_value);
-    if (takes_value && i + 1 < words.size())
-      joined.push_back(word + "=" + words[++i]);
-    else
-      joined.push_back(word);
+    joined.push_back(words[i]);
+    const FlagValues values = values_of(words[i]);
+    if (values == FlagValues::None || i + 1 == words.size()) continue;
+    if (words[i + 1].starts_with("--") && words[i] != kFromMegatron) continue;  // its value is missing
+    joined.back() += "=" + words[++i];
+    while (values == FlagValues::Many && i + 1 < words.size() && !words[i + 1].starts_with("--"))
+      joined.back() += " " + words[++i];
   }
   return joined;
 }
 
-std::string overrides_help() {
-  std::string text =
-      "Any recipe key can be set on the command line (--train.lr 1e-4). Megatron's names work too;\n"
-      "--encoder-... are those of the module images, --llm-... and Megatron's sizes those of the module language:";
-  for (const auto& [name, known] : kMegatronNames)
-    text += fmt::format("\n  --{:<48} {}{}", name, known.path,
-                        known.flag_value ? fmt::format("={}", known.flag_value) : std::string());
-  return text;
+std::string short_overrides_help() {
+  return "Any recipe key can be changed on the command line (--train.lr 1e-4), also by Megatron's name for it\n"
+         "(--lr 1e-4); braid train --help lists them.";
 }
 
 }  // namespace braid

@@ -86,7 +86,7 @@ void add_schedule_command(CLI::App& plan) {
   schedule->footer(
       "A backward is drawn twice as long as a forward, one without gradients of weights as long, that of a\n"
       "projector alone a quarter as long; transfers take no time.\n\n" +
-      overrides_help());
+      short_overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, parse_overrides(schedule->remaining())); });
 }
 
@@ -101,7 +101,7 @@ void add_plan_command(CLI::App& app) {
   show->add_option("--rank", options->global_rank, "show this global rank only, with all its groups");
   show->add_flag("--json", options->json, "print JSON, for programs");
   show->allow_extras();
-  show->footer(overrides_help());
+  show->footer(short_overrides_help());
   add_schedule_command(*plan);
   show->callback([options, show] { show_plan(*options, parse_overrides(show->remaining())); });
 }

@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,8 +9,10 @@
 #include <cstring>
 #include <iostream>
 
+#include "base/clean_text.h"
 #include "base/process.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "cli/commands.h"
 
 namespace {
@@ -40,7 +43,7 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   std::string name = command->get_name();
   for (const CLI::App* parent = command->get_parent(); parent; parent = parent->get_parent())
     name = parent->get_name() + " " + name;
-  fmt::print(stderr, "braid: {}\n  fix:   see `{} --help`\n", error.what(), name);
+  fmt::print(stderr, "{}\n  fix:   see `{} --help`\n", braid::error_text(error.what(), STDERR_FILENO), name);
   return 2;
 }
 
@@ -60,10 +63,10 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   } catch (const CLI::ParseError& e) {
     return report_misuse(app, e);
   } catch (const braid::ConfigError& e) {
-    fmt::print(stderr, "braid: {}\n", e.what());
+    fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
     return 2;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "braid: {}\n", e.what());
+    fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
     return 1;
   }
   return exit_code;

@@ -88,7 +88,7 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
                     : "exec " + command;
   job.first_phase = (options.stage.empty() ? "" : staging(own_executable(), options.stage)) +
                     "# A missing program, library or recipe shall cost one task, not all.\n" + library_path + train +
-                    " --print-recipe >/dev/null\n";
+                    " --print-recipe >" + shell_quoted(log_stem(options)) + "\"$SLURM_JOB_ID\".yaml\n";
   if (options.gpus_per_node > job.ranks_per_node)
     job.notes.push_back(fmt::format("Of the {} GPUs of a node, {} have no rank.", options.gpus_per_node,
                                     options.gpus_per_node - job.ranks_per_node));

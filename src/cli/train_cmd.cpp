@@ -7,12 +7,14 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
 #include "cli/commands.h"
+#include "cli/from_megatron.h"
+#include "cli/megatron_flags.h"
+#include "cli/run_start.h"
 #include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
 #include "dist/run_as_rank.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
-#include "plan/show.h"
 #include "train/recipe.h"
 #include "train/save_folder.h"
 #include "train/trainer.h"
@@ -21,8 +23,8 @@ namespace braid {
 namespace {
 
 struct TrainOptions {
-  std::string recipe_path, log_dir;
-  bool print_recipe = false, oversubscribe = false;
+  std::string recipe_path, log_dir, from_megatron;
+  bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
 
 void check_world(const WorldSpec& spec, const Topology& topology) {
@@ -67,8 +69,29 @@ void check_save(const CheckpointConfig& config, const JobIdentity& job) {
   check_save_folder(config);
 }
 
-int train_command(const TrainOptions& options, const std::vector<ConfigOverride>& overrides,
+int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
+  if (!options.recipe_path.empty())
+    throw ConfigError(
+        {fmt::format("--from-megatron makes a recipe, but there is one already: '{}'", options.recipe_path),
+         "command line", "leave one of them out; quote the words behind --from-megatron as one"});
+  if (!options.print_recipe)
+    throw ConfigError({"--from-megatron makes a recipe, which should be looked at before it is run", "command line",
+                       "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
+  fmt::print("{}", recipe_from_megatron(options.from_megatron, overrides));
+  return 0;
+}
+
+int train_command(const TrainOptions& options, const std::vector<std::string>& arguments,
                   const std::vector<std::string>& command_line) {
+  if (options.megatron_flags) {
+    fmt::print("{}", megatron_flags_tables());
+    return 0;
+  }
+  const std::vector<ConfigOverride> overrides = parse_overrides(arguments);
+  if (!options.from_megatron.empty()) return convert(options, overrides);
+  if (options.recipe_path.empty())
+    throw ConfigError(
+        {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
   Recipe recipe = load_recipe(options.recipe_path, overrides);
   if (options.print_recipe) {
     fmt::print("{}", to_yaml(recipe));
@@ -89,7 +112,10 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
   if (!spec) check_save(recipe.checkpoint, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first) {
-    fmt::print("{}\nbraid: {} ranks: {}\n", to_yaml(recipe), topology.world_size(), topology_line(topology));
+    if (!options.log_dir.empty()) write_recipe(recipe, options.log_dir);
+    if (const std::string note = already_so_note(arguments); !note.empty())
+      fmt::print(stderr, "braid: these flags change nothing, since it is so anyway:\n{}", note);
+    fmt::print("{}", run_start_text(recipe, topology, options.log_dir));
     std::fflush(stdout);
   }
   const std::string& save = recipe.checkpoint.save;
@@ -117,18 +143,27 @@ int train_command(const TrainOptions& options, const std::vector<ConfigOverride>
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
-  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
+  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml");
+  command->add_option("--log-dir", options->log_dir,
+                      "folder for logs: rank_N.log has what rank N prints, recipe.yaml the whole recipe");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
-  command->add_flag("--print-recipe", options->print_recipe, "print the resolved recipe and stop");
+  command->add_flag("--print-recipe", options->print_recipe,
+                    "print the whole recipe, every default filled in, and stop");
+  command->add_option(kFromMegatron, options->from_megatron,
+                      "flags of Megatron-LM as one word, in quotes; with --print-recipe: the recipe for them");
+  command->add_flag("--megatron-flags", options->megatron_flags,
+                    "print what becomes of each flag of Megatron-LM, and stop");
   command->allow_extras();
-  command->footer(
-      "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each\n"
-      "process becomes the rank it was started as.\n\n" +
-      overrides_help());
+  command->footer([] {
+    return "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each\n"
+           "process becomes the rank it was started as.\n\n" +
+           overrides_help();
+  });
   command->callback([options, command, &command_line, &exit_code] {
-    exit_code = train_command(*options, parse_overrides(command->remaining()), command_line);
-    if (!options->print_recipe) std::clearerr(stdout);  // a log that could not be written is no failure of the run
+    exit_code = train_command(*options, command->remaining(), command_line);
+    // A log that could not be written is no failure of the run.
+    const bool prints_only = options->print_recipe || options->megatron_flags;
+    if (!prints_only) std::clearerr(stdout);
   });
 }
 

@@ -53,6 +53,19 @@ std::vector<int> follow(const Ranks& ranks, int start, double silence_s) {
 
 std::string op_of(const ObservedRank& rank) { return rank.status.op.empty() ? "no operation" : rank.status.op; }
 
+// "; waiting: ranks 0-2 in all_reduce #7 on world, rank 5 in ..." for everyone who waits in a meeting, except the
+// culprit.
+std::string who_waits(const Ranks& ranks, int culprit) {
+  std::map<std::string, std::vector<int>> by_op;
+  for (const auto& [number, rank] : ranks)
+    if (number != culprit && !rank.status.waits.empty() && !rank.finished) by_op[op_of(rank)].push_back(number);
+  std::string text;
+  for (const auto& [op, waiting] : by_op)
+    text += fmt::format("{}rank{} {} in {}", text.empty() ? "; waiting: " : ", ", waiting.size() > 1 ? "s" : "",
+                        fold_ranks(waiting), op);
+  return text;
+}
+
 std::string describe(const Ranks& ranks, const std::vector<int>& path, const HangLimits& limits) {
   const int culprit = path.back();
   const ObservedRank& rank = ranks.at(culprit);
@@ -80,18 +93,6 @@ std::optional<int> gone_silent(const Ranks& ranks, double silence_s) {
 
 std::string no_sign_of_life(double limit_s) { return fmt::format("no sign of life for more than {} s", limit_s); }
 
-std::string who_waits(const Ranks& ranks, const std::vector<int>& missing) {
-  std::map<std::string, std::vector<int>> by_op;
-  for (const auto& [number, rank] : ranks)
-    if (!std::count(missing.begin(), missing.end(), number) && !rank.status.waits.empty() && !rank.finished)
-      by_op[op_of(rank)].push_back(number);
-  std::string text;
-  for (const auto& [op, waiting] : by_op)
-    text += fmt::format("{}rank{} {} in {}", text.empty() ? "; waiting: " : ", ", waiting.size() > 1 ? "s" : "",
-                        fold_ranks(waiting), op);
-  return text;
-}
-
 std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, double silence_s,
                                                           const std::string& own_host) {
   const auto first = gone_silent(ranks, silence_s);
@@ -108,7 +109,7 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, do
 
 std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, const HangLimits& limits) {
   if (const auto rank = gone_silent(ranks, limits.silence_s))
-    return HangDiagnosis{*rank, no_sign_of_life(limits.silence_s) + who_waits(ranks, {*rank})};
+    return HangDiagnosis{*rank, no_sign_of_life(limits.silence_s) + who_waits(ranks, *rank)};
   const std::pair<const int, ObservedRank>* longest = nullptr;
   for (const auto& entry : ranks) {
     if (entry.second.finished || stuck_for(entry.second) <= limits.progress_s) continue;
@@ -116,7 +117,7 @@ std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, const HangLimits&
   }
   if (!longest) return std::nullopt;
   const std::vector<int> path = follow(ranks, longest->first, limits.silence_s);
-  return HangDiagnosis{path.back(), describe(ranks, path, limits) + who_waits(ranks, {path.back()})};
+  return HangDiagnosis{path.back(), describe(ranks, path, limits) + who_waits(ranks, path.back())};
 }
 
 }  // namespace braid

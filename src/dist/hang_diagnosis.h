@@ -45,8 +45,4 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const std::map<int, Ob
 // Nothing while every rank moved, and was heard of, within the limits.
 std::optional<HangDiagnosis> diagnose_hang(const std::map<int, ObservedRank>& ranks, const HangLimits& limits);
 
-// "; waiting: ranks 0-2 in all_reduce #7 on world, rank 5 in ..." for everyone who waits in a meeting, except
-// `missing`.
-std::string who_waits(const std::map<int, ObservedRank>& ranks, const std::vector<int>& missing);
-
 }  // namespace braid

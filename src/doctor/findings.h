@@ -24,10 +24,11 @@ struct Finding {
   std::string shown;      // the whole line, or what is around the words that were found
   std::size_t focus = 0;  // where those are in it
   std::optional<Traceback> traceback;
-  bool labelled = false;  // the rank is from a label, see LineMarks
-  bool local = false;     // the rank is one of its node
-  bool by_name = false;   // the rank is only from the name of its file
-  bool bare = false;      // an exception's line without its traceback, or a traceback without its exception
+  bool labelled = false;    // the rank is from a label, see LineMarks
+  bool local = false;       // the rank is one of its node
+  bool has_writer = false;  // a prefix tells who wrote it, if not which rank that is
+  bool by_name = false;     // the rank is only from the name of its file
+  bool bare = false;        // an exception's line without its traceback, or a traceback without its exception
 };
 
 // How a process ended, as a launcher tells it.

@@ -29,6 +29,15 @@ constexpr Rule kRules[] = {
     {"already completing or completed", Sign::Remark},  // the job was over before
     {"Requested node configuration is not available", Sign::StepConfig},
     {"Unable to create step for job", Sign::StepConfig, nullptr, "Invalid account"},
+    {"Invalid qos specification", Sign::BadAccount},
+    {"not permitted to use this partition", Sign::BadAccount},
+    {"Invalid generic resource", Sign::StepConfig},
+    {"Invalid feature specification", Sign::StepConfig},
+    {"Invalid node name specified", Sign::StepConfig},
+    {"Memory specification can not be satisfied", Sign::StepConfig},
+    {"Node count specification invalid", Sign::StepConfig},
+    {"partition configuration not available", Sign::StepConfig},
+    {"not enough slots available", Sign::StepConfig},  // mpirun
 
     // Schedulers end a job: Slurm, LSF, PBS, Kubernetes.
     {"DUE TO TIME LIMIT", Sign::TimeLimit},
@@ -48,6 +57,8 @@ constexpr Rule kRules[] = {
     {"PRTE has lost communication", Sign::NodeFailure},
     {"heartbeat timeout", Sign::NodeFailure, "task:"},  // JAX
     {"stopped sending heartbeats", Sign::NodeFailure},
+    {"missed too many heartbeats", Sign::NodeFailure},  // Ray
+    {"NodeDiedError", Sign::NodeFailure},
     {"detected missing heartbeats", Sign::NodeFailure},
     {"another task died", Sign::NodeFailure},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
@@ -64,7 +75,9 @@ constexpr Rule kRules[] = {
     {"PreemptionByScheduler", Sign::Preempted},
     {"PreemptionByKubeScheduler", Sign::Preempted},
     {"TaintManagerEviction", Sign::Preempted},
-    {"spot instance interruption", Sign::Preempted},
+    {"pot instance interruption", Sign::Preempted},
+    {"pot interruption", Sign::Preempted},
+    {"reemption notice", Sign::Preempted},
     {"maintenance event", Sign::Preempted, "erminat"},
     {"DUE to SIGNAL", Sign::JobCancelled},
     {"TERM_OWNER", Sign::JobCancelled},
@@ -92,6 +105,7 @@ constexpr Rule kRules[] = {
     {"memory limit", Sign::CgroupOom, "xceed"},
     {"Out of memory: Kill", Sign::CgroupOom},
     {"Memory cgroup out of memory", Sign::CgroupOom},
+    {"Killed process", Sign::CgroupOom, "total-vm"},
     {"CANCELLED AT ", Sign::JobCancelled, "*** JOB "},
     {"CANCELLED AT ", Sign::StepCancelled},
     {"srun: error: ", Sign::TaskExit, "task"},
@@ -137,6 +151,14 @@ constexpr Rule kRules[] = {
     {"terminated with code", Sign::ProcessEnd},
     {"erminated with exit code", Sign::ProcessEnd, nullptr, "rocess "},
     {"killed by signal", Sign::ProcessEnd, nullptr, "is killed by signal"},
+    {"exit code -", Sign::ProcessEnd},
+    {"exitcode: -", Sign::ProcessEnd},
+    {"exitcode=-", Sign::ProcessEnd},
+    {"error code -", Sign::ProcessEnd},
+    {"return code -", Sign::ProcessEnd},
+    {"return code: -", Sign::ProcessEnd},
+    {"returncode: -", Sign::ProcessEnd},
+    {"returncode=-", Sign::ProcessEnd},
     {"non-zero exit status", Sign::ProcessEnd},
     {"non-zero exit code", Sign::ProcessEnd},
     {"exit code: ", Sign::ProcessEnd},

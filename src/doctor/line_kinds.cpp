@@ -59,9 +59,11 @@ bool says_not_finite(std::string_view exception) {
     }
     return false;
   };
-  bool is_not_finite = has_word(exception, "on-finite") || has_word(exception, "not finite") || has_word(exception, "diverged");
+  bool is_not_finite =
+      has_word(exception, "on-finite") || has_word(exception, "not finite") || has_word(exception, "diverged");
   for (const char* word : {"nan", "NaN", "NaNs", "Nan", "NAN", "inf", "Inf", "infinite"})
     is_not_finite = is_not_finite || has_whole_word(word);
+  if (has_whole_word("nan") && has_whole_word("inf")) return true;
   for (const char* word : {"oss", "rad", "norm", "ctivation", "logits"})
     if (is_not_finite && has_word(exception, word)) return true;
   return false;

@@ -304,12 +304,18 @@ class LogScan::Impl {
     return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
   }
 
+  // Outside of a traceback. A C++ exception that nobody caught is none of these.
+  static bool is_often_outlived(Sign sign, std::string_view body) {
+    if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
+    if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
+    return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
+  }
+
   void found(Sign sign, const LineMarks& marks) {
     Finding finding = finding_in(sign, marks, line_, findings_);
     if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure)
       finding.rank = rank;
-    // Without its traceback a download that failed may have been tried again, or done without.
-    if (sign == Sign::HubUnreachable || sign == Sign::NanLoss) finding.bare = true;
+    if (is_often_outlived(sign, marks.body)) finding.bare = true;
     if (role_of(sign) == Role::Outside)
       if (const auto time = time_inside(marks.body)) finding.place.time = time, finding.place.own_time = true;
     findings_.add(std::move(finding));

@@ -58,6 +58,13 @@ constexpr End kEnds[] = {
     {"non-zero exit code %c"},
     {"exit code %c"},
     {"exit status %c"},
+    {"exitcode: %c"},
+    {"exitcode=%c"},
+    {"error code %c"},
+    {"return code %c"},
+    {"return code: %c"},
+    {"returncode: %c"},
+    {"returncode=%c"},
 };
 
 // Lines that name a process, before the line with its code.

@@ -13,10 +13,9 @@ constexpr auto npos = std::string_view::npos;
 constexpr std::size_t kLongestBar = 512;  // bytes
 
 // Words before a step's number, the most telling first.
-constexpr std::array<std::string_view, 13> kStepWords = {"iteration", "global_step", "num_updates", "step",
-                                                         "iter",      "Step",        "Iter",        "Iteration",
-                                                         "steps",     "batch",       "update",      "Batch",
-                                                         "on:train"};
+constexpr std::array<std::string_view, 13> kStepWords = {"iteration", "global_step", "num_updates", "step",  "iter",
+                                                         "Step",      "Iter",        "Iteration",   "steps", "batch",
+                                                         "update",    "Batch",       "on:train"};
 
 // A line of a step tells one of these, too.
 constexpr std::array<std::string_view, 14> kMeasures = {

@@ -53,6 +53,7 @@ constexpr Rule kRun[] = {
     {"Successfully completed.", Sign::SaysDone},       // LSF
     {"finished (SUCCEEDED)", Sign::SaysDone},          // torchrun
     {"COMPLETED  ", Sign::SaysDone, "0:0"},            // sacct
+    {"to finish... (success)", Sign::SaysDone},        // W&B, whose word it is of the process' end
     {"exits successfully", Sign::SaysDone},            // DeepSpeed
     {"peak memory allocated: ", Sign::SaysDone},       // at the end of nanoGPT's descendants
 };

@@ -28,6 +28,7 @@ Finding finding_in(Sign sign, const LineMarks& marks, const SeenLine& line, Find
   finding.shown = line.shown;
   finding.focus = line.focus;
   finding.by_name = marks.by_name;
+  finding.has_writer = marks.learned.has_value();
   finding.local = !marks.rank && marks.local_rank;
   finding.labelled = marks.labelled && finding.rank == marks.rank;
   if (finding.rank) findings.add_host(*finding.rank, finding.host);

@@ -20,6 +20,7 @@ struct Traceback {
   bool in_experts = false;           // through layers with experts
   bool in_saving = false;            // through the export or saving of a model
   bool in_launcher = false;          // is torchrun's own
+  bool in_rendezvous = false;        // went through the first meeting of the ranks
 };
 
 class TracebackAssembler {

@@ -34,13 +34,17 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
 
 // Exceptions that mean one thing whatever their message says: those of libraries that download, of arithmetic.
 std::optional<Sign> sign_of_type(std::string_view type) {
-  static constexpr std::pair<const char*, Sign> kTypes[] = {
-      {"huggingface_hub.", Sign::HubUnreachable}, {"requests.exceptions.", Sign::HubUnreachable},
-      {"urllib3.exceptions.", Sign::HubUnreachable}, {"urllib.error.", Sign::HubUnreachable},
-      {"aiohttp.", Sign::HubUnreachable},         {"httpx.", Sign::HubUnreachable},
-      {"httpcore.", Sign::HubUnreachable},        {"botocore.", Sign::HubUnreachable},
-      {"FloatingPointError", Sign::NanLoss},      {"ray.exceptions.", Sign::ConnectionLost},
-      {"etcd.", Sign::RendezvousFailed}};
+  static constexpr std::pair<const char*, Sign> kTypes[] = {{"huggingface_hub.", Sign::HubUnreachable},
+                                                            {"requests.exceptions.", Sign::HubUnreachable},
+                                                            {"urllib3.exceptions.", Sign::HubUnreachable},
+                                                            {"urllib.error.", Sign::HubUnreachable},
+                                                            {"aiohttp.", Sign::HubUnreachable},
+                                                            {"httpx.", Sign::HubUnreachable},
+                                                            {"httpcore.", Sign::HubUnreachable},
+                                                            {"botocore.", Sign::HubUnreachable},
+                                                            {"FloatingPointError", Sign::NanLoss},
+                                                            {"ray.exceptions.", Sign::ConnectionLost},
+                                                            {"etcd.", Sign::RendezvousFailed}};
   for (const auto& [name, sign] : kTypes)
     if (type.starts_with(name)) return sign;
   return std::nullopt;
@@ -165,7 +169,9 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
       note_process_end(std::move(*exit), marks, line, findings);
   if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception, line, findings);
   if (type == "SystemExit") return;
-  const Sign sign = sign_of_exception(traceback.exception);
+  Sign sign = sign_of_exception(traceback.exception);
+  const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost;
+  if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
   if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
     note_absent(traceback.exception, findings);

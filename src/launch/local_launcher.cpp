@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "dist/failure_board.h"
 #include "dist/store.h"
 #include "dist/world_spec.h"
@@ -98,9 +99,8 @@ class LocalRun {
       if (!process_env()("OMP_NUM_THREADS"))
         env["OMP_NUM_THREADS"] =
             std::to_string(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
-      processes_.push_back(spawn_rank(
-          options_.command, env, options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGUSR1} : std::vector<int>{}));
-      end_order_.add(processes_.back().pid);
+      const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGUSR1} : std::vector<int>{};
+      processes_.push_back(spawn_rank(options_.command, env, held, &end_order_));
     }
   }
 
@@ -220,7 +220,7 @@ class LocalRun {
 
   void announce(const RootCause& cause) {
     announced_ = true;
-    say("root cause: " + cause.line);
+    writer_.write(STDERR_FILENO, error_text("root cause: " + cause.line, STDERR_FILENO) + "\n");
     term_at_ = Clock::now() + kLeaveAlone;
   }
 

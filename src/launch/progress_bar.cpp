@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 
 #include "base/strings.h"
+#include "base/terminal.h"
 
 namespace braid {
 namespace {
@@ -21,11 +21,6 @@ std::string bar_text(const RunProgress& progress, int length) {
   const double done = progress.iterations > 0 ? static_cast<double>(progress.iteration) / progress.iterations : 0;
   const int filled = static_cast<int>(std::clamp(done, 0.0, 1.0) * length);
   return fmt::format(" [{:#<{}}{:-<{}}]", "", filled, "", length - filled);
-}
-
-int columns_of(int fd) {
-  winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace

@@ -7,12 +7,20 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/terminal.h"
 
 namespace braid {
 namespace {
 
 constexpr std::size_t kLongestLine = 1 << 16;
 constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
+
+// Megatron's line and the tables of phases are wider than most terminals: they break between their fields.
+std::string fitting_terminal(const std::string& line) {
+  constexpr std::string_view kIndent = "    ";
+  const auto columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
+  return folded(line, std::max(columns, 2 * kIndent.size()) - kIndent.size(), kIndent, " | ");
+}
 
 }  // namespace
 
@@ -52,14 +60,14 @@ bool RankOutput::pump(const Fd& pipe, int stream) {
 void RankOutput::take_line(const std::string& line, int stream) {
   if (stream == STDOUT_FILENO)
     if (const auto control = parse_control_line(line)) return obey(*control);
-  writer_.write(stream, (isatty(stream) ? coloured_prefix_ : prefix_) + line + "\n");
+  writer_.write(stream, (shows_colour(stream) ? coloured_prefix_ : prefix_) + line + "\n");
   append_to_log(line);
 }
 
 void RankOutput::obey(const ControlLine& control) {
   if (const auto* progress = std::get_if<RunProgress>(&control)) return writer_.show(*progress);
   const std::string& text = std::get<PlainText>(control).text;
-  writer_.write(STDOUT_FILENO, text + "\n");
+  writer_.write(STDOUT_FILENO, (isatty(STDOUT_FILENO) ? fitting_terminal(text) : text) + "\n");
   append_to_log(text);
 }
 

@@ -50,11 +50,13 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
-[[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, pid_t parent,
-                         const sigset_t& held) {
+[[noreturn]] void become(char* const* argv, char* const* env, int out, int err, int error_pipe, int go_pipe,
+                         pid_t parent, const sigset_t& held) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before the line above
+  char go;
+  if (TEMP_FAILURE_RETRY(read(go_pipe, &go, 1)) != 1) _exit(127);  // the parent says when
   sigprocmask(SIG_SETMASK, &held, nullptr);
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
@@ -69,20 +71,24 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }  // namespace
 
 RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
-                       const std::vector<int>& held) {
+                       const std::vector<int>& held, EndOrder* ends) {
   sigset_t held_set;
   sigemptyset(&held_set);
   for (int signal : held) sigaddset(&held_set, signal);
   const std::vector<std::string> environment = merged_environment(env);
   const std::vector<char*> argv = pointers(command), envp = pointers(environment);
-  Pipe out, err, failure;
+  Pipe out, err, failure, go;
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) throw_errno("cannot start a process");
   if (pid == 0)
-    become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), parent, held_set);
+    become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), go.read.get(), parent,
+           held_set);
 
   setpgid(pid, pid);  // here too: whoever comes first
+  if (ends) ends->add(pid);
+  // A byte, not the pipe's end: processes that other threads start at the same time hold that open.
+  if (write(go.write.get(), "", 1) != 1) throw_errno("cannot start a process");
   failure.write = Fd();
   int error = 0;
   if (read(failure.read.get(), &error, sizeof error) == sizeof error) {

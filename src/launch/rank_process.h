@@ -19,11 +19,6 @@ struct RankProcess {
   bool ended_by_launcher = false;
 };
 
-// The variables of `env` are added to this process's. The child dies with its parent thread. Signals of `held` wait
-// until the program unblocks them. ConfigError when the program cannot be run.
-RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
-                       const std::vector<int>& held = {});
-
 // Which of its processes have ended, in the order in which they did; waitpid() gives them in the order of their start.
 class EndOrder {
  public:
@@ -36,6 +31,12 @@ class EndOrder {
   Fd epoll_;
   std::map<pid_t, Fd> running_;
 };
+
+// The variables of `env` are added to this process's. The child dies with its parent thread. Signals of `held` wait
+// until the program unblocks them. With `ends`, the process is watched before it runs. ConfigError when the program
+// cannot be run.
+RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<std::string, std::string>& env,
+                       const std::vector<int>& held = {}, EndOrder* ends = nullptr);
 
 // "exited with code 3", "killed by SIGKILL (Killed)"
 std::string describe_status(int status);

@@ -56,6 +56,11 @@ const TorchrunOption* find_torchrun_option(std::string_view name) {
   return found;
 }
 
+const TorchrunOption* exact_torchrun_option(std::string_view name) {
+  const TorchrunOption* option = find_torchrun_option(name);
+  return option && std::string_view(option->name).size() == name.size() ? option : nullptr;
+}
+
 const TorchrunOption* find_torchrun_option(char letter) {
   for (const TorchrunOption& option : torchrun_options())
     if (option.letter && option.letter == letter) return &option;

@@ -25,5 +25,6 @@ const std::vector<TorchrunOption>& torchrun_options();
 // Null when there is none, or several.
 const TorchrunOption* find_torchrun_option(std::string_view name);
 const TorchrunOption* find_torchrun_option(char letter);
+const TorchrunOption* exact_torchrun_option(std::string_view name);  // not by the beginning of its name
 
 }  // namespace braid

@@ -36,7 +36,7 @@ void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& 
     if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
   if (!unused.empty())
     say(fmt::format("{} has {} tensors that this run does not use, {} the first", checkpoint.folder(), unused.size(),
-                    unused.front()));
+                    in_quotes(unused.front())));
 }
 
 // A checkpoint that is not what was written, on one rank or on several.

@@ -1,6 +1,7 @@
 #include "train/recipe.h"
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
 
 #include "base/strings.h"
@@ -114,9 +115,38 @@ Problems validate(const Recipe& recipe) {
   return problems;
 }
 
-Recipe read_recipe(YamlReader reader, RecipeChecks checks = RecipeChecks::All) {
-  Recipe recipe;
+// So that a printed recipe has every default.
+void name_media(Recipe& recipe) {
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    const auto is_named = [&](const MockMediaConfig& media) { return media.name == module.name; };
+    std::vector<MockMediaConfig>& media = recipe.data.media;
+    if (!find_encoder(recipe.model.model, module.name) || std::any_of(media.begin(), media.end(), is_named)) continue;
+    media.push_back(mock_of(recipe.data, module.name));
+    media.back().name = module.name;
+  }
+}
+
+bool is_changed(const std::vector<ConfigOverride>& overrides, const std::string& path) {
+  return std::any_of(overrides.begin(), overrides.end(), [&](const ConfigOverride& o) { return o.path == path; });
+}
+
+// Whoever lowers the learning rate on the command line below the recipe's min_lr means the schedule, not an error:
+// min_lr stays the same share of lr.
+void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& overrides, LrScheduleConfig& schedule) {
+  if (!is_changed(overrides, "train.lr") || is_changed(overrides, "train.min_lr")) return;
+  const LrScheduleConfig& before = as_written.train.schedule;
+  if (schedule.lr < 0 || schedule.min_lr <= schedule.lr || before.min_lr > before.lr) return;
+  schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
+}
+
+Recipe read_recipe(const std::string& yaml, const std::string& name, const std::vector<ConfigOverride>& overrides,
+                   RecipeChecks checks = RecipeChecks::All) {
+  YamlReader reader = YamlReader::from_text(yaml, name, overrides), as_written = YamlReader::from_text(yaml, name);
+  Recipe recipe, before;
   describe(reader, recipe);
+  describe(as_written, before);
+  lower_min_lr(before, overrides, recipe.train.schedule);
+  name_media(recipe);
   Problems problems = reader.finish();
   // A topology read only in part would complain about things the reader has named already.
   if (problems.empty()) {
@@ -200,11 +230,15 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
-  return read_recipe(YamlReader::from_file(path, overrides), checks);
+  // Once: it may be a pipe.
+  std::ifstream file(path);
+  const std::string yaml{std::istreambuf_iterator<char>(file), {}};
+  if (yaml.empty()) YamlReader::from_file(path);  // says why, where it cannot be read
+  return read_recipe(yaml, path, overrides, checks);
 }
 
 Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {
-  return read_recipe(YamlReader::from_text(yaml, "recipe", overrides));
+  return read_recipe(yaml, "recipe", overrides);
 }
 
 std::string to_yaml(Recipe recipe) {

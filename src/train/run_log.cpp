@@ -96,6 +96,7 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
       metrics_(open_metrics(config.metrics_file)),
       last_step_(start.steady) {
   summary_.iterations = facts.iterations;
+  summary_.last_iteration = facts.done_before;
   summary_.flops_per_iteration = facts.flops_per_iteration;
   summary_.ranks = facts.ranks;
 }
@@ -230,6 +231,9 @@ void RunLog::add_memory(const MemoryUse& fullest) {
 }
 
 void RunLog::finish(const std::string& ended_by) {
+  if (facts_.done_before > 0 && facts_.done_before >= facts_.iterations)
+    return say(fmt::format("already at iteration {} of {}: nothing to do; raise --train-iters to train further\n",
+                           facts_.done_before, facts_.iterations));
   summary_.ended_by = ended_by;
   summary_.seconds = 1e-3 * ms_between(start_, last_step_);
   say(to_text(summary_));

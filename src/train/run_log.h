@@ -41,7 +41,8 @@ std::vector<Problem> validate(const LogConfig& config);  // keys as in a recipe'
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& place);
 
 struct RunFacts {
-  std::int64_t iterations = 0;  // the last one's number
+  std::int64_t iterations = 0;   // the last one's number
+  std::int64_t done_before = 0;  // the iteration that a checkpoint brought
   int global_batch = 0;
   int ranks = 1;
   double flops_per_iteration = 0;  // of the language model, all ranks; 0: unknown, and then no TFLOP/s are shown

@@ -33,17 +33,17 @@ std::string memory_text(const MemoryUse& memory) {
   return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB of the GPU, {}", memory.max_reserved_mb, host) : host;
 }
 
+// A row for each phase: with a column for each the table would be wider than most terminals.
 std::string phase_table(const std::vector<ModulePhases>& phases) {
   std::vector<std::string> header = {"share of time"};
+  for (const ModulePhases& module : phases) header.push_back(module.module);
   Rows rows;
-  for (const ModulePhases& module : phases) rows.push_back({module.module});
   for (std::size_t i = 0; i < kPhases; ++i) {
     const auto phase = static_cast<Phase>(i);
     if (std::all_of(phases.begin(), phases.end(), [&](const ModulePhases& m) { return m.mean.ms(phase) == 0; }))
       continue;
-    header.push_back(name_of(phase));
-    for (std::size_t m = 0; m < phases.size(); ++m)
-      rows[m].push_back(fmt::format("{:.0f} %", 100 * phases[m].mean.share(phase)));
+    std::vector<std::string>& row = rows.emplace_back(1, name_of(phase));
+    for (const ModulePhases& module : phases) row.push_back(fmt::format("{:.0f} %", 100 * module.mean.share(phase)));
   }
   return format_table(header, rows);
 }

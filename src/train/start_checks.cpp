@@ -173,8 +173,8 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
     LoadCheck load(key, path);
-    if (const auto found = load.find(fix, config.load_fallback == "always"))
-      load.check_model(*found, scheme, recipe, topology);
+    const bool falls_back = config.load_fallback == "always";
+    if (const auto folder = load.find(fix, falls_back)) load.check_model(*folder, scheme, recipe, topology);
     return load.take();
   };
   const std::string folder = LoadCheck::kFolder;

@@ -89,6 +89,7 @@ class Run {
   void open_log() {
     const RunFacts facts = {
         .iterations = iterations_,
+        .done_before = position_.iteration,
         .global_batch = recipe_.train.global_batch,
         .ranks = world_.size(),
         .flops_per_iteration =
@@ -109,10 +110,9 @@ class Run {
     draw_weights(loaded ? loaded->missing_sets : parameter_set_names(topology));
     if (!loaded) return;
     position_ = loaded->position;
-    if (position_.iteration > 0)
-      say(fmt::format("the run goes on after iteration {} and {} samples{}", position_.iteration,
-                      position_.consumed_samples,
-                      position_.iteration < iterations_ ? "" : ": there is nothing left to do"));
+    if (position_.iteration > 0 && position_.iteration < iterations_)
+      say(fmt::format("the run goes on after iteration {} and {} samples", position_.iteration,
+                      position_.consumed_samples));
     if (resumes_in_place(recipe_.checkpoint)) {
       saver_->resumed_from(position_.iteration);
       saved_iteration_ = position_.iteration;

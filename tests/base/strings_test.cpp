@@ -50,7 +50,10 @@ TEST(NearestTest, PrefersTheFirstOfEquals) {
 
 TEST(InQuotesTest, ShowsNamesWithoutTheirTricks) {
   EXPECT_EQ(in_quotes("weight"), "'weight'");
-  EXPECT_EQ(in_quotes("a\x1b[2J\nb\x7f"), "'a?[2J?b?'");
+  EXPECT_EQ(in_quotes("a\x1b[2J\nb\x7f"), "'a\\x1b[2J b\\x7f'");
+  EXPECT_EQ(in_quotes("\xc2\x9b"
+                      "2J \xc3\xa9 \xff"),
+            "'\\xc2\\x9b2J \xc3\xa9 \\xff'");
   EXPECT_EQ(in_quotes(std::string(300, 'x')), "'" + std::string(200, 'x') + "...' (300 letters)");
 }
 

@@ -56,6 +56,7 @@ std::int64_t start_and_save(const std::string& root, std::int64_t iteration, std
   const auto latest = latest_iteration(root);
   const std::int64_t resumed = latest ? number_in(root, *latest) : 0;
   if (latest) remove_old_iterations(root, 1);
+  if (iterations_in(root).size() > 1) throw std::runtime_error("no room on a disk for two checkpoints and a half");
   begin_iteration(root, iteration);
   for (const int writer : {1, 0}) {
     const SaveJob job({.tensors = {{"a", {kWriters, 8}, {writer, 0}, filled(1, number)}}, .common = pickle_dict({})},

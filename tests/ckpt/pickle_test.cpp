@@ -38,13 +38,13 @@ TEST(Pickle, EveryProtocolSaysTheSame) {
   for (const char* protocol : {"0", "1", "2", "3", "4", "5"}) {
     std::ifstream file(BRAID_SOURCE_DIR "/tests/fuzz/corpus/pickle/python_protocol_"s + protocol, std::ios::binary);
     const PickleValue value = read({std::istreambuf_iterator<char>(file), {}});
-    EXPECT_EQ(to_text(value),
-              "{'none': None, 't': True, 'f': False, 'i': [0, 255, 256, 65535, 65536, -1, -2147483648, 2147483648, "
-              "9223372036854775807, -9223372036854775808], 'd': [0.5, -1e+300, inf], 's': 'grüß 😀 \\\\ \\x0a', "
-              "'b': b'\\x00\xff\x80"
-              "a', 'e': b'', 'tup': (), 't1': (1,), 't2': (1, 2), 't3': (1, 2, 3), 't4': (1, 2, 3, 4), "
-              "'set': builtins.set([7]), 'fs': builtins.frozenset([8]), "
-              "'od': collections.OrderedDict(items={'a': 1}), 'shared': [[1], [1]]}")
+    EXPECT_EQ(
+        to_text(value),
+        "{'none': None, 't': True, 'f': False, 'i': [0, 255, 256, 65535, 65536, -1, -2147483648, 2147483648, "
+        "9223372036854775807, -9223372036854775808], 'd': [0.5, -1e+300, inf], 's': 'grüß 😀 \\\\ \\x0a', "
+        "'b': b'\\x00\\xff\\x80a', 'e': b'', 'tup': (), 't1': (1,), 't2': (1, 2), 't3': (1, 2, 3), 't4': (1, 2, 3, 4), "
+        "'set': builtins.set([7]), 'fs': builtins.frozenset([8]), "
+        "'od': collections.OrderedDict(items={'a': 1}), 'shared': [[1], [1]]}")
         << protocol;
     const PickleList* shared = as<PickleList>(find(value, "shared"));
     EXPECT_EQ(shared->items[0], shared->items[1]) << "one list, held twice";

@@ -99,5 +99,28 @@ TEST_F(KilledRuns, GoOnByThemselvesWithTheSameLosses) {
   EXPECT_GT(killed, 0);
 }
 
+// Before any rank starts; and a job that Slurm has queued again goes on from an older checkpoint where the newest is
+// damaged.
+TEST_F(KilledRuns, StartAgainAsTheyShould) {
+  const auto train_with = [&](std::vector<std::string> more, const std::map<std::string, std::string>& env = {}) {
+    more.insert(more.begin(), {testing::built_program("braid"), "train", recipe_, "--save", root()});
+    return testing::run_program(more, env);
+  };
+  ASSERT_EQ(train_with({"--save-interval", "5"}).exit_code, 0);
+  const Finished fresh = train_with({});
+  EXPECT_EQ(fresh.exit_code, 2);
+  EXPECT_THAT(fresh.err, ::testing::HasSubstr("--overwrite-checkpoints"));
+  EXPECT_THAT(fresh.out, ::testing::Not(::testing::HasSubstr("2 ranks")));
+  fs::resize_file(root() + "/iter_0000006/common.pt", 100);
+  const Finished refused = train_with({"--load", root()});
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.err, ::testing::HasSubstr("iteration 5 in " + root() + " looks complete"));
+  const Finished requeued = train_with({"--load", root()}, {{"SLURM_JOB_ID", "42"}, {"SLURM_RESTART_COUNT", "1"}});
+  EXPECT_EQ(requeued.exit_code, 0) << requeued.err;
+  EXPECT_THAT(requeued.out, ::testing::AllOf(::testing::HasSubstr("WARNING: iteration 6 cannot be loaded"),
+                                             ::testing::HasSubstr("goes on after iteration 5")));
+  EXPECT_GT(fs::file_size(root() + "/iter_0000006/common.pt"), 100u) << "it was saved again";
+}
+
 }  // namespace
 }  // namespace braid

@@ -142,8 +142,8 @@ std::vector<Failure> seeded_failures(int count) {
 }
 
 // Under tests/support/pausing.cpp, so that survivors write to a peer that is gone before their monitors hear of it.
-// Without a BrokenPipeGuard some of them end by SIGPIPE then, without a word: one in 40 trials, or more, which
-// BRAID_TEST_TRIALS asks for.
+// Without a BrokenPipeGuard one of them ends by SIGPIPE then, without a word, in about one trial of thirty.
+// BRAID_TEST_TRIALS sets another number of trials.
 TEST(Failures, ThirtySeededTrials) {
   const char* const count = std::getenv("BRAID_TEST_TRIALS");
   const std::vector<Failure> failures = seeded_failures(count ? std::stoi(count) : 30);

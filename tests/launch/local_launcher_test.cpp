@@ -82,7 +82,10 @@ TEST(LocalLauncher, TheRankThatEndedFirstIsToBlame) {
 
 // A rank that dies of SIGPIPE wrote to somebody who was gone; whoever that was may take a while to end.
 TEST(LocalLauncher, ADeathBySigpipeIsAConsequence) {
-  const auto run = run_shell(2, "[ $RANK = 1 ] || kill -PIPE $$; sleep 0.5; exit 3");
+  TemporaryFolder folder;
+  const std::string here = folder.path() + "/here";
+  const auto run = run_shell(2, "if [ $RANK = 1 ]; then touch " + here + "; sleep 0.5; exit 3; fi; while [ ! -e " +
+                                    here + " ]; do sleep 0.02; done; kill -PIPE $$");
   EXPECT_EQ(run.exit_code, 3);
   EXPECT_THAT(run.err, HasSubstr("braid: root cause: rank 1 "));
   EXPECT_EQ(run_shell(1, "kill -PIPE $$").exit_code, 128 + SIGPIPE);

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::built_program;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::PseudoTerminal;
@@ -132,6 +133,14 @@ TEST_F(OutputOnATerminal, AMockRunDrawsItsBarAndEndsWithItsSummary) {
   const auto screen = screen_of(shown);
   EXPECT_THAT(screen, ::testing::Contains(HasSubstr("run ended")));
   for (const std::string& line : screen) EXPECT_THAT(line, Not(HasSubstr("/40 ["))) << shown;
+}
+
+TEST_F(OutputOnATerminal, LogLinesFoldBetweenTheirFieldsAndOnlyThere) {
+  const std::string run = built_program("mock_run") + " 2 20 1";
+  for (const std::string& line : screen_of(shown_of(run))) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(shown_of(run), ContainsRegex("\\] iteration       10/      20 [|].*[|]\r\n    [a-z]"));
+  EXPECT_THAT(shown_of(run + " | tee /dev/null"),
+              ContainsRegex("iteration       10/      20 [|].*nan iterations:   0 [|]"));
 }
 
 TEST_F(OutputOnATerminal, NoBarWhenOutputGoesThroughAPipe) {

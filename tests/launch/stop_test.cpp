@@ -38,7 +38,7 @@ class LongRun {
       if (!read_some()) throw std::runtime_error("ended without saying '" + word + "': " + out_);
   }
   void wait_for(const std::string& text) {
-    while (out_.find(text) == std::string::npos)
+    while (out_.find(text) == std::string::npos && err_.find(text) == std::string::npos)
       if (!read_some()) throw std::runtime_error("ended without saying '" + text + "': " + out_);
   }
   void send(int signal) const { kill(process_.pid, signal); }
@@ -141,7 +141,7 @@ TEST(Stop, ASecondOrderDoesNotWaitAndSaysWhatIsLeft) {
     LongRun run("stubborn");
     run.wait_until_both_say("ready");
     run.send(signal);
-    usleep(300000);
+    run.wait_for(" at once\n");
     run.send(signal);
     EXPECT_EQ(run.exit_code(), 128 + signal);
     EXPECT_THAT(run.err(), AllOf(EndsWith(" at once\nbraid: nothing was saved\n"), Not(HasSubstr("root cause"))));
@@ -152,10 +152,8 @@ TEST(Stop, ASecondOrderDoesNotWaitAndSaysWhatIsLeft) {
 TEST(Stop, IgnoredSignalsStayIgnored) {
   LongRun run("stubborn", "60", {SIGHUP, SIGINT, SIGUSR1});
   run.wait_until_both_say("ready");
-  for (const int signal : {SIGHUP, SIGINT, SIGUSR1, SIGTERM}) {
-    run.send(signal);
-    usleep(300000);
-  }
+  for (const int signal : {SIGHUP, SIGINT, SIGUSR1, SIGTERM}) run.send(signal);
+  run.wait_for(" at once\n");
   run.send(SIGTERM);
   EXPECT_EQ(run.exit_code(), 128 + SIGTERM);
   EXPECT_THAT(run.err(), StartsWith("braid: SIGTERM: "));  // it was the first to be heard

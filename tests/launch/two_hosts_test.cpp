@@ -67,14 +67,14 @@ class TwoHosts : public ::testing::Test {
 // Each host's own name stands for 127.0.1.1; the ranks meet all the same. When the cable is pulled, each side names the
 // other, long before the hang limit.
 TEST_F(TwoHosts, MeetAndNameEachOtherWhenTheCableIsPulled) {
-  run({/*hang limit=*/"300", /*silence limit=*/"3"});
+  run({/*hang limit=*/"300", /*silence limit=*/"5"});
   EXPECT_THAT(log_of(0), HasSubstr("all have met"));
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(code_of(rank), "1\n");
     EXPECT_THAT(log_of(rank), HasSubstr(std::string("braid: root cause: ") +
                                         (rank < 2 ? "host nodeb (ranks 2-3) cannot be reached from host nodea"
                                                   : "host nodea (ranks 0-1) cannot be reached from host nodeb") +
-                                        ": no sign of life for more than 3 s\n"))
+                                        ": no sign of life for more than 5 s\n"))
         << "rank " << rank;
   }
 }

@@ -396,6 +396,18 @@ TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
   EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iter_0000005"), HasSubstr("no older one")));
 }
 
+// Until the run saves, the one it went on from is the latest, and stays when older ones go.
+TEST_F(DamagedCheckpoint, IsNoLongerTheLatest) {
+  testing::train({.colocated = true}, {.steps = 0, .end = [&](Training& training, World& world) {
+                                         const CheckpointConfig config = {.save = root(), .load = root()};
+                                         CheckpointSaver saver(config, training, world, 0, kSilent);
+                                         saver.resumed_from(4);
+                                         EXPECT_EQ(latest_iteration(root()), 4);
+                                         remove_old_iterations(root(), 1);
+                                       }});
+  EXPECT_EQ(iterations_in(root()), (std::vector<std::int64_t>{4, 5}));
+}
+
 // A schedule of another length would change the learning rate at once.
 TEST(Checkpoint, AnotherScheduleIsRefusedUnlessSomebodySaysWhose) {
   CheckpointConfig config = {.load = saved_in("one")};

@@ -12,6 +12,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string error_of(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {}) {
   return testing::error_of([&] { parse_recipe(yaml, overrides); });
@@ -39,9 +40,26 @@ TEST(Recipe, PrintedRecipeReadsBackTheSame) {
   EXPECT_THAT(printed, HasSubstr("lr: 0.125"));
 }
 
+TEST(Recipe, PrintedRecipeHasTheMediaOfTheEncodersThatRun) {
+  EXPECT_THAT(to_yaml(parse_recipe(kTwoGrids)), HasSubstr("  media:\n    images:\n      share: 0.5 "));
+  EXPECT_THAT(to_yaml(parse_recipe("topology: {modules: {language: }}")), Not(HasSubstr("share:")));
+}
+
 TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
   EXPECT_EQ(parse_recipe(kTwoGrids, {{"topology.modules.language.dp", "4"}}).topology.modules.at(1).dp, 4);
   EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}), HasSubstr("command line, --train.iterations"));
+}
+
+TEST(Recipe, MinLrKeepsItsShareOfALowerLrFromTheCommandLine) {
+  const auto min_lr = [](const std::vector<ConfigOverride>& overrides) {
+    return parse_recipe("topology: {modules: {language: }}\ntrain: {lr: 3e-3, min_lr: 3e-4}", overrides)
+        .train.schedule.min_lr;
+  };
+  EXPECT_EQ(min_lr({{"train.lr", "1e-4"}}), 1e-5);
+  EXPECT_EQ(min_lr({{"train.lr", "1e-3"}}), 3e-4);
+  EXPECT_EQ(min_lr({{"train.lr", "0"}}), 0);
+  EXPECT_THROW(min_lr({{"train.lr", "1e-4"}, {"train.min_lr", "3e-4"}}), ConfigError);
+  EXPECT_THROW(parse_recipe("topology: {modules: {language: }}\ntrain: {lr: 1e-4, min_lr: 3e-4}"), ConfigError);
 }
 
 TEST(Recipe, LengthsHave64Bits) {

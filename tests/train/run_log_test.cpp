@@ -150,8 +150,9 @@ TEST_F(RunLogTest, TheSummarySaysItAll) {
             "skipped, nan           1, 1\n"
             "most memory of a rank  100 MB of the GPU, 200 MB of the host\n"
             "\n"
-            "share of time  forward  bridge wait\n"
-            "images         75 %     25 %\n");
+            "share of time  images\n"
+            "forward        75 %\n"
+            "bridge wait    25 %\n");
 }
 
 // Ten iterations at 80 % waiting, then one without.
@@ -168,7 +169,7 @@ TEST_F(RunLogTest, SharesOfTheSummaryAreOverTheWholeRun) {
   run(11, 11);
   log_->add_phases(phases(0, 600));
   log_->finish("all iterations done");
-  EXPECT_THAT(lines_with("images         "), ElementsAre("images         50 %         50 %"));
+  EXPECT_THAT(lines_with("50 %"), ElementsAre("bridge wait    50 %", "other          50 %"));
 }
 
 TEST_F(RunLogTest, ARunWithoutAnIterationHasASummaryToo) {
@@ -180,6 +181,18 @@ TEST_F(RunLogTest, ARunWithoutAnIterationHasASummaryToo) {
             "iterations    0 (now at 0 of 10)\n"
             "lm loss       none -> none\n"
             "skipped, nan  0, 0\n");
+}
+
+TEST_F(RunLogTest, ARunThatIsDoneAlreadySaysSo) {
+  open({}, {.iterations = 100, .done_before = 100});
+  log_->finish("all iterations done");
+  EXPECT_EQ(printed_, "already at iteration 100 of 100: nothing to do; raise --train-iters to train further\n");
+}
+
+TEST_F(RunLogTest, AResumedRunWithoutAnIterationIsWhereItWas) {
+  open({}, {.iterations = 100, .done_before = 40});
+  log_->finish("SIGTERM");
+  EXPECT_THAT(printed_, HasSubstr("iterations    0 (now at 40 of 100)\n"));
 }
 
 std::vector<ControlLine> control_lines(const std::string& text) {

@@ -1,0 +1,27 @@
+// JSON of a checkpoint's small files, which nests only a few levels. Copying or printing what nests deeper could take
+// more stack than there is.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace braid {
+
+// Discarded where the text is no JSON; DataError that names `file` where it nests too deep.
+inline nlohmann::json parse_flat_json(std::string_view text, const std::string& file) {
+  using Json = nlohmann::json;
+  constexpr int kDeepest = 16;
+  const auto refuse_depth = [&](int depth, Json::parse_event_t event, const Json&) {
+    const bool opens = event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
+    if (opens && depth >= kDeepest)
+      throw DataError(fmt::format("{}: lists and objects nest more than {} deep", file, kDeepest));
+    return true;
+  };
+  return Json::parse(text.begin(), text.end(), refuse_depth, /*allow_exceptions=*/false);
+}
+
+}  // namespace braid

@@ -1,0 +1,309 @@
+#include "cli/from_megatron.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/strings.h"
+#include "cli/megatron_answer.h"
+#include "cli/megatron_flags.h"
+#include "cli/recipe_text.h"
+#include "train/recipe.h"
+
+namespace braid {
+namespace {
+
+const std::map<std::string, std::string> kProviders = {{"nemotron-moe-vlm-20l", "nemotron-vlm-20l"},
+                                                       {"nemotron-moe-vlm-54l", "nemotron-vlm-54l"},
+                                                       {"nemotron-moe-vlm", "nemotron-vlm-20l"},
+                                                       {"llava_vlm", "tiny-llava"},
+                                                       {"mock", "tiny-vlm"}};
+
+// These say that there is a vision encoder.
+const std::vector<std::string> kVisionFlags = {"encoder-tp",        "encoder-dp",      "encoder-pp",    "freeze-ViT",
+                                               "freeze-vit",        "img-h",           "patch-dim",     "pixel-shuffle",
+                                               "vision-model-type", "class-token-len", "model-provider"};
+
+// Settings of Megatron that hold unless a flag says otherwise, and that Braid's models do not have.
+struct UnlessGiven {
+  const char *flag, *what;
+};
+constexpr UnlessGiven kUnlessGiven[] = {
+    {"hidden-dropout", "Megatron drops out 10 % without --hidden-dropout 0; there is no dropout here"},
+    {"attention-dropout", "Megatron drops out 10 % without --attention-dropout 0; there is no dropout here"},
+    {"normalization", "Megatron has LayerNorm without --normalization; the language models here have RMSNorm"},
+    {"disable-bias-linear", "Megatron has biases without --disable-bias-linear; the language models here have none"},
+    {"position-embedding-type",
+     "Megatron learns positions without --position-embedding-type; here Llama has rotary "
+     "ones, a hybrid none"},
+};
+
+class Conversion {
+ public:
+  Conversion(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides)
+      : command_(command), overrides_(overrides) {}
+
+  std::string run() {
+    choose_model();
+    add_flags();
+    add_sizes();
+    add_topology();
+    add_training();
+    for (const ConfigOverride& change : overrides_) recipe_.set(change.path, change.value, "command line");
+    return comments() + recipe_.text();
+  }
+
+ private:
+  bool has(const char* flag) const { return command_.has(flag); }
+  bool has_any(const std::vector<std::string>& flags) const {
+    return std::any_of(flags.begin(), flags.end(), [&](const std::string& flag) { return command_.has(flag); });
+  }
+  void set(const std::string& key, const std::string& value, const std::string& from) { recipe_.set(key, value, from); }
+  template <class Number>
+  void set(const std::string& key, Number value, const std::string& from) {
+    recipe_.set(key, fmt::format("{}", value), from);
+  }
+  void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
+
+  void choose_model() {
+    const bool hybrid = has_any({"hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model", "num-experts",
+                                 "num-moe-experts", "squared-relu", "mamba-num-heads"});
+    provider_ = hybrid ? "tiny-vlm" : "tiny-llava";
+    const auto named = command_.text("model-provider");
+    if (named) {
+      const auto known = kProviders.find(*named);
+      const bool is_own = contains(provider_names(), *named);
+      if (known != kProviders.end() || is_own)
+        provider_ = is_own ? *named : known->second;
+      else
+        chosen(fmt::format("model.provider {}: there is none that is called {}", provider_, *named));
+    }
+    hybrid_ = std::holds_alternative<HybridLmConfig>(provider(provider_).language);
+    vision_ = has_any(kVisionFlags) && !has("llm-only");
+    // A named model brings its sizes; otherwise the flags give all of them, and the provider is only the kind.
+    own_sizes_ = provider_.starts_with("tiny-") && has("hidden-size");
+    set("model.provider", provider_, named ? "--model-provider" : "with other sizes");
+  }
+
+  ModelFamily family() const { return hybrid_ ? ModelFamily::Hybrid : ModelFamily::Llama; }
+
+  // Everything that the table translates word by word.
+  void add_flags() {
+    for (const auto& [name, value] : command_.flags) {
+      const MegatronFlag& flag = *find_megatron_flag(name);
+      if (name == "llm-only" || is_foreign_position(name, value)) continue;
+      answer_.add(flag, value, family());
+      const FlagVerdict verdict = verdict_for(flag, value, family());
+      const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
+      const bool of_images = flag.key.find(".images.") != std::string::npos;
+      if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
+      if (name == "seq-length" && has_any({"decoder-seq-length", "total-seq-length"}))
+        continue;  // of the encoder, then
+      if (flag.key.starts_with("model.") && !model_has(flag.key))
+        answer_.add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
+      else
+        set(flag.key, recipe_value(flag, value), "--" + name);
+    }
+    if (!has("save") && has("save-interval")) {
+      recipe_.remove("checkpoint.save_interval");
+      answer_.add_unsupported("--save-interval", "there is no --save FOLDER to save to");
+    }
+  }
+
+  bool is_foreign_position(const std::string& name, const std::string& value) {
+    if (name != "position-embedding-type" || value != (hybrid_ ? "rope" : "none")) return false;
+    answer_.add_unsupported("--" + name + " " + value,
+                            hybrid_ ? "a hybrid's attention has no positions" : "Llama has rotary positions");
+    return true;
+  }
+
+  // Whether the provider's model has this key: those of Llama and of a hybrid, of RADIO and of CLIP, differ.
+  bool model_has(const std::string& key) const {
+    YamlWriter writer;
+    ModelConfig config;
+    config.provider = provider_;
+    describe(writer, config);
+    const std::vector<std::string> parts = split(key, '.');  // model, language, hidden
+    std::size_t found = 1;
+    for (const std::string& line : split(writer.text(), '\n')) {
+      const std::size_t depth = line.find_first_not_of(' ') / 2;
+      if (depth + 2 < found + 1) found = depth + 1;
+      if (depth + 1 == found && line.substr(2 * depth).starts_with(parts[found] + ":") && ++found == parts.size())
+        return true;
+    }
+    return false;
+  }
+
+  void add_sizes() {
+    const std::string at = "model.language.";
+    if (vision_ && has("hidden-size"))
+      set("model.images.projector.output", command_.integer("hidden-size", 1), "--hidden-size");
+    if (const auto vocab = command_.number("vocab-size"); vocab && !has("padded-vocab-size")) {
+      const double unit = static_cast<double>(tp()) * command_.integer("make-vocab-size-divisible-by", 128);
+      set(at + "vocab", std::ceil(*vocab / unit) * unit, "--vocab-size, padded");
+    } else if (own_sizes_ && !has("padded-vocab-size")) {
+      chosen("model.language.vocab is the provider's: no flag has it; set the size of your tokenizer, padded");
+    }
+    if (!own_sizes_) return;
+    const std::int64_t hidden = command_.integer("hidden-size", 1),
+                       heads = std::max(1, command_.integer("num-attention-heads", 1));
+    if (!has("num-query-groups")) set(at + "kv_heads", has("group-query-attention") ? 1 : heads, "Megatron's default");
+    if (!has("kv-channels")) set(at + "head_dim", hidden / heads, "hidden / heads");
+    if (!has("ffn-hidden-size")) set(at + "ffn", ffn(hidden), "Megatron's default");
+    if (!has("init-method-std")) set(at + "init_std", 0.02, "Megatron's default");
+    if (!has("norm-epsilon")) set(at + "norm_eps", 1e-5, "Megatron's default");
+    if (hybrid_)
+      add_hybrid_sizes(hidden);
+    else if (!has("untie-embeddings-and-output-weights"))
+      set(at + "tie_embeddings", std::string("true"), "Megatron's default");
+    for (const UnlessGiven& setting : kUnlessGiven)
+      if (!has(setting.flag)) chosen(setting.what);
+  }
+
+  std::int64_t ffn(std::int64_t hidden) const { return has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden; }
+
+  void add_hybrid_sizes(std::int64_t hidden) {
+    const std::string at = "model.language.";
+    const bool experts = has_any({"num-experts", "num-moe-experts"});
+    std::string pattern =
+        command_.text("hybrid-layer-pattern").value_or(command_.text("hybrid-override-pattern").value_or(""));
+    if (pattern.empty()) {
+      for (int i = 0; i < std::min(command_.integer("num-layers", 1), kMostLayersWritten); ++i)
+        pattern += experts ? "*E" : "*-";
+      set(at + "pattern", pattern, "--num-layers: attention, then its MLP");
+    }
+    if (pattern.find('M') != std::string::npos) {
+      const int head_dim = std::max(1, command_.integer("mamba-head-dim", 64));
+      if (!has("mamba-head-dim")) set(at + "mamba_head_dim", head_dim, "Megatron's default");
+      if (!has("mamba-num-heads")) set(at + "mamba_heads", 2 * hidden / head_dim, "2 x hidden / head dim");
+      if (!has("mamba-num-groups")) set(at + "mamba_groups", 8, "Megatron's default");
+      if (!has("mamba-state-dim")) set(at + "mamba_state", 128, "Megatron's default");
+      set(at + "mamba_chunk", 128, "Megatron's default");
+    }
+    if (!experts) return;
+    if (!has("moe-ffn-hidden-size"))
+      set(at + "expert_ffn", has("ffn-hidden-size") ? command_.integer("ffn-hidden-size", 0) : ffn(hidden),
+          "--ffn-hidden-size");
+    if (!has("moe-router-topk")) set(at + "top_k", 2, "Megatron's default");
+    if (!has("moe-shared-expert-intermediate-size")) set(at + "shared_ffn", 0, "Megatron's default");
+    if (!has("moe-router-topk-scaling-factor")) set(at + "router_scaling", 1, "Megatron's default");
+    if (!has("moe-aux-loss-coeff")) set(at + "aux_loss_coeff", 0, "Megatron's default");
+    if (!has("moe-router-enable-expert-bias")) set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
+  }
+
+  // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
+  std::int64_t size(const char* llm, const char* megatron) const {
+    return std::clamp(command_.integer(llm, command_.integer(megatron, 1)), 1, 1 << 15);
+  }
+  std::int64_t tp() const { return size("llm-tp", "tensor-model-parallel-size"); }
+
+  void add_topology() {
+    const std::int64_t cp = size("llm-cp", "context-parallel-size"),
+                       pp = size("llm-pp", "pipeline-model-parallel-size");
+    const std::string language = "topology.modules.language.", images = "topology.modules.images.";
+    set(language + "kind", std::string("language"), "");
+    dp_ = command_.integer("llm-dp", 0);
+    for (const ConfigOverride& change : overrides_)
+      if (change.path == language + "dp") dp_ = parse_int(change.value).value_or(0);
+    if (dp_ < 1) {
+      dp_ = replicas(tp() * cp * pp, tp() * cp);
+      set(language + "dp", dp_, "");
+    }
+    if (!vision_) return;
+    set(images + "kind", std::string("encoder"), "");
+    if (has_any({"encoder-tp", "encoder-dp", "encoder-pp"})) return;
+    set("topology.colocated", std::string("true"), "Megatron's encoder shares the language model's ranks");
+    set(images + "tp", tp(), "");
+    set(images + "pp", pp, "");
+    set(images + "dp", dp_ * cp, "");
+  }
+
+  // Megatron takes what the ranks leave; without them, the fewest with which experts and batch divide.
+  std::int64_t replicas(std::int64_t ranks_of_one, std::int64_t ranks_of_stage) {
+    if (command_.ranks && *command_.ranks % ranks_of_one == 0) return *command_.ranks / ranks_of_one;
+    const std::int64_t experts =
+        size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
+    const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
+    chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
+                       command_.ranks ? fmt::format("{} ranks do not divide by tp x cp x pp", *command_.ranks)
+                                      : "the number of ranks is torchrun's, not Megatron's, to say"));
+    return dp;
+  }
+
+  void add_training() {
+    const int micro = std::max(1, command_.integer("micro-batch-size", 1));
+    if (!has("global-batch-size"))
+      set("train.global_batch",
+          1.0 * micro * static_cast<double>(dp_) * std::max(1, command_.integer("num-microbatches", 1)),
+          "micro batch x replicas" + std::string(has("num-microbatches") ? " x microbatches" : ""));
+    if (!has("bf16"))
+      set("model.dtype", std::string(has("fp16") ? "bfloat16" : "float32"), has("fp16") ? "not fp16" : "no --bf16");
+    if (!has("lr-decay-style")) set("train.decay_style", std::string("linear"), "Megatron's default");
+    if (command_.text("lr-decay-style") == "WSD" && !has("lr-wsd-decay-style"))
+      set("train.wsd_decay_style", std::string("exponential"), "Megatron's default");
+    if (!has("log-interval")) set("log.interval", 100, "Megatron's default");
+    if (!has("use-distributed-optimizer"))
+      set("optimizer.zero", std::string("false"), "no --use-distributed-optimizer");
+    if (has("initial-loss-scale")) set("loss_scale.dynamic", std::string("true"), "--initial-loss-scale");
+    if (const auto fraction = command_.number("lr-warmup-fraction")) add_warmup(*fraction);
+  }
+
+  void add_warmup(double fraction) {
+    const auto samples = command_.number(has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
+    const auto iterations = command_.number(has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
+    if (samples)
+      set("train.warmup_samples", std::floor(fraction * *samples), "--lr-warmup-fraction of the decay");
+    else if (iterations)
+      set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
+    else
+      answer_.add_unsupported("--lr-warmup-fraction", "a share of a decay whose length no flag gives");
+  }
+
+  std::string comments() const {
+    std::string text =
+        "# Made by `braid train --from-megatron` of a command line for Megatron-LM; docs/megatron-flags.md lists the "
+        "flags.\n";
+    const auto group = [&](const char* title, const MegatronAnswer::Entries& entries) {
+      if (!entries.empty()) text += fmt::format("# {}:\n{}", title, MegatronAnswer::lines(entries, "#   ", 120));
+    };
+    MegatronAnswer::Entries unexpanded, unknown;
+    for (const auto& [flag, value] : command_.unexpanded)
+      unexpanded.push_back({flag.empty() ? value : "--" + flag + " " + value, ""});
+    for (const std::string& flag : command_.unknown) unknown.push_back({flag, ""});
+    group("Left out, because it holds a variable that no shell has expanded", unexpanded);
+    group("Left out, because Braid does not do that", answer_.unsupported());
+    group("Left out, because it is in no table of Megatron's flags", unknown);
+    group("Left out, because it is so anyway", answer_.already());
+    group("Chosen, since the command line does not say it", chosen_);
+    return text;
+  }
+
+  static constexpr int kMostLayersWritten = 4096;
+
+  const MegatronCommand& command_;
+  const std::vector<ConfigOverride>& overrides_;
+  std::string provider_;
+  bool hybrid_ = false, vision_ = false, own_sizes_ = false;
+  std::int64_t dp_ = 1;
+  RecipeText recipe_;
+  MegatronAnswer answer_;
+  MegatronAnswer::Entries chosen_;
+};
+
+}  // namespace
+
+std::string recipe_from_megatron(std::string_view text, const std::vector<ConfigOverride>& overrides) {
+  const MegatronCommand command = read_megatron_command(text);
+  const std::string yaml = Conversion(command, overrides).run();
+  try {
+    parse_recipe(yaml);
+  } catch (const ConfigError& e) {
+    std::vector<Problem> problems = e.problems();
+    for (Problem& problem : problems)
+      problem.where = "the recipe made of --from-megatron, " + problem.where.substr(problem.where.rfind(' ') + 1);
+    throw ConfigError(std::move(problems));
+  }
+  return yaml;
+}
+
+}  // namespace braid

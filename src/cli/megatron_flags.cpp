@@ -1,0 +1,109 @@
+#include "cli/megatron_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "cli/megatron_table.h"
+
+namespace braid {
+namespace {
+
+bool same_value(const std::string& a, const std::string& b) {
+  const auto x = parse_double(a), y = parse_double(b);
+  return x && y ? *x == *y : a == b;
+}
+
+bool allows(const MegatronFlag& flag, const std::string& value) {
+  if (flag.only_for.empty() || value.empty()) return true;
+  const std::vector<std::string> allowed = split(flag.only_for, ' ');
+  return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, value); });
+}
+
+std::string code(const std::string& text) { return "`" + text + "`"; }
+
+std::string key_cell(const MegatronFlag& flag) {
+  return code(flag.value.empty() ? flag.key : flag.key + "=" + flag.value);
+}
+
+std::string flag_cell(const MegatronFlag& flag) {
+  return code("--" + flag.name +
+              (flag.only_for.empty() ? "" : " " + fmt::format("{}", fmt::join(split(flag.only_for, ' '), "/"))));
+}
+
+std::string why_cell(const MegatronFlag& flag) {
+  std::string text = flag.why;
+  if (text.empty() && flag.family != ModelFamily::Any)
+    text = flag.family == ModelFamily::Llama ? "of Llama" : "of a hybrid";
+  if (!flag.otherwise.empty() && flag.otherwise != flag.why)
+    text += fmt::format("; {}{}", flag.only_for.empty() ? "" : "other values: ", flag.otherwise);
+  return text;
+}
+
+void add_table(std::string& page, FlagVerdict verdict, const std::string& title, const std::string& words,
+               const std::string& header) {
+  page += fmt::format("\n## {}\n{}\n\n{}\n", title, words, header);
+  for (const MegatronFlag& flag : megatron_flags()) {
+    if (flag.verdict != verdict) continue;
+    if (verdict == FlagVerdict::Taken)
+      page += fmt::format("| {} | {} |\n", flag_cell(flag), key_cell(flag));
+    else if (verdict == FlagVerdict::Rewritten)
+      page += fmt::format("| {} | {} | {} |\n", flag_cell(flag), key_cell(flag), why_cell(flag));
+    else
+      page += fmt::format("| {} | {} |\n", flag_cell(flag), why_cell(flag));
+  }
+}
+
+}  // namespace
+
+const std::vector<MegatronFlag>& megatron_flags() {
+  static const std::vector<MegatronFlag> flags = [] {
+    std::vector<MegatronFlag> rows;
+    add_model_rows(rows);
+    add_run_rows(rows);
+    std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    for (std::size_t i = 1; i < rows.size(); ++i)
+      BRAID_CHECK(rows[i - 1].name != rows[i].name, "--{} is in the table twice", rows[i].name);
+    return rows;
+  }();
+  return flags;
+}
+
+const MegatronFlag* find_megatron_flag(std::string_view name) {
+  std::string dashed(name);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  const auto& flags = megatron_flags();
+  const auto found = std::lower_bound(flags.begin(), flags.end(), dashed,
+                                      [](const MegatronFlag& flag, const std::string& n) { return flag.name < n; });
+  return found != flags.end() && found->name == dashed ? &*found : nullptr;
+}
+
+FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
+  const bool other_family = flag.family != ModelFamily::Any && family != ModelFamily::Any && flag.family != family;
+  return other_family || !allows(flag, value) ? flag.other_verdict : flag.verdict;
+}
+
+std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
+  if (!flag.value.empty()) return flag.value;
+  if (flag.factor == 0) return "N";
+  const auto number = parse_double(value);
+  return flag.factor != 1 && number ? fmt::format("{}", flag.factor * *number) : value;
+}
+
+std::string megatron_flags_tables() {
+  std::string page;
+  add_table(page, FlagVerdict::Taken, "Taken as they are",
+            "Switches stand for the value in the second column and take none.", "| flag | recipe key |\n|---|---|");
+  add_table(page, FlagVerdict::AlreadySo, "Already so",
+            "These change nothing: `braid train` says so and goes on. With a value, for that value only.",
+            "| flag | why |\n|---|---|");
+  add_table(page, FlagVerdict::Rewritten, "Written as a recipe key",
+            "In the recipe, or as `--KEY VALUE` on the command line.", "| flag | recipe key | |\n|---|---|---|");
+  add_table(page, FlagVerdict::Unsupported, "Not supported", "With what there is instead.",
+            "| flag | instead |\n|---|---|");
+  return page;
+}
+
+}  // namespace braid

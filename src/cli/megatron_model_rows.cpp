@@ -1,0 +1,216 @@
+// Flags of Megatron-LM about the model and its data.
+#include "cli/megatron_table.h"
+
+namespace braid {
+namespace {
+
+using namespace megatron_rows;
+
+// Reasons that several flags share.
+constexpr const char* kOneKernel = "there is one implementation of each operator, and no flag to choose it";
+constexpr const char* kNoData = "samples are mock ones today: see the recipe's section data";
+constexpr const char* kNoTokenizer = "mock samples need no tokenizer; model.language.vocab is the vocabulary's size";
+constexpr const char* kNoMla = "there is no latent attention";
+constexpr const char* kEveryToken = "experts take every token (no capacity, no dropping)";
+constexpr const char* kPixels = "sizes of mock images are data.media.images.min_size and max_size";
+constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and computes the rest again";
+constexpr const char* kNoNormChoice = "the language models have RMSNorm, encoders LayerNorm";
+
+void add_model(std::vector<Row>& rows) {
+  rows.insert(
+      rows.end(),
+      {
+          rewritten("hidden-size", "model.language.hidden"),
+          rewritten("ffn-hidden-size", "model.language.ffn", "without it: 4 x hidden, with --swiglu 8/3 x hidden"),
+          in_family(kLlama, rewritten("num-layers", "model.language.layers"),
+                    "a hybrid has a letter per layer in model.language.pattern", FlagVerdict::AlreadySo),
+          rewritten("num-attention-heads", "model.language.heads"),
+          rewritten("num-query-groups", "model.language.kv_heads", "without it: as many as heads"),
+          already("group-query-attention", kNone, "model.language.kv_heads says how many there are"),
+          rewritten("kv-channels", "model.language.head_dim", "without it: hidden / heads"),
+          rewritten("vocab-size", "model.language.vocab", "padded to a multiple of 128 x tp, as Megatron does"),
+          rewritten("padded-vocab-size", "model.language.vocab"),
+          already("make-vocab-size-divisible-by", kOne, "model.language.vocab is the padded size; tp divides it"),
+          rewritten("init-method-std", "model.language.init_std"),
+          rewritten("norm-epsilon", "model.language.norm_eps"),
+          in_family(kLlama, rewritten("rotary-base", "model.language.rope_theta"),
+                    "a hybrid's attention has no positions"),
+          in_family(kLlama,
+                    rewritten_switch("untie-embeddings-and-output-weights", "model.language.tie_embeddings", "false"),
+                    "a hybrid's output layer is always its own", FlagVerdict::AlreadySo),
+          in_family(kLlama, already("swiglu", kNone, "Llama's MLP is SwiGLU"), "a hybrid's MLPs are squared ReLU"),
+          in_family(kHybrid, already("squared-relu", kNone, "a hybrid's MLPs and experts are squared ReLU"),
+                    "Llama's MLP is SwiGLU"),
+          in_family(kHybrid, already("use-fused-weighted-squared-relu", kNone, kOneKernel), "Llama's MLP is SwiGLU"),
+          no("quick-geglu", kNone, "Llama's MLP is SwiGLU, a hybrid's squared ReLU"),
+          no("openai-gelu", kNone, "Llama's MLP is SwiGLU, a hybrid's squared ReLU"),
+          already_for("RMSNorm", "normalization", kNoNormChoice),
+          no("apply-layernorm-1p", kNone, "norm weights are stored as they are"),
+          already("disable-bias-linear", kNone, "the language models' linear layers have no biases"),
+          no("add-qkv-bias", kNone, "query, key and value have no biases in the language models"),
+          no("qk-layernorm", kNone, "queries and keys are not normalised"),
+          already_for("0", "hidden-dropout", "there is no dropout"),
+          already_for("0", "attention-dropout", "there is no dropout"),
+          already_for("rope none", "position-embedding-type", "Llama has rotary positions, a hybrid none"),
+          in_family(kLlama, already("use-rotary-position-embeddings", kNone, "Llama has rotary positions"),
+                    "a hybrid's attention has no positions"),
+          already("no-position-embedding", kNone, "there are no learned positions"),
+          already("max-position-embeddings", kOne,
+                  "no table of positions limits the length; data.sequence_length sets it"),
+          already_for("1", "rotary-percent", "all channels of a head turn"),
+          no("rotary-seq-len-interpolation-factor", kOne,
+             "rotary positions are not scaled; change model.language.rope_theta"),
+          no("rotary-interleaved", kNone, "rotary positions turn the halves of a head"),
+          no("use-rope-scaling", kNone, "rotary positions are not scaled; change model.language.rope_theta"),
+          no("rope-scaling-factor", kOne, "rotary positions are not scaled; change model.language.rope_theta"),
+          no("no-rope-freq", kOne, "every layer of Llama has rotary positions, a hybrid's attention has none"),
+          no("window-size", kOne, "attention sees the whole sequence"),
+          no("multi-latent-attention", kNone, kNoMla),
+          no("q-lora-rank", kOne, kNoMla),
+          no("kv-lora-rank", kOne, kNoMla),
+          no("qk-head-dim", kOne, kNoMla),
+          no("qk-pos-emb-head-dim", kOne, kNoMla),
+          no("v-head-dim", kOne, kNoMla),
+          no("mtp-num-layers", kOne, "there is no multi-token prediction"),
+          no("mtp-loss-scaling-factor", kOne, "there is no multi-token prediction"),
+          in_family(kHybrid, rewritten("hybrid-layer-pattern", "model.language.pattern", "quote it: * is the shell's"),
+                    "a Llama has model.language.layers"),
+          in_family(kHybrid,
+                    rewritten("hybrid-override-pattern", "model.language.pattern", "quote it: * is the shell's"),
+                    "a Llama has model.language.layers"),
+          no("hybrid-attention-ratio", kOne, "write the layers out in model.language.pattern"),
+          no("hybrid-mlp-ratio", kOne, "write the layers out in model.language.pattern"),
+          already("is-hybrid-model", kNone, "the provider says it"),
+          already("spec", kMany, "the provider says it"),
+          rewritten("mamba-num-heads", "model.language.mamba_heads", "without it: 2 x hidden / head dim"),
+          rewritten("mamba-head-dim", "model.language.mamba_head_dim"),
+          rewritten("mamba-num-groups", "model.language.mamba_groups"),
+          rewritten("mamba-state-dim", "model.language.mamba_state"),
+          rewritten("linear-conv-kernel-dim", "model.language.mamba_conv"),
+      });
+}
+
+void add_experts(std::vector<Row>& rows) {
+  rows.insert(
+      rows.end(),
+      {
+          rewritten("num-experts", "model.language.experts"),
+          rewritten("num-moe-experts", "model.language.experts"),
+          rewritten("moe-router-topk", "model.language.top_k"),
+          rewritten("moe-ffn-hidden-size", "model.language.expert_ffn", "without it: --ffn-hidden-size"),
+          rewritten("moe-shared-expert-intermediate-size", "model.language.shared_ffn"),
+          rewritten("moe-router-topk-scaling-factor", "model.language.router_scaling"),
+          rewritten("moe-aux-loss-coeff", "model.language.aux_loss_coeff"),
+          rewritten("moe-router-bias-update-rate", "model.language.expert_bias_rate"),
+          already("moe-router-enable-expert-bias", kNone, "model.language.expert_bias_rate is its step; 0: no bias"),
+          already_for("sigmoid", "moe-router-score-function", "routers score by sigmoid"),
+          already_for("seq_aux_loss none", "moe-router-load-balancing-type",
+                      "the loss is per sequence; model.language.aux_loss_coeff=0 turns it off",
+                      "the only balancing loss is per sequence, seq_aux_loss"),
+          already_for("fp32", "moe-router-dtype", "routers compute in fp32"),
+          already_for("alltoall", "moe-token-dispatcher-type", "tokens travel by all-to-all"),
+          no("moe-flex-dispatcher-backend", kOne, "tokens travel by all-to-all"),
+          already("moe-grouped-gemm", kNone, kOneKernel),
+          already("moe-permute-fusion", kNone, kOneKernel),
+          already("moe-router-fusion", kNone, kOneKernel),
+          no("moe-router-pre-softmax", kNone, "routers score by sigmoid"),
+          no("moe-router-num-groups", kOne, "a token chooses among all experts"),
+          no("moe-router-group-topk", kOne, "a token chooses among all experts"),
+          no("moe-z-loss-coeff", kOne, "the only balancing loss is per sequence, seq_aux_loss"),
+          no("moe-input-jitter-eps", kOne, "router inputs are not changed"),
+          no("moe-expert-capacity-factor", kOne, kEveryToken),
+          no("moe-pad-expert-input-to-capacity", kNone, kEveryToken),
+          no("moe-token-drop-policy", kOne, kEveryToken),
+          no("moe-layer-freq", kOne, "a hybrid's model.language.pattern has E where experts are"),
+          no("moe-shared-expert-overlap", kNone, "the shared expert runs after the routed ones"),
+          no("moe-shared-expert-gate", kNone, "the shared expert has no gate"),
+          no("moe-latent-size", kOne, "experts work at the model's width"),
+          no("moe-use-upcycling", kNone, "convert the checkpoint before"),
+          no("moe-per-layer-logging", kNone, "the log has the mean over layers"),
+          no("moe-extended-tp", kNone, "use --expert-tensor-parallel-size"),
+          rewritten_switch("moe-layer-recompute", "model.recompute", "true", kRecomputeAll),
+          no("overlap-moe-expert-parallel-comm", kNone, "all-to-all is not overlapped"),
+      });
+}
+
+void add_data_and_vision(std::vector<Row>& rows) {
+  rows.insert(
+      rows.end(),
+      {
+          already("mock-data", kNone, "samples are mock ones"),
+          already_for("mock", "dataset-provider", "samples are mock ones", kNoData),
+          no("data-path", kMany, kNoData),
+          no("train-data-path", kMany, kNoData),
+          no("valid-data-path", kMany, kNoData),
+          no("test-data-path", kMany, kNoData),
+          no("data-args-path", kOne, kNoData),
+          no("per-split-data-args-path", kOne, kNoData),
+          no("data-cache-path", kOne, kNoData),
+          no("split", kOne, kNoData),
+          no("dataloader-type", kOne, kNoData),
+          no("dataloader-save", kOne, "samples go on from the checkpoint's count"),
+          no("dataloader-load", kOne, "samples go on from the checkpoint's count"),
+          no("num-dataset-builder-threads", kOne, kNoData),
+          no("no-mmap-bin-files", kNone, kNoData),
+          no("mock-dataset-size", kOne, "mock samples never end"),
+          already("no-create-attention-mask-in-dataloader", kNone, "attention needs no mask"),
+          no("reset-position-ids", kNone, kNoData),
+          no("reset-attention-mask", kNone, kNoData),
+          no("eod-mask-loss", kNone, kNoData),
+          no("shuffle-buffer-size", kOne, kNoData),
+          no("max-samples-per-sequence", kOne, kNoData),
+          no("prompt-path", kOne, kNoData),
+          already_for("NullTokenizer", "tokenizer-type", "mock samples need no tokenizer", kNoTokenizer),
+          no("tokenizer-model", kOne, kNoTokenizer),
+          no("vocab-file", kOne, kNoTokenizer),
+          no("merge-file", kOne, kNoTokenizer),
+          no("vocab-extra-ids", kOne, kNoTokenizer),
+          no("tiktoken-pattern", kOne, kNoTokenizer),
+          no("tokenizer-prompt-format", kOne, kNoTokenizer),
+          no("special-tokens", kMany, kNoTokenizer),
+          no("image-token", kOne, kNoTokenizer),
+          no("pad-token-id", kOne, kNoTokenizer),
+          no("image-tag-type", kOne, kNoTokenizer),
+          no("force-system-message", kNone, kNoTokenizer),
+          no("sft", kNone, kNoData),
+          rewritten("decoder-seq-length", "data.sequence_length", "image tokens are part of it"),
+          rewritten("encoder-seq-length", "data.sequence_length", "image tokens are part of it"),
+          rewritten("total-seq-length", "data.sequence_length", "image tokens are part of it"),
+          no("image-seq-length", kOne, kPixels),
+          no("img-h", kOne, kPixels),
+          no("img-w", kOne, kPixels),
+          no("num-image-tiles", kOne, kPixels),
+          no("max-num-tiles", kOne, kPixels),
+          no("use-tiling", kNone, kPixels),
+          no("use-thumbnail", kNone, kPixels),
+          no("dynamic-resolution-min-patches", kOne, kPixels),
+          no("dynamic-resolution-max-patches", kOne, kPixels),
+          no("no-dynamic-resolution", kNone, kPixels),
+          already("dynamic-resolution", kNone, "RADIO takes images of any size"),
+          already("disable-vision-class-token", kNone, "class tokens are removed behind the encoder"),
+          already_for("radio clip", "vision-model-type", "the provider says it", "encoders are RADIO, CLIP and audio"),
+          no("language-model-type", kOne, "name a model.provider and change its sizes"),
+          rewritten("image-token-id", "model.images.mock_token_id"),
+          rewritten("class-token-len", "model.images.encoder.class_tokens"),
+          rewritten("patch-dim", "model.images.encoder.patch"),
+          rewritten_switch("pixel-shuffle", "model.images.pixel_shuffle", "true"),
+          rewritten("vision-projection-type", "model.images.projector.kind"),
+          no("llm-only", kNone, "leave the module images out of the recipe's topology"),
+          rewritten_switch("mimo-encoder-prefetch", "train.prefetch", "2"),
+          no("encoder-ddp-overlap", kNone, "encoders never overlap: some replicas may have no images"),
+          no("language-model-checkpoint", kOne,
+             "braid ckpt convert --recipe makes a checkpoint of Hugging Face folders; then --load --finetune"),
+          no("allow-missing-vision-projection-checkpoint", kNone,
+             "loading is strict: what the model lacks is listed and ends the run"),
+      });
+}
+
+}  // namespace
+
+void add_model_rows(std::vector<MegatronFlag>& rows) {
+  add_model(rows);
+  add_experts(rows);
+  add_data_and_vision(rows);
+}
+
+}  // namespace braid

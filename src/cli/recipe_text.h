@@ -1,0 +1,24 @@
+// A recipe written key by key, each with where its value comes from; printed as YAML in the order of a recipe's
+// sections.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace braid {
+
+class RecipeText {
+ public:
+  void set(const std::string& path, const std::string& value, const std::string& from);  // the last one counts
+  void remove(const std::string& path);
+  std::string text() const;
+
+ private:
+  struct Entry {
+    std::string path, value, from;
+  };
+  std::vector<Entry> entries_;
+};
+
+}  // namespace braid

@@ -1,0 +1,414 @@
+// The tables of prefixes, styles of progress, ends of processes and messages: one row of each test is one format, as
+// the framework named there writes it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "doctor/log_text.h"
+#include "doctor/progress_styles.h"
+#include "doctor/report.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+constexpr int kNone = -1;
+
+Diagnosis diagnosis_of_text(const std::string& text) {
+  const TemporaryFolder folder;
+  std::vector<std::string> skipped;
+  return examine_logs(find_logs({folder.write("job.log", text)}), {}, skipped);
+}
+
+std::string slug_of(const Diagnosis& diagnosis) { return text_of(diagnosis.cause).slug; }
+
+std::string with_prefix(const std::string& prefix, const std::string& text) {
+  std::string all;
+  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    all += prefix + text.substr(at, end - at) + "\n";
+  }
+  return all;
+}
+
+const std::string kTraceback =
+    "Traceback (most recent call last):\n  File \"/w/train.py\", line 10, in <module>\n    main()\n"
+    "  File \"/w/train.py\", line 7, in main\n    raise ValueError(\"bad\")\nValueError: bad\n";
+
+TEST(PrefixTable, ATracebackIsWholeBehindAnyOfThem) {
+  struct Case {
+    const char* prefix;
+    int rank;
+  };
+  for (const Case& c : {Case{"[rank3]: ", 3},
+                        {"[rank3]:", 3},
+                        {"[Rank 3] ", 3},
+                        {"[RANK 3] ", 3},
+                        {"[rank: 3] ", 3},
+                        {"[rank=3] ", 3},
+                        {"[rank 3/8] ", 3},
+                        {"rank3: ", 3},
+                        {"Rank 3: ", 3},
+                        {"rank=3 ", 3},
+                        {"mpirank:3 ", 3},
+                        {"mpirank: 3 ", 3},
+                        {"global_rank=3 ", 3},
+                        {"(rank 3) ", 3},
+                        {"3: ", 3},
+                        {"[3] ", 3},
+                        {"[1,3]<stderr>:", 3},
+                        {"[prterun-n1-4242@1,3]<stderr>: ", 3},
+                        {"[3]<stderr>:", 3},
+                        {"[default3]:", 3},
+                        {"[trainer3]:", 3},
+                        {"[gpu3] ", 3},
+                        {"(VllmWorker rank=3 pid=4242) ", 3},
+                        {"(worker1, rank=3, pid=2211, ip=10.0.0.5) ", 3},
+                        {"2026-11-15 10:00:00,123 - ERROR - rank 3 - ", 3},
+                        {"[2026-11-15 10:00:00,123] [ERROR] [engine.py:12:step] [Rank 3] ", 3},
+                        {"2026-11-15 10:00:00,123 | ERROR | rank=3 | ", 3},
+                        {"2026-11-15 10:00:00,123: rank3[2088][MainThread]: ERROR: ", 3},
+                        {"worker-1: [rank8]: ", 8},
+                        {"(RayTrainWorker pid=4242, ip=10.0.0.2) ", kNone},
+                        {"\x1b[36m(RayTrainWorker pid=4242)\x1b[0m ", kNone},
+                        {"[pod/train-worker-3/pytorch] ", kNone},
+                        {"train-worker-3 pytorch ", kNone},
+                        {"worker-3  | ", kNone},
+                        {"node3: ", kNone},
+                        {"10.0.0.3: ", kNone},
+                        {"2026-11-15T10:00:00.123456789Z stderr F ", kNone},
+                        {"2026-11-15 10:00:00.123 | ERROR    | train:main:12 - ", kNone},
+                        {"ERROR:root:", kNone},
+                        {"Nov 15 10:00:00 gpu-a17 train[4242]: ", kNone},
+                        {"E1115 10:00:00.123456 4242 train.py:12] ", kNone}}) {
+    const Diagnosis diagnosis = diagnosis_of_text("start\n" + with_prefix(c.prefix, kTraceback));
+    EXPECT_EQ(slug_of(diagnosis), "python-error") << c.prefix;
+    EXPECT_EQ(diagnosis.first_rank.value_or(kNone), c.rank) << c.prefix;
+    EXPECT_THAT(diagnosis.explanation, HasSubstr("It is: ValueError: bad")) << c.prefix;
+  }
+}
+
+TEST(PrefixTable, LoggersPrefixOnlyTheFirstOfManyLines) {
+  for (const char* prefix : {"2026-11-15 10:00:00,123 - ERROR - rank=3 - ", "[rank 3] ERROR ", "[Rank 3] "}) {
+    const Diagnosis diagnosis = diagnosis_of_text("start\n" + (prefix + kTraceback));
+    EXPECT_THAT(diagnosis.explanation, HasSubstr("It is: ValueError: bad")) << prefix;
+    EXPECT_EQ(diagnosis.first_rank, 3) << prefix;
+  }
+}
+
+TEST(PrefixTable, LearnedWritersAreToldApart) {
+  std::string text = "worker-3  | setting up, rank=6\n";
+  const std::string other = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\nKeyError: 'x'\n";
+  const std::string first = with_prefix("worker-3  | ", kTraceback), second = with_prefix("worker-5  | ", other);
+  for (std::size_t a = 0, b = 0; a < first.size() || b < second.size();) {
+    const std::size_t end_a = first.find('\n', a) + 1, end_b = second.find('\n', b) + 1;
+    if (a < first.size()) text += first.substr(a, end_a - a), a = end_a;
+    if (b < second.size()) text += second.substr(b, end_b - b), b = end_b;
+  }
+  const Diagnosis diagnosis = diagnosis_of_text(text);
+  EXPECT_THAT(diagnosis.explanation, HasSubstr("KeyError: 'x'"));  // the first to end
+  EXPECT_FALSE(diagnosis.first_rank);
+  const Diagnosis alone = diagnosis_of_text("worker-3  | setting up, rank=6\n" + first);
+  EXPECT_EQ(alone.first_rank, 6);  // as it said itself
+}
+
+std::string bar(int step, const std::string& title, const std::string& rest = "") {
+  return fmt::format("{}{:3}%|###       | {}/1000 [05:00<1:35:00,  1.67it/s{}]", title, step / 10, step, rest);
+}
+
+const std::vector<std::pair<std::string, std::function<std::string(int)>>> kStyles = {
+    {"Megatron",
+     [](int i) {
+       return fmt::format(" iteration {:8}/ 1000 | elapsed time per iteration (ms): 12.5 | lm loss: 4.0", i);
+     }},
+    {"GPT-NeoX", [](int i) { return fmt::format(" samples/sec: 10.1 | iteration {:8}/ 9000 | lm_loss 2.3", i); }},
+    {"tqdm", [](int i) { return bar(i, ""); }},
+    {"tqdm, rewritten", [](int i) { return bar(10 * i, "") + "\r" + bar(10 * i + 5, ""); }},
+    {"tqdm with a loss", [](int i) { return bar(i, "Training: ", ", loss=2.3"); }},
+    {"Hugging Face", [](int i) { return fmt::format("{{'loss': 2.3, 'learning_rate': 5e-05, 'epoch': 0.{:02}}}", i); }},
+    {"Lightning", [](int i) { return bar(10 * i, "Epoch 0: ", ", v_num=0, train_loss=2.300"); }},
+    {"Lightning, Rich",
+     [](int i) {
+       return fmt::format("Epoch 0/9 \u2501\u2501\u2501\u2501 {}/1000 0:00:01 11.02it/s train_loss: 2.3", i);
+     }},
+    {"torchtitan",
+     [](int i) { return fmt::format("[rank0]:[titan] - root - INFO - \x1b[31mstep: {}  \x1b[32mloss:  8.1", i); }},
+    {"DeepSpeed",
+     [](int i) { return fmt::format("[logging.py:96:log_dist] [Rank 0] step={}, skipped=0, lr=[1e-05]", i); }},
+    {"DeepSpeed's timer",
+     [](int i) { return fmt::format("epoch=0/micro_step={0}/global_step={0}, RunningAvgSamplesPerSec=12.3", i); }},
+    {"mmcv", [](int i) { return fmt::format("mmdet - INFO - Epoch [1][{}/7330]\tlr: 9e-4, data_time: 0.01", 50 * i); }},
+    {"mmengine",
+     [](int i) {
+       return fmt::format("06/06 10:00:20 - INFO - Iter(train) [{:6}/160000]  data_time: 0.1  loss: 2.3", i);
+     }},
+    {"fairseq",
+     [](int i) {
+       return fmt::format("| train_inner | epoch 001:  {0} / 5000 loss=12.3, num_updates={0}, lr=1e-4", i);
+     }},
+    {"nanoGPT", [](int i) { return fmt::format("iter {}: loss 3.2, time 123.4ms, mfu 30.1%", i); }},
+    {"llm.c", [](int i) { return fmt::format("step {:4}/18865 | loss 10.9 (+nanz)| norm 15.3", i); }},
+    {"modded-nanoGPT", [](int i) { return fmt::format("step:{}/1750 train_loss:3.1 step_avg:70.1ms", i); }},
+    {"NeMo", [](int i) { return fmt::format("Training epoch 0, iteration {}/99 | reduced_train_loss: 10.1", i); }},
+    {"detectron2", [](int i) { return fmt::format("d2.utils.events]:  eta: 1:00:00  iter: {}  data_time: 0.01", i); }},
+    {"Composer", [](int i) { return fmt::format("[batch={}/1000]:", i); }},
+    {"Keras", [](int i) { return fmt::format("{}/1000 [==>........] - ETA: 5s - loss: 2.3", i); }},
+    {"timm", [](int i) { return fmt::format("Train: 0 [{:4}/1251 (  4%)]  Loss: 6.95 (6.95)", i); }},
+    {"PyTorch's examples", [](int i) { return fmt::format("Epoch: [0][{:5}/5005]\tLoss 6.9e+00 (7.0e+00)", i); }},
+    {"MaxText", [](int i) { return fmt::format("completed step: {}, seconds: 1.2, loss: 8.123", i); }},
+    {"TensorFlow", [](int i) { return fmt::format("INFO:tensorflow:loss = 2.3, step = {} (5.1 sec)", i); }},
+    {"OLMo", [](int i) { return fmt::format("INFO [step={}/1000,epoch=0]", i); }},
+    {"torchtune", [](int i) { return bar(i, fmt::format("1|{}|Loss: 2.3:  ", i)); }},
+    {"verl", [](int i) { return fmt::format("(main_task pid=42) step:{} - actor/pg_loss:0.01", i); }},
+    {"Paddle", [](int i) { return fmt::format("[    INFO] - loss: 2.3, global_step: {}, interval_runtime: 1.2", i); }},
+    {"T5X", [](int i) { return fmt::format("trainer.py:501] Training: step {}", i); }},
+};
+
+const char* const kCaught =
+    "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"/w/a.py\", line 1, in save\n"
+    "[rank3]: RuntimeError: upload failed\n";
+
+// What training outlived is not the cause: the time limit is.
+TEST(ProgressTable, StepsOfEveryStyleOutliveAnError) {
+  for (const auto& [name, line] : kStyles) {
+    std::string before, after;
+    for (int i = 1; i < 4; ++i) before += line(i) + "\n";
+    for (int i = 4; i < 16; ++i) after += line(i) + "\n";
+    const std::string limit =
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 DUE TO TIME LIMIT ***\n";
+    EXPECT_EQ(slug_of(diagnosis_of_text(before + kCaught + after + limit)), "time-limit") << name;
+    EXPECT_EQ(slug_of(diagnosis_of_text(before + after + kCaught)), "python-error") << name;
+  }
+}
+
+// Other processes may prepare data long after a rank died.
+TEST(ProgressTable, OtherBarsAreNoSteps) {
+  for (const char* title : {"Map: ", "Loading checkpoint shards: ", "Downloading: ", "Validation: "}) {
+    std::string bars;
+    for (int i = 1; i < 40; ++i) bars += bar(i, title) + "\n";
+    EXPECT_EQ(slug_of(diagnosis_of_text(kCaught + bars)), "python-error") << title;
+  }
+  EXPECT_FALSE(step_in("12/31/2026 is a date, loss of life"));
+}
+
+TEST(EndTable, LaunchersTellHowProcessesEnded) {
+  struct Case {
+    const char* text;
+    const char* cause;
+    int rank;
+  };
+  for (const Case& c :
+       {Case{"mpirun noticed that process rank 3 with PID 4242 on node n2 exited on signal 9 (Killed).", "killed", 3},
+        {"prterun noticed that process rank 3 with PID 4242 on node n2 exited on signal 11 (Segmentation fault).",
+         "segfault", 3},
+        {"  Process name: [[59842,1],3]\n  Exit code:    137", "killed", 3},
+        {"  Process name: [prterun-n1-4242@1,3]\n  Exit code:    139", "segfault", 3},
+        {"=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 4242 RUNNING AT n2\n=   EXIT CODE: 9",
+         "killed", kNone},
+        {"=   RANK 3 PID 4242 RUNNING AT n2\n=   KILLED BY SIGNAL: 9 (Killed)", "killed", 3},
+        {"MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\nwith errorcode 7.", "unknown", 3},
+        {"ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.", "shm-bus-error", 2},
+        {"[rank: 1] Child process with PID 4242 terminated with code -9. Forcefully terminating", "killed", 1},
+        {"['/usr/bin/python', '-u', 'train.py', '--local_rank=7'] exits with return code = -9", "killed", kNone},
+        {"  Reason:       OOMKilled\n  Exit Code:    137", "host-oom", kNone},
+        {"command terminated with exit code 137", "killed", kNone},
+        {"The node was low on resource: memory. Container main was using 9Gi.", "host-oom", kNone},
+        {"trainer_1 exited with code 137", "killed", kNone},
+        {"make: *** [Makefile:12: train] Error 137", "killed", kNone},
+        {"run.sh: line 12: 4242 Killed                  python train.py", "killed", kNone},
+        {"run.sh: line 12: 4242 Hangup                  python train.py", "hangup", kNone},
+        {"TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.", "host-oom", kNone},
+        {"=>> PBS: job killed: walltime 3618 exceeded limit 3600", "time-limit", kNone},
+        {"UNAVAILABLE: Task /job:jax_worker/replica:0/task:3 heartbeat timeout.", "node-failure", 3},
+        {"Caught signal SIGHUP on n1: this job is preempted.", "preempted", kNone},
+        {"`Trainer.fit` stopped: `max_epochs=10` reached.", "success", kNone},
+        {"{'train_runtime': 1234.5, 'train_loss': 1.3, 'epoch': 3.0}", "success", kNone}}) {
+    const Diagnosis diagnosis = diagnosis_of_text(fmt::format("iter 10: loss 3.2, time 123.4ms\n{}\n", c.text));
+    EXPECT_EQ(slug_of(diagnosis), c.cause) << c.text;
+    EXPECT_EQ(diagnosis.first_rank.value_or(kNone), c.rank) << c.text;
+  }
+}
+
+TEST(ErrorTable, FamiliesOfMessages) {
+  struct Case {
+    const char* cause;
+    std::vector<const char*> messages;
+  };
+  const std::vector<Case> cases = {
+      {"cuda-error",
+       {"RuntimeError: CUDA error: an illegal memory access was encountered",
+        "RuntimeError: CUDA error: no kernel image", "RuntimeError: The NVIDIA driver on your system is too old",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_BAD_PARAM", "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED",
+        "RuntimeError: HIP error: invalid device function", "RuntimeError: Triton Error [CUDA]: misaligned address"}},
+      {"gpu-oom",
+       {"RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm."}},
+      {"host-oom", {"ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."}},
+      {"hub-unreachable",
+       {"OSError: We couldn't connect to 'https://huggingface.co' to load this file",
+        "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x",
+        "requests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co')\"))",
+        "OSError: You are trying to access a gated repo."}},
+      {"nan-loss",
+       {"AssertionError: Rank 3: found NaN in local forward loss calculation", "ValueError: Loss is nan, stopping",
+        "FloatingPointError: Minimum loss scale reached (0.0001).",
+        "RuntimeError: the gradients have non-finite values",
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."}},
+      {"too-many-files", {"OSError: [Errno 24] Too many open files", "RuntimeError: received 0 items of ancdata"}},
+      {"unused-parameters", {"RuntimeError: Expected to have finished reduction in the prior iteration before x"}},
+      {"rendezvous",
+       {"torch.distributed.DistStoreError: Timed out after 301 seconds waiting for clients. 3/4 clients joined.",
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+        "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (n, "
+        "1)."}},
+      {"segfault", {"RuntimeError: DataLoader worker (pid 42) is killed by signal: Segmentation fault."}},
+  };
+  for (const Case& c : cases)
+    for (const char* message : c.messages) {
+      const Diagnosis diagnosis = diagnosis_of_text(with_prefix(
+          "[rank3]: ",
+          fmt::format("Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n{}\n", message)));
+      EXPECT_EQ(slug_of(diagnosis), c.cause) << message;
+      EXPECT_EQ(diagnosis.first_rank, 3) << message;
+    }
+}
+
+TEST(ErrorTable, AWatchdogDiesOfWhatItSays) {
+  for (const auto& [message, cause] : std::vector<std::pair<const char*, const char*>>{
+           {"CUDA error: an illegal memory access was encountered", "cuda-error"},
+           {"CUDA error: out of memory", "gpu-oom"},
+           {"CUDA error: uncorrectable ECC error encountered", "node-failure"},
+           {"[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", "nccl-timeout"}}) {
+    const Diagnosis diagnosis = diagnosis_of_text(
+        fmt::format("[rank3]:[E1115 10:00:00.1 P.cpp:1] [PG 0 Rank 3] Process group watchdog thread terminated with "
+                    "exception: {}\nterminate called after throwing an instance of 'c10::DistBackendError'\n",
+                    message));
+    EXPECT_EQ(slug_of(diagnosis), cause);
+    EXPECT_EQ(diagnosis.first_rank, 3) << message;
+  }
+}
+
+std::string timed_out(int rank, const char* operation) {
+  return fmt::format(
+      "[rank{0}]:[E1115 10:00:00.1 P.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: "
+      "WorkNCCL(SeqNum=77, OpType={1}, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600000 milliseconds\n",
+      rank, operation);
+}
+
+TEST(Mismatch, DifferentOperationsAtOneNumberNameTheirRanks) {
+  std::string text;
+  for (int rank = 0; rank < 4; ++rank) text += timed_out(rank, rank == 2 ? "BROADCAST" : "ALLREDUCE");
+  const Diagnosis diagnosis = diagnosis_of_text(text);
+  EXPECT_EQ(slug_of(diagnosis), "collective-mismatch");
+  EXPECT_EQ(diagnosis.first_rank, 2);
+  EXPECT_THAT(diagnosis.explanation,
+              HasSubstr("At sequence number 77 ranks 0-1,3 called ALLREDUCE of 10, rank 2 called BROADCAST of 10."));
+  EXPECT_EQ(slug_of(diagnosis_of_text(timed_out(0, "ALLREDUCE") + timed_out(1, "ALLREDUCE"))), "nccl-timeout");
+}
+
+TEST(Encoding, Utf16IsRead) {
+  const std::string plain = with_prefix("[rank3]: ", kTraceback) + "gr\xc3\xbc\xc3\x9f \xf0\x9f\x92\xa5\n";
+  std::u16string wide;
+  for (const char c : with_prefix("[rank3]: ", kTraceback)) wide += static_cast<char16_t>(c);
+  wide += u"gr\u00fc\u00df \U0001f4a5\n";
+  const auto bytes = [&](bool big_endian, bool with_mark) {
+    std::string all;
+    for (const char16_t c : (with_mark ? u"\ufeff" : u"") + wide) {
+      const char low = static_cast<char>(c & 0xff), high = static_cast<char>(c >> 8);
+      all += big_endian ? std::string{high, low} : std::string{low, high};
+    }
+    return all;
+  };
+  for (const bool big_endian : {false, true})
+    for (const bool with_mark : {false, true}) {
+      const std::string raw = bytes(big_endian, with_mark);
+      EXPECT_EQ(diagnosis_of_text(raw).first_rank, 3);
+      auto decoder = Utf16Decoder::for_text(raw);
+      ASSERT_TRUE(decoder);
+      std::string decoded;
+      for (std::size_t at = 0; at < raw.size(); at += 3) decoded += decoder->decode(raw.substr(at, 3));
+      EXPECT_EQ(decoded, plain);
+    }
+  EXPECT_FALSE(Utf16Decoder::for_text(plain));
+}
+
+std::string wrapped_at(std::size_t width, const std::string& text) {
+  std::string all;
+  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    for (std::size_t i = at; i < end; i += width) all += text.substr(i, std::min(width, end - i)) + "\n";
+  }
+  return all;
+}
+
+TEST(Wrapped, LinesAreJoined) {
+  const std::string long_path =
+      "/opt/conda/lib/python3.10/site-packages/torch/distributed/elastic/multiprocessing/errors/";
+  const std::string text = with_prefix(
+      "[rank3]: ",
+      "Traceback (most recent call last):\n  File \"" + long_path +
+          "__init__.py\", line 357, in wrapper\n    return f(*args, **kwargs)\n  File \"" + long_path +
+          "a.py\", line 4, in train\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.95 GiB. GPU "
+          "5 has a total capacity of 79.15 GiB of which 834.69 MiB is free.\n");
+  const Diagnosis diagnosis = diagnosis_of_text("start\n" + wrapped_at(80, text));
+  EXPECT_EQ(slug_of(diagnosis), "gpu-oom");
+  EXPECT_EQ(diagnosis.first_rank, 3);
+  EXPECT_THAT(diagnosis.explanation, HasSubstr("1.95 GiB on a GPU of 79.15 GiB with 834.69 MiB free"));
+  EXPECT_EQ(width_of_wrapped(wrapped_at(80, text)), 80u);
+}
+
+TEST(Wrapped, ListsOfLinesOfOneWidthAreNot) {
+  std::string list;
+  for (int i = 100; i < 200; ++i) list += fmt::format("step {} | {:70}\n", i, "loss: 2.3");
+  EXPECT_EQ(width_of_wrapped(list), 0u);
+}
+
+TEST(Advice, IsForTheLauncherInTheLog) {
+  const std::string killed = "iter 10: loss 3.2, time 1ms\n";
+  EXPECT_THAT(diagnosis_of_text(killed + "srun: error: n1: task 3: Killed\n").fix, HasSubstr("sacct"));
+  const std::string by_torchrun = diagnosis_of_text(killed +
+                                                    "torch.distributed.elastic.multiprocessing.api: [ERROR] failed "
+                                                    "(exitcode: -9) local_rank: 3 (pid: 4242) of binary: python\n")
+                                      .fix;
+  EXPECT_THAT(by_torchrun, HasSubstr("dmesg"));
+  EXPECT_THAT(by_torchrun, Not(HasSubstr("sacct")));
+  EXPECT_THAT(diagnosis_of_text(killed + "Reason: OOMKilled\n").fix, HasSubstr("kubectl"));
+}
+
+TEST(EvidenceText, IsCutAroundWhatMatched) {
+  const Diagnosis diagnosis =
+      diagnosis_of_text("step " + std::string(9000, 'x') + " CUDA out of memory. Tried to allocate 2.00 GiB " +
+                        std::string(9000, 'y') + "\n");
+  EXPECT_EQ(slug_of(diagnosis), "gpu-oom");
+  EXPECT_THAT(to_text(diagnosis), HasSubstr("... xxx"));
+  EXPECT_THAT(to_text(diagnosis), HasSubstr("CUDA out of memory. Tried to allocate 2.00 GiB yyy"));
+}
+
+TEST(FileNames, AreNoProofOfARank) {
+  const TemporaryFolder folder;
+  std::vector<std::string> skipped;
+  const auto diagnosis_of = [&](const std::string& path) { return examine_logs(find_logs({path}), {}, skipped); };
+  EXPECT_FALSE(diagnosis_of(folder.write("rank3.log", kTraceback)).first_rank);
+  folder.write("rank4.log", "all is well\n");
+  EXPECT_EQ(diagnosis_of(folder.path()).first_rank, 3);  // one of several, told apart by their names
+  folder.write("rank3.log", "[rank0]: hello\n[rank7]: hello\n" + kTraceback);
+  EXPECT_FALSE(diagnosis_of(folder.path()).first_rank);  // it has lines of many ranks
+}
+
+TEST(NoFalseAllClear, OnlyAnEndIsASuccess) {
+  const std::string steps = "iter 10: loss 3.2, time 1ms\niter 20: loss 3.1, time 1ms\n";
+  EXPECT_EQ(slug_of(diagnosis_of_text(steps)), "unknown");
+  EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\n")), "success");
+  EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\n" + kTraceback)), "python-error");
+  EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\nException ignored in: <function f>\n" + kTraceback)),
+            "success");
+}
+
+}  // namespace
+}  // namespace braid
