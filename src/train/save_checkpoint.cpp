@@ -92,13 +92,24 @@ std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(co
 }
 
 void CheckpointSaver::resumed_from(std::int64_t iteration) {
-  if (lock_ && named_latest(config_.save) != iteration) name_as_latest(config_.save, iteration);
+  if (!lock_) return;
+  if (named_latest(config_.save) != iteration) name_as_latest(config_.save, iteration);
+  remove_old();
 }
 
-// Old checkpoints go before there is a new one, should a killed save have kept them: the disk may have no room for all.
+// Those that a killed save has kept: the disk may have no room for them and a new one.
+void CheckpointSaver::remove_old() {
+  if (!config_.keep_last) return;
+  try {
+    remove_old_iterations(config_.save, *config_.keep_last);
+  } catch (const std::exception& e) {
+    say_(fmt::format("old checkpoints could not be removed: {}", e.what()));
+  }
+}
+
 void CheckpointSaver::begin(std::int64_t iteration) {
   lock_->check();
-  if (config_.keep_last) remove_old_iterations(config_.save, *config_.keep_last);
+  remove_old();
   begin_iteration(config_.save, iteration);
 }
 

@@ -43,6 +43,7 @@ class CheckpointSaver {
   std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, int seed) const;
   void wait_for_all(const std::string& what);
   void begin(std::int64_t iteration);
+  void remove_old();
   void say_saved(std::int64_t iteration, const Saved& saved);
 
   const CheckpointConfig config_;

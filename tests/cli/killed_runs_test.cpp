@@ -1,6 +1,6 @@
 // A whole run that is killed at a file operation of its saves: the same command goes on by itself, with the losses of a
 // run that was never killed, and leaves nothing behind. One operation is tried; all of them, for some minutes, with
-// BRAID_TEST_EVERY_OPERATION=1.
+// BRAID_TEST_EVERY_OPERATION=1, which is the first one to try.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -78,8 +78,8 @@ TEST_F(KilledRuns, GoOnByThemselvesWithTheSameLosses) {
   const std::int64_t operations = counter->count;
   EXPECT_GT(operations, 100);
   std::vector<std::int64_t> tried;
-  if (std::getenv("BRAID_TEST_EVERY_OPERATION"))
-    for (std::int64_t operation = 1; operation <= operations; ++operation) tried.push_back(operation);
+  if (const char* first = std::getenv("BRAID_TEST_EVERY_OPERATION"))
+    for (std::int64_t operation = std::atoi(first); operation <= operations; ++operation) tried.push_back(operation);
   else
     tried = {operations * 2 / 3};
   int killed = 0;
