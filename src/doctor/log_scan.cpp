@@ -337,6 +337,7 @@ class LogScan::Impl {
     const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
     if (is_warning(text) || has_word(text, "frame #")) return;
     if (is_of_the_scheduler(text)) return refusal(marks);
+    if (is_termination_by_shell(text)) return found(Sign::TerminatedFromOutside, marks);
     if (is_kill_by_shell(text)) {
       Finding finding = finding_in(Sign::KilledByShell, marks, line_, findings_);
       finding.bare = true;
