@@ -217,7 +217,7 @@ class LogScan::Impl {
         findings_.files.back().end_text = line_.shown;
         return;
       case Sign::SaysDone:
-        findings_.files.back().said_done = line_.place.line;
+        findings_.files.back().said_done = line_.place;
         findings_.files.back().end_text = line_.shown;
         return;
       case Sign::ScriptEndedWell:

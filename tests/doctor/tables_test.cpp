@@ -420,6 +420,7 @@ TEST(NoFalseAllClear, OnlyAnEndIsASuccess) {
   EXPECT_EQ(slug_of(diagnosis_of_text(steps)), "unknown");
   EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\n")), "success");
   EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\n" + kTraceback)), "python-error");
+  EXPECT_EQ(slug_of(diagnosis_of_text("Training completed\n" + steps)), "unknown");  // of something before
   EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\nException ignored in: <function f>\n" + kTraceback)),
             "success");
 }
