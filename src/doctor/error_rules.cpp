@@ -172,7 +172,7 @@ constexpr Rule kRules[] = {
     {"ImportError", Sign::MissingImport},
     {"error while loading shared libraries", Sign::MissingImport},
     {"cannot open shared object file", Sign::MissingImport, "Error"},
-    {"No module named ", Sign::MissingImport, ": No module named "},
+    {": No module named ", Sign::MissingImport, "python"},  // -m
     {"undefined symbol: ", Sign::MissingImport},
     {"'NoneType' object is not an iterator", Sign::CacheNotShared},
     {"Weight mismatch detected", Sign::WeightsDiffer},

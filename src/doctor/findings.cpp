@@ -120,7 +120,9 @@ void Findings::settle() {
 void Findings::settle_ends() {
   for (std::size_t number = 0; number < files.size(); ++number) {
     FileTrace& file = files[number];
-    const std::uint64_t end = std::max(file.script_end, file.said_done);
+    // Where training went on, it was another one that was done.
+    const bool is_done = file.said_done && file.progress <= file.said_done->progress + 1;
+    const std::uint64_t end = std::max(file.script_end, is_done ? file.said_done->line : 0);
     if (end == 0) continue;
     const bool contradicted = is_contradicted(file, end, static_cast<int>(number));
     end_contradicted = end_contradicted || (contradicted && file.script_end > 0);

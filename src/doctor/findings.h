@@ -56,11 +56,11 @@ struct FileTrace {
   std::int64_t iterations = 0;          // how far they come, whether each has a line or every hundredth
   std::vector<LogTime> progress_times;  // of the last few
   int run = 0;
-  std::uint64_t good_end = 0;     // the last line that tells of one
-  std::uint64_t script_end = 0;   // the last line of a script whose exit code is 0: of a pipe, its last command's
-  std::optional<Place> saving{};  // the last line that tells of a checkpoint being saved, until it is
-  std::uint64_t said_done = 0;    // the last line in which one process says that training is done
-  std::string end_text;           // the line of its good end
+  std::uint64_t good_end = 0;        // the last line that tells of one
+  std::uint64_t script_end = 0;      // the last line of a script whose exit code is 0: of a pipe, its last command's
+  std::optional<Place> saving{};     // the last line that tells of a checkpoint being saved, until it is
+  std::optional<Place> said_done{};  // the last line in which one process says that training is done
+  std::string end_text;              // the line of its good end
   std::optional<int> rank_by_name{};
   bool has_other_ranks = false;  // its lines tell of other ranks than its name
 };

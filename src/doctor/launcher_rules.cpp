@@ -124,6 +124,11 @@ constexpr Rule kRules[] = {
     {"Received Signals.SIG", Sign::TerminatedFromOutside, "death signal"},
     {"death signal, shutting down", Sign::TerminatedFromOutside},
     {"SignalException: Process ", Sign::TerminatedFromOutside},
+    {"eceived SIGTERM", Sign::TerminatedFromOutside},
+    {"eceived signal SIGTERM", Sign::TerminatedFromOutside},
+    {"eceived signal 15", Sign::TerminatedFromOutside},
+    {"aught SIGTERM", Sign::TerminatedFromOutside},
+    {"SIGTERM received", Sign::TerminatedFromOutside},
 
     // How processes end: the table in process_ends.cpp reads these.
     {"exits with return code = ", Sign::ProcessEnd},

@@ -7,12 +7,19 @@
 
 namespace braid {
 
-// As shells tell of a process that was killed: "Killed", "run.sh: line 3:  4242 Killed   python train.py".
-bool is_kill_by_shell(std::string_view text) {
-  if (text == "Killed") return true;
-  const std::size_t at = text.find(" Killed"), line = text.find(": line ");
-  return at != std::string_view::npos && line < at && is_digit(text[at - 1]);
+namespace {
+
+// "Killed", "run.sh: line 3:  4242 Killed   python train.py"
+bool is_end_by_shell(std::string_view text, std::string_view word) {
+  if (text == word) return true;
+  const std::size_t at = text.find(word), line = text.find(": line ");
+  return at != std::string_view::npos && line < at && at > 1 && text[at - 1] == ' ' && is_digit(text[at - 2]);
 }
+
+}  // namespace
+
+bool is_kill_by_shell(std::string_view text) { return is_end_by_shell(text, "Killed"); }
+bool is_termination_by_shell(std::string_view text) { return is_end_by_shell(text, "Terminated"); }
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
 bool is_of_a_shell(std::string_view text) {

@@ -7,11 +7,9 @@
 #include <string_view>
 #include <vector>
 
-namespace braid {
+#include "doctor/log_time.h"
 
-// Seconds since the beginning of a year: glog and c10 print no year. Differences of over half a year are a new year.
-using LogTime = double;
-double seconds_between(LogTime earlier, LogTime later);
+namespace braid {
 
 struct LineMarks {
   std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[rank: 5]", "mpirank:5"
@@ -32,13 +30,6 @@ std::optional<int> rank_inside(std::string_view body);
 
 // A rank that a prefix of any form names: "rank=5", "(rank 5)", "Rank 5 |", "mpirank:5"; not local or node ranks.
 std::optional<int> rank_named_in(std::string_view prefix);
-
-// A date and time at the beginning of `text`: "2026-11-15 09:40:29.62", with 'T' or '_' between, "2026/11/15 09:40:29",
-// "11/15/2026 09:40:29", or glog's "1115 09:40:29"; text is moved behind it.
-std::optional<LogTime> take_time(std::string_view& text);
-std::optional<LogTime> time_at(std::string_view text);
-// The first full date and time anywhere in it ("CANCELLED AT 2026-11-15T09:40:29").
-std::optional<LogTime> time_inside(std::string_view text);
 
 // "0-2,4" -> 0 1 2 4, at most `limit` of them; empty when it is no such list.
 std::vector<int> unfold_ranks(std::string_view list, std::size_t limit = 1 << 16);

@@ -7,6 +7,7 @@
 #include "doctor/exit_notes.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
+#include "doctor/mentions.h"
 #include "doctor/mismatch.h"
 #include "doctor/process_ends.h"
 #include "doctor/progress_styles.h"
@@ -216,7 +217,7 @@ class LogScan::Impl {
         findings_.files.back().end_text = line_.shown;
         return;
       case Sign::SaysDone:
-        findings_.files.back().said_done = line_.place.line;
+        findings_.files.back().said_done = line_.place;
         findings_.files.back().end_text = line_.shown;
         return;
       case Sign::ScriptEndedWell:
@@ -282,35 +283,6 @@ class LogScan::Impl {
     state_.tracebacks.begin(marks, place, line_);
   }
 
-  // A line may name an error without being one.
-  static bool is_noise(Sign sign, std::string_view body) {
-    if (body.find("frame #") < 4) return true;
-    if (sign == Sign::Stopped || role_of(sign) == Role::Outside) return false;
-    return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
-           is_mention(sign, body);
-  }
-
-  // Programs and models write about these errors. "Tried to allocate" only the error itself says.
-  static bool is_mention(Sign sign, std::string_view body) {
-    if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
-    std::size_t at = body.size();
-    for (const Rule& rule : rules())
-      if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
-    const std::string_view before = body.substr(0, at);
-    const bool is_quoted = std::count(before.begin(), before.end(), '"') % 2 == 1;
-    if (has_word(body, "Tried to allocate")) return is_quoted;
-    const std::string_view after = behind(body, "out of memory").value_or("");
-    const bool goes_on = after.size() > 1 && after[0] == ' ' && is_letter(after[1]);  // "... is not the reason"
-    return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
-  }
-
-  // Outside of a traceback. A C++ exception that nobody caught is none of these.
-  static bool is_often_outlived(Sign sign, std::string_view body) {
-    if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
-    if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
-    return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
-  }
-
   void found(Sign sign, const LineMarks& marks) {
     Finding finding = finding_in(sign, marks, line_, findings_);
     if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure)
@@ -337,6 +309,7 @@ class LogScan::Impl {
     const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
     if (is_warning(text) || has_word(text, "frame #")) return;
     if (is_of_the_scheduler(text)) return refusal(marks);
+    if (is_termination_by_shell(text)) return found(Sign::TerminatedFromOutside, marks);
     if (is_kill_by_shell(text)) {
       Finding finding = finding_in(Sign::KilledByShell, marks, line_, findings_);
       finding.bare = true;

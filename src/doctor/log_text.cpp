@@ -70,6 +70,8 @@ std::size_t columns(std::string_view line) {
 bool begins_afresh(std::string_view line) {
   for (const char* word : {"Traceback (most", "File \"", "srun: ", "slurmstepd", "=====", "-----", "raise ", "return "})
     if (trimmed(line).starts_with(word)) return true;
+  for (const char* drawn : {"\xe2\x94", "\xe2\x95"})  // boxes, as Rich draws them around tracebacks
+    if (line.starts_with(drawn)) return true;
   const LineMarks marks = marks_of(line.substr(0, 120));
   return line.empty() || marks.rank || marks.local_rank || marks.time || has_word(line, "%|");
 }

@@ -71,6 +71,10 @@ const Finding* Suspects::best_cause() const {
   const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
+  // An exception ends a process with an exit code, not by a signal.
+  const auto signal = culprit_ ? signal_of_code(culprit_->code) : std::nullopt;
+  const bool by_signal = signal && *signal != SIGTERM && *signal != SIGABRT;
+  if (weak && by_signal && weak->sign != Sign::KilledByShell && weak->sign != Sign::CudaError) return nullptr;
   const Finding* hang = first_time_out();
   const bool is_kill = weak && weak->sign == Sign::KilledByShell;
   if (is_kill && earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; })) return nullptr;
@@ -105,8 +109,10 @@ bool Suspects::timed_out_while_saving() const {
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
-  return std::any_of(findings_.exits.begin(), findings_.exits.end(),
-                     [&](const WorkerExit& e) { return e.code != 0 && !findings_.survived(e.place); });
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
+    const bool is_own = lost.rank && e.ranks == std::vector{*lost.rank};
+    return e.code != 0 && !is_own && !findings_.survived(e.place);
+  });
 }
 
 const Finding* Suspects::outside_before(const Finding& cause) const {

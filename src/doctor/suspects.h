@@ -30,7 +30,7 @@ class Suspects {
   // Ranks timed out in, or right after, the saving of a checkpoint.
   bool timed_out_while_saving() const;
 
-  // Others lost a process that ended before, or that Ray says was lost.
+  // Others lost a process that ended, or that Ray says was lost.
   bool is_loss_of_worker(const Finding& lost) const;
 
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.

@@ -105,8 +105,9 @@ void TracebackNotes::begin(const LineMarks& marks, const Place& place, const See
   LineMarks known;
   if (learned(text, known)) return tracebacks_.begin(writer_of(known), place);
   ranks_.erase(writer_of(marks));
-  const bool is_understood =
-      trimmed(before).empty() || has_word(before, "Original") || has_word(before, "Exception Group");
+  const bool is_understood = trimmed(before).empty() || has_word(before, "Original") ||
+                             has_word(before, "Exception Group") ||
+                             has_word(before, "\xe2\x94\x80");  // the frame that Rich draws
   if (is_understood || prefix.size() > kLongestPrefix) return tracebacks_.begin(writer_of(marks), place);
   learn(prefix, place, line.recent);
 }

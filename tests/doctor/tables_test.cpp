@@ -369,6 +369,20 @@ TEST(Wrapped, ListsOfLinesOfOneWidthAreNot) {
   EXPECT_EQ(width_of_wrapped(list), 0u);
 }
 
+std::string boxed(const char* left, const std::string& text, const char* fill, const char* right) {
+  std::string line = left + text;
+  for (std::size_t i = text.size(); i < 78; ++i) line += fill;
+  return line + right + "\n";
+}
+
+TEST(Wrapped, TracebacksOfRichAreRead) {
+  std::string text = boxed("\u256d", " Traceback (most recent call last) ", "\u2500", "\u256e");
+  for (int i = 1; i < 9; ++i) text += boxed("\u2502", fmt::format(" /w/train.py:{} in main", i), " ", "\u2502");
+  text += boxed("\u2570", "", "\u2500", "\u256f") + "RuntimeError: CUDA error: device-side assert triggered\n";
+  EXPECT_EQ(width_of_wrapped(text), 0u);
+  EXPECT_EQ(slug_of(diagnosis_of_text("start\n" + text)), "cuda-error");
+}
+
 TEST(Advice, IsForTheLauncherInTheLog) {
   const std::string killed = "iter 10: loss 3.2, time 1ms\n";
   EXPECT_THAT(diagnosis_of_text(killed + "srun: error: n1: task 3: Killed\n").fix, HasSubstr("sacct"));
@@ -406,6 +420,7 @@ TEST(NoFalseAllClear, OnlyAnEndIsASuccess) {
   EXPECT_EQ(slug_of(diagnosis_of_text(steps)), "unknown");
   EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\n")), "success");
   EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\n" + kTraceback)), "python-error");
+  EXPECT_EQ(slug_of(diagnosis_of_text("Training completed\n" + steps)), "unknown");  // of something before
   EXPECT_EQ(slug_of(diagnosis_of_text(steps + "Training completed\nException ignored in: <function f>\n" + kTraceback)),
             "success");
 }

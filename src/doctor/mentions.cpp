@@ -1,0 +1,41 @@
+#include "doctor/mentions.h"
+
+#include <algorithm>
+
+#include "doctor/line_kinds.h"
+#include "doctor/text_parts.h"
+#include "doctor/traceback.h"
+
+namespace braid {
+namespace {
+
+// Programs and models write about these errors. "Tried to allocate" only the error itself says.
+bool is_mention(Sign sign, std::string_view body) {
+  if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
+  std::size_t at = body.size();
+  for (const Rule& rule : rules())
+    if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
+  const std::string_view before = body.substr(0, at);
+  const bool is_quoted = std::count(before.begin(), before.end(), '"') % 2 == 1;
+  if (has_word(body, "Tried to allocate")) return is_quoted;
+  const std::string_view after = behind(body, "out of memory").value_or("");
+  const bool goes_on = after.size() > 1 && after[0] == ' ' && is_letter(after[1]);  // "... is not the reason"
+  return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
+}
+
+}  // namespace
+
+bool is_noise(Sign sign, std::string_view body) {
+  if (body.find("frame #") < 4) return true;
+  if (sign == Sign::Stopped || role_of(sign) == Role::Outside) return false;
+  return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
+         is_mention(sign, body);
+}
+
+bool is_often_outlived(Sign sign, std::string_view body) {
+  if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
+  if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
+  return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
+}
+
+}  // namespace braid

@@ -1,0 +1,17 @@
+// Lines that name an error, and are none.
+#pragma once
+
+#include <string_view>
+
+#include "doctor/signs.h"
+
+namespace braid {
+
+// A warning, a frame, something that is tried again, prose about the error.
+bool is_noise(Sign sign, std::string_view body);
+
+// Errors that programs catch, report and go on after, where no traceback shows that they did not. A C++ exception that
+// nobody caught is none of these.
+bool is_often_outlived(Sign sign, std::string_view body);
+
+}  // namespace braid
