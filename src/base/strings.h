@@ -17,8 +17,8 @@ std::optional<double> parse_double(std::string_view text);  // "nan" and "inf" t
 
 bool contains(const std::vector<std::string>& words, std::string_view word);
 
-// The candidate a person most likely meant (few edits away), or nothing when none is close. At most two edits or half of
-// the word, or what the caller says.
+// The candidate a person most likely meant (few edits away), or nothing when none is close. At most two edits or half
+// of the word, or what the caller says.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,
                                    std::optional<std::size_t> most_edits = std::nullopt);
 

@@ -7,7 +7,9 @@
 namespace braid {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+// Nothing but a message: a shell that ignores one only keeps other programs from dying of it.
+constexpr int kMessages[] = {SIGUSR1, SIGUSR2};
 
 // nohup, or a shell for its background jobs, asked for that. A blocked signal would arrive here all the same.
 bool is_ignored(int signal) {
@@ -25,6 +27,7 @@ SignalQueue::SignalQueue() {
   sigaddset(&set, SIGPIPE);  // our own writer sends it when nobody reads the output, whoever ignores it
   for (int signal : kSignals)
     if (!is_ignored(signal)) sigaddset(&set, signal);
+  for (int message : kMessages) sigaddset(&set, message);
   pthread_sigmask(SIG_BLOCK, &set, &before_);
   fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }

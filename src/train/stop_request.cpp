@@ -59,7 +59,8 @@ StopRequest::StopRequest(Clock::time_point start) : start_(start) {
   action.sa_flags = SA_RESTART;  // whatever the rank is in goes on
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], nullptr, &old_actions_[i]);
-    if (old_actions_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    // Slurm scripts ignore SIGUSR1 to keep other programs from dying of it; who ignores the others means us.
+    if (old_actions_[i].sa_handler != SIG_IGN || kSignals[i] == SIGUSR1) sigaction(kSignals[i], &action, nullptr);
   }
   sigset_t taken;
   sigemptyset(&taken);

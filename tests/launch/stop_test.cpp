@@ -150,9 +150,9 @@ TEST(Stop, ASecondOrderDoesNotWaitAndSaysWhatIsLeft) {
 
 // nohup, and shells for their background jobs, have a program ignore signals. The ranks inherit that.
 TEST(Stop, IgnoredSignalsStayIgnored) {
-  LongRun run("stubborn", "60", {SIGHUP, SIGINT, SIGUSR1});
+  LongRun run("stubborn", "60", {SIGHUP, SIGINT});
   run.wait_until_both_say("ready");
-  for (const int signal : {SIGHUP, SIGINT, SIGUSR1, SIGTERM}) run.send(signal);
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) run.send(signal);
   run.wait_for(" at once\n");
   run.send(SIGTERM);
   EXPECT_EQ(run.exit_code(), 128 + SIGTERM);

@@ -33,11 +33,16 @@ TEST(StopRequest, SignalsAreRequestsWhileItLives) {
 }
 
 TEST(StopRequest, IgnoredSignalsStayIgnored) {
-  signal(SIGUSR1, SIG_IGN);
-  const StopRequest stop(kStart);
-  raise(SIGUSR1);
-  EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::None);
-  signal(SIGUSR1, SIG_DFL);
+  for (const int ignored : {SIGINT, SIGTERM, SIGUSR1}) signal(ignored, SIG_IGN);
+  {
+    const StopRequest stop(kStart);
+    raise(SIGINT);
+    raise(SIGTERM);
+    EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::None);
+    raise(SIGUSR1);  // which nobody sends but to be heard
+    EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
+  }
+  for (const int ignored : {SIGINT, SIGTERM, SIGUSR1}) signal(ignored, SIG_DFL);
 }
 
 TEST(StopRequest, ARequestIsForgottenWithIt) {
