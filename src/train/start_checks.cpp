@@ -156,15 +156,20 @@ std::optional<std::string> lacks_rights(const WrittenPath& written) {
   return is_whole ? std::strerror(errno) : fmt::format("'{}': {}", there.string(), std::strerror(errno));
 }
 
+// A folder is tried with a file that has no name: whatever ends this process, nothing of it stays. File systems that have
+// no such files (NFS) are believed when they say who may write.
+void try_folder(const fs::path& folder) {
+  const Fd fd(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600));
+  if (!fd && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
+    throw_errno(fmt::format("cannot write to '{}'", folder.string()));
+}
+
 void try_to_write(const WrittenPath& written) {
-  const bool is_file = written.kind == WrittenPath::File;
-  const fs::path folder = is_file ? fs::path(written.path).parent_path() : fs::path(written.path);
+  const fs::path path(written.path), folder = written.kind == WrittenPath::File ? path.parent_path() : path;
   if (!folder.empty()) fs::create_directories(folder);
-  const std::string probe =
-      is_file ? written.path : (folder / fmt::format(".writable.{}", static_cast<int>(getpid()))).string();
-  const Fd fd(::open(probe.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!fd) throw_errno(fmt::format("cannot open '{}'", probe));
-  if (!is_file) fs::remove(probe);
+  if (written.kind == WrittenPath::Folder) return try_folder(folder);
+  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd) throw_errno(fmt::format("cannot open '{}'", written.path));
 }
 
 }  // namespace
