@@ -112,7 +112,7 @@ class RankMonitor::Impl {
         return conclude(about_silent_server());
       if (Clock::now() - last_beat < beat) continue;
       last_beat = Clock::now();
-      send(Beat{progress_.snapshot()});
+      send_beat();
     }
   }
 
@@ -185,6 +185,13 @@ class RankMonitor::Impl {
   void send(const BoardMessage& message) {
     std::lock_guard lock(send_mutex_);
     sender_.send(socket_, encode(message), kSendTimeout);
+  }
+
+  // Never waits: a board that takes nothing any more would otherwise hold up the thread that is to notice it. The next
+  // beat says all that a missing one would have said.
+  void send_beat() {
+    std::lock_guard lock(send_mutex_);
+    sender_.send(socket_, sender_.idle() ? encode(Beat{progress_.snapshot()}) : "", milliseconds(0));
   }
 
   const Hello hello_;

@@ -269,6 +269,21 @@ TEST(RankMonitor, TheHostOfASilentBoardIsNamed) {
             "host a (ranks 0-1) cannot be reached from host host2: no sign of life for more than 0.5 s");
 }
 
+// A board that has stopped reading, or whose host is gone, soon takes no more beats. Sending them must not keep the
+// monitor from noticing the silence. Long beats fill the socket within a second.
+TEST(RankMonitor, ASilentBoardIsNoticedThoughItTakesNoMoreBeats) {
+  const Fd listener = listen_tcp("127.0.0.1", 0);
+  Hello hello = hello_of(1, 2);
+  hello.silence_limit_s = 0.5;
+  FakeRank rank(local_port(listener), hello);
+  const auto scope = rank.progress.phase(std::string(1 << 20, 'x'));
+  const Fd board(accept(listener.get(), nullptr, nullptr));
+  send_some(board, encode(Welcome{{0, "a", ""}}), 1s);
+  auto heard = rank.heard.get_future();
+  ASSERT_EQ(heard.wait_for(60s), std::future_status::ready);
+  EXPECT_THAT(heard.get().line, HasSubstr("no sign of life for more than 0.5 s"));
+}
+
 TEST(BoardMessages, StrangersDoNotDisturb) {
   FailureBoard board(for_ranks(1), [](const RootCause&) {});
   const Fd stranger = connect_tcp({"127.0.0.1", board.port()}, 1s);
