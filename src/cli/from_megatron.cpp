@@ -24,6 +24,20 @@ const std::vector<std::string> kVisionFlags = {"encoder-tp",        "encoder-dp"
                                                "freeze-vit",        "img-h",           "patch-dim",     "pixel-shuffle",
                                                "vision-model-type", "class-token-len", "model-provider"};
 
+// Flags that give way to others with the same recipe key.
+const std::map<std::string, std::vector<std::string>> kGiveWay = {
+    {"seq-length", {"decoder-seq-length", "total-seq-length"}},  // the encoder's, then
+    {"encoder-seq-length", {"decoder-seq-length", "total-seq-length"}},
+    {"hybrid-override-pattern", {"hybrid-layer-pattern"}},
+    {"vocab-size", {"padded-vocab-size"}},
+    {"tensorboard-log-interval", {"log-interval"}},
+    {"tensor-model-parallel-size", {"llm-tp"}},
+    {"context-parallel-size", {"llm-cp"}},
+    {"pipeline-model-parallel-size", {"llm-pp"}},
+    {"expert-model-parallel-size", {"llm-ep"}},
+    {"expert-tensor-parallel-size", {"llm-expt-tp"}},
+};
+
 // Settings of Megatron that hold unless a flag says otherwise, and that Braid's models do not have.
 struct UnlessGiven {
   const char *flag, *what;
@@ -97,8 +111,7 @@ class Conversion {
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
-      if (name == "seq-length" && has_any({"decoder-seq-length", "total-seq-length"}))
-        continue;  // of the encoder, then
+      if (const auto rivals = kGiveWay.find(name); rivals != kGiveWay.end() && has_any(rivals->second)) continue;
       if (flag.key.starts_with("model.") && !model_has(flag.key))
         answer_.add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else

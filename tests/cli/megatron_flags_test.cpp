@@ -261,6 +261,15 @@ TEST(FromMegatron, AnEncoderOnTheSameRanks) {
     EXPECT_THAT(recipe, HasSubstr(line));
 }
 
+TEST(FromMegatron, OfFlagsWithOneKeyTheCloserOneCounts) {
+  const std::string recipe = squeezed(converted(
+      "--decoder-seq-length 128 --encoder-seq-length 64 --seq-length 64 --log-interval 7 --tensorboard-log-interval 1 "
+      "--tensor-model-parallel-size 1 --llm-tp 2 --padded-vocab-size 1024 --vocab-size 1000 --micro-batch-size 1"));
+  for (const char* line : {"sequence_length: 128 # --decoder-seq-length", "interval: 7 # --log-interval",
+                           " tp: 2 # --llm-tp", "vocab: 1024 # --padded-vocab-size"})
+    EXPECT_THAT(recipe, HasSubstr(line));
+}
+
 TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
   const std::string recipe = converted(
       "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py --lr $LR --save \"$ROOT/ckpt\" --save-interval 10 \\\n"
