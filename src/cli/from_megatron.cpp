@@ -38,9 +38,10 @@ const std::map<std::string, std::vector<std::string>> kGiveWay = {
     {"expert-tensor-parallel-size", {"llm-expt-tp"}},
 };
 
-// Settings of Megatron that hold unless a flag says otherwise, and that Braid's models do not have.
+// Settings of Megatron that hold unless one of the flags says otherwise, and that Braid's models do not have.
 struct UnlessGiven {
-  const char *flag, *what;
+  const char *flags, *what;
+  ModelFamily family = ModelFamily::Any;
 };
 constexpr UnlessGiven kUnlessGiven[] = {
     {"hidden-dropout", "Megatron drops out 10 % without --hidden-dropout 0; there is no dropout here"},
@@ -50,6 +51,19 @@ constexpr UnlessGiven kUnlessGiven[] = {
     {"position-embedding-type",
      "Megatron learns positions without --position-embedding-type; here Llama has rotary "
      "ones, a hybrid none"},
+    {"swiglu squared-relu quick-geglu openai-gelu",
+     "Megatron's MLPs have GELU without --swiglu or --squared-relu; here Llama's have SwiGLU, a hybrid's squared ReLU"},
+    {"untie-embeddings-and-output-weights",
+     "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's has "
+     "weights of its own",
+     ModelFamily::Hybrid},
+};
+// The same for models with experts.
+constexpr UnlessGiven kUnlessGivenOfExperts[] = {
+    {"moe-router-score-function",
+     "Megatron's routers score by softmax without --moe-router-score-function; here by sigmoid"},
+    {"moe-router-load-balancing-type",
+     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; here over a sequence"},
 };
 
 class Conversion {
@@ -140,7 +154,7 @@ class Conversion {
     std::size_t found = 1;
     for (const std::string& line : split(writer.text(), '\n')) {
       const std::size_t depth = line.find_first_not_of(' ') / 2;
-      if (depth + 2 < found + 1) found = depth + 1;
+      if (depth + 1 < found) found = depth + 1;  // the line is outside of what was entered
       if (depth + 1 == found && line.substr(2 * depth).starts_with(parts[found] + ":") && ++found == parts.size())
         return true;
     }
@@ -160,7 +174,10 @@ class Conversion {
     if (!own_sizes_) return;
     const std::int64_t hidden = command_.integer("hidden-size", 1),
                        heads = std::max(1, command_.integer("num-attention-heads", 1));
-    if (!has("num-query-groups")) set(at + "kv_heads", has("group-query-attention") ? 1 : heads, "Megatron's default");
+    if (!has("group-query-attention"))  // without it Megatron does not look at --num-query-groups
+      set(at + "kv_heads", heads, "no --group-query-attention");
+    else if (!has("num-query-groups"))
+      set(at + "kv_heads", 1, "Megatron's default");
     if (!has("kv-channels")) set(at + "head_dim", hidden / heads, "hidden / heads");
     if (!has("ffn-hidden-size")) set(at + "ffn", ffn(hidden), "Megatron's default");
     if (!has("init-method-std")) set(at + "init_std", 0.02, "Megatron's default");
@@ -169,8 +186,12 @@ class Conversion {
       add_hybrid_sizes(hidden);
     else if (!has("untie-embeddings-and-output-weights"))
       set(at + "tie_embeddings", std::string("true"), "Megatron's default");
-    for (const UnlessGiven& setting : kUnlessGiven)
-      if (!has(setting.flag)) chosen(setting.what);
+    for (const UnlessGiven& setting : kUnlessGiven) add_unless_given(setting);
+  }
+
+  void add_unless_given(const UnlessGiven& setting) {
+    const bool holds = setting.family == ModelFamily::Any || setting.family == family();
+    if (holds && !has_any(split(setting.flags, ' '))) chosen(setting.what);
   }
 
   std::int64_t ffn(std::int64_t hidden) const { return has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden; }
@@ -202,6 +223,7 @@ class Conversion {
     if (!has("moe-router-topk-scaling-factor")) set(at + "router_scaling", 1, "Megatron's default");
     if (!has("moe-aux-loss-coeff")) set(at + "aux_loss_coeff", 0, "Megatron's default");
     if (!has("moe-router-enable-expert-bias")) set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
+    for (const UnlessGiven& setting : kUnlessGivenOfExperts) add_unless_given(setting);
   }
 
   // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
