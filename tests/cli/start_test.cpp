@@ -114,10 +114,10 @@ TEST_F(Start, AGpuThatIsNotThereIsRefused) {
 
 TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
   const std::string program = testing::built_program("braid");
-  const std::string large = BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-9n.yaml";
+  const std::string large = BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-100n.yaml";
   const Finished model = testing::run_program({program, "train", large, "--dist.device", "cpu"});
   EXPECT_EQ(model.exit_code, 2);
-  EXPECT_THAT(model.err, HasSubstr("72 ranks need at least"));
+  EXPECT_THAT(model.err, HasSubstr("800 ranks need at least 20"));
   const auto on_one_core = [&](Words words) {
     words.insert(words.begin(), {"taskset", "--cpu-list", "0", program});
     return testing::run_program(words);
