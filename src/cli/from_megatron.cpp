@@ -24,9 +24,24 @@ const std::vector<std::string> kVisionFlags = {"encoder-tp",        "encoder-dp"
                                                "freeze-vit",        "img-h",           "patch-dim",     "pixel-shuffle",
                                                "vision-model-type", "class-token-len", "model-provider"};
 
-// Settings of Megatron that hold unless a flag says otherwise, and that Braid's models do not have.
+// Flags that give way to others with the same recipe key.
+const std::map<std::string, std::vector<std::string>> kGiveWay = {
+    {"seq-length", {"decoder-seq-length", "total-seq-length"}},  // the encoder's, then
+    {"encoder-seq-length", {"decoder-seq-length", "total-seq-length"}},
+    {"hybrid-override-pattern", {"hybrid-layer-pattern"}},
+    {"vocab-size", {"padded-vocab-size"}},
+    {"tensorboard-log-interval", {"log-interval"}},
+    {"tensor-model-parallel-size", {"llm-tp"}},
+    {"context-parallel-size", {"llm-cp"}},
+    {"pipeline-model-parallel-size", {"llm-pp"}},
+    {"expert-model-parallel-size", {"llm-ep"}},
+    {"expert-tensor-parallel-size", {"llm-expt-tp"}},
+};
+
+// Settings of Megatron that hold unless one of the flags says otherwise, and that Braid's models do not have.
 struct UnlessGiven {
-  const char *flag, *what;
+  const char *flags, *what;
+  ModelFamily family = ModelFamily::Any;
 };
 constexpr UnlessGiven kUnlessGiven[] = {
     {"hidden-dropout", "Megatron drops out 10 % without --hidden-dropout 0; there is no dropout here"},
@@ -36,6 +51,19 @@ constexpr UnlessGiven kUnlessGiven[] = {
     {"position-embedding-type",
      "Megatron learns positions without --position-embedding-type; here Llama has rotary "
      "ones, a hybrid none"},
+    {"swiglu squared-relu quick-geglu openai-gelu",
+     "Megatron's MLPs have GELU without --swiglu or --squared-relu; here Llama's have SwiGLU, a hybrid's squared ReLU"},
+    {"untie-embeddings-and-output-weights",
+     "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's has "
+     "weights of its own",
+     ModelFamily::Hybrid},
+};
+// The same for models with experts.
+constexpr UnlessGiven kUnlessGivenOfExperts[] = {
+    {"moe-router-score-function",
+     "Megatron's routers score by softmax without --moe-router-score-function; here by sigmoid"},
+    {"moe-router-load-balancing-type",
+     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; here over a sequence"},
 };
 
 class Conversion {
@@ -97,8 +125,7 @@ class Conversion {
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
-      if (name == "seq-length" && has_any({"decoder-seq-length", "total-seq-length"}))
-        continue;  // of the encoder, then
+      if (const auto rivals = kGiveWay.find(name); rivals != kGiveWay.end() && has_any(rivals->second)) continue;
       if (flag.key.starts_with("model.") && !model_has(flag.key))
         answer_.add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else
@@ -127,7 +154,7 @@ class Conversion {
     std::size_t found = 1;
     for (const std::string& line : split(writer.text(), '\n')) {
       const std::size_t depth = line.find_first_not_of(' ') / 2;
-      if (depth + 2 < found + 1) found = depth + 1;
+      if (depth + 1 < found) found = depth + 1;  // the line is outside of what was entered
       if (depth + 1 == found && line.substr(2 * depth).starts_with(parts[found] + ":") && ++found == parts.size())
         return true;
     }
@@ -147,7 +174,10 @@ class Conversion {
     if (!own_sizes_) return;
     const std::int64_t hidden = command_.integer("hidden-size", 1),
                        heads = std::max(1, command_.integer("num-attention-heads", 1));
-    if (!has("num-query-groups")) set(at + "kv_heads", has("group-query-attention") ? 1 : heads, "Megatron's default");
+    if (!has("group-query-attention"))  // without it Megatron does not look at --num-query-groups
+      set(at + "kv_heads", heads, "no --group-query-attention");
+    else if (!has("num-query-groups"))
+      set(at + "kv_heads", 1, "Megatron's default");
     if (!has("kv-channels")) set(at + "head_dim", hidden / heads, "hidden / heads");
     if (!has("ffn-hidden-size")) set(at + "ffn", ffn(hidden), "Megatron's default");
     if (!has("init-method-std")) set(at + "init_std", 0.02, "Megatron's default");
@@ -156,8 +186,12 @@ class Conversion {
       add_hybrid_sizes(hidden);
     else if (!has("untie-embeddings-and-output-weights"))
       set(at + "tie_embeddings", std::string("true"), "Megatron's default");
-    for (const UnlessGiven& setting : kUnlessGiven)
-      if (!has(setting.flag)) chosen(setting.what);
+    for (const UnlessGiven& setting : kUnlessGiven) add_unless_given(setting);
+  }
+
+  void add_unless_given(const UnlessGiven& setting) {
+    const bool holds = setting.family == ModelFamily::Any || setting.family == family();
+    if (holds && !has_any(split(setting.flags, ' '))) chosen(setting.what);
   }
 
   std::int64_t ffn(std::int64_t hidden) const { return has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden; }
@@ -189,6 +223,7 @@ class Conversion {
     if (!has("moe-router-topk-scaling-factor")) set(at + "router_scaling", 1, "Megatron's default");
     if (!has("moe-aux-loss-coeff")) set(at + "aux_loss_coeff", 0, "Megatron's default");
     if (!has("moe-router-enable-expert-bias")) set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
+    for (const UnlessGiven& setting : kUnlessGivenOfExperts) add_unless_given(setting);
   }
 
   // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.

@@ -39,6 +39,8 @@ std::string why_cell(const MegatronFlag& flag) {
     text = flag.family == ModelFamily::Llama ? "of Llama" : "of a hybrid";
   if (!flag.otherwise.empty() && flag.otherwise != flag.why)
     text += fmt::format("; {}{}", flag.only_for.empty() ? "" : "other values: ", flag.otherwise);
+  // A bar would begin another cell.
+  for (std::size_t bar = text.find('|'); bar != text.npos; bar = text.find('|', bar + 2)) text.insert(bar, 1, '\\');
   return text;
 }
 

@@ -7,13 +7,11 @@ namespace {
 using namespace megatron_rows;
 
 // Reasons that several flags share.
-constexpr const char* kOneKernel = "there is one implementation of each operator, and no flag to choose it";
 constexpr const char* kNoData = "samples are mock ones today: see the recipe's section data";
 constexpr const char* kNoTokenizer = "mock samples need no tokenizer; model.language.vocab is the vocabulary's size";
 constexpr const char* kNoMla = "there is no latent attention";
 constexpr const char* kEveryToken = "experts take every token (no capacity, no dropping)";
 constexpr const char* kPixels = "sizes of mock images are data.media.images.min_size and max_size";
-constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and computes the rest again";
 constexpr const char* kNoNormChoice = "the language models have RMSNorm, encoders LayerNorm";
 
 void add_model(std::vector<Row>& rows) {
@@ -25,7 +23,7 @@ void add_model(std::vector<Row>& rows) {
           in_family(kLlama, rewritten("num-layers", "model.language.layers"),
                     "a hybrid has a letter per layer in model.language.pattern", FlagVerdict::AlreadySo),
           rewritten("num-attention-heads", "model.language.heads"),
-          rewritten("num-query-groups", "model.language.kv_heads", "without it: as many as heads"),
+          rewritten("num-query-groups", "model.language.kv_heads", "without --group-query-attention: as many as heads"),
           already("group-query-attention", kNone, "model.language.kv_heads says how many there are"),
           rewritten("kv-channels", "model.language.head_dim", "without it: hidden / heads"),
           rewritten("vocab-size", "model.language.vocab", "padded to a multiple of 128 x tp, as Megatron does"),

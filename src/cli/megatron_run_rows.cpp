@@ -7,7 +7,6 @@ namespace {
 using namespace megatron_rows;
 
 // Reasons that several flags share.
-constexpr const char* kOneKernel = "there is one implementation of each operator, and no flag to choose it";
 constexpr const char* kNoEvaluation = "there is no evaluation during training: save, and evaluate the checkpoint";
 constexpr const char* kNoFp8 = "use --bf16";
 constexpr const char* kNoWandb = "use --tensorboard-dir (wandb reads its files) or --metrics-file";
@@ -17,7 +16,6 @@ constexpr const char* kNoVirtualStages = "in a hybrid's model.language.pattern, 
 constexpr const char* kNoProfile = "use --trace DIR: a timeline of every rank";
 constexpr const char* kRanksFollow = "ranks follow from the topology; Braid reads its launcher's variables";
 constexpr const char* kLogged = "always logged";
-constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and computes the rest again";
 
 void add_taken(std::vector<Row>& rows) {
   rows.insert(

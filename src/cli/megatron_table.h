@@ -16,6 +16,10 @@ using Row = MegatronFlag;
 inline constexpr auto kNone = FlagValues::None, kOne = FlagValues::One, kMany = FlagValues::Many;
 inline constexpr auto kLlama = ModelFamily::Llama, kHybrid = ModelFamily::Hybrid;
 
+// Reasons that both files of rows give.
+inline constexpr const char* kOneKernel = "there is one implementation of each operator, and no flag to choose it";
+inline constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and computes the rest again";
+
 inline Row taken(const char* name, const char* key) { return {name, FlagVerdict::Taken, kOne, key}; }
 inline Row taken_switch(const char* name, const char* key, const char* value) {
   return {name, FlagVerdict::Taken, kNone, key, value};

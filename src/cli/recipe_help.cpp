@@ -20,7 +20,7 @@ const char* type_of(const std::string& value) {
   return parse_double(value) ? "NUMBER" : "NAME";
 }
 
-// "--lr", or of switches "--bf16: bfloat16, --fp32: float32".
+// "--lr", or of switches "--bf16 (bfloat16), --fp32 (float32)".
 std::string megatron_names(const std::string& path) {
   std::vector<std::string> names;
   for (const MegatronFlag& flag : megatron_flags())

@@ -25,9 +25,11 @@ RanksHere ranks_here(const Topology& topology, const std::optional<WorldSpec>& s
   return {spec->rank - spec->local_rank, spec->local_size};
 }
 
-Problems gpu_problems(const Recipe& recipe, int ranks, int gpus) {
+// A process that starts the ranks sees the GPUs of all of them. A rank of another launcher may see only its own (srun
+// --gpus-per-task=1); whether two ranks share one is found out when they meet.
+Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) {
   if (recipe.dist.device == "cuda" && gpus == 0) return {no_gpu("dist.device")};
-  if (recipe.dist.backend == "nccl" && (gpus < ranks || recipe.dist.device == "cpu"))
+  if (recipe.dist.backend == "nccl" && (gpus < (sees_all ? ranks : 1) || recipe.dist.device == "cpu"))
     return {{fmt::format("nccl needs a GPU of its own for each of the {} ranks, and {} {} visible", ranks, gpus,
                          gpus == 1 ? "is" : "are"),
              "dist.backend", "use gloo or auto, or fewer ranks per host"}};
@@ -69,7 +71,7 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   const bool first_of_host = !spec || spec->local_rank == 0, first = !spec || spec->rank == 0;
   const RanksHere here = ranks_here(topology, spec);
   const int gpus = visible_gpus();
-  StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus), request)};
+  StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus, !spec), request)};
   found.ranks_can_meet = found.list.empty();
   if (first_of_host && !request.oversubscribe) append(found.list, room_problems(recipe, topology, here, gpus));
   if (!first) return found;

@@ -111,7 +111,7 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
   }
   if (!spec) check_save(recipe.checkpoint, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
-  if (first) {
+  if (first && problems.list.empty()) {
     if (!options.log_dir.empty()) write_recipe(recipe, options.log_dir);
     if (const std::string note = already_so_note(arguments); !note.empty())
       fmt::print(stderr, "braid: these flags change nothing, since it is so anyway:\n{}", note);

@@ -117,12 +117,15 @@ TEST(MegatronFlags, EveryKeyInTheTableIsARecipeKey) {
   for (const char* recipe : {"tiny-vlm", "tiny-llava"})
     add_keys(braid({"train", std::string(BRAID_SOURCE_DIR "/recipes/") + recipe + ".yaml", "--print-recipe"}).out,
              keys);
+  int checked = 0;
   for (const std::string& line : split(braid({"train", "--megatron-flags"}).out, '\n')) {
     const std::vector<std::string> cells = split(line, '|');
     if (cells.size() < 3 || !cells[2].starts_with(" `")) continue;
     const std::string key = split(split(cells[2], '`')[1], '=')[0];
     EXPECT_TRUE(keys.count(key)) << line;
+    ++checked;
   }
+  EXPECT_GT(checked, 100);
 }
 
 // The recipe made of a command line; it is sound if `braid plan show` takes it.
@@ -258,6 +261,25 @@ TEST(FromMegatron, AnEncoderOnTheSameRanks) {
        {"colocated: true ", "images:\n kind: encoder\n dp: 2\n", "output: 4096 ", "sequence_length: 1024 ",
         "warmup_iterations: 200 ", "freeze_encoders: true ", "freeze_language: true ", "patch: 14 ",
         "# --class-token-len: tiny-llava has no model.images.encoder.class_tokens"})
+    EXPECT_THAT(recipe, HasSubstr(line));
+}
+
+TEST(FromMegatron, DefaultsOfMegatronThatBraidDoesNotHaveAreTold) {
+  const std::string sizes = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 ";
+  const std::string gpt = squeezed(converted(sizes + "--num-query-groups 2"));
+  EXPECT_THAT(gpt, AllOf(HasSubstr("kv_heads: 4 # no --group-query-attention"), HasSubstr("ffn: 512 "),
+                         HasSubstr("Megatron's MLPs have GELU"), Not(HasSubstr("softmax")), Not(HasSubstr("ties"))));
+  const std::string experts = squeezed(converted(sizes + "--num-experts 4 --swiglu"));
+  EXPECT_THAT(experts, AllOf(HasSubstr("routers score by softmax"), HasSubstr("balances experts over a microbatch"),
+                             HasSubstr("ties the output layer"), Not(HasSubstr("GELU without"))));
+}
+
+TEST(FromMegatron, OfFlagsWithOneKeyTheCloserOneCounts) {
+  const std::string recipe = squeezed(converted(
+      "--decoder-seq-length 128 --encoder-seq-length 64 --seq-length 64 --log-interval 7 --tensorboard-log-interval 1 "
+      "--tensor-model-parallel-size 1 --llm-tp 2 --padded-vocab-size 1024 --vocab-size 1000 --micro-batch-size 1"));
+  for (const char* line : {"sequence_length: 128 # --decoder-seq-length", "interval: 7 # --log-interval",
+                           " tp: 2 # --llm-tp", "vocab: 1024 # --padded-vocab-size"})
     EXPECT_THAT(recipe, HasSubstr(line));
 }
 

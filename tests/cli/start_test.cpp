@@ -114,10 +114,10 @@ TEST_F(Start, AGpuThatIsNotThereIsRefused) {
 
 TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
   const std::string program = testing::built_program("braid");
-  const std::string large = BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-9n.yaml";
+  const std::string large = BRAID_SOURCE_DIR "/recipes/nemotron-vlm-54l-100n.yaml";
   const Finished model = testing::run_program({program, "train", large, "--dist.device", "cpu"});
   EXPECT_EQ(model.exit_code, 2);
-  EXPECT_THAT(model.err, HasSubstr("72 ranks need at least"));
+  EXPECT_THAT(model.err, HasSubstr("800 ranks need at least 20"));
   const auto on_one_core = [&](Words words) {
     words.insert(words.begin(), {"taskset", "--cpu-list", "0", program});
     return testing::run_program(words);
@@ -135,14 +135,15 @@ TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
   const std::string script = fmt::format(
       "export SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=2;"
       "for r in 0 1; do SLURM_PROCID=$r SLURM_LOCALID=$r {} train {} --llm-dp 2 --global-batch-size 2 --load {} "
-      "--trace {} & pids=\"$pids $!\"; done; for p in $pids; do wait $p; [ $? = 2 ] || exit 1; done",
-      testing::built_program("braid"), recipe, file, file);
+      "--trace {} --log-dir {} & pids=\"$pids $!\"; done; for p in $pids; do wait $p; [ $? = 2 ] || exit 1; done",
+      testing::built_program("braid"), recipe, file, file, file);
   const Finished run = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(count(run.err, "2 problems"), 1) << run.err;
-  EXPECT_THAT(run.err,
-              AllOf(HasSubstr("\n     where: command line, --load (checkpoint.load)\n"),
-                    HasSubstr("\n     where: command line, --trace (log.trace_dir)\n"), Not(HasSubstr("root cause"))));
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_EQ(count(run.err, "3 problems"), 1) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("\n     where: command line, --load (checkpoint.load)\n"),
+                             HasSubstr("\n     where: command line, --trace (log.trace_dir)\n"),
+                             HasSubstr("\n     where: --log-dir\n"), Not(HasSubstr("root cause"))));
 }
 
 }  // namespace
