@@ -81,6 +81,7 @@ constexpr Rule kRules[] = {
     {"unable to allocate shared memory", Sign::SharedMemory},
     {"unable to allocate shm", Sign::SharedMemory},
     {"creating shared memory segment", Sign::SharedMemory},
+    {"/dev/shm/nccl", Sign::SharedMemory, "ailed"},
     {"/dev/shm/", Sign::SharedMemory, "No space left on device"},
     {"/dev/shm ", Sign::SharedMemory, "No space left on device"},
     {"is killed by signal: Killed", Sign::HostOom},
@@ -288,6 +289,7 @@ constexpr Rule kRules[] = {
     {"\"uv\": executable file not found", Sign::UvMissing},
     {"EADDRINUSE", Sign::PortInUse},
     {"ddress already in use", Sign::PortInUse},
+    {"but another process is utilizing it", Sign::PortInUse},  // Accelerate
     {"[Errno 98]", Sign::PortInUse},
     {"errno: 98", Sign::PortInUse},
     {"[Errno 48]", Sign::PortInUse},

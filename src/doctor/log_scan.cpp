@@ -153,7 +153,10 @@ class LogScan::Impl {
     LineMarks marks = marks_of(text);
     if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
       marks.rank = inside, marks.labelled = false;
-    if (!marks.rank && !marks.local_rank) marks.rank = rank_named_in(marks.body.substr(0, 100));
+    if (!marks.rank && !marks.local_rank) {
+      marks.rank = rank_named_in(marks.body.substr(0, 100));
+      marks.mentioned = marks.rank.has_value();
+    }
     if (!marks.rank && state_.rank) marks.rank = state_.rank, marks.by_name = true;
     const Rule* const rule = rule_for(marks.body);
     line_.place = place_of(number, marks.time);

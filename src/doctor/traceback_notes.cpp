@@ -148,14 +148,18 @@ void TracebackNotes::during_handling(const LineMarks& marks) {
 
 bool TracebackNotes::take(LineMarks marks, const SeenLine& line, Findings& findings) {
   learned(line.text, marks);
-  const int writer = writer_of(marks);
+  int writer = writer_of(marks);
   if (const auto before = tracebacks_.adopt(writer, marks.body, line.place.line)) {
     if (const auto rank = ranks_.find(*before); rank != ranks_.end())
       ranks_[writer] = rank->second;
     else if (*before >= 0 && *before < kLocalRanks)
       ranks_[writer] = *before;
   }
-  const auto fed = tracebacks_.feed(writer, marks.body, line.place.line);
+  auto fed = tracebacks_.feed(writer, marks.body, line.place.line);
+  if (!fed.taken && marks.mentioned) {  // the exception of somebody without a prefix names a rank
+    writer = kNoRank;
+    fed = tracebacks_.feed(writer, marks.body, line.place.line);
+  }
   if (fed.ended) {
     ended(writer, *fed.ended, marks, line, findings);
     return true;

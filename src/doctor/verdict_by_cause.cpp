@@ -65,6 +65,9 @@ bool by_cause(Trial& t) {
   t.name(*cause, t.suspects.refined(*cause));
   if (const Finding* hardware = t.suspects.hardware_behind(*cause)) t.draft.add_evidence(*hardware);
   add_details(t, *cause);
+  // NCCL's own warnings name a device; the one rank that then complains is the one that had it.
+  if (!t.result.first_rank && has_word(cause->text, "NCCL WARN") && t.suspects.complained().size() == 1)
+    t.result.first_rank = *t.suspects.complained().begin();
   if (is_refused_everywhere(t, *cause)) t.result.first_rank.reset(), t.result.first_host.clear();
   if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError) {
     const StartText start = start_text(cause->text, cause->sign);

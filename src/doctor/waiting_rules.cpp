@@ -53,6 +53,8 @@ constexpr Rule kRules[] = {
     {"in the cached files and it looks like", Sign::HubUnreachable},
     {"outgoing traffic has been disabled", Sign::HubUnreachable},
     {"Max retries exceeded with url", Sign::HubUnreachable, nullptr, "wandb"},
+    {"RemoteDisconnected(", Sign::HubUnreachable},
+    {"(Request ID: ", Sign::HubUnreachable},
     {"Unable to connect to proxy", Sign::HubUnreachable},
     {"Cannot connect to proxy", Sign::HubUnreachable},
     {"SSLCertVerificationError", Sign::HubUnreachable},

@@ -292,10 +292,14 @@ TEST(ErrorTable, FamiliesOfMessages) {
        {"OSError: [Errno 122] Disk quota exceeded: '/w/ckpt'",
         "RuntimeError: [enforce fail at inline_container.cc:325] . unexpected pos 1207959616 vs 1207959510",
         "ray.exceptions.OutOfDiskError: Local disk is full"}},
-      {"shm-bus-error", {"RuntimeError: posix_fallocate failed : No space left on device"}},
+      {"shm-bus-error",
+       {"RuntimeError: posix_fallocate failed : No space left on device",
+        "RuntimeError: Error: failed to extend /dev/shm/nccl-AbCdEf to 9637892 bytes"}},
       {"port-in-use",
        {"RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
-        "OSError: [Errno 48] error while attempting to bind", "RuntimeError: Port 29500 is already in use"}},
+        "OSError: [Errno 48] error while attempting to bind",
+        "ConnectionError: Tried to launch on port `29500`, but another process is utilizing it.",
+        "RuntimeError: Port 29500 is already in use"}},
       {"import-error",
        {"ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by a.so)",
         "AttributeError: partially initialized module 'torch' has no attribute 'nn'",
@@ -314,6 +318,7 @@ TEST(ErrorTable, FamiliesOfMessages) {
         "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x",
         "requests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co')\"))",
         "OSError: You are trying to access a gated repo.",
+        "ConnectionError: (ProtocolError('Connection aborted.', RemoteDisconnected('x')), '(Request ID: 7c)')",
         "http.client.RemoteDisconnected: Remote end closed connection without response",
         "ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
         "OSError: bert is not a local folder and is not a valid model identifier listed on 'https://huggingface.co'",
@@ -346,6 +351,14 @@ TEST(ErrorTable, FamiliesOfMessages) {
       EXPECT_EQ(slug_of(diagnosis), c.cause) << message;
       EXPECT_EQ(diagnosis.first_rank, 3) << message;
     }
+}
+
+TEST(ErrorTable, AnExceptionThatNamesARankEndsATracebackWithoutAPrefix) {
+  const Diagnosis diagnosis = diagnosis_of_text(
+      "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\nRuntimeError: Timed out initializing "
+      "process group in store based barrier on rank: 1, for key: store_based_barrier_key:1\n");
+  EXPECT_EQ(slug_of(diagnosis), "rendezvous");
+  EXPECT_EQ(diagnosis.first_rank, 1);
 }
 
 // A traceback that a service quotes in one line of JSON.
