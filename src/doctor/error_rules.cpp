@@ -12,6 +12,7 @@ constexpr Rule kRules[] = {
     {"DefaultCPUAllocator", Sign::HostOom, "allocate"},
     {"not enough host memory", Sign::HostOom},
     {"CUDA out of host memory", Sign::HostOom},
+    {"No space left on device", Sign::DiskFull, "ResourceExhausted"},
     {"CUDA out of memory", Sign::GpuOom},
     {"CUDA error: out of memory", Sign::GpuOom},
     {"HIP out of memory", Sign::GpuOom},
@@ -123,6 +124,8 @@ constexpr Rule kRules[] = {
     {"CUDA error", Sign::CudaError},
     {"CUDA Error: ", Sign::CudaError},
     {"CUDA_SAFE_CALL", Sign::CudaError, "rror"},
+    {"CUDA driver initialization failed", Sign::CudaError},
+    {"CUDA: an illegal", Sign::CudaError},
     {"CUDA failure", Sign::CudaError},
     {"CUDA kernel failed", Sign::CudaError},
     {"CUDA kernel launch failed", Sign::CudaError},
@@ -350,7 +353,8 @@ constexpr Rule kRules[] = {
     {"value from checkpoint", Sign::StateDictDiffers, "argument value"},  // Megatron
     {"missing in the checkpoint", Sign::StateDictDiffers},
     {"Loading a checkpoint for MP=", Sign::StateDictDiffers},
-    {"ScopeParamShapeError", Sign::StateDictDiffers},  // Flax
+    {"checkpoint being loaded used a DP world size", Sign::StateDictDiffers},  // DeepSpeed
+    {"ScopeParamShapeError", Sign::StateDictDiffers},                          // Flax
     {"has a different shape than", Sign::StateDictDiffers, "checkpoint"},
     {"axes to be a tuple of", Sign::StateDictDiffers, "hape mismatch"},
     {"The shape of parameter", Sign::StateDictDiffers, "not match"},  // Paddle
