@@ -190,6 +190,7 @@ Cause cause_of(Sign sign) {
       {Sign::MissingImport, Cause::ImportError},
       {Sign::MegatronShadowed, Cause::MegatronShadowed},
       {Sign::CacheNotShared, Cause::ContainerCacheNotShared},
+      {Sign::ImageMissing, Cause::NotLaunched},
       {Sign::WeightsDiffer, Cause::WeightLoadMismatch},
       {Sign::StateDictDiffers, Cause::WeightLoadMismatch},
       {Sign::NotLaunched, Cause::NotLaunched},

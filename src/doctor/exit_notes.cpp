@@ -60,6 +60,8 @@ std::optional<int> note_spawned_exit(std::string_view body, const SeenLine& line
   WorkerExit exit = {.place = {}, .ranks = {rank}, .host = "", .text = "", .root = true};
   if (const auto signal = behind(body, "with signal "))
     exit.code = -signal_by_name(*signal);
+  else if (has_word(body, "with the following error"))
+    exit.code = 1;
   else if (has_word(body, "with exit code "))
     exit.code = static_cast<int>(number_after(body, "exit code").value_or(1));
   if (exit.code != 0) add_exit(std::move(exit), line, findings);

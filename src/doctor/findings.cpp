@@ -110,11 +110,25 @@ void Findings::settle() {
     for (Finding& finding : found)
       if (finding.labelled) finding.rank.reset();
   }
+  settle_runs();
   settle_local_ranks();
   settle_names();
   settle_ends();
   for (const WorkerExit& exit : exits)
     if (!exit.local && exit.ranks.size() == 1) add_host(exit.ranks[0], exit.host);
+}
+
+// A launcher that says it starts again, and never does: what came before is what ended the run.
+void Findings::settle_runs() {
+  for (std::size_t number = 0; number < files.size(); ++number) {
+    FileTrace& file = files[number];
+    const bool says_more = std::any_of(found.begin(), found.end(), [&](const Finding& f) {
+      return f.place.file == static_cast<int>(number) && f.place.run == file.run && f.sign != Sign::Stopped;
+    });
+    if (file.run > 0 && !says_more && file.progress == file.progress_before_run && file.good_end == 0 &&
+        !file.said_done && file.script_end == 0)
+      --file.run;
+  }
 }
 
 void Findings::settle_ends() {

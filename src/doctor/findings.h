@@ -56,13 +56,16 @@ struct FileTrace {
   std::int64_t iterations = 0;          // how far they come, whether each has a line or every hundredth
   std::vector<LogTime> progress_times;  // of the last few
   int run = 0;
-  std::uint64_t good_end = 0;        // the last line that tells of one
+  std::int64_t progress_before_run = 0;  // of the one before
+  std::uint64_t good_end = 0;            // the last line that tells of one
   std::uint64_t script_end = 0;      // the last line of a script whose exit code is 0: of a pipe, its last command's
   std::optional<Place> saving{};     // the last line that tells of a checkpoint being saved, until it is
   std::optional<Place> said_done{};  // the last line in which one process says that training is done
   std::string end_text;              // the line of its good end
   std::optional<int> rank_by_name{};
   bool has_other_ranks = false;  // its lines tell of other ranks than its name
+
+  void begin_run() { ++run, progress_before_run = progress; }
 };
 
 struct RootCauseLine {
@@ -124,6 +127,7 @@ struct Findings {
   void settle_local_ranks();
   void settle_names();
   void settle_ends();
+  void settle_runs();
   bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
   bool is_full(Sign sign);
   void forget_survived(const Place& now);

@@ -173,6 +173,8 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   const auto after = [&](std::string_view words) { return signed_number(behind(body, words).value_or("")); };
   if (sign == Sign::NodeFailure && has_word(body, "heartbeat")) return after("/task:");
   if (sign == Sign::DuplicateGpu) return after(": rank ");
+  for (const char* words : {"Exception in device=TPU:", "Execution of replica "})  // XLA
+    if (role_of(sign) == Role::Cause && has_word(body, words)) return after(words);
   if (sign == Sign::CollectiveMismatch) return after("Rank ");
   if (sign == Sign::RendezvousFailed) return after("barrier on rank: ");
   return std::nullopt;

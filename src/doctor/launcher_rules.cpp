@@ -19,9 +19,15 @@ constexpr Rule kRules[] = {
     {"  fix:   ", Sign::BraidFix},
     {"  where: ", Sign::BraidFix},
 
+    // Ray guesses at memory and exit codes in it.
+    {"A worker died or was killed", Sign::ConnectionLost},
+
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
     {"CPU job setup is not valid", Sign::GpuSpecMissing},
+    {"No partition specified or system default", Sign::BadPartition},
+    {"Required partition not available", Sign::BadPartition},
+    {"Invalid partition", Sign::BadPartition, nullptr, "Invalid partition name"},
     {"invalid partition specified", Sign::BadPartition},
     {"Invalid partition name specified", Sign::BadPartition},
     {"Invalid account or account/partition", Sign::BadAccount},
@@ -29,8 +35,24 @@ constexpr Rule kRules[] = {
     {"already completing or completed", Sign::Remark},  // the job was over before
     {"Requested node configuration is not available", Sign::StepConfig},
     {"Unable to create step for job", Sign::StepConfig, nullptr, "Invalid account"},
+    {"QOSMax", Sign::BadAccount, "rror: "},  // srun: error: ... Reason: QOSMaxGRESPerUser
+    {"AssocGrp", Sign::BadAccount, "rror: "},
+    {"AssocMax", Sign::BadAccount, "rror: "},
+    {"Access/permission denied", Sign::BadAccount},
+    {"Invalid wckey specification", Sign::BadAccount},
     {"Invalid qos specification", Sign::BadAccount},
     {"not permitted to use this partition", Sign::BadAccount},
+    {"Required node not available", Sign::StepConfig, "rror"},
+    {"More processors requested than permitted", Sign::StepConfig},
+    {"Invalid Trackable RESource", Sign::StepConfig},
+    {"Insufficient GRES available", Sign::StepConfig},
+    {"Requested nodes are busy", Sign::StepConfig},
+    {"Invalid reservation", Sign::StepConfig},
+    {"Requested reservation", Sign::StepConfig},
+    {"Job dependency problem", Sign::StepConfig},
+    {"Invalid constraint specification", Sign::StepConfig},
+    {"Job request does not match any supported policy", Sign::StepConfig},
+    {"Unable to layout tasks on given cpus", Sign::StepConfig},
     {"Invalid generic resource", Sign::StepConfig},
     {"Invalid feature specification", Sign::StepConfig},
     {"Invalid node name specified", Sign::StepConfig},
@@ -43,13 +65,29 @@ constexpr Rule kRules[] = {
     {"DUE TO TIME LIMIT", Sign::TimeLimit},
     {"TERM_RUNLIMIT", Sign::TimeLimit},
     {"PBS: job killed: walltime", Sign::TimeLimit},
+    {"this job is timed-out", Sign::TimeLimit},  // submitit
+    {"job is timing out", Sign::TimeLimit},
+    {"MaxRuntimeExceeded", Sign::TimeLimit},  // SageMaker
+    {"MaxWaitTimeExceeded", Sign::TimeLimit},
+    {"exceeded its time limit", Sign::TimeLimit},
+    {"exceeded wall-clock time", Sign::TimeLimit},      // HTCondor
+    {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
+    {"exceeded the maximum execution time", Sign::TimeLimit},
     {"DeadlineExceeded", Sign::TimeLimit, nullptr, "Error"},
     {"longer than specified deadline", Sign::TimeLimit},
+    {"DUE TO TIME_LIMIT", Sign::TimeLimit},
+    {"launch failed: Plugin initialization failed", Sign::NotLaunched},
     {"DUE TO NODE FAILURE", Sign::NodeFailure},
     {"Node failure on ", Sign::NodeFailure},
     {"STEPD TERMINATED ON ", Sign::NodeFailure},
     {"Task launch for ", Sign::NodeFailure, " failed on node "},
     {"NodeNotReady", Sign::NodeFailure},
+    {"node.kubernetes.io/unreachable", Sign::NodeFailure, "vict"},
+    {"node.kubernetes.io/not-ready", Sign::NodeFailure, "vict"},
+    {"its node has died", Sign::NodeFailure, nullptr, "preempted"},  // Ray
+    {"daemon on node", Sign::NodeFailure, "died"},
+    {"NODE FAILURE", Sign::NodeFailure},
+    {"UnexpectedAdmissionError", Sign::NodeFailure},
     {"Node is not ready", Sign::NodeFailure},
     {"NodeLost", Sign::NodeFailure},
     {"lost communication with a remote daemon", Sign::NodeFailure},  // mpirun, prterun
@@ -68,6 +106,25 @@ constexpr Rule kRules[] = {
     {"is preempted", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},
+    {"DRAIN_NODE_REASON_PREEMPTION", Sign::Preempted},  // Ray
+    {"preempted=True", Sign::Preempted},
+    {"node was preempted", Sign::Preempted},
+    {"in state PREEMPTED", Sign::Preempted},  // TPUs
+    {"instance was preempted", Sign::Preempted},
+    {"compute.instances.preempted", Sign::Preempted},
+    {"because of reclaim", Sign::Preempted},  // Volcano
+    {"for reclaim", Sign::Preempted, "vict"},
+    {"because of preempt", Sign::Preempted},
+    {"reemption imminent", Sign::Preempted},  // Determined
+    {"reemption signal", Sign::Preempted},
+    {"Preempting", Sign::Preempted, "pod"},
+    {"nstance terminated by spot", Sign::Preempted},
+    {"pot Instance", Sign::Preempted, "nterrupt"},
+    {"pot instance", Sign::Preempted, "reclaim"},
+    {"pot VM", Sign::Preempted, "vict"},
+    {"evicted by higher priority", Sign::Preempted},
+    {"EvictedByPreemption", Sign::Preempted},
+    {"DisruptionTarget", Sign::Preempted},
     {"DUE TO PREEMPTION", Sign::Preempted},
     {"DUE TO JOB REQUEUE", Sign::Preempted},
     {"TERM_PREEMPT", Sign::Preempted},
@@ -80,11 +137,30 @@ constexpr Rule kRules[] = {
     {"reemption notice", Sign::Preempted},
     {"maintenance event", Sign::Preempted, "erminat"},
     {"DUE to SIGNAL", Sign::JobCancelled},
+    {"(status: CANCELLED)", Sign::JobCancelled},  // SkyPilot
+    {"stopped by user", Sign::JobCancelled},
+    {"Stopped by user", Sign::JobCancelled},
+    {"cancelled by user", Sign::JobCancelled},
+    {"canceled by user", Sign::JobCancelled},
+    {"Cancelled by user", Sign::JobCancelled},
+    {"killed by user", Sign::JobCancelled, nullptr, "retry"},
+    {"job was cancelled", Sign::JobCancelled},
+    {"Job was cancelled", Sign::JobCancelled},
+    {"job was canceled", Sign::JobCancelled},
+    {"killed by qdel", Sign::JobCancelled},
+    {"Job killed by owner", Sign::JobCancelled},
     {"TERM_OWNER", Sign::JobCancelled},
     {"TERM_ADMIN", Sign::JobCancelled},
     {"low on resource: memory", Sign::CgroupOom},  // an evicted pod
     {"low on resource: ephemeral-storage", Sign::DiskFull},
     {"ephemeral local storage usage exceeds", Sign::DiskFull},
+    {"tried to allocate more memory than is available", Sign::CgroupOom},  // Kaggle
+    {"node running low on memory", Sign::CgroupOom},
+    {"Out Of Memory (OOM) error", Sign::CgroupOom},
+    {"OutOfMemoryKilled", Sign::CgroupOom},
+    {"used too much memory", Sign::CgroupOom, "illed"},
+    {"OOM killer", Sign::CgroupOom, "illed", "common causes"},
+    {"oom killer", Sign::CgroupOom, "illed", "common causes"},
     {"oom_kill event", Sign::CgroupOom},
     {"oom-kill event", Sign::CgroupOom},
     {"OOM Killed", Sign::CgroupOom},
@@ -115,6 +191,15 @@ constexpr Rule kRules[] = {
     {"Received 1 death signal", Sign::Hangup},
     {"closing signal SIGHUP", Sign::Hangup},
     {"got signal: 1", Sign::Hangup, nullptr, "got signal: 15"},
+    {"jobs SIGHUPed", Sign::Hangup},  // zsh
+    {"signal 'hangup'", Sign::Hangup},
+    {"signal: hangup", Sign::Hangup},
+    {"got SIGHUP", Sign::Hangup, nullptr, "gnoring"},
+    {"Got SIGHUP", Sign::Hangup, nullptr, "gnoring"},
+    {"terminated by SIGHUP", Sign::Hangup},
+    {"aught SIGHUP", Sign::Hangup},
+    {"SIGHUP received", Sign::Hangup},
+    {"Signals.SIGHUP: 1", Sign::Hangup},
     {"killed by SIGHUP", Sign::Hangup},
     {"signal 1 (Hangup)", Sign::Hangup},
     {"received SIGHUP", Sign::Hangup, nullptr, "gnoring"},
@@ -127,10 +212,16 @@ constexpr Rule kRules[] = {
     {"eceived SIGTERM", Sign::TerminatedFromOutside},
     {"eceived signal SIGTERM", Sign::TerminatedFromOutside},
     {"eceived signal 15", Sign::TerminatedFromOutside},
+    {"Got SIGTERM", Sign::TerminatedFromOutside},
+    {"got SIGTERM", Sign::TerminatedFromOutside},
+    {"aught signal 15", Sign::TerminatedFromOutside},
+    {"got signal: 15", Sign::TerminatedFromOutside},
+    {"Signals.SIGTERM: 15", Sign::TerminatedFromOutside},
     {"aught SIGTERM", Sign::TerminatedFromOutside},
     {"SIGTERM received", Sign::TerminatedFromOutside},
 
     // How processes end: the table in process_ends.cpp reads these.
+    {"StartError", Sign::NotLaunched, "exited with"},  // Vertex AI
     {"exits with return code = ", Sign::ProcessEnd},
     {"noticed that process rank", Sign::ProcessEnd},
     {"Process name: ", Sign::ProcessEnd},
@@ -140,7 +231,17 @@ constexpr Rule kRules[] = {
     {"EXIT STRING: ", Sign::ProcessEnd},
     {"MPI_ABORT was invoked", Sign::ProcessEnd},
     {"with errorcode ", Sign::ProcessEnd},
-    {"] Error 1", Sign::ProcessEnd},  // make
+    {"] Error 1", Sign::ProcessEnd},                    // make
+    {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle
+    {"CheckpointException ranks:", Sign::ProcessEnd},
+    {"signal 9 (Killed)", Sign::ProcessEnd},
+    {"signal 11 (Segmentation fault)", Sign::ProcessEnd},
+    {"signal 6 (Aborted)", Sign::ProcessEnd},
+    {"signal 7 (Bus error)", Sign::ProcessEnd},
+    {"signal 8 (Floating", Sign::ProcessEnd},
+    {"signal 4 (Illegal", Sign::ProcessEnd},
+    {"terminated with signal SIG", Sign::ProcessEnd, "rocess "},  // torch.multiprocessing of old
+    {"exited with a non-zero status of", Sign::ProcessEnd},       // Vertex AI
     {"died from signal", Sign::ProcessEnd},
     {"died with <Signals.", Sign::ProcessEnd},
     {"first noticed rank", Sign::ProcessEnd},

@@ -21,6 +21,10 @@ bool is_end_by_shell(std::string_view text, std::string_view word) {
 bool is_kill_by_shell(std::string_view text) { return is_end_by_shell(text, "Killed"); }
 bool is_termination_by_shell(std::string_view text) { return is_end_by_shell(text, "Terminated"); }
 
+bool is_list_of_absent(std::string_view text) {
+  return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]");
+}
+
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
 bool is_of_a_shell(std::string_view text) {
   const std::size_t at = text.find(": line ");

@@ -7,7 +7,8 @@ namespace braid {
 
 bool is_kill_by_shell(std::string_view text);
 bool is_termination_by_shell(std::string_view text);
-bool is_of_a_shell(std::string_view text);  // says what is wrong with its script, not how a process ended
+bool is_list_of_absent(std::string_view text);  // only names a rank that others waited for: JAX, Horovod
+bool is_of_a_shell(std::string_view text);      // says what is wrong with its script, not how a process ended
 bool is_of_the_scheduler(std::string_view text);
 bool mentions_fp8(std::string_view text);  // of many lines, too
 bool is_warning(std::string_view text);

@@ -53,6 +53,7 @@ constexpr RankPrefix kBracketed[] = {
     {"[gpu%=%l]"},
     {"[GPU%=%l]"},
     {"[cuda:%l]"},
+    {"[xla:%r]"},
     {"[%r]<std%w>", true, true},        // horovodrun
     {"[%n,%r]<std%w>", true, true},     // mpirun --tag-output: [job,rank]
     {"[%w@%n,%r]<std%w>", true, true},  // prterun

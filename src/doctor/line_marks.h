@@ -15,6 +15,7 @@ struct LineMarks {
   std::optional<int> rank;        // "[rank5]:", "5: " (srun --label), "[5] " (braid), "[rank: 5]", "mpirank:5"
   bool labelled = false;          // by who runs the processes, who may number nodes: "5: ", "[5] "
   bool by_name = false;           // the rank is only from the name of the file
+  bool mentioned = false;         // the rank is from the text, and may be another's
   std::optional<int> local_rank;  // "[default5]:" (torchrun)
   std::optional<int> learned{};   // a writer that a prefix of another kind tells, see TracebackNotes
   std::optional<LogTime> time;

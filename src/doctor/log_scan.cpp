@@ -153,7 +153,10 @@ class LogScan::Impl {
     LineMarks marks = marks_of(text);
     if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
       marks.rank = inside, marks.labelled = false;
-    if (!marks.rank && !marks.local_rank) marks.rank = rank_named_in(marks.body.substr(0, 100));
+    if (!marks.rank && !marks.local_rank) {
+      marks.rank = rank_named_in(marks.body.substr(0, 100));
+      marks.mentioned = marks.rank.has_value();
+    }
     if (!marks.rank && state_.rank) marks.rank = state_.rank, marks.by_name = true;
     const Rule* const rule = rule_for(marks.body);
     line_.place = place_of(number, marks.time);
@@ -228,7 +231,7 @@ class LogScan::Impl {
         if (const auto code = number_after(body, "exit code")) findings_.exit_code = static_cast<int>(*code & 0xff);
         return;
       case Sign::RunStarts:
-        if (++state_.starts > 1 || has_word(body, "restart")) ++findings_.files.back().run;
+        if (++state_.starts > 1 || has_word(body, "restart")) findings_.files.back().begin_run();
         return note_context(body, findings_);
       case Sign::ShellError:
         return shell_error(marks);
@@ -240,6 +243,9 @@ class LogScan::Impl {
       case Sign::MonitoredBarrier:
         note_absent(body, findings_);
         return found(Sign::CollectiveTimeout, marks);
+      case Sign::AbsentRank:
+        if (is_list_of_absent(trimmed(body))) note_absent(body, findings_);
+        return;
       case Sign::ChainDuring:
         return state_.tracebacks.during_handling(marks);
       case Sign::NotFatal:
@@ -278,6 +284,7 @@ class LogScan::Impl {
   void traceback_begins(const LineMarks& marks) {
     const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
     if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
+    if (rest.starts_with("\\n")) return state_.tracebacks.quoted(rest, marks, line_, findings_);
     Place place = line_.place;
     place.own_time = place.own_time || state_.line_before_has_time;
     state_.tracebacks.begin(marks, place, line_);

@@ -11,6 +11,7 @@ constexpr std::uint64_t kLinesBetween = 5;
 struct End {
   const char* pattern;
   bool first = false;  // the launcher says that this one ended first
+  int code = 0;        // where it tells none
 };
 
 // The first that matches counts. What DeepSpeed and others quote before "exits with" is the command of the last process
@@ -23,6 +24,11 @@ constexpr End kEnds[] = {
     {"rank %r died from signal %s", true},                       // PALS
     {"rank %r exited with code %c"},
     {"Rank %r crashed with exit code %c", true},  // Composer
+    {"process with rank=[%r", true, 1},           // Paddle
+    {"CheckpointException ranks:dict_keys([%r", true, 1},
+    {"process %r terminated with signal %S", true},  // torch.multiprocessing of old
+    {"process %r terminated with exit code %c", true},
+    {"exited with a non-zero status of %c"},  // Vertex AI
     {"lobal rank %r (PID %n) exited with code %c"},
     {"Process %r exit with status code %c", true},  // Horovod
     {"died with <Signals.%S"},
@@ -65,23 +71,25 @@ constexpr End kEnds[] = {
     {"return code: %c"},
     {"returncode: %c"},
     {"returncode=%c"},
+    {"signal %s ("},
 };
 
 // Lines that name a process, before the line with its code.
 constexpr const char* kNames[] = {
-    "Process name: [[%n,%n],%r]",    // Open MPI
-    "Process name: [%w@%n,%r]",      // PRRTE
-    "Process name: %r",              // Horovod
-    "RANK %r PID %n RUNNING AT %h",  // Intel MPI
-    "PID %n RUNNING AT %h",          // MPICH
+    "process rank %r with PID %n on node %h exited on",  // where the line is broken before its signal
+    "Process name: [[%n,%n],%r]",                        // Open MPI
+    "Process name: [%w@%n,%r]",                          // PRRTE
+    "Process name: %r",                                  // Horovod
+    "RANK %r PID %n RUNNING AT %h",                      // Intel MPI
+    "PID %n RUNNING AT %h",                              // MPICH
     "MPI_ABORT was invoked on rank %r in communicator",
 };
 
-WorkerExit exit_of(const Caught& caught, bool first) {
+WorkerExit exit_of(const Caught& caught, bool first, int code = 0) {
   WorkerExit exit;
   if (caught.rank) exit.ranks = {*caught.rank};
   exit.host = caught.host;
-  exit.code = caught.signal ? -*caught.signal : caught.code.value_or(0);
+  exit.code = caught.signal ? -*caught.signal : caught.code.value_or(code);
   exit.root = first;
   return exit;
 }
@@ -93,7 +101,7 @@ std::optional<WorkerExit> ProcessEnds::feed(std::string_view body, std::uint64_t
   if (named_ && line > named_at_ + kLinesBetween) named_.reset();
   for (const End& end : kEnds)
     if (match_inside(end.pattern, body, caught)) {
-      WorkerExit exit = exit_of(caught, end.first);
+      WorkerExit exit = exit_of(caught, end.first, end.code);
       if (named_ && exit.ranks.empty()) {
         exit.ranks = named_->ranks;
         exit.host = named_->host;

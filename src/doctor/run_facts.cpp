@@ -49,6 +49,12 @@ void note_absent(std::string_view body, Findings& findings) {
     if (const auto world = take_number(rest)) findings.world_size = world;
   }
   if (findings.named_absent.size() > 1000) return;
+  for (const char* words : {"/task:", "missing ranks: "})  // JAX, Horovod
+    if (const auto behind_words = behind(body, words)) {
+      std::string_view rest = *behind_words;
+      if (const auto rank = take_number(rest); rank && *rank < 1 << 20)
+        findings.named_absent.push_back(static_cast<int>(*rank));
+    }
   if (const std::size_t end = body.find(" failed to pass monitoredBarrier"); end != std::string_view::npos) {
     const std::size_t at = body.substr(0, end).rfind("Rank");
     if (at == std::string_view::npos) return;

@@ -5,6 +5,8 @@ namespace braid {
 namespace {
 
 constexpr Rule kRun[] = {
+    {"/job:jax_worker/replica:", Sign::AbsentRank},  // JAX
+    {"[missing ranks: ", Sign::AbsentRank},          // Horovod
     {"num_experts", Sign::Experts},
     {"num-experts", Sign::Experts},
     {"expert_model_parallel", Sign::Experts},
@@ -17,6 +19,8 @@ constexpr Rule kRun[] = {
     {"save_artifacts", Sign::SaveArtifacts},
     {"save_hf_pretrained", Sign::SaveArtifacts},
     {"aving checkpoint", Sign::Saving},
+    {"aving a checkpoint", Sign::Saving},
+    {"aving item", Sign::Saving},  // Orbax
     {"aving model", Sign::Saving},
     {"aving state", Sign::Saving},
     {"aving the model", Sign::Saving},
@@ -45,6 +49,28 @@ constexpr Rule kRun[] = {
     {"inished training", Sign::SaysDone},
     {"raining is done", Sign::SaysDone},
     {"one training", Sign::SaysDone, "one training in"},  // fairseq
+    {"raining has been finished", Sign::SaysDone},
+    {"raining has finished", Sign::SaysDone},
+    {"raining has completed", Sign::SaysDone},
+    {"raining job completed", Sign::SaysDone},
+    {"raining ended successfully", Sign::SaysDone},
+    {"raining took ", Sign::SaysDone},
+    {"raining run completed", Sign::SaysDone},
+    {"End of training", Sign::SaysDone},
+    {"Finished Training", Sign::SaysDone},
+    {"Completed training", Sign::SaysDone},
+    {"Job succeeded", Sign::SaysDone},
+    {"(status: SUCCEEDED)", Sign::SaysDone},   // SkyPilot
+    {"' succeeded", Sign::SaysDone, "Job '"},  // Ray
+    {"Job finished successfully", Sign::SaysDone},
+    {"job completed successfully", Sign::SaysDone},
+    {"Job completed successfully", Sign::SaysDone},
+    {"completed successfully with exit code 0", Sign::SaysDone},
+    {"total images/sec: ", Sign::SaysDone},          // TensorFlow's benchmarks
+    {"Final validation metrics: ", Sign::SaysDone},  // verl
+    {"Loss for final step: ", Sign::SaysDone},       // TensorFlow's estimators
+    {"worker group successfully finished", Sign::SaysDone},
+    {"Training exit with code 0", Sign::SaysDone},
     {"raining done", Sign::SaysDone},
     {"raining successfully", Sign::SaysDone},
     {"`Trainer.fit` stopped: `max_", Sign::SaysDone},  // Lightning
@@ -87,6 +113,7 @@ constexpr Rule kProgress[] = {
     {"grad_norm", Sign::Progress},
     {"skipped=", Sign::Progress, "step="},  // DeepSpeed
     {"SamplesPerSec", Sign::Progress},
+    {"images/sec", Sign::Progress},
     {"samples/sec", Sign::Progress},
     {"data_time:", Sign::Progress},  // mm*, detectron2
     {"num_updates", Sign::Progress},

@@ -19,6 +19,7 @@ enum class Sign {
   MissingImport,
   MegatronShadowed,
   CacheNotShared,
+  ImageMissing,      // of a container
   WeightsDiffer,     // a round trip's comparison
   StateDictDiffers,  // names or shapes
   NotLaunched,
@@ -68,6 +69,7 @@ enum class Sign {
   MonitoredBarrier,
   // Context.
   TracebackStart,
+  AbsentRank,  // that somebody waited for in vain
   ChainDuring,
   NotFatal,  // a traceback follows that ended nothing
   FailureBlock,

@@ -82,14 +82,29 @@ const Finding* Suspects::best_cause() const {
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
+// Exceptions of XLA and TensorFlow say that something failed inside; what it was stands before them.
+const Finding* Suspects::told_before(const Finding& vague) const {
+  bool is_vague = false;
+  for (const char* word : {"XlaRuntimeError: INTERNAL", "errors_impl.InternalError", "errors_impl.UnknownError",
+                           "errors_impl.AbortedError"})
+    is_vague = is_vague || has_word(vague.text, word);
+  if (!is_vague || vague.sign != Sign::PythonError) return nullptr;
+  return earliest([&](const Finding& f) {
+    return role_of(f.sign) == Role::Cause && f.sign != Sign::PythonError && f.sign != Sign::NativeCrash &&
+           f.place.file == vague.place.file && f.place.line < vague.place.line;
+  });
+}
+
 // NCCL tells in a later line what its CUDA error was, a container why it did not start.
 const Finding* Suspects::told_after(const Finding& vague) const {
   constexpr std::uint64_t kLinesAfter = 12;
   const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
-  const bool by_container = vague.sign == Sign::NotLaunched && has_word(vague.text, "pyxis");
+  const bool by_container =
+      vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
   const bool by_paddle = vague.sign == Sign::HostOom && vague.text == "MemoryError:";
   const bool by_ascend = has_word(vague.text, "NPU error");
   if (by_ascend && first_time_out()) return nullptr;
+  if (const Finding* told = told_before(vague)) return told;
   if (!by_nccl && !by_container && !by_paddle) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
     return is_strong_cause(f) && f.sign != vague.sign && f.rank == vague.rank && f.place.file == vague.place.file &&
@@ -107,10 +122,13 @@ bool Suspects::timed_out_while_saving() const {
 }
 
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
-  for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
+  for (const char* word : {"Actor", "A worker died", "WorkerCrashed", "Horovod has been shut down"})
     if (has_word(lost.text, word)) return true;
+  const bool is_only_one = std::all_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
+    return e.root && e.ranks == findings_.exits.front().ranks;
+  });
   return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    const bool is_own = lost.rank && e.ranks == std::vector{*lost.rank};
+    const bool is_own = lost.rank ? e.ranks == std::vector{*lost.rank} : is_only_one;
     return e.code != 0 && !is_own && !findings_.survived(e.place);
   });
 }
@@ -135,11 +153,20 @@ Cause Suspects::refined(const Finding& cause) const {
     if (const auto sign = sign_in(said); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
     if (said.starts_with(" cannot run ")) return Cause::NotLaunched;
   }
+  if (cause.sign == Sign::ImageMissing && others_started(cause)) return Cause::ContainerCacheNotShared;
   const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
   if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
   if (cause.sign == Sign::PythonError && cause.traceback && cause.traceback->in_data && others_waited(cause))
     return Cause::DataRankCascade;
   return cause_of(cause.sign);
+}
+
+// An image that is missing on one node only: the others were stopped, or had begun to speak.
+bool Suspects::others_started(const Finding& cause) const {
+  const bool was_stopped = earliest([](const Finding& f) { return f.sign == Sign::StepCancelled; });
+  return was_stopped || std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
+           return signal_of_code(e.code) == SIGTERM && cause.rank && e.ranks != std::vector{*cause.rank};
+         });
 }
 
 // Ranks that did not fail in their data themselves, but timed out or lost a peer.
@@ -148,7 +175,7 @@ bool Suspects::others_waited(const Finding& cause) const {
   for (const Finding* finding : live_)
     if (finding->sign == Sign::PythonError && finding->rank) failed_alike.insert(*finding->rank);
   return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
-    return role_of(f->sign) == Role::Consequence && f->sign != Sign::Stopped && f->rank != cause.rank &&
+    return role_of(f->sign) == Role::Consequence && f->sign != Sign::Stopped && (f->rank != cause.rank || !f->rank) &&
            (!f->rank || !failed_alike.count(*f->rank));
   });
 }

@@ -44,7 +44,9 @@ class Suspects {
 
  private:
   const Finding* told_after(const Finding& vague) const;
+  const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
+  bool others_started(const Finding& cause) const;
 
   const Findings& findings_;
   std::vector<const Finding*> live_;

@@ -149,7 +149,9 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     return {true};
   }
   if (text.empty() || (indent > 0 && indent >= open.indent)) {
-    if (has_any(lower(text), kExperts)) open.traceback.in_experts = true;  // the line of code that a frame shows
+    // The line of code that a frame shows.
+    if (has_any(lower(text), kExperts)) open.traceback.in_experts = true;
+    if (text.find("_first(") != std::string_view::npos) open.traceback.lets_first = true;
     return {true};
   }
   const bool in_place = indent < open.indent || open.indent == 0;

@@ -37,6 +37,11 @@ std::optional<Sign> sign_of_type(std::string_view type) {
   static constexpr std::pair<const char*, Sign> kTypes[] = {{"huggingface_hub.", Sign::HubUnreachable},
                                                             {"requests.exceptions.", Sign::HubUnreachable},
                                                             {"urllib3.exceptions.", Sign::HubUnreachable},
+                                                            {"http.client.", Sign::HubUnreachable},
+                                                            {"ssl.SSL", Sign::HubUnreachable},
+                                                            {"google.api_core.exceptions.", Sign::HubUnreachable},
+                                                            {"gcsfs.", Sign::HubUnreachable},
+                                                            {"modelscope.", Sign::HubUnreachable},
                                                             {"urllib.error.", Sign::HubUnreachable},
                                                             {"aiohttp.", Sign::HubUnreachable},
                                                             {"httpx.", Sign::HubUnreachable},
@@ -143,14 +148,18 @@ void TracebackNotes::during_handling(const LineMarks& marks) {
 
 bool TracebackNotes::take(LineMarks marks, const SeenLine& line, Findings& findings) {
   learned(line.text, marks);
-  const int writer = writer_of(marks);
+  int writer = writer_of(marks);
   if (const auto before = tracebacks_.adopt(writer, marks.body, line.place.line)) {
     if (const auto rank = ranks_.find(*before); rank != ranks_.end())
       ranks_[writer] = rank->second;
     else if (*before >= 0 && *before < kLocalRanks)
       ranks_[writer] = *before;
   }
-  const auto fed = tracebacks_.feed(writer, marks.body, line.place.line);
+  auto fed = tracebacks_.feed(writer, marks.body, line.place.line);
+  if (!fed.taken && marks.mentioned) {  // the exception of somebody without a prefix names a rank
+    writer = kNoRank;
+    fed = tracebacks_.feed(writer, marks.body, line.place.line);
+  }
   if (fed.ended) {
     ended(writer, *fed.ended, marks, line, findings);
     return true;
@@ -165,7 +174,8 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   const bool while_handling = handling_.erase(writer) > 0;
   const std::string_view type = exception_type(traceback.exception);
   if (ignored_.erase(traceback.begin.line) > 0) return;
-  if (has_word(type, "CalledProcessError") || traceback.in_launcher)
+  const bool is_wrapper = has_word(type, "CalledProcessError") || has_word(type, "CheckpointException");
+  if (is_wrapper || traceback.in_launcher)
     if (auto exit = ProcessEnds().feed(traceback.exception, line.place.line))
       note_process_end(std::move(*exit), marks, line, findings);
   if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception, line, findings);
@@ -183,10 +193,24 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
   if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;
   finding.traceback = traceback;
-  finding.bare = has_word(type, "CalledProcessError");
+  finding.bare = is_wrapper;
   if (while_handling && replaces_lookup(finding, findings)) return;
   note_context(traceback.exception, findings);
   findings.add(std::move(finding));
+}
+
+void TracebackNotes::quoted(std::string_view text, LineMarks marks, const SeenLine& line, Findings& findings) {
+  constexpr std::string_view kBreak = "\\n";
+  std::string exception;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(kBreak), text.size());
+    const std::string_view part = text.substr(0, std::min(end, text.find("\",")));
+    if (!exception_type(part).empty()) exception = part;
+    text.remove_prefix(std::min(end + kBreak.size(), text.size()));
+  }
+  if (exception.empty()) return;
+  marks.body = exception;
+  findings.add(finding_in(sign_of_exception(exception), marks, line, findings));
 }
 
 void TracebackNotes::spawned(std::string_view body, const SeenLine& line, Findings& findings) {

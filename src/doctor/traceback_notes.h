@@ -24,6 +24,8 @@ class TracebackNotes {
   bool take(LineMarks marks, const SeenLine& line, Findings& findings);
 
   void spawned(std::string_view body, const SeenLine& line, Findings& findings);
+  // A whole traceback in one line, as JSON has it.
+  void quoted(std::string_view text, LineMarks marks, const SeenLine& line, Findings& findings);
 
   // When the file is read: those that it ends in.
   void end(Findings& findings);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "doctor/braid_reason.h"
 #include "doctor/details.h"
@@ -34,6 +35,15 @@ void add_details(Trial& t, const Finding& cause) {
   }
 }
 
+// A program that no rank can start: none of them failed first.
+bool is_refused_everywhere(const Trial& t, const Finding& cause) {
+  if (cause.sign != Sign::NotLaunched && cause.sign != Sign::UvMissing) return false;
+  std::set<int> ranks;
+  for (const Finding* finding : t.suspects.live())
+    if (finding->sign == cause.sign && finding->rank) ranks.insert(*finding->rank);
+  return ranks.size() > 1;
+}
+
 // The board saw a connection end; srun saw how.
 void by_exit_of(Trial& t, int rank) {
   for (const WorkerExit& exit : t.findings.exits) {
@@ -55,6 +65,10 @@ bool by_cause(Trial& t) {
   t.name(*cause, t.suspects.refined(*cause));
   if (const Finding* hardware = t.suspects.hardware_behind(*cause)) t.draft.add_evidence(*hardware);
   add_details(t, *cause);
+  // NCCL's own warnings name a device; the one rank that then complains is the one that had it.
+  if (!t.result.first_rank && has_word(cause->text, "NCCL WARN") && t.suspects.complained().size() == 1)
+    t.result.first_rank = *t.suspects.complained().begin();
+  if (is_refused_everywhere(t, *cause)) t.result.first_rank.reset(), t.result.first_host.clear();
   if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError) {
     const StartText start = start_text(cause->text, cause->sign);
     t.draft.explain(start.why);

@@ -18,6 +18,8 @@ const Finding* earliest_end(const Trial& t) {
   const auto first = [&](auto wanted) { return t.suspects.earliest(wanted); };
   const Finding* end =
       first([](const Finding& f) { return f.sign == Sign::NodeFailure && (!f.host.empty() || f.rank); });
+  const Finding* killed = first([](const Finding& f) { return f.sign == Sign::CgroupOom; });
+  if (end && killed && earlier(killed->place, end->place)) return killed;  // its heartbeats are missed later
   if (!end) end = first([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
   if (!end)
     end = first([](const Finding& f) {
@@ -32,6 +34,9 @@ void rank_out_of_memory(Trial& t) {
     t.result.first_rank = task->rank;
   else if (t.culprit && signal_of_code(t.culprit->code) == SIGKILL)
     t.result.first_rank = t.culprit->ranks[0];
+  else if (const Finding* missed =
+               t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NodeFailure && f.rank; }))
+    t.result.first_rank = missed->rank;
 }
 
 void rank_on_dead_node(Trial& t) {

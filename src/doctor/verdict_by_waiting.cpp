@@ -4,6 +4,7 @@
 
 #include "doctor/mismatch.h"
 #include "doctor/silence.h"
+#include "doctor/text_parts.h"
 #include "doctor/verdicts.h"
 
 namespace braid {
@@ -61,10 +62,15 @@ bool by_time_out(Trial& t) {
   t.draft.explain(text_of(cause).meaning);
   if (cause == Cause::Rank0BarrierTimeout || (cause == Cause::ArtifactSaveHang && !t.culprit)) {
     t.result.first_rank = 0;
+    const bool works = telling->traceback && telling->traceback->lets_first;  // slow, and not what failed
+    if (works && t.culprit && t.culprit->root) t.result.first_rank = t.culprit->ranks[0];
   } else if (cause == Cause::Network) {
     t.result.first_rank = telling->rank;
     t.result.first_host = telling->host;
     if (!telling->rank && t.culprit && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
+    const Finding* watchdog = t.suspects.earliest(
+        [](const Finding& f) { return f.sign == Sign::ConnectionLost && has_word(f.text, "watchdog"); });
+    if (!t.result.first_rank && watchdog) t.result.first_rank = watchdog->rank;
   } else {
     blame_silence(t);
   }

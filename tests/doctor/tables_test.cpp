@@ -227,6 +227,42 @@ TEST(EndTable, LaunchersTellHowProcessesEnded) {
         {"=>> PBS: job killed: walltime 3618 exceeded limit 3600", "time-limit", kNone},
         {"UNAVAILABLE: Task /job:jax_worker/replica:0/task:3 heartbeat timeout.", "node-failure", 3},
         {"Caught signal SIGHUP on n1: this job is preempted.", "preempted", kNone},
+        {"prterun noticed that process rank 3 with PID 4242 on node n2 exited on\nsignal 9 (Killed).", "killed", 3},
+        {"ABORT!!! Out of all 4 trainers, the trainer process with rank=[3] was aborted.", "unknown", 3},
+        {"Exception: process 3 terminated with signal SIGKILL", "killed", 3},
+        {"The replica workerpool1-1 exited with a non-zero status of 137.", "killed", kNone},
+        {"submitit WARNING (2026-11-15 10:00:00,123) - Caught signal 10 on n1: this job is timed-out.", "time-limit",
+         kNone},
+        {"(autoscaler +41m10s) Node 10.0.3.4 is draining: DRAIN_NODE_REASON_PREEMPTION", "preempted", kNone},
+        {"TPUPollingThread found TPU b't5-pre' in state PREEMPTED, and health HEALTHY.", "preempted", kNone},
+        {"  Warning  Evict  12s  volcano  Pod is evicted, because of reclaim", "preempted", kNone},
+        {"SIGTERM: Preemption imminent.", "preempted", kNone},
+        {"I 06-29 12:57:20 spot_utils.py:390] Job 1 (status: CANCELLED).", "cancelled", kNone},
+        {"zsh: warning: 1 jobs SIGHUPed", "hangup", kNone},
+        {"2026/11/15 13:50:06 bds: Received OS signal 'hangup'", "hangup", kNone},
+        {"Your notebook tried to allocate more memory than is available. It has restarted.", "host-oom", kNone},
+        {"*** SIGSEGV (@0x0) received by PID 24042 (TID 0x7f64) from PID 0; stack trace: ***", "segfault", kNone},
+        {"sbatch: error: Batch job submission failed: No partition specified or system default partition",
+         "bad-partition", kNone},
+        {"sbatch: error: Batch job submission failed: Access/permission denied", "bad-account", kNone},
+        {"srun: error: Unable to allocate resources: More processors requested than permitted", "step-config", kNone},
+        {"ErrorMessage \"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\"", "gpu-oom", kNone},
+        {"srun: error: Application launch failed: Unable to layout tasks on given cpus", "step-config", kNone},
+        {"srun: error: task 0 launch failed: Plugin initialization failed", "not-launched", kNone},
+        {"n2: u@n2: Permission denied (publickey,password).", "not-launched", kNone},
+        {"FATAL:   could not open image /local/a.sif: lstat /local/a.sif: no such file", "not-launched", kNone},
+        {"FATAL:   could not open image /local/a.sif: lstat /local/a.sif: no such file\n"
+         "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***",
+         "container-cache-not-shared", kNone},
+        {"E1115 10:00:00.123456 4242 c.cc:1] DEADLINE_EXCEEDED: Barrier timed out. Id: sync_3::0. Timed out task "
+         "names:\n/job:jax_worker/replica:0/task:3",
+         "nccl-timeout", 3},
+        {"DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0.", "rendezvous", kNone},
+        {"HorovodBroadcast_step_0 [missing ranks: 3]\nOne or more rank is stalled for longer than 600 seconds. Will "
+         "shutdown.",
+         "nccl-timeout", 3},
+        {"total images/sec: 2811.44", "success", kNone},
+        {"Your training has been finished!", "success", kNone},
         {"`Trainer.fit` stopped: `max_epochs=10` reached.", "success", kNone},
         {"{'train_runtime': 1234.5, 'train_loss': 1.3, 'epoch': 3.0}", "success", kNone}}) {
     const Diagnosis diagnosis = diagnosis_of_text(fmt::format("iter 10: loss 3.2, time 123.4ms\n{}\n", c.text));
@@ -245,23 +281,65 @@ TEST(ErrorTable, FamiliesOfMessages) {
        {"RuntimeError: CUDA error: an illegal memory access was encountered",
         "RuntimeError: CUDA error: no kernel image", "RuntimeError: The NVIDIA driver on your system is too old",
         "RuntimeError: cuDNN error: CUDNN_STATUS_BAD_PARAM", "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED",
-        "RuntimeError: HIP error: invalid device function", "RuntimeError: Triton Error [CUDA]: misaligned address"}},
+        "RuntimeError: HIP error: invalid device function", "RuntimeError: Triton Error [CUDA]: misaligned address",
+        "RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
+        "RuntimeError: the provided PTX was compiled with an unsupported toolchain.",
+        "RuntimeError: MIOpen Error: miopenStatusUnknownError", "RuntimeError: CURAND_STATUS_LAUNCH_FAILURE"}},
       {"gpu-oom",
        {"RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm."}},
-      {"host-oom", {"ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."}},
+      {"host-oom",
+       {"ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        "mxnet.base.MXNetError: [20:11:02] src/storage/cpu_device_storage.h:75: Failed to allocate CPU Memory"}},
+      {"disk-full",
+       {"OSError: [Errno 122] Disk quota exceeded: '/w/ckpt'",
+        "RuntimeError: [enforce fail at inline_container.cc:325] . unexpected pos 1207959616 vs 1207959510",
+        "ray.exceptions.OutOfDiskError: Local disk is full",
+        "errors_impl.ResourceExhaustedError: /ckpt/model.ckpt; No space left on device"}},
+      {"shm-bus-error",
+       {"RuntimeError: posix_fallocate failed : No space left on device",
+        "RuntimeError: Error: failed to extend /dev/shm/nccl-AbCdEf to 9637892 bytes"}},
+      {"port-in-use",
+       {"RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+        "OSError: [Errno 48] error while attempting to bind",
+        "ConnectionError: Tried to launch on port `29500`, but another process is utilizing it.",
+        "RuntimeError: Port 29500 is already in use"}},
+      {"import-error",
+       {"ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by a.so)",
+        "AttributeError: partially initialized module 'torch' has no attribute 'nn'",
+        "importlib.metadata.PackageNotFoundError: No package metadata was found for bitsandbytes"}},
+      {"weight-load-mismatch",
+       {"ValueError: Size mismatch between saved torch.Size([2, 3]) and current: torch.Size([2, 4]) for a.weight",
+        "ValueError: Requested shape: (2, 3) is not compatible with the stored shape: (3, 2).",
+        "errors_impl.InvalidArgumentError: Assign requires shapes of both tensors to match.",
+        "ValueError: loaded state dict contains a parameter group that doesn't match the size"}},
+      {"fp8-roundtrip-mismatch", {"AssertionError: FP8 round trip mismatch for layers.0.weight"}},
+      {"collective-mismatch",
+       {"errors_impl.FailedPreconditionError: Mismatched allreduce tensor shapes: One or more ranks sent",
+        "RuntimeError: [enforce fail at pair.cc:1] op.preamble.length <= op.nbytes. 12 vs 4"}},
       {"hub-unreachable",
        {"OSError: We couldn't connect to 'https://huggingface.co' to load this file",
         "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x",
         "requests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co')\"))",
-        "OSError: You are trying to access a gated repo."}},
+        "OSError: You are trying to access a gated repo.",
+        "ConnectionError: (ProtocolError('Connection aborted.', RemoteDisconnected('x')), '(Request ID: 7c)')",
+        "http.client.RemoteDisconnected: Remote end closed connection without response",
+        "ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+        "OSError: bert is not a local folder and is not a valid model identifier listed on 'https://huggingface.co'",
+        "urllib.error.HTTPError: HTTP Error 403: Forbidden",
+        "errors_impl.AbortedError: All 10 retry attempts failed. The last failure: Error executing an HTTP request"}},
       {"nan-loss",
        {"AssertionError: Rank 3: found NaN in local forward loss calculation", "ValueError: Loss is nan, stopping",
         "FloatingPointError: Minimum loss scale reached (0.0001).",
         "RuntimeError: the gradients have non-finite values",
+        "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
+        "errors_impl.InvalidArgumentError: Gradient for w is NaN : Tensor had NaN values",
+        "NanLossDuringTrainingError: NaN loss during training.",
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."}},
       {"too-many-files", {"OSError: [Errno 24] Too many open files", "RuntimeError: received 0 items of ancdata"}},
-      {"unused-parameters", {"RuntimeError: Expected to have finished reduction in the prior iteration before x"}},
+      {"unused-parameters",
+       {"RuntimeError: Expected to have finished reduction in the prior iteration before x",
+        "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss"}},
       {"rendezvous",
        {"torch.distributed.DistStoreError: Timed out after 301 seconds waiting for clients. 3/4 clients joined.",
         "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
@@ -277,6 +355,42 @@ TEST(ErrorTable, FamiliesOfMessages) {
       EXPECT_EQ(slug_of(diagnosis), c.cause) << message;
       EXPECT_EQ(diagnosis.first_rank, 3) << message;
     }
+}
+
+TEST(ErrorTable, AnExceptionThatNamesARankEndsATracebackWithoutAPrefix) {
+  const Diagnosis diagnosis = diagnosis_of_text(
+      "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\nRuntimeError: Timed out initializing "
+      "process group in store based barrier on rank: 1, for key: store_based_barrier_key:1\n");
+  EXPECT_EQ(slug_of(diagnosis), "rendezvous");
+  EXPECT_EQ(diagnosis.first_rank, 1);
+}
+
+// A traceback that a service quotes in one line of JSON.
+TEST(ErrorTable, QuotedTracebacksAreRead) {
+  const Diagnosis diagnosis = diagnosis_of_text(
+      "message: \"The replica w-1 failed. \\nTraceback (most recent call last):\\n  File \\\"a.py\\\", line 1, in f\\n"
+      "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.\\n\"\n");
+  EXPECT_EQ(slug_of(diagnosis), "hub-unreachable");
+}
+
+// XLA says that something failed inside, and before that what it was.
+TEST(ErrorTable, VagueExceptionsAreExplainedByWhatStandsBefore) {
+  const std::string vague = with_prefix(
+      "",
+      "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\njaxlib.XlaRuntimeError: INTERNAL: "
+      "Failed to execute XLA Runtime executable\n");
+  EXPECT_EQ(slug_of(diagnosis_of_text(vague)), "python-error");
+  const std::string told = "INTERNAL: NCCL operation ncclCommInitRank() failed: unhandled cuda error\n";
+  EXPECT_EQ(slug_of(diagnosis_of_text(told + vague)), "cuda-error");
+}
+
+// Only the launcher says that it starts again: the workers' last words still count.
+TEST(Restart, ThatNeverCameExcusesNothing) {
+  const std::string steps = "iter 10: loss 3.2, time 1ms\n", announced = "will restart worker group\n";
+  EXPECT_EQ(slug_of(diagnosis_of_text(steps + kTraceback + announced)), "python-error");
+  EXPECT_EQ(
+      slug_of(diagnosis_of_text(steps + kTraceback + announced + "iter 20: loss 3.1, time 1ms\nTraining completed\n")),
+      "success");
 }
 
 TEST(ErrorTable, AWatchdogDiesOfWhatItSays) {
