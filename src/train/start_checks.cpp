@@ -156,8 +156,8 @@ std::optional<std::string> lacks_rights(const WrittenPath& written) {
   return is_whole ? std::strerror(errno) : fmt::format("'{}': {}", there.string(), std::strerror(errno));
 }
 
-// A folder is tried with a file that has no name: whatever ends this process, nothing of it stays. File systems that have
-// no such files (NFS) are believed when they say who may write.
+// A folder is tried with a file that has no name: whatever ends this process, nothing of it stays. File systems that
+// have no such files (NFS) are believed when they say who may write.
 void try_folder(const fs::path& folder) {
   const Fd fd(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600));
   if (!fd && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
