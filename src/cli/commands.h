@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "cli/megatron_flags.h"
 
 namespace CLI {
 class App;
@@ -32,7 +33,9 @@ bool takes_foreign_command(const std::vector<std::string>& command_line);
 // ("--nodes"). Flags that ask for what Braid always does are passed over.
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
                                             const std::vector<std::string>& others = {});
-std::string already_so_note(const std::vector<std::string>& arguments);  // those flags, and why; empty: none
+
+// Those flags, and why; empty: none. ConfigError where they hold for models of the other family only.
+std::string already_so_note(const std::vector<std::string>& arguments, ModelFamily family);
 
 std::string overrides_help();        // every recipe key with its type, default and meaning, by section
 std::string short_overrides_help();  // where to find that

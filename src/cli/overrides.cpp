@@ -43,9 +43,13 @@ std::string guess_for(const std::string& option, const std::vector<std::string>&
                : "recipe keys are given with their section, e.g. --train.lr 1e-3";
 }
 
+void require_value(const FlagWord& word) {
+  if (!word.value) throw ConfigError({fmt::format("{} needs a value", word.option), "command line", ""});
+}
+
 ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
   const bool is_switch = flag && flag->values == FlagValues::None;
-  if (!word.value && !is_switch) throw ConfigError({fmt::format("{} needs a value", word.option), "command line", ""});
+  if (!is_switch) require_value(word);
   if (word.value && is_switch)
     throw ConfigError({fmt::format("{} takes no value", word.option), "command line",
                        fmt::format("leave it out; it stands for --{}={}", flag->key, flag->value)});
@@ -57,7 +61,8 @@ struct CommandLine {
   MegatronAnswer answer;
 };
 
-CommandLine read(const std::vector<std::string>& arguments, const std::vector<std::string>& others) {
+CommandLine read(const std::vector<std::string>& arguments, const std::vector<std::string>& others,
+                 ModelFamily family) {
   CommandLine line;
   bool after_unknown = false;  // then a bare word may be a flag's value
   for (const std::string& argument : arguments) {
@@ -70,7 +75,8 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
     const TorchrunOption* of_torchrun = flag ? nullptr : exact_torchrun_option(word.option.substr(2));
     after_unknown = false;
     if (flag) {
-      line.answer.add(*flag, word.value.value_or(""));
+      if (flag->values == FlagValues::One) require_value(word);
+      line.answer.add(*flag, word.value.value_or(""), family);
       if (flag->verdict == FlagVerdict::Taken) line.overrides.push_back(override_of(word, flag));
     } else if (word.option.find('.') != std::string::npos) {
       line.overrides.push_back(override_of(word, nullptr));
@@ -105,13 +111,14 @@ ConfigError refusal(const MegatronAnswer& answer) {
 
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
                                             const std::vector<std::string>& others) {
-  CommandLine line = read(arguments, others);
+  CommandLine line = read(arguments, others, ModelFamily::Any);
   if (!line.answer.accepts_all()) throw refusal(line.answer);
   return std::move(line.overrides);
 }
 
-std::string already_so_note(const std::vector<std::string>& arguments) {
-  const CommandLine line = read(arguments, {});
+std::string already_so_note(const std::vector<std::string>& arguments, ModelFamily family) {
+  const CommandLine line = read(arguments, {}, family);
+  if (!line.answer.accepts_all()) throw refusal(line.answer);
   return MegatronAnswer::lines(line.answer.already(), "  ", 80);
 }
 

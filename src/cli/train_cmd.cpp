@@ -69,6 +69,10 @@ void check_save(const CheckpointConfig& config, const JobIdentity& job) {
   check_save_folder(config);
 }
 
+ModelFamily family_of(const Recipe& recipe) {
+  return std::holds_alternative<HybridLmConfig>(recipe.model.model.language) ? ModelFamily::Hybrid : ModelFamily::Llama;
+}
+
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
   if (!options.recipe_path.empty())
     throw ConfigError(
@@ -93,6 +97,7 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
     throw ConfigError(
         {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
   Recipe recipe = load_recipe(options.recipe_path, overrides);
+  const std::string note = already_so_note(arguments, family_of(recipe));
   if (options.print_recipe) {
     fmt::print("{}", to_yaml(recipe));
     return 0;
@@ -113,8 +118,7 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) {
     if (!options.log_dir.empty()) write_recipe(recipe, options.log_dir);
-    if (const std::string note = already_so_note(arguments); !note.empty())
-      fmt::print(stderr, "braid: these flags change nothing, since it is so anyway:\n{}", note);
+    if (!note.empty()) fmt::print(stderr, "braid: these flags change nothing, since it is so anyway:\n{}", note);
     fmt::print("{}", run_start_text(recipe, topology, options.log_dir));
     std::fflush(stdout);
   }

@@ -85,6 +85,15 @@ TEST(MegatronFlags, WhatIsSoAnywayDoesNotStopARun) {
   EXPECT_THAT(braid({"plan", "show", kTinyVlm, "--hidden-size", "128"}).err, HasSubstr("--model.language.hidden 128"));
 }
 
+TEST(MegatronFlags, WhatIsSoForTheOtherFamilyOfModelsIsRefused) {
+  EXPECT_EQ(braid({"train", kTinyVlm, "--print-recipe", "--squared-relu"}).exit_code, 0);
+  const Finished run = braid({"train", kTinyVlm, "--print-recipe", "--swiglu"});  // a hybrid
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, HasSubstr("  not supported:\n    --swiglu: a hybrid's MLPs are squared ReLU\n"));
+  EXPECT_THAT(braid({"train", kTinyVlm, "--hidden-size"}).err, HasSubstr("--hidden-size needs a value"));
+}
+
 TEST(MegatronFlags, ThePageInTheDocsIsTheTable) {
   const std::string page = testing::read_file(BRAID_SOURCE_DIR "/docs/megatron-flags.md");
   const Finished tables = braid({"train", "--megatron-flags"});
