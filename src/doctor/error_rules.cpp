@@ -293,6 +293,7 @@ constexpr Rule kRules[] = {
     {"EADDRINUSE", Sign::PortInUse},
     {"ddress already in use", Sign::PortInUse},
     {"but another process is utilizing it", Sign::PortInUse},  // Accelerate
+    {"server socket has failed to listen on any", Sign::PortInUse, nullptr, "ermission"},
     {"[Errno 98]", Sign::PortInUse},
     {"errno: 98", Sign::PortInUse},
     {"[Errno 48]", Sign::PortInUse},
