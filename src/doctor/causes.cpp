@@ -62,7 +62,7 @@ constexpr std::array<CauseText, static_cast<std::size_t>(Cause::Unknown) + 1> kT
      "NCCL_DEBUG=INFO.",
      "`sinfo -R` lists nodes in trouble, `sbatch --exclude=HOST` leaves one out."},
     {Cause::ContainerCacheNotShared, "container-cache-not-shared",
-     "Data that one node prepared is not visible on the others: the cache is inside the container.",
+     "Data or an image that one node has is not visible on the others.",
      "Set NEMO_HOME (and HF_HOME) to a folder on the shared file system, mounted into every container."},
     {Cause::DiskFull, "disk-full", "A file system is full, or a quota is used up.",
      "Free some space or write elsewhere (`df -h`, `quota`). For uv and pip in a container, whose /root/.cache is "

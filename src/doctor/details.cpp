@@ -89,6 +89,9 @@ std::string exit_code_text(int code) {
 
 StartText start_text(std::string_view message, Sign sign) {
   const auto says = [&](std::string_view word) { return has_word(message, word); };
+  if (sign == Sign::ImageMissing)
+    return {"The container's image is not on that node.",
+            "Keep it on a file system that all nodes share, or pull it on every node before the job starts."};
   if (says("pyxis"))
     return {"Its container did not start.",
             "Check --container-image and --container-mounts; `enroot import` on a login node says more."};

@@ -54,6 +54,8 @@ constexpr RankPrefix kBracketed[] = {
     {"[GPU%=%l]"},
     {"[cuda:%l]"},
     {"[xla:%r]"},
+    {"[process %r]"},                   // JAX
+    {"[%w:%k%=%r]"},                    // "[host:rank3]"
     {"[%r]<std%w>", true, true},        // horovodrun
     {"[%n,%r]<std%w>", true, true},     // mpirun --tag-output: [job,rank]
     {"[%w@%n,%r]<std%w>", true, true},  // prterun
@@ -170,6 +172,15 @@ bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
     return true;
   }
   if (!first) return false;
+  constexpr std::size_t kCtime = 24;  // "Fri Sep 11 07:07:20 2026[3]<stderr>:" of `horovodrun --prefix-timestamp`
+  if (rest.size() > kCtime && rest[kCtime] == '[' && rest[13] == ':' && rest[16] == ':') {
+    std::string_view label = rest.substr(kCtime);
+    if (take_rank_prefix(label, marks, first, kBracketed)) {
+      take(label, ":");
+      rest = label;
+      return true;
+    }
+  }
   // A job's name and replica before torchrun's prefix: "train-x/0 [default1]:"
   const std::size_t blank = rest.substr(0, 80).find(' ');
   if (blank == std::string_view::npos || !rest.substr(blank + 1).starts_with("[default")) return false;

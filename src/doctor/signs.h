@@ -108,7 +108,8 @@ const std::vector<Rule>& rules();
 // Its parts, in this order.
 std::span<const Rule> launcher_rules();  // how launchers, schedulers and processes end
 std::span<const Rule> waiting_rules();   // time-outs and lost peers
-std::span<const Rule> error_rules();     // causes
+std::span<const Rule> device_rules();    // causes: memory, devices, numbers
+std::span<const Rule> error_rules();     // other causes
 std::span<const Rule> run_rules();       // what a run says of itself
 std::span<const Rule> progress_rules();  // steps of a training, in all the styles
 std::span<const Rule> remark_rules();    // what is left when all else is missing

@@ -122,7 +122,7 @@ bool Suspects::timed_out_while_saving() const {
 }
 
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
-  for (const char* word : {"Actor", "A worker died", "WorkerCrashed", "Horovod has been shut down"})
+  for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
   const bool is_only_one = std::all_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
     return e.root && e.ranks == findings_.exits.front().ranks;

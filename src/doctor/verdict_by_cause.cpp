@@ -69,7 +69,7 @@ bool by_cause(Trial& t) {
   if (!t.result.first_rank && has_word(cause->text, "NCCL WARN") && t.suspects.complained().size() == 1)
     t.result.first_rank = *t.suspects.complained().begin();
   if (is_refused_everywhere(t, *cause)) t.result.first_rank.reset(), t.result.first_host.clear();
-  if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError) {
+  if (cause->sign == Sign::NotLaunched || cause->sign == Sign::ShellError || cause->sign == Sign::ImageMissing) {
     const StartText start = start_text(cause->text, cause->sign);
     t.draft.explain(start.why);
     t.draft.fix(start.fix);

@@ -220,7 +220,7 @@ constexpr Rule kRules[] = {
     {"Socket closed", Sign::ConnectionLost},
     {"Broken pipe", Sign::ConnectionLost},
     {"NCCL communicator was aborted", Sign::ConnectionLost},
-    {"Horovod has been shut down", Sign::ConnectionLost},
+    {"Horovod has been shut down", Sign::Stopped},
     {"LocalRayletDiedError", Sign::ConnectionLost},
     {"OwnerDiedError", Sign::ConnectionLost},
     {"ObjectLostError", Sign::ConnectionLost},
