@@ -85,8 +85,8 @@ const Finding* Suspects::best_cause() const {
 // Exceptions of XLA and TensorFlow say that something failed inside; what it was stands before them.
 const Finding* Suspects::told_before(const Finding& vague) const {
   bool is_vague = false;
-  for (const char* word : {"XlaRuntimeError: INTERNAL", "errors_impl.InternalError", "errors_impl.UnknownError",
-                           "errors_impl.AbortedError"})
+  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
+                           "errors_impl.UnknownError", "errors_impl.AbortedError"})
     is_vague = is_vague || has_word(vague.text, word);
   if (!is_vague || vague.sign != Sign::PythonError) return nullptr;
   return earliest([&](const Finding& f) {

@@ -204,7 +204,8 @@ void TracebackNotes::quoted(std::string_view text, LineMarks marks, const SeenLi
   std::string exception;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(kBreak), text.size());
-    const std::string_view part = text.substr(0, std::min(end, text.find("\",")));
+    std::string_view part = text.substr(0, end);
+    part = part.substr(0, part.find("\","));
     if (!exception_type(part).empty()) exception = part;
     text.remove_prefix(std::min(end + kBreak.size(), text.size()));
   }
