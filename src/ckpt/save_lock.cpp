@@ -211,12 +211,13 @@ bool SaveLock::create() {
   ::unlink(temporary.c_str());
   if (linked || error == EEXIST || error == ENOENT) return linked;
   // A file system without links.
-  const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0 && errno == EEXIST) return false;
-  const bool written = fd >= 0 && ::write(fd, own_.data(), own_.size()) == std::ssize(own_);
-  if (fd >= 0) ::close(fd);
-  if (!written) throw_errno(fmt::format("cannot write '{}'", path_));
-  return true;
+  const Fd fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd && errno == EEXIST) return false;
+  if (fd && ::write(fd.get(), own_.data(), own_.size()) == std::ssize(own_)) return true;
+  const int reason = errno;
+  if (fd) ::unlink(path_.c_str());  // half a lock would hold up the next run for a minute
+  errno = reason;
+  throw_errno(fmt::format("cannot write '{}'", path_));
 }
 
 bool SaveLock::is_gone(const std::string& text) const {
