@@ -12,13 +12,14 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <random>
 #include <sstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/atomic_file.h"
 #include "ckpt/checked_file.h"
@@ -32,25 +33,12 @@ using Json = nlohmann::json;
 constexpr std::string_view kLock = ".braid_lock";
 constexpr std::int64_t kLongestLock = 64 << 10;
 
-std::string first_line_of(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 // Where a pid means the same process: this boot of this machine, and this pid namespace of it. Containers that share a
 // host name may have their own. Empty where the system does not tell.
 std::string own_pid_space() {
   std::error_code error;
   const fs::path space = fs::read_symlink("/proc/self/ns/pid", error);
-  const std::string boot = first_line_of("/proc/sys/kernel/random/boot_id");
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
   return error || boot.empty() ? "" : boot + " " + space.string();
 }
 
@@ -61,7 +49,7 @@ struct ProcessState {
 
 // From /proc/PID/stat: "PID (NAME) S ...", in whose NAME there may be anything.
 std::optional<ProcessState> state_of(std::int64_t pid) {
-  const std::string line = first_line_of(fmt::format("/proc/{}/stat", pid).c_str());
+  const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(line.substr(name_end + 1));
@@ -223,12 +211,13 @@ bool SaveLock::create() {
   ::unlink(temporary.c_str());
   if (linked || error == EEXIST || error == ENOENT) return linked;
   // A file system without links.
-  const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0 && errno == EEXIST) return false;
-  const bool written = fd >= 0 && ::write(fd, own_.data(), own_.size()) == std::ssize(own_);
-  if (fd >= 0) ::close(fd);
-  if (!written) throw_errno(fmt::format("cannot write '{}'", path_));
-  return true;
+  const Fd fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd && errno == EEXIST) return false;
+  if (fd && ::write(fd.get(), own_.data(), own_.size()) == std::ssize(own_)) return true;
+  const int reason = errno;
+  if (fd) ::unlink(path_.c_str());  // half a lock would hold up the next run for a minute
+  errno = reason;
+  throw_errno(fmt::format("cannot write '{}'", path_));
 }
 
 bool SaveLock::is_gone(const std::string& text) const {

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "base/files.h"
 #include "base/socket.h"
 #include "base/strings.h"
 
@@ -18,13 +18,6 @@ namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // The least that this process's control group, or one around it, allows. Version 1 of control groups has its limit in
 // another file, of which a container sees its own.

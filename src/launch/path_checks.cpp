@@ -5,18 +5,13 @@
 
 #include <filesystem>
 
+#include "base/files.h"
 #include "launch/preflight.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path nearest_existing(fs::path path) {
-  std::error_code ignored;
-  while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
-  return path;
-}
 
 bool is_on_tmpfs_or_overlay(const fs::path& path) {
   constexpr long kTmpfs = 0x01021994, kRamfs = 0x858458f6, kOverlay = 0x794c7630;

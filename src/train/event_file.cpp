@@ -2,9 +2,7 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <span>
@@ -12,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/socket.h"
 #include "train/growing_file.h"
 
 namespace braid {
@@ -69,12 +68,6 @@ void put_record(std::string& out, std::string_view data) {
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) throw_errno("cannot read the host's name");
-  return name.data();
 }
 
 // Two files that one process starts in the same second differ in n, and so sort in the order they were started.

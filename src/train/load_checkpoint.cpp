@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
@@ -326,11 +327,6 @@ class Load {
   std::optional<DistCheckpoint> checkpoint_;
   const std::vector<StoredSet> sets_;
 };
-
-std::string without_end_slash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
 
 bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/files.h"
 #include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
@@ -21,11 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Problems = std::vector<Problem>;
-
-std::string trimmed(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
 
 std::string iterations_text(const std::string& root) {
   std::vector<std::string> names;
@@ -49,7 +45,7 @@ std::vector<std::string> folders_beside(const fs::path& path) {
 // One folder that a recipe's key names, to be loaded.
 class LoadCheck {
  public:
-  LoadCheck(const char* key, const std::string& path) : key_(key), path_(trimmed(path)) {}
+  LoadCheck(const char* key, const std::string& path) : key_(key), path_(without_end_slash(path)) {}
 
   // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none. With a
   // fallback, an older iteration will do where the newest cannot be found.
@@ -131,13 +127,6 @@ class LoadCheck {
   Problems problems_;
 };
 
-fs::path nearest_existing(fs::path path) {
-  std::error_code ignored;
-  path = fs::absolute(path, ignored).lexically_normal();
-  while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
-  return path;
-}
-
 Problem cannot_write(const WrittenPath& written, const std::string& why) {
   return {fmt::format("'{}' cannot be written: {}", written.path, why), written.key,
           written.kind == WrittenPath::File ? "give a file you may write to" : "give a folder you may write to"};
@@ -145,8 +134,8 @@ Problem cannot_write(const WrittenPath& written, const std::string& why) {
 
 std::optional<std::string> lacks_rights(const WrittenPath& written) {
   std::error_code ignored;
-  const fs::path there = nearest_existing(written.path);
-  const bool is_whole = there == fs::absolute(written.path, ignored).lexically_normal();
+  const fs::path path = fs::absolute(written.path, ignored).lexically_normal(), there = nearest_existing(path);
+  const bool is_whole = there == path;
   if (written.kind == WrittenPath::File && is_whole) {
     if (fs::is_directory(there, ignored)) return "it is a folder";
     return access(there.c_str(), W_OK) == 0 ? std::nullopt : std::optional<std::string>(std::strerror(errno));

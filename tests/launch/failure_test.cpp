@@ -193,8 +193,7 @@ std::string all_of(const Fd& pipe) {
   return std::string(buffer, static_cast<std::size_t>(std::max<ssize_t>(0, size)));
 }
 
-// The same without Braid's launcher. `unread`: a rank whose stderr is
-// closed.
+// The same without Braid's launcher. `unread`: a rank whose stderr is closed.
 void try_without_launcher(const Failure& failure, const std::string& message, int unread = -1) {
   SCOPED_TRACE(::testing::PrintToString(failure));
   Ranks ranks(failure.command());

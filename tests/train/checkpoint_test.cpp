@@ -341,7 +341,7 @@ std::string said_by_load(const CheckpointConfig& config, const Layout& layout = 
   return error == "no error" ? said : error;
 }
 
-// Four and five, the newest of which is spoilt by `spoil`.
+// Iterations 4 and 5, of which flip_bit() damages the newer one.
 class DamagedCheckpoint : public ::testing::Test {
  protected:
   DamagedCheckpoint() {
