@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -276,7 +277,7 @@ class Run {
 bool refused_together(const std::vector<Problem>& problems, World& world) {
   const double own = problems.empty() ? 0 : world.size() - world.rank();
   const double first = reduced({own}, Reduce::Max, world)[0];
-  if (own > 0 && own == first) fmt::print(stderr, "braid: {}\n", ConfigError(problems).what());
+  if (own > 0 && own == first) std::fputs(fmt::format("braid: {}\n", ConfigError(problems).what()).c_str(), stderr);
   return first > 0;
 }
 
