@@ -2,13 +2,14 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <fstream>
+#include <cstdio>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/problem_list.h"
 #include "base/strings.h"
@@ -186,15 +187,26 @@ YamlReader::YamlReader(std::unique_ptr<State> state) : state_(std::move(state)) 
 YamlReader::YamlReader(YamlReader&&) noexcept = default;
 YamlReader::~YamlReader() = default;
 
-YamlReader YamlReader::from_file(const std::string& path, const std::vector<ConfigOverride>& overrides) {
-  std::ifstream file(path);
-  std::stringstream text;
-  // Streaming an empty file fails, so that case is told apart first; a folder opens but cannot be read.
-  const bool empty = file.peek() == std::ifstream::traits_type::eof() && file.eof() && !file.bad();
-  if (!empty && !(text << file.rdbuf()))
+std::string read_config(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
     throw ConfigError(
-        {fmt::format("cannot read '{}'", path), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
-  return from_text(text.str(), path, overrides);
+        {fmt::format("cannot read '{}': {}", path, why), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
+  };
+  constexpr std::size_t kLongest = 4 << 20;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (!file) refuse(std::strerror(errno));
+  std::string text;
+  char part[65536];
+  while (const std::size_t size = std::fread(part, 1, sizeof part, file.get())) {
+    text.append(part, size);
+    if (text.size() > kLongest) refuse("it is larger than 4 MiB");
+  }
+  if (std::ferror(file.get())) refuse(std::strerror(errno));  // a folder, for one
+  return text;
+}
+
+YamlReader YamlReader::from_file(const std::string& path, const std::vector<ConfigOverride>& overrides) {
+  return from_text(read_config(path), path, overrides);
 }
 
 YamlReader YamlReader::from_text(const std::string& text, const std::string& name,

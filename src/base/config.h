@@ -81,6 +81,10 @@ struct ConfigOverride {
   std::string flag{};  // as it was typed ("--lr"); empty: "--" and the path
 };
 
+// The text of a file that a person names: a recipe, or anything else by mistake. ConfigError when it cannot be read, or
+// is far too large.
+std::string read_config(const std::string& path);
+
 // Reads a YAML document into config structs: describe(reader, config), then finish(). Nothing throws on the
 // way, so that one run reports every mistake: unknown keys (with the nearest known one), duplicates, wrong
 // types, each with its line.

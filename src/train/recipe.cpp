@@ -1,7 +1,6 @@
 #include "train/recipe.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 
 #include "base/strings.h"
@@ -230,11 +229,7 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
-  // Once: it may be a pipe.
-  std::ifstream file(path);
-  const std::string yaml{std::istreambuf_iterator<char>(file), {}};
-  if (yaml.empty()) YamlReader::from_file(path);  // says why, where it cannot be read
-  return read_recipe(yaml, path, overrides, checks);
+  return read_recipe(read_config(path), path, overrides, checks);  // read once: it may be a pipe
 }
 
 Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {

@@ -246,7 +246,8 @@ TEST(YamlReaderTest, MissingFileIsNamed) {
 }
 
 TEST(YamlReaderTest, AFolderIsNoFile) {
-  EXPECT_THAT(refusal([] { YamlReader::from_file(testing::TempDir()); }).what, HasSubstr("cannot read"));
+  EXPECT_THAT(refusal([] { YamlReader::from_file(testing::TempDir()); }).what, HasSubstr("Is a directory"));
+  EXPECT_THAT(refusal([] { YamlReader::from_file("/dev/zero"); }).what, HasSubstr("larger than 4 MiB"));
 }
 
 TEST(YamlReaderTest, AnEmptyFileIsAnEmptyConfig) {

@@ -124,7 +124,7 @@ TEST(Cli, MisuseIsExitCodeTwoWithAHint) {
 TEST(Cli, ErrorsAreRedOnATerminalThatShowsColour) {
   const std::string command = testing::built_program("braid") + " train no-such-file.yaml";
   const std::string shown = testing::run_program({"script", "-qec", command, "/dev/null"}, {{"TERM", "xterm"}}).out;
-  EXPECT_THAT(shown, HasSubstr("\033[1;31mbraid: cannot read 'no-such-file.yaml'\033[0m"));
+  EXPECT_THAT(shown, HasSubstr("\033[1;31mbraid: cannot read 'no-such-file.yaml': No such file or directory\033[0m"));
   for (const std::map<std::string, std::string>& env :
        {std::map<std::string, std::string>{{"NO_COLOR", "1"}, {"TERM", "xterm"}}, {{"TERM", "dumb"}}})
     EXPECT_THAT(testing::run_program({"script", "-qec", command, "/dev/null"}, env).out,

@@ -186,7 +186,9 @@ TEST_F(RunLogTest, ARunWithoutAnIterationHasASummaryToo) {
 TEST_F(RunLogTest, ARunThatIsDoneAlreadySaysSo) {
   open({}, {.iterations = 100, .done_before = 100});
   log_->finish("all iterations done");
-  EXPECT_EQ(printed_, "already at iteration 100 of 100: nothing to do; raise --train-iters to train further\n");
+  EXPECT_EQ(printed_,
+            "already at iteration 100 of 100: nothing to do; train further with a larger "
+            "--train-iters and --override-opt-param-scheduler\n");
 }
 
 TEST_F(RunLogTest, AResumedRunWithoutAnIterationIsWhereItWas) {
