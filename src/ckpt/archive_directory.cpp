@@ -86,8 +86,8 @@ void check_directory(const ArchiveSource& source) {
   if (!found) return;
   const auto total = static_cast<std::uint64_t>(source.size);
   if (found->offset > total || found->size > total - found->offset || found->size > kMaxDirectory)
-    throw DataError(fmt::format("{} is no archive of torch.save: a directory of {} bytes at byte {} of {}", source.name,
-                                found->size, found->offset, total));
+    throw DataError(fmt::format("{} is not an archive of torch.save: a directory of {} bytes at byte {} of {}",
+                                source.name, found->size, found->offset, total));
   const Bytes entries(source, static_cast<std::int64_t>(found->offset), static_cast<std::int64_t>(found->size));
   for (std::int64_t at = 0; at + kEntry <= entries.size() && entries.number(at, 4) == 0x02014b50;) {
     const auto name_size = static_cast<std::int64_t>(entries.number(at + 28, 2));

@@ -7,7 +7,7 @@
 namespace braid {
 
 // DataError for an archive with a compressed record, with one of libtorch's own that is not small, or with a directory
-// that is larger than any. What is no zip at all is left to the zip code.
+// that is larger than any. Files that are not zip archives are left to the zip code.
 void check_directory(const ArchiveSource& source);
 
 }  // namespace braid

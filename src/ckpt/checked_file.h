@@ -15,7 +15,7 @@ namespace braid {
 
 class CheckedFile {
  public:
-  // DataError when the file is missing, is no regular file (a pipe may never end), or has another size. Without
+  // DataError when the file is missing, is not a regular file (a pipe may never end), or has another size. Without
   // checksums nothing is checked.
   CheckedFile(std::string path, std::optional<FileChecksums> checksums);
   ~CheckedFile();

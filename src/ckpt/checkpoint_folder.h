@@ -26,7 +26,7 @@ std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_
 std::string partial_folder(const std::string& root, std::int64_t iteration);
 
 // What the tracker says, or without one the newest complete iteration; nothing when there is no checkpoint at all.
-// DataError when the tracker is no number.
+// DataError when the tracker does not hold a number.
 std::optional<std::int64_t> read_tracker(const std::string& root);
 // The same, and the iteration is there.
 std::optional<std::int64_t> latest_iteration(const std::string& root);

@@ -41,7 +41,7 @@ struct SavePlace {
   std::int64_t iteration = 0;
   int writer = 0, writers = 1, publisher = 0;
   std::optional<int> keep_last{};  // how many iterations stay
-  std::function<void()> check{};   // the publisher's: throws where the root is no longer ours to publish in
+  std::function<void()> check{};   // on the publisher: throws when another run has taken the folder over
 };
 
 // What the publisher tells of a save.

@@ -128,7 +128,7 @@ std::optional<Look> look_at(const std::string& path) {
     return Look{std::move(text), info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
   } catch (const DataError& e) {
     if (!fs::exists(fs::symlink_status(path))) return std::nullopt;
-    throw ConfigError({fmt::format("'{}' is no lock: {}", path, e.what()), "checkpoint.save", "remove it"});
+    throw ConfigError({fmt::format("'{}' is not a lock file: {}", path, e.what()), "checkpoint.save", "remove it"});
   }
 }
 
@@ -162,7 +162,7 @@ SaveLock::~SaveLock() {
   renewal_.join();
   try {
     if (const auto look = look_at(path_); look && look->text == own_) ::unlink(path_.c_str());
-  } catch (const std::exception&) {  // it stays, and is found to be nobody's
+  } catch (const std::exception&) {  // the next run breaks the lock, since its holder is gone
   }
 }
 

@@ -176,7 +176,7 @@ struct ArchiveReader::Zip {
       return act();
     } catch (const c10::Error& e) {
       adapter->error.rethrow();
-      throw DataError(fmt::format("{} is no archive of torch.save: {}", name(), e.what_without_backtrace()));
+      throw DataError(fmt::format("{} is not an archive of torch.save: {}", name(), e.what_without_backtrace()));
     }
   }
 };

@@ -72,7 +72,7 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   return exit_code;
 }
 
-// Programs and people take what we print for all there is: output that a full disk has cut is no success.
+// Readers take the output for complete, so a command whose output did not fit on the disk has failed.
 int checked_output(int exit_code) {
   errno = 0;
   std::cout.flush();
