@@ -6,12 +6,15 @@
 #include <signal.h>
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
 #include "base/socket.h"
 #include "dist/rank_monitor.h"
+#include "support/programs.h"
 
 namespace braid {
 namespace {
@@ -212,11 +215,24 @@ TEST(RankMonitor, ACrashInAPeersWakeWaitsForTheLine) {
 
 // Rank 0's collective breaks because rank 1 has failed, and another thread of rank 0 crashes on the way: the thread
 // that has reported prints the line and ends the process.
+// Returns once the thread has set its id and sleeps, as it does first in what it called after that.
+void wait_until_asleep(const std::atomic<pid_t>& thread) {
+  const auto asleep = [&] {
+    const std::string stat = testing::read_file(fmt::format("/proc/self/task/{}/stat", thread.load()));
+    return stat.substr(stat.rfind(')') + 2, 1) == "S";
+  };
+  while (thread == 0 || !asleep()) std::this_thread::sleep_for(10ms);
+}
+
 TEST(RankMonitor, ACrashBesideAReportWaitsForTheLine) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
   FakeRank a(0, board, 2), b(1, board, 2);
-  auto report = std::async(std::launch::async, [&] { return a.monitor->report("connection closed by peer", true); });
-  std::this_thread::sleep_for(300ms);
+  std::atomic<pid_t> reporter = 0;
+  auto report = std::async(std::launch::async, [&] {
+    reporter = gettid();
+    return a.monitor->report("connection closed by peer", true);
+  });
+  wait_until_asleep(reporter);  // in report(), which waits for the board's answer
   auto crash = std::async(std::launch::async, [&] { a.monitor->publish_fatal_signal(SIGSEGV); });
   b.monitor->report("disk is full", false);
   EXPECT_EQ(report.get().rank, 1);

@@ -73,7 +73,7 @@ def test_torch_reads_the_checkpoint(tmp_path):
 def test_training_starts_from_the_weights(tmp_path):
     save_models(tmp_path, torch.float32)
     run = subprocess.run([BRAID, "train", tmp_path / "recipe.yaml", "--load", tmp_path / "ckpt", "--finetune", "--train.lr",
-                          "0", "--save", tmp_path / "trained"], capture_output=True, text=True, timeout=120)
+                          "0", "--save", tmp_path / "trained"], capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stderr
     convert("convert", tmp_path / "trained", tmp_path / "back", "--to-hf", "language")
     back, original = tensors_of(tmp_path / "back"), tensors_of(tmp_path / "language")
@@ -85,7 +85,7 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path):
     save_models(tmp_path, torch.float32)
     (tmp_path / "other.yaml").write_text((RECIPE % "float32").replace("ffn: 48", "ffn: 64"))
     run = subprocess.run([BRAID, "ckpt", "convert", "--recipe", tmp_path / "other.yaml", "--language",
-                          tmp_path / "language", tmp_path / "new"], capture_output=True, text=True, timeout=60)
+                          tmp_path / "language", tmp_path / "new"], capture_output=True, text=True, timeout=900)
     assert run.returncode == 2
     assert "the recipe has ffn: 64, the folder ffn: 48" in run.stderr
     assert "decoder.layers.3.mlp.linear_fc1.weight is [48, 32], the recipe's [64, 32]" in run.stderr

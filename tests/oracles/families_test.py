@@ -29,7 +29,7 @@ def probe(folder, family, config, weights, inputs):
     tensors = {**{f"weight.{name}": weight for name, weight in weights.items()}, **inputs}
     save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, folder / "in.st")
     command = [os.path.abspath(os.environ["BRAID_FAMILY_PROBE"]), family, "config.json", "in.st", "out.st"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stderr
     return load_file(folder / "out.st")
 

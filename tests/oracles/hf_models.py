@@ -72,7 +72,7 @@ def run_braid(folder, model_dir, inputs, flags, outputs):
         save_file({name: tensor.contiguous() for name, tensor in inputs.items()}, folder / "in.safetensors")
         inputs = folder / "in.safetensors"
     command = [os.environ["BRAID"], "forward", model_dir, "--inputs", inputs, "--outputs", outputs]
-    return subprocess.run(command + flags.split(), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command + flags.split(), capture_output=True, text=True, timeout=900)
 
 
 def braid_forward(folder, model_dir, inputs, flags=""):

@@ -49,7 +49,7 @@ def answer(model):
 
 
 def braid(*arguments):
-    return subprocess.run([BRAID, "ckpt", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    return subprocess.run([BRAID, "ckpt", *map(str, arguments)], capture_output=True, text=True, timeout=900)
 
 
 def convert(*arguments):

@@ -95,7 +95,7 @@ def points_of(rng, oracle):
 
 def probe(*lines):
     text = "".join(f"{line}\n" for line in lines)
-    run = subprocess.run([os.environ["BRAID_LR_PROBE"]], input=text, capture_output=True, text=True, timeout=60)
+    run = subprocess.run([os.environ["BRAID_LR_PROBE"]], input=text, capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()
 

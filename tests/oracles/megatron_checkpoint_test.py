@@ -340,7 +340,7 @@ def work(folder):
 
 def train(*arguments, fails=False):
     run = subprocess.run([os.environ["BRAID"], "train", *map(str, arguments)], capture_output=True, text=True,
-                         timeout=120)
+                         timeout=900)
     assert (run.returncode != 0) == fails, run.stdout + run.stderr
     return run.stderr
 
@@ -372,7 +372,7 @@ def megatron(folder):
     """What megatron-core's ranks found."""
     # not as a script: megatron-core spawns processes, and each would run this file's imports again
     ranks = subprocess.run([sys.executable, "-c", f"import {Path(__file__).stem} as test; test.work('{folder}')"],
-                           cwd=Path(__file__).parent, capture_output=True, text=True, timeout=240)
+                           cwd=Path(__file__).parent, capture_output=True, text=True, timeout=900)
     assert ranks.returncode == 0, ranks.stderr
     return [pickle.loads((folder / f"result_{rank}").read_bytes()) for rank in range(WORLD)]
 

@@ -37,8 +37,8 @@ def test_torchrun_starts_braid(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--no-python"]
-    ours = subprocess.run([BRAID, "train", recipe], capture_output=True, text=True, timeout=300)
-    theirs = subprocess.run(torchrun + [BRAID, "train", recipe], capture_output=True, text=True, timeout=300)
+    ours = subprocess.run([BRAID, "train", recipe], capture_output=True, text=True, timeout=900)
+    theirs = subprocess.run(torchrun + [BRAID, "train", recipe], capture_output=True, text=True, timeout=900)
     assert ours.returncode == 0, ours.stderr
     assert theirs.returncode == 0, theirs.stderr
     assert last_loss(theirs.stdout) == last_loss(ours.stdout)
@@ -48,7 +48,7 @@ def test_braid_run_starts_torch_distributed(tmp_path):
     script = tmp_path / "all_reduce.py"
     script.write_text(ALL_REDUCE)
     run = subprocess.run([BRAID, "run", "-n", "3", "--", sys.executable, script],
-                         capture_output=True, text=True, timeout=300)
+                         capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stderr
     for rank in range(3):
         assert f"[{rank}] rank {rank} of 3 has 6.0" in run.stdout

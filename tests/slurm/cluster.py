@@ -130,7 +130,7 @@ class Cluster:
         self.keeper.stdin.close()
         self.keeper.wait()
 
-    def wait_until(self, ready, what, timeout=60, pause=0.1):
+    def wait_until(self, ready, what, timeout=900, pause=0.1):
         """Waits for ready() to be true and returns what it said."""
         end = time.monotonic() + timeout
         while not (answer := ready()):
@@ -177,7 +177,7 @@ class Cluster:
         """What `scontrol show job` says of it."""
         return dict(re.findall(r"(\S+?)=(\S*)", self.client("scontrol", "--oneliner", "show", "job", job)))
 
-    def wait(self, job, states=FINAL_STATES, timeout=120):
+    def wait(self, job, states=FINAL_STATES, timeout=900):
         """Waits until the job is in one of the states, and returns it as job() does."""
         def arrived():
             found = self.job(job)
@@ -199,7 +199,7 @@ class Cluster:
         """What one of Slurm's programs answers."""
         if self.stopped:
             raise RuntimeError(f"the cluster was stopped before {argv[0]}")
-        done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=120,
+        done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=900,
                               capture_output=True)
         if done.returncode:
             raise RuntimeError(f"{argv}: {done.stderr}")

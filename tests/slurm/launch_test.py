@@ -52,7 +52,7 @@ def program(folder, text):
 def braid(cluster, *words, folder=None):
     """The program, on a machine of the cluster."""
     return subprocess.run([BRAID, *map(str, words)], env=cluster.env, cwd=folder, capture_output=True, text=True,
-                          timeout=120)
+                          timeout=900)
 
 
 # --- what is under way at once ---------------------------------------------------------------------------------------
