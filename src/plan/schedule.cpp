@@ -3,304 +3,274 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/strings.h"
+#include "plan/turns.h"
 
 namespace braid {
 namespace {
 
 int pp_of(const Module& module) { return module.dense.size_of("pp"); }
+const Module& module_of(const Topology& topology, const Stage& stage) {
+  return topology.modules()[static_cast<std::size_t>(stage.module)];
+}
 
 bool is_pipelined(const Topology& topology) {
   return std::any_of(topology.modules().begin(), topology.modules().end(),
                      [](const Module& module) { return pp_of(module) > 1; });
 }
 
-// How many stages come before the language model.
-int encoder_stages(const Topology& topology) {
-  int stages = 0;
-  for (const Module& module : topology.modules())
-    if (module.is_encoder) stages = std::max(stages, pp_of(module));
-  return stages;
-}
-
-// The place of a stage in the one long pipeline, and its length.
-int position_of(const Topology& topology, int module, int stage) {
-  const Module& m = topology.modules()[static_cast<std::size_t>(module)];
-  return encoder_stages(topology) + stage - (m.is_encoder ? pp_of(m) : 0);
-}
-int pipeline_length(const Topology& topology) { return encoder_stages(topology) + pp_of(topology.language()); }
-
-int stage_of(const Topology& topology, int module, int rank) {
-  return topology.modules()[static_cast<std::size_t>(module)].dense.coord(rank, "pp");
-}
-
-// The edges of one rank in one of its modules.
-struct Ends {
-  std::vector<int> in, out;
-};
-
-Ends ends_of(const std::vector<Edge>& edges, int module, int rank) {
-  Ends ends;
-  for (std::size_t i = 0; i < edges.size(); ++i) {
-    if (edges[i].to_module == module && edges[i].to_rank == rank) ends.in.push_back(static_cast<int>(i));
-    if (edges[i].from_module == module && edges[i].from_rank == rank) ends.out.push_back(static_cast<int>(i));
-  }
-  return ends;
+int language_of(const Topology& topology) {
+  return static_cast<int>(&topology.language() - topology.modules().data());
 }
 
 // Writes one rank's list.
 class RankProgram {
  public:
-  RankProgram(const Topology& topology, const ScheduleOptions& options, const std::vector<Edge>& edges)
-      : topology_(topology), options_(options), edges_(edges) {}
+  enum Edges { All, InsideModules, BetweenModules };
 
-  std::vector<Op> take() { return std::move(ops_); }
-
-  void forward(int module, int microbatch) { ops_.push_back({Op::Forward, module, microbatch}); }
-  void backward(int module, int microbatch) { ops_.push_back({Op::Backward, module, microbatch}); }
-
-  // The moves of one microbatch over the edges on one side of a stage.
-  std::vector<Transfer> receive_inputs(const Ends& ends, int mb) const {
-    return over(ends.in, Transfer::Activation, mb, false);
-  }
-  std::vector<Transfer> send_outputs(const Ends& ends, int mb) const {
-    return over(ends.out, Transfer::Activation, mb, true);
-  }
-  std::vector<Transfer> receive_gradients(const Ends& ends, int mb) const {
-    return over(ends.out, Transfer::Gradient, mb, false);
-  }
-  std::vector<Transfer> send_gradients(const Ends& ends, int mb) const {
-    return over(ends.in, Transfer::Gradient, mb, true);
+  RankProgram(const Topology& topology, const ScheduleOptions& options, const std::vector<Edge>& edges, int rank)
+      : topology_(topology), options_(options), edges_(edges), rank_(rank) {
+    for (int i = 0; i < static_cast<int>(edges.size()); ++i)
+      if (edge(i).from_rank != edge(i).to_rank && (edge(i).from_rank == rank || edge(i).to_rank == rank))
+        own_edges_.push_back({i, is_trained(topology, options, edge(i).from)});
   }
 
-  void exchange(std::vector<Transfer> transfers, std::vector<Transfer> more = {}) {
+  // One round after the other, with what they receive and send; batches are loaded one round ahead.
+  void run(const std::vector<Round>& rounds, Edges edges = All) {
+    if (rounds.empty()) return;
+    load(rounds.front());
+    exchange(inputs_of(rounds.front(), edges));
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      const Round next = i + 1 < rounds.size() ? rounds[i + 1] : Round();
+      load(next);
+      ops_.insert(ops_.end(), rounds[i].begin(), rounds[i].end());
+      exchange(outputs_of(rounds[i], edges), inputs_of(next, edges));
+      if (edges == All) reduce_finished(rounds[i]);
+    }
+  }
+
+  // The gradients of stages whose last backward is done; what others wait for has been sent before.
+  void reduce_finished(const Round& round) {
+    for (const Op& op : round)
+      if (op.kind == Op::Backward && op.microbatch + 1 == options_.microbatches) ops_.push_back({Op::Reduce, op.stage});
+  }
+
+  void exchange(std::vector<Transfer> transfers, const std::vector<Transfer>& more = {}) {
     transfers.insert(transfers.end(), more.begin(), more.end());
-    if (!transfers.empty()) ops_.push_back({Op::Exchange, 0, 0, std::move(transfers)});
+    if (!transfers.empty()) ops_.push_back({.kind = Op::Exchange, .transfers = std::move(transfers)});
   }
 
-  // One forward, one backward, after `warm_up` forwards.
-  void one_forward_one_backward(int module, const Ends& ends, int warm_up) {
-    const int count = options_.microbatches;
-    warm_up = std::min(warm_up, count);
-    for (int mb = 0; mb < warm_up; ++mb) {
-      exchange(receive_inputs(ends, mb));
-      forward(module, mb);
-      exchange(send_outputs(ends, mb));
-    }
-    if (warm_up < count) exchange(receive_inputs(ends, warm_up));
-    for (int mb = warm_up; mb < count; ++mb) {
-      const int done = mb - warm_up;
-      forward(module, mb);
-      exchange(send_outputs(ends, mb), receive_gradients(ends, done));
-      backward(module, done);
-      exchange(send_gradients(ends, done), mb + 1 < count ? receive_inputs(ends, mb + 1) : std::vector<Transfer>());
-    }
-    for (int mb = count - warm_up; mb < count; ++mb) {
-      exchange(receive_gradients(ends, mb));
-      backward(module, mb);
-      exchange(send_gradients(ends, mb));
-    }
-  }
-
-  void only_forward(int module, const Ends& ends) {
-    for (int mb = 0; mb < options_.microbatches; ++mb) {
-      exchange(receive_inputs(ends, mb));
-      forward(module, mb);
-      exchange(send_outputs(ends, mb));
-    }
-  }
+  std::vector<Transfer> inputs_of(const Round& round, Edges edges) const { return over(round, edges, false); }
+  std::vector<Transfer> outputs_of(const Round& round, Edges edges) const { return over(round, edges, true); }
 
   // Runs each forward `ahead` microbatches before its result is sent; not the first, for which everybody waits. For
   // stages that need nobody's activations.
-  void pull_forwards_ahead(int module, int ahead) {
+  void pull_forwards_ahead(int ahead) {
     std::vector<Op> pulled;
     int next = 0;
     for (Op& op : ops_) {
+      if (op.kind == Op::Load) continue;
       if (op.kind != Op::Forward) {
         pulled.push_back(std::move(op));
         continue;
       }
       const int last = op.microbatch == 0 ? 0 : std::min(op.microbatch + ahead, options_.microbatches - 1);
-      for (; next <= last; ++next) pulled.push_back({Op::Forward, module, next});
+      for (; next <= last; ++next) {
+        pulled.push_back({Op::Load, op.stage, next});
+        pulled.push_back({Op::Forward, op.stage, next});
+      }
     }
     ops_ = std::move(pulled);
   }
 
+  std::vector<Op> take() { return std::move(ops_); }
+
  private:
-  std::vector<Transfer> over(const std::vector<int>& edges, Transfer::Kind kind, int mb, bool outgoing) const {
+  const Edge& edge(int i) const { return edges_[static_cast<std::size_t>(i)]; }
+
+  void load(const Round& round) {
+    for (const Op& op : round)
+      if (op.kind == Op::Forward && reads_batch(topology_, op.stage))
+        ops_.push_back({Op::Load, op.stage, op.microbatch});
+  }
+
+  // A forward gets activations of the stages before and sends its own on; a backward does the same with gradients, the
+  // other way round.
+  std::vector<Transfer> over(const Round& round, Edges edges, bool outgoing) const {
     std::vector<Transfer> transfers;
-    for (const int index : edges) {
-      const Edge& edge = edges_[static_cast<std::size_t>(index)];
-      const bool stays = edge.from_rank == edge.to_rank;
-      const bool goes_back =
-          kind == Transfer::Activation ||
-          is_trained(topology_, options_, edge.from_module, stage_of(topology_, edge.from_module, edge.from_rank));
-      if (!stays && goes_back) transfers.push_back({kind, index, mb, outgoing});
-    }
+    for (const Op& op : round) add_transfers(op, edges, outgoing, transfers);
     return transfers;
+  }
+  void add_transfers(const Op& op, Edges edges, bool outgoing, std::vector<Transfer>& transfers) const {
+    const bool forward = op.kind == Op::Forward, from_here = forward == outgoing;
+    for (const auto& [i, carries_gradients] : own_edges_) {
+      if ((from_here ? edge(i).from : edge(i).to) != op.stage) continue;
+      if ((from_here ? edge(i).from_rank : edge(i).to_rank) != rank_) continue;
+      if (edges != All && edge(i).crosses_modules() != (edges == BetweenModules)) continue;
+      if (!forward && !carries_gradients) continue;
+      transfers.push_back({forward ? Transfer::Activation : Transfer::Gradient, i, op.microbatch, outgoing});
+    }
   }
 
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge>& edges_;
+  const int rank_;
+  struct OwnEdge {
+    int index;
+    bool carries_gradients;
+  };
+  std::vector<OwnEdge> own_edges_;  // between this rank and others
   std::vector<Op> ops_;
 };
 
+std::vector<Round> only_forwards(const std::vector<Stage>& stages, int microbatches) {
+  std::vector<Round> rounds;
+  for (int mb = 0; mb < microbatches; ++mb)
+    for (const Stage& stage : stages) rounds.push_back({{Op::Forward, stage, mb}});
+  return rounds;
+}
+
+std::vector<Round> language_rounds(const Topology& topology, const ScheduleOptions& options, int pp_rank) {
+  const Module& module = topology.language();
+  const int m = language_of(topology), pp = pp_of(module);
+  if (options.forward_only) {
+    std::vector<Stage> stages;
+    for (int s = pp_rank; s < stage_count(module); s += pp) stages.push_back({m, s});
+    return only_forwards(stages, options.microbatches);
+  }
+  return module.vpp > 1 ? interleaved(m, pp, module.vpp, pp_rank, options.microbatches)
+                        : one_forward_one_backward({m, pp_rank}, options.microbatches, pp - 1 - pp_rank);
+}
+
+std::vector<Round> encoder_rounds(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
+  if (!is_trained(topology, options, stage)) return only_forwards({stage}, options.microbatches);
+  Stage next = {language_of(topology), 0};
+  std::vector<Round> rounds = language_rounds(topology, options, 0);
+  for (int s = stage_count(module_of(topology, stage)) - 1; s >= stage.index; --s) {
+    rounds = rounds_before({stage.module, s}, next, rounds, options.microbatches);
+    next = {stage.module, s};
+  }
+  return rounds;
+}
+
 std::vector<Op> program_of_own_rank(const Topology& topology, const ScheduleOptions& options,
-                                    const std::vector<Edge>& edges, int module, int rank) {
-  RankProgram program(topology, options, edges);
-  const Module& m = topology.modules()[static_cast<std::size_t>(module)];
-  const Ends ends = ends_of(edges, module, rank);
-  const int stage = stage_of(topology, module, rank);
-  if (is_trained(topology, options, module, stage))
-    program.one_forward_one_backward(module, ends,
-                                     pipeline_length(topology) - 1 - position_of(topology, module, stage));
-  else
-    program.only_forward(module, ends);
-  if (m.is_encoder && pp_of(m) == 1) program.pull_forwards_ahead(module, options.prefetch);
+                                    const std::vector<Edge>& edges, int rank) {
+  RankProgram program(topology, options, edges, rank);
+  const Stage first = stages_of(topology, rank).front();
+  const Module& module = module_of(topology, first);
+  program.run(module.is_encoder ? encoder_rounds(topology, options, first)
+                                : language_rounds(topology, options, first.index));
+  if (module.is_encoder && pp_of(module) == 1 && options.prefetch > 0) program.pull_forwards_ahead(options.prefetch);
   return program.take();
 }
 
-// The edges between stages of one module, and those between modules.
-Ends only(const Ends& ends, const std::vector<Edge>& edges, bool crossing) {
-  const auto pick = [&](std::vector<int> list) {
-    std::erase_if(list, [&](int i) { return edges[static_cast<std::size_t>(i)].crosses_modules() != crossing; });
-    return list;
-  };
-  return {pick(ends.in), pick(ends.out)};
-}
-
 // Modules that share ranks take turns. Without pipelines this happens microbatch by microbatch, which holds the fewest
-// activations; with them, module by module.
+// activations; with them, module by module. Between modules all ranks exchange at once, so that nobody waits for the
+// turn of another.
 class SharedRankProgram {
  public:
   SharedRankProgram(const Topology& topology, const ScheduleOptions& options, const std::vector<Edge>& edges, int rank)
-      : topology_(topology), options_(options), rank_(rank), program_(topology, options, edges) {
-    for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
-      const Ends ends = ends_of(edges, m, rank);
-      inside_.push_back(only(ends, edges, false));
-      across_.push_back(only(ends, edges, true));
-      if (topology.modules()[static_cast<std::size_t>(m)].is_encoder)
-        encoders_.push_back(m);
-      else
-        language_ = m;
-    }
+      : topology_(topology), options_(options), rank_(rank), program_(topology, options, edges, rank) {
+    for (const Stage& stage : stages_of(topology, rank))
+      if (module_of(topology, stage).is_encoder) encoders_.push_back(stage);
   }
 
   std::vector<Op> write() {
-    const auto for_each = [&](auto act) {
-      for (int mb = 0; mb < options_.microbatches; ++mb) act(mb);
-    };
+    const int last = options_.microbatches - 1;
     if (!is_pipelined(topology_)) {
-      for_each([&](int mb) {
+      for (int mb = 0; mb <= last; ++mb) {
         encode(mb);
         cross(mb);
-        program_.forward(language_, mb);
-        program_.backward(language_, mb);
+        program_.run({{first_forward(mb)}}, RankProgram::InsideModules);
+        if (options_.forward_only) continue;
+        program_.run({{last_backward(mb)}}, RankProgram::InsideModules);
         cross_back(mb);
+        program_.reduce_finished({last_backward(mb)});
         encode_back(mb);
-      });
+      }
       return program_.take();
     }
-    for_each([&](int mb) { encode(mb); });
-    for_each([&](int mb) { cross(mb); });
-    const int warm_up = pp_of(topology_.language()) - 1 - stage_of(topology_, language_, rank_);
-    program_.one_forward_one_backward(language_, inside(language_), warm_up);
-    for_each([&](int mb) { cross_back(mb); });
-    for_each([&](int mb) { encode_back(mb); });
+    for (int mb = 0; mb <= last; ++mb) encode(mb);
+    for (int mb = 0; mb <= last; ++mb) cross(mb);
+    const std::vector<Round> rounds =
+        language_rounds(topology_, options_, topology_.language().dense.coord(rank_, "pp"));
+    program_.run(rounds, RankProgram::InsideModules);
+    for (int mb = 0; mb <= last; ++mb) cross_back(mb);
+    for (const Round& round : rounds) program_.reduce_finished(round);
+    for (int mb = 0; mb <= last; ++mb) encode_back(mb);
     return program_.take();
   }
 
  private:
-  const Ends& inside(int module) const { return inside_[static_cast<std::size_t>(module)]; }
-  const Ends& across(int module) const { return across_[static_cast<std::size_t>(module)]; }
+  Op first_forward(int mb) const { return {Op::Forward, {language_of(topology_), 0}, mb}; }
+  Op last_backward(int mb) const { return {Op::Backward, {language_of(topology_), 0}, mb}; }
 
   void encode(int mb) {
-    for (const int encoder : encoders_) {
-      program_.exchange(program_.receive_inputs(inside(encoder), mb));
-      program_.forward(encoder, mb);
-      program_.exchange(program_.send_outputs(inside(encoder), mb));
-    }
+    for (const Stage& stage : encoders_) program_.run({{{Op::Forward, stage, mb}}}, RankProgram::InsideModules);
+  }
+  void encode_back(int mb) {
+    for (const Stage& stage : encoders_)
+      if (is_trained(topology_, options_, stage)) {
+        program_.run({{{Op::Backward, stage, mb}}}, RankProgram::InsideModules);
+        program_.reduce_finished({{Op::Backward, stage, mb}});
+      }
   }
 
   void cross(int mb) {
-    std::vector<Transfer> all = program_.receive_inputs(across(language_), mb);
-    for (const int encoder : encoders_)
-      for (const Transfer& transfer : program_.send_outputs(across(encoder), mb)) all.push_back(transfer);
+    std::vector<Transfer> all = program_.inputs_of({first_forward(mb)}, RankProgram::BetweenModules);
+    for (const Stage& stage : encoders_)
+      for (const Transfer& t : program_.outputs_of({{Op::Forward, stage, mb}}, RankProgram::BetweenModules))
+        all.push_back(t);
     program_.exchange(all);
   }
-
   void cross_back(int mb) {
-    std::vector<Transfer> all = program_.send_gradients(across(language_), mb);
-    for (const int encoder : encoders_)
-      for (const Transfer& transfer : program_.receive_gradients(across(encoder), mb)) all.push_back(transfer);
+    std::vector<Transfer> all = program_.outputs_of({last_backward(mb)}, RankProgram::BetweenModules);
+    for (const Stage& stage : encoders_)
+      for (const Transfer& t : program_.inputs_of({{Op::Backward, stage, mb}}, RankProgram::BetweenModules))
+        all.push_back(t);
     program_.exchange(all);
-  }
-
-  void encode_back(int mb) {
-    for (const int encoder : encoders_) {
-      if (!is_trained(topology_, options_, encoder, stage_of(topology_, encoder, rank_))) continue;
-      program_.exchange(program_.receive_gradients(inside(encoder), mb));
-      program_.backward(encoder, mb);
-      program_.exchange(program_.send_gradients(inside(encoder), mb));
-    }
   }
 
   const Topology& topology_;
   const ScheduleOptions& options_;
   const int rank_;
   RankProgram program_;
-  std::vector<Ends> inside_, across_;  // by module: edges between its stages, and between modules
-  std::vector<int> encoders_;
-  int language_ = 0;
+  std::vector<Stage> encoders_;
 };
+
+// Sizes before anything, a stage's parameters before its first forward, the update at the end.
+std::vector<Op> with_updates(const std::vector<Op>& program, const Topology& topology, const ScheduleOptions& options) {
+  std::vector<Op> ops = {{Op::Agree}};
+  for (const Op& op : program) {
+    if (op.kind == Op::Forward && op.microbatch == 0 && is_trained(topology, options, op.stage))
+      ops.push_back({Op::Gather, op.stage});
+    ops.push_back(op);
+  }
+  if (!options.forward_only) ops.push_back({Op::Update});
+  return ops;
+}
 
 }  // namespace
 
-bool is_trained(const Topology& topology, const ScheduleOptions& options, int module, int stage) {
-  const Module& m = topology.modules()[static_cast<std::size_t>(module)];
-  const auto has = [&](const std::vector<std::string>& names) {
-    return std::find(names.begin(), names.end(), m.name) != names.end();
-  };
-  return !has(options.frozen) && (stage == pp_of(m) - 1 || !has(options.frozen_before_last_stage));
+bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
+  const std::string& name = module_of(topology, stage).name;
+  return !options.forward_only && !contains(options.frozen, name) &&
+         (is_last(topology, stage) || !contains(options.frozen_before_last_stage, name));
 }
 
-std::vector<Edge> make_edges(const Topology& topology) {
-  std::vector<Edge> edges;
-  const auto& modules = topology.modules();
-  int language = 0;
-  for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
-    const Module& module = modules[static_cast<std::size_t>(m)];
-    if (!module.is_encoder) language = m;
-    for (const std::vector<int>& stages : module.dense.groups({"pp"}))
-      for (std::size_t s = 0; s + 1 < stages.size(); ++s) edges.push_back({m, stages[s], m, stages[s + 1]});
-  }
-  const Grid& to_grid = modules[static_cast<std::size_t>(language)].dense;
-  const int to_replicas = to_grid.size_of("dp");
-  for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
-    if (m == language) continue;
-    const Grid& from_grid = modules[static_cast<std::size_t>(m)].dense;
-    const int from_replicas = from_grid.size_of("dp");
-    for (int from = 0; from < from_replicas; ++from)
-      for (int to = 0; to < to_replicas; ++to)
-        if (from * to_replicas < (to + 1) * from_replicas && to * from_replicas < (from + 1) * to_replicas)
-          edges.push_back({m, from_grid.rank_at({0, 0, from, from_grid.size_of("pp") - 1}), language,
-                           to_grid.rank_at({0, 0, to, 0})});
-  }
-  return edges;
+bool reads_batch(const Topology& topology, const Stage& stage) {
+  return stage.index == 0 || (!module_of(topology, stage).is_encoder && is_last(topology, stage));
 }
 
 Schedule make_schedule(const Topology& topology, const ScheduleOptions& options) {
   const std::vector<Edge> edges = make_edges(topology);
   Schedule schedule;
-  for (int rank = 0; rank < topology.world_size(); ++rank) {
-    if (topology.colocated()) {
-      schedule.ranks.push_back(SharedRankProgram(topology, options, edges, rank).write());
-      continue;
-    }
-    const Module* mine = topology.modules_of(rank).front();
-    const int module = static_cast<int>(mine - topology.modules().data());
-    schedule.ranks.push_back(program_of_own_rank(topology, options, edges, module, rank));
-  }
+  for (int rank = 0; rank < topology.world_size(); ++rank)
+    schedule.ranks.push_back(with_updates(topology.colocated()
+                                              ? SharedRankProgram(topology, options, edges, rank).write()
+                                              : program_of_own_rank(topology, options, edges, rank),
+                                          topology, options));
   return schedule;
 }
 
@@ -317,16 +287,18 @@ int microbatches_of(const Workload& workload, const Topology& topology) {
   return workload.global_batch / samples;
 }
 
-int max_in_flight(const Topology& topology, const ScheduleOptions& options, int module, int stage) {
-  const Module& m = topology.modules()[static_cast<std::size_t>(module)];
-  int limit = 1;
-  if (!topology.colocated()) {
-    limit = pipeline_length(topology) - position_of(topology, module, stage);
-    if (m.is_encoder && pp_of(m) == 1) limit += options.prefetch;
-  } else if (is_pipelined(topology)) {
-    limit = m.is_encoder ? options.microbatches : pp_of(m) - stage;
-  }
-  return std::min(limit, options.microbatches);
+int max_in_flight(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
+  const Module& module = module_of(topology, stage);
+  const Module& language = topology.language();
+  if (topology.colocated() && module.is_encoder) return is_pipelined(topology) ? options.microbatches : 1;
+  const auto in_language = [&](int index) {
+    const int pp = pp_of(language);
+    return language.vpp > 1
+               ? interleaved_in_flight(pp, language.vpp, index % pp, index / pp, options.microbatches)
+               : pp - index;
+  };
+  const int ahead = stage_count(module) - stage.index + (pp_of(module) == 1 ? options.prefetch : 0);
+  return std::min(module.is_encoder ? in_language(0) + ahead : in_language(stage.index), options.microbatches);
 }
 
 }  // namespace braid

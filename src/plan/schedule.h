@@ -1,16 +1,15 @@
-// What every rank does in one step, in order, as data: the executor runs exactly this list, the verifier proves that it
-// ends, the drawing shows it.
+// What every rank does in one step, in order, as data: the executor runs exactly this list, the player on paper proves
+// that it ends and tells when everything happens, the drawing shows it.
 //
-// All modules form one pipeline: the encoders, which end together, then the language model. Each stage runs one
-// forward, one backward (1F1B) once enough microbatches are under way to keep the stages behind it busy. Colocated
-// modules share their ranks, so they take turns instead: encoders first, then the language model, then the encoders'
-// backward.
+// Each stage runs one forward, one backward (1F1B) once enough microbatches are in flight to keep the stages behind it
+// busy; a rank with several stages of a module interleaves them as Megatron does. Colocated modules share their ranks,
+// so they take turns: encoders first, then the language model, then the encoders' backward.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "plan/topology.h"
+#include "plan/pipeline.h"
 
 namespace braid {
 
@@ -18,24 +17,17 @@ struct ScheduleOptions {
   int microbatches = 1;
   std::vector<std::string> frozen{};                    // modules that have no backward
   std::vector<std::string> frozen_before_last_stage{};  // modules of which only the last stage has one
+  bool forward_only = false;                            // no backward anywhere, and no update
   int prefetch = 0;  // how many finished microbatches an encoder may hold back beyond what 1F1B needs
 };
 
 // Whether a stage has a backward; it then gets the gradient of what it sends.
-bool is_trained(const Topology& topology, const ScheduleOptions& options, int module, int stage);
+bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage);
 
-// Where activations go from one rank to another (or to itself, when modules share ranks); gradients come back.
-struct Edge {
-  int from_module, from_rank;  // modules are indices into topology.modules()
-  int to_module, to_rank;
-  bool crosses_modules() const { return from_module != to_module; }
-};
+// Whether forwards of a stage need tokens, labels or media of the microbatch, besides activations.
+bool reads_batch(const Topology& topology, const Stage& stage);
 
-// From each stage to the next, rank by rank; from the first rank of each encoder replica's last stage to the first rank
-// of every language replica that has samples in common with it.
-std::vector<Edge> make_edges(const Topology& topology);
-
-// One tensor over an edge: what a stage made of a microbatch, or its gradient on the way back.
+// One tensor over an edge: the output of a stage for a microbatch, or its gradient on the way back.
 struct Transfer {
   enum Kind { Activation, Gradient };
   Kind kind;
@@ -45,11 +37,21 @@ struct Transfer {
 };
 
 struct Op {
-  enum Kind { Forward, Backward, Exchange };
+  enum Kind {
+    Agree,     // all ranks know the sizes of the step's microbatches
+    Load,      // this rank's part of a microbatch, for a stage that reads it
+    Gather,    // the stage's updated parameters are complete
+    Forward,   // of a stage and microbatch
+    Backward,  // likewise
+    Exchange,  // transfers that run together
+    Reduce,    // the stage's gradients are summed over its replicas
+    Update,    // of all parameters of this rank, after one gradient norm over all ranks
+  };
   Kind kind;
-  int module = 0;                     // index into topology.modules(), of Forward and Backward
-  int microbatch = 0;                 // likewise
-  std::vector<Transfer> transfers{};  // of Exchange: they run together
+  Stage stage{};                      // of all but Agree, Exchange and Update
+  int microbatch = 0;                 // of Load, Forward and Backward
+  std::vector<Transfer> transfers{};  // of Exchange
+  bool computes() const { return kind == Forward || kind == Backward; }
 };
 
 struct Schedule {
@@ -59,10 +61,10 @@ struct Schedule {
 Schedule make_schedule(const Topology& topology, const ScheduleOptions& options);
 
 // What is wrong with a schedule, as sentences; nothing when it is sound:
-// - every transfer that goes out comes in, and the other way round;
-// - it ends under the strictest reading of NCCL: an exchange is over when all its transfers have met their other side;
-// - nothing runs before its input is there, every forward of a module that is trained has its backward;
-// - no rank holds more microbatches of a module than max_in_flight() allows.
+// - every transfer that goes out comes in, and the other way round, in the same order;
+// - it ends under the strictest reading of NCCL (plan/player.h);
+// - nothing runs before its input is there, every forward of a stage that is trained has its backward;
+// - no rank holds more microbatches of a stage than max_in_flight() allows.
 std::vector<std::string> verify(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options);
 
 // make_schedule(), which is a mistake of ours if it is not sound.
@@ -70,7 +72,7 @@ Schedule verified_schedule(const Topology& topology, const ScheduleOptions& opti
 
 int microbatches_of(const Workload& workload, const Topology& topology);
 
-// The most microbatches whose forward is done and whose backward is not, on a rank that runs this stage.
-int max_in_flight(const Topology& topology, const ScheduleOptions& options, int module, int stage);
+// The most microbatches whose forward is done and whose backward is not, in one stage.
+int max_in_flight(const Topology& topology, const ScheduleOptions& options, const Stage& stage);
 
 }  // namespace braid

@@ -9,30 +9,6 @@
 namespace braid {
 namespace {
 
-// Ranks that go on together: both ends of a transfer, or the ranks that share a stage of a replica.
-using Key = std::tuple<char, int, int, int>;
-struct Meeting {
-  Key key;
-  std::size_t size;
-};
-
-std::vector<Meeting> meetings_of(const Op& op, const Topology& topology, int rank) {
-  std::vector<Meeting> meetings;
-  for (const Transfer& t : op.transfers)
-    meetings.push_back({{t.kind == Transfer::Activation ? 'a' : 'g', t.edge, 0, t.microbatch}, 2});
-  if (op.kind == Op::Exchange) return meetings;
-  const Grid& grid = topology.modules()[static_cast<std::size_t>(op.module)].dense;
-  const int leader = grid.rank_at({0, 0, grid.coord(rank, "dp"), grid.coord(rank, "pp")});
-  const int sharers = grid.size_of("tp") * grid.size_of("cp");
-  return {{{op.kind == Op::Forward ? 'f' : 'b', op.module, leader, op.microbatch}, static_cast<std::size_t>(sharers)}};
-}
-
-double cost_of(const Op& op, const std::vector<StageCosts>& costs) {
-  if (op.kind == Op::Exchange) return 0;
-  const StageCosts& cost = costs[static_cast<std::size_t>(op.module)];
-  return op.kind == Op::Forward ? cost.forward : cost.backward;
-}
-
 // --- drawing
 
 constexpr int kLaneHeight = 26, kLaneGap = 4, kMargin = 8, kChartWidth = 1200, kTop = 56, kMostLanes = 64;
@@ -85,7 +61,7 @@ int label_width(const std::vector<Lane>& lanes) {
 }
 
 std::string words_of(const Op& op, const Topology& topology, const std::vector<StageCosts>& costs) {
-  const auto module = static_cast<std::size_t>(op.module);
+  const auto module = static_cast<std::size_t>(op.stage.module);
   const std::string& note = costs[module].backward_note;
   const bool forward = op.kind == Op::Forward;
   return fmt::format("{} {}{}", topology.modules()[module].name, forward ? "forward" : "backward",
@@ -106,7 +82,7 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
   std::map<std::pair<int, Op::Kind>, std::string> labels;
   for (const auto& ops : schedule.ranks)
     for (const Op& op : ops)
-      if (op.kind != Op::Exchange) labels.try_emplace({op.module, op.kind}, words_of(op, topology, costs));
+      if (op.computes()) labels.try_emplace({op.stage.module, op.kind}, words_of(op, topology, costs));
   std::string out;
   for (const auto& [key, label] : labels) {
     const Colours& colours = colours_of(static_cast<std::size_t>(key.first));
@@ -129,14 +105,14 @@ struct Chart {
   double left, unit;  // pixels, and pixels per unit of time
 };
 
-std::string boxes(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+std::string boxes(const Schedule& schedule, const Topology& topology, const Play& timeline,
                   const std::vector<StageCosts>& costs, const Chart& chart, int rank, double y) {
   const auto& ops = schedule.ranks[static_cast<std::size_t>(rank)];
   const auto& spans = timeline.ranks[static_cast<std::size_t>(rank)];
   std::string out;
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].kind == Op::Exchange) continue;
-    const Colours& colours = colours_of(static_cast<std::size_t>(ops[i].module));
+    if (!ops[i].computes()) continue;
+    const Colours& colours = colours_of(static_cast<std::size_t>(ops[i].stage.module));
     const std::string title =
         fmt::format("rank {}: {}, microbatch {}, {:.1f} to {:.1f}", rank, words_of(ops[i], topology, costs),
                     ops[i].microbatch, spans[i].begin, spans[i].end);
@@ -148,43 +124,19 @@ std::string boxes(const Schedule& schedule, const Topology& topology, const Time
 
 }  // namespace
 
-Timeline make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs) {
+Play make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs) {
   BRAID_CHECK_EQ(costs.size(), topology.modules().size(), "costs of every module");
-  const std::size_t world = schedule.ranks.size();
-  Timeline timeline;
-  timeline.ranks.resize(world);
-  std::vector<double> clock(world, 0);
-  std::map<Key, std::map<int, double>> came;  // by rank: when it came to the meeting
-  // Rounds over all ranks until nobody moves; each round at least one meeting ends, so this ends for a sound schedule.
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t rank = 0; rank < world; ++rank) {
-      const auto& ops = schedule.ranks[rank];
-      auto& spans = timeline.ranks[rank];
-      while (spans.size() < ops.size()) {
-        const Op& op = ops[spans.size()];
-        double begin = clock[rank];
-        bool all_came = true;
-        for (const Meeting& meeting : meetings_of(op, topology, static_cast<int>(rank))) {
-          auto& ranks = came[meeting.key];
-          ranks.try_emplace(static_cast<int>(rank), clock[rank]);
-          all_came = all_came && ranks.size() == meeting.size;
-          for (const auto& [other, time] : ranks) begin = std::max(begin, time);
-        }
-        if (!all_came) break;
-        spans.push_back({op.kind == Op::Exchange ? clock[rank] : begin, begin + cost_of(op, costs)});
-        clock[rank] = spans.back().end;
-        moved = true;
-      }
-    }
-  }
-  for (std::size_t rank = 0; rank < world; ++rank)
-    BRAID_CHECK_EQ(timeline.ranks[rank].size(), schedule.ranks[rank].size(), "rank {} never ends", rank);
-  timeline.end = *std::max_element(clock.begin(), clock.end());
+  const auto duration = [&](int, const Op& op) {
+    if (!op.computes()) return 0.0;
+    const auto module = static_cast<std::size_t>(op.stage.module);
+    return (op.kind == Op::Forward ? costs[module].forward : costs[module].backward) / topology.modules()[module].vpp;
+  };
+  Play timeline = play(schedule, topology, {.duration = duration});
+  BRAID_CHECK(timeline.stuck.empty(), "{}", fmt::join(timeline.stuck, "; "));
   return timeline;
 }
 
-std::string draw_svg(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+std::string draw_svg(const Schedule& schedule, const Topology& topology, const Play& timeline,
                      const std::vector<StageCosts>& costs) {
   const std::vector<Lane> lanes = lanes_of(topology);
   const int left = label_width(lanes), height = kTop + static_cast<int>(lanes.size()) * (kLaneHeight + kLaneGap) + 20;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/schedule.h"
+#include "plan/player.h"
 
 namespace braid {
 
@@ -14,22 +14,14 @@ struct StageCosts {  // of one module, per microbatch and stage, in any unit
   std::string backward_note{};  // what a backward that is not a whole one computes: "projector only"
 };
 
-struct OpSpan {
-  double begin = 0, end = 0;  // of an op; an exchange ends when all its transfers have met
-};
-
-struct Timeline {
-  std::vector<std::vector<OpSpan>> ranks;  // as schedule.ranks
-  double end = 0;
-};
-
-// `costs` by module. The schedule must be sound.
-Timeline make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs);
+// `costs` by module: a rank's forward of a microbatch takes that long, with several stages in as many parts. The schedule
+// must be sound.
+Play make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs);
 
 // A lane per rank, a box per forward and backward with the number of its microbatch, one colour per module and
 // direction. Where there are too many ranks, the first of each stage has a lane that stands for all of them, and says
 // so.
-std::string draw_svg(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+std::string draw_svg(const Schedule& schedule, const Topology& topology, const Play& timeline,
                      const std::vector<StageCosts>& costs);
 
 }  // namespace braid

@@ -15,7 +15,8 @@ Module make_module(const ModuleConfig& config, const RankSpan& span) {
           .is_encoder = config.kind == "encoder",
           .dense = Grid(offset, {{"tp", config.tp}, {"cp", config.cp}, {"dp", config.dp}, {"pp", config.pp}}),
           .expert =
-              Grid(offset, {{"expt_tp", config.expt_tp}, {"ep", config.ep}, {"expt_dp", expt_dp}, {"pp", config.pp}})};
+              Grid(offset, {{"expt_tp", config.expt_tp}, {"ep", config.ep}, {"expt_dp", expt_dp}, {"pp", config.pp}}),
+          .vpp = config.vpp};
 }
 
 // The order is Megatron's; it is part of the contract between ranks, since creating a group is a collective
@@ -61,7 +62,8 @@ void describe(Fields& fields, ModuleConfig& config) {
   fields.field("tp", config.tp, "tensor parallel size");
   fields.field("cp", config.cp, "context parallel size");
   fields.field("dp", config.dp, "data parallel size");
-  fields.field("pp", config.pp, "pipeline stages");
+  fields.field("pp", config.pp, "pipeline parallel size");
+  fields.field("vpp", config.vpp, "pipeline stages per rank; more than 1 interleaves them");
   fields.field("ep", config.ep, "expert parallel size");
   fields.field("expt_tp", config.expt_tp, "tensor parallel size inside an expert");
   fields.field("expt_dp", config.expt_dp, "data parallel size of experts; default: what fills the grid");

@@ -20,6 +20,7 @@ struct ModuleConfig {
   std::optional<int> rank_offset{};  // default: behind the module before it; 0 when colocated
   std::optional<int> ranks{};        // when given, tp x cp x dp x pp must equal it
   int tp = 1, cp = 1, dp = 1, pp = 1;
+  int vpp = 1;  // pipeline stages per rank
   int ep = 1, expt_tp = 1;
   std::optional<int> expt_dp{};  // default: whatever fills the grid
 };
@@ -61,6 +62,7 @@ struct Module {
   bool is_encoder;
   Grid dense;   // tp, cp, dp, pp
   Grid expert;  // expt_tp, ep, expt_dp, pp
+  int vpp = 1;  // pipeline stages per rank
 };
 
 // One process group to create: a set of ranks that agree in the dims the key leaves out. The groups of one

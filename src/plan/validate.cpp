@@ -89,6 +89,7 @@ Problems size_problems(const ModuleConfig& module) {
   at_least_one("cp", module.cp);
   at_least_one("dp", module.dp);
   at_least_one("pp", module.pp);
+  at_least_one("vpp", module.vpp);
   at_least_one("ep", module.ep);
   at_least_one("expt_tp", module.expt_tp);
   at_least_one("expt_dp", module.expt_dp);
@@ -179,6 +180,29 @@ Problems global_batch_problems(const ModuleConfig& language, const Workload& wor
            "train.global_batch", fix}};
 }
 
+// A rank can take turns between stages only where there are other pipeline ranks to send to; groups of pp microbatches
+// go through a rank's stages together.
+Problems interleaving_problems(const ModuleConfig& module, const Workload& workload) {
+  if (module.vpp == 1) return {};
+  const std::string where = key_of(module, "vpp");
+  if (module.kind != "language")
+    return {{fmt::format("module '{}' has vpp={}, but only the language model interleaves its stages", module.name,
+                         module.vpp),
+             where, "use vpp=1"}};
+  if (module.pp == 1)
+    return {{fmt::format("module '{}' has vpp={} with pp=1", module.name, module.vpp), where, "use vpp=1, or pp=2 or more"}};
+  const std::int64_t unit = std::int64_t{workload.micro_batch} * module.dp;
+  if (workload.micro_batch < 1 || workload.global_batch < 1 || workload.global_batch % unit) return {};
+  const std::int64_t microbatches = workload.global_batch / unit, group = unit * module.pp;
+  if (microbatches % module.pp == 0) return {};
+  return {{fmt::format("{} microbatches do not divide into groups of {}.pp={}, as vpp={} needs", microbatches,
+                       module.name, module.pp, module.vpp),
+           "train.global_batch",
+           nearest_of("global_batch", {workload.global_batch / group * group, (workload.global_batch / group + 1) * group},
+                      workload.global_batch) +
+               ", or vpp=1"}};
+}
+
 // An encoder replica serves whole language replicas or an equal share of one, with a whole number of samples.
 Problems encoder_dp_problems(const ModuleConfig& encoder, const ModuleConfig& language, int micro_batch) {
   if (micro_batch < 1) return {};
@@ -225,6 +249,8 @@ Problems work_problems(const TopologyConfig& config, const Workload& workload) {
   if (languages.size() != 1 || !well_sized(*languages[0])) return {};
   Problems problems = expert_count_problems(*languages[0], workload.num_experts);
   append(problems, global_batch_problems(*languages[0], workload));
+  for (const ModuleConfig& module : config.modules)
+    if (well_sized(module)) append(problems, interleaving_problems(module, workload));
   for (const ModuleConfig* encoder : modules_of_kind(config, "encoder"))
     if (well_sized(*encoder)) append(problems, encoder_dp_problems(*encoder, *languages[0], workload.micro_batch));
   return problems;

@@ -1,248 +1,209 @@
-// Plays a schedule on paper. A rank that comes to an exchange first says how large the activations are that it sends,
-// and hears it of those that come; then it posts all its transfers. A message is done when both sides have posted it,
-// and a rank goes on when all of its exchange are. A forward or backward may have collectives over any of its stage's
-// ranks (tensor, context and expert parallel), so it runs when all of them have come to it. A schedule that needs more
-// than that may hang.
+// What can be wrong with a schedule: the lists themselves are looked at here, whether they end is played on paper.
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "base/error.h"
+#include "plan/player.h"
 #include "plan/schedule.h"
 
 namespace braid {
 namespace {
 
-class Player {
+std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+class Verifier {
  public:
-  Player(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options)
+  Verifier(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options)
       : schedule_(schedule),
         topology_(topology),
         options_(options),
         edges_(make_edges(topology)),
-        sent_(2 * edges_.size() * microbatches()),
-        received_(sent_.size()),
-        sizes_sent_(sent_.size()),
-        sizes_received_(sent_.size()),
-        position_(schedule.ranks.size()),
-        ran_(2 * schedule.ranks.size() * topology.modules().size() * microbatches()),
-        held_(schedule.ranks.size() * topology.modules().size()),
         edges_of_(schedule.ranks.size()),
-        came_(ran_.size()),
-        counted_(schedule.ranks.size()) {
-    for (int edge = 0; edge < static_cast<int>(edges_.size()); ++edge) {
-      edges_of_[index(edges_[index(edge)].from_rank)].push_back(edge);
-      if (edges_[index(edge)].to_rank != edges_[index(edge)].from_rank)
-        edges_of_[index(edges_[index(edge)].to_rank)].push_back(edge);
+        arrived_(2 * edges_.size() * index(options.microbatches)) {
+    for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
+      edges_of_[index(edges_[index(e)].from_rank)].push_back(e);
+      if (edges_[index(e)].to_rank != edges_[index(e)].from_rank)
+        edges_of_[index(edges_[index(e)].to_rank)].push_back(e);
+    }
+    for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
+      auto& rules = rules_.emplace_back();
+      for (int s = 0; s < stage_count(topology.modules()[index(m)]); ++s)
+        rules.push_back({is_trained(topology, options, {m, s}), reads_batch(topology, {m, s}),
+                         max_in_flight(topology, options, {m, s})});
     }
   }
 
   std::vector<std::string> run() {
     check_matching();
     if (!problems_.empty()) return problems_;  // a transfer without its other side can only hang
-    for (int rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) runnable_.push_back(rank);
-    while (!runnable_.empty()) {
-      const int rank = runnable_.back();
-      runnable_.pop_back();
-      advance(rank);
-    }
-    for (int rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) check_end(rank);
     check_order();
+    for (int rank = 0; rank < world_size(); ++rank) check_list(rank);
+    for (const std::string& stuck : play(schedule_, topology_, {.exchanges_block = true}).stuck) fail(stuck);
     return problems_;
   }
 
  private:
-  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  std::size_t microbatches() const { return index(options_.microbatches); }
-  bool trains(int module, int rank) const {
-    return is_trained(topology_, options_, module, topology_.modules()[index(module)].dense.coord(rank, "pp"));
-  }
-  const std::string& name_of(int module) const { return topology_.modules()[index(module)].name; }
+  int world_size() const { return static_cast<int>(schedule_.ranks.size()); }
+  // What holds for a stage.
+  struct Rules {
+    bool trains, reads_batch;
+    int max_in_flight;
+  };
+  const Rules& rules(const Stage& stage) const { return rules_[index(stage.module)][index(stage.index)]; }
+  bool trains(const Stage& stage) const { return rules(stage).trains; }
+  const std::string& name_of(const Stage& stage) const { return topology_.modules()[index(stage.module)].name; }
   void fail(std::string sentence) { problems_.push_back(std::move(sentence)); }
 
   std::size_t id_of(Transfer::Kind kind, int edge, int microbatch) const {
-    return (kind * edges_.size() + index(edge)) * microbatches() + index(microbatch);
-  }
-  std::size_t id_of(const Transfer& t) const { return id_of(t.kind, t.edge, t.microbatch); }
-  bool is_done(std::size_t id) const { return sent_[id] && received_[id]; }
-  bool is_size_known(std::size_t id) const { return sizes_sent_[id] && sizes_received_[id]; }
-
-  std::size_t place_of(Op::Kind kind, int rank, int module, int microbatch) const {
-    const std::size_t place = index(rank) * topology_.modules().size() + index(module);
-    return (kind * schedule_.ranks.size() * topology_.modules().size() + place) * microbatches() + index(microbatch);
-  }
-  char& ran(Op::Kind kind, int rank, int module, int microbatch) {
-    return ran_[place_of(kind, rank, module, microbatch)];
-  }
-
-  std::string describe(const Transfer& t) const {
-    const Edge& edge = edges_[index(t.edge)];
-    const bool forward = t.kind == Transfer::Activation;
-    return fmt::format("the {} of microbatch {} from rank {} to rank {}", forward ? "activation" : "gradient",
-                       t.microbatch, forward ? edge.from_rank : edge.to_rank, forward ? edge.to_rank : edge.from_rank);
+    return (kind * edges_.size() + index(edge)) * index(options_.microbatches) + index(microbatch);
   }
 
   // Each edge between ranks carries each microbatch once, and its gradient once if the sender is trained.
   void check_matching() {
-    std::vector<int> out(sent_.size()), in(sent_.size());
-    for (int rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank)
+    std::vector<int> out(2 * edges_.size() * index(options_.microbatches)), in(out.size());
+    for (int rank = 0; rank < world_size(); ++rank)
       for (const Op& op : schedule_.ranks[index(rank)])
         for (const Transfer& t : op.transfers) {
           const Edge& edge = edges_[index(t.edge)];
           const bool leaves_from = (t.kind == Transfer::Activation) == t.outgoing;
           if (rank != (leaves_from ? edge.from_rank : edge.to_rank))
-            fail(fmt::format("rank {} has no part in {}", rank, describe(t)));
-          ++(t.outgoing ? out : in)[id_of(t)];
+            fail(fmt::format("rank {} has no part in {}", rank, describe(t, edges_)));
+          ++(t.outgoing ? out : in)[id_of(t.kind, t.edge, t.microbatch)];
         }
-    for (int edge = 0; edge < static_cast<int>(edges_.size()); ++edge)
+    for (int e = 0; e < static_cast<int>(edges_.size()); ++e)
       for (int mb = 0; mb < options_.microbatches; ++mb)
         for (const auto kind : {Transfer::Activation, Transfer::Gradient}) {
-          const Edge& e = edges_[index(edge)];
-          const int wanted =
-              e.from_rank != e.to_rank && (kind == Transfer::Activation || trains(e.from_module, e.from_rank));
-          const std::size_t id = id_of(kind, edge, mb);
+          const Edge& edge = edges_[index(e)];
+          const int wanted = edge.from_rank != edge.to_rank && (kind == Transfer::Activation || trains(edge.from));
+          const std::size_t id = id_of(kind, e, mb);
           if (out[id] != wanted || in[id] != wanted)
-            fail(fmt::format("{} is sent {} times and received {} times", describe({kind, edge, mb, true}), out[id],
-                             in[id]));
+            fail(fmt::format("{} is sent {} times and received {} times", describe({kind, e, mb, true}, edges_),
+                             out[id], in[id]));
         }
   }
 
   // Messages from one rank to another have no names: the n-th sent is the n-th received.
   void check_order() {
     std::map<std::pair<int, int>, std::vector<std::size_t>> sent, received;
-    for (int rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank)
+    for (int rank = 0; rank < world_size(); ++rank)
       for (const Op& op : schedule_.ranks[index(rank)])
         for (const Transfer& t : op.transfers) {
           const Edge& edge = edges_[index(t.edge)];
           const int other = edge.from_rank == rank ? edge.to_rank : edge.from_rank;
-          t.outgoing ? sent[{rank, other}].push_back(id_of(t)) : received[{other, rank}].push_back(id_of(t));
+          const std::size_t id = id_of(t.kind, t.edge, t.microbatch);
+          t.outgoing ? sent[{rank, other}].push_back(id) : received[{other, rank}].push_back(id);
         }
     for (const auto& [pair, ids] : sent)
       if (ids != received[pair])
         fail(fmt::format("rank {} does not receive in the order in which rank {} sends", pair.second, pair.first));
   }
 
-  // Runs a rank until it has to wait.
-  void advance(int rank) {
-    const std::vector<Op>& ops = schedule_.ranks[index(rank)];
-    std::size_t& next = position_[index(rank)];
-    for (; next < ops.size(); ++next) {
-      if (ops[next].kind != Op::Exchange) {
-        if (!all_came(rank, ops[next])) return;
-        compute(rank, ops[next]);
+  // What a rank has done so far, by stage and microbatch.
+  struct Done {
+    std::vector<int> loads, forwards, backwards;
+    int held = 0, gathers = 0, reduces = 0;
+  };
+  using RankState = std::vector<Done>;  // as stages_of()
+
+  // Every op of a rank's list has its input before it, and nothing is missing at the end.
+  void check_list(int rank) {
+    const std::vector<Stage> stages = stages_of(topology_, rank);
+    const std::vector<int> none(index(options_.microbatches));
+    RankState state(stages.size(), {none, none, none});
+    for (const Op& op : schedule_.ranks[index(rank)]) {
+      for (const Transfer& t : op.transfers) check_transfer(rank, t, stages, state);
+      const auto at = std::find(stages.begin(), stages.end(), op.stage);
+      if (op.kind == Op::Exchange || op.kind == Op::Agree || op.kind == Op::Update) continue;
+      if (at == stages.end()) {
+        fail(fmt::format("rank {} does not have stage {} of {}", rank, op.stage.index, name_of(op.stage)));
         continue;
       }
-      bool waits = false;
-      for (const Transfer& t : ops[next].transfers) {
-        if (t.kind != Transfer::Activation) continue;
-        post(rank, t, sizes_sent_, sizes_received_);
-        waits = waits || !is_size_known(id_of(t));
-      }
-      if (waits) return;
-      for (const Transfer& t : ops[next].transfers) {
-        post(rank, t, sent_, received_);
-        waits = waits || !is_done(id_of(t));
-      }
-      if (waits) return;
+      check_op(rank, op, stages, state, state[static_cast<std::size_t>(at - stages.begin())]);
     }
+    for (std::size_t s = 0; s < stages.size(); ++s) check_end(rank, stages[s], state[s]);
   }
 
-  void post(int rank, const Transfer& t, std::vector<char>& sent, std::vector<char>& received) {
-    char& posted = (t.outgoing ? sent : received)[id_of(t)];
+  void check_transfer(int rank, const Transfer& t, const std::vector<Stage>& stages, RankState& state) {
+    if (!t.outgoing) {
+      arrived_[id_of(t.kind, t.edge, t.microbatch)] = true;
+      return;
+    }
     const Edge& edge = edges_[index(t.edge)];
-    if (!posted && (t.outgoing ? received : sent)[id_of(t)])
-      runnable_.push_back(edge.from_rank == rank ? edge.to_rank : edge.from_rank);  // it waited for this
-    posted = true;
+    const bool forward = t.kind == Transfer::Activation;
+    const Done& done = done_in(stages, state, forward ? edge.from : edge.to);
+    if (!(forward ? done.forwards : done.backwards)[index(t.microbatch)])
+      fail(fmt::format("rank {} sends {} before it is computed", rank, describe(t, edges_)));
   }
 
-  // Whether every rank of the stage is at this op, or has been.
-  bool all_came(int rank, const Op& op) {
-    const Grid& grid = topology_.modules()[index(op.module)].dense;
-    const int stage = grid.coord(rank, "pp"), stage_size = grid.size() / grid.size_of("pp");
-    // The stages of one module are as many groups of ranks, so the first rank of each tells them apart.
-    const int first = grid.rank_offset() + stage * stage_size;
-    int& came = came_[place_of(op.kind, first, op.module, op.microbatch)];
-    std::size_t& counted = counted_[index(rank)];
-    if (counted <= position_[index(rank)]) {
-      counted = position_[index(rank)] + 1;
-      if (++came == stage_size)
-        for (int other = first; other < first + stage_size; ++other)
-          if (other != rank) runnable_.push_back(other);
-    }
-    return came >= stage_size;
+  static const Done& done_in(const std::vector<Stage>& stages, const RankState& state, const Stage& stage) {
+    return state[static_cast<std::size_t>(std::find(stages.begin(), stages.end(), stage) - stages.begin())];
   }
 
-  void compute(int rank, const Op& op) {
+  void check_op(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state, Done& done) {
+    if (op.kind == Op::Load) ++done.loads[index(op.microbatch)];
+    if (op.kind == Op::Gather) ++done.gathers;
+    if (op.kind == Op::Reduce) ++done.reduces;
+    if (!op.computes()) return;
     const bool forward = op.kind == Op::Forward;
     const auto fail_here = [&](const std::string& what) {
       fail(fmt::format("rank {}: {} of {}, microbatch {}, {}", rank, forward ? "forward" : "backward",
-                       name_of(op.module), op.microbatch, what));
+                       name_of(op.stage), op.microbatch, what));
     };
-    if (ran(op.kind, rank, op.module, op.microbatch)++) fail_here("runs twice");
-    if (!forward && !trains(op.module, rank)) fail_here("is of a stage that does not train");
-    if (!forward && !ran(Op::Forward, rank, op.module, op.microbatch)) fail_here("runs before its forward");
-    for (const int i : edges_of_[index(rank)]) {
-      const Edge& edge = edges_[index(i)];
-      const bool mine = forward ? edge.to_rank == rank && edge.to_module == op.module
-                                : edge.from_rank == rank && edge.from_module == op.module;
-      if (!mine) continue;
-      const bool there = edge.from_rank == edge.to_rank
-                             ? ran(op.kind, rank, forward ? edge.from_module : edge.to_module, op.microbatch) > 0
-                             : is_done(id_of(forward ? Transfer::Activation : Transfer::Gradient, i, op.microbatch));
-      if (!there) fail_here("runs before what it needs is there");
-    }
-    int& held = held_[index(rank) * topology_.modules().size() + index(op.module)];
-    held += forward ? 1 : -1;
-    const int stage = topology_.modules()[index(op.module)].dense.coord(rank, "pp");
-    if (trains(op.module, rank) && held > max_in_flight(topology_, options_, op.module, stage))
-      fail_here(fmt::format("is one too many: {} are held", held));
+    const std::size_t mb = index(op.microbatch);
+    if ((forward ? done.forwards : done.backwards)[mb]++) fail_here("runs twice");
+    if (!forward && !trains(op.stage)) fail_here("is of a stage that does not train");
+    if (!forward && !done.forwards[mb]) fail_here("runs before its forward");
+    if (forward && rules(op.stage).reads_batch && !done.loads[mb]) fail_here("runs before its batch is loaded");
+    if (forward && trains(op.stage) && done.gathers == 0) fail_here("runs before its parameters are gathered");
+    if (!forward && done.reduces > 0) fail_here("runs after its gradients were reduced");
+    if (!has_input(rank, op, stages, state)) fail_here("runs before what it needs is there");
+    done.held += forward ? 1 : -1;
+    if (trains(op.stage) && done.held > rules(op.stage).max_in_flight)
+      fail_here(fmt::format("is one too many: {} are held", done.held));
   }
 
-  void check_end(int rank) {
-    const std::vector<Op>& ops = schedule_.ranks[index(rank)];
-    const std::size_t next = position_[index(rank)];
-    if (next < ops.size()) {
-      std::vector<std::string> missing;
-      for (const Transfer& t : ops[next].transfers)
-        if (!is_done(id_of(t))) missing.push_back(describe(t));
-      if (ops[next].kind != Op::Exchange)
-        missing.push_back(fmt::format("the others for {} of {}, microbatch {}",
-                                      ops[next].kind == Op::Forward ? "forward" : "backward", name_of(ops[next].module),
-                                      ops[next].microbatch));
-      fail(fmt::format("rank {} waits for ever at op {}: {}", rank, next, fmt::join(missing, ", ")));
-      return;
-    }
-    for (const Module* module : topology_.modules_of(rank)) {
-      const int m = static_cast<int>(module - topology_.modules().data());
-      for (int mb = 0; mb < options_.microbatches; ++mb) {
-        if (!ran(Op::Forward, rank, m, mb))
-          fail(fmt::format("rank {} never runs {}, microbatch {}", rank, module->name, mb));
-        if (trains(m, rank) && !ran(Op::Backward, rank, m, mb))
-          fail(fmt::format("rank {} never runs backward of {}, microbatch {}", rank, module->name, mb));
+  bool has_input(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state) const {
+    const bool forward = op.kind == Op::Forward;
+    for (const int e : edges_of_[index(rank)]) {
+      const Edge& edge = edges_[index(e)];
+      const bool mine = forward ? edge.to_rank == rank && edge.to == op.stage
+                                : edge.from_rank == rank && edge.from == op.stage;
+      if (!mine) continue;
+      if (edge.from_rank != edge.to_rank) {
+        if (!arrived_[id_of(forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch)]) return false;
+        continue;
       }
+      const Done& done = done_in(stages, state, forward ? edge.from : edge.to);
+      if (!(forward ? done.forwards : done.backwards)[index(op.microbatch)]) return false;
     }
+    return true;
+  }
+
+  void check_end(int rank, const Stage& stage, const Done& done) {
+    for (std::size_t mb = 0; mb < index(options_.microbatches); ++mb) {
+      if (!done.forwards[mb]) fail(fmt::format("rank {} never runs {}, microbatch {}", rank, name_of(stage), mb));
+      if (trains(stage) && !done.backwards[mb])
+        fail(fmt::format("rank {} never runs backward of {}, microbatch {}", rank, name_of(stage), mb));
+    }
+    if (trains(stage) && done.reduces != 1)
+      fail(fmt::format("rank {} reduces the gradients of {} {} times", rank, name_of(stage), done.reduces));
   }
 
   const Schedule& schedule_;
   const Topology& topology_;
   const ScheduleOptions& options_;
   const std::vector<Edge> edges_;
-  std::vector<char> sent_, received_;              // by transfer: which sides have posted it
-  std::vector<char> sizes_sent_, sizes_received_;  // likewise, how large it is
-  std::vector<std::size_t> position_;              // by rank: the op it is at
-  std::vector<char> ran_;                          // by kind, rank, module and microbatch
-  std::vector<int> held_;                          // by rank and module: forwards whose backward is to come
-  std::vector<std::vector<int>> edges_of_;
-  std::vector<int> came_;             // by kind, first rank of a stage, module, microbatch: ranks that came to it
-  std::vector<std::size_t> counted_;  // by rank: ops up to here are counted in came_
-  std::vector<int> runnable_;
+  std::vector<std::vector<int>> edges_of_;  // by rank
+  std::vector<std::vector<Rules>> rules_;   // by module and stage
+  std::vector<char> arrived_;               // by transfer: on the rank that receives it
   std::vector<std::string> problems_;
 };
 
 }  // namespace
 
 std::vector<std::string> verify(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options) {
-  return Player(schedule, topology, options).run();
+  return Verifier(schedule, topology, options).run();
 }
 
 }  // namespace braid

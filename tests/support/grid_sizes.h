@@ -7,7 +7,7 @@
 namespace braid::testing {
 
 struct GridSizes {
-  int tp = 1, cp = 1, dp = 1, ep = 1, expt_tp = 1, pp = 1;
+  int tp = 1, cp = 1, dp = 1, ep = 1, expt_tp = 1, pp = 1, vpp = 1;
   int ranks() const { return tp * cp * dp * pp; }
 };
 
@@ -21,6 +21,7 @@ inline ModuleConfig module_of(const std::string& name, const std::string& kind, 
   module.ep = sizes.ep;
   module.expt_tp = sizes.expt_tp;
   module.pp = sizes.pp;
+  module.vpp = sizes.vpp;
   return module;
 }
 

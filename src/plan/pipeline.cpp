@@ -1,0 +1,87 @@
+#include "plan/pipeline.h"
+
+#include <numeric>
+
+namespace braid {
+namespace {
+
+const Module& module_of(const Topology& topology, const Stage& stage) {
+  return topology.modules()[static_cast<std::size_t>(stage.module)];
+}
+
+int pp_of(const Module& module) { return module.dense.size_of("pp"); }
+
+RankBlock block_around(const RankBlock& ranks, int size, int rank) {
+  return {ranks.first + (rank - ranks.first) / size * size, size};
+}
+
+}  // namespace
+
+int stage_count(const Module& module) { return pp_of(module) * module.vpp; }
+
+bool is_last(const Topology& topology, const Stage& stage) {
+  return stage.index == stage_count(module_of(topology, stage)) - 1;
+}
+
+std::vector<Stage> stages_of(const Topology& topology, int rank) {
+  std::vector<Stage> stages;
+  for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
+    const Module& module = topology.modules()[static_cast<std::size_t>(m)];
+    if (!module.dense.contains(rank)) continue;
+    for (int index = module.dense.coord(rank, "pp"); index < stage_count(module); index += pp_of(module))
+      stages.push_back({m, index});
+  }
+  return stages;
+}
+
+RankBlock ranks_of(const Topology& topology, const Stage& stage) {
+  const Module& module = module_of(topology, stage);
+  const int size = module.dense.size() / pp_of(module);
+  return {module.dense.rank_offset() + stage.index % pp_of(module) * size, size};
+}
+
+// tp and cp vary fastest in the dense view, expt_tp and ep in the expert view: both are blocks of consecutive ranks, and
+// who waits for a block waits for all that its members wait for.
+RankBlock computes_with(const Topology& topology, const Stage& stage, int rank) {
+  const Module& module = module_of(topology, stage);
+  const int dense = module.dense.size_of("tp") * module.dense.size_of("cp");
+  const int expert = module.expert.size_of("expt_tp") * module.expert.size_of("ep");
+  return block_around(ranks_of(topology, stage), std::lcm(dense, expert), rank);
+}
+
+RankBlock replica_of(const Topology& topology, const Stage& stage, int rank) {
+  const Grid& grid = module_of(topology, stage).dense;
+  return block_around(ranks_of(topology, stage), grid.size_of("tp") * grid.size_of("cp"), rank);
+}
+
+std::vector<Edge> make_edges(const Topology& topology) {
+  std::vector<Edge> edges;
+  const auto& modules = topology.modules();
+  int language = 0;
+  for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
+    const Module& module = modules[static_cast<std::size_t>(m)];
+    if (!module.is_encoder) language = m;
+    const auto pp = static_cast<std::size_t>(pp_of(module));
+    for (const std::vector<int>& ranks : module.dense.groups({"pp"}))
+      for (int s = 0; s + 1 < stage_count(module); ++s)
+        edges.push_back(
+            {{m, s}, ranks[static_cast<std::size_t>(s) % pp], {m, s + 1}, ranks[static_cast<std::size_t>(s + 1) % pp]});
+  }
+  const Grid& to_grid = modules[static_cast<std::size_t>(language)].dense;
+  const int to_replicas = to_grid.size_of("dp");
+  for (int m = 0; m < static_cast<int>(modules.size()); ++m) {
+    if (m == language) continue;
+    const Module& module = modules[static_cast<std::size_t>(m)];
+    const int from_replicas = module.dense.size_of("dp");
+    for (int from = 0; from < from_replicas; ++from)
+      for (int to = 0; to < to_replicas; ++to)
+        if (from * to_replicas < (to + 1) * from_replicas && to * from_replicas < (from + 1) * to_replicas)
+          edges.push_back({{m, stage_count(module) - 1},
+                           module.dense.rank_at({0, 0, from, pp_of(module) - 1}),
+                           {language, 0},
+                           to_grid.rank_at({0, 0, to, 0})});
+  }
+  return edges;
+}
+
+}  // namespace braid
