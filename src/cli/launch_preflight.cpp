@@ -42,7 +42,7 @@ WeightsPerGpu weights_of(const std::vector<ParamSpec>& specs, const ModuleConfig
   std::vector<WeightsPerGpu> stages(static_cast<std::size_t>(module.pp));
   for (const ParamSpec& spec : specs) {
     const ShardPlace place = {.tp_size = module.tp, .expt_tp_size = module.expt_tp};  // ep is counted later
-    WeightsPerGpu& stage = stages[static_cast<std::size_t>(spec.stage)];
+    WeightsPerGpu& stage = stages[static_cast<std::size_t>(spec.stage % module.pp)];
     (spec.expert ? stage.expert_bytes : stage.other_bytes) +=
         static_cast<double>(num_elements(local_shape(spec, place))) * element_bytes;
   }
@@ -57,7 +57,7 @@ void check_model(const Recipe& recipe, double gpu_gb, Preflight& preflight) {
   for (const ModuleConfig& module : recipe.topology.modules) {
     WeightsPerGpu weights;
     if (module.kind == "language") {
-      weights = weights_of(declare_parameters(model.language, module.pp), module, element_bytes);
+      weights = weights_of(declare_parameters(model.language, module.pp * module.vpp), module, element_bytes);
       weights.experts = experts_of(model.language);
       weights.possible_ep = possible_ep(module, weights.experts);
     }

@@ -7,7 +7,7 @@
 
 #include "base/table.h"
 #include "cli/commands.h"
-#include "mimo/frozen.h"
+#include "plan/frozen.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
 #include "train/recipe.h"

@@ -44,24 +44,6 @@ struct Group::State {
     run(op, {{name, ranks}}, start);
   }
 
-  void run_exchange(const std::vector<Transfer>& transfers, std::vector<std::vector<at::Tensor>>& wires) const {
-    std::vector<Meeting> meetings;
-    for (const Transfer& transfer : transfers)
-      meetings.push_back(transfer.outgoing ? pair(rank, transfer.peer) : pair(transfer.peer, rank));
-    const bool together = backend->supportsCoalescing();
-    std::vector<c10::intrusive_ptr<c10d::Work>> pending;
-    run("exchange", std::move(meetings), [&] {
-      if (together) backend->startCoalescing();
-      for (std::size_t i = 0; i < transfers.size(); ++i) {
-        const int peer = transfers[i].peer;
-        pending.push_back(transfers[i].outgoing ? backend->send(wires[i], peer, 0) : backend->recv(wires[i], peer, 0));
-      }
-      if (together) return backend->endCoalescing();
-      for (std::size_t i = 0; i + 1 < pending.size(); ++i) pending[i]->wait();
-      return pending.back();
-    });
-  }
-
   std::string describe(const char* op, const std::string& why) const {
     return fmt::format("{} on {} (ranks {}): {}", op, name, fold_ranks(ranks), why);
   }
@@ -81,27 +63,42 @@ struct Group::State {
   }
 };
 
-// `wire` is what the backend works on; a result goes from there to `output`.
 struct Pending::Operation {
+  // `wire` is what the backend works on; a result goes from there to `output`.
+  struct Result {
+    at::Tensor output, wire;
+  };
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+
   std::shared_ptr<const Group::State> group;
   const char* name;
-  at::Tensor output, wire_out, wire_in;
+  std::vector<Result> results;
+  std::vector<at::Tensor> inputs;
   std::vector<Wait> waits{};
-  c10::intrusive_ptr<c10d::Work> work{};
+  Works works{};
 
   // A start may wait for peers too: NCCL connects them when they first talk.
   template <class Start>
-  static Pending start(Operation operation, Start start) {
+  static Pending start(Operation operation, std::vector<Meeting> meetings, Start start) {
     const Group::State& group = *operation.group;
-    operation.waits = group.progress.arrive({{group.name, group.ranks}});
-    operation.work = group.watched(operation.name, operation.waits,
-                                   [&] { return start(*group.backend, operation.wire_out, operation.wire_in); });
+    operation.waits = group.progress.arrive(std::move(meetings));
+    operation.works = group.watched(operation.name, operation.waits, [&] { return start(*group.backend, operation); });
     return Pending(std::make_unique<Operation>(std::move(operation)));
+  }
+  template <class Start>
+  static Pending start_collective(Operation operation, Start start) {
+    std::vector<Meeting> meetings = {{operation.group->name, operation.group->ranks}};
+    return Operation::start(std::move(operation), std::move(meetings), [&](c10d::Backend& backend, Operation& o) {
+      return Works{start(backend, o)};
+    });
   }
 
   void wait() {
-    group->watched(name, waits, [&] { return work->wait(); });
-    Group::State::from_wire(output, wire_out);
+    group->watched(name, waits, [&] {
+      for (const auto& work : works) work->wait();
+      return true;
+    });
+    for (Result& result : results) Group::State::from_wire(result.output, result.wire);
   }
 };
 
@@ -140,22 +137,24 @@ c10::Device Group::device() const { return state_->device; }
 
 Pending Group::start_all_reduce(at::Tensor& tensor, Reduce op) const {
   if (!state_->backend) return {};
-  return Pending::Operation::start({state_, "all_reduce", tensor, state_->to_wire(tensor), {}},
-                                   [&](c10d::Backend& backend, at::Tensor& wire, at::Tensor&) {
-                                     std::vector<at::Tensor> wires = {wire};
-                                     c10d::AllreduceOptions options;
-                                     options.reduceOp = to_c10d(op);
-                                     return backend.allreduce(wires, options);
-                                   });
+  return Pending::Operation::start_collective({state_, "all_reduce", {{tensor, state_->to_wire(tensor)}}, {}},
+                                              [&](c10d::Backend& backend, Pending::Operation& o) {
+                                                std::vector<at::Tensor> wires = {o.results[0].wire};
+                                                c10d::AllreduceOptions options;
+                                                options.reduceOp = to_c10d(op);
+                                                return backend.allreduce(wires, options);
+                                              });
 }
 
-void Group::broadcast(at::Tensor& tensor, int root) const {
-  if (!state_->backend) return;
-  std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
-  state_->run_collective("broadcast", [&] { return state_->backend->broadcast(wire, options); });
-  State::from_wire(tensor, wire[0]);
+Pending Group::start_broadcast(at::Tensor& tensor, int root) const {
+  if (!state_->backend) return {};
+  return Pending::Operation::start_collective({state_, "broadcast", {{tensor, state_->to_wire(tensor)}}, {}},
+                                              [&](c10d::Backend& backend, Pending::Operation& o) {
+                                                std::vector<at::Tensor> wires = {o.results[0].wire};
+                                                c10d::BroadcastOptions options;
+                                                options.rootRank = root;
+                                                return backend.broadcast(wires, options);
+                                              });
 }
 
 Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) const {
@@ -164,9 +163,11 @@ Pending Group::start_all_gather(at::Tensor& output, const at::Tensor& input) con
     output.copy_(input.reshape(output.sizes()));
     return {};
   }
-  return Pending::Operation::start(
-      {state_, "all_gather", output, state_->to_wire(output), state_->to_wire(input)},
-      [](c10d::Backend& backend, at::Tensor& out, at::Tensor& in) { return backend._allgather_base(out, in); });
+  return Pending::Operation::start_collective(
+      {state_, "all_gather", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
+      [](c10d::Backend& backend, Pending::Operation& o) {
+        return backend._allgather_base(o.results[0].wire, o.inputs[0]);
+      });
 }
 
 Pending Group::start_reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
@@ -175,26 +176,66 @@ Pending Group::start_reduce_scatter(at::Tensor& output, const at::Tensor& input)
     output.copy_(input.reshape(output.sizes()));
     return {};
   }
+  return Pending::Operation::start_collective(
+      {state_, "reduce_scatter", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
+      [](c10d::Backend& backend, Pending::Operation& o) {
+        return backend._reduce_scatter_base(o.results[0].wire, o.inputs[0]);
+      });
+}
+
+Pending Group::start_all_to_all(at::Tensor& output, const at::Tensor& input,
+                                const std::vector<std::int64_t>& output_rows,
+                                const std::vector<std::int64_t>& input_rows) const {
+  if (!state_->backend) {
+    output.copy_(input);
+    return {};
+  }
+  return Pending::Operation::start_collective(
+      {state_, "all_to_all", {{output, state_->to_wire(output)}}, {state_->to_wire(input)}},
+      [&](c10d::Backend& backend, Pending::Operation& o) {
+        std::vector<std::int64_t> out_rows = output_rows, in_rows = input_rows;
+        return backend.alltoall_base(o.results[0].wire, o.inputs[0], out_rows, in_rows);
+      });
+}
+
+Pending Group::start_exchange(const std::vector<Transfer>& transfers) const {
+  if (transfers.empty()) return {};
+  BRAID_CHECK(state_->backend, "exchange on {}, a group of one", name());
+  Pending::Operation operation = {state_, "exchange", {}, {}};
+  std::vector<std::vector<at::Tensor>> wires;
+  std::vector<Meeting> meetings;
+  for (const Transfer& transfer : transfers) {
+    wires.push_back({state_->to_wire(transfer.tensor)});
+    meetings.push_back(transfer.outgoing ? state_->pair(rank(), transfer.peer) : state_->pair(transfer.peer, rank()));
+    if (transfer.outgoing)
+      operation.inputs.push_back(wires.back()[0]);
+    else
+      operation.results.push_back({transfer.tensor, wires.back()[0]});
+  }
   return Pending::Operation::start(
-      {state_, "reduce_scatter", output, state_->to_wire(output), state_->to_wire(input)},
-      [](c10d::Backend& backend, at::Tensor& out, at::Tensor& in) { return backend._reduce_scatter_base(out, in); });
+      std::move(operation), std::move(meetings), [&](c10d::Backend& backend, Pending::Operation&) {
+        const bool together = backend.supportsCoalescing();
+        Pending::Operation::Works works;
+        if (together) backend.startCoalescing();
+        for (std::size_t i = 0; i < transfers.size(); ++i) {
+          const int peer = transfers[i].peer;
+          works.push_back(transfers[i].outgoing ? backend.send(wires[i], peer, 0) : backend.recv(wires[i], peer, 0));
+        }
+        return together ? Pending::Operation::Works{backend.endCoalescing()} : works;
+      });
 }
 
 void Group::all_reduce(at::Tensor& tensor, Reduce op) const { start_all_reduce(tensor, op).wait(); }
+void Group::broadcast(at::Tensor& tensor, int root) const { start_broadcast(tensor, root).wait(); }
 void Group::all_gather(at::Tensor& output, const at::Tensor& input) const { start_all_gather(output, input).wait(); }
 void Group::reduce_scatter(at::Tensor& output, const at::Tensor& input) const {
   start_reduce_scatter(output, input).wait();
 }
-
 void Group::all_to_all(at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& output_rows,
                        const std::vector<std::int64_t>& input_rows) const {
-  if (!state_->backend) return void(output.copy_(input));
-  at::Tensor wire_in = state_->to_wire(input), wire_out = state_->to_wire(output);
-  std::vector<std::int64_t> out_rows = output_rows, in_rows = input_rows;
-  state_->run_collective("all_to_all",
-                         [&] { return state_->backend->alltoall_base(wire_out, wire_in, out_rows, in_rows); });
-  State::from_wire(output, wire_out);
+  start_all_to_all(output, input, output_rows, input_rows).wait();
 }
+void Group::exchange(const std::vector<Transfer>& transfers) const { start_exchange(transfers).wait(); }
 
 void Group::send(const at::Tensor& tensor, int to) const {
   BRAID_CHECK(state_->backend, "send on {}, a group of one", name());
@@ -207,16 +248,6 @@ void Group::receive(at::Tensor& tensor, int from) const {
   std::vector<at::Tensor> wire = {state_->to_wire(tensor)};
   state_->run("receive", {state_->pair(from, rank())}, [&] { return state_->backend->recv(wire, from, 0); });
   State::from_wire(tensor, wire[0]);
-}
-
-void Group::exchange(const std::vector<Transfer>& transfers) const {
-  if (transfers.empty()) return;
-  BRAID_CHECK(state_->backend, "exchange on {}, a group of one", name());
-  std::vector<std::vector<at::Tensor>> wires;
-  for (const Transfer& transfer : transfers) wires.push_back({state_->to_wire(transfer.tensor)});
-  state_->run_exchange(transfers, wires);
-  for (std::size_t i = 0; i < transfers.size(); ++i)
-    if (!transfers[i].outgoing) State::from_wire(transfers[i].tensor, wires[i][0]);
 }
 
 void Group::barrier() const {

@@ -2,7 +2,7 @@
 // with autograd. Every call returns once its result may be read on the current stream, is visible to the failure board
 // while it runs, and throws CommError naming group, operation and ranks when it breaks.
 //
-// Some are also there in two parts: start_...() does not wait for anybody, and what it returns is awaited later. All
+// Most are also there in two parts: start_...() does not wait for anybody, and what it returns is awaited later. All
 // ranks of a group start its operations in the same order. The board sees a rank come with the start and wait with the
 // wait.
 //
@@ -76,6 +76,11 @@ class Group {  // cheap to copy
   [[nodiscard]] Pending start_all_reduce(at::Tensor& tensor, Reduce op = Reduce::Sum) const;
   [[nodiscard]] Pending start_all_gather(at::Tensor& output, const at::Tensor& input) const;
   [[nodiscard]] Pending start_reduce_scatter(at::Tensor& output, const at::Tensor& input) const;
+  [[nodiscard]] Pending start_broadcast(at::Tensor& tensor, int root) const;
+  [[nodiscard]] Pending start_all_to_all(at::Tensor& output, const at::Tensor& input,
+                                         const std::vector<std::int64_t>& output_rows,
+                                         const std::vector<std::int64_t>& input_rows) const;
+  [[nodiscard]] Pending start_exchange(const std::vector<Transfer>& transfers) const;
 
  private:
   friend class Pending;

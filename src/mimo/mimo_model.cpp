@@ -3,15 +3,25 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "dist/world.h"
-#include "mimo/frozen.h"
+#include "plan/frozen.h"
 #include "models/assemble.h"
 #include "nn/moe.h"
 
 namespace braid {
 
-MimoModel::Part::Part(const Module& module, int global_rank, Parallel groups)
-    : place{module.dense.coord(global_rank, "pp"), module.dense.size_of("pp")},
-      leads(module.dense.coord(global_rank, "tp") == 0 && module.dense.coord(global_rank, "cp") == 0),
+namespace {
+
+const Module& module_of(const Topology& topology, const Stage& stage) {
+  return topology.modules()[static_cast<std::size_t>(stage.module)];
+}
+
+}  // namespace
+
+MimoModel::Part::Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups)
+    : stage(stage),
+      place{stage.index, stage_count(module_of(topology, stage))},
+      leads(module_of(topology, stage).dense.coord(global_rank, "tp") == 0 &&
+            module_of(topology, stage).dense.coord(global_rank, "cp") == 0),
       parallel(std::move(groups)) {}
 
 MimoModel::MimoModel(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
@@ -19,30 +29,46 @@ MimoModel::MimoModel(const Provider& provider, const Topology& topology, const G
     : provider_(provider), topology_(topology), groups_(groups), world_(world), options_(options) {
   for (const std::string& name : options.frozen)
     BRAID_CHECK(contains(parameter_set_names(topology), name), "there is no parameter set '{}'", name);
-  parts_.resize(topology.modules().size());
-  for (int m = 0; m < static_cast<int>(parts_.size()); ++m) {
-    const Module& module = topology.modules()[static_cast<std::size_t>(m)];
-    if (!module.dense.contains(world.rank())) continue;
-    auto& part = parts_[static_cast<std::size_t>(m)];
-    part = std::make_unique<Part>(module, world.rank(),
-                                  make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder));
-    module.is_encoder ? add_encoder(m, *part) : add_language(m, *part);
+  std::vector<Part*> language;
+  for (const Stage& stage : stages_of(topology, world.rank())) {
+    const Module& module = module_of(topology, stage);
+    parts_.push_back(std::make_unique<Part>(
+        topology, stage, world.rank(),
+        make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder)));
+    if (module.is_encoder)
+      add_encoder(*parts_.back());
+    else
+      language.push_back(parts_.back().get());
   }
+  if (!language.empty()) add_language(language);
 }
 
-void MimoModel::add_language(int module, Part& part) {
-  const std::string& name = topology_.modules()[static_cast<std::size_t>(module)].name;
+const MimoModel::Part& MimoModel::part(const Stage& stage) const {
+  for (const auto& part : parts_)
+    if (part->stage == stage) return *part;
+  throw_check_failed(__FILE__, __LINE__, fmt::format("rank {} has no stage {} of module {}", world_.rank(), stage.index,
+                                                     stage.module));
+}
+
+void MimoModel::add_language(const std::vector<Part*>& parts) {
+  std::vector<int> stages;
+  for (const Part* part : parts) stages.push_back(part->stage.index);
+  const Part& first = *parts.front();
   const Parameters& parameters =
-      add_set(name, module, declare_parameters(provider_.language, part.place.pp), part.place.stage);
-  part.language = make_language_stage(provider_.language, parameters, part.parallel, part.place, options_.recompute);
+      add_set(topology_.language().name, first.stage.module,
+              declare_parameters(provider_.language, first.place.stages), stages);
+  for (Part* part : parts)
+    part->language =
+        make_language_stage(provider_.language, parameters, part->parallel, part->place, options_.recompute);
 }
 
-void MimoModel::add_encoder(int module, Part& part) {
+void MimoModel::add_encoder(Part& part) {
+  const int module = part.stage.module;
   const EncoderConfig& config = encoder_config(module);
-  const Parameters& encoder =
-      add_set(config.name + ".encoder", module, declare_parameters(config.model, part.place.pp), part.place.stage);
+  const Parameters& encoder = add_set(config.name + ".encoder", module,
+                                      declare_parameters(config.model, part.place.stages), {part.stage.index});
   const Parameters* projector =
-      part.place.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), 0)
+      part.place.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), {0})
                            : nullptr;
   part.config = &config;
   part.encoder = make_encoder_stage(config, encoder, projector, part.parallel, part.place, options_.recompute);
@@ -60,10 +86,10 @@ at::TensorOptions MimoModel::tensor_options() const {
 }
 
 const Parameters& MimoModel::add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs,
-                                     int stage) {
+                                     const std::vector<int>& stages) {
   const ShardPlace place = shard_place(topology_.modules()[static_cast<std::size_t>(module)], world_.rank());
   sets_.push_back(std::make_unique<ParameterSet>(
-      ParameterSet{name, module, specs, Parameters(specs, stage, place, options_.dtype, world_.device())}));
+      ParameterSet{name, module, specs, Parameters(specs, stages, place, options_.dtype, world_.device())}));
   Parameters& parameters = sets_.back()->parameters;
   if (options_.draw_weights) parameters.initialize(options_.seed);
   if (contains(options_.frozen, name))
@@ -71,18 +97,24 @@ const Parameters& MimoModel::add_set(const std::string& name, int module, const 
   return parameters;
 }
 
+std::vector<Moe*> MimoModel::moe_layers() const {
+  std::vector<Moe*> layers;
+  for (const auto& part : parts_) {
+    if (!part->language) continue;
+    const std::vector<Moe*> own = part->language->moe_layers();
+    layers.insert(layers.end(), own.begin(), own.end());
+  }
+  return layers;
+}
+
 void MimoModel::update_expert_bias() {
   const std::string& language = topology_.language().name;
   if (contains(options_.frozen, language)) return forget_expert_tokens();
-  for (const auto& part : parts_)
-    if (part && part->language)
-      for (Moe* moe : part->language->moe_layers()) moe->update_expert_bias(groups_.get(language, "dp-cp-tp"));
+  for (Moe* moe : moe_layers()) moe->update_expert_bias(groups_.get(language, "dp-cp-tp"));
 }
 
 void MimoModel::forget_expert_tokens() {
-  for (const auto& part : parts_)
-    if (part && part->language)
-      for (Moe* moe : part->language->moe_layers()) moe->forget_tokens();
+  for (Moe* moe : moe_layers()) moe->forget_tokens();
 }
 
 }  // namespace braid

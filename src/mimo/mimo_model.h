@@ -32,9 +32,10 @@ struct ParameterSet {
 
 class MimoModel {
  public:
-  // One module of the topology, as far as it runs on this rank.
+  // One stage on this rank.
   struct Part {
-    Part(const Module& module, int global_rank, Parallel groups);
+    Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
+    const Stage stage;
     const StagePlace place;
     const bool leads;  // speaks for its replica's ranks of this stage
     const Parallel parallel;
@@ -53,7 +54,8 @@ class MimoModel {
   World& world() const { return world_; }
   at::TensorOptions tensor_options() const;
 
-  const Part* part(int module) const { return parts_[static_cast<std::size_t>(module)].get(); }  // null: not here
+  const std::vector<std::unique_ptr<Part>>& parts() const { return parts_; }  // as stages_of() this rank
+  const Part& part(const Stage& stage) const;
   const EncoderConfig& encoder_config(int module) const;
   const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
 
@@ -63,9 +65,11 @@ class MimoModel {
   void forget_expert_tokens();
 
  private:
-  void add_encoder(int module, Part& part);
-  void add_language(int module, Part& part);
-  const Parameters& add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs, int stage);
+  void add_language(const std::vector<Part*>& parts);
+  void add_encoder(Part& part);
+  std::vector<Moe*> moe_layers() const;
+  const Parameters& add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs,
+                            const std::vector<int>& stages);
 
   const Provider provider_;
   const Topology& topology_;
@@ -73,7 +77,7 @@ class MimoModel {
   World& world_;
   const MimoOptions options_;
   std::vector<std::unique_ptr<ParameterSet>> sets_;  // of this rank
-  std::vector<std::unique_ptr<Part>> parts_;         // by module
+  std::vector<std::unique_ptr<Part>> parts_;
 };
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <deque>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -10,10 +11,10 @@
 #include "base/error.h"
 #include "dist/collectives.h"
 #include "dist/world.h"
-#include "mimo/bridge.h"
 #include "mimo/merge.h"
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"
+#include "plan/bridge.h"
 
 namespace braid {
 namespace {
@@ -24,65 +25,64 @@ std::int64_t sum(const std::vector<std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
 }
 
-std::vector<std::int64_t> to_vector(const at::Tensor& tensor) {
-  const at::Tensor host = tensor.cpu();
-  return {host.data_ptr<std::int64_t>(), host.data_ptr<std::int64_t>() + host.numel()};
-}
+// What this rank sends and receives at once, until it has.
+struct Moving {
+  std::vector<at::Tensor> tensors;
+  Pending pending;
+};
 
-// What a microbatch has left in a stage until it is needed again.
+// A microbatch in a stage, from its first tensor to its last.
 struct StageState {
+  std::shared_ptr<Moving> arriving{};  // with the input or the gradient of the output
+  at::Tensor loaded{};                 // of a first stage: values of media, or token ids
+  at::Tensor labels{};
   at::Tensor input{};  // from the stage before; after backward, its gradient
   at::Tensor output{}, output_grad{};
-  std::vector<std::int64_t> counts{};  // of an encoder: rows that each sample of this replica becomes
 };
 
-// What a language leader has of an encoder's rows for a microbatch.
-struct EncoderRows {
-  std::map<int, std::vector<std::int64_t>> counts{};  // by edge: rows of each sample
-  std::map<int, at::Tensor> parts{};                  // by edge
-  at::Tensor rows{};                                  // all of them; after backward, their gradient
-  std::size_t edges_done = 0;                         // over which the gradient has gone back
+// The embeddings of an encoder for a microbatch, on a language leader.
+struct Embeddings {
+  std::vector<std::shared_ptr<Moving>> arriving{};
+  std::map<int, at::Tensor> parts{};  // by edge
+  at::Tensor whole{};                 // all of them; after backward, their gradient
+  std::size_t edges_done = 0;         // over which the gradient has gone back
 };
 
-// The samples of one language replica, end to end.
-struct Texts {
-  std::vector<at::Tensor> ids;  // by sample
-  at::Tensor all_ids, all_labels;
-  std::vector<std::int64_t> offsets = {0};
-};
+}  // namespace
 
-class Step {
+class Step::Impl {
  public:
-  Step(const MimoModel& model, const StepPlan& plan, const StepInput& input)
+  Impl(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepOptions& options)
       : model_(model),
         plan_(plan),
-        input_(input),
-        samples_(std::int64_t{input.micro_batch} * model.topology().language().dense.size_of("dp")),
+        batches_(batches),
+        options_(options),
+        samples_(std::int64_t{options.micro_batch} * model.topology().language().dense.size_of("dp")),
         bridge_(model.topology(), plan.edges, samples_),
-        options_(model.tensor_options()),
-        states_(model.topology().modules().size(), std::vector<StageState>(index(plan.options.microbatches))),
-        texts_(index(plan.options.microbatches)),
-        arrived_(states_.size(), std::vector<EncoderRows>(index(plan.options.microbatches))),
-        participates_(states_.size()),
-        totals_(at::zeros({2}, options_.dtype(at::kDouble))) {}
+        tensor_options_(model.tensor_options()),
+        states_(model.parts().size(), std::vector<StageState>(index(plan.options.microbatches))),
+        embeddings_(model.topology().modules().size(), std::vector<Embeddings>(index(plan.options.microbatches))),
+        participates_(embeddings_.size()),
+        totals_(at::zeros({2}, tensor_options_.dtype(at::kDouble))) {}
 
-  void run(StepObserver& observer) {
-    for (const Op& op : plan_.schedule.ranks[index(rank())]) {
-      if (op.kind == Op::Forward && op.microbatch == 0) observer.before_first_forward(op.module);
-      if (op.kind == Op::Backward && op.microbatch + 1 == plan_.options.microbatches)
-        observer.before_last_backward(op.module);
-      const auto scope = observer.around(op);
-      run(op);
+  void run(const Op& op) {
+    switch (op.kind) {
+      case Op::Load: return load(op);
+      case Op::Forward: return is_encoder(op.stage) ? forward_encoder(op) : forward_language(op);
+      case Op::Backward: return backward(op);
+      case Op::Exchange: return exchange(op.transfers);
+      default: throw_check_failed(__FILE__, __LINE__, "not an op of the model");
     }
   }
 
   StepTotals totals() {
+    for (const auto& moving : moving_) moving->pending.wait();
     at::Tensor mixing = at::zeros({2}, totals_.options());  // load balancing loss, how many forwards it is of
-    const MimoModel::Part* part = model_.part(language());
-    for (Moe* moe : part ? part->language->moe_layers() : std::vector<Moe*>()) {
-      mixing[0] += moe->take_aux_loss().to(at::kDouble);
-      if (part->leads) mixing[1] += plan_.options.microbatches;
-    }
+    for (const auto& part : model_.parts())
+      for (Moe* moe : part->language ? part->language->moe_layers() : std::vector<Moe*>()) {
+        mixing[0] += moe->take_aux_loss().to(at::kDouble);
+        if (part->leads) mixing[1] += plan_.options.microbatches;
+      }
     at::Tensor all = at::cat({totals_, mixing, at::tensor(participates_, at::kDouble).to(totals_.device())});
     model_.groups().world().all_reduce(all);
     all = all.cpu();
@@ -95,310 +95,284 @@ class Step {
 
  private:
   const Module& module(int m) const { return model_.topology().modules()[index(m)]; }
-  int language() const { return static_cast<int>(&model_.topology().language() - model_.topology().modules().data()); }
+  bool is_encoder(const Stage& stage) const { return module(stage.module).is_encoder; }
   const Edge& edge(int e) const { return plan_.edges[index(e)]; }
   int rank() const { return model_.world().rank(); }
   at::Device device() const { return model_.world().device(); }
-  std::int64_t first_of(int microbatch) const { return input_.first_sample + microbatch * samples_; }
-  StageState& state(int m, int microbatch) { return states_[index(m)][index(microbatch)]; }
-  bool is_trained(int m, int stage) const { return braid::is_trained(model_.topology(), plan_.options, m, stage); }
+  bool is_trained(const Stage& stage) const { return braid::is_trained(model_.topology(), plan_.options, stage); }
+  const LanguageBatch& text(int microbatch) const { return batches_.language[index(microbatch)]; }
+  const EncoderBatch& media(int m, int microbatch) const { return batches_.encoders[index(m)][index(microbatch)]; }
 
-  void run(const Op& op) {
-    if (op.kind == Op::Exchange)
-      exchange(op.transfers);
-    else if (op.kind == Op::Forward)
-      module(op.module).is_encoder ? forward_encoder(op.module, op.microbatch) : forward_language(op.microbatch);
-    else
-      backward(op.module, op.microbatch);
+  StageState& state(const Stage& stage, int microbatch) {
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      if (model_.parts()[i]->stage == stage) return states_[i][index(microbatch)];
+    throw_check_failed(__FILE__, __LINE__, fmt::format("stage {} is not here", stage.index));
   }
 
-  void backward(int m, int microbatch) {
-    StageState& s = state(m, microbatch);
-    if (module(m).is_encoder) take_gradients_within(m, microbatch);
-    // A rank that did not hear of a gradient has a replica's leader that did: every tp rank has the same output, and
-    // the gradient of one of them is the whole gradient.
-    if (!s.output_grad.defined()) s.output_grad = at::zeros_like(s.output);
-    s.output.backward(s.output_grad);
-    s = {.input = s.input.defined() ? s.input.grad() : at::Tensor(), .counts = s.counts};
-    for (auto& from_encoder : arrived_)
-      if (m == language() && from_encoder[index(microbatch)].rows.defined())
-        from_encoder[index(microbatch)].rows = from_encoder[index(microbatch)].rows.grad();
+  void await(std::shared_ptr<Moving>& moving) {
+    if (moving) moving->pending.wait();
+    moving.reset();
   }
 
-  // --- encoders
+  // --- forwards and backwards
 
-  void forward_encoder(int m, int microbatch) {
-    const MimoModel::Part& part = *model_.part(m);
-    StageState& s = state(m, microbatch);
-    const SampleRange mine = bridge_.samples_of(m, rank());
-    std::vector<MediaItem> items;
-    for (std::int64_t sample = mine.begin; sample < mine.end; ++sample) {
-      s.counts.push_back(0);
-      for (MediaItem& item : input_.data.media(part.config->name, first_of(microbatch) + sample)) {
-        s.counts.back() += rows_of(*part.config, item.extent);
-        items.push_back(std::move(item));
-      }
+  void load(const Op& op) {
+    const MimoModel::Part& part = model_.part(op.stage);
+    StageState& s = state(op.stage, op.microbatch);
+    if (!is_encoder(op.stage)) {
+      const LanguageBatch& batch = text(op.microbatch);
+      if (part.place.is_last())
+        s.labels = own_tokens(batch.labels, part.parallel).to(device(), /*non_blocking=*/true);
+      return;
     }
-    if (part.leads && part.place.is_last() && !items.empty()) participates_[index(m)] = 1;
-    const bool trains = is_trained(m, part.place.stage);
+    const EncoderBatch& batch = media(op.stage.module, op.microbatch);
+    if (batch.extents.empty()) return;
+    std::int64_t rows = 0;
+    for (const Extent& extent : batch.extents)
+      rows += std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
+    s.loaded = part.leads ? batch.values.to(device(), /*non_blocking=*/true)
+                          : at::empty({rows, features_of(part.config->model)}, batch.values.options().device(device()));
+    const Group& sharers = part.parallel.tp_cp;
+    if (sharers.size() > 1) sharers.broadcast(s.loaded, 0);
+  }
+
+  void forward_encoder(const Op& op) {
+    const MimoModel::Part& part = model_.part(op.stage);
+    StageState& s = state(op.stage, op.microbatch);
+    await(s.arriving);
+    const EncoderBatch& batch = media(op.stage.module, op.microbatch);
+    if (part.leads && part.place.is_last() && !batch.extents.empty()) participates_[index(op.stage.module)] = 1;
+    const bool trains = is_trained(op.stage);
     at::AutoGradMode grad_mode(trains);
-    s.output = part.encoder->forward(s.input, items);
+    s.output = part.encoder->forward(part.place.is_first() ? s.loaded : s.input, batch.extents);
+    s.loaded.reset();
     if (!trains) s.input.reset();
     if (!trains && part.place.is_last() && !part.leads) s.output.reset();  // nobody asks for it
   }
 
-  // --- the language model
-
-  const Texts& texts_of(int microbatch) {
-    std::optional<Texts>& known = texts_[index(microbatch)];
-    if (known) return *known;
-    Texts& texts = known.emplace();
-    const SampleRange mine = bridge_.samples_of(language(), rank());
-    std::vector<at::Tensor> labels;
-    for (std::int64_t sample = mine.begin; sample < mine.end; ++sample) {
-      const Tokens tokens = input_.data.tokens(first_of(microbatch) + sample);
-      texts.ids.push_back(tokens.ids);
-      labels.push_back(tokens.labels);
-      texts.offsets.push_back(texts.offsets.back() + tokens.ids.size(0));
-    }
-    texts.all_ids = at::cat(texts.ids);
-    texts.all_labels = at::cat(labels);
-    return texts;
-  }
-
-  void forward_language(int microbatch) {
-    const MimoModel::Part& part = *model_.part(language());
-    StageState& s = state(language(), microbatch);
-    const Texts texts = texts_of(microbatch);
-    texts_[index(microbatch)].reset();
-    const SequenceBatch batch = {.sequences = pack_sequences(texts.offsets, device()),
-                                 .samples = input_.micro_batch,
-                                 .aux_loss_scale = input_.loss_scale * static_cast<double>(texts.offsets.back())};
-    at::Tensor x = part.place.is_first() ? merge(microbatch, texts) : s.input;
-    s.output = part.language->run_layers(x, batch);
+  void forward_language(const Op& op) {
+    const MimoModel::Part& part = model_.part(op.stage);
+    StageState& s = state(op.stage, op.microbatch);
+    await(s.arriving);
+    at::AutoGradMode grad_mode(!plan_.options.forward_only);
+    const std::vector<std::int64_t>& offsets = text(op.microbatch).offsets;
+    const SequenceBatch batch = {.sequences = pack_sequences(offsets, device()),
+                                 .samples = options_.micro_batch,
+                                 .aux_loss_scale = options_.loss_scale * static_cast<double>(offsets.back())};
+    s.output = part.language->run_layers(part.place.is_first() ? merge(part, op.microbatch) : s.input, batch);
     if (!part.place.is_last()) return;
-    const at::Tensor labels = own_tokens(texts.all_labels, part.parallel);
-    s.output = part.language->token_losses(s.output, labels.to(device())).sum();
-    s.output_grad = at::full_like(s.output, input_.loss_scale);
-    if (part.parallel.tp.rank() != 0) return;  // every tp rank has the same loss; it counts once
-    totals_[0] += s.output.detach();
-    totals_[1] += (labels != kIgnoredLabel).sum();
+    s.output = part.language->token_losses(s.output, s.labels).sum();
+    s.output_grad = at::full_like(s.output, options_.loss_scale);
+    if (part.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
+      totals_[0] += s.output.detach();
+      totals_[1] += (s.labels != kIgnoredLabel).sum();
+    }
+    s.labels.reset();
   }
 
-  at::Tensor merge(int microbatch, const Texts& texts) {
-    const MimoModel::Part& part = *model_.part(language());
-    at::Tensor is_text = at::ones_like(texts.all_ids, at::kBool);
-    for (int m = 0; m < static_cast<int>(states_.size()); ++m)
-      if (module(m).is_encoder) is_text = is_text.logical_and(texts.all_ids != token_of(m));
-    const at::Tensor ids = texts.all_ids.masked_fill(is_text.logical_not(), 0);
+  void backward(const Op& op) {
+    StageState& s = state(op.stage, op.microbatch);
+    await(s.arriving);
+    if (is_encoder(op.stage)) take_gradients_within(op.stage, op.microbatch);
+    // A rank that did not hear of a gradient has a replica's leader that did: every tp rank has the same output, and
+    // the gradient of one of them is the whole gradient.
+    if (!s.output_grad.defined()) s.output_grad = at::zeros_like(s.output);
+    s.output.backward(s.output_grad);
+    s = {.input = s.input.defined() ? s.input.grad() : at::Tensor()};
+    if (is_encoder(op.stage) || op.stage.index > 0) return;
+    for (auto& from_encoder : embeddings_)
+      if (at::Tensor& whole = from_encoder[index(op.microbatch)].whole; whole.defined()) whole = whole.grad();
+  }
+
+  // --- text and embeddings
+
+  at::Tensor merge(const MimoModel::Part& part, int microbatch) {
+    const at::Tensor& all_ids = text(microbatch).ids;
+    at::Tensor is_text = at::ones_like(all_ids, at::kBool);
+    for (int m = 0; m < static_cast<int>(embeddings_.size()); ++m)
+      if (module(m).is_encoder) is_text = is_text.logical_and(all_ids != token_of(m));
+    const at::Tensor ids = all_ids.masked_fill(is_text.logical_not(), 0);
     at::Tensor merged = part.language->embed(own_tokens(ids, part.parallel).to(device()));
-    for (int m = 0; m < static_cast<int>(states_.size()); ++m)
+    for (int m = 0; m < static_cast<int>(embeddings_.size()); ++m)
       if (module(m).is_encoder)
-        merged = put_rows(merged, shared_rows(m, microbatch, texts), texts.all_ids == token_of(m), part.parallel);
+        merged = put_rows(merged, shared_embeddings(part, m, microbatch), all_ids == token_of(m), part.parallel);
     return merged;
   }
 
   int token_of(int m) const { return token_id(model_.provider(), model_.encoder_config(m), std::nullopt); }
 
-  // The rows of an encoder for this replica's samples, on all its ranks.
-  at::Tensor shared_rows(int m, int microbatch, const Texts& texts) {
-    const MimoModel::Part& part = *model_.part(language());
-    at::Tensor& rows = arrived_[index(m)][index(microbatch)].rows;
-    if (part.leads) rows = gather_rows(m, microbatch, texts);
+  // The embeddings of an encoder for this replica's samples, on all its ranks.
+  at::Tensor shared_embeddings(const MimoModel::Part& part, int m, int microbatch) {
+    at::Tensor& whole = embeddings_[index(m)][index(microbatch)].whole;
+    if (part.leads) whole = gather_embeddings(m, microbatch);
     const Group& sharers = part.parallel.tp_cp;
-    return sharers.size() > 1 ? broadcast(rows, 0, sharers) : rows;
+    return sharers.size() > 1 ? broadcast(whole, 0, sharers) : whole;
   }
 
   // On a leader: a leaf, whose gradient goes back to the encoder.
-  at::Tensor gather_rows(int m, int microbatch, const Texts& texts) {
-    EncoderRows& arrived = arrived_[index(m)][index(microbatch)];
-    take_rows_within(m, microbatch);
-    std::vector<at::Tensor> parts = {at::zeros({0, hidden_of(model_.provider().language)}, options_)};
-    std::vector<std::int64_t> counts;
-    for (const int e : bridge_.edges_into(rank(), m)) {
-      counts.insert(counts.end(), arrived.counts.at(e).begin(), arrived.counts.at(e).end());
-      parts.push_back(arrived.parts.at(e));
-    }
-    check_counts(m, microbatch, texts, counts);
-    arrived.parts.clear();
-    return at::cat(parts).detach().requires_grad_(is_trained(m, module(m).dense.size_of("pp") - 1));
-  }
-
-  void check_counts(int m, int microbatch, const Texts& texts, const std::vector<std::int64_t>& counts) const {
-    const std::int64_t first = first_of(microbatch) + bridge_.samples_of(language(), rank()).begin;
-    const std::string& name = module(m).name;
-    for (std::size_t i = 0; i < texts.ids.size(); ++i) {
-      const auto tokens = (texts.ids[i] == token_of(m)).sum().item<std::int64_t>();
-      if (tokens == counts[i]) continue;
-      throw DataError(fmt::format("sample {} has {} tokens for {}, but what its encoder looks at gives {} rows",
-                                  first + static_cast<std::int64_t>(i), tokens, name, counts[i]));
-    }
-  }
-
-  // --- between modules
-
-  // Over edges that begin and end here.
-  void take_rows_within(int m, int microbatch) {
+  at::Tensor gather_embeddings(int m, int microbatch) {
+    Embeddings& all = embeddings_[index(m)][index(microbatch)];
+    for (auto& moving : all.arriving) await(moving);
+    all.arriving.clear();
+    const Stage last = {m, stage_count(module(m)) - 1};
     for (const int e : bridge_.edges_within(rank(), m)) {
-      StageState& from = state(m, microbatch);
-      const RowSlice slice = bridge_.slice(e, from.counts);
-      arrived_[index(m)][index(microbatch)].counts[e] = slice.counts;
-      arrived_[index(m)][index(microbatch)].parts[e] = from.output.detach().narrow(0, slice.begin, slice.rows);
-      if (!is_trained(m, model_.part(m)->place.stage)) from.output.reset();
+      StageState& from = state(last, microbatch);
+      const RowSlice slice = slice_over(e, microbatch);
+      all.parts[e] = from.output.detach().narrow(0, slice.begin, slice.rows);
+      if (!is_trained(last)) from.output.reset();
     }
+    std::vector<at::Tensor> parts = {at::zeros({0, hidden_of(model_.provider().language)}, tensor_options_)};
+    for (const int e : bridge_.edges_into(rank(), m)) parts.push_back(all.parts.at(e));
+    all.parts.clear();
+    return at::cat(parts).detach().requires_grad_(is_trained(last));
   }
-  void take_gradients_within(int m, int microbatch) {
-    for (const int e : bridge_.edges_within(rank(), m)) {
+
+  // Which of the encoder replica's embeddings go over an edge.
+  RowSlice slice_over(int e, int microbatch) const {
+    const SampleRange own = bridge_.samples_of(edge(e).from.module, edge(e).from_rank);
+    const auto first = batches_.rows[index(edge(e).from.module)].begin() + microbatch * samples_ + own.begin;
+    return bridge_.slice(e, {first, first + own.size()});
+  }
+
+  void take_gradients_within(const Stage& stage, int microbatch) {
+    if (!model_.part(stage).place.is_last()) return;
+    for (const int e : bridge_.edges_within(rank(), stage.module)) {
       put_gradient(e, microbatch, gradient_over(e, microbatch));
       forget_gradient(e, microbatch);
     }
   }
 
-  // The gradient of the rows that came over an edge, on the language leader.
+  // The gradient of the embeddings that came over an edge, on the language leader.
   at::Tensor gradient_over(int e, int microbatch) const {
-    const EncoderRows& arrived = arrived_[index(edge(e).from_module)][index(microbatch)];
     std::int64_t begin = 0;
-    for (const int other : bridge_.edges_into(rank(), edge(e).from_module)) {
+    for (const int other : bridge_.edges_into(rank(), edge(e).from.module)) {
       if (other == e) break;
-      begin += sum(arrived.counts.at(other));
+      begin += slice_over(other, microbatch).rows;
     }
-    return arrived.rows.narrow(0, begin, sum(arrived.counts.at(e)));
+    return embeddings_[index(edge(e).from.module)][index(microbatch)].whole.narrow(0, begin,
+                                                                                   slice_over(e, microbatch).rows);
   }
 
-  // Of an edge over which the gradient has gone; that of all rows goes with the last of their edges.
+  // Of an edge over which the gradient has gone; that of all embeddings goes with the last of their edges.
   void forget_gradient(int e, int microbatch) {
-    EncoderRows& arrived = arrived_[index(edge(e).from_module)][index(microbatch)];
-    if (++arrived.edges_done == arrived.counts.size()) arrived.rows.reset();
+    Embeddings& all = embeddings_[index(edge(e).from.module)][index(microbatch)];
+    if (++all.edges_done == bridge_.edges_into(rank(), edge(e).from.module).size()) all.whole.reset();
   }
 
   void put_gradient(int e, int microbatch, const at::Tensor& gradient) {
-    StageState& from = state(edge(e).from_module, microbatch);
+    const RowSlice slice = slice_over(e, microbatch);
+    gradient_to_fill(e, microbatch).narrow(0, slice.begin, slice.rows).copy_(gradient);
+  }
+  at::Tensor& gradient_to_fill(int e, int microbatch) {
+    StageState& from = state(edge(e).from, microbatch);
     if (!from.output_grad.defined()) from.output_grad = at::zeros_like(from.output);
-    const RowSlice slice = bridge_.slice(e, from.counts);
-    from.output_grad.narrow(0, slice.begin, slice.rows).copy_(gradient);
+    return from.output_grad;
   }
 
   // --- transfers
 
-  // Counts first, which are small and whose number both sides know; then the rows.
   void exchange(const std::vector<Transfer>& transfers) {
     at::NoGradGuard guard;
-    std::vector<at::Tensor> headers, payloads;
-    for (const Transfer& t : transfers) headers.push_back(t.outgoing ? header_to_send(t) : empty_header(t));
-    move(transfers, headers);
-    std::vector<std::vector<std::int64_t>> counts;
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-      counts.push_back(transfers[i].outgoing ? std::vector<std::int64_t>() : to_vector(headers[i]));
-      payloads.push_back(transfers[i].outgoing ? payload_to_send(transfers[i]).contiguous()
-                                               : empty_payload(transfers[i], counts[i]));
+    // What was sent before the last exchange has been received by now, or is about to be; its memory is wanted back.
+    while (moving_.size() > 1) {
+      moving_.front()->pending.wait();
+      moving_.pop_front();
     }
-    move(transfers, payloads);
-    for (std::size_t i = 0; i < transfers.size(); ++i)
-      transfers[i].outgoing ? forget(transfers[i]) : take(transfers[i], counts[i], payloads[i]);
-  }
-
-  void move(const std::vector<Transfer>& transfers, std::vector<at::Tensor>& tensors) const {
+    const auto moving = std::make_shared<Moving>();
+    for (const Transfer& t : transfers) moving->tensors.push_back(t.outgoing ? tensor_to_send(t) : place_for(t, moving));
     std::vector<Group::Transfer> moves;
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       const Edge& e = edge(transfers[i].edge);
       const int peer = e.from_rank == rank() ? e.to_rank : e.from_rank;
-      if (tensors[i].numel() > 0) moves.push_back({tensors[i], peer, transfers[i].outgoing});
+      if (moving->tensors[i].numel() > 0) moves.push_back({moving->tensors[i], peer, transfers[i].outgoing});
+      if (transfers[i].outgoing) forget(transfers[i]);
     }
-    if (!moves.empty()) model_.groups().world().exchange(moves);
+    if (!moves.empty()) moving->pending = model_.groups().world().start_exchange(moves);
+    moving_.push_back(moving);
   }
 
-  // Rows that come, by sample or in all; nothing where the receiver knows.
-  std::int64_t header_size(const Transfer& t) const {
-    if (t.kind == Transfer::Gradient || edge(t.edge).from_module == language()) return 0;
-    return edge(t.edge).crosses_modules() ? bridge_.shared_samples(t.edge).size() : 1;
-  }
-  at::Tensor empty_header(const Transfer& t) const {
-    return at::zeros({header_size(t)}, at::TensorOptions(at::kLong).device(device()));
-  }
-  at::Tensor header_to_send(const Transfer& t) {
-    if (header_size(t) == 0) return empty_header(t);
-    const StageState& from = state(edge(t.edge).from_module, t.microbatch);
-    const std::vector<std::int64_t> counts = edge(t.edge).crosses_modules()
-                                                 ? bridge_.slice(t.edge, from.counts).counts
-                                                 : std::vector<std::int64_t>{from.output.size(0)};
-    return at::tensor(counts, at::kLong).to(device());
-  }
-
-  at::Tensor payload_to_send(const Transfer& t) {
+  at::Tensor tensor_to_send(const Transfer& t) {
     const Edge& e = edge(t.edge);
     if (t.kind == Transfer::Gradient)
-      return e.crosses_modules() ? gradient_over(t.edge, t.microbatch) : state(e.to_module, t.microbatch).input;
-    const StageState& from = state(e.from_module, t.microbatch);
-    if (!e.crosses_modules()) return from.output;
-    const RowSlice slice = bridge_.slice(t.edge, from.counts);
-    return from.output.narrow(0, slice.begin, slice.rows);
+      return (e.crosses_modules() ? gradient_over(t.edge, t.microbatch) : state(e.to, t.microbatch).input).contiguous();
+    const at::Tensor& output = state(e.from, t.microbatch).output;
+    if (!e.crosses_modules()) return output.detach().contiguous();
+    const RowSlice slice = slice_over(t.edge, t.microbatch);
+    return output.detach().narrow(0, slice.begin, slice.rows).contiguous();
   }
 
-  at::Tensor empty_payload(const Transfer& t, const std::vector<std::int64_t>& counts) {
+  // Where a tensor that comes in goes; whoever reads it waits for it there.
+  at::Tensor place_for(const Transfer& t, const std::shared_ptr<Moving>& moving) {
     const Edge& e = edge(t.edge);
-    const StageState& from = state(e.from_module, t.microbatch);
     if (t.kind == Transfer::Gradient) {
-      const std::int64_t rows = e.crosses_modules() ? bridge_.slice(t.edge, from.counts).rows : from.output.size(0);
-      return at::empty({rows, from.output.size(1)}, options_);
+      StageState& from = state(e.from, t.microbatch);
+      from.arriving = moving;
+      if (!e.crosses_modules()) return from.output_grad = at::empty_like(from.output);
+      const RowSlice slice = slice_over(t.edge, t.microbatch);
+      return gradient_to_fill(t.edge, t.microbatch).narrow(0, slice.begin, slice.rows);
     }
-    if (module(e.to_module).is_encoder)
-      return at::empty({sum(counts), hidden_of(model_.encoder_config(e.to_module).model)}, options_);
-    const std::int64_t rows =
-        e.crosses_modules() ? sum(counts)
-                            : own_rows_of(texts_of(t.microbatch).offsets.back(), model_.part(e.to_module)->parallel);
-    return at::empty({rows, hidden_of(model_.provider().language)}, options_);
+    if (e.crosses_modules()) {
+      Embeddings& all = embeddings_[index(e.from.module)][index(t.microbatch)];
+      all.arriving.push_back(moving);
+      return all.parts[t.edge] = at::empty(
+                 {slice_over(t.edge, t.microbatch).rows, hidden_of(model_.provider().language)}, tensor_options_);
+    }
+    StageState& to = state(e.to, t.microbatch);
+    to.arriving = moving;
+    to.input = at::empty({rows_between_stages(e.to, t.microbatch), width_between_stages(e.to)}, tensor_options_)
+                   .requires_grad_(is_trained(e.from));
+    return to.input.detach();
   }
 
-  // What was sent and is needed no more: a gradient, or the output of a stage that does not train.
+  std::int64_t rows_between_stages(const Stage& to, int microbatch) const {
+    if (!is_encoder(to)) return own_rows_of(text(microbatch).offsets.back(), model_.part(to).parallel);
+    std::int64_t rows = 0;
+    for (const Extent& extent : media(to.module, microbatch).extents)
+      rows += hidden_rows_of(model_.encoder_config(to.module).model, extent);
+    return rows;
+  }
+  std::int64_t width_between_stages(const Stage& to) const {
+    return is_encoder(to) ? hidden_of(model_.encoder_config(to.module).model) : hidden_of(model_.provider().language);
+  }
+
+  // What is sent and needed no more here: a gradient, or the output of a stage that does not train.
   void forget(const Transfer& t) {
     const Edge& e = edge(t.edge);
-    const int stage = module(e.from_module).dense.coord(e.from_rank, "pp");
     if (t.kind == Transfer::Gradient && e.crosses_modules())
       forget_gradient(t.edge, t.microbatch);
     else if (t.kind == Transfer::Gradient)
-      state(e.to_module, t.microbatch).input.reset();
-    else if (!is_trained(e.from_module, stage) && bridge_.edges_within(rank(), e.from_module).empty())
-      state(e.from_module, t.microbatch).output.reset();
+      state(e.to, t.microbatch).input.reset();
+    else if (!is_trained(e.from) && bridge_.edges_within(rank(), e.from.module).empty() && is_last_use(t))
+      state(e.from, t.microbatch).output.reset();
   }
-
-  void take(const Transfer& t, const std::vector<std::int64_t>& counts, const at::Tensor& payload) {
-    const Edge& e = edge(t.edge);
-    if (e.crosses_modules() && t.kind == Transfer::Gradient) return put_gradient(t.edge, t.microbatch, payload);
-    if (e.crosses_modules()) {
-      EncoderRows& arrived = arrived_[index(e.from_module)][index(t.microbatch)];
-      arrived.counts[t.edge] = counts;
-      arrived.parts[t.edge] = payload;
-    } else if (t.kind == Transfer::Gradient) {
-      state(e.from_module, t.microbatch).output_grad = payload;
-    } else {
-      const int stage = module(e.from_module).dense.coord(e.from_rank, "pp");
-      state(e.to_module, t.microbatch).input = at::Tensor(payload).requires_grad_(is_trained(e.from_module, stage));
-    }
+  // An encoder's output may go to several language replicas in one exchange.
+  bool is_last_use(const Transfer& t) const {
+    for (int other = t.edge + 1; other < static_cast<int>(plan_.edges.size()); ++other)
+      if (edge(other).from_rank == rank() && edge(other).from == edge(t.edge).from) return false;
+    return true;
   }
 
   const MimoModel& model_;
   const StepPlan& plan_;
-  const StepInput& input_;
+  const StepBatches& batches_;
+  const StepOptions options_;
   const std::int64_t samples_;  // of a microbatch, over all language replicas
   const Bridge bridge_;
-  const at::TensorOptions options_;
-  std::vector<std::vector<StageState>> states_;    // by module and microbatch
-  std::vector<std::optional<Texts>> texts_;        // by microbatch, until its forward
-  std::vector<std::vector<EncoderRows>> arrived_;  // by encoder module and microbatch, on a language leader
-  std::vector<double> participates_;               // by module: 1 on the leader of a replica that had anything to see
-  at::Tensor totals_;                              // loss sum, counted tokens
+  const at::TensorOptions tensor_options_;
+  std::vector<std::vector<StageState>> states_;      // by part of the model and microbatch
+  std::vector<std::vector<Embeddings>> embeddings_;  // by encoder module and microbatch, on a language leader
+  std::deque<std::shared_ptr<Moving>> moving_;       // oldest first
+  std::vector<double> participates_;                 // by module: 1 on the leader of a replica that had anything to see
+  at::Tensor totals_;                                // loss sum, counted tokens
 };
-
-}  // namespace
 
 StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)
     : options(options), edges(make_edges(topology)), schedule(verified_schedule(topology, options)) {}
 
-StepTotals run_step(const MimoModel& model, const StepPlan& plan, const StepInput& input, StepObserver& observer) {
-  Step step(model, plan, input);
-  step.run(observer);
-  const auto scope = observer.around_end();
-  return step.totals();
-}
+Step::Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepOptions& options)
+    : impl_(std::make_unique<Impl>(model, plan, batches, options)) {}
+Step::~Step() = default;
+void Step::run(const Op& op) { impl_->run(op); }
+StepTotals Step::totals() { return impl_->totals(); }
 
 }  // namespace braid

@@ -1,34 +1,29 @@
-// Forward and backward of one training step, exactly as the schedule lists it for this rank.
+// Forwards, backwards and exchanges of one step, as the schedule lists them for this rank.
 //
-// Encoder ranks turn what their samples show into rows of the language model's width. The first rank of each encoder
-// replica's last stage hands the rows of each language replica to that replica's first rank, counts per sample ahead;
-// there they are shared with the replica's other ranks and put where the encoder's tokens stand. Gradients go back the
-// same way.
+// Encoder ranks turn media into embeddings of the language model's width. The first rank of each encoder replica's last
+// stage sends the embeddings of each language replica to that replica's first rank; there they are shared with the
+// replica's other ranks and put where the encoder's tokens stand. Gradients go back the same way. Exchanges are started
+// where the list has them, and awaited where what they bring is read.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "mimo/batch_feed.h"
 #include "mimo/mimo_model.h"
-#include "mimo/sample.h"
 
 namespace braid {
 
-// Is told what a step is doing.
-class StepObserver {
- public:
-  virtual ~StepObserver() = default;
-  virtual void before_first_forward(int /*module*/) {}
-  virtual void before_last_backward(int /*module*/) {}
-  // What these return lives as long as the op runs, and as long as this rank waits for the slowest at the end.
-  virtual std::shared_ptr<void> around(const Op& /*op*/) { return nullptr; }
-  virtual std::shared_ptr<void> around_end() { return nullptr; }
+// What one step needs of the plan.
+struct StepPlan {
+  StepPlan(const Topology& topology, const ScheduleOptions& options);  // verified
+  const ScheduleOptions options;
+  const std::vector<Edge> edges;
+  const Schedule schedule;
 };
 
-struct StepInput {
-  const DataSource& data;
-  std::int64_t first_sample = 0;
+struct StepOptions {
   int micro_batch = 1;  // samples per language replica and microbatch
   double loss_scale = 1;
 };
@@ -41,16 +36,21 @@ struct StepTotals {
   std::vector<int> participants{};              // by module: replicas of an encoder that had anything to look at
 };
 
-// What one step needs of the plan.
-struct StepPlan {
-  StepPlan(const Topology& topology, const ScheduleOptions& options);  // verified
-  const ScheduleOptions options;
-  const std::vector<Edge> edges;
-  const Schedule schedule;
-};
+class Step {
+ public:
+  // All of these outlive the step.
+  Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepOptions& options);
+  ~Step();
 
-// Gradients of the summed token losses, times the loss scale, are added up in the parameters' grad; nothing is reduced.
-// Collective over the world.
-StepTotals run_step(const MimoModel& model, const StepPlan& plan, const StepInput& input, StepObserver& observer);
+  // Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are added up in
+  // the parameters' grad; nothing is reduced.
+  void run(const Op& op);
+  // After the last: everything sent has arrived. Collective over the world.
+  StepTotals totals();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace braid

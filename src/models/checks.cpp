@@ -23,9 +23,14 @@ void Checks::divides(const char* field, std::int64_t value, std::int64_t parts, 
       fmt::format("use a split of {}", fmt::join(possible, ", ")));
 }
 
-void Checks::stages(const char* field, int layers, int pp) {
-  if (pp > layers)
-    add(field, fmt::format("{} layers cannot fill pp={} stages", layers, pp), fmt::format("use pp={} or less", layers));
+void Checks::stages(const char* field, int layers, const LayoutSizes& layout) {
+  if (layout.stages() <= layers) return;
+  if (layout.vpp == 1)
+    add(field, fmt::format("{} layers cannot fill pp={} stages", layers, layout.pp),
+        fmt::format("use pp={} or less", layers));
+  else
+    add(field, fmt::format("{} layers cannot fill pp={} x vpp={} stages", layers, layout.pp, layout.vpp),
+        fmt::format("use vpp={} or less", std::max(layers / layout.pp, 1)));
 }
 
 }  // namespace braid

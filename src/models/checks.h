@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "plan/topology.h"
 
 namespace braid {
 
@@ -23,7 +24,7 @@ class Checks {
   // whoever checks the layout itself.
   void divides(const char* field, std::int64_t value, std::int64_t parts, const std::string& split);
   // No stage may be empty.
-  void stages(const char* field, int layers, int pp);
+  void stages(const char* field, int layers, const LayoutSizes& layout);
   void add(const char* field, std::string what, std::string fix);
 
   bool failed() const { return !problems_.empty(); }

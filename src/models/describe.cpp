@@ -117,7 +117,7 @@ GridDescription describe_grid(const std::string& name, const LayoutSizes& layout
   for (const ParamSpec& spec : specs) {
     ParamSpec shard = spec;
     shard.shape = local_shape(spec, first_place(layout));
-    StageSize& stage = grid.stages.at(static_cast<std::size_t>(spec.stage));
+    StageSize& stage = grid.stages[static_cast<std::size_t>(spec.stage % layout.pp)];
     stage.elements += num_elements(shard);
     stage.bytes += num_elements(shard) * (spec.trainable ? dtype_bytes : std::max<std::int64_t>(dtype_bytes, 4));
   }
@@ -148,9 +148,9 @@ std::vector<std::string> layer_kinds(const EncoderModel& config) {
 
 void add_encoder(const EncoderConfig& encoder, const LayoutSizes& layout, std::int64_t dtype_bytes,
                  ModelDescription& model) {
-  std::vector<ParamSpec> specs = declare_parameters(encoder.model, layout.pp);
+  std::vector<ParamSpec> specs = declare_parameters(encoder.model, layout.stages());
   std::vector<ParamSpec> projector = declare_parameters(encoder.projector);
-  for (ParamSpec& spec : projector) spec.stage = layout.pp - 1;
+  for (ParamSpec& spec : projector) spec.stage = layout.stages() - 1;
   model.modules.push_back(describe_module(encoder.name + ".encoder", layer_kinds(encoder.model), layout, specs));
   model.modules.push_back(describe_module(encoder.name + ".projector", {}, layout, projector));
   specs.insert(specs.end(), projector.begin(), projector.end());
@@ -175,7 +175,7 @@ void check(const Provider& provider, const ProviderLayout& layout) {
 ModelDescription describe_model(const Provider& provider, const ProviderLayout& layout, const std::string& dtype) {
   const std::int64_t dtype_bytes = bytes_of(dtype);
   check(provider, layout);
-  const std::vector<ParamSpec> language = declare_parameters(provider.language, layout.language.pp);
+  const std::vector<ParamSpec> language = declare_parameters(provider.language, layout.language.stages());
   ModelDescription model = {
       .provider = provider.name,
       .dtype = dtype,

@@ -62,7 +62,7 @@ void check_layer_splits(const EncoderLayersConfig& c, const LayoutSizes& layout,
   checks.divides("hidden", c.hidden, layout.tp, tp);
   checks.divides("ffn", c.ffn, layout.tp, tp);
   if (layout.cp > 1) checks.add("layers", fmt::format("{} does not run with cp={}", model, layout.cp), "use cp=1");
-  checks.stages("layers", c.layers, layout.pp);
+  checks.stages("layers", c.layers, layout);
 }
 
 }  // namespace braid

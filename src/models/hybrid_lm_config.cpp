@@ -153,7 +153,7 @@ std::string pointed_at(const std::string& pattern, std::size_t place) {
   return fmt::format("    {}\n    {:>{}}", shown, '^', (begin > 0 ? 3 : 0) + place - begin + 1);
 }
 
-void check_pattern(const HybridLmConfig& config, int pp, Checks& checks) {
+void check_pattern(const HybridLmConfig& config, const LayoutSizes& layout, Checks& checks) {
   const std::string& pattern = config.pattern;
   if (const auto problem = pattern_problem(pattern, /*may_have_stages=*/true)) {
     checks.add("pattern", problem->what, problem->fix);
@@ -163,10 +163,12 @@ void check_pattern(const HybridLmConfig& config, int pp, Checks& checks) {
   if (layers == 0) checks.add("pattern", "the layer pattern has no layers", "give it at least one of M, *, E, -");
   if (checks.failed()) return;
   const int stages = static_cast<int>(std::count(pattern.begin(), pattern.end(), '|')) + 1;
-  if (stages > 1 && stages != pp)
-    checks.add("pattern", fmt::format("the layer pattern has {} pipeline stages, the layout pp={}", stages, pp),
+  if (stages > 1 && stages != layout.stages())
+    checks.add("pattern",
+               fmt::format("the layer pattern has {} pipeline stages, the layout pp={}{}", stages, layout.pp,
+                           layout.vpp > 1 ? fmt::format(" x vpp={}", layout.vpp) : ""),
                fmt::format("use pp={}, or move the '|' in {}", stages, in_quotes(pattern)));
-  if (stages == 1) checks.stages("pattern", layers, pp);
+  if (stages == 1) checks.stages("pattern", layers, layout);
 }
 
 void check_sizes(const HybridLmConfig& c, Checks& checks) {
@@ -287,7 +289,7 @@ std::vector<ParamSpec> declare_parameters(const HybridLmConfig& config, int pp) 
 
 std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& layout, const std::string& where) {
   Checks checks(where);
-  check_pattern(config, layout.pp, checks);
+  check_pattern(config, layout, checks);
   check_sizes(config, checks);
   if (!checks.failed()) check_splits(config, layout, checks);
   return checks.take();

@@ -54,7 +54,7 @@ void check_splits(const LlamaConfig& c, const LayoutSizes& layout, Checks& check
   checks.divides("kv_heads", c.kv_heads, std::int64_t{layout.tp} * layout.cp,
                  fmt::format("tp={} x cp={}", layout.tp, layout.cp));
   checks.divides("ffn", c.ffn, layout.tp, tp);
-  checks.stages("layers", c.layers, layout.pp);
+  checks.stages("layers", c.layers, layout);
   if (c.tie_embeddings && layout.pp > 1)
     checks.add("tie_embeddings", fmt::format("with pp={} the output layer is not where the embedding is", layout.pp),
                "use pp=1, or tie_embeddings: false");

@@ -60,6 +60,10 @@ int hidden_of(const EncoderModel& config);
 
 // Rows that one item becomes. `extent`: of an image, rows and columns in patches; of a sound, frames.
 std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_t>& extent);
+// Rows that it is inside the encoder, from stage to stage.
+std::int64_t hidden_rows_of(const EncoderModel& model, const std::vector<std::int64_t>& extent);
+// Numbers in an extent.
+int extent_dims(const EncoderModel& model);
 // The extent nearest to the one wanted that the encoder can take; of a sound, only the first number counts.
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns);
 // Numbers that describe one patch or frame.

@@ -1,7 +1,6 @@
 #include "models/stages.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <optional>
@@ -18,23 +17,16 @@
 namespace braid {
 namespace {
 
-// Items end to end, in the encoder's own dtype and on its device.
-at::Tensor values_of(const std::vector<MediaItem>& items, int features, const at::TensorOptions& options) {
-  std::vector<at::Tensor> values = {at::empty({0, features}, at::kDouble)};
-  for (const MediaItem& item : items) values.push_back(item.values);
-  return at::cat(values).to(options);
-}
-
 // The items' extents as their encoder wants them.
 template <class ImageEncoder>
-std::vector<PatchGrid> shapes_for(const ImageEncoder&, const std::vector<MediaItem>& items) {
+std::vector<PatchGrid> shapes_for(const ImageEncoder&, const EncoderStage::Extents& extents) {
   std::vector<PatchGrid> grids;
-  for (const MediaItem& item : items) grids.push_back({item.extent.at(0), item.extent.at(1)});
+  for (const auto& extent : extents) grids.push_back({extent.at(0), extent.at(1)});
   return grids;
 }
-AudioEncoder::Lengths shapes_for(const AudioEncoder&, const std::vector<MediaItem>& items) {
+AudioEncoder::Lengths shapes_for(const AudioEncoder&, const EncoderStage::Extents& extents) {
   AudioEncoder::Lengths lengths;
-  for (const MediaItem& item : items) lengths.push_back(item.extent.at(0));
+  for (const auto& extent : extents) lengths.push_back(extent.at(0));
   return lengths;
 }
 
@@ -46,22 +38,22 @@ class AnyEncoderStage : public EncoderStage {
       : features_(features_of(config)),
         pixel_shuffle_(encoder.pixel_shuffle),
         parameters_(parameters),
-        model_(config, parameters, parallel, place.stage, place.pp, recompute) {
+        model_(config, parameters, parallel, place.stage, place.stages, recompute) {
     BRAID_CHECK_EQ(projector != nullptr, place.is_last(), "the projector is on the last stage");
     if (projector) projector_.emplace(encoder.projector, *projector, parallel);
   }
 
-  at::Tensor forward(const at::Tensor& x, const std::vector<MediaItem>& items) const override {
-    const at::Tensor encoded = encode(x, items);
+  at::Tensor forward(const at::Tensor& x, const Extents& extents) const override {
+    const at::Tensor encoded = encode(x, extents);
     return projector_ ? projector_->forward(encoded) : encoded;
   }
 
  private:
-  at::Tensor encode(at::Tensor x, const std::vector<MediaItem>& items) const {
-    const auto shapes = shapes_for(model_, items);
+  at::Tensor encode(at::Tensor x, const Extents& extents) const {
+    const auto shapes = shapes_for(model_, extents);
     at::AutoGradMode grad_mode(at::GradMode::is_enabled() && parameters_.trains());
     if (model_.is_first_stage())
-      x = model_.embed(values_of(items, features_, parameters_.entries().front().value.options()), shapes);
+      x = model_.embed(x.defined() ? x.to(options()) : at::empty({0, features_}, options()), shapes);
     x = model_.run_layers(x, shapes);
     if (!model_.is_last_stage()) return x;
     x = model_.features(x, shapes);
@@ -70,6 +62,8 @@ class AnyEncoderStage : public EncoderStage {
     else
       return x;
   }
+
+  at::TensorOptions options() const { return parameters_.entries().front().value.options().requires_grad(false); }
 
   const int features_;
   const bool pixel_shuffle_;
@@ -132,7 +126,7 @@ struct MakeLanguage {
 
   template <class Model, class Config>
   std::unique_ptr<LanguageStage> make(const Config& config) const {
-    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, place.stage, place.pp, recompute);
+    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, place.stage, place.stages, recompute);
   }
 };
 

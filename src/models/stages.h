@@ -15,18 +15,14 @@ namespace braid {
 
 class Moe;
 
-// An image, a sound: something an encoder looks at.
-struct MediaItem {
-  at::Tensor values;                 // [patches or frames, features of one]
-  std::vector<std::int64_t> extent;  // of an image, rows and columns in patches; of a sound, frames
-};
-
 class EncoderStage {
  public:
   virtual ~EncoderStage() = default;
-  // `x` is what the stage before made of the items; on the first stage it is undefined. The last stage returns the rows
-  // that the language model reads, item by item.
-  virtual at::Tensor forward(const at::Tensor& x, const std::vector<MediaItem>& items) const = 0;
+  using Extents = std::vector<std::vector<std::int64_t>>;
+  // Items end to end. `x`: on the first stage their values ([patches or frames, features], of any dtype), else the output
+  // of the stage before. The last stage returns the embeddings that the language model reads. `extents`: by item; of an
+  // image, rows and columns in patches; of a sound, frames.
+  virtual at::Tensor forward(const at::Tensor& x, const Extents& extents) const = 0;
 };
 
 class LanguageStage {
@@ -39,9 +35,9 @@ class LanguageStage {
 };
 
 struct StagePlace {
-  int stage = 0, pp = 1;
+  int stage = 0, stages = 1;
   bool is_first() const { return stage == 0; }
-  bool is_last() const { return stage == pp - 1; }
+  bool is_last() const { return stage == stages - 1; }
 };
 
 // Parameters and groups outlive the stage. `projector`: on the last stage. A stage whose encoder does not train runs

@@ -118,11 +118,11 @@ at::Tensor box_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, con
   return tensor;
 }
 
-Parameters::Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype,
-                       const at::Device& device)
+Parameters::Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages, const ShardPlace& place,
+                       at::ScalarType dtype, const at::Device& device)
     : place_(place) {
   for (const ParamSpec& spec : specs) {
-    if (spec.stage != stage) continue;
+    if (std::find(stages.begin(), stages.end(), spec.stage) == stages.end()) continue;
     BRAID_CHECK(index_.emplace(spec.name, entries_.size()).second, "{} is declared twice", spec.name);
     const auto options = at::TensorOptions(storage_type(spec, dtype)).device(device);
     entries_.push_back({spec, at::empty(local_shape(spec, place), options).requires_grad_(spec.trainable)});

@@ -20,9 +20,12 @@ class Parameters {
     at::Tensor value;
   };
 
-  // Allocates, without filling, the shards of those `specs` that stage `stage` has.
+  // Allocates, without filling, the shards of those `specs` that these stages have.
+  Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages, const ShardPlace& place,
+             at::ScalarType dtype, const at::Device& device);
   Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype,
-             const at::Device& device);
+             const at::Device& device)
+      : Parameters(specs, std::vector<int>{stage}, place, dtype, device) {}
 
   // Draws every value by seed, name and global position, so that no layout changes it. `drawn` counts elements on the
   // way, for whoever watches from another thread.

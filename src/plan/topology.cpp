@@ -41,6 +41,7 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
       {module.dense, {"tp", "cp", "pp", "dp"}},
       {module.expert, {"expt_tp", "ep"}},
       {module.expert, {"expt_tp", "ep", "pp"}},
+      {module.dense, {"tp", "cp", "pp"}},  // a replica; the others are Megatron's
   };
   for (const auto& [view, dims] : kinds) {
     const std::string name = module.name + "." + view.key(dims);
@@ -51,7 +52,7 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
 }  // namespace
 
 LayoutSizes layout_sizes(const ModuleConfig& config) {
-  return {.tp = config.tp, .cp = config.cp, .ep = config.ep, .expt_tp = config.expt_tp, .pp = config.pp};
+  return {.tp = config.tp, .cp = config.cp, .ep = config.ep, .expt_tp = config.expt_tp, .pp = config.pp, .vpp = config.vpp};
 }
 
 void describe(Fields& fields, ModuleConfig& config) {

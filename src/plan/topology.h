@@ -27,7 +27,8 @@ struct ModuleConfig {
 
 // The sizes of a module's layout, as far as a model cares.
 struct LayoutSizes {
-  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1;
+  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, vpp = 1;
+  int stages() const { return pp * vpp; }
 };
 LayoutSizes layout_sizes(const ModuleConfig& config);
 

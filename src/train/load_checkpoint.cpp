@@ -18,7 +18,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "dist/world.h"
-#include "mimo/frozen.h"
+#include "plan/frozen.h"
 #include "train/together.h"
 #include "train/training_state.h"
 #include "train/wanted_tensors.h"

@@ -22,7 +22,7 @@ class MemoryTable {
     std::vector<std::int64_t> bytes(static_cast<std::size_t>(topology_.world_size()));
     for (const StoredSet& set : stored_sets(recipe_.model.model, topology_)) {
       const Module& module = topology_.modules()[static_cast<std::size_t>(set.module)];
-      const std::vector<std::int64_t> stages = by_stage(set, module);
+      const std::vector<std::int64_t> stages = by_pp_rank(set, module);
       for (int rank = 0; rank < topology_.world_size(); ++rank)
         if (module.dense.contains(rank))
           bytes[static_cast<std::size_t>(rank)] += stages[static_cast<std::size_t>(module.dense.coord(rank, "pp"))];
@@ -31,10 +31,11 @@ class MemoryTable {
   }
 
  private:
-  // The ranks of a stage hold equally much.
-  std::vector<std::int64_t> by_stage(const StoredSet& set, const Module& module) const {
+  // The ranks with one pp coordinate hold equally much.
+  std::vector<std::int64_t> by_pp_rank(const StoredSet& set, const Module& module) const {
     std::vector<std::int64_t> bytes(static_cast<std::size_t>(module.dense.size_of("pp")));
-    for (const ParamSpec& spec : set.specs) bytes[static_cast<std::size_t>(spec.stage)] += bytes_of(spec, set, module);
+    for (const ParamSpec& spec : set.specs)
+      bytes[static_cast<std::size_t>(spec.stage) % bytes.size()] += bytes_of(spec, set, module);
     return bytes;
   }
 

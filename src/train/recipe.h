@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dist/dist_config.h"
-#include "mimo/mock_data_config.h"
+#include "data/mock_data_config.h"
 #include "models/providers.h"
 #include "optim/loss_scale.h"
 #include "optim/lr_schedule.h"

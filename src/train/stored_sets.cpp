@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "plan/pipeline.h"
 
 namespace braid {
 namespace {
@@ -50,14 +51,14 @@ struct Shard {
 };
 
 struct Seat {
-  int rank, stage;
+  int rank, pp_rank;
   ShardPlace place;
 };
 
-std::vector<Shard> shards_of(const ParamSpec& spec, const std::vector<Seat>& seats) {
+std::vector<Shard> shards_of(const ParamSpec& spec, const std::vector<Seat>& seats, int pp) {
   std::vector<Shard> shards;
   for (const Seat& seat : seats) {
-    if (seat.stage != spec.stage) continue;
+    if (seat.pp_rank != spec.stage % pp) continue;
     const auto shard = static_cast<std::size_t>(shard_of(spec, seat.place));
     if (shard >= shards.size()) shards.resize(shard + 1);
     shards[shard].holders.push_back(seat.rank);
@@ -88,9 +89,9 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
   std::vector<StoredSet> sets;
   for (int m = 0; m < static_cast<int>(topology.modules().size()); ++m) {
     const Module& module = topology.modules()[static_cast<std::size_t>(m)];
-    const int pp = module.dense.size_of("pp");
+    const int stages = stage_count(module);
     if (!module.is_encoder) {
-      sets.push_back(stored_set(module.name, m, declare_parameters(provider.language, pp),
+      sets.push_back(stored_set(module.name, m, declare_parameters(provider.language, stages),
                                 scheme == KeyScheme::Modules ? "language_model.module." : "language_model.",
                                 stacks_layers(provider.language)));
       continue;
@@ -98,10 +99,10 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
     const EncoderConfig& encoder = encoder_of(provider, module);
     if (scheme == KeyScheme::Nemotron && std::holds_alternative<AudioConfig>(encoder.model)) continue;
     const Prefixes prefixes = prefixes_of(encoder, scheme);
-    sets.push_back(stored_set(module.name + ".encoder", m, declare_parameters(encoder.model, pp), prefixes.encoder,
+    sets.push_back(stored_set(module.name + ".encoder", m, declare_parameters(encoder.model, stages), prefixes.encoder,
                               /*stacked=*/true));
     std::vector<ParamSpec> projector = declare_parameters(encoder.projector);
-    for (ParamSpec& spec : projector) spec.stage = pp - 1;
+    for (ParamSpec& spec : projector) spec.stage = stages - 1;
     sets.push_back(stored_set(module.name + ".projector", m, std::move(projector), prefixes.projector,
                               /*stacked=*/false));
   }
@@ -124,10 +125,11 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
     : topology_(topology), sets_(sets), writers_(sets.size()) {
   std::vector<Shard> shards;
   for (std::size_t set = 0; set < sets.size(); ++set) {
-    const std::vector<Seat> seats = seats_of(topology.modules()[static_cast<std::size_t>(sets[set].module)]);
+    const Module& module = topology.modules()[static_cast<std::size_t>(sets[set].module)];
+    const std::vector<Seat> seats = seats_of(module);
     writers_[set].resize(sets[set].specs.size());
     for (std::size_t param = 0; param < sets[set].specs.size(); ++param) {
-      std::vector<Shard> of_param = shards_of(sets[set].specs[param], seats);
+      std::vector<Shard> of_param = shards_of(sets[set].specs[param], seats, module.dense.size_of("pp"));
       writers_[set][param].resize(of_param.size());
       for (std::size_t i = 0; i < of_param.size(); ++i) {
         of_param[i].set = set;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "dist/world.h"
-#include "mimo/frozen.h"
+#include "plan/frozen.h"
 
 namespace braid {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "dist/world.h"
-#include "mimo/frozen.h"
-#include "mimo/mock_data.h"
+#include "plan/frozen.h"
+#include "data/mock_data.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"
 #include "support/grid_sizes.h"

@@ -1,4 +1,4 @@
-#include "mimo/mock_data_config.h"
+#include "data/mock_data_config.h"
 
 #include <algorithm>
 

@@ -4,13 +4,13 @@
 // one. Samples with media have a hidden class, which shows in everything their encoders look at and is the stride.
 #pragma once
 
-#include "mimo/mock_data_config.h"
-#include "mimo/sample.h"
+#include "data/mock_data_config.h"
+#include "data/sample.h"
 #include "plan/topology.h"
 
 namespace braid {
 
-class MockData : public DataSource {
+class MockData : public SampleSource {
  public:
   // For those of the provider's encoders that the topology has.
   MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed);

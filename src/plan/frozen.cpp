@@ -1,4 +1,4 @@
-#include "mimo/frozen.h"
+#include "plan/frozen.h"
 
 #include "base/strings.h"
 

@@ -1,5 +1,5 @@
 // Every pair of dp sizes: each sample's rows reach the language replica that has the sample, once.
-#include "mimo/bridge.h"
+#include "plan/bridge.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "mimo/bridge.h"
+#include "plan/bridge.h"
 
 #include <algorithm>
 #include <numeric>
@@ -10,17 +10,20 @@ namespace braid {
 Bridge::Bridge(const Topology& topology, const std::vector<Edge>& edges, std::int64_t samples)
     : topology_(topology), edges_(edges), samples_(samples) {}
 
-SampleRange Bridge::samples_of(int module, int global_rank) const {
-  const Grid& grid = topology_.modules()[static_cast<std::size_t>(module)].dense;
-  const int replicas = grid.size_of("dp");
-  BRAID_CHECK_EQ(samples_ % replicas, 0, "samples of a microbatch");
-  const std::int64_t each = samples_ / replicas, begin = grid.coord(global_rank, "dp") * each;
+SampleRange samples_of_replica(const Module& module, std::int64_t samples, int global_rank) {
+  const int replicas = module.dense.size_of("dp");
+  BRAID_CHECK_EQ(samples % replicas, 0, "samples of a microbatch");
+  const std::int64_t each = samples / replicas, begin = module.dense.coord(global_rank, "dp") * each;
   return {begin, begin + each};
+}
+
+SampleRange Bridge::samples_of(int module, int global_rank) const {
+  return samples_of_replica(topology_.modules()[static_cast<std::size_t>(module)], samples_, global_rank);
 }
 
 SampleRange Bridge::shared_samples(int edge) const {
   const Edge& e = edges_[static_cast<std::size_t>(edge)];
-  const SampleRange from = samples_of(e.from_module, e.from_rank), to = samples_of(e.to_module, e.to_rank);
+  const SampleRange from = samples_of(e.from.module, e.from_rank), to = samples_of(e.to.module, e.to_rank);
   return {std::max(from.begin, to.begin), std::min(from.end, to.end)};
 }
 
@@ -28,7 +31,7 @@ std::vector<int> Bridge::edges_into(int global_rank, int encoder) const {
   std::vector<int> found;  // edges of one encoder are made replica by replica
   for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
     const Edge& edge = edges_[static_cast<std::size_t>(e)];
-    if (edge.crosses_modules() && edge.to_rank == global_rank && edge.from_module == encoder) found.push_back(e);
+    if (edge.crosses_modules() && edge.to_rank == global_rank && edge.from.module == encoder) found.push_back(e);
   }
   return found;
 }
@@ -42,7 +45,7 @@ std::vector<int> Bridge::edges_within(int global_rank, int encoder) const {
 RowSlice Bridge::slice(int edge, const std::vector<std::int64_t>& counts) const {
   const Edge& e = edges_[static_cast<std::size_t>(edge)];
   const SampleRange shared = shared_samples(edge);
-  const auto first = counts.begin() + (shared.begin - samples_of(e.from_module, e.from_rank).begin);
+  const auto first = counts.begin() + (shared.begin - samples_of(e.from.module, e.from_rank).begin);
   const auto last = first + shared.size();
   return {{first, last},
           std::accumulate(counts.begin(), first, std::int64_t{0}),

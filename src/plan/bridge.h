@@ -6,14 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/sample_range.h"
 #include "plan/schedule.h"
 
 namespace braid {
 
-struct SampleRange {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
-};
+// The samples of a microbatch of `samples` that the replica of a rank has.
+SampleRange samples_of_replica(const Module& module, std::int64_t samples, int global_rank);
 
 // What the encoder's end of an edge sends, or takes back, of its replica's rows.
 struct RowSlice {

@@ -1,4 +1,4 @@
-#include "mimo/mock_data.h"
+#include "data/mock_data.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

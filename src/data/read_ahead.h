@@ -1,0 +1,78 @@
+// Batches made on a thread, some of them before they are asked for.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "data/batch.h"
+
+namespace braid {
+
+LanguageBatch pinned(LanguageBatch batch);
+EncoderBatch pinned(EncoderBatch batch);
+
+template <class Batch>
+class ReadAhead : public BatchReader<Batch> {
+ public:
+  // Up to `ahead` batches wait to be taken. `pin`: in memory that a GPU copies from without the host.
+  ReadAhead(std::unique_ptr<BatchReader<Batch>> reader, std::size_t ahead, bool pin)
+      : reader_(std::move(reader)), ahead_(ahead), pin_(pin), thread_([this] { read(); }) {}
+
+  ~ReadAhead() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  // Throws what the reader threw in place of this batch.
+  Batch next() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !ready_.empty() || error_; });
+    if (ready_.empty()) std::rethrow_exception(error_);
+    Batch batch = std::move(ready_.front());
+    ready_.pop_front();
+    changed_.notify_all();
+    return batch;
+  }
+
+ private:
+  void read() {
+    try {
+      for (;;) {
+        {
+          std::unique_lock lock(mutex_);
+          changed_.wait(lock, [&] { return stopping_ || ready_.size() < ahead_; });
+          if (stopping_) return;
+        }
+        Batch batch = reader_->next();
+        if (pin_) batch = pinned(std::move(batch));
+        std::lock_guard lock(mutex_);
+        ready_.push_back(std::move(batch));
+        changed_.notify_all();
+      }
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+      changed_.notify_all();
+    }
+  }
+
+  const std::unique_ptr<BatchReader<Batch>> reader_;
+  const std::size_t ahead_;
+  const bool pin_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace braid

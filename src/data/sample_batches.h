@@ -1,0 +1,35 @@
+// A data set whose samples can be had by number, as batches.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "data/sample.h"
+
+namespace braid {
+
+// An encoder's name, and the token that its embeddings replace.
+struct MediaToken {
+  std::string encoder;
+  std::int64_t id;
+};
+
+class SampleBatches : public DataSet {
+ public:
+  // `media` in the order in which LanguageBatch::rows has encoders. The source outlives this.
+  SampleBatches(const SampleSource& source, std::vector<MediaToken> media);
+
+  std::string state(std::int64_t consumed) const override;
+  void restore(const std::string& state) override;
+  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderShare& share) const override;
+  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
+                                                          const ReaderShare& share) const override;
+
+ private:
+  const SampleSource& source_;
+  const std::vector<MediaToken> media_;
+  std::int64_t first_sample_ = 0;
+};
+
+}  // namespace braid
