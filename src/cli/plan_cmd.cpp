@@ -39,21 +39,22 @@ struct ScheduleCommand {
 };
 
 // How much of the step a stage computes, and how many microbatches it holds at most.
-std::string show_stages(const Schedule& schedule, const Topology& topology, const Timeline& timeline,
+std::string show_stages(const Schedule& schedule, const Topology& topology, const Play& timeline,
                         const ScheduleOptions& options) {
   std::vector<std::vector<std::string>> rows;
   for (std::size_t m = 0; m < topology.modules().size(); ++m) {
     const Module& module = topology.modules()[m];
-    for (int stage = 0; stage < module.dense.size_of("pp"); ++stage) {
-      const auto rank = static_cast<std::size_t>(module.dense.rank_at({0, 0, 0, stage}));
+    for (int index = 0; index < stage_count(module); ++index) {
+      const Stage stage = {static_cast<int>(m), index};
+      const auto rank = static_cast<std::size_t>(ranks_of(topology, stage).first);
       double busy = 0;
       for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
         const Op& op = schedule.ranks[rank][i];
         const OpSpan& span = timeline.ranks[rank][i];
-        if (op.kind != Op::Exchange && op.module == static_cast<int>(m)) busy += span.end - span.begin;
+        if (op.computes() && op.stage == stage) busy += span.end - span.begin;
       }
-      rows.push_back({module.name, std::to_string(stage), fmt::format("{:.0f} %", 100 * busy / timeline.end),
-                      std::to_string(max_in_flight(topology, options, static_cast<int>(m), stage))});
+      rows.push_back({module.name, std::to_string(index), fmt::format("{:.0f} %", 100 * busy / timeline.end),
+                      std::to_string(max_in_flight(topology, options, stage))});
     }
   }
   return format_table({"module", "stage", "busy", "holds at most"}, rows);
@@ -66,7 +67,7 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<ConfigOverr
       topology, frozen_sets(recipe), microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
   const Schedule schedule = verified_schedule(topology, options);
   const std::vector<StageCosts> costs = stage_costs(topology, frozen_sets(recipe));
-  const Timeline timeline = make_timeline(schedule, topology, costs);
+  const Play timeline = make_timeline(schedule, topology, costs);
   fmt::print("{} ranks, {} microbatches: every transfer has its other side, and all ranks end\n\n{}",
              topology.world_size(), options.microbatches, show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;

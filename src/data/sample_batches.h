@@ -6,6 +6,8 @@
 
 #include "data/batch.h"
 #include "data/sample.h"
+#include "models/providers.h"
+#include "plan/topology.h"
 
 namespace braid {
 
@@ -14,6 +16,9 @@ struct MediaToken {
   std::string encoder;
   std::int64_t id;
 };
+
+// Of a topology's encoders, in the order of its modules.
+std::vector<MediaToken> media_tokens(const Provider& provider, const Topology& topology);
 
 class SampleBatches : public DataSet {
  public:

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
-#include <numeric>
+#include <exception>
 
 #include "base/error.h"
 #include "data/read_ahead.h"
@@ -86,9 +86,14 @@ class BatchFeed::Impl {
     if (next_) return;
     next_.emplace(topology_, microbatches_, samples_);
     Step& next = *next_;
-    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-      const Module& module = topology_.modules()[index(m)];
-      if (leads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
+    try {
+      for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
+        const Module& module = topology_.modules()[index(m)];
+        if (leads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
+      }
+    } catch (...) {  // of a step that may never be asked for
+      next.error = std::current_exception();
+      return;
     }
     next.sizes = at::tensor(next.table.values, at::kLong).to(model_.world().device());
     next.pending = model_.groups().world().start_all_reduce(next.sizes);
@@ -96,6 +101,7 @@ class BatchFeed::Impl {
 
   const StepBatches& next_step(std::int64_t first_sample) {
     start();
+    if (next_->error) std::rethrow_exception(next_->error);
     next_->pending.wait();
     next_->table.values = to_vector(next_->sizes);
     check_rows(first_sample, next_->table);
@@ -121,6 +127,7 @@ class BatchFeed::Impl {
     SizeTable table;
     at::Tensor sizes;
     Pending pending;
+    std::exception_ptr error;
   };
 
   // The first rank of a replica's first stage reads for it.

@@ -21,10 +21,6 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-std::int64_t sum(const std::vector<std::int64_t>& values) {
-  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
-}
-
 // What this rank sends and receives at once, until it has.
 struct Moving {
   std::vector<at::Tensor> tensors;
@@ -52,12 +48,12 @@ struct Embeddings {
 
 class Step::Impl {
  public:
-  Impl(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepOptions& options)
+  Impl(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepInput& input)
       : model_(model),
         plan_(plan),
         batches_(batches),
-        options_(options),
-        samples_(std::int64_t{options.micro_batch} * model.topology().language().dense.size_of("dp")),
+        input_(input),
+        samples_(std::int64_t{input.micro_batch} * model.topology().language().dense.size_of("dp")),
         bridge_(model.topology(), plan.edges, samples_),
         tensor_options_(model.tensor_options()),
         states_(model.parts().size(), std::vector<StageState>(index(plan.options.microbatches))),
@@ -157,12 +153,12 @@ class Step::Impl {
     at::AutoGradMode grad_mode(!plan_.options.forward_only);
     const std::vector<std::int64_t>& offsets = text(op.microbatch).offsets;
     const SequenceBatch batch = {.sequences = pack_sequences(offsets, device()),
-                                 .samples = options_.micro_batch,
-                                 .aux_loss_scale = options_.loss_scale * static_cast<double>(offsets.back())};
+                                 .samples = input_.micro_batch,
+                                 .aux_loss_scale = input_.loss_scale * static_cast<double>(offsets.back())};
     s.output = part.language->run_layers(part.place.is_first() ? merge(part, op.microbatch) : s.input, batch);
     if (!part.place.is_last()) return;
     s.output = part.language->token_losses(s.output, s.labels).sum();
-    s.output_grad = at::full_like(s.output, options_.loss_scale);
+    s.output_grad = at::full_like(s.output, input_.loss_scale);
     if (part.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
       totals_[0] += s.output.detach();
       totals_[1] += (s.labels != kIgnoredLabel).sum();
@@ -355,7 +351,7 @@ class Step::Impl {
   const MimoModel& model_;
   const StepPlan& plan_;
   const StepBatches& batches_;
-  const StepOptions options_;
+  const StepInput input_;
   const std::int64_t samples_;  // of a microbatch, over all language replicas
   const Bridge bridge_;
   const at::TensorOptions tensor_options_;
@@ -369,8 +365,8 @@ class Step::Impl {
 StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)
     : options(options), edges(make_edges(topology)), schedule(verified_schedule(topology, options)) {}
 
-Step::Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepOptions& options)
-    : impl_(std::make_unique<Impl>(model, plan, batches, options)) {}
+Step::Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepInput& input)
+    : impl_(std::make_unique<Impl>(model, plan, batches, input)) {}
 Step::~Step() = default;
 void Step::run(const Op& op) { impl_->run(op); }
 StepTotals Step::totals() { return impl_->totals(); }

@@ -23,7 +23,7 @@ struct StepPlan {
   const Schedule schedule;
 };
 
-struct StepOptions {
+struct StepInput {
   int micro_batch = 1;  // samples per language replica and microbatch
   double loss_scale = 1;
 };
@@ -39,7 +39,7 @@ struct StepTotals {
 class Step {
  public:
   // All of these outlive the step.
-  Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepOptions& options);
+  Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepInput& input);
   ~Step();
 
   // Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are added up in

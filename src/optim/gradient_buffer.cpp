@@ -51,15 +51,18 @@ void GradientBuffer::begin_step() {
   BRAID_CHECK(under_way_.empty(), "a step begins on {} before the reductions of the last one have ended",
               group_.name());
   flat_.zero_();
-  last_microbatch_ = false;
   next_bucket_ = 0;
-  ready_.assign(layout_.slots.size(), false);
+  last_.assign(layout_.slots.size(), false);
+  ready_ = last_;
   missing_.clear();
   for (const BucketLayout::Bucket& bucket : layout_.buckets)
     missing_.push_back(bucket.last_slot - bucket.first_slot + 1);
 }
 
-void GradientBuffer::expect_last_microbatch() { last_microbatch_ = true; }
+void GradientBuffer::expect_last_microbatch(std::optional<int> stage) {
+  for (std::size_t slot = 0; slot < last_.size(); ++slot)
+    if (!stage || entry(layout_.slots[slot]).spec.stage == *stage) last_[slot] = true;
+}
 
 void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
   at::NoGradGuard guard;
@@ -67,7 +70,7 @@ void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
   BRAID_CHECK(!started(place.bucket), "a gradient of {} arrives after its reduction", entry(place).spec.name);
   view(place.span).add_(parameter.grad().flatten());
   parameter.mutable_grad().reset();
-  if (last_microbatch_) mark_ready(slot);
+  if (last_[slot]) mark_ready(slot);
 }
 
 void GradientBuffer::mark_ready(std::size_t slot) {
@@ -77,6 +80,11 @@ void GradientBuffer::mark_ready(std::size_t slot) {
   if (!options_.overlap) return;
   while (next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0)
     under_way_.push_back(start_next_bucket());
+}
+
+void GradientBuffer::start_reduction() {
+  at::NoGradGuard guard;
+  while (next_bucket_ < layout_.buckets.size()) under_way_.push_back(start_next_bucket());
 }
 
 void GradientBuffer::finish_reduction() {

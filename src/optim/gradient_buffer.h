@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "dist/group.h"
@@ -33,8 +34,10 @@ class GradientBuffer {
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
   void begin_step();              // all gradients are zero
-  void expect_last_microbatch();  // the next backward is the last of this step
-  void finish_reduction();        // of every bucket; collective over the group
+  // The next backward of these stages' parameters (none: of all) is the last of this step.
+  void expect_last_microbatch(std::optional<int> stage = {});
+  void start_reduction();   // of every bucket that has not started; collective over the group
+  void finish_reduction();  // likewise, and waits for all
   bool started(std::size_t bucket) const { return bucket < next_bucket_; }
 
   const BucketLayout& layout() const { return layout_; }
@@ -64,9 +67,9 @@ class GradientBuffer {
   GradientBufferOptions options_;
   BucketLayout layout_;
   at::Tensor flat_;
-  bool last_microbatch_ = false;
   std::size_t next_bucket_ = 0;       // the first whose reduction has not started
   std::vector<Reduction> under_way_;  // oldest first
+  std::vector<bool> last_;            // by slot: its next gradient is the last
   std::vector<bool> ready_;           // by slot, in the last microbatch
   std::vector<std::size_t> missing_;  // slots of a bucket that are not ready
 };

@@ -32,8 +32,12 @@ void ModuleOptimizer::finish_parameters() {
   for (auto& part : parts_) part->finish_publishing();
 }
 
-void ModuleOptimizer::expect_last_microbatch() {
-  for (auto& part : parts_) part->gradients().expect_last_microbatch();
+void ModuleOptimizer::expect_last_microbatch(std::optional<int> stage) {
+  for (auto& part : parts_) part->gradients().expect_last_microbatch(stage);
+}
+
+void ModuleOptimizer::start_gradients() {
+  for (auto& part : parts_) part->gradients().start_reduction();
 }
 
 void ModuleOptimizer::finish_gradients() {

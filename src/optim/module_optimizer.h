@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ class ModuleOptimizer {
   // With overlap_param_gather, step() returns while updated parameters are still on their way: this comes before the
   // module's next forward and before anybody else reads them. Nothing to do where they have arrived.
   void finish_parameters();
-  void expect_last_microbatch();
+  void expect_last_microbatch(std::optional<int> stage = {});  // of one stage, or of all
+  void start_gradients();                                      // collective; finish_gradients() waits
   void finish_gradients();
   void scale(double factor);
 

@@ -15,6 +15,7 @@
 #include "dist/world.h"
 #include "plan/frozen.h"
 #include "data/mock_data.h"
+#include "data/sample_batches.h"
 #include "models/flops.h"
 #include "train/host_time.h"
 #include "train/load_checkpoint.h"
@@ -62,7 +63,8 @@ class Run {
         language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
         seed_(recipe.train.seed),
         groups_(world, topology),
-        data_(std::in_place, recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(seed_)),
+        samples_(std::in_place, recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(seed_)),
+        data_(*samples_, media_tokens(recipe.model.model, topology)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
         clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank()))),
         phases_(topology) {
@@ -71,6 +73,8 @@ class Run {
     if (!recipe.checkpoint.save.empty())
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job);
     load(topology, say);
+    data_.restore(data_.state(position_.consumed_samples));
+    training_.read_from(data_, position_.consumed_samples);
     if (speaks_) open_log();
   }
 
@@ -94,7 +98,7 @@ class Run {
         .global_batch = recipe_.train.global_batch,
         .ranks = world_.size(),
         .flops_per_iteration =
-            count_flops(recipe_.model.model.language, tokens_per_step(), data_->sequence_length()).total(),
+            count_flops(recipe_.model.model.language, tokens_per_step(), samples_->sequence_length()).total(),
         .launcher_listens = context_.launcher_listens};
     log_.emplace(recipe_.log, facts, Moment::now());
   }
@@ -122,7 +126,7 @@ class Run {
     say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
                     seed_));
     seed_ = *loaded->seed;
-    data_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
+    samples_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
   }
 
   // What no checkpoint gives. A large model takes minutes on a CPU.
@@ -184,7 +188,7 @@ class Run {
     TrainingReport report;
     {
       const auto span = clock_.trace().span("iteration", {{"iteration", iteration}});
-      report = training_.step(*data_, position_.consumed_samples, clock_);
+      report = training_.step(clock_);
     }
     if (host_time_) {
       const HostTimes times = host_time_->take();
@@ -210,7 +214,7 @@ class Run {
     return record;
   }
 
-  double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * data_->sequence_length(); }
+  double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * samples_->sequence_length(); }
 
   StopReason agreed_stop(std::int64_t iteration) {
     const auto mine = static_cast<double>(context_.stop.wanted(recipe_.stop, iteration));
@@ -259,7 +263,8 @@ class Run {
   const bool language_trains_;
   int seed_;  // of the data
   const Groups groups_;
-  std::optional<MockData> data_;
+  std::optional<MockData> samples_;
+  SampleBatches data_;
   Training training_;
   StepClock clock_;
   const PhaseTable phases_;

@@ -23,42 +23,10 @@ OptimizerConfig config_for(OptimizerConfig config, const Module& module) {
 
 }  // namespace
 
-// Prepares optimizers for what the step is about to do, and measures it.
-class Training::Observer : public StepObserver {
- public:
-  Observer(const Training& training, StepClock& clock) : training_(training), clock_(clock) {}
-
-  void before_first_forward(int module) override {
-    const auto scope = clock_.measure(Phase::Optimizer, "parameters arrive");
-    for (const Trained& trained : training_.trained_)
-      if (trained.module == module) trained.optimizer->finish_parameters();
-  }
-  void before_last_backward(int module) override {
-    for (const Trained& trained : training_.trained_)
-      if (trained.module == module) trained.optimizer->expect_last_microbatch();
-  }
-
-  std::shared_ptr<void> around(const Op& op) override {
-    if (op.kind == Op::Exchange) {
-      const bool bridge = std::any_of(op.transfers.begin(), op.transfers.end(), [&](const Transfer& t) {
-        return training_.plan_.edges[static_cast<std::size_t>(t.edge)].crosses_modules();
-      });
-      return measured(bridge ? Phase::BridgeWait : Phase::PipelineWait, bridge ? "bridge" : "pipeline",
-                      {{"microbatch", op.transfers.front().microbatch}});
-    }
-    const std::string& module = training_.topology_.modules()[static_cast<std::size_t>(op.module)].name;
-    return op.kind == Op::Forward ? measured(Phase::Forward, module + " forward", {{"microbatch", op.microbatch}})
-                                  : measured(Phase::Backward, module + " backward", {{"microbatch", op.microbatch}});
-  }
-  std::shared_ptr<void> around_end() override { return measured(Phase::PipelineWait, "wait for all ranks"); }
-
- private:
-  std::shared_ptr<void> measured(Phase phase, const std::string& name, std::initializer_list<Trace::Arg> args = {}) {
-    return std::shared_ptr<StepClock::Scope>(new StepClock::Scope(clock_.measure(phase, name, args)));
-  }
-
-  const Training& training_;
-  StepClock& clock_;
+struct Training::RunningStep {
+  StepClock& clock;
+  std::optional<Step> step{};
+  TrainingReport report{};
 };
 
 Training::Training(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
@@ -81,20 +49,88 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
 
 Training::~Training() = default;
 
-TrainingReport Training::step(const DataSource& data, std::int64_t first_sample, StepClock& clock) {
+void Training::read_from(const DataSet& data, std::int64_t first_sample) {
+  const std::int64_t samples = std::int64_t{config_.micro_batch} * topology_.language().dense.size_of("dp");
+  feed_.emplace(model_, plan_.options.microbatches, samples, data);
+  next_sample_ = first_sample;
+}
+
+TrainingReport Training::step(StepClock& clock) {
   for (const Trained& trained : trained_) trained.optimizer->begin_step();
-  Observer observer(*this, clock);
-  const StepInput input = {.data = data,
-                           .first_sample = first_sample,
-                           .micro_batch = config_.micro_batch,
-                           .loss_scale = loss_scale_.value()};
-  const StepTotals totals = run_step(model_, plan_, input, observer);
+  RunningStep running = {clock};
+  for (const Op& op : plan_.schedule.ranks[static_cast<std::size_t>(model_.world().rank())]) run(op, running);
+  next_sample_ += config_.global_batch;
+  return running.report;
+}
+
+void Training::run(const Op& op, RunningStep& running) {
+  if (op.kind == Op::Update) return update_all(running);
+  const StepClock::Scope scope = measure(op, running.clock);
+  switch (op.kind) {
+    case Op::Agree:
+      running.step.emplace(model_, plan_, feed_->next_step(next_sample_),
+                           StepInput{.micro_batch = config_.micro_batch, .loss_scale = loss_scale_.value()});
+      return;
+    case Op::Gather:
+      for (const Trained& trained : trained_)
+        if (trained.module == op.stage.module) trained.optimizer->finish_parameters();
+      return;
+    case Op::Reduce: return reduce(op, running);
+    case Op::Backward: begin_backward(op); [[fallthrough]];
+    default: running.step->run(op);
+  }
+}
+
+void Training::begin_backward(const Op& op) {
+  if (op.microbatch + 1 < plan_.options.microbatches) return;
+  const bool interleaved = topology_.modules()[static_cast<std::size_t>(op.stage.module)].vpp > 1;
+  for (const Trained& trained : trained_)
+    if (trained.module == op.stage.module)
+      trained.optimizer->expect_last_microbatch(interleaved ? std::optional(op.stage.index) : std::nullopt);
+}
+
+// A rank reduces all its stages of a module together, after the last: that of the smallest index.
+void Training::reduce(const Op& op, RunningStep&) {
+  const std::vector<Stage> own = stages_of(topology_, model_.world().rank());
+  const auto first = std::find_if(own.begin(), own.end(), [&](const Stage& s) { return s.module == op.stage.module; });
+  for (const Trained& trained : trained_)
+    if (trained.module == op.stage.module && op.stage == *first) trained.optimizer->start_gradients();
+}
+
+StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
+  const auto name_of = [&](const char* what) {
+    return topology_.modules()[static_cast<std::size_t>(op.stage.module)].name + " " + what;
+  };
+  switch (op.kind) {
+    case Op::Agree: return clock.measure(Phase::Other, "batches");
+    case Op::Load: return clock.measure(Phase::Forward, name_of("load"), {{"microbatch", op.microbatch}});
+    case Op::Gather: return clock.measure(Phase::Optimizer, "parameters arrive");
+    case Op::Forward: return clock.measure(Phase::Forward, name_of("forward"), {{"microbatch", op.microbatch}});
+    case Op::Backward: return clock.measure(Phase::Backward, name_of("backward"), {{"microbatch", op.microbatch}});
+    case Op::Reduce: return clock.measure(Phase::Reduce, "reduce gradients");
+    default: break;
+  }
+  const bool bridge = std::any_of(op.transfers.begin(), op.transfers.end(), [&](const Transfer& t) {
+    return plan_.edges[static_cast<std::size_t>(t.edge)].crosses_modules();
+  });
+  return clock.measure(bridge ? Phase::BridgeWait : Phase::PipelineWait, bridge ? "bridge" : "pipeline",
+                       {{"microbatch", op.transfers.front().microbatch}});
+}
+
+void Training::update_all(RunningStep& running) {
+  StepClock& clock = running.clock;
+  const StepTotals totals = [&] {
+    const auto scope = clock.measure(Phase::PipelineWait, "wait for all ranks");
+    feed_->start();
+    return running.step->totals();
+  }();
   finish_gradients(totals, clock);
-  TrainingReport report = {.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
-                           .num_tokens = totals.num_tokens,
-                           .load_balancing_loss = totals.load_balancing_loss,
-                           .lr = schedule_.learning_rate(),
-                           .loss_scale = loss_scale_.value()};
+  TrainingReport& report = running.report;
+  report = {.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
+            .num_tokens = totals.num_tokens,
+            .load_balancing_loss = totals.load_balancing_loss,
+            .lr = schedule_.learning_rate(),
+            .loss_scale = loss_scale_.value()};
   if (std::isfinite(report.loss)) report.update = update(clock);
   {
     const auto scope = clock.measure(Phase::Optimizer, "expert bias");
@@ -102,7 +138,6 @@ TrainingReport Training::step(const DataSource& data, std::int64_t first_sample,
   }
   loss_scale_.update(report.update.stepped);
   if (report.update.stepped) schedule_.step(config_.global_batch);
-  return report;
 }
 
 // Every module's gradients are of the same sum, so all are divided by the same number: the tokens of the whole step.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mimo/batch_feed.h"
 #include "mimo/mimo_model.h"
 #include "mimo/step.h"
 #include "optim/global_step.h"
@@ -42,9 +43,11 @@ class Training {
            const TrainingConfig& config);
   ~Training();
 
-  // Collective over the world. `first_sample` is the number of the step's first sample. A loss or gradient that is not
-  // finite anywhere makes no update anywhere.
-  TrainingReport step(const DataSource& data, std::int64_t first_sample, StepClock& clock);
+  // Reads from where the data set stands; `first_sample` is the number of the first one there. The data set outlives
+  // this.
+  void read_from(const DataSet& data, std::int64_t first_sample);
+  // Collective over the world. A loss or gradient that is not finite anywhere makes no update anywhere.
+  TrainingReport step(StepClock& clock);
 
   // With MimoOptions::draw_weights off: gives those of these parameter sets that this rank has their first values.
   // `drawn` counts their elements on the way.
@@ -69,8 +72,13 @@ class Training {
   LossScale& loss_scale() { return loss_scale_; }
 
  private:
-  class Observer;
+  struct RunningStep;
 
+  void run(const Op& op, RunningStep& running);
+  void begin_backward(const Op& op);
+  void reduce(const Op& op, RunningStep& running);
+  void update_all(RunningStep& running);
+  StepClock::Scope measure(const Op& op, StepClock& clock) const;
   void finish_gradients(const StepTotals& totals, StepClock& clock);
   StepReport update(StepClock& clock);
   double correction(const StepTotals& totals, int module) const;
@@ -80,6 +88,8 @@ class Training {
   const TrainingConfig config_;
   const StepPlan plan_;
   MimoModel model_;
+  std::optional<BatchFeed> feed_;
+  std::int64_t next_sample_ = 0;
   std::vector<Trained> trained_;
   LrSchedule schedule_;
   LossScale loss_scale_;

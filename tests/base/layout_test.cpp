@@ -24,10 +24,11 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"optim", {"base", "plan", "dist", "ops", "nn"}},
     {"ckpt", {"base", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
-    {"mimo", {"base", "plan", "dist", "ops", "nn", "models"}},
+    {"data", {"base", "plan", "ops", "models"}},
+    {"mimo", {"base", "plan", "dist", "ops", "nn", "models", "data"}},
     {"launch", {"base", "plan", "dist"}},
-    {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models", "mimo"}},
-    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "mimo", "launch", "train", "doctor"}},
+    {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models", "data", "mimo"}},
+    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "data", "mimo", "launch", "train", "doctor"}},
 };
 
 std::string read(const fs::path& path) {

@@ -13,6 +13,7 @@
 #include "dist/world.h"
 #include "plan/frozen.h"
 #include "data/mock_data.h"
+#include "data/sample_batches.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"
 #include "support/grid_sizes.h"
@@ -77,7 +78,8 @@ Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data
   const StepPlan plan(
       topology,
       schedule_options(topology, layout.frozen, kSamples / (layout.micro_batch * layout.language.dp), layout.prefetch));
-  const MockData data(data_config, provider, topology, static_cast<std::uint64_t>(seed));
+  const MockData samples(data_config, provider, topology, static_cast<std::uint64_t>(seed));
+  const SampleBatches data(samples, media_tokens(provider, topology));
   Outcome outcome;
   std::mutex mutex;
   testing::on_threads(
@@ -89,8 +91,11 @@ Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data
                                .sequence_parallel = layout.sp,
                                .recompute = layout.recompute,
                                .frozen = layout.frozen});
-        StepObserver nobody;
-        const StepTotals totals = run_step(model, plan, {.data = data, .micro_batch = layout.micro_batch}, nobody);
+        BatchFeed feed(model, plan.options.microbatches, layout.micro_batch * layout.language.dp, data);
+        Step step(model, plan, feed.next_step(0), {.micro_batch = layout.micro_batch});
+        for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())])
+          if (op.kind == Op::Load || op.kind == Op::Exchange || op.computes()) step.run(op);
+        const StepTotals totals = step.totals();
         const std::lock_guard<std::mutex> lock(mutex);
         outcome.totals = totals;
         for (const auto& set : model.parameter_sets()) {

@@ -31,9 +31,9 @@ struct Bad {
   std::int64_t sample;
 };
 
-class BadData : public DataSource {
+class BadData : public SampleSource {
  public:
-  BadData(std::unique_ptr<DataSource> good, const Bad& bad) : good_(std::move(good)), bad_(bad) {}
+  BadData(std::unique_ptr<SampleSource> good, const Bad& bad) : good_(std::move(good)), bad_(bad) {}
 
   Tokens tokens(std::int64_t sample) const override {
     Tokens tokens = good_->tokens(sample);
@@ -54,7 +54,7 @@ class BadData : public DataSource {
   }
 
  private:
-  const std::unique_ptr<DataSource> good_;
+  const std::unique_ptr<SampleSource> good_;
   const Bad bad_;
 };
 
@@ -80,7 +80,7 @@ void expect_to_end_with_sample_and_counts(const EncoderConfig& encoder, Flaw fla
   for (const MediaItem& item : data->media(encoder.name, bad.sample)) rows += rows_of(encoder, item.extent);
   EXPECT_NE(tokens, rows);
   EXPECT_THAT(testing::error_of<DataError>([&] { train(layout, {.steps = kRunSteps, .data = with(bad)}); }),
-              HasSubstr(fmt::format("sample {} has {} tokens for {}, but what its encoder looks at gives {} rows",
+              HasSubstr(fmt::format("sample {} has {} tokens for {}, but its media give {} embeddings",
                                     bad.sample, tokens, encoder.name, rows)));
 }
 

@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, FrozenOmni,
                                            std::vector<std::string>{"images.encoder", "images.projector",
                                                                     "audio.projector"}));
 
-std::set<std::string> kinds_of(const DataSource& data, std::int64_t begin, std::int64_t end) {
+std::set<std::string> kinds_of(const SampleSource& data, std::int64_t begin, std::int64_t end) {
   std::set<std::string> kinds;
   for (std::int64_t sample = begin; sample < end; ++sample) {
     const bool images = !data.media("images", sample).empty(), audio = !data.media("audio", sample).empty();
@@ -138,7 +138,7 @@ TEST(OmniTraining, HasSamplesOfEveryKind) {
 }
 
 // One step shows images alone, the next one sound alone, then both, then neither.
-class OneKindAStep : public DataSource {
+class OneKindAStep : public SampleSource {
  public:
   OneKindAStep(const Provider& provider, const Topology& topology) {
     for (const auto& [images, audio] : {std::pair(1, 0), {0, 1}, {1, 1}, {0, 0}}) {
@@ -154,10 +154,10 @@ class OneKindAStep : public DataSource {
   }
 
  private:
-  const DataSource& kind_of(std::int64_t sample) const {
+  const SampleSource& kind_of(std::int64_t sample) const {
     return *kinds_[static_cast<std::size_t>(sample / kGlobalBatch) % kinds_.size()];
   }
-  std::vector<std::unique_ptr<DataSource>> kinds_;
+  std::vector<std::unique_ptr<SampleSource>> kinds_;
 };
 
 TEST(OmniTraining, EqualsOneProcessWhenAnEncoderHasNothingForAStep) {

@@ -1,5 +1,7 @@
 #include "train/training_run.h"
 
+#include "data/sample_batches.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -129,7 +131,8 @@ std::vector<double> Trained::losses() const {
 
 Trained train_on(World& world, const TrainingLayout& layout, const Topology& topology, const TrainingOptions& options) {
   const Provider provider = layout.provider();
-  const std::unique_ptr<DataSource> data = options.data(provider, topology);
+  const std::unique_ptr<SampleSource> samples = options.data(provider, topology);
+  SampleBatches data(*samples, media_tokens(provider, topology));
   TrainingConfig config = config_of(layout);
   options.change(config);
   const Groups groups(world, topology);
@@ -137,8 +140,10 @@ Trained train_on(World& world, const TrainingLayout& layout, const Topology& top
   StepClock clock;
   Trained trained;
   const int first = options.start(training, world);
-  for (int step = first; step < first + options.steps; ++step)
-    trained.reports.push_back(training.step(*data, std::int64_t{step} * layout.global_batch, clock));
+  const std::int64_t consumed = std::int64_t{first} * layout.global_batch;
+  data.restore(data.state(consumed));
+  training.read_from(data, consumed);
+  for (int step = 0; step < options.steps; ++step) trained.reports.push_back(training.step(clock));
   training.finish_parameters();
   options.end(training, world);
   for (const auto& set : training.model().parameter_sets()) put_weights(*set, trained);

@@ -44,7 +44,7 @@ TrainingConfig config_of(const TrainingLayout& layout);
 // Of each encoder, some samples have something to look at; most lengths differ.
 MockDataConfig mixed_data();
 
-using MakeData = std::function<std::unique_ptr<DataSource>(const Provider&, const Topology&)>;
+using MakeData = std::function<std::unique_ptr<SampleSource>(const Provider&, const Topology&)>;
 MakeData mock(const MockDataConfig& config);
 
 struct TrainingOptions {

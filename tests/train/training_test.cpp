@@ -71,9 +71,9 @@ TEST(Training, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
 }
 
 // Data with a flaw: from `first_bad` to `last_bad`, pixels are not numbers.
-class FlawedData : public DataSource {
+class FlawedData : public SampleSource {
  public:
-  FlawedData(std::unique_ptr<DataSource> good, std::int64_t first_bad, std::int64_t last_bad)
+  FlawedData(std::unique_ptr<SampleSource> good, std::int64_t first_bad, std::int64_t last_bad)
       : good_(std::move(good)), first_bad_(first_bad), last_bad_(last_bad) {}
   Tokens tokens(std::int64_t sample) const override { return good_->tokens(sample); }
   std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override {
@@ -84,14 +84,14 @@ class FlawedData : public DataSource {
   }
 
  private:
-  const std::unique_ptr<DataSource> good_;
+  const std::unique_ptr<SampleSource> good_;
   const std::int64_t first_bad_, last_bad_;
 };
 
 // What a run sees that leaves its second step out.
-class DataWithoutSecondStep : public DataSource {
+class DataWithoutSecondStep : public SampleSource {
  public:
-  explicit DataWithoutSecondStep(std::unique_ptr<DataSource> all) : all_(std::move(all)) {}
+  explicit DataWithoutSecondStep(std::unique_ptr<SampleSource> all) : all_(std::move(all)) {}
   Tokens tokens(std::int64_t sample) const override { return all_->tokens(number_of(sample)); }
   std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override {
     return all_->media(encoder, number_of(sample));
@@ -99,7 +99,7 @@ class DataWithoutSecondStep : public DataSource {
 
  private:
   static std::int64_t number_of(std::int64_t sample) { return sample < kGlobalBatch ? sample : sample + kGlobalBatch; }
-  const std::unique_ptr<DataSource> all_;
+  const std::unique_ptr<SampleSource> all_;
 };
 
 // Every module's gradient is that of the loss over all tokens of the step, however many of them a replica had.
