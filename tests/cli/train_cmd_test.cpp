@@ -57,8 +57,9 @@ TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
                     "learning rate: 1\\.000000E-02 \\| "
                     "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
                     "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
-  EXPECT_THAT(run.out, AllOf(HasSubstr("time (ms) | images   | waits for language:"),
-                             HasSubstr("time (ms) | language | waits for images:"), HasSubstr("all iterations done")));
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("time (ms) | images   | bridge wait (language):"),
+                    HasSubstr("time (ms) | language | bridge wait (images):"), HasSubstr("all iterations done")));
   EXPECT_THAT(testing::read_file(folder.path() + "/logs/rank_2.log"), HasSubstr("iteration        8/"));
   EXPECT_THAT(testing::read_file(folder.path() + "/metrics.jsonl"), HasSubstr("\"iteration\":8,"));
   EXPECT_THAT(testing::read_file(folder.path() + "/trace/trace_rank_00000.json"),
