@@ -83,6 +83,9 @@ TEST_F(CkptCommand, DiffEndsLikeDiff) {
   EXPECT_THAT(other.out, AllOf(HasSubstr("max |a-b|"), HasSubstr("objects differ: mimo.language.optimizer")));
   EXPECT_EQ(braid({"ckpt", "diff", root(), folder.path() + "/none"}).exit_code, 2);
   EXPECT_EQ(braid({"ckpt", "diff", root()}).exit_code, 2);
+  const std::string full =
+      testing::built_program("braid") + " ckpt diff " + iteration(1) + " " + iteration(2) + " >/dev/full";
+  EXPECT_EQ(testing::run_program({"bash", "-c", full}).exit_code, 2);
 }
 
 TEST_F(CkptCommand, ConvertedThereAndBackIsTheSame) {
