@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/strings.h"
-#include "support/programs.h"
+#include "cli/cli_support.h"
 
 namespace braid {
 namespace {
@@ -19,11 +19,6 @@ using ::testing::Not;
 using testing::TemporaryFolder;
 
 const std::string kTinyVlm = BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml";
-
-Finished braid(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), testing::built_program("braid"));
-  return testing::run_program(arguments);
-}
 
 TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
   const Finished run = braid({"train",
@@ -92,6 +87,18 @@ TEST(MegatronFlags, WhatIsSoForTheOtherFamilyOfModelsIsRefused) {
   EXPECT_THAT(run.out, IsEmpty());
   EXPECT_THAT(run.err, HasSubstr("  not supported:\n    --swiglu: a hybrid's MLPs are squared ReLU\n"));
   EXPECT_THAT(braid({"train", kTinyVlm, "--hidden-size"}).err, HasSubstr("--hidden-size needs a value"));
+  EXPECT_EQ(braid({"plan", "show", kTinyVlm, "--position-embedding-type", "none"}).exit_code, 0);
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"train", kTinyVlm, "--print-recipe"},
+                                                  {"plan", "show", kTinyVlm},
+                                                  {"plan", "schedule", kTinyVlm},
+                                                  {"launch", "slurm", kTinyVlm, "--dry-run"},
+                                                  {"launch", "local", kTinyVlm}}) {
+    std::vector<std::string> words = command;
+    words.insert(words.end(), {"--position-embedding-type", "rope"});
+    const Finished rope = braid(words);
+    EXPECT_EQ(rope.exit_code, 2) << command[0];
+    EXPECT_THAT(rope.err, HasSubstr("--position-embedding-type rope:\n        Llama has rotary positions"));
+  }
 }
 
 TEST(MegatronFlags, ThePageInTheDocsIsTheTable) {
@@ -170,7 +177,7 @@ TEST(FromMegatron, ALlama) {
     --pipeline-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce \
     --mock-data --tokenizer-type NullTokenizer --vocab-size 128000 --data-cache-path "/tmp/a b" --split '99,1,0' \
     --log-interval 1 --eval-iters 32 --save-interval 1000 --ckpt-format torch_dist --save "/ckpt/my run" \
-    --distributed-timeout-minutes 60 --wandb-project p)"));
+    --distributed-timeout-minutes 60 --wandb-project p --recompute-activations --initial-loss-scale 65536)"));
   for (const char* line : {"layers: 32 # --num-layers",
                            "hidden: 4096 ",
                            "ffn: 14336 ",
@@ -195,6 +202,9 @@ TEST(FromMegatron, ALlama) {
     EXPECT_THAT(recipe, HasSubstr(line));
   EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: use --bf16\n"), HasSubstr("--wandb-project p"),
                             HasSubstr("# --swiglu: Llama's MLP is SwiGLU\n"), Not(HasSubstr("images"))));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("--recompute-activations: parts of a layer"), HasSubstr("# --initial-loss-scale"),
+                            Not(HasSubstr("recompute: true")), Not(HasSubstr("loss_scale:"))));
+  EXPECT_THAT(recipe, Not(HasSubstr("--group-query-attention:")));
 }
 
 TEST(FromMegatron, AMambaHybrid) {
@@ -228,12 +238,13 @@ TEST(FromMegatron, AMixtureOfExperts) {
                            "expert_bias_rate: 0 ", "ep: 8 ", " dp: 4\n", "warmup_iterations: 32 ",
                            "decay_style: linear ", "vocab: 32000 ", "zero: false "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  for (const char* line :
-       {"# --swiglu: a hybrid's MLPs are squared ReLU",
-        "# --position-embedding-type rope, --rotary-base 1000000: a hybrid's attention has no positions",
-        "--moe-router-load-balancing-type aux_loss: the only balancing loss",
-        "Megatron drops out 10 % without --hidden-dropout 0", "language.dp 4: the number of ranks"})
+  for (const char* line : {"# --swiglu: a hybrid's MLPs are squared ReLU",
+                           "# --position-embedding-type rope: Llama has rotary positions, a hybrid's attention none",
+                           "# --rotary-base 1000000: a hybrid's attention has no positions",
+                           "--moe-router-load-balancing-type aux_loss: the only balancing loss",
+                           "Megatron drops out 10 % without --hidden-dropout 0", "language.dp 4: the number of ranks"})
     EXPECT_THAT(recipe, HasSubstr(line));
+  EXPECT_THAT(recipe, Not(HasSubstr("# --num-layers 4")));  // the pattern is made of it
 }
 
 TEST(FromMegatron, TwoGrids) {
@@ -302,6 +313,32 @@ TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
                             HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("micro_batch: 2")));
 }
 
+TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
+  const Finished run = braid({"train", "--from-megatron",
+                              "--lr $LR --wandb-project p --wandb-exp-name q --own 3 --use-mcore-models "
+                              "--micro-batch-size 1",
+                              "--print-recipe"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err,
+            "braid: left out; the first lines of the recipe say why:\n"
+            "  --lr, --wandb-exp-name q, --wandb-project p, --own 3\n");
+}
+
+TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
+  const std::string train = " x.py --tensor-model-parallel-size 2 --micro-batch-size 1 ";
+  for (const std::string launcher :
+       {"srun -n 16 python", "srun -N2 --ntasks-per-node=8 --label", "mpirun -np 16 -x A python",
+        "srun --ntasks 16 ./own", "srun --nodes 2 --ntasks-per-node 1 torchrun --nproc-per-node 8"})
+    EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr(" dp: 8\n")) << launcher;
+  for (const char* count : {"gpu", "$GPUS"})
+    EXPECT_THAT(
+        squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
+        AllOf(HasSubstr(std::string("'torchrun --nproc-per-node ") + count + "' does not say"), HasSubstr(" dp: 1\n")));
+  EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 8" + train + "--llm-dp 3")),
+              HasSubstr("6 ranks, which follow from the sizes above: 'torchrun --nproc-per-node 8' starts 8"));
+  EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 10" + train + "--encoder-dp 2")), HasSubstr(" dp: 4\n"));
+}
+
 TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
   const std::string recipe = converted("--wandb-project 'a\ntrain: {lr: 7}' --save 'x\"\ny' --lr 1e-3 --train-iters 3");
   EXPECT_THAT(recipe, AllOf(HasSubstr("#   --wandb-project a train: {lr: 7}: use"), HasSubstr("save: \"x\\\" y\"")));
@@ -320,7 +357,21 @@ TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
   EXPECT_THAT(refusal({"--from-megatron", "--save 'x", "--print-recipe"}), HasSubstr("quote"));
   EXPECT_THAT(refusal({"--from-megatron", "python train.py", "--print-recipe"}), HasSubstr("no flag"));
   EXPECT_THAT(refusal({kTinyVlm, "--from-megatron", "--lr 1", "--print-recipe"}), HasSubstr("there is one already"));
-  EXPECT_THAT(refusal({"--from-megatron", "--hidden-size big", "--print-recipe"}), HasSubstr("should be an integer"));
+  EXPECT_THAT(refusal({"--from-megatron", "", "--print-recipe"}), AllOf(HasSubstr("no flag"), HasSubstr("in quotes")));
+  EXPECT_THAT(
+      refusal({"--from-megatron", "--hidden-size big --num-microbatches -1 --lr abc", "--print-recipe"}),
+      AllOf(HasSubstr("3 problems"), HasSubstr("--hidden-size should be an integer"),
+            HasSubstr("--num-microbatches should be an integer"), HasSubstr("--from-megatron, --lr (train.lr)")));
+  EXPECT_THAT(refusal({"--from-megatron",
+                       "--hidden-size 100 --num-attention-heads 8 --hybrid-override-pattern M*M- --num-layers 5",
+                       "--print-recipe"}),
+              AllOf(HasSubstr("--hidden-size 100 does not divide by --num-attention-heads 8"),
+                    HasSubstr("2 x --hidden-size = 200 does not divide by a --mamba-head-dim of 64"),
+                    HasSubstr("--num-layers 5 contradicts the pattern, which has 4")));
+  EXPECT_THAT(refusal({"--from-megatron",
+                       "--hidden-size 64 --num-attention-heads 2 --num-layers 2 --pipeline-model-parallel-size 2",
+                       "--print-recipe"}),
+              HasSubstr("the flag is --untie-embeddings-and-output-weights"));
   EXPECT_THAT(
       refusal({"--from-megatron",
                "--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
@@ -328,7 +379,8 @@ TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
                "--print-recipe"}),
       HasSubstr("the recipe made of --from-megatron"));
   EXPECT_THAT(refusal({"--from-megatron", "--micro-batch-size 3 --global-batch-size 8", "--print-recipe"}),
-              AllOf(HasSubstr("global_batch=8 does not divide"), HasSubstr("the recipe made of --from-megatron")));
+              AllOf(HasSubstr("global_batch=8 does not divide"),
+                    HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
 }
 
 }  // namespace

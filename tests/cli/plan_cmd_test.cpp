@@ -27,6 +27,8 @@ TEST(PlanCommand, PlanScheduleChecksAndDraws) {
   EXPECT_THAT(braid({"plan", "schedule", recipe, "--svg", svg, "--training-stage", "stage1"}).out,
               ContainsRegex("images +0 +48 %.*\nlanguage +0 +76 %"));
   EXPECT_EQ(testing::run_program({"grep", "-c", "images backward (projector only), microbatch", svg}).out, "4\n");
+  const Finished piped = braid({"plan", "schedule", recipe, "--svg", "-"});
+  EXPECT_THAT(piped.out, AllOf(::testing::StartsWith("<svg"), ::testing::EndsWith("</svg>\n")));
 }
 
 TEST(PlanCommand, PlanShow) {
