@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/strings.h"
+#include "cli/megatron_defaults.h"
 #include "cli/megatron_draft.h"
 #include "cli/megatron_flags.h"
 #include "train/recipe.h"
@@ -41,34 +42,6 @@ const std::map<std::string, std::vector<std::string>> kGiveWay = {
     {"pipeline-model-parallel-size", {"llm-pp"}},
     {"expert-model-parallel-size", {"llm-ep"}},
     {"expert-tensor-parallel-size", {"llm-expt-tp"}},
-};
-
-// Settings of Megatron that hold unless one of the flags says otherwise, and that Braid's models do not have.
-struct UnlessGiven {
-  const char *flags, *what;
-  ModelFamily family = ModelFamily::Any;
-};
-constexpr UnlessGiven kUnlessGiven[] = {
-    {"hidden-dropout", "Megatron drops out 10 % without --hidden-dropout 0; there is no dropout here"},
-    {"attention-dropout", "Megatron drops out 10 % without --attention-dropout 0; there is no dropout here"},
-    {"normalization", "Megatron has LayerNorm without --normalization; the language models here have RMSNorm"},
-    {"disable-bias-linear", "Megatron has biases without --disable-bias-linear; the language models here have none"},
-    {"position-embedding-type",
-     "Megatron learns positions without --position-embedding-type; here Llama has rotary "
-     "ones, a hybrid none"},
-    {"swiglu squared-relu quick-geglu openai-gelu",
-     "Megatron's MLPs have GELU without --swiglu or --squared-relu; here Llama's have SwiGLU, a hybrid's squared ReLU"},
-    {"untie-embeddings-and-output-weights",
-     "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's has "
-     "weights of its own",
-     ModelFamily::Hybrid},
-};
-// The same for models with experts.
-constexpr UnlessGiven kUnlessGivenOfExperts[] = {
-    {"moe-router-score-function",
-     "Megatron's routers score by softmax without --moe-router-score-function; here by sigmoid"},
-    {"moe-router-load-balancing-type",
-     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; here over a sequence"},
 };
 
 // The keys that a provider's model has: those of Llama and of a hybrid, of RADIO and of CLIP, differ.
@@ -210,12 +183,7 @@ class Conversion : private MegatronDraft {
       add_hybrid_sizes(hidden);
     else if (!has("untie-embeddings-and-output-weights"))
       set(at + "tie_embeddings", std::string("true"), "Megatron's default");
-    for (const UnlessGiven& setting : kUnlessGiven) add_unless_given(setting);
-  }
-
-  void add_unless_given(const UnlessGiven& setting) {
-    const bool holds = setting.family == ModelFamily::Any || setting.family == family();
-    if (holds && !has_any(split(setting.flags, ' '))) chosen(setting.what);
+    for (const std::string& setting : megatron_defaults(command_, family())) chosen(setting);
   }
 
   // As in Megatron, sizes that follow from others must be whole.
@@ -228,7 +196,7 @@ class Conversion : private MegatronDraft {
 
   void add_hybrid_sizes(std::int64_t hidden) {
     const std::string at = "model.language.";
-    const bool experts = has_any({"num-experts", "num-moe-experts"});
+    const bool experts = has_experts(command_);
     std::string pattern = pattern_given();
     if (pattern.empty()) {
       for (int i = 0; i < std::min(integer("num-layers", 1), kMostLayersWritten); ++i) pattern += experts ? "*E" : "*-";
@@ -254,7 +222,6 @@ class Conversion : private MegatronDraft {
     if (!has("moe-router-topk-scaling-factor")) set(at + "router_scaling", 1, "Megatron's default");
     if (!has("moe-aux-loss-coeff")) set(at + "aux_loss_coeff", 0, "Megatron's default");
     if (!has("moe-router-enable-expert-bias")) set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
-    for (const UnlessGiven& setting : kUnlessGivenOfExperts) add_unless_given(setting);
   }
 
   // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.

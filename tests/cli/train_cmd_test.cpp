@@ -34,6 +34,8 @@ TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
                                          testing::built_program("braid"), folder.write("r.yaml", kShortRecipe));
   const Finished run = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(run.exit_code, 0) << run.err;
+  const std::string job = testing::built_program("braid") + " launch slurm <(echo) --dry-run";
+  EXPECT_THAT(testing::run_program({"bash", "-c", job}).err, HasSubstr("is a pipe, and the job's ranks read"));
 }
 
 TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
