@@ -58,7 +58,7 @@ bool ends_launcher(const Word& word) {
 
 // Takes srun or mpirun and their options off the front of a command; those that say how many tasks there are count.
 void take_launcher(std::vector<Word>& words, Tasks& tasks) {
-  const std::string name = words[0].text.substr(words[0].text.rfind('/') + 1);
+  const std::string name = words.empty() ? "" : words[0].text.substr(words[0].text.rfind('/') + 1);
   if (name != "srun" && name != "mpirun" && name != "mpiexec") return;
   tasks.launcher = name;
   const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
@@ -75,17 +75,30 @@ void take_launcher(std::vector<Word>& words, Tasks& tasks) {
   words.erase(words.begin(), end);
 }
 
-// Also those of lines that nothing joins: the middle of a script's array.
-std::vector<Word> words_with_flags(std::string_view text, Tasks& tasks) {
-  std::vector<Word> words;
+struct Script {
+  std::vector<Word> words;  // of commands that have flags
+  Tasks tasks;
+  std::vector<std::string> arrays;  // "${ARGS[@]}": those that were read
+};
+
+// An array's flags, ARGS=(--lr 1 ...), count where they are written; the words that expand it say nothing more. Lines
+// count that nothing joins: the middle of an array.
+void read_script(std::string_view text, Script& script, bool in_array = false) {
   for (const ShellCommand& command : simple_commands(text)) {
+    for (const ShellWord& assignment : command.assignments) {
+      const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
+      const std::size_t open = raw.find("=(");
+      if (in_array || open == raw.npos || !raw.ends_with(')')) continue;
+      script.arrays.push_back(fmt::format("${{{}[@]}}", raw.substr(0, raw.find_first_of("+="))));
+      read_script(raw.substr(open + 2, raw.size() - open - 3), script, /*in_array=*/true);
+    }
     std::vector<Word> found;
     for (const ShellWord& word : command.words) found.push_back(word_of(text, word));
-    if (std::none_of(found.begin(), found.end(), is_flag)) continue;
-    take_launcher(found, tasks);
-    words.insert(words.end(), found.begin(), found.end());
+    take_launcher(found, script.tasks);
+    std::erase_if(found, [&](const Word& word) { return contains(script.arrays, word.text); });
+    if (std::any_of(found.begin(), found.end(), is_flag))
+      script.words.insert(script.words.end(), found.begin(), found.end());
   }
-  return words;
 }
 
 // Nothing where a factor is no number, or beyond any cluster.
@@ -97,7 +110,7 @@ std::optional<int> product(const std::string& a, const std::string& b) {
 
 class CommandReader {
  public:
-  CommandReader(std::vector<Word> words, Tasks tasks) : words_(std::move(words)), tasks_(std::move(tasks)) {}
+  explicit CommandReader(Script script) : words_(std::move(script.words)), tasks_(std::move(script.tasks)) {}
 
   MegatronCommand read() {
     while (at_ < words_.size()) {
@@ -177,9 +190,9 @@ std::optional<std::string> MegatronCommand::text(const std::string& name) const 
 }
 
 MegatronCommand read_megatron_command(std::string_view text) {
-  Tasks tasks;
-  std::vector<Word> words = words_with_flags(text, tasks);
-  MegatronCommand command = CommandReader(std::move(words), std::move(tasks)).read();
+  Script script;
+  read_script(text, script);
+  MegatronCommand command = CommandReader(std::move(script)).read();
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",
                        "give it as one word, in quotes: --from-megatron '--num-layers 32 --hidden-size 4096 ...'"});

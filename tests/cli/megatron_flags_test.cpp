@@ -330,6 +330,12 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
        {"srun -n 16 python", "srun -N2 --ntasks-per-node=8 --label", "mpirun -np 16 -x A python",
         "srun --ntasks 16 ./own", "srun --nodes 2 --ntasks-per-node 1 torchrun --nproc-per-node 8"})
     EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr(" dp: 8\n")) << launcher;
+  const std::string script =
+      "ARGS=(\n  --tensor-model-parallel-size 2  # of 8\n  --micro-batch-size 1\n)\nMORE=(--lr 3e-4)\n"
+      "srun -n 16 python x.py \"${ARGS[@]}\" ${MORE[@]} ${OTHER[@]} --bf16\n";
+  EXPECT_THAT(squeezed(converted(script)),
+              AllOf(HasSubstr(" dp: 8\n"), HasSubstr("lr: 3e-4"), HasSubstr("tp: 2 "), HasSubstr("${OTHER[@]}"),
+                    Not(HasSubstr("${ARGS")), Not(HasSubstr("${MORE"))));
   for (const char* count : {"gpu", "$GPUS"})
     EXPECT_THAT(
         squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
