@@ -143,10 +143,9 @@ class Conversion : private MegatronDraft {
     const int asked = integer("num-layers", 1);
     const std::string given = pattern_given();
     if (given.empty() && own_sizes_) return;
-    const auto is_layer = [](char c) { return c != '|'; };
     const std::string pattern = given.empty() ? std::get<HybridLmConfig>(provider(provider_).language).pattern
                                               : given.substr(0, given.find('/'));  // behind it: MTP's
-    const auto layers = std::count_if(pattern.begin(), pattern.end(), is_layer);
+    const auto layers = std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|');
     if (asked == layers)
       answer_.add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
     else if (given.empty())

@@ -120,9 +120,10 @@ void check(Preflight preflight, const LaunchSlurm& launch, const Allocation& all
 
 SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>& overrides) {
   std::error_code ignored;
-  if (fs::is_fifo(launch.recipe_path, ignored))
-    throw ConfigError({fmt::format("'{}' is a pipe, and the job's ranks read the recipe later", launch.recipe_path),
-                       "command line", "give the path of a file that all nodes see"});
+  if (fs::is_fifo(launch.recipe_path, ignored) || launch.recipe_path.starts_with("/dev/"))
+    throw ConfigError(
+        {fmt::format("'{}' is a pipe of this command, and the job's ranks read the recipe later", launch.recipe_path),
+         "command line", "give the path of a file that all nodes see"});
   const Recipe recipe = read_recipe_call(launch.recipe_path, overrides).recipe;
   take_defaults(launch, recipe.cluster, Topology(recipe.topology, workload_of(recipe)).world_size());
   complete(launch, fs::path(launch.recipe_path).stem().string());

@@ -35,7 +35,8 @@ TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
   const Finished run = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const std::string job = testing::built_program("braid") + " launch slurm <(echo) --dry-run";
-  EXPECT_THAT(testing::run_program({"bash", "-c", job}).err, HasSubstr("is a pipe, and the job's ranks read"));
+  EXPECT_THAT(testing::run_program({"bash", "-c", job}).err,
+              HasSubstr("is a pipe of this command, and the job's ranks read"));
 }
 
 TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
