@@ -10,7 +10,10 @@ namespace braid {
 int columns_of(int fd);     // 80 where it cannot be known
 bool shows_colour(int fd);  // a terminal that can, and NO_COLOR is not set
 
-// "braid: <message>", its first line in red where `fd` shows colour.
+// Lines that end before the last column where `fd` is a terminal, what does not fit below, indented; else as it is.
+std::string fitted(std::string_view text, int fd);
+
+// "braid: <message>", fitted, its first line in red where `fd` shows colour.
 std::string error_text(std::string_view message, int fd);
 
 // Broken behind `between` so that lines have at most `width` columns; all but the first have `indent` in front. Parts

@@ -1,6 +1,7 @@
 // Finds the flags of Megatron-LM in shell text.
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "base/strings.h"
 #include "cli/from_megatron.h"
@@ -31,20 +32,85 @@ Word word_of(std::string_view text, const ShellWord& word) {
   return {raw, has_variable};
 }
 
-// Also those of lines that nothing joins: the middle of a script's array.
-std::vector<Word> words_with_flags(std::string_view text) {
-  std::vector<Word> words;
+// Of srun and mpirun: how many processes they start, as written.
+struct Tasks {
+  std::string launcher, all, nodes, per_node;
+};
+
+constexpr std::pair<std::string_view, std::string Tasks::*> kCounts[] = {
+    {"--ntasks", &Tasks::all},
+    {"-n", &Tasks::all},
+    {"-np", &Tasks::all},
+    {"--np", &Tasks::all},
+    {"--nodes", &Tasks::nodes},
+    {"-N", &Tasks::nodes},
+    {"--npernode", &Tasks::per_node},
+    {"--ntasks-per-node", &Tasks::per_node},
+};
+
+// Whether srun's options end here: at the program, or at a flag of Megatron's, whatever the program is called.
+bool ends_launcher(const Word& word) {
+  if (is_flag(word)) return find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) != nullptr;
+  const std::string name = word.text.substr(word.text.rfind('/') + 1);
+  return !is_option(word) && (name == "torchrun" || name.starts_with("python") || name.ends_with(".py") ||
+                              name.ends_with(".sh") || name == "bash" || name == "env" || name == "uv");
+}
+
+// Takes srun or mpirun and their options off the front of a command; those that say how many tasks there are count.
+void take_launcher(std::vector<Word>& words, Tasks& tasks) {
+  const std::string name = words.empty() ? "" : words[0].text.substr(words[0].text.rfind('/') + 1);
+  if (name != "srun" && name != "mpirun" && name != "mpiexec") return;
+  tasks.launcher = name;
+  const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
+  for (auto word = words.begin() + 1; word < end; ++word) {
+    const std::size_t equals = word->text.find('=');
+    for (const auto& [option, count] : kCounts) {
+      if (word->text.substr(0, equals) == option)
+        tasks.*count =
+            equals != std::string::npos ? word->text.substr(equals + 1) : (word + 1 < end ? word[1].text : "");
+      else if (option.size() == 2 && word->text.starts_with(option) && parse_int(word->text.substr(2)))
+        tasks.*count = word->text.substr(2);  // -n16
+    }
+  }
+  words.erase(words.begin(), end);
+}
+
+struct Script {
+  std::vector<Word> words;  // of commands that have flags
+  Tasks tasks;
+  std::vector<std::string> arrays;  // "${ARGS[@]}": those that were read
+};
+
+// An array's flags, ARGS=(--lr 1 ...), count where they are written; the words that expand it say nothing more. Lines
+// count that nothing joins: the middle of an array.
+void read_script(std::string_view text, Script& script, bool in_array = false) {
   for (const ShellCommand& command : simple_commands(text)) {
+    for (const ShellWord& assignment : command.assignments) {
+      const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
+      const std::size_t open = raw.find("=(");
+      if (in_array || open == raw.npos || !raw.ends_with(')')) continue;
+      script.arrays.push_back(fmt::format("${{{}[@]}}", raw.substr(0, raw.find_first_of("+="))));
+      read_script(raw.substr(open + 2, raw.size() - open - 3), script, /*in_array=*/true);
+    }
     std::vector<Word> found;
     for (const ShellWord& word : command.words) found.push_back(word_of(text, word));
-    if (std::any_of(found.begin(), found.end(), is_flag)) words.insert(words.end(), found.begin(), found.end());
+    take_launcher(found, script.tasks);
+    std::erase_if(found, [&](const Word& word) { return contains(script.arrays, word.text); });
+    if (std::any_of(found.begin(), found.end(), is_flag))
+      script.words.insert(script.words.end(), found.begin(), found.end());
   }
-  return words;
+}
+
+// Nothing where a factor is no number, or beyond any cluster.
+std::optional<int> product(const std::string& a, const std::string& b) {
+  constexpr int kMost = 1 << 15;
+  const auto x = parse_int(a), y = parse_int(b);
+  return x && y && *x > 0 && *y > 0 && *x < kMost && *y < kMost ? std::optional(*x * *y) : std::nullopt;
 }
 
 class CommandReader {
  public:
-  explicit CommandReader(std::vector<Word> words) : words_(std::move(words)) {}
+  explicit CommandReader(Script script) : words_(std::move(script.words)), tasks_(std::move(script.tasks)) {}
 
   MegatronCommand read() {
     while (at_ < words_.size()) {
@@ -54,10 +120,7 @@ class CommandReader {
       else if (word.has_variable)
         command_.unexpanded.push_back({"", word.text});
     }
-    if (!per_node_.empty())
-      if (const auto ranks = parse_int(per_node_), nodes = parse_int(nodes_);
-          ranks && nodes && *ranks > 0 && *nodes > 0 && *ranks < 1 << 15 && *nodes < 1 << 15)
-        command_.ranks = *ranks * *nodes;
+    count_ranks();
     return std::move(command_);
   }
 
@@ -78,7 +141,7 @@ class CommandReader {
     const bool has_variable = std::any_of(values.begin(), values.end(), [](const Word& v) { return v.has_variable; });
     std::string value;
     for (const Word& v : values) value += (value.empty() ? "" : " ") + v.text;
-    if (of_torchrun) return take_torchrun(*of_torchrun, has_variable ? "" : value);
+    if (of_torchrun) return take_torchrun(*of_torchrun, value);
     if (has_variable)
       command_.unexpanded.push_back({name, value});
     else if (flag)
@@ -99,9 +162,23 @@ class CommandReader {
     if (std::string_view(option.name) == "nnodes") nodes_ = value;
   }
 
+  // Where srun starts torchruns, it starts one on each node.
+  void count_ranks() {
+    if (per_node_) {
+      const std::string nodes = !tasks_.nodes.empty() ? tasks_.nodes : !tasks_.all.empty() ? tasks_.all : "1";
+      command_.launcher = "torchrun --nproc-per-node " + *per_node_ + (nodes_ ? " --nnodes " + *nodes_ : "");
+      command_.ranks = product(*per_node_, nodes_.value_or(nodes));
+    } else if (!tasks_.launcher.empty()) {
+      command_.launcher = tasks_.launcher;
+      command_.ranks = tasks_.all.empty() ? product(tasks_.per_node, tasks_.nodes.empty() ? "1" : tasks_.nodes)
+                                          : product(tasks_.all, "1");
+    }
+  }
+
   const std::vector<Word> words_;
   std::size_t at_ = 0;
-  std::string per_node_, nodes_ = "1";
+  const Tasks tasks_;
+  std::optional<std::string> per_node_, nodes_;  // torchrun's
   MegatronCommand command_;
 };
 
@@ -112,27 +189,10 @@ std::optional<std::string> MegatronCommand::text(const std::string& name) const 
   return found == flags.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<double> MegatronCommand::number(const std::string& name) const {
-  const auto value = text(name);
-  if (!value) return std::nullopt;
-  const auto number = parse_double(*value);
-  if (!number)
-    throw ConfigError({fmt::format("--{} should be a number, not {}", name, in_quotes(*value)), "--from-megatron", ""});
-  return number;
-}
-
-int MegatronCommand::integer(const std::string& name, int otherwise) const {
-  const auto value = text(name);
-  if (!value) return otherwise;
-  const auto number = parse_int(*value);
-  if (!number || *number < 0)
-    throw ConfigError(
-        {fmt::format("--{} should be an integer, 0 or more, not {}", name, in_quotes(*value)), "--from-megatron", ""});
-  return *number;
-}
-
 MegatronCommand read_megatron_command(std::string_view text) {
-  MegatronCommand command = CommandReader(words_with_flags(text)).read();
+  Script script;
+  read_script(text, script);
+  MegatronCommand command = CommandReader(std::move(script)).read();
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",
                        "give it as one word, in quotes: --from-megatron '--num-layers 32 --hidden-size 4096 ...'"});

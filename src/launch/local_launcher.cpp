@@ -206,7 +206,7 @@ class LocalRun {
     if (!stop_by_) stop_by_ = Clock::now() + *options_.stop_grace;
   }
 
-  void say(const std::string& text) { writer_.write(STDERR_FILENO, "braid: " + text + "\n"); }
+  void say(const std::string& text) { writer_.write(STDERR_FILENO, fitted("braid: " + text, STDERR_FILENO) + "\n"); }
 
   // Once for a warning (SIGUSR1) and once for an order, which a second one makes more urgent.
   void say_what_is_next(int signal) {

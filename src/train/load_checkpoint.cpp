@@ -119,7 +119,7 @@ class Load {
     if (with_optimizer) check_unread();
     if (config_.finetune) return {};
     if (config_.load_scheduler) resume_schedule(stored.scheduler);
-    std::optional<int> seed;
+    std::optional<std::int64_t> seed;
     if (config_.load_rng) guarded([&] { seed = stored_seed(); });
     return {stored.position, seed};
   }
@@ -313,7 +313,7 @@ class Load {
     for (const Training::Trained& trained : training_.trained()) trained.optimizer->take_parameters();
   }
 
-  std::optional<int> stored_seed() {
+  std::optional<std::int64_t> stored_seed() {
     const PickleValue state = find_object(sets_.front().branch + "rng_state/");
     const auto seed = state ? seed_of(state) : std::nullopt;
     if (!seed) say_("the checkpoint has no state of random numbers: samples go on with train.seed");

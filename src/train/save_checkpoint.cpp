@@ -61,7 +61,7 @@ std::vector<KeyedTensor> CheckpointSaver::own_tensors() const {
 
 // A module's optimizer is described by the first rank of its last stage, where every module that trains has one.
 std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(const CommonState& common,
-                                                                              int seed) const {
+                                                                              std::int64_t seed) const {
   std::vector<std::pair<std::string, PickleValue>> objects;
   for (std::string& key : own_extra_states(training_.model(), sets_, writers_))
     objects.emplace_back(std::move(key), pickle_none());
@@ -113,7 +113,7 @@ void CheckpointSaver::begin(std::int64_t iteration) {
   begin_iteration(config_.save, iteration);
 }
 
-void CheckpointSaver::save(const CommonState& common, int seed) {
+void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
   const auto start = Clock::now();
   const bool waits = job_ && !job_->done();
   wait_for_all("is still being written");

@@ -32,7 +32,7 @@ class CheckpointSaver {
   void resumed_from(std::int64_t iteration);
   // Collective. Waits for the save before where that is still being written. An error in writing shows here, in check()
   // or in finish() of the rank that had it.
-  void save(const CommonState& common, int seed);
+  void save(const CommonState& common, std::int64_t seed);
   // Says when a save is complete.
   void check();
   // Collective: waits until the last save is on disk.
@@ -40,7 +40,7 @@ class CheckpointSaver {
 
  private:
   std::vector<KeyedTensor> own_tensors() const;
-  std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, int seed) const;
+  std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, std::int64_t seed) const;
   void wait_for_all(const std::string& what);
   void begin(std::int64_t iteration);
   void remove_old();

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "base/files.h"
 #include "base/socket.h"
@@ -205,8 +206,8 @@ std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
   Problems problems;
   for (const WrittenPath& written : paths) try {
       try_to_write(written);
-    } catch (const std::exception& e) {
-      problems.push_back(cannot_write(written, e.what()));
+    } catch (const std::system_error& e) {
+      problems.push_back(cannot_write(written, e.code().message()));
     }
   return problems;
 }

@@ -257,7 +257,7 @@ class Run {
   const std::int64_t iterations_;
   const bool speaks_;  // for the run
   const bool language_trains_;
-  int seed_;  // of the data
+  std::int64_t seed_;  // of the data
   const Groups groups_;
   std::optional<MockData> data_;
   Training training_;

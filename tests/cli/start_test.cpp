@@ -104,7 +104,7 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
   EXPECT_FALSE(fs::exists(in_folder("ckpt")) || fs::exists(in_folder("a")));
   // Rights say yes to root, the file system says no.
   EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none"}),
-              AllOf(HasSubstr("2 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written")));
+              AllOf(HasSubstr("2 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written: No such file")));
 }
 
 TEST_F(Start, AGpuThatIsNotThereIsRefused) {
