@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/process.h"
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
 #include "dist/failure_board.h"

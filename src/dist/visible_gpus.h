@@ -1,3 +1,4 @@
+// How many GPUs there are to see, for checks before a run; kept apart from dist/, whose users need no device.
 #pragma once
 
 #include "base/error.h"

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/terminal.h"
 #include "dist/failure_board.h"
 #include "dist/store.h"
