@@ -30,7 +30,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher,
-                                 Say say, const JobIdentity& job)
+                                 Say say, const JobIdentity& job, const std::string& held_lock)
     : config_(config),
       training_(training),
       world_(world),
@@ -39,7 +39,7 @@ CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& train
       sets_(stored_sets(training.model().provider(), training.model().topology())),
       writers_(sets_, training.model().topology()) {
   if (world.rank() != publisher) return;
-  lock_.emplace(config.save, SaveLock::Options{.job = job, .say = say_});
+  lock_.emplace(config.save, SaveLock::Options{.job = job, .say = say_, .held = held_lock});
   settle_unfinished(config.save);
   check_save_folder(config);
 }
