@@ -59,14 +59,17 @@ JobIdentity job_from(const Env& env) {
           .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
 }
 
-// Before any rank starts; each refusal comes again in the rank that saves, for launchers that are not ours.
-void check_save(const CheckpointConfig& config, const JobIdentity& job) {
-  if (config.save.empty()) return;
-  const SaveLock lock(config.save, {.job = job, .say = [](const std::string& text) {
-                                      fmt::print("braid: {}\n", text);
-                                      std::fflush(stdout);
-                                    }});
+// Under our launcher, which holds it for its ranks. Under another one, the rank that saves takes it.
+constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
+
+std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const JobIdentity& job) {
+  if (config.save.empty()) return nullptr;
+  auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = [](const std::string& text) {
+                                                                          fmt::print("braid: {}\n", text);
+                                                                          std::fflush(stdout);
+                                                                        }});
   check_save_folder(config);
+  return lock;
 }
 
 ModelFamily family_of(const Recipe& recipe) {
@@ -114,7 +117,7 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
     if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
     throw ConfigError(problems.list);
   }
-  if (!spec) check_save(recipe.checkpoint, job);
+  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(recipe.checkpoint, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) {
     if (!options.log_dir.empty()) write_recipe(recipe, options.log_dir);
@@ -127,16 +130,23 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,
                          .log_dir = options.log_dir,
+                         .env = {{kHeldLock, lock ? lock->text() : ""}},
                          .places = topology.places(),
                          .stop_grace = kLongStopGrace,
                          .stop_words = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
                                         .saved = [&] { return saved_in_words(save); }}});
-  const StopRequest stop;
+  const bool under_ours = spec->launcher == Launcher::Local;
+  const StopRequest stop(StopRequest::Clock::now(), {.rank = spec->rank,
+                                                     .next = next_in_words(save, std::nullopt),
+                                                     .speaks_for_all = !under_ours && spec->rank == 0});
   check_world(*spec, topology);
-  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local, .job = job};
+  const RunContext context = {.stop = stop,
+                              .launcher_listens = under_ours,
+                              .job = job,
+                              .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
   bool refused = false;
   run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) {
-    refused = spec->launcher != Launcher::Local && refused_together(problems.list, world);
+    refused = !under_ours && refused_together(problems.list, world);
     if (!refused) train(recipe, topology, world, context);
   });
   return refused ? 2 : 0;
@@ -165,9 +175,7 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   });
   command->callback([options, command, &command_line, &exit_code] {
     exit_code = train_command(*options, command->remaining(), command_line);
-    // A log that could not be written is no failure of the run.
-    const bool prints_only = options->print_recipe || options->megatron_flags;
-    if (!prints_only) std::clearerr(stdout);
+    if (exit_code != 0) std::clearerr(stdout);  // what went wrong has been told
   });
 }
 
