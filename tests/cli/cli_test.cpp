@@ -379,7 +379,7 @@ TEST(Cli, TrainTakesTheBackendItIsTold) {
   const std::string recipe = folder.write("r.yaml", kRecipe);
   EXPECT_EQ(braid({"train", recipe, "--train-iters", "2", "--dist.backend", "gloo", "--dist.device", "cpu"}).exit_code,
             0);
-  const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"});
+  const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(nccl.exit_code, 2);
   EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs a GPU of its own for each of the 6 ranks"),
                               HasSubstr("fix:   use gloo or auto")));
