@@ -123,8 +123,9 @@ void CheckpointSaver::save(const CommonState& common, int seed) {
   if (lock_) begin(common.position.iteration);
   world_.everyone().barrier();
   training_.finish_parameters();
-  SaveContent content = {
-      .tensors = copied_to_host(own_tensors()), .objects = own_objects(common, seed), .common = to_pickle(common)};
+  SaveContent content = {.tensors = config_.async ? copied_to_host(own_tensors()) : taken_to_host(own_tensors()),
+                         .objects = own_objects(common, seed),
+                         .common = to_pickle(common)};
   job_ = std::make_unique<SaveJob>(std::move(content), SavePlace{.root = config_.save,
                                                                  .iteration = common.position.iteration,
                                                                  .writer = world_.rank(),

@@ -255,7 +255,7 @@ TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
     got = got.substr(got.size() - std::min<std::size_t>(got.size(), 10)) +
           std::string(buffer.data(), static_cast<std::size_t>(
                                          std::max<ssize_t>(recv(socket.get(), buffer.data(), buffer.size(), 0), 0)));
-  EXPECT_THAT(got, HasSubstr("xxx\""));
+  EXPECT_TRUE(got.find("xxx\"") != got.npos) << "the line has no end";
 }
 
 TEST(FailureBoard, AHostWhoseRanksAllFallSilentIsNamed) {
