@@ -59,7 +59,8 @@ JobIdentity job_from(const Env& env) {
           .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
 }
 
-// Under our launcher, which holds it for its ranks. Under another one, the rank that saves takes it.
+// The text of the lock of the folder to save to, which our launcher holds for its ranks. Under another launcher there
+// is none, and the rank that publishes checkpoints takes the lock.
 constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
 
 std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const JobIdentity& job) {

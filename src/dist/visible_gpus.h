@@ -1,4 +1,4 @@
-// How many GPUs there are to see, for checks before a run; kept apart from dist/, whose users need no device.
+// The GPUs that a process sees, for what is checked before any rank starts.
 #pragma once
 
 #include "base/error.h"

@@ -39,6 +39,7 @@ CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& train
       sets_(stored_sets(training.model().provider(), training.model().topology())),
       writers_(sets_, training.model().topology()) {
   if (world.rank() != publisher) return;
+  const auto scope = world.progress().phase("lock the folder to save to");
   lock_.emplace(config.save, SaveLock::Options{.job = job, .say = say_, .held = held_lock});
   settle_unfinished(config.save);
   check_save_folder(config);
