@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -204,7 +205,9 @@ bool SaveLock::create() {
   try {
     fs::create_directories(root_);
     write_file(temporary, own_);
-  } catch (const std::exception& e) {
+  } catch (const std::system_error& e) {
+    // The run that holds the lock has removed it with what killed ones have left.
+    if (e.code() == std::errc::no_such_file_or_directory && fs::is_directory(root_)) return false;
     throw ConfigError({fmt::format("nothing can be saved to '{}': {}", root_, e.what()), "checkpoint.save",
                        "give a folder you may write to"});
   }

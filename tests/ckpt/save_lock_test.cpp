@@ -11,10 +11,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <thread>
 
+#include "ckpt/unfinished_saves.h"
 #include "support/errors.h"
 #include "support/programs.h"
 
@@ -144,6 +147,24 @@ TEST_F(SaveLockTest, IsSharedByTheProcessesOfARun) {
   EXPECT_THAT(refusal_at_once(), HasSubstr("another run saves to"));
   launcher.reset();
   EXPECT_TRUE(std::filesystem::is_empty(root()));
+}
+
+// A holder removes what killed runs have left; a lock that is being made meanwhile is made again.
+TEST_F(SaveLockTest, IsTakenWhileAnotherRunClearsUp) {
+  std::filesystem::create_directories(root());
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) {
+      for (const auto& entry : std::filesystem::directory_iterator(root()))
+        if (is_unfinished(entry.path().filename().string())) unlink(entry.path().c_str());
+    }
+  });
+  for (int i = 0; i < 30; ++i) {
+    const std::string error = refusal_at_once();
+    EXPECT_TRUE(error == "no error" || error.starts_with("another run saves")) << error;
+  }
+  done = true;
+  other.join();
 }
 
 TEST_F(SaveLockTest, WhatIsNoLockIsNamed) {
