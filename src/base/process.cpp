@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "base/error.h"
 #include "base/socket.h"
@@ -70,6 +71,19 @@ bool read_some(std::array<std::pair<Fd, std::string*>, 2>& sources) {
 }
 
 }  // namespace
+
+std::string make_nonce() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+NoSignals::NoSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before_);
+}
+
+NoSignals::~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 void replace_process(const std::vector<std::string>& command) {
   execvp(command[0].c_str(), null_terminated(command).data());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -12,6 +14,21 @@ std::string own_executable();
 
 // "SIGSEGV (Segmentation fault)"
 std::string describe_signal(int signal);
+
+std::string make_nonce();  // 128 random bits, in hexadecimal
+
+// While it lives this thread gets no signals, and a thread started meanwhile never does. The launcher reads its signals
+// from a queue: a thread that did not block them would take one from it, and die of it.
+class NoSignals {
+ public:
+  NoSignals();
+  ~NoSignals();
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // Becomes that program (searched in PATH); returns only by an exception.
 [[noreturn]] void replace_process(const std::vector<std::string>& command);

@@ -50,6 +50,9 @@ std::string local_address(const Fd& socket);
 std::string peer_address(const Fd& socket);
 bool is_loopback(const std::string& address);
 
+// Throws UnknownHost when the name stands for no address now.
+void check_resolves(const std::string& host);
+
 struct UnknownHost : CommError {
   using CommError::CommError;
 };

@@ -77,6 +77,14 @@ std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors) {
   return tensors;
 }
 
+std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors) {
+  const auto on_cpu = [](const KeyedTensor& tensor) { return tensor.value.device().is_cpu(); };
+  if (!std::all_of(tensors.begin(), tensors.end(), on_cpu)) return copied_to_host(std::move(tensors));
+  const at::NoGradGuard no_grad;
+  for (KeyedTensor& tensor : tensors) tensor.value = tensor.value.contiguous();
+  return tensors;
+}
+
 SaveJob::SaveJob(SaveContent content, SavePlace place)
     : content_(std::move(content)), place_(std::move(place)), bytes_(bytes_of(content_.tensors)), thread_([this] {
         try {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ckpt/checkpoint_folder.h"
 #include "plan/show.h"
 
 namespace braid {
@@ -21,9 +22,16 @@ std::string learning_rate_text(const LrScheduleConfig& schedule) {
   return fmt::format("learning rate {} -> {} ({})", schedule.lr, schedule.min_lr, schedule.decay_style);
 }
 
+bool has_checkpoint(const std::string& folder) {
+  return !iterations_in(folder).empty() || std::filesystem::exists(folder + "/.metadata");
+}
+
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   std::vector<std::string> parts;
-  if (!checkpoint.load.empty()) parts.push_back(fmt::format("resumes from {}", checkpoint.load));
+  if (!checkpoint.load.empty())
+    parts.push_back(has_checkpoint(checkpoint.load)
+                        ? fmt::format("resumes from {}", checkpoint.load)
+                        : fmt::format("starts afresh, since {} has no checkpoint yet", checkpoint.load));
   if (!checkpoint.load_nemotron.empty()) parts.push_back(fmt::format("starts from {}", checkpoint.load_nemotron));
   if (!checkpoint.load_vision_from.empty())
     parts.push_back(fmt::format("encoder from {}", checkpoint.load_vision_from));

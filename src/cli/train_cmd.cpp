@@ -65,14 +65,19 @@ JobIdentity job_from(const Env& env) {
           .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
 }
 
-// Before any rank starts; each refusal comes again in the rank that saves, for launchers that are not ours.
-void check_save(const CheckpointConfig& config, const JobIdentity& job) {
-  if (config.save.empty()) return;
-  const SaveLock lock(config.save, {.job = job, .say = [](const std::string& text) {
-                                      fmt::print("{}\n", fitted("braid: " + text, STDOUT_FILENO));
-                                      std::fflush(stdout);
-                                    }});
+// The text of the lock of the folder to save to, which our launcher holds for its ranks. Under another launcher there
+// is none, and the rank that publishes checkpoints takes the lock.
+constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
+
+std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const JobIdentity& job) {
+  if (config.save.empty()) return nullptr;
+  const auto say = [](const std::string& text) {
+    fmt::print("{}\n", fitted("braid: " + text, STDOUT_FILENO));
+    std::fflush(stdout);
+  };
+  auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
   check_save_folder(config);
+  return lock;
 }
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
@@ -100,13 +105,14 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
 }
 
 int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology,
-                 std::vector<std::string> command) {
+                 const SaveLock* lock, std::vector<std::string> command) {
   // Each rank reads the recipe again.
   std::replace(command.begin(), command.end(), options.recipe_path, reopenable(options.recipe_path, call.source.text));
   const std::string& save = call.recipe.checkpoint.save;
   return launch_local({.ranks = topology.world_size(),
                        .command = command,
                        .log_dir = options.log_dir,
+                       .env = {{kHeldLock, lock ? lock->text() : ""}},
                        .places = topology.places(),
                        .stop_grace = kLongStopGrace,
                        .stop_words = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
@@ -115,13 +121,18 @@ int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topo
 
 int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& spec, const JobIdentity& job,
              const std::vector<Problem>& problems) {
-  const StopRequest stop;
+  const bool under_ours = spec.launcher == Launcher::Local;
+  const StopRequest stop(StopRequest::Clock::now(), {.rank = spec.rank,
+                                                     .next = next_in_words(recipe.checkpoint.save, std::nullopt),
+                                                     .speaks_for_all = !under_ours && spec.rank == 0});
   check_world(spec, topology);
-  const bool launcher_listens = spec.launcher == Launcher::Local;
-  const RunContext context = {.stop = stop, .launcher_listens = launcher_listens, .job = job};
+  const RunContext context = {.stop = stop,
+                              .launcher_listens = under_ours,
+                              .job = job,
+                              .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
   bool refused = false;
   run_as_rank(spec, recipe.dist, topology.places(), [&](World& world) {
-    refused = !launcher_listens && refused_together(problems, world);
+    refused = !under_ours && refused_together(problems, world);
     if (!refused) train(recipe, topology, world, context);
   });
   return refused ? 2 : 0;
@@ -142,11 +153,11 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
     if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
     throw ConfigError(problems.list);
   }
-  if (!spec) check_save(recipe.checkpoint, job);
+  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(recipe.checkpoint, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
   return spec ? run_rank(recipe, topology, *spec, job, problems.list)
-              : launch_ranks(options, call, topology, command_line);
+              : launch_ranks(options, call, topology, lock.get(), command_line);
 }
 
 int train_command(const TrainOptions& options, const std::vector<std::string>& arguments,
@@ -188,9 +199,7 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   });
   command->callback([options, command, &command_line, &exit_code] {
     exit_code = train_command(*options, command->remaining(), command_line);
-    // A log that could not be written is no failure of the run.
-    const bool prints_only = options->print_recipe || options->megatron_flags;
-    if (!prints_only) std::clearerr(stdout);
+    if (exit_code != 0) std::clearerr(stdout);  // what went wrong has been told
   });
 }
 

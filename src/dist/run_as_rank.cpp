@@ -9,12 +9,14 @@
 #include <mutex>
 #include <optional>
 
+#include "base/process.h"
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
 #include "dist/failure_board.h"
 #include "dist/interfaces.h"
 #include "dist/rank_monitor.h"
 #include "dist/store.h"
+#include "dist/wait_for_name.h"
 #include "dist/world.h"
 
 namespace braid {
@@ -138,7 +140,28 @@ class RankRuntime {
     return {spec_.rank, host_name(), rank < places_.size() ? places_[rank] : ""};
   }
 
+  // There is no board to tell yet, so that the first rank of each host speaks for the others, which leave it the time.
+  void wait_for_store_host() {
+    const bool speaks = spec_.local_rank == 0;
+    const auto say = [](const std::string& text) {
+      std::fputs(fmt::format("braid: {}\n", text).c_str(), stderr);
+      std::fflush(stderr);
+    };
+    NameWait wait = {.timeout = to_ms(config_.connect_timeout_s)};
+    if (speaks)
+      wait.say = say;
+    else
+      wait.timeout += milliseconds(2000);
+    try {
+      wait_for_name(spec_.store.host, wait);
+    } catch (const ConfigError& e) {
+      if (speaks) say(e.what());
+      _exit(2);
+    }
+  }
+
   void connect_store() {
+    if (spec_.launcher != Launcher::Local) wait_for_store_host();
     auto scope = progress_.phase("connecting to the store at " + to_string(spec_.store));
     if (spec_.rank == 0 && !spec_.store_is_served)
       store_server_.emplace(spec_.launcher == Launcher::Local ? "127.0.0.1" : "", spec_.store.port);
@@ -196,10 +219,8 @@ void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vec
     runtime.fail(e.what(), true, 1);
   } catch (const ConfigError& e) {
     runtime.fail(e.what(), false, 2);
-  } catch (const c10::Error& e) {
-    runtime.fail(e.what_without_backtrace(), false, 1);
   } catch (const std::exception& e) {
-    runtime.fail(e.what(), false, 1);
+    runtime.fail(words_of(e), false, 1);
   }
 }
 

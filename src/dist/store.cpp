@@ -11,6 +11,11 @@
 
 namespace braid {
 
+std::string words_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
 struct StoreServer::Impl {
   c10::intrusive_ptr<c10d::TCPStore> store;
 };
@@ -75,9 +80,8 @@ Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const 
     throw ConfigError(
         {e.what(), "MASTER_ADDR", "give a name or address at which this host can reach the one of rank 0"});
   } catch (const std::exception& e) {
-    const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
     throw CommError(fmt::format("the store at {} does not answer within {:.1f} s: {}", to_string(endpoint),
-                                timeout.count() / 1e3, torch_error ? torch_error->what_without_backtrace() : e.what()));
+                                timeout.count() / 1e3, words_of(e)));
   }
 }
 

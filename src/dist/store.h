@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,8 @@ class Store;
 }
 
 namespace braid {
+
+std::string words_of(const std::exception& error);  // without the stack that libtorch's errors carry
 
 // Serves a store from this process until destroyed.
 class StoreServer {

@@ -1,11 +1,15 @@
 #include "launch/output_writer.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
+
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -35,6 +39,12 @@ bool write_fully(int fd, std::string_view text) {
   return true;
 }
 
+// Everybody who watched has closed the terminal; what is printed there is nobody's loss.
+bool is_closed_terminal(int fd, int error) {
+  struct stat info {};
+  return error == EIO && fstat(fd, &info) == 0 && S_ISCHR(info.st_mode);
+}
+
 }  // namespace
 
 // Shared with the writing thread, which outlives the writer when it is stuck in a write.
@@ -50,7 +60,7 @@ struct OutputWriter::Queue {
   std::deque<Entry> entries;
   std::size_t bytes = 0;
   std::optional<RunProgress> progress;
-  bool bar_is_outdated = false, closing = false, ended = false;
+  bool bar_is_outdated = false, closing = false, ended = false, incomplete = false;
 
   ProgressBar bar;  // this and the next: of the thread alone
   Clock::time_point next_draw = Clock::now();
@@ -88,9 +98,16 @@ struct OutputWriter::Queue {
     entries.pop_front();
     lock.unlock();
     if (isatty(entry.fd)) bar.clear();
+    const int error = write_fully(entry.fd, entry.text) ? 0 : errno;
     // The launcher reads its signals from a queue, and finds there that nobody reads its output any more.
-    if (!write_fully(entry.fd, entry.text) && errno == EPIPE) kill(getpid(), SIGPIPE);
+    if (error == EPIPE) kill(getpid(), SIGPIPE);
+    const bool lost = error != 0 && error != EPIPE && !is_closed_terminal(entry.fd, error);
+    if (lost && !incomplete)
+      write_fully(STDERR_FILENO,
+                  fmt::format("braid: standard {} cannot be written any more: {}; the run goes on without it\n",
+                              entry.fd == STDOUT_FILENO ? "output" : "error", std::strerror(error)));
     lock.lock();
+    incomplete = incomplete || lost;
     bytes -= entry.text.size();
     bar_is_outdated = progress.has_value();
   }
@@ -109,11 +126,14 @@ OutputWriter::OutputWriter(int bar_fd) : queue_(std::make_shared<Queue>(bar_fd))
   std::thread([queue = queue_] { queue->drain(); }).detach();
 }
 
-OutputWriter::~OutputWriter() {
+OutputWriter::~OutputWriter() { finish(); }
+
+bool OutputWriter::finish() {
   std::unique_lock lock(queue_->mutex);
   queue_->closing = true;
   queue_->changed.notify_all();
   queue_->changed.wait_for(lock, kPatience, [&] { return queue_->ended; });
+  return !queue_->incomplete;
 }
 
 void OutputWriter::write(int fd, const std::string& text) {

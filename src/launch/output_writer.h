@@ -15,11 +15,14 @@ namespace braid {
 class OutputWriter {
  public:
   explicit OutputWriter(int bar_fd);  // where the bar is drawn, if that is a terminal
-  ~OutputWriter();                    // gives the reader a moment to take the rest
+  ~OutputWriter();                    // see finish()
 
   void write(int fd, const std::string& text);  // whole lines
   void show(const RunProgress& progress);
   std::optional<RunProgress> last_shown() const;
+  // Gives the reader a moment to take the rest; then nothing is written any more. False when something could not be
+  // written, which stderr has been told when it happened.
+  bool finish();
   bool full() const;  // much is waiting: better read no more from the ranks
 
  private:

@@ -22,10 +22,10 @@ class CheckpointSaver {
  public:
   using Say = std::function<void(const std::string& text)>;  // only the publisher's is called
 
-  // Everything outlives the saver. The publisher takes the folder's lock, settles what killed saves have left there,
-  // and refuses a folder with checkpoints that this run does not go on from.
+  // Everything outlives the saver. The publisher takes the folder's lock where the launcher does not hold it, settles
+  // what killed saves have left there, and refuses a folder with checkpoints that this run does not go on from.
   CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher, Say say,
-                  const JobIdentity& job = {});
+                  const JobIdentity& job = {}, const std::string& held_lock = "");
   ~CheckpointSaver();  // gives up what is not finished
 
   // The run goes on from this iteration of the folder, which becomes the latest: another one may have been damaged.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <system_error>
 
@@ -14,6 +15,7 @@
 #include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "train/resume_checks.h"
 #include "train/save_folder.h"
 #include "train/stored_sets.h"
 #include "train/wanted_tensors.h"
@@ -60,8 +62,9 @@ class LoadCheck {
     try {
       if (const auto iteration = latest_iteration(path_)) return iteration_folder(path_, *iteration);
     } catch (const DataError& e) {
-      if (falls_back && !iterations_in(path_).empty()) return std::nullopt;
-      return refuse(e.what(), "");
+      const std::vector<std::int64_t> complete = iterations_in(path_);
+      if (falls_back && !complete.empty()) return iteration_folder(path_, complete.back());
+      return refuse(e.what(), complete.empty() ? "" : "or take the newest complete one with --load-fallback");
     }
     if (!fix_of_missing) return std::nullopt;
     if (fs::exists(path, ignored)) return refuse(fmt::format("there is no checkpoint in '{}'", path_), *fix_of_missing);
@@ -70,26 +73,21 @@ class LoadCheck {
                   guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : *fix_of_missing);
   }
 
-  void check_model(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
-    std::optional<DistCheckpoint> checkpoint;
+  // What the launcher can tell of the checkpoint without reading its tensors.
+  void check(std::string folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+    const CheckpointConfig& config = recipe.checkpoint;
+    const bool resumes = scheme == KeyScheme::Modules && !config.finetune;
+    StoredRun stored;
+    const auto checkpoint = opened(std::move(folder), config.load_fallback == "always", resumes ? &stored : nullptr);
+    if (!checkpoint) return;
+    check_model(*checkpoint, scheme, recipe, topology);
+    if (!problems_.empty() || !resumes || !config.load_scheduler) return;
     try {
-      checkpoint.emplace(folder);
-    } catch (const std::exception&) {
-      return;
+      check_schedule(resolve(recipe.train.schedule, length_of(recipe.train)), stored.scheduler, config,
+                     checkpoint->folder());
+    } catch (const ConfigError& e) {
+      problems_ = e.problems();
     }
-    std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology, scheme);
-    if (scheme == KeyScheme::Nemotron)
-      for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint->metadata()) + set.rule.prefix;
-    if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
-    try {
-      check_wanted(wanted_of(sets), *checkpoint, "is it of another model, or of other sizes?");
-    } catch (const DataError& e) {
-      refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
-                                   recipe.model.provider, folder));
-      return;
-    }
-    if (scheme == KeyScheme::Modules && recipe.checkpoint.load_optimizer && !recipe.checkpoint.finetune)
-      check_optimizer(sets, *checkpoint, recipe);
   }
 
   Problems take() { return std::move(problems_); }
@@ -98,6 +96,47 @@ class LoadCheck {
                               *kVision = "checkpoint.load_vision_from", *kFolder = "give the folder of a checkpoint";
 
  private:
+  // The checkpoint, or an older one where it is damaged and that will do; nothing when it is refused.
+  std::unique_ptr<DistCheckpoint> opened(std::string folder, bool falls_back, StoredRun* stored) {
+    const auto open = [&] {
+      auto checkpoint = std::make_unique<DistCheckpoint>(folder);
+      if (stored) *stored = read_run(*checkpoint);
+      return checkpoint;
+    };
+    try {
+      return open();
+    } catch (const std::exception& e) {
+      const auto iteration = iteration_of(fs::path(folder).filename().string());
+      if (folder == path_ || !iteration) {
+        refuse(e.what(), fmt::format("`braid ckpt verify {}` says what is wrong with it", folder));
+        return nullptr;
+      }
+      const auto older = falls_back ? newest_sound_before(*iteration, path_) : std::nullopt;
+      if (!older) {
+        refuse(e.what(), falls_back ? kNoneIsSound : way_on_from(path_, *iteration));
+        return nullptr;
+      }
+      folder = iteration_folder(path_, *older);
+      return open();
+    }
+  }
+
+  void check_model(const DistCheckpoint& checkpoint, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+    std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology, scheme);
+    if (scheme == KeyScheme::Nemotron)
+      for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint.metadata()) + set.rule.prefix;
+    if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
+    try {
+      check_wanted(wanted_of(sets), checkpoint, "is it of another model, or of other sizes?");
+    } catch (const DataError& e) {
+      refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
+                                   recipe.model.provider, checkpoint.folder()));
+      return;
+    }
+    if (scheme == KeyScheme::Modules && recipe.checkpoint.load_optimizer && !recipe.checkpoint.finetune)
+      check_optimizer(sets, checkpoint, recipe);
+  }
+
   std::optional<std::string> refuse(std::string what, std::string fix) {
     problems_.push_back({std::move(what), key_, std::move(fix)});
     return std::nullopt;
@@ -169,7 +208,7 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
     LoadCheck load(key, path);
     const bool falls_back = config.load_fallback == "always";
-    if (const auto folder = load.find(fix, falls_back)) load.check_model(*folder, scheme, recipe, topology);
+    if (const auto folder = load.find(fix, falls_back)) load.check(*folder, scheme, recipe, topology);
     return load.take();
   };
   const std::string folder = LoadCheck::kFolder;

@@ -69,7 +69,7 @@ class Run {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
-      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job);
+      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
     load(topology, say);
     if (speaks_) open_log();
   }

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "support/programs.h"
@@ -79,17 +81,59 @@ TEST_F(Start, ALoadThatIsNoCheckpointIsRefused) {
 
 TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn) {
   const std::string checkpoints = in_folder("checkpoints");
-  const Finished fresh = train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim"});
+  const Finished fresh =
+      train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim", "--save-interval", "1"});
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
-  EXPECT_THAT(fresh.out, HasSubstr("drew the weights of language in "));
+  EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts afresh, since " + checkpoints), Not(HasSubstr("resumes from")),
+                               HasSubstr("drew the weights of language in ")));
   EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
               AllOf(HasSubstr("does not fit the model in"), HasSubstr("where: command line, --load")));
   EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
-              AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000002")));
+              AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000001, iter_0000002")));
   EXPECT_THAT(refusal({"--load", checkpoints}), AllOf(HasSubstr("no optimizer state"), HasSubstr("--no-load-optim")));
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-decay-style", "cosine"}),
+              AllOf(HasSubstr("lr_decay_style is 'constant' in the checkpoint and 'cosine' in this run"),
+                    HasSubstr("--override-opt-param-scheduler")));
   const Finished resumed = train({"--load", checkpoints, "--no-load-optim"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, Not(HasSubstr("drew")));
+
+  // Damage of the newest, and then of every one.
+  const std::string newest = checkpoints + "/iter_0000002/", older = checkpoints + "/iter_0000001/";
+  for (const char* name : {"common.pt", ".metadata", "metadata.json"}) {
+    fs::rename(newest + name, in_folder("aside"));
+    if (name == std::string("metadata.json")) {
+      std::ofstream(newest + name) << "{}";
+      fs::resize_file(newest + name, std::uintmax_t{1} << 33);  // which has no blocks on the disk
+    }
+    EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim"}),
+                AllOf(HasSubstr(newest.substr(0, newest.size() - 1)), HasSubstr(name),
+                      HasSubstr("\n  fix:   iteration 1 in " + checkpoints), HasSubstr("--load-fallback")));
+    fs::rename(in_folder("aside"), newest + name);
+  }
+  fs::remove(newest + "common.pt");
+  const Finished fallback = train({"--load", checkpoints, "--no-load-optim", "--load-fallback"});
+  EXPECT_EQ(fallback.exit_code, 0) << fallback.err;
+  EXPECT_THAT(fallback.out, HasSubstr("goes on from iteration 1 of "));
+  fs::remove(older + "common.pt");
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--load-fallback"}),
+              AllOf(HasSubstr("common.pt"), HasSubstr("fix:   there is no older one that can be read")));
+}
+
+// The launcher holds the lock from before it starts a rank until all have ended.
+TEST_F(Start, OfTwoRunsThatSaveToOneFolderOneIsToldWhoHasIt) {
+  const std::string script = fmt::format(
+      "for i in 1 2 3 4; do {} train {} --save {} --overwrite-checkpoints 2>{}.$i & pids=\"$pids $!\"; done; "
+      "for p in $pids; do wait $p; echo code $?; done",
+      testing::built_program("braid"), recipe, in_folder("ckpt"), in_folder("err"));
+  const std::string out = testing::run_program({"bash", "-c", script}).out;
+  EXPECT_GE(count(out, "code 0\n"), 1) << out;
+  EXPECT_EQ(count(out, "code 0\n") + count(out, "code 2\n"), 4) << out;
+  for (const char* number : {".1", ".2", ".3", ".4"}) {
+    const std::string err = testing::read_file(in_folder("err") + number);
+    EXPECT_TRUE(err.empty() || count(err, "another run saves to") == 1) << err;
+    EXPECT_THAT(err, Not(HasSubstr("root cause")));
+  }
 }
 
 TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
@@ -119,7 +163,7 @@ TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
   EXPECT_EQ(model.exit_code, 2);
   EXPECT_THAT(model.err, HasSubstr("800 ranks need at least 20"));
   const auto on_one_core = [&](Words words) {
-    words.insert(words.begin(), {"taskset", "--cpu-list", "0", program});
+    words.insert(words.begin(), {"taskset", "--cpu-list", std::to_string(sched_getcpu()), program});
     return testing::run_program(words);
   };
   const Finished crowd = on_one_core({"run", "-n", "17", "--", "true"});
@@ -144,6 +188,18 @@ TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("\n     where: command line, --load (checkpoint.load)\n"),
                              HasSubstr("\n     where: command line, --trace (log.trace_dir)\n"),
                              HasSubstr("\n     where: --log-dir\n"), Not(HasSubstr("root cause"))));
+}
+
+TEST_F(Start, AHostThatHasNoAddressIsToldOnce) {
+  const std::string script = fmt::format(
+      "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=no-such-host.invalid MASTER_PORT=1;"
+      "for r in 0 1; do RANK=$r LOCAL_RANK=$r {} train {} --llm-dp 2 --global-batch-size 2 --dist.connect_timeout_s 1 "
+      "& pids=\"$pids $!\"; done; for p in $pids; do wait $p; [ $? = 2 ] || exit 1; done",
+      testing::built_program("braid"), recipe);
+  const Finished run = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(count(run.err, "cannot resolve host 'no-such-host.invalid'"), 1) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("\n  where: MASTER_ADDR\n"), Not(HasSubstr("root cause"))));
 }
 
 }  // namespace

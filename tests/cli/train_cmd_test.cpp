@@ -89,14 +89,14 @@ TEST(TrainCommand, TrainStopsAtALimitOrASignal) {
   const Finished interval = braid({"train", recipe, "--exit-interval", "3"});
   EXPECT_EQ(interval.exit_code, 0) << interval.err;
   EXPECT_THAT(interval.out, AllOf(HasSubstr("iteration        3/       8"), HasSubstr("exit_interval=3")));
-  const std::string script = testing::built_program("braid") + " train " + recipe +
-                             " --train-iters 100000 --metrics-file " + folder.path() + "/m & while [ ! -s " +
-                             folder.path() + "/m ]; do sleep 0.1; done; kill -TERM $!; wait $!";
+  const std::string script = "env --default-signal=HUP " + testing::built_program("braid") + " train " + recipe +
+                             " --train-iters 100000 --save " + folder.path() + "/ckpt --metrics-file " + folder.path() +
+                             "/m & while [ ! -s " + folder.path() + "/m ]; do sleep 0.1; done; kill -HUP $!; wait $!";
   const Finished signal = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(signal.exit_code, 0) << signal.err;
-  EXPECT_THAT(signal.out, ContainsRegex("run ended +SIGTERM"));
-  EXPECT_THAT(signal.err,
-              ContainsRegex("braid: SIGTERM: finishing (the )?iteration [^,]+, then ending without a checkpoint"));
+  EXPECT_THAT(signal.out,
+              AllOf(ContainsRegex("run ended +SIGHUP \\(terminal closed\\)"), HasSubstr("saved iteration ")));
+  EXPECT_THAT(signal.err, ContainsRegex("braid: SIGHUP: finishing (the )?iteration [^,]+, then saving to "));
 }
 
 TEST(TrainCommand, ALossThatStaysNotANumberEndsTheRun) {
@@ -210,7 +210,7 @@ TEST(TrainCommand, TrainTakesTheBackendItIsTold) {
   const std::string recipe = folder.write("r.yaml", kShortRecipe);
   EXPECT_EQ(braid({"train", recipe, "--train-iters", "2", "--dist.backend", "gloo", "--dist.device", "cpu"}).exit_code,
             0);
-  const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"});
+  const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(nccl.exit_code, 2);
   EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs a GPU of its own for each of the 6 ranks"),
                               HasSubstr("fix:   use gloo or auto")));

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -254,6 +256,25 @@ TEST(FailureBoard, RanksOfAnotherRunAreNotTaken) {
 
 // Two hosts of two ranks: the ranks of host b stop speaking all at once, and every rank of host a hears which host it
 // is.
+// A rank that reads nothing for a while gets the rest of a line as soon as it reads again.
+TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
+  FailureBoard board(for_ranks(1), [](const RootCause&) {});
+  const Fd socket = connect_tcp({"127.0.0.1", board.port()}, 5s);
+  send_some(socket, encode(hello_of(0, 1)), 5s);
+  const std::string how(std::size_t{32} << 20, 'x');  // more than the buffers of a connection
+  board.process_ended({0, how, true});
+  while (!board.root_cause()) std::this_thread::sleep_for(10ms);
+  std::this_thread::sleep_for(1500ms);  // the board waits for a second before it goes on to others
+  std::string got;
+  std::vector<char> buffer(std::size_t{1} << 20);
+  pollfd entry = {socket.get(), POLLIN, 0};
+  while (got.find("xxx\"") == got.npos && poll(&entry, 1, 20000) == 1)
+    got = got.substr(got.size() - std::min<std::size_t>(got.size(), 10)) +
+          std::string(buffer.data(), static_cast<std::size_t>(
+                                         std::max<ssize_t>(recv(socket.get(), buffer.data(), buffer.size(), 0), 0)));
+  EXPECT_TRUE(got.find("xxx\"") != got.npos) << "the line has no end";
+}
+
 TEST(FailureBoard, AHostWhoseRanksAllFallSilentIsNamed) {
   BoardOptions options = for_ranks(4);
   options.server = {0, "a", ""};

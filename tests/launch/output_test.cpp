@@ -70,6 +70,14 @@ TEST(Output, BinaryGarbageDoesNotBreakTheLauncher) {
   EXPECT_THAT(run.out, HasSubstr("\n[0] over\n"));
 }
 
+TEST(Output, WhatCannotBeWrittenIsToldAndFailsTheRun) {
+  const auto run = run_program({"bash", "-c", built_program("braid") + " run -n 2 -- echo a >/dev/full"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(run.err,
+            "braid: standard output cannot be written any more: No space left on device; the run goes on without it\n");
+  EXPECT_EQ(run_program({"bash", "-c", built_program("braid") + " run -n 1 -- false >/dev/full"}).exit_code, 1);
+}
+
 // Plays what a terminal would: \r and "erase to the end of the line" as the bar uses them.
 std::vector<std::string> screen_of(const std::string& shown) {
   std::vector<std::string> lines = {""};

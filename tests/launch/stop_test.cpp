@@ -54,8 +54,9 @@ class LongRun {
   const std::string& err() const { return err_; }
 
  private:
-  // A program inherits which signals are ignored.
+  // A program inherits which signals are ignored, from whoever runs these tests as well (nohup).
   static RankProcess start(const std::vector<std::string>& command, const std::vector<int>& ignored) {
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
     for (int signal : ignored) std::signal(signal, SIG_IGN);
     RankProcess process = spawn_rank(command, {});
     for (int signal : ignored) std::signal(signal, SIG_DFL);
@@ -84,9 +85,12 @@ TEST(Stop, SignalsLetTheRanksEndWell) {
   const std::map<std::string, std::string> next = {
       {"SIGTERM", "braid: SIGTERM: going on; a second SIGTERM stops at once\n"},
       {"SIGUSR1", "braid: SIGUSR1: going on; SIGTERM twice stops at once\n"},
+      {"SIGHUP (terminal closed)", "braid: SIGHUP: going on; SIGTERM twice stops at once\n"},
       {"SIGINT (Ctrl-C)", "braid: Ctrl-C: going on; press Ctrl-C again to stop at once\n"}};
-  for (const auto& [signal, name] :
-       {std::pair{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGINT, "SIGINT (Ctrl-C)"}}) {
+  for (const auto& [signal, name] : {std::pair{SIGTERM, "SIGTERM"},
+                                     {SIGUSR1, "SIGUSR1"},
+                                     {SIGHUP, "SIGHUP (terminal closed)"},
+                                     {SIGINT, "SIGINT (Ctrl-C)"}}) {
     LongRun run("obedient");
     run.wait_until_both_say("ready");
     run.wait_for(" iteration       10/");
@@ -99,7 +103,7 @@ TEST(Stop, SignalsLetTheRanksEndWell) {
 
 // The ranks are asked while nobody in them handles signals yet; SIGTERM and SIGUSR1 would kill them.
 TEST(Stop, ASignalThatComesEarlyWaits) {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     LongRun run("late");
     run.wait_until_both_say("starting");
     run.send(signal);
@@ -111,9 +115,7 @@ TEST(Stop, ASignalThatComesEarlyWaits) {
 TEST(Stop, AWarningBeforeTheOrderIsNoSecondOrder) {
   LongRun run("late");
   run.wait_until_both_say("starting");
-  run.send(SIGUSR1);
-  run.send(SIGTERM);
-  run.send(SIGUSR1);
+  for (const int signal : {SIGUSR1, SIGHUP, SIGTERM, SIGHUP, SIGUSR1}) run.send(signal);
   EXPECT_EQ(run.exit_code(), 0) << run.err();
 }
 

@@ -41,7 +41,8 @@ PhaseReport mock_phases(bool is_encoder, double ms) {
 bool a_signal_waits() {
   sigset_t waiting;
   sigpending(&waiting);
-  return sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM) || sigismember(&waiting, SIGUSR1);
+  const auto waits = [&](int signal) { return sigismember(&waiting, signal) == 1; };
+  return waits(SIGINT) || waits(SIGTERM) || waits(SIGHUP) || waits(SIGUSR1);
 }
 
 void say(const char* word) {

@@ -189,6 +189,10 @@ TEST_F(RunLogTest, ARunThatIsDoneAlreadySaysSo) {
   EXPECT_EQ(printed_,
             "already at iteration 100 of 100: nothing to do; train further with a larger "
             "--train-iters and --override-opt-param-scheduler\n");
+  printed_.clear();
+  open({}, {.iterations = 50, .done_before = 100});
+  log_->finish("all iterations done");
+  EXPECT_THAT(printed_, ::testing::StartsWith("already at iteration 100, and this run ends after 50: nothing to do; "));
 }
 
 TEST_F(RunLogTest, AResumedRunWithoutAnIterationIsWhereItWas) {

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <sys/wait.h>
+
+#include <algorithm>
 #include <chrono>
 
 #include "support/errors.h"
@@ -23,9 +27,12 @@ TEST(StopRequest, NothingAskedNothingWanted) {
 }
 
 TEST(StopRequest, SignalsAreRequestsWhileItLives) {
+  signal(SIGHUP, SIG_DFL);  // whoever runs this test may ignore it
   const StopRequest stop(kStart);
   raise(SIGUSR1);
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
+  raise(SIGHUP);
+  EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigHup);
   raise(SIGTERM);
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigTerm);
   raise(SIGINT);
@@ -33,16 +40,15 @@ TEST(StopRequest, SignalsAreRequestsWhileItLives) {
 }
 
 TEST(StopRequest, IgnoredSignalsStayIgnored) {
-  for (const int ignored : {SIGINT, SIGTERM, SIGUSR1}) signal(ignored, SIG_IGN);
+  for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(ignored, SIG_IGN);
   {
     const StopRequest stop(kStart);
-    raise(SIGINT);
-    raise(SIGTERM);
+    for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) raise(ignored);
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::None);
     raise(SIGUSR1);  // which nobody sends but to be heard
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
   }
-  for (const int ignored : {SIGINT, SIGTERM, SIGUSR1}) signal(ignored, SIG_DFL);
+  for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(ignored, SIG_DFL);
 }
 
 TEST(StopRequest, ARequestIsForgottenWithIt) {
@@ -88,6 +94,44 @@ TEST(StopRequest, HearsASignalThatWasHeldBack) {
   pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
+TEST(StopRequest, ASignalToThisRankAloneIsAnsweredAtOnce) {
+  ::testing::internal::CaptureStderr();
+  {
+    const StopRequest stop(kStart, {.rank = 3, .next = "saving"});
+    raise(SIGTERM);
+    raise(SIGTERM);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "braid: rank 3 got SIGTERM: saving\n");
+}
+
+// What a process says when its parent, which sends signals to all ranks, sends it one.
+std::string said_to_parent(const StopNotice& notice) {
+  int ready[2], said[2];
+  EXPECT_TRUE(pipe(ready) == 0 && pipe(said) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(said[1], STDERR_FILENO);
+    const StopRequest stop(kStart, notice);
+    if (write(ready[1], "", 1) != 1) _exit(1);
+    while (stop.wanted({}, 1, kStart) == StopReason::None) usleep(1000);
+    _exit(0);
+  }
+  char text[200];
+  EXPECT_EQ(read(ready[0], text, 1), 1);
+  kill(child, SIGTERM);
+  waitpid(child, nullptr, 0);
+  close(said[1]);
+  const ssize_t size = read(said[0], text, sizeof text);
+  for (const int fd : {ready[0], ready[1], said[0]}) close(fd);
+  return {text, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
+TEST(StopRequest, OneRankAnswersASignalToAll) {
+  EXPECT_EQ(said_to_parent({.rank = 1, .next = "saving"}), "");
+  EXPECT_EQ(said_to_parent({.rank = 0, .next = "saving", .speaks_for_all = true}),
+            "braid: rank 0 got SIGTERM: saving\n");
+}
+
 TEST(StopRequest, AfterSomeTime) {
   const StopRequest stop(kStart);
   const StopConfig config = {.exit_duration_in_mins = 1.5};
@@ -109,6 +153,7 @@ TEST(StopRequest, ReasonsInWords) {
   EXPECT_EQ(text_of(StopReason::ExitInterval, config), "exit_interval=50 reached");
   EXPECT_EQ(text_of(StopReason::ExitDuration, config), "exit_duration_in_mins=5 reached");
   EXPECT_EQ(text_of(StopReason::SigUsr1, config), "SIGUSR1");
+  EXPECT_EQ(text_of(StopReason::SigHup, config), "SIGHUP (terminal closed)");
   EXPECT_EQ(text_of(StopReason::SigTerm, config), "SIGTERM");
   EXPECT_EQ(text_of(StopReason::SigInt, config), "SIGINT (Ctrl-C)");
 }
