@@ -67,6 +67,10 @@ constexpr Rule kRules[] = {
     {"requires the following packages that were not found", Sign::MissingImport},
     {"Could not find module", Sign::MissingImport, "Error"},
     {"undefined symbol: ", Sign::MissingImport},
+    {"in static TLS block", Sign::MissingImport},
+    {"Inconsistency detected by ld.so", Sign::MissingImport},
+    {"No matching distribution found for", Sign::MissingImport},
+    {"Ninja is required to load", Sign::MissingImport},
     {"'NoneType' object is not an iterator", Sign::CacheNotShared},
     {"Weight mismatch detected", Sign::WeightsDiffer},
     {"size mismatch for ", Sign::StateDictDiffers},
@@ -112,6 +116,7 @@ constexpr Rule kRules[] = {
     {"KeyError: 'LOCAL_RANK'", Sign::NotLaunched},
     {"KeyError: 'MASTER_", Sign::NotLaunched},
     {"execve(): ", Sign::NotLaunched},
+    {"execvp error", Sign::NotLaunched},  // MPICH
     {"No such file or directory: ", Sign::ImageMissing, ".sqsh"},
     {"could not open image", Sign::ImageMissing},
     {"a container with name", Sign::ImageMissing, "does not exist"},
@@ -126,8 +131,19 @@ constexpr Rule kRules[] = {
     {"ContainerCannotRun", Sign::NotLaunched},
     {"FailedMount", Sign::NotLaunched},
     {"OCI runtime create failed", Sign::NotLaunched},
-    {"Permission denied (publickey", Sign::NotLaunched},
-    {"Host key verification failed", Sign::NotLaunched},
+    {"OCI runtime exec failed", Sign::NotLaunched},
+    {"FailedCreatePodSandBox", Sign::NotLaunched},
+    {"FailedAttachVolume", Sign::NotLaunched},
+    {"ErrImageNeverPull", Sign::NotLaunched},
+    {"FailedScheduling", Sign::NotLaunched},
+    {"nodes are available: ", Sign::NotLaunched, "nsufficient"},
+    {"RuntimeEnvSetupError", Sign::NotLaunched},                     // Ray
+    {"unable to find the specified executable", Sign::NotLaunched},  // mpirun
+    {"detected an attempt to run as root", Sign::NotLaunched},
+    {"appears to have been direct launched using", Sign::NotLaunched},
+    {"An ORTE daemon has unexpectedly failed", Sign::NotLaunched},
+    {"Application launch failed", Sign::NotLaunched},  // srun
+    {"Job credential expired", Sign::NotLaunched},
     {"Failed to invoke spank plugin stack", Sign::NotLaunched},
     {"no hosts to run on", Sign::NotLaunched},
     {"No hostfile", Sign::NotLaunched, "Error"},
@@ -153,17 +169,22 @@ constexpr Rule kRules[] = {
     {": not found", Sign::ShellError, ": line "},
     {"can't open file ", Sign::NotLaunched, "[Errno 2]"},
     {"pyxis: ", Sign::NotLaunched, "failed"},
-    {": error: unrecognized arguments: ", Sign::PythonError},  // argparse
-    {": error: the following arguments are required", Sign::PythonError},
-    {": error: ambiguous option", Sign::PythonError},
-    {": error: invalid choice", Sign::PythonError},
-    {"error: Unrecognized options", Sign::PythonError},
-    {"Error: No such option", Sign::PythonError},  // click
-    {"Error: Missing option", Sign::PythonError},
-    {"Error: Invalid value for", Sign::PythonError},
-    {"FATAL Flags parsing error", Sign::PythonError},  // absl
-    {"is not in struct", Sign::PythonError, "Key '"},  // Hydra
-    {": error: argument ", Sign::PythonError},
+    {": error: unrecognized arguments", Sign::WrongArguments},  // argparse
+    {": error: the following arguments are required", Sign::WrongArguments},
+    {": error: one of the arguments", Sign::WrongArguments},
+    {": error: ambiguous option", Sign::WrongArguments},
+    {": error: invalid choice", Sign::WrongArguments},
+    {": error: argument ", Sign::WrongArguments},
+    {": error: too few arguments", Sign::WrongArguments},
+    {": error: no such option", Sign::WrongArguments},  // optparse
+    {"error: Unrecognized options", Sign::WrongArguments},
+    {"Error: No such option", Sign::WrongArguments},  // click
+    {"Error: Missing option", Sign::WrongArguments},
+    {"Error: Missing argument", Sign::WrongArguments},
+    {"Error: Invalid value for", Sign::WrongArguments},
+    {"Error: Got unexpected extra argument", Sign::WrongArguments},
+    {"FATAL Flags parsing error", Sign::WrongArguments},  // absl
+    {"is not in struct", Sign::WrongArguments, "Key '"},  // Hydra
     {"Segmentation fault", Sign::NativeCrash},
     {"*** SIGSEGV", Sign::NativeCrash},  // glog
     {"*** SIGABRT", Sign::NativeCrash},
@@ -193,7 +214,23 @@ constexpr Rule kRules[] = {
     {"munmap_chunk(): invalid", Sign::NativeCrash},
     {"Fatal Python error: ", Sign::NativeCrash},
     {"stack smashing detected", Sign::NativeCrash},
+    {"buffer overflow detected", Sign::NativeCrash},
+    {"malloc_consolidate(): ", Sign::NativeCrash},
+    {"sysmalloc: Assertion", Sign::NativeCrash},
+    {"tcache_thread_shutdown(): ", Sign::NativeCrash},
+    {"free(): double free", Sign::NativeCrash},
+    {"free(): corrupted", Sign::NativeCrash},
+    {"invalid fastbin entry", Sign::NativeCrash},
+    {"Fatal glibc error", Sign::NativeCrash},
+    {"terminate called without an active", Sign::NativeCrash},
+    {"terminate called recursively", Sign::NativeCrash},
+    {"libc++abi: terminating", Sign::NativeCrash},
+    {"detected by the Java Runtime Environment", Sign::NativeCrash},
     {"KeyboardInterrupt", Sign::Interrupted},
+    {"ncclSystemError", Sign::NetworkTrouble},  // where it does not say what it was
+    {"unhandled system error", Sign::NetworkTrouble},
+    {"ncclInternalError", Sign::ConnectionLost},
+    {"ncclInvalidUsage", Sign::ConnectionLost},
     {"DistBackendError", Sign::ConnectionLost},
     {"NCCL error in: ", Sign::ConnectionLost},
     {"DistNetworkError", Sign::NetworkTrouble},

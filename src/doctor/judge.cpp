@@ -17,7 +17,8 @@ void Trial::name(const Finding& finding, Cause cause) {
   if (!finding.rank && suspects.culprit_rank() && role_of(finding.sign) != Role::Outside)
     result.first_rank = suspects.culprit_rank();
   draft.add_evidence(finding);
-  draft.explain(text_of(cause).meaning);
+  draft.explain(finding.sign == Sign::WrongArguments ? "The program does not take the arguments that it was given."
+                                                     : text_of(cause).meaning);
 }
 
 // The first way that comes to a verdict.

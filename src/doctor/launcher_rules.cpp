@@ -21,6 +21,18 @@ constexpr Rule kRules[] = {
 
     // Ray guesses at memory and exit codes in it.
     {"A worker died or was killed", Sign::ConnectionLost},
+    {"potential root causes", Sign::ConnectionLost},
+
+    // A launcher cannot log in to a host.
+    {"ssh: Could not resolve hostname", Sign::NotLaunched},
+    {"ssh: connect to host", Sign::NotLaunched},
+    {"kex_exchange_identification: ", Sign::NotLaunched},
+    {"Permission denied (publickey", Sign::NotLaunched},
+    {"Permission denied (password", Sign::NotLaunched},
+    {"Permission denied (keyboard", Sign::NotLaunched},
+    {"Permission denied, please try again", Sign::NotLaunched},
+    {"Too many authentication failures", Sign::NotLaunched},
+    {"Host key verification failed", Sign::NotLaunched},
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
@@ -70,6 +82,11 @@ constexpr Rule kRules[] = {
     {"MaxRuntimeExceeded", Sign::TimeLimit},  // SageMaker
     {"MaxWaitTimeExceeded", Sign::TimeLimit},
     {"exceeded its time limit", Sign::TimeLimit},
+    {"ime limit exceeded", Sign::TimeLimit},
+    {"time limit reached", Sign::TimeLimit},
+    {"walltime limit", Sign::TimeLimit, "xceed"},
+    {"exceeded walltime", Sign::TimeLimit},
+    {"exceeded the time limit", Sign::TimeLimit},
     {"exceeded wall-clock time", Sign::TimeLimit},      // HTCondor
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
@@ -103,7 +120,15 @@ constexpr Rule kRules[] = {
     {"PREEMPTED ", Sign::Preempted},
     {"TIMEOUT  ", Sign::TimeLimit, "0:"},
     {"OUT_OF_ME", Sign::CgroupOom, "0:"},
+    {"preempted_ranks=", Sign::Preempted},  // Ray
     {"is preempted", Sign::Preempted},
+    {"got preempted", Sign::Preempted},
+    {"PREEMPTED", Sign::Preempted},
+    {"EventType\": \"Preempt", Sign::Preempted},  // Azure
+    {"SpotInterruption", Sign::Preempted},
+    {"Spot interruption", Sign::Preempted},
+    {"imminent node shutdown", Sign::Preempted},  // Kubernetes
+    {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},
     {"DRAIN_NODE_REASON_PREEMPTION", Sign::Preempted},  // Ray
@@ -138,6 +163,9 @@ constexpr Rule kRules[] = {
     {"maintenance event", Sign::Preempted, "erminat"},
     {"DUE to SIGNAL", Sign::JobCancelled},
     {"(status: CANCELLED)", Sign::JobCancelled},  // SkyPilot
+    {"CANCELLED by ", Sign::JobCancelled},        // sacct
+    {"nterrupted by user", Sign::Interrupted},
+    {"aborted by user", Sign::JobCancelled},
     {"stopped by user", Sign::JobCancelled},
     {"Stopped by user", Sign::JobCancelled},
     {"cancelled by user", Sign::JobCancelled},
@@ -153,9 +181,13 @@ constexpr Rule kRules[] = {
     {"TERM_ADMIN", Sign::JobCancelled},
     {"low on resource: memory", Sign::CgroupOom},  // an evicted pod
     {"low on resource: ephemeral-storage", Sign::DiskFull},
+    {"low on resource: inodes", Sign::DiskFull},
+    {"condition: [DiskPressure]", Sign::DiskFull},
+    {"condition: [MemoryPressure]", Sign::CgroupOom},
     {"ephemeral local storage usage exceeds", Sign::DiskFull},
     {"tried to allocate more memory than is available", Sign::CgroupOom},  // Kaggle
     {"node running low on memory", Sign::CgroupOom},
+    {"memory usage exceeded request_memory", Sign::CgroupOom},  // HTCondor
     {"Out Of Memory (OOM) error", Sign::CgroupOom},
     {"OutOfMemoryKilled", Sign::CgroupOom},
     {"used too much memory", Sign::CgroupOom, "illed"},

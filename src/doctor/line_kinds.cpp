@@ -1,6 +1,7 @@
 #include "doctor/line_kinds.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "doctor/text_parts.h"
 #include "doctor/traceback.h"
@@ -43,6 +44,23 @@ bool is_of_the_scheduler(std::string_view text) {
   return false;
 }
 
+std::optional<Sign> sign_of_refusal(std::string_view text) {
+  if (!text.starts_with("sbatch: error: ") && !text.starts_with("salloc: error: ")) return std::nullopt;
+  for (const auto& [word, sign] : {std::pair{"ccount", Sign::BadAccount},
+                                   {"QOS", Sign::BadAccount},
+                                   {"ssociation", Sign::BadAccount},
+                                   {"llocation balance", Sign::BadAccount},
+                                   {"not permitted", Sign::BadAccount},
+                                   {"not authorized", Sign::BadAccount},
+                                   {"artition", Sign::BadPartition},
+                                   {"gres", Sign::GpuSpecMissing},
+                                   {"GRES", Sign::GpuSpecMissing},
+                                   {"GPU", Sign::GpuSpecMissing},
+                                   {"gpu", Sign::GpuSpecMissing}})
+    if (has_word(text, word)) return sign;
+  return std::nullopt;
+}
+
 // As a format that is in use: arguments that are off say None or False.
 bool mentions_fp8(std::string_view text) {
   for (const char* word : {"fp8", "FP8", "float8"})
@@ -80,14 +98,17 @@ bool says_not_finite(std::string_view exception) {
   return false;
 }
 
+bool is_named_error(std::string_view type) {
+  return (type.ends_with("Error") && type != "Error") || (type.ends_with("Exception") && type != "Exception");
+}
+
 std::string_view from_exception(std::string_view text) {
   constexpr std::size_t kLongestPrefix = 120;
   if (!exception_type(text).empty()) return text;
   for (std::size_t at = 0; (at = text.find(' ', at)) != std::string_view::npos && at < kLongestPrefix;) {
     const char before = at > 0 ? text[at - 1] : ' ';
     const std::string_view rest = text.substr(++at), type = exception_type(rest);
-    const bool is_exception = type.ends_with("Error") || type.ends_with("Exception");
-    if (is_exception && std::string_view(":|-])>").find(before) != std::string_view::npos &&
+    if (is_named_error(type) && std::string_view(":|-])>").find(before) != std::string_view::npos &&
         !is_prose(text.substr(0, at)))
       return rest;
   }

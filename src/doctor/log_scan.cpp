@@ -260,7 +260,7 @@ class LogScan::Impl {
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
         if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed) note_absent(body, findings_);
         if (sign == Sign::CollectiveTimeout) note_work(marks);
-        if (is_noise(sign, body)) return;
+        if (is_noise(sign, marks)) return;
         found(sign, marks);
     }
   }
@@ -322,7 +322,7 @@ class LogScan::Impl {
       finding.bare = true;
       return findings_.add(std::move(finding));
     }
-    const bool is_exception = !type.empty() && (type.ends_with("Error") || type.ends_with("Exception"));
+    const bool is_exception = is_named_error(type);
     Finding finding = finding_in(is_exception ? Sign::PythonError : Sign::Remark, marks, line_, findings_);
     finding.bare = is_exception;
     if (is_exception && text.size() <= type.size() + 2) return;
@@ -331,6 +331,7 @@ class LogScan::Impl {
 
   void refusal(const LineMarks& marks) {
     constexpr std::size_t kMostRefusals = 4;
+    if (const auto sign = sign_of_refusal(trimmed(marks.body))) found(*sign, marks);
     if (has_word(marks.body, "error: ") && findings_.refusals.size() < kMostRefusals)
       findings_.refusals.push_back(finding_in(Sign::Remark, marks, line_, findings_));
   }

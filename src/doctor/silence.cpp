@@ -29,6 +29,8 @@ std::set<int> known_ranks(const Findings& findings) {
 std::optional<int> rank_behind(const Findings& findings) {
   std::map<std::string, std::map<int, std::int64_t>> groups;
   for (const Enqueued& entry : findings.enqueued) groups[entry.group].emplace(entry.rank, entry.work);
+  if (groups.empty())  // then by what they wait in
+    for (const CollectiveWork& work : findings.works) groups[work.group].emplace(work.rank, work.sequence);
   for (const auto& [group, works] : groups) {
     if (works.size() < 2) continue;
     const auto least =

@@ -21,6 +21,10 @@ const Finding* earliest_end(const Trial& t) {
   const Finding* killed = first([](const Finding& f) { return f.sign == Sign::CgroupOom; });
   if (end && killed && earlier(killed->place, end->place)) return killed;  // its heartbeats are missed later
   if (!end) end = first([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+  // A node that was taken away looks like one that failed. Slurm puts a job back into the queue after a failure, too.
+  const Finding* preempted =
+      first([](const Finding& f) { return f.sign == Sign::Preempted && !has_word(f.text, "REQUEUE"); });
+  if (end && end->sign == Sign::NodeFailure && preempted) return preempted;
   if (!end)
     end = first([](const Finding& f) {
       return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
@@ -89,7 +93,8 @@ bool by_outside(Trial& t) {
     end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
   if (!end) return false;
   t.name(*end, cause_of(end->sign));
-  if (!is_sudden) t.result.first_rank.reset(), t.result.first_host.clear();  // nothing failed, nowhere
+  if (!is_sudden) t.result.first_host.clear();  // nothing failed, nowhere
+  if (!is_sudden) t.result.first_rank = rank_told_by(end->sign, end->text);
   if (end->sign == Sign::CgroupOom && !t.result.first_rank) rank_out_of_memory(t);
   if (end->sign == Sign::NodeFailure) rank_on_dead_node(t);
   return true;
@@ -141,7 +146,8 @@ bool by_crash(Trial& t) {
     return true;
   }
   // NCCL's watchdog ends its process by an exception that nobody catches.
-  const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation");
+  const bool is_end_of_watchdog =
+      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV");
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;

@@ -113,7 +113,7 @@ const std::map<std::string, Expected> kOwn = {
     {"nccl_heartbeat", {"nccl-timeout", 0}},
     {"nccl_timeout_rank_behind", {"nccl-timeout", 2}},
     {"nccl_timeout_silent_rank", {"nccl-timeout", 5, "a12"}},
-    {"network_infiniband", {"network", kNone, "a19"}},
+    {"network_infiniband", {"network", 12, "a19"}},
     {"node_failure_braid", {"node-failure", 17, "n3"}},
     {"node_stepd_terminated", {"node-failure", kNone, "c7"}},
     {"node_task_launch_failed", {"node-failure", kNone, "c9"}},
