@@ -15,6 +15,8 @@ constexpr Rule kRules[] = {
     {"No space left on device", Sign::DiskFull, "ResourceExhausted"},
     {"CUDA out of memory", Sign::GpuOom},
     {"CUDA error: out of memory", Sign::GpuOom},
+    {"CUDA OOM", Sign::GpuOom},
+    {"GPU OOM", Sign::GpuOom},
     {"HIP out of memory", Sign::GpuOom},
     {"HIP error: out of memory", Sign::GpuOom},
     {"XPU out of memory", Sign::GpuOom},

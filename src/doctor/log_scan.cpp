@@ -196,8 +196,10 @@ class LogScan::Impl {
         if (auto exit = parse_task_exit(body)) return note_task_exit(std::move(*exit), body, line_, findings_);
         return remark(marks);
       case Sign::ProcessEnd:
-        if (auto exit = state_.ends.feed(body, line_.place.line))
+        if (auto exit = state_.ends.feed(body, line_.place.line)) {
+          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) says_done();
           note_process_end(std::move(*exit), marks, line_, findings_);
+        }
         return;
       case Sign::WatchdogDied:
         return watchdog_died(marks);
@@ -220,9 +222,7 @@ class LogScan::Impl {
         findings_.files.back().end_text = line_.shown;
         return;
       case Sign::SaysDone:
-        findings_.files.back().said_done = line_.place;
-        findings_.files.back().end_text = line_.shown;
-        return;
+        return says_done();
       case Sign::ScriptEndedWell:
         findings_.files.back().script_end = line_.place.line;
         findings_.files.back().end_text = line_.shown;
@@ -263,6 +263,12 @@ class LogScan::Impl {
         if (is_noise(sign, marks)) return;
         found(sign, marks);
     }
+  }
+
+  void says_done() {
+    findings_.files.back().said_done = line_.place;
+    findings_.files.back().end_text = line_.shown;
+    findings_.files.back().saving.reset();
   }
 
   void note_work(const LineMarks& marks) {

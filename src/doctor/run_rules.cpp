@@ -7,6 +7,11 @@ namespace {
 constexpr Rule kRun[] = {
     {"/job:jax_worker/replica:", Sign::AbsentRank},  // JAX
     {"[missing ranks: ", Sign::AbsentRank},          // Horovod
+    {": [allreduce.", Sign::AbsentRank},             // below its "Missing ranks:"
+    {": [allgather.", Sign::AbsentRank},
+    {": [broadcast.", Sign::AbsentRank},
+    {"/HorovodAllreduce", Sign::AbsentRank},
+    {"/HorovodBroadcast", Sign::AbsentRank},
     {"num_experts", Sign::Experts},
     {"num-experts", Sign::Experts},
     {"expert_model_parallel", Sign::Experts},
@@ -30,7 +35,8 @@ constexpr Rule kRun[] = {
     {"aving the model", Sign::Saving},
     {"aving optimizer", Sign::Saving},
     {"using world size: ", Sign::RunStarts},
-    {"restart worker group", Sign::RunStarts},  // torchrun --max-restarts
+    {"restart worker group", Sign::RunStarts},          // torchrun --max-restarts
+    {"Starting with JobEnvironment", Sign::RunStarts},  // submitit
     {"world size", Sign::WorldSize},
     {"world_size", Sign::WorldSize},
     {"WORLD_SIZE", Sign::WorldSize},
@@ -61,8 +67,22 @@ constexpr Rule kRun[] = {
     {"Finished Training", Sign::SaysDone},
     {"Completed training", Sign::SaysDone},
     {"Job succeeded", Sign::SaysDone},
-    {"(status: SUCCEEDED)", Sign::SaysDone},   // SkyPilot
-    {"' succeeded", Sign::SaysDone, "Job '"},  // Ray
+    {"JobSucceeded", Sign::SaysDone},  // Kubeflow
+    {"State: ", Sign::SaysDone, "Succeeded"},
+    {"phase: Succeeded", Sign::SaysDone},
+    {" Completed ", Sign::SaysDone, "0/1"},  // kubectl get pods
+    {"successfully completed", Sign::SaysDone},
+    {"ompleted successfully", Sign::SaysDone},
+    {"inished successfully", Sign::SaysDone},
+    {"raining ends @", Sign::SaysDone},
+    {"raining finalized", Sign::SaysDone},
+    {"ine-tuning complete", Sign::SaysDone},
+    {"ine-tuning finished", Sign::SaysDone},
+    {"inetuning complete", Sign::SaysDone},
+    {"inished fine-tuning", Sign::SaysDone},
+    {"End time of running main", Sign::SaysDone},  // ms-swift
+    {"(status: SUCCEEDED)", Sign::SaysDone},       // SkyPilot
+    {"' succeeded", Sign::SaysDone, "Job '"},      // Ray
     {"Job finished successfully", Sign::SaysDone},
     {"job completed successfully", Sign::SaysDone},
     {"Job completed successfully", Sign::SaysDone},

@@ -61,6 +61,18 @@ const WorkerExit* find_bad_exit(const Trial& t) {
   return bad == t.findings.exits.end() ? nullptr : &*bad;
 }
 
+// A daemon or a heartbeat that others miss, after a process that ended by a signal.
+bool is_explained(const Trial& t, const Finding& loss) {
+  if (loss.sign != Sign::NodeFailure || (!has_word(loss.text, "daemon") && !has_word(loss.text, "eartbeat")))
+    return false;
+  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+  if (crash && earlier(crash->place, loss.place)) return true;
+  return std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && earlier(e.place, loss.place);
+  });
+}
+
 void succeed(Trial& t) {
   t.result.failed = false;
   t.result.cause = Cause::Success;
@@ -86,6 +98,7 @@ void last_remarks(Trial& t) {
 
 bool by_outside(Trial& t) {
   const Finding* end = earliest_end(t);
+  if (end && is_explained(t, *end)) return false;
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
@@ -123,6 +136,11 @@ bool by_kill(Trial& t) {
         return f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost;
       })))
     return false;
+  // What a rank said before it crashed on its way out.
+  const Finding* said = t.suspects.earliest([&](const Finding& f) {
+    return role_of(f.sign) == Role::Consequence && f.traceback && exit->ranks == std::vector{f.rank.value_or(-1)};
+  });
+  if (said && *signal != SIGKILL) return false;
   t.result.cause = cause_of_signal(*signal);
   if (!exit->ranks.empty()) t.result.first_rank = exit->ranks[0];
   t.result.first_host = exit->host;

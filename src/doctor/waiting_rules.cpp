@@ -187,6 +187,8 @@ constexpr Rule kRules[] = {
     {"Got completion with status", Sign::NetworkTrouble},
     {"Got completion with error", Sign::NetworkTrouble},
     {"function error: Hccl", Sign::ConnectionLost},
+    {"HCCL error in", Sign::ConnectionLost},
+    {"call hccl api failed", Sign::ConnectionLost},
     {"Getaddrinfo failed", Sign::NetworkTrouble},
     {"gaierror", Sign::NetworkTrouble},
     {"failed to connect to all addresses", Sign::NetworkTrouble},  // gRPC
