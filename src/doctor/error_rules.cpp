@@ -144,6 +144,8 @@ constexpr Rule kRules[] = {
     {"An ORTE daemon has unexpectedly failed", Sign::NotLaunched},
     {"Application launch failed", Sign::NotLaunched},  // srun
     {"Job credential expired", Sign::NotLaunched},
+    {"container_g_join failed", Sign::NotLaunched},
+    {"container_p_join", Sign::NotLaunched, "failed"},
     {"Failed to invoke spank plugin stack", Sign::NotLaunched},
     {"no hosts to run on", Sign::NotLaunched},
     {"No hostfile", Sign::NotLaunched, "Error"},

@@ -134,11 +134,14 @@ bool Suspects::timed_out_while_saving() const {
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
-  const bool is_only_one = std::all_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    return e.root && e.ranks == findings_.exits.front().ranks;
-  });
-  return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    const bool is_own = lost.rank ? e.ranks == std::vector{*lost.rank} : is_only_one;
+  const auto& exits = findings_.exits;
+  const auto is_first = [&](const WorkerExit& e) { return e.root && e.ranks == exits.front().ranks; };
+  const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
+  const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
+  return std::any_of(exits.begin(), exits.end(), [&](const WorkerExit& e) {
+    const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
+                                                            [&](int rank) { return complained_.count(rank) > 0; });
+    const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
     return e.code != 0 && !is_own && !findings_.survived(e.place);
   });
 }

@@ -250,6 +250,9 @@ constexpr Rule kRules[] = {
     {"Software caused connection abort", Sign::ConnectionLost},
     {"HYDU_sock_", Sign::ConnectionLost, "error"},  // MPICH
     {"one of the processes terminated badly", Sign::ConnectionLost},
+    {"peer process has unexpectedly disconnected", Sign::ConnectionLost},     // Open MPI
+    {"tried to connect with a different incarnation", Sign::ConnectionLost},  // JAX
+    {"JAX distributed service detected fatal errors", Sign::ConnectionLost},
     {"Read error [", Sign::ConnectionLost, "gloo"},
     {"Write error [", Sign::ConnectionLost, "gloo"},
     {"RendezvousGracefulExitError", Sign::Stopped},

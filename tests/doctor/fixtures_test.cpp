@@ -45,7 +45,7 @@ const std::map<std::string, Expected> kOwn = {
     {"none_is_no_iterator", {"container-cache-not-shared", 1, "a12"}},
     {"python_memory_error", {"host-oom", 1, "a12"}},
     {"rank_files", {"host-oom", 1}},
-    {"rank_left_early", {"unknown", 1}},
+    {"rank_left_early", {"network", 1}},
     {"run_without_error", {"unknown"}},
     {"state_dict_missing_key", {"weight-load-mismatch", 1, "a12"}},
     {"state_dict_size_mismatch", {"weight-load-mismatch", 2, "a12"}},
