@@ -117,6 +117,8 @@ constexpr Rule kRules[] = {
     {"KeyError: 'MASTER_", Sign::NotLaunched},
     {"execve(): ", Sign::NotLaunched},
     {"execvp error", Sign::NotLaunched},  // MPICH
+    {": exec format error", Sign::NotLaunched},
+    {": Exec format error", Sign::NotLaunched},
     {"No such file or directory: ", Sign::ImageMissing, ".sqsh"},
     {"could not open image", Sign::ImageMissing},
     {"a container with name", Sign::ImageMissing, "does not exist"},
@@ -198,6 +200,7 @@ constexpr Rule kRules[] = {
     {"(SIGSEGV) received", Sign::NativeCrash},
     {"Aborted at ", Sign::NativeCrash, "unix time"},
     {"pure virtual method called", Sign::NativeCrash},
+    {"Process abort signal` is detected", Sign::NativeCrash},  // Paddle
     {"ccess violation", Sign::NativeCrash, "rror"},
     {"corrupted double-linked list", Sign::NativeCrash},
     {"realloc(): invalid", Sign::NativeCrash},
@@ -225,6 +228,7 @@ constexpr Rule kRules[] = {
     {"invalid fastbin entry", Sign::NativeCrash},
     {"Fatal glibc error", Sign::NativeCrash},
     {"terminate called without an active", Sign::NativeCrash},
+    {"Check failed: ", Sign::NativeCrash},  // glog
     {"terminate called recursively", Sign::NativeCrash},
     {"libc++abi: terminating", Sign::NativeCrash},
     {"detected by the Java Runtime Environment", Sign::NativeCrash},

@@ -117,12 +117,22 @@ constexpr Rule kRules[] = {
     {"detected missing heartbeats", Sign::NodeFailure},
     {"another task died", Sign::NodeFailure},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
+    {"JobState=NODE_FAIL", Sign::NodeFailure},
+    {"JobState=TIMEOUT", Sign::TimeLimit},
+    {"JobState=OUT_OF_MEMORY", Sign::CgroupOom},
+    {"JobState=CANCELLED", Sign::JobCancelled},
+    {"Run time ", Sign::CgroupOom, ", OUT_OF_MEMORY"},  // Slurm's mail
+    {"Run time ", Sign::TimeLimit, ", TIMEOUT"},
+    {"Run time ", Sign::NodeFailure, ", NODE_FAIL"},
     {"PREEMPTED ", Sign::Preempted},
     {"TIMEOUT  ", Sign::TimeLimit, "0:"},
     {"OUT_OF_ME", Sign::CgroupOom, "0:"},
     {"preempted_ranks=", Sign::Preempted},  // Ray
     {"is preempted", Sign::Preempted},
     {"got preempted", Sign::Preempted},
+    {"being preempted", Sign::Preempted},
+    {"due to preemption", Sign::Preempted},
+    {"ue to preempt", Sign::Preempted},
     {"PREEMPTED", Sign::Preempted},
     {"EventType\": \"Preempt", Sign::Preempted},  // Azure
     {"SpotInterruption", Sign::Preempted},
@@ -178,6 +188,8 @@ constexpr Rule kRules[] = {
     {"killed by qdel", Sign::JobCancelled},
     {"Job killed by owner", Sign::JobCancelled},
     {"TERM_OWNER", Sign::JobCancelled},
+    {"TERM_EXTERNAL_SIGNAL", Sign::JobCancelled},
+    {"Job deleted at request of", Sign::JobCancelled},  // PBS
     {"TERM_ADMIN", Sign::JobCancelled},
     {"low on resource: memory", Sign::CgroupOom},  // an evicted pod
     {"low on resource: ephemeral-storage", Sign::DiskFull},
@@ -189,6 +201,9 @@ constexpr Rule kRules[] = {
     {"node running low on memory", Sign::CgroupOom},
     {"memory usage exceeded request_memory", Sign::CgroupOom},  // HTCondor
     {"Out Of Memory (OOM) error", Sign::CgroupOom},
+    {"ran out-of-memory", Sign::CgroupOom},  // Vertex AI
+    {"ran out of memory and was", Sign::CgroupOom},
+    {"use an instance type with more memory", Sign::CgroupOom},  // SageMaker
     {"OutOfMemoryKilled", Sign::CgroupOom},
     {"used too much memory", Sign::CgroupOom, "illed"},
     {"OOM killer", Sign::CgroupOom, "illed", "common causes"},

@@ -21,9 +21,22 @@ bool is_end_by_shell(std::string_view text, std::string_view word) {
 
 bool is_kill_by_shell(std::string_view text) { return is_end_by_shell(text, "Killed"); }
 bool is_termination_by_shell(std::string_view text) { return is_end_by_shell(text, "Terminated"); }
+bool is_hangup_by_shell(std::string_view text) { return is_end_by_shell(text, "Hangup"); }
+
+std::optional<int> rank_before_list(std::string_view text) {
+  std::size_t end = text.find(": [");
+  if (end == std::string_view::npos) return std::nullopt;
+  if (end > 0 && text[end - 1] == '!') --end;
+  std::size_t begin = end;
+  while (begin > 0 && end - begin < 6 && is_digit(text[begin - 1])) --begin;
+  std::string_view digits = text.substr(begin, end - begin);
+  const auto rank = take_number(digits);
+  return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
+}
 
 bool is_list_of_absent(std::string_view text) {
-  return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]");
+  return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]") ||
+         rank_before_list(text);
 }
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
@@ -93,7 +106,7 @@ bool says_not_finite(std::string_view exception) {
   for (const char* word : {"nan", "NaN", "NaNs", "Nan", "NAN", "inf", "Inf", "infinite"})
     is_not_finite = is_not_finite || has_whole_word(word);
   if (has_whole_word("nan") && has_whole_word("inf")) return true;
-  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits"})
+  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits", "invalid values"})
     if (is_not_finite && has_word(exception, word)) return true;
   return false;
 }

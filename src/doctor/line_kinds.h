@@ -10,8 +10,10 @@ namespace braid {
 
 bool is_kill_by_shell(std::string_view text);
 bool is_termination_by_shell(std::string_view text);
-bool is_list_of_absent(std::string_view text);  // only names a rank that others waited for: JAX, Horovod
-bool is_of_a_shell(std::string_view text);      // says what is wrong with its script, not how a process ended
+bool is_hangup_by_shell(std::string_view text);
+std::optional<int> rank_before_list(std::string_view text);  // 5 of "5: [allreduce.x, ...]" and "5!: [..."
+bool is_list_of_absent(std::string_view text);               // only names a rank that others waited for: JAX, Horovod
+bool is_of_a_shell(std::string_view text);  // says what is wrong with its script, not how a process ended
 bool is_of_the_scheduler(std::string_view text);
 std::optional<Sign> sign_of_refusal(std::string_view text);  // of a job, in words of a site's own
 bool mentions_fp8(std::string_view text);                    // of many lines, too

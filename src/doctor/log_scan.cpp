@@ -151,8 +151,10 @@ class LogScan::Impl {
   void examine_part(std::string_view raw, std::uint64_t number) {
     const std::string text = clean_text(raw);
     LineMarks marks = marks_of(text);
-    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
+    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled)) {
+      marks.mentioned = !marks.rank;
       marks.rank = inside, marks.labelled = false;
+    }
     if (!marks.rank && !marks.local_rank) {
       marks.rank = rank_named_in(marks.body.substr(0, 100));
       marks.mentioned = marks.rank.has_value();
@@ -322,6 +324,7 @@ class LogScan::Impl {
     const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
     if (is_warning(text) || has_word(text, "frame #")) return;
     if (is_of_the_scheduler(text)) return refusal(marks);
+    if (is_hangup_by_shell(text)) return found(Sign::Hangup, marks);
     if (is_termination_by_shell(text)) return found(Sign::TerminatedFromOutside, marks);
     if (is_kill_by_shell(text)) {
       Finding finding = finding_in(Sign::KilledByShell, marks, line_, findings_);

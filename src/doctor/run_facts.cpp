@@ -49,11 +49,8 @@ void note_absent(std::string_view body, Findings& findings) {
     if (const auto world = take_number(rest)) findings.world_size = world;
   }
   if (findings.named_absent.size() > 1000) return;
-  if (std::string_view rest = body; const auto rank = take_number(rest)) {  // "5!: [allreduce.x, ...]"
-    take(rest, "!");
-    if (rest.starts_with(": [") && *rank < 1 << 20) findings.named_absent.push_back(static_cast<int>(*rank));
-  }
-  for (const char* words : {"/task:", "missing ranks: "})  // JAX, Horovod
+  if (const auto rank = rank_before_list(body)) findings.named_absent.push_back(*rank);  // Horovod
+  for (const char* words : {"/task:", "missing ranks: "})                                // JAX, Horovod
     if (const auto behind_words = behind(body, words)) {
       std::string_view rest = *behind_words;
       if (const auto rank = take_number(rest); rank && *rank < 1 << 20)

@@ -10,8 +10,9 @@ constexpr Rule kRun[] = {
     {": [allreduce.", Sign::AbsentRank},             // below its "Missing ranks:"
     {": [allgather.", Sign::AbsentRank},
     {": [broadcast.", Sign::AbsentRank},
-    {"/HorovodAllreduce", Sign::AbsentRank},
-    {"/HorovodBroadcast", Sign::AbsentRank},
+    {"HorovodAllreduce", Sign::AbsentRank},
+    {"HorovodAllgather", Sign::AbsentRank},
+    {"HorovodBroadcast", Sign::AbsentRank},
     {"num_experts", Sign::Experts},
     {"num-experts", Sign::Experts},
     {"expert_model_parallel", Sign::Experts},
@@ -70,6 +71,8 @@ constexpr Rule kRun[] = {
     {"JobSucceeded", Sign::SaysDone},  // Kubeflow
     {"State: ", Sign::SaysDone, "Succeeded"},
     {"phase: Succeeded", Sign::SaysDone},
+    {"JobState=COMPLETED", Sign::SaysDone},
+    {"with exit code 0", Sign::SaysDone},
     {" Completed ", Sign::SaysDone, "0/1"},  // kubectl get pods
     {"successfully completed", Sign::SaysDone},
     {"ompleted successfully", Sign::SaysDone},
@@ -164,6 +167,7 @@ constexpr Rule kRemarks[] = {
     {"FAILED", Sign::Remark},
     {"Killed", Sign::Remark},
     {"Terminated", Sign::Remark},
+    {"Hangup", Sign::Remark},
 };
 
 }  // namespace

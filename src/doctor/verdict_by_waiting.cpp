@@ -79,6 +79,14 @@ bool by_time_out(Trial& t) {
   return true;
 }
 
+bool by_stall(Trial& t) {
+  if (t.findings.named_absent.empty()) return false;
+  t.result.cause = Cause::NcclTimeout;
+  t.draft.explain(text_of(t.result.cause).meaning);
+  blame_silence(t);
+  return true;
+}
+
 bool by_loss(Trial& t) {
   const Finding* lost = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::ConnectionLost; });
   if (!lost) return false;

@@ -271,6 +271,8 @@ constexpr Rule kRules[] = {
     {"WorkerCrashedError", Sign::ConnectionLost},
     {"RayActorError", Sign::ConnectionLost},
     {"closing signal SIGTERM", Sign::Stopped},
+    {"Termination signal", Sign::Stopped, "is detected by"},  // Paddle
+    {"*** SIGTERM (", Sign::Stopped},
     {"ChildFailedError", Sign::Stopped},
 };
 
