@@ -17,8 +17,8 @@ constexpr Rule kRules[] = {
     {"Not enough free disk space", Sign::DiskFull},
     {"out of disk space", Sign::DiskFull},
     {"Out of disk space", Sign::DiskFull},
-    {"OutOfDiskError", Sign::DiskFull},  // Ray
-    {"inline_container.cc", Sign::DiskFull, "unexpected pos"},
+    {"OutOfDiskError", Sign::DiskFull},                                          // Ray
+    {"enforce fail at inline_container.cc", Sign::DiskFull, nullptr, "Reader"},  // torch.save cannot write
     {"file write failed", Sign::DiskFull},
     {"ENOSPC", Sign::DiskFull},
     {"EDQUOT", Sign::DiskFull},

@@ -166,8 +166,7 @@ Sign sign_of_exception(std::string_view exception) {
   if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;
   auto sign = sign_in(exception);
   const bool is_crash = sign == Sign::NativeCrash && !has_word(exception, "killed by signal");
-  if (is_crash) return Sign::PythonError;
-  if (sign && role_of(*sign) != Role::Context && role_of(*sign) != Role::Launcher) return *sign;
+  if (sign && !is_crash && role_of(*sign) != Role::Context && role_of(*sign) != Role::Launcher) return *sign;
   if (says_not_finite(exception)) return Sign::NanLoss;
   const std::string_view type = exception_type(exception);
   if ((sign = sign_of_type(type))) return *sign;

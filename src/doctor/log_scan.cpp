@@ -292,7 +292,8 @@ class LogScan::Impl {
   void traceback_begins(const LineMarks& marks) {
     const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
     if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
-    if (rest.starts_with("\\n")) return state_.tracebacks.quoted(rest, marks, line_, findings_);
+    const bool is_whole = rest.starts_with("\\n") && has_word(rest.substr(2), "\\n");
+    if (is_whole) return state_.tracebacks.quoted(rest, marks, line_, findings_);
     Place place = line_.place;
     place.own_time = place.own_time || state_.line_before_has_time;
     state_.tracebacks.begin(marks, place, line_);
