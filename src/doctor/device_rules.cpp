@@ -15,6 +15,10 @@ constexpr Rule kRules[] = {
     {"No space left on device", Sign::DiskFull, "ResourceExhausted"},
     {"CUDA out of memory", Sign::GpuOom},
     {"CUDA error: out of memory", Sign::GpuOom},
+    {" out of memory. Tried to allocate", Sign::GpuOom},
+    {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},  // Gaudi
+    {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom},                // SYCL
+    {"nrt_tensor_allocate", Sign::GpuOom},                   // Neuron
     {"CUDA OOM", Sign::GpuOom},
     {"GPU OOM", Sign::GpuOom},
     {"HIP out of memory", Sign::GpuOom},
@@ -152,6 +156,14 @@ constexpr Rule kRules[] = {
     {"CUDAMismatchException", Sign::CudaError},
     {"does not match the version torch was compiled with", Sign::CudaError},
     {"NPU function error", Sign::CudaError},
+    {"synStatus", Sign::CudaError, nullptr, "synSuccess"},  // Gaudi
+    {"Device acquire failed", Sign::CudaError},
+    {"Nrt::Load", Sign::CudaError, "failed"},  // Neuron
+    {"nrt_execute", Sign::CudaError, "status"},
+    {"NRT:nrt_init", Sign::CudaError, "ERROR"},
+    {"MUSA error", Sign::CudaError},
+    {"CNRT error", Sign::CudaError},
+    {"CNNL_STATUS_", Sign::CudaError},
     {"AclNN_", Sign::CudaError, "rror"},
     {"OPS function error", Sign::CudaError},
     {"reason=[aicore", Sign::CudaError},

@@ -22,6 +22,7 @@ constexpr Rule kRules[] = {
     // Ray guesses at memory and exit codes in it.
     {"A worker died or was killed", Sign::ConnectionLost},
     {"potential root causes", Sign::ConnectionLost},
+    {"ommon causes include", Sign::ConnectionLost},
 
     // A launcher cannot log in to a host.
     {"ssh: Could not resolve hostname", Sign::NotLaunched},

@@ -68,7 +68,8 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
     if (trace == findings.ranks.end()) continue;
     if (!first || earlier(trace->second.last, findings.ranks.at(*first).last)) first = rank;
   }
-  if (silent.size() > 1 && silent.size() >= complained.size()) return {};   // too many to tell
+  const bool are_too_many = silent.size() > 1 && (silent.size() >= complained.size() || !first);
+  if (are_too_many) return {};
   if (!first && !findings.world_size && complained.size() == 1) return {};  // nothing proves that there are others
   const int rank = first.value_or(silent.front());
   if (silent.size() == 1) return {rank, fmt::format("rank {} is the only one that reported nothing", rank)};
