@@ -19,6 +19,7 @@ constexpr Rule kRules[] = {
     {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},  // Gaudi
     {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom},                // SYCL
     {"nrt_tensor_allocate", Sign::GpuOom},                   // Neuron
+    {"EL0004: ", Sign::GpuOom},                              // Ascend
     {"CUDA OOM", Sign::GpuOom},
     {"GPU OOM", Sign::GpuOom},
     {"HIP out of memory", Sign::GpuOom},
@@ -155,7 +156,9 @@ constexpr Rule kRules[] = {
     {"MissingCUDAException", Sign::CudaError},
     {"CUDAMismatchException", Sign::CudaError},
     {"does not match the version torch was compiled with", Sign::CudaError},
+    {"mismatches the version that was used to compile", Sign::CudaError},
     {"NPU function error", Sign::CudaError},
+    {"Failed to initialize the HCCP process", Sign::CudaError},
     {"synStatus", Sign::CudaError, nullptr, "synSuccess"},  // Gaudi
     {"Device acquire failed", Sign::CudaError},
     {"Nrt::Load", Sign::CudaError, "failed"},  // Neuron

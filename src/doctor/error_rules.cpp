@@ -134,6 +134,10 @@ constexpr Rule kRules[] = {
     {"FailedMount", Sign::NotLaunched},
     {"OCI runtime create failed", Sign::NotLaunched},
     {"OCI runtime exec failed", Sign::NotLaunched},
+    {"container creation failed", Sign::NotLaunched},    // Apptainer
+    {"EnvironmentLocationNotFound", Sign::NotLaunched},  // conda
+    {"EnvironmentNameNotFound", Sign::NotLaunched},
+    {"Lmod has detected the following error", Sign::NotLaunched},
     {"FailedCreatePodSandBox", Sign::NotLaunched},
     {"FailedAttachVolume", Sign::NotLaunched},
     {"ErrImageNeverPull", Sign::NotLaunched},
@@ -171,6 +175,9 @@ constexpr Rule kRules[] = {
     {": No such file or directory", Sign::ShellError, ": line "},
     {": Permission denied", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, ": line "},
+    {": not found", Sign::ShellError, "sh: "},
+    {": No such file or directory", Sign::ShellError, "bash: "},
+    {": Permission denied", Sign::ShellError, "bash: "},
     {"can't open file ", Sign::NotLaunched, "[Errno 2]"},
     {"pyxis: ", Sign::NotLaunched, "failed"},
     {": error: unrecognized arguments", Sign::WrongArguments},  // argparse
@@ -237,6 +244,7 @@ constexpr Rule kRules[] = {
     {"unhandled system error", Sign::NetworkTrouble},
     {"ncclInternalError", Sign::ConnectionLost},
     {"ncclInvalidUsage", Sign::ConnectionLost},
+    {"NCCL Error ", Sign::ConnectionLost},
     {"DistBackendError", Sign::ConnectionLost},
     {"NCCL error in: ", Sign::ConnectionLost},
     {"DistNetworkError", Sign::NetworkTrouble},

@@ -139,6 +139,9 @@ constexpr Words kWords[] = {
     {Sign::CudaError, {"ptxas"}},
     {Sign::CudaError, {"no kernel image"}},
     {Sign::CudaError, {"hip error"}},
+    {Sign::NetworkTrouble, {"unavailable: "}},  // gRPC's codes, as XLA tells them
+    {Sign::CollectiveTimeout, {"deadline_exceeded"}},
+    {Sign::CollectiveTimeout, {"deadline exceeded"}},
     {Sign::CollectiveTimeout, {"timed out", "barrier"}},
     {Sign::CollectiveTimeout, {"timed out", "collective"}},
     {Sign::CollectiveTimeout, {"timed out", "all_reduce"}},

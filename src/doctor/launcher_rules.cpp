@@ -34,6 +34,7 @@ constexpr Rule kRules[] = {
     {"Permission denied, please try again", Sign::NotLaunched},
     {"Too many authentication failures", Sign::NotLaunched},
     {"Host key verification failed", Sign::NotLaunched},
+    {"ssh exited with exit code 255", Sign::NotLaunched},  // pdsh
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
@@ -177,6 +178,7 @@ constexpr Rule kRules[] = {
     {"CANCELLED by ", Sign::JobCancelled},        // sacct
     {"nterrupted by user", Sign::Interrupted},
     {"aborted by user", Sign::JobCancelled},
+    {"aborted by the user", Sign::JobCancelled},  // HTCondor
     {"stopped by user", Sign::JobCancelled},
     {"Stopped by user", Sign::JobCancelled},
     {"cancelled by user", Sign::JobCancelled},
@@ -281,6 +283,8 @@ constexpr Rule kRules[] = {
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle
+    {" in comm 0): ", Sign::ProcessEnd},                // MPICH
+    {"Abnormal termination (signal", Sign::ProcessEnd},
     {"CheckpointException ranks:", Sign::ProcessEnd},
     {"signal 9 (Killed)", Sign::ProcessEnd},
     {"signal 11 (Segmentation fault)", Sign::ProcessEnd},

@@ -188,6 +188,7 @@ constexpr Rule kRules[] = {
     {"Got completion with error", Sign::NetworkTrouble},
     {"function error: Hccl", Sign::ConnectionLost},
     {"HCCL error in", Sign::ConnectionLost},
+    {"HCCL function error", Sign::ConnectionLost},
     {"atl_status: FAILURE", Sign::ConnectionLost},  // oneCCL
     {"call hccl api failed", Sign::ConnectionLost},
     {"Getaddrinfo failed", Sign::NetworkTrouble},
