@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "doctor/line_marks.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -121,7 +122,9 @@ LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory
   while (fill() && is_all_nuls({buffer_.data(), end_})) end_ = 0;
   const std::string_view text = from_first_text({buffer_.data(), end_});
   binary_ = bytes_ > 0 && (text.empty() || is_binary(text.substr(0, kSniffed)));
-  if (!binary_) wrapped_at_ = width_of_wrapped(text.substr(0, kSniffed));
+  if (binary_) return;
+  wrapped_at_ = width_of_wrapped(text.substr(0, kSniffed));
+  prefix_ = common_prefix(text.substr(0, kSniffed));
 }
 
 std::size_t LineReader::read_some(char* into, std::size_t most) {
@@ -169,7 +172,11 @@ void LineReader::decode(std::string_view raw) {
 
 std::string_view LineReader::recent() const { return {buffer_.data(), begin_}; }
 
-bool LineReader::next(Line& line) { return wrapped_at_ == 0 ? next_piece(line) : next_joined(line); }
+bool LineReader::next(Line& line) {
+  if (!(wrapped_at_ == 0 ? next_piece(line) : next_joined(line))) return false;
+  if (!prefix_.empty() && line.whole && !take(line.text, prefix_)) take(line.text, trimmed(prefix_));
+  return true;
+}
 
 bool LineReader::next_joined(Line& line) {
   Line piece;

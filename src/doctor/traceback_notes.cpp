@@ -86,6 +86,7 @@ void TracebackNotes::begin(const LineMarks& marks, const Place& place, const See
   if (learned(text, known)) return tracebacks_.begin(writer_of(known), place);
   ranks_.erase(writer_of(marks));
   const bool is_understood = trimmed(before).empty() || has_word(before, "Original") ||
+                             has_word(before, "traceback :") ||  // torchrun's list of failures
                              has_word(before, "Exception Group") ||
                              has_word(before, "\xe2\x94\x80");  // the frame that Rich draws
   if (is_understood || prefix.size() > kLongestPrefix) return tracebacks_.begin(writer_of(marks), place);
@@ -175,10 +176,10 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   finding.traceback = traceback;
   finding.bare = is_wrapper;
   note_context(traceback.exception, findings);
-  add(std::move(finding), writer, while_handling, findings);
+  add(std::move(finding), writer, while_handling, marks.time.has_value(), findings);
 }
 
-void TracebackNotes::add(Finding finding, int writer, bool while_handling, Findings& findings) {
+void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool is_timed, Findings& findings) {
   Finding* const before = exception_before(finding, findings);
   const bool is_quoted = before && is_quoted_from_elsewhere(before->text);
   const bool is_found_out = before && while_handling && is_lookup(*before) && finding.sign != Sign::PythonError;
@@ -189,7 +190,7 @@ void TracebackNotes::add(Finding finding, int writer, bool while_handling, Findi
   }
   finding.traceback->in_data |= has_word(finding.text, "in DataLoader worker process");
   const bool goes_on = finding.sign == Sign::PythonError && finding.text.ends_with(':');
-  if (goes_on) message_ = {writer, findings.found.size(), finding.place.line};
+  if (goes_on) message_ = {writer, findings.found.size(), finding.place.line, is_timed};
   findings.add(std::move(finding));
 }
 
@@ -202,7 +203,8 @@ void TracebackNotes::continue_message(int writer, const LineMarks& marks, const 
   const std::string_view text = trimmed(marks.body);
   if (writer != message_->writer || text.empty() || is_of_the_scheduler(text)) return;
   Finding& finding = findings.found[message_->finding];
-  if (marks.time || text.starts_with("Traceback (most")) return message_.reset();
+  const bool is_another = (marks.time && !message_->is_timed) || text.starts_with("Traceback (most");
+  if (is_another) return message_.reset();
   finding.text += " " + std::string(text);
   const Sign sign = sign_of_exception(finding.text);
   if (sign == Sign::PythonError) return;

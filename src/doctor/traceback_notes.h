@@ -33,7 +33,7 @@ class TracebackNotes {
  private:
   void ended(int writer, const Traceback& traceback, LineMarks marks, const SeenLine& line, Findings& findings);
 
-  void add(Finding finding, int writer, bool while_handling, Findings& findings);
+  void add(Finding finding, int writer, bool while_handling, bool is_timed, Findings& findings);
   void continue_message(int writer, const LineMarks& marks, const SeenLine& line, Findings& findings);
 
   // A writer known by a prefix that no table has.
@@ -57,6 +57,7 @@ class TracebackNotes {
     int writer;
     std::size_t finding;  // its place in the list
     std::uint64_t line;
+    bool is_timed;  // its lines have times
   };
   std::optional<OpenMessage> message_;
 };

@@ -84,6 +84,21 @@ TEST(PrefixTable, LoggersPrefixOnlyTheFirstOfManyLines) {
   }
 }
 
+// The same name before every line says nothing, and hides nothing.
+TEST(PrefixTable, ACommonNameIsLeftOut) {
+  std::string text = "Loading\n";
+  for (int i = 0; i < 8; ++i) text += fmt::format("epoch {}\n", i);
+  text += "srun: error: n1: task 5: Killed\n";
+  for (const char* prefix : {"[pod/train-0/main] ", "trainer-1  | ", "node-3: "}) {
+    const Diagnosis diagnosis = diagnosis_of_text(with_prefix(prefix, text));
+    EXPECT_EQ(slug_of(diagnosis), "killed") << prefix;
+    EXPECT_EQ(diagnosis.first_rank, 5) << prefix;
+  }
+  EXPECT_EQ(common_prefix(with_prefix("[rank3]: ", text)), "");
+  EXPECT_EQ(common_prefix(with_prefix("srun: ", text)), "");
+  EXPECT_EQ(common_prefix(text + with_prefix("node-3: ", text)), "");
+}
+
 TEST(PrefixTable, LearnedWritersAreToldApart) {
   std::string text = "worker-3  | setting up, rank=6\n";
   const std::string other = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\nKeyError: 'x'\n";
