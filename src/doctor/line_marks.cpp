@@ -170,6 +170,17 @@ bool take_digits(std::string_view& rest, LineMarks& marks, bool first) {
   return true;
 }
 
+// "Nov 15 10:00:00 gpu-a17 train[4242]: " of journalctl. Its time has no year, and is not kept.
+bool take_syslog(std::string_view& rest) {
+  constexpr std::size_t kTime = 16, kLongest = 120;
+  if (rest.size() <= kTime || rest[3] != ' ' || rest[6] != ' ' || rest[9] != ':' || rest[12] != ':' || rest[15] != ' ')
+    return false;
+  const std::size_t end = rest.substr(0, kLongest).find("]: ", kTime);
+  if (end == std::string_view::npos || !is_digit(rest[end - 1])) return false;
+  rest.remove_prefix(end + 3);
+  return true;
+}
+
 bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
   if (const auto time = glog_time(rest)) {
     const std::size_t end = rest.find("] ");
@@ -184,6 +195,7 @@ bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
     return true;
   }
   if (!first) return false;
+  if (take_syslog(rest)) return true;
   constexpr std::size_t kCtime = 24;  // "Fri Sep 11 07:07:20 2026[3]<stderr>:" of `horovodrun --prefix-timestamp`
   if (rest.size() > kCtime && rest[kCtime] == '[' && rest[13] == ':' && rest[16] == ':') {
     std::string_view label = rest.substr(kCtime);
@@ -226,8 +238,9 @@ std::optional<int> number_in_name(std::string_view name, std::string_view word) 
 
 LineMarks marks_of(std::string_view line) {
   LineMarks marks;
-  for (int layer = 0; layer < 6 && take_prefix(line, marks, layer == 0); ++layer) {
-  }
+  bool first = true;  // a time may stand before the labels of launchers
+  for (int layer = 0; layer < 6 && take_prefix(line, marks, first); ++layer)
+    first = first && layer == 0 && marks.time && !marks.rank && !marks.local_rank && marks.level == 0;
   marks.body = line;
   if (marks.time && line.size() > 4 && line.starts_with(": ") && line[3] == ' ') marks.level = line[2];  // TensorFlow
   if (marks.time && !marks.rank && !marks.local_rank) marks.rank = rank_named_in(line.substr(0, 80));
