@@ -167,12 +167,16 @@ std::optional<Sign> sign_of_words(std::string_view message) {
 
 Sign sign_of_exception(std::string_view exception) {
   if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;
-  auto sign = sign_in(exception);
+  const auto sign = sign_in(exception);
   const bool is_crash = sign == Sign::NativeCrash && !has_word(exception, "killed by signal");
   if (sign && !is_crash && role_of(*sign) != Role::Context && role_of(*sign) != Role::Launcher) return *sign;
+  return sign_of_unusual(exception);
+}
+
+Sign sign_of_unusual(std::string_view exception) {
   if (says_not_finite(exception)) return Sign::NanLoss;
   const std::string_view type = exception_type(exception);
-  if ((sign = sign_of_type(type))) return *sign;
+  if (const auto sign = sign_of_type(type)) return *sign;
   return sign_of_words(exception.substr(type.size())).value_or(Sign::PythonError);
 }
 

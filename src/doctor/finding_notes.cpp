@@ -66,7 +66,9 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   if (is_kill_by_shell(text)) return note_weakly(Sign::KilledByShell, marks, line, findings);
   if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));
   const bool says_something = text.size() > type.size() + 2;
-  if (says_something) note_weakly(sign_of_exception(text), marks, line, findings);
+  if (!says_something) return;
+  // A log that is full of them is read fast.
+  note_weakly(findings.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError, marks, line, findings);
 }
 
 void note_done(const SeenLine& line, Findings& findings) {

@@ -293,7 +293,8 @@ constexpr Rule kRules[] = {
     {"signal 8 (Floating", Sign::ProcessEnd},
     {"signal 4 (Illegal", Sign::ProcessEnd},
     {"terminated with signal SIG", Sign::ProcessEnd, "rocess "},  // torch.multiprocessing of old
-    {"exited with a non-zero status of", Sign::ProcessEnd},       // Vertex AI
+    {"with a non-zero status code", Sign::ProcessEnd},
+    {"exited with a non-zero status of", Sign::ProcessEnd},  // Vertex AI
     {"died from signal", Sign::ProcessEnd},
     {"died with <Signals.", Sign::ProcessEnd},
     {"first noticed rank", Sign::ProcessEnd},

@@ -30,6 +30,7 @@ constexpr End kEnds[] = {
     {"CheckpointException ranks:dict_keys([%r", true, 1},
     {"process %r terminated with signal %S", true},  // torch.multiprocessing of old
     {"process %r terminated with exit code %c", true},
+    {"non-zero status code %c"},
     {"exited with a non-zero status of %c"},  // Vertex AI
     {"lobal rank %r (PID %n) exited with code %c"},
     {"Process %r exit with status code %c", true},  // Horovod
