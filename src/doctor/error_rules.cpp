@@ -88,7 +88,6 @@ constexpr Rule kRules[] = {
     {"ignore_mismatched_sizes", Sign::StateDictDiffers, "Error"},
     {"loaded state dict contains a parameter group", Sign::StateDictDiffers},
     {"loaded state dict has a different number of", Sign::StateDictDiffers},
-    {"Global shape mismatch for loaded", Sign::StateDictDiffers},
     {"does not match checkpoint", Sign::StateDictDiffers, "hape"},
     {"shape mismatch", Sign::StateDictDiffers, "checkpoint"},
     {"Shape mismatch", Sign::StateDictDiffers, "checkpoint"},

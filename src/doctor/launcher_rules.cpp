@@ -96,7 +96,6 @@ constexpr Rule kRules[] = {
     {"longer than specified deadline", Sign::TimeLimit},
     {"DUE TO TIME_LIMIT", Sign::TimeLimit},
     {"launch failed: Plugin initialization failed", Sign::NotLaunched},
-    {"DUE TO NODE FAILURE", Sign::NodeFailure},
     {"Node failure on ", Sign::NodeFailure},
     {"STEPD TERMINATED ON ", Sign::NodeFailure},
     {"Task launch for ", Sign::NodeFailure, " failed on node "},
@@ -126,28 +125,22 @@ constexpr Rule kRules[] = {
     {"Run time ", Sign::CgroupOom, ", OUT_OF_MEMORY"},  // Slurm's mail
     {"Run time ", Sign::TimeLimit, ", TIMEOUT"},
     {"Run time ", Sign::NodeFailure, ", NODE_FAIL"},
-    {"PREEMPTED ", Sign::Preempted},
     {"TIMEOUT  ", Sign::TimeLimit, "0:"},
     {"OUT_OF_ME", Sign::CgroupOom, "0:"},
     {"preempted_ranks=", Sign::Preempted},  // Ray
     {"is preempted", Sign::Preempted},
     {"got preempted", Sign::Preempted},
     {"being preempted", Sign::Preempted},
-    {"due to preemption", Sign::Preempted},
     {"ue to preempt", Sign::Preempted},
     {"PREEMPTED", Sign::Preempted},
     {"EventType\": \"Preempt", Sign::Preempted},  // Azure
     {"SpotInterruption", Sign::Preempted},
-    {"Spot interruption", Sign::Preempted},
     {"imminent node shutdown", Sign::Preempted},  // Kubernetes
     {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},
     {"DRAIN_NODE_REASON_PREEMPTION", Sign::Preempted},  // Ray
     {"preempted=True", Sign::Preempted},
-    {"node was preempted", Sign::Preempted},
-    {"in state PREEMPTED", Sign::Preempted},  // TPUs
-    {"instance was preempted", Sign::Preempted},
     {"compute.instances.preempted", Sign::Preempted},
     {"because of reclaim", Sign::Preempted},  // Volcano
     {"for reclaim", Sign::Preempted, "vict"},

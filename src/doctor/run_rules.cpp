@@ -51,7 +51,6 @@ constexpr Rule kRun[] = {
     // Ends of other trainers. One process says it, so it is not believed against one that failed.
     {"'train_runtime'", Sign::SaysDone},  // Hugging Face
     {"train_runtime  ", Sign::SaysDone},
-    {"Training completed", Sign::SaysDone},
     {"raining complete", Sign::SaysDone},
     {"raining finished", Sign::SaysDone, nullptr, "iteration"},
     {"inished training", Sign::SaysDone},
@@ -83,13 +82,9 @@ constexpr Rule kRun[] = {
     {"ine-tuning finished", Sign::SaysDone},
     {"inetuning complete", Sign::SaysDone},
     {"inished fine-tuning", Sign::SaysDone},
-    {"End time of running main", Sign::SaysDone},  // ms-swift
-    {"(status: SUCCEEDED)", Sign::SaysDone},       // SkyPilot
-    {"' succeeded", Sign::SaysDone, "Job '"},      // Ray
-    {"Job finished successfully", Sign::SaysDone},
-    {"job completed successfully", Sign::SaysDone},
-    {"Job completed successfully", Sign::SaysDone},
-    {"completed successfully with exit code 0", Sign::SaysDone},
+    {"End time of running main", Sign::SaysDone},    // ms-swift
+    {"(status: SUCCEEDED)", Sign::SaysDone},         // SkyPilot
+    {"' succeeded", Sign::SaysDone, "Job '"},        // Ray
     {"total images/sec: ", Sign::SaysDone},          // TensorFlow's benchmarks
     {"Final validation metrics: ", Sign::SaysDone},  // verl
     {"Loss for final step: ", Sign::SaysDone},       // TensorFlow's estimators
@@ -111,9 +106,6 @@ constexpr Rule kRun[] = {
 // Anchors that lines of a step have; progress_styles.cpp reads the step. Bars are found by their percent sign.
 constexpr Rule kProgress[] = {
     {" iteration ", Sign::Progress},
-    {"reduced_train_loss", Sign::Progress},
-    {"'loss': ", Sign::Progress},
-    {"\"loss\": ", Sign::Progress},
     {"'loss':", Sign::Progress},
     {"\"loss\":", Sign::Progress},
     {"global_step", Sign::Progress},
