@@ -82,6 +82,7 @@ constexpr Words kWords[] = {
     {Sign::MissingImport, {"not been installed"}},
     {Sign::MissingImport, {"to be installed"}},
     {Sign::MissingImport, {"pip install"}},
+    {Sign::MissingImport, {"please install"}},
     {Sign::MissingImport, {"conda install"}},
     {Sign::MissingImport, {"shared object file"}},
     {Sign::MissingImport, {"undefined symbol"}},

@@ -171,6 +171,7 @@ constexpr Rule kRules[] = {
     {"CANCELLED by ", Sign::JobCancelled},        // sacct
     {"nterrupted by user", Sign::Interrupted},
     {"aborted by user", Sign::JobCancelled},
+    {"condor_rm", Sign::JobCancelled, "via "},
     {"aborted by the user", Sign::JobCancelled},  // HTCondor
     {"stopped by user", Sign::JobCancelled},
     {"Stopped by user", Sign::JobCancelled},

@@ -270,6 +270,7 @@ class LogScan::Impl {
   // Lines of a traceback have no time; the one that announces it may.
   void traceback_begins(const LineMarks& marks) {
     const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
+    if (has_word(marks.body, "C++ Traceback")) return;                    // Paddle's: no exception ends it
     if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
     const bool is_whole = rest.starts_with("\\n") && has_word(rest.substr(2), "\\n");
     if (is_whole) return state_.tracebacks.quoted(rest, marks, line_, findings_);

@@ -21,9 +21,11 @@ const Finding* earliest_end(const Trial& t) {
   const Finding* killed = first([](const Finding& f) { return f.sign == Sign::CgroupOom; });
   if (end && killed && earlier(killed->place, end->place)) return killed;  // its heartbeats are missed later
   if (!end) end = first([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
-  // A node that was taken away looks like one that failed. Slurm puts a job back into the queue after a failure, too.
-  const Finding* preempted =
-      first([](const Finding& f) { return f.sign == Sign::Preempted && !has_word(f.text, "REQUEUE"); });
+  // A node that was taken away looks like one that failed. Jobs are put back into the queue, and
+  // pods away, after a failure, too.
+  const Finding* preempted = first([](const Finding& f) {
+    return f.sign == Sign::Preempted && !has_word(f.text, "REQUEUE") && !has_word(f.text, "TaintManager");
+  });
   if (end && end->sign == Sign::NodeFailure && preempted) return preempted;
   if (!end)
     end = first([](const Finding& f) {
