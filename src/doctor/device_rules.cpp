@@ -21,6 +21,7 @@ constexpr Rule kRules[] = {
     {"nrt_tensor_allocate", Sign::GpuOom},                   // Neuron
     {"EL0004: ", Sign::GpuOom},                              // Ascend
     {"CUDA OOM", Sign::GpuOom},
+    {"Status: out of memory", Sign::GpuOom},  // TensorFlow
     {"GPU OOM", Sign::GpuOom},
     {"HIP out of memory", Sign::GpuOom},
     {"HIP error: out of memory", Sign::GpuOom},

@@ -115,6 +115,7 @@ constexpr Rule kRules[] = {
     {"KeyError: 'LOCAL_RANK'", Sign::NotLaunched},
     {"KeyError: 'MASTER_", Sign::NotLaunched},
     {"execve(): ", Sign::NotLaunched},
+    {"/usr/bin/env: ", Sign::NotLaunched, "No such file"},
     {"execvp error", Sign::NotLaunched},  // MPICH
     {": exec format error", Sign::NotLaunched},
     {": Exec format error", Sign::NotLaunched},

@@ -42,7 +42,9 @@ bool is_list_of_absent(std::string_view text) {
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
 bool is_of_a_shell(std::string_view text) {
   for (const char* shell : {"bash: ", "-bash: ", "/bin/bash: ", "sh: ", "/bin/sh: "})
-    if (text.starts_with(shell)) return true;
+    for (const char* program : {"python", "torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "activate"})
+      if (text.starts_with(shell) && has_word(text, program))
+        return true;  // others are looked for in vain all the time
   const std::size_t at = text.find(": line ");
   if (at == std::string_view::npos || text.substr(0, at).find(' ') != std::string_view::npos) return false;
   text.remove_prefix(at);
