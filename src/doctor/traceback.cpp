@@ -153,7 +153,7 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
   if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {
     // The line of code that a frame shows.
     if (has_any(lower(text), kExperts)) open.traceback.in_experts = true;
-    if (has_word(text, "_first(") || has_word(text, "barrier(\"prepare_data\")")) open.traceback.lets_first = true;
+    if (has_word(text, "_first(")) open.traceback.lets_first = true;
     return {true};
   }
   const bool in_place = indent < open.indent || open.indent == 0 || ends_without;

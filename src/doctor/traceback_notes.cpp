@@ -205,7 +205,8 @@ void TracebackNotes::continue_message(int writer, const LineMarks& marks, const 
   Finding& finding = findings.found[message_->finding];
   const bool is_another = (marks.time && !message_->is_timed) || text.starts_with("Traceback (most");
   if (is_another) return message_.reset();
-  finding.text += " " + std::string(text);
+  constexpr std::size_t kLongest = 400;
+  finding.text += " " + std::string(text.substr(0, kLongest));
   const Sign sign = sign_of_exception(finding.text);
   if (sign == Sign::PythonError) return;
   finding.sign = sign;

@@ -21,8 +21,8 @@ const Finding* earliest_end(const Trial& t) {
   const Finding* killed = first([](const Finding& f) { return f.sign == Sign::CgroupOom; });
   if (end && killed && earlier(killed->place, end->place)) return killed;  // its heartbeats are missed later
   if (!end) end = first([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
-  // A node that was taken away looks like one that failed. Jobs are put back into the queue, and
-  // pods away, after a failure, too.
+  // A node that was taken away looks like one that failed; but after a failure, too, a job is put back into the queue,
+  // and pods are taken from their node.
   const Finding* preempted = first([](const Finding& f) {
     return f.sign == Sign::Preempted && !has_word(f.text, "REQUEUE") && !has_word(f.text, "TaintManager");
   });
