@@ -214,6 +214,7 @@ Cause cause_of(Sign sign) {
       {Sign::Hangup, Cause::Hangup},
       {Sign::RendezvousFailed, Cause::Rendezvous},
       {Sign::BraidError, Cause::BraidFailure},
+      {Sign::WrongArguments, Cause::PythonError},
       {Sign::PythonError, Cause::PythonError},
       {Sign::TimeLimit, Cause::TimeLimit},
       {Sign::Preempted, Cause::Preempted},
