@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -215,8 +215,6 @@ TEST(RankMonitor, ACrashInAPeersWakeWaitsForTheLine) {
   crash.get();
 }
 
-// Rank 0's collective breaks because rank 1 has failed, and another thread of rank 0 crashes on the way: the thread
-// that has reported prints the line and ends the process.
 // Returns once the thread has set its id and sleeps, as it does first in what it called after that.
 void wait_until_asleep(const std::atomic<pid_t>& thread) {
   const auto asleep = [&] {
@@ -226,6 +224,8 @@ void wait_until_asleep(const std::atomic<pid_t>& thread) {
   while (thread == 0 || !asleep()) std::this_thread::sleep_for(10ms);
 }
 
+// Rank 0's collective breaks because rank 1 has failed, and another thread of rank 0 crashes on the way: the thread
+// that has reported prints the line and ends the process.
 TEST(RankMonitor, ACrashBesideAReportWaitsForTheLine) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
   FakeRank a(0, board, 2), b(1, board, 2);
@@ -254,8 +254,6 @@ TEST(FailureBoard, RanksOfAnotherRunAreNotTaken) {
   board.finish();
 }
 
-// Two hosts of two ranks: the ranks of host b stop speaking all at once, and every rank of host a hears which host it
-// is.
 // A rank that reads nothing for a while gets the rest of a line as soon as it reads again.
 TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
   FailureBoard board(for_ranks(1), [](const RootCause&) {});
@@ -275,6 +273,8 @@ TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
   EXPECT_TRUE(got.find("xxx\"") != got.npos) << "the line has no end";
 }
 
+// Two hosts of two ranks: the ranks of host b stop speaking all at once, and every rank of host a hears which host it
+// is.
 TEST(FailureBoard, AHostWhoseRanksAllFallSilentIsNamed) {
   BoardOptions options = for_ranks(4);
   options.server = {0, "a", ""};
