@@ -94,16 +94,30 @@ std::string expanded_name(std::string_view word) {
 
 class ScriptReader {
  public:
-  // Words of commands that have flags. Lines that are not joined by a backslash count too: the text may be the middle
-  // of an array. A text of assignments alone stands for all of them.
+  // The words of the command that trains: the one with most flags of Megatron's. Lines of flags alone count too, since
+  // the text may be the middle of an array. A text of assignments alone stands for all of them.
   std::vector<Word> read(std::string_view text) {
-    std::vector<Word> words;
+    std::vector<Word> words, training;
+    std::string program;  // of the command that trains
+    Tasks tasks;
     for (const ShellCommand& command : simple_commands(text)) {
       for (const ShellWord& assignment : command.assignments) assign(text, assignment);
       std::vector<Word> found = expanded(text, command.words);
-      take_launcher(found, tasks_);
-      if (std::any_of(found.begin(), found.end(), is_flag)) words.insert(words.end(), found.begin(), found.end());
+      if (std::none_of(found.begin(), found.end(), is_flag)) continue;
+      if (is_flag(found.front())) {
+        words.insert(words.end(), found.begin(), found.end());
+        continue;
+      }
+      tasks = {};
+      take_launcher(found, tasks);
+      const bool trains = training.empty() || flags_of_megatron(found) > flags_of_megatron(training);
+      if (!training.empty()) others_.push_back(trains ? program : found.front().text);
+      if (!trains) continue;
+      training = std::move(found);
+      program = training.empty() ? "" : training.front().text;
+      tasks_ = tasks;
     }
+    words.insert(words.end(), training.begin(), training.end());
     const bool only_assigns = words.empty();
     for (const FlagVariable& variable : variables_)
       if (only_assigns && variable.is_clear)
@@ -114,9 +128,16 @@ class ScriptReader {
   }
 
   const Tasks& tasks() const { return tasks_; }
-  const std::vector<std::string>& unused() const { return unused_; }
+  const std::vector<std::string>& unused() const { return unused_; }  // variables that nothing uses
+  const std::vector<std::string>& others() const { return others_; }  // other commands with flags
 
  private:
+  static std::ptrdiff_t flags_of_megatron(const std::vector<Word>& words) {
+    return std::count_if(words.begin(), words.end(), [](const Word& word) {
+      return is_flag(word) && find_megatron_flag(word.text.substr(2, word.text.find('=') - 2));
+    });
+  }
+
   void assign(std::string_view text, const ShellWord& assignment) {
     const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
     const std::size_t equals = raw.find('=');
@@ -164,7 +185,7 @@ class ScriptReader {
 
   std::vector<FlagVariable> variables_;  // in the order written
   Tasks tasks_;
-  std::vector<std::string> unused_;
+  std::vector<std::string> unused_, others_;
 };
 
 // Nothing where a factor is no number, or beyond any cluster.
@@ -260,6 +281,7 @@ MegatronCommand read_megatron_command(std::string_view text) {
   std::vector<Word> words = script.read(text);
   MegatronCommand command = CommandReader(std::move(words), script.tasks()).read();
   for (const std::string& name : script.unused()) command.unexpanded.push_back({"", name + ", which nothing uses"});
+  for (const std::string& name : script.others()) command.unexpanded.push_back({"", name + ", another command"});
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",
                        "give it as one word, in quotes: --from-megatron '--num-layers 32 --hidden-size 4096 ...'"});
