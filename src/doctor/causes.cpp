@@ -133,8 +133,9 @@ constexpr std::array<CauseText, static_cast<std::size_t>(Cause::Unknown) + 1> kT
      "somebody, a container or a scheduler ended it.",
      "`sacct -j JOB --format=JobID,State,ExitCode,MaxRSS` says what Slurm knows.",
      "`kubectl describe pod POD` says whether it was OOMKilled or evicted."},
-    {Cause::BraidFailure, "braid-failure", "A rank of a Braid run failed.",
-     "The root cause line says where and why; docs/failures.md tells how to read it."},
+    {Cause::BraidFailure, "braid-failure", "Braid refused the run, or a rank of it failed.",
+     "Braid's own lines say where and why: the `fix:` below an error, or the root cause line; docs/failures.md tells "
+     "how to read it."},
     {Cause::Success, "success", "Nothing failed here: the run came to its end.", "Nothing to do."},
     {Cause::Unknown, "unknown", "The log does not say why.",
      "Look at the logs of the other ranks, and run again with NCCL_DEBUG=INFO and TORCH_SHOW_CPP_STACKTRACES=1.",

@@ -41,7 +41,11 @@ constexpr Rule kRun[] = {
     {"world size", Sign::WorldSize},
     {"world_size", Sign::WorldSize},
     {"WORLD_SIZE", Sign::WorldSize},
-    {"run ended   ", Sign::EndedWell, nullptr, "SIG"},
+    {"run ended   ", Sign::Hangup, "SIGHUP"},
+    {"run ended   ", Sign::JobCancelled, "SIG"},
+    {"run ended   ", Sign::EndedWell, nullptr, "skipped"},
+    {"braid: stopped; ", Sign::JobCancelled},
+    {"already at iteration ", Sign::EndedWell, "nothing to do"},
     {"== ended well, ", Sign::ScriptEndedWell},  // scripts of `braid launch`
     {"== failed with exit code ", Sign::JobExit},
     {", attempt ", Sign::RunStarts, "job "},

@@ -24,6 +24,20 @@ std::string verdict(const std::string& text) {
   return fmt::format("{} {}", slug_of(diagnosis), diagnosis.first_rank.value_or(kNone));
 }
 
+// As the summary and the launcher of Braid say it.
+TEST(OwnRuns, EndAsTheirSummarySays) {
+  const std::string start = "braid: 2 ranks: language on 0-1 (tp 2)\n";
+  for (const auto& [cause, line] : std::vector<std::pair<std::string, std::string>>{
+           {"success", "run ended              all iterations done"},
+           {"success", "run ended              exit_interval=4 reached"},
+           {"success", "already at iteration 10 of 10: nothing to do; train further with a larger --train-iters"},
+           {"hangup", "run ended              SIGHUP (terminal closed)"},
+           {"cancelled", "run ended              SIGINT (Ctrl-C)"},
+           {"cancelled", "run ended              SIGUSR1"},
+           {"cancelled", "braid: stopped; nothing was saved: there is no complete checkpoint in 'x'"}})
+    EXPECT_EQ(slug_of(diagnosis_of_text(start + line + "\nlm loss   6.2 -> 5.1\n")), cause) << line;
+}
+
 TEST(Exceptions, AreJudgedByTheirTypeAndTheirWords) {
   for (const auto& [cause, exception] : std::vector<std::pair<std::string, std::string>>{
            {"hub-unreachable", "oss2.exceptions.AccessDenied: {'status': 403}"},
