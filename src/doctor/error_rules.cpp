@@ -117,6 +117,7 @@ constexpr Rule kRules[] = {
     {"execve(): ", Sign::NotLaunched},
     {"/usr/bin/env: ", Sign::NotLaunched, "No such file"},
     {"execvp error", Sign::NotLaunched},  // MPICH
+    {"fatal: Can not execute ", Sign::NotLaunched},  // srun
     {": exec format error", Sign::NotLaunched},
     {": Exec format error", Sign::NotLaunched},
     {"No such file or directory: ", Sign::ImageMissing, ".sqsh"},

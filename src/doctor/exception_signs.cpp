@@ -157,6 +157,8 @@ std::optional<Sign> sign_of_type(std::string_view type) {
   return std::nullopt;
 }
 
+}  // namespace
+
 std::optional<Sign> sign_of_words(std::string_view message) {
   std::string low(message);
   std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
@@ -165,8 +167,6 @@ std::optional<Sign> sign_of_words(std::string_view message) {
       return words.sign;
   return std::nullopt;
 }
-
-}  // namespace
 
 Sign sign_of_exception(std::string_view exception) {
   if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;

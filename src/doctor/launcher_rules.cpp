@@ -35,6 +35,8 @@ constexpr Rule kRules[] = {
     {"Too many authentication failures", Sign::NotLaunched},
     {"Host key verification failed", Sign::NotLaunched},
     {"ssh exited with exit code 255", Sign::NotLaunched},  // pdsh
+    {"ssh exited with exit code 126", Sign::NotLaunched},
+    {"ssh exited with exit code 127", Sign::NotLaunched},
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},

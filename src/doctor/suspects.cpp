@@ -14,6 +14,15 @@ bool is_strong_cause(const Finding& finding) {
          !finding.bare;
 }
 
+// An exception of XLA's and TensorFlow's.
+bool is_failure_inside(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
+                           "errors_impl.UnknownError", "errors_impl.AbortedError"})
+    if (has_word(finding.text, word)) return true;
+  return false;
+}
+
 // torchrun says who ended first, srun's lines come in that order.
 const WorkerExit* find_culprit(const Findings& findings) {
   const WorkerExit* best = nullptr;
@@ -92,30 +101,30 @@ const Finding* Suspects::best_cause() const {
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
-// Exceptions of XLA and TensorFlow say that something failed inside; what it was stands before them.
+// What stands before an exception that only says that something failed inside. A lost network is no cause, but judged
+// later.
 const Finding* Suspects::told_before(const Finding& vague) const {
-  bool is_vague = false;
-  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
-                           "errors_impl.UnknownError", "errors_impl.AbortedError"})
-    is_vague = is_vague || has_word(vague.text, word);
-  if (!is_vague || vague.sign != Sign::PythonError) return nullptr;
-  return earliest([&](const Finding& f) {
-    return role_of(f.sign) == Role::Cause && f.sign != Sign::PythonError && f.sign != Sign::NativeCrash &&
-           f.place.file == vague.place.file && f.place.line < vague.place.line;
+  const auto before = [&](const Finding& f) {
+    return f.place.file == vague.place.file && f.place.line < vague.place.line;
+  };
+  const Finding* cause = earliest([&](const Finding& f) {
+    return role_of(f.sign) == Role::Cause && f.sign != Sign::PythonError && f.sign != Sign::NativeCrash && before(f);
   });
+  if (cause) return cause;
+  return earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && before(f); }) ? nullptr : &vague;
 }
 
 // NCCL tells in a later line what its CUDA error was, a container why it did not start.
 const Finding* Suspects::told_after(const Finding& vague) const {
-  constexpr std::uint64_t kLinesAfter = 12;
+  constexpr std::uint64_t kLinesAfter = 16;
   const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
   const bool by_container =
       vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
-  const bool by_paddle = vague.sign == Sign::HostOom && vague.text == "MemoryError:";
+  const bool says_nothing = vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
   const bool by_ascend = has_word(vague.text, "NPU error") || has_word(vague.text, "NPU function error");
   if (by_ascend && first_time_out()) return nullptr;
-  if (const Finding* told = told_before(vague)) return told;
-  if (!by_nccl && !by_container && !by_paddle) return &vague;
+  if (is_failure_inside(vague)) return told_before(vague);
+  if (!by_nccl && !by_container && !says_nothing) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
     return is_strong_cause(f) && f.sign != vague.sign && f.rank == vague.rank && f.place.file == vague.place.file &&
            f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;

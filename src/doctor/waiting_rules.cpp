@@ -159,7 +159,7 @@ constexpr Rule kRules[] = {
     {"Notify register times out", Sign::CollectiveTimeout},  // Ascend
     {"Getting socket times out", Sign::CollectiveTimeout},
     {"Remote Rank did not send the data in time", Sign::CollectiveTimeout},
-    {"is stalled for longer than", Sign::CollectiveTimeout, "hutdown"},  // Horovod
+    {" stalled for ", Sign::CollectiveTimeout, "hutdown"},  // Horovod
     {"Wait timeout for ", Sign::CollectiveTimeout},
     {"notify wait timeout", Sign::CollectiveTimeout},
     {"stream sync timeout", Sign::CollectiveTimeout},
