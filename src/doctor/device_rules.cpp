@@ -51,6 +51,8 @@ constexpr Rule kRules[] = {
     {"hipErrorOutOfMem", Sign::GpuOom},
     {"ACL_ERROR_RT_MEMORY_ALLOCATION", Sign::GpuOom},
     {"HBM capacity", Sign::GpuOom, "xceed"},
+    {"Exception in device=TPU:", Sign::GpuOom, "esource exhausted"},
+    {"evice memory failed", Sign::GpuOom},  // MindSpore
     {"OOM when allocating", Sign::GpuOom},
     {"Out of memory while trying to allocate", Sign::GpuOom},  // XLA
     {"Ran out of memory in memory space", Sign::GpuOom},
@@ -92,6 +94,9 @@ constexpr Rule kRules[] = {
     {"/dev/shm ", Sign::SharedMemory, "No space left on device"},
     {"is killed by signal: Killed", Sign::HostOom},
     {"is killed by signal: Segmentation", Sign::NativeCrash},
+    {"is killed by signal: Abort", Sign::NativeCrash},
+    {"is killed by signal: Floating", Sign::NativeCrash},
+    {"is killed by signal: Illegal", Sign::NativeCrash},
     {"can't allocate memory: you tried", Sign::HostOom},
     {"not enough memory: you tried", Sign::HostOom},
     {"MemoryError", Sign::HostOom},
@@ -128,6 +133,9 @@ constexpr Rule kRules[] = {
     {"ncorrectable NVLink error", Sign::Hardware},
     {"CUDA error: unspecified launch failure", Sign::Hardware, "Xid"},
     {"CUDA error: hardware", Sign::Hardware},
+    {"Detected failure SLICE_FAILURE_", Sign::Hardware},  // TPU
+    {"program continuator has halted", Sign::CudaError},
+    {"all pending programs will fail", Sign::CudaError},
     {"CUDA_ERROR_NO_DEVICE", Sign::Remark, "cuInit"},  // TensorFlow looks for GPUs everywhere
     {"CUDA error", Sign::CudaError},
     {"CUDA Error: ", Sign::CudaError},

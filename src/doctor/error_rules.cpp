@@ -42,6 +42,8 @@ constexpr Rule kRules[] = {
     {"ort is already allocated", Sign::PortInUse},  // Docker
     {"ort already in use", Sign::PortInUse},
     {"address already bound", Sign::PortInUse},
+    {"have been bound already", Sign::PortInUse},  // Ascend
+    {"ailed to bind to ", Sign::PortInUse, nullptr, "ermission"},
     {"No address added out of total", Sign::PortInUse},  // gRPC
     {"Could not start gRPC server", Sign::PortInUse},
     {"is already in use", Sign::PortInUse, "ort ", "nvidia"},
@@ -81,6 +83,7 @@ constexpr Rule kRules[] = {
     {"oundtrip mismatch", Sign::WeightsDiffer},
     {"Size mismatch between saved", Sign::StateDictDiffers},                      // torch.distributed.checkpoint
     {"is not compatible with the stored shape", Sign::StateDictDiffers},          // Orbax
+    {"tree structures do not match", Sign::StateDictDiffers, "restore"},
     {"Assign requires shapes of both tensors to match", Sign::StateDictDiffers},  // TensorFlow
     {"mismatch between the current graph and the graph", Sign::StateDictDiffers},
     {"Tensor name \"", Sign::StateDictDiffers, "not found in checkpoint"},
@@ -143,6 +146,19 @@ constexpr Rule kRules[] = {
     {"FailedAttachVolume", Sign::NotLaunched},
     {"ErrImageNeverPull", Sign::NotLaunched},
     {"FailedScheduling", Sign::NotLaunched},
+    {"exceeded quota: ", Sign::NotLaunched, "forbidden"},
+    {"Unschedulable", Sign::NotLaunched},
+    {"in gang unschedulable", Sign::NotLaunched},  // Volcano
+    {"CapacityError", Sign::NotLaunched},          // SageMaker
+    {"nsufficient capacity", Sign::NotLaunched},
+    {"InsufficientInstanceCapacity", Sign::NotLaunched},
+    {"ZONE_RESOURCE_POOL_EXHAUSTED", Sign::NotLaunched},
+    {"execve\" system call but failed", Sign::NotLaunched},  // mpirun
+    {"not present in the allocation", Sign::NotLaunched},
+    {"unable to launch the specified application", Sign::NotLaunched},
+    {"unable to start the specified application", Sign::NotLaunched},
+    {"Batch script is empty", Sign::NotLaunched},
+    {"This does not look like a batch script", Sign::NotLaunched},
     {"nodes are available: ", Sign::NotLaunched, "nsufficient"},
     {"RuntimeEnvSetupError", Sign::NotLaunched},                     // Ray
     {"unable to find the specified executable", Sign::NotLaunched},  // mpirun
@@ -161,6 +177,8 @@ constexpr Rule kRules[] = {
     {"could not find either executable", Sign::NotLaunched},
     {"No executable was specified", Sign::NotLaunched},
     {"mpiexec_", Sign::NotLaunched, "unable to parse user arguments"},
+    {"unable to run bstrap_proxy", Sign::NotLaunched},  // Intel MPI
+    {"error setting up the bootstrap proxies", Sign::NotLaunched},
     {"ImagePullBackOff", Sign::NotLaunched},
     {"ErrImagePull", Sign::NotLaunched},
     {"docker: Error response from daemon", Sign::NotLaunched},

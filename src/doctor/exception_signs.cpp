@@ -53,6 +53,7 @@ constexpr Words kWords[] = {
     {Sign::GpuOom, {"insufficient gpu memory"}},
     {Sign::GpuOom, {"not enough gpu memory"}},
     {Sign::GpuOom, {"no available memory for the cache blocks"}},  // vLLM
+    {Sign::GpuOom, {"memory not enough", "device"}},
     {Sign::HostOom, {"out of memory"}},
     {Sign::HostOom, {"cannot allocate memory"}},
     {Sign::HostOom, {"not enough memory"}},

@@ -37,6 +37,7 @@ constexpr Rule kRules[] = {
     {"ssh exited with exit code 255", Sign::NotLaunched},  // pdsh
     {"ssh exited with exit code 126", Sign::NotLaunched},
     {"ssh exited with exit code 127", Sign::NotLaunched},
+    {"/ssh] exited with return code", Sign::NotLaunched},  // gcloud
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
@@ -76,11 +77,24 @@ constexpr Rule kRules[] = {
     {"Node count specification invalid", Sign::StepConfig},
     {"partition configuration not available", Sign::StepConfig},
     {"not enough slots available", Sign::StepConfig},  // mpirun
+    {"already filled", Sign::StepConfig, "allocated for this job"},
+    {"no allocated resources for the application", Sign::StepConfig},
+    {"binding more processes than cpus on a resource", Sign::StepConfig},
+    {"no suitable queues", Sign::StepConfig},  // Grid Engine
+    {"Job exceeds queue", Sign::StepConfig},   // PBS
+    {"Bad resource requirement", Sign::StepConfig},  // LSF
+    {"Unknown queue", Sign::BadPartition},  // PBS
+    {"No such queue", Sign::BadPartition},  // LSF
+    {"qsub: ", Sign::BadAccount, "ccount"},
+    {"qsub: Unauthorized Request", Sign::BadAccount},
+    {"cannot use the queue", Sign::BadAccount},
+    {"job rejected: ", Sign::BadAccount, "project"},  // Grid Engine
 
     // Schedulers end a job: Slurm, LSF, PBS, Kubernetes.
     {"DUE TO TIME LIMIT", Sign::TimeLimit},
     {"TERM_RUNLIMIT", Sign::TimeLimit},
     {"PBS: job killed: walltime", Sign::TimeLimit},
+    {"time limit for job execution has been reached", Sign::TimeLimit},  // mpirun
     {"this job is timed-out", Sign::TimeLimit},  // submitit
     {"job is timing out", Sign::TimeLimit},
     {"MaxRuntimeExceeded", Sign::TimeLimit},  // SageMaker
@@ -110,6 +124,8 @@ constexpr Rule kRules[] = {
     {"UnexpectedAdmissionError", Sign::NodeFailure},
     {"Node is not ready", Sign::NodeFailure},
     {"NodeLost", Sign::NodeFailure},
+    {"NodeStatusUnknown", Sign::NodeFailure},
+    {"stopped posting node status", Sign::NodeFailure},
     {"lost communication with a remote daemon", Sign::NodeFailure},  // mpirun, prterun
     {"ORTE has lost communication", Sign::NodeFailure},
     {"PRTE has lost communication", Sign::NodeFailure},
@@ -152,7 +168,10 @@ constexpr Rule kRules[] = {
     {"Preempting", Sign::Preempted, "pod"},
     {"nstance terminated by spot", Sign::Preempted},
     {"pot Instance", Sign::Preempted, "nterrupt"},
-    {"pot instance", Sign::Preempted, "reclaim"},
+    {"pot instance", Sign::Preempted, "recla"},
+    {"Preempted to accommodate", Sign::Preempted},  // Kueue
+    {"EvictedDueToPreempt", Sign::Preempted},
+    {"PreemptScheduled", Sign::Preempted},  // AKS
     {"pot VM", Sign::Preempted, "vict"},
     {"evicted by higher priority", Sign::Preempted},
     {"EvictedByPreemption", Sign::Preempted},
@@ -205,6 +224,7 @@ constexpr Rule kRules[] = {
     {"use an instance type with more memory", Sign::CgroupOom},  // SageMaker
     {"OutOfMemoryKilled", Sign::CgroupOom},
     {"used too much memory", Sign::CgroupOom, "illed"},
+    {"OOM killer terminated", Sign::CgroupOom},  // Cray
     {"OOM killer", Sign::CgroupOom, "illed", "common causes"},
     {"oom killer", Sign::CgroupOom, "illed", "common causes"},
     {"oom_kill event", Sign::CgroupOom},
@@ -225,6 +245,7 @@ constexpr Rule kRules[] = {
     {"ray.exceptions.OutOfMemoryError", Sign::CgroupOom},
     {"cgroup out-of-memory handler", Sign::CgroupOom},
     {"memory limit", Sign::CgroupOom, "xceed"},
+    {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
     {"Memory cgroup out of memory", Sign::CgroupOom},
     {"Killed process", Sign::CgroupOom, "total-vm"},
@@ -276,6 +297,10 @@ constexpr Rule kRules[] = {
     {"EXIT CODE: ", Sign::ProcessEnd},
     {"EXIT STRING: ", Sign::ProcessEnd},
     {"MPI_ABORT was invoked", Sign::ProcessEnd},
+    {"application called MPI_Abort(", Sign::ProcessEnd},
+    {"reported by process [", Sign::ProcessEnd},
+    {"exited due to process rank", Sign::ProcessEnd},
+    {"exit status of rank ", Sign::ProcessEnd},
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle

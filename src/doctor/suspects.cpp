@@ -23,6 +23,22 @@ bool is_failure_inside(const Finding& finding) {
   return false;
 }
 
+// A pod that waited for its node, and then failed for another reason.
+bool had_its_turn(const Finding& wait, const Findings& findings) {
+  if (wait.sign != Sign::NotLaunched) return false;
+  bool may_pass = false;
+  for (const char* word : {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach", "nsuffi"})
+    may_pass = may_pass || has_word(wait.text, word);
+  const auto is_later = [&](const Place& place) { return place.file == wait.place.file && place.line > wait.place.line; };
+  const auto tells = [&](const Finding& f) {
+    const Role role = role_of(f.sign);
+    return f.sign != wait.sign && (role == Role::Cause || role == Role::Outside) && is_later(f.place);
+  };
+  return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) ||
+                      std::any_of(findings.exits.begin(), findings.exits.end(),
+                                  [&](const WorkerExit& e) { return e.code != 0 && is_later(e.place); }));
+}
+
 // torchrun says who ended first, srun's lines come in that order.
 const WorkerExit* find_culprit(const Findings& findings) {
   const WorkerExit* best = nullptr;
@@ -52,7 +68,7 @@ bool is_time_out(Sign sign) {
 
 Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
   for (const Finding& finding : findings.found)
-    if (!findings.survived(finding)) live_.push_back(&finding);
+    if (!findings.survived(finding) && !had_its_turn(finding, findings)) live_.push_back(&finding);
   for (const Finding* finding : live_)
     if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
       complained_.insert(*finding->rank);
@@ -151,7 +167,7 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
     const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
                                                             [&](int rank) { return complained_.count(rank) > 0; });
     const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
-    return e.code != 0 && !is_own && !findings_.survived(e.place);
+    return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !findings_.survived(e.place);
   });
 }
 

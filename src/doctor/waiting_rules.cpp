@@ -111,7 +111,10 @@ constexpr Rule kRules[] = {
     {"etcd.Etcd", Sign::RendezvousFailed},
     {"connectFullMesh", Sign::RendezvousFailed},
     {"in store based barrier", Sign::RendezvousFailed},
-    {"connect() timed out", Sign::RendezvousFailed},
+    {"onnect() timed out", Sign::RendezvousFailed},
+    {"kvs_init: ", Sign::RendezvousFailed, "rror"},  // oneCCL
+    {"Ranktable Detect Failed", Sign::RendezvousFailed},  // Ascend
+    {"rank table timeout", Sign::RendezvousFailed},
     {"has already checked in", Sign::RendezvousFailed},  // NCCL
     {"mismatched rank count", Sign::RendezvousFailed},
     {"waiting for rendezvous", Sign::RendezvousFailed, "imed out"},  // Determined
@@ -121,7 +124,6 @@ constexpr Rule kRules[] = {
     {"Barrier timed out", Sign::RendezvousFailed, "to_register"},
     {"Barrier timed out", Sign::RendezvousFailed, "[Init]"},
     {"Barrier timed out", Sign::RendezvousFailed, "Connect"},
-    {"Barrier timed out", Sign::UniqueIdTimeout, "broadcast"},
     {"Barrier timed out", Sign::CollectiveTimeout},
     {"coordination service", Sign::RendezvousFailed, "DEADLINE_EXCEEDED"},
     {"Timed out waiting for all workers", Sign::RendezvousFailed},
@@ -191,6 +193,9 @@ constexpr Rule kRules[] = {
     {"HCCL function error", Sign::ConnectionLost},
     {"atl_status: FAILURE", Sign::ConnectionLost},  // oneCCL
     {"call hccl api failed", Sign::ConnectionLost},
+    {"Inner error is reported as above", Sign::ConnectionLost},
+    {": oneCCL: ", Sign::ConnectionLost, "transport"},
+    {": oneCCL: atl", Sign::ConnectionLost},
     {"Getaddrinfo failed", Sign::NetworkTrouble},
     {"gaierror", Sign::NetworkTrouble},
     {"failed to connect to all addresses", Sign::NetworkTrouble},  // gRPC
