@@ -17,7 +17,7 @@ constexpr Rule kRules[] = {
     {"CUDA error: out of memory", Sign::GpuOom},
     {" out of memory. Tried to allocate", Sign::GpuOom},
     {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},  // Gaudi
-    {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom},                // SYCL
+    {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom, nullptr, "HSA"},  // SYCL
     {"nrt_tensor_allocate", Sign::GpuOom},                   // Neuron
     {"EL0004: ", Sign::GpuOom},                              // Ascend
     {"CUDA OOM", Sign::GpuOom},
@@ -128,6 +128,8 @@ constexpr Rule kRules[] = {
     {"Machine check events logged", Sign::Hardware},
     {"Hardware Error]: ", Sign::Hardware, "ncorrected"},
     {"aicore exception", Sign::CudaError},
+    {"aicore error", Sign::CudaError},
+    {"aivec error", Sign::CudaError},
     {"ouble bit ECC", Sign::Hardware},
     {"ouble Bit ECC", Sign::Hardware},
     {"ncorrectable NVLink error", Sign::Hardware},
@@ -165,6 +167,8 @@ constexpr Rule kRules[] = {
     {"Failed to initialize the HCCP process", Sign::CudaError},
     {"synStatus", Sign::CudaError, nullptr, "synSuccess"},  // Gaudi
     {"Device acquire failed", Sign::CudaError},
+    {"evice critical error", Sign::CudaError},
+    {"/dev/kfd", Sign::CudaError, "nable to"},  // ROCm
     {"Nrt::Load", Sign::CudaError, "failed"},  // Neuron
     {"nrt_execute", Sign::CudaError, "status"},
     {"NRT:nrt_init", Sign::CudaError, "ERROR"},

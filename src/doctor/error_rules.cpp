@@ -181,6 +181,7 @@ constexpr Rule kRules[] = {
     {"error setting up the bootstrap proxies", Sign::NotLaunched},
     {"ImagePullBackOff", Sign::NotLaunched},
     {"ErrImagePull", Sign::NotLaunched},
+    {"CannotPullContainer", Sign::NotLaunched},  // ECS
     {"docker: Error response from daemon", Sign::NotLaunched},
     {"executable file not found", Sign::NotLaunched},
     {"was unable to launch the specified", Sign::NotLaunched},

@@ -76,6 +76,10 @@ constexpr Words kWords[] = {
     {Sign::StateDictDiffers, {"checkpoint", "different shape"}},
     {Sign::StateDictDiffers, {"checkpoint", "incompatible", "shape"}},
     {Sign::StateDictDiffers, {"missing key", "load"}},
+    {Sign::StateDictDiffers, {"loading weights", "mismatch"}},  // Keras
+    {Sign::StateDictDiffers, {"load a weight file"}},
+    {Sign::StateDictDiffers, {"saved weights", "expect"}},
+    {Sign::StateDictDiffers, {"objects could not be loaded"}},
     {Sign::MissingImport, {"no module named"}},
     {Sign::MissingImport, {"could not import"}},
     {Sign::MissingImport, {"failed to import"}},

@@ -109,8 +109,9 @@ constexpr Rule kRules[] = {
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
     {"DeadlineExceeded", Sign::TimeLimit, nullptr, "Error"},
-    {"longer than specified deadline", Sign::TimeLimit},
+    {"specified deadline", Sign::TimeLimit, "longer than"},
     {"DUE TO TIME_LIMIT", Sign::TimeLimit},
+    {" launch failed: ", Sign::NotLaunched, "srun: error: task"},
     {"launch failed: Plugin initialization failed", Sign::NotLaunched},
     {"Node failure on ", Sign::NodeFailure},
     {"STEPD TERMINATED ON ", Sign::NodeFailure},
@@ -124,6 +125,7 @@ constexpr Rule kRules[] = {
     {"UnexpectedAdmissionError", Sign::NodeFailure},
     {"Node is not ready", Sign::NodeFailure},
     {"NodeLost", Sign::NodeFailure},
+    {"requested job terminate", Sign::NodeFailure, "PBS"},
     {"NodeStatusUnknown", Sign::NodeFailure},
     {"stopped posting node status", Sign::NodeFailure},
     {"lost communication with a remote daemon", Sign::NodeFailure},  // mpirun, prterun
@@ -153,6 +155,7 @@ constexpr Rule kRules[] = {
     {"PREEMPTED", Sign::Preempted},
     {"EventType\": \"Preempt", Sign::Preempted},  // Azure
     {"SpotInterruption", Sign::Preempted},
+    {"Host EC2", Sign::Preempted, "terminated"},  // AWS Batch
     {"imminent node shutdown", Sign::Preempted},  // Kubernetes
     {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
@@ -223,6 +226,8 @@ constexpr Rule kRules[] = {
     {"ran out of memory and was", Sign::CgroupOom},
     {"use an instance type with more memory", Sign::CgroupOom},  // SageMaker
     {"OutOfMemoryKilled", Sign::CgroupOom},
+    {"Container killed due to memory", Sign::CgroupOom},  // AWS Batch
+    {"using all available RAM", Sign::CgroupOom},         // Colab
     {"used too much memory", Sign::CgroupOom, "illed"},
     {"OOM killer terminated", Sign::CgroupOom},  // Cray
     {"OOM killer", Sign::CgroupOom, "illed", "common causes"},

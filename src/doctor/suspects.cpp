@@ -39,6 +39,13 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
                                   [&](const WorkerExit& e) { return e.code != 0 && is_later(e.place); }));
 }
 
+// MPICH lists all processes by their rank: the one that crashed, and those that were killed for it.
+bool is_crash_beside_kill(const WorkerExit& exit, const WorkerExit& killed) {
+  const auto signal = signal_of_code(exit.code);
+  return exit.root && killed.root && !killed.local && signal_of_code(killed.code) == SIGKILL && signal &&
+         *signal != SIGKILL && cause_of_signal(*signal) != Cause::Unknown;
+}
+
 // torchrun says who ended first, srun's lines come in that order.
 const WorkerExit* find_culprit(const Findings& findings) {
   const WorkerExit* best = nullptr;
@@ -46,7 +53,7 @@ const WorkerExit* find_culprit(const Findings& findings) {
     if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
     const bool stopped = signal_of_code(exit.code) == SIGTERM;
     const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
-    if (!best || (best_stopped && !stopped) ||
+    if (!best || (best_stopped && !stopped) || is_crash_beside_kill(exit, *best) ||
         (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
          !(exit.local && !best->local)))
       best = &exit;
@@ -191,6 +198,11 @@ Cause Suspects::refined(const Finding& cause) const {
     if (const auto sign = sign_in(said); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
     if (said.starts_with(" cannot run ")) return Cause::NotLaunched;
   }
+  const auto is_own_server = [&](const Finding* f) {  // as the last exception of several tells
+    return f->traceback && f->traceback->in_client && f->rank == cause.rank && f->sign == cause.sign;
+  };
+  if (cause.sign == Sign::HubUnreachable && std::any_of(live_.begin(), live_.end(), is_own_server))
+    return Cause::PythonError;
   if (cause.sign == Sign::ImageMissing && others_started(cause)) return Cause::ContainerCacheNotShared;
   const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
   if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;
