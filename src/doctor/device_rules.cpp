@@ -11,7 +11,7 @@ constexpr Rule kRules[] = {
     {"CPU memory allocation failed", Sign::HostOom},
     {"DefaultCPUAllocator", Sign::HostOom, "allocate"},
     {"not enough host memory", Sign::HostOom},
-    {"CUDA out of host memory", Sign::HostOom},
+    {"out of host memory", Sign::HostOom},
     {"No space left on device", Sign::DiskFull, "ResourceExhausted"},
     {"CUDA out of memory", Sign::GpuOom},
     {"CUDA error: out of memory", Sign::GpuOom},
@@ -63,7 +63,7 @@ constexpr Rule kRules[] = {
     {"out_of_memory: CUDA", Sign::GpuOom},
     {"on device ordinal", Sign::GpuOom, "allocate"},
     {"ObjectStoreFullError", Sign::HostOom},  // Ray
-    {"Too many open files", Sign::TooManyFiles},
+    {"oo many open files", Sign::TooManyFiles},
     {"[Errno 24]", Sign::TooManyFiles},
     {"items of ancdata", Sign::TooManyFiles},  // file descriptors between processes
     {"[Errno 23]", Sign::TooManyFiles},
@@ -131,6 +131,7 @@ constexpr Rule kRules[] = {
     {"aicore error", Sign::CudaError},
     {"aivec error", Sign::CudaError},
     {"ouble bit ECC", Sign::Hardware},
+    {"ulti-bit ECC", Sign::Hardware},
     {"ouble Bit ECC", Sign::Hardware},
     {"ncorrectable NVLink error", Sign::Hardware},
     {"CUDA error: unspecified launch failure", Sign::Hardware, "Xid"},
@@ -157,6 +158,7 @@ constexpr Rule kRules[] = {
     {"Failed to initialize NVML", Sign::CudaError},
     {"NVIDIA-SMI has failed", Sign::CudaError},
     {"nable to initialize backend 'cuda'", Sign::CudaError, nullptr, "INFO"},
+    {"nable to initialize backend 'tpu'", Sign::CudaError, nullptr, "INFO"},
     {"CUDA backend failed to initialize", Sign::CudaError},
     {"DNN library initialization failed", Sign::CudaError},
     {"MissingCUDAException", Sign::CudaError},
@@ -164,6 +166,8 @@ constexpr Rule kRules[] = {
     {"does not match the version torch was compiled with", Sign::CudaError},
     {"mismatches the version that was used to compile", Sign::CudaError},
     {"NPU function error", Sign::CudaError},
+    {"rror code is 507", Sign::CudaError},  // Ascend
+    {"rror code:507", Sign::CudaError},
     {"Failed to initialize the HCCP process", Sign::CudaError},
     {"synStatus", Sign::CudaError, nullptr, "synSuccess"},  // Gaudi
     {"Device acquire failed", Sign::CudaError},

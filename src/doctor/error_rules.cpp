@@ -62,6 +62,7 @@ constexpr Rule kRules[] = {
     {"Unable to load any of {lib", Sign::MissingImport},
     {"PackageNotFoundError", Sign::MissingImport},
     {"DistributionNotFound", Sign::MissingImport},
+    {"VersionConflict: ", Sign::MissingImport},
     {"Error loading", Sign::MissingImport, ".dll"},
     {"Failed to import transformers", Sign::MissingImport},
     {"partially initialized module", Sign::MissingImport},
@@ -87,7 +88,7 @@ constexpr Rule kRules[] = {
     {"Assign requires shapes of both tensors to match", Sign::StateDictDiffers},  // TensorFlow
     {"mismatch between the current graph and the graph", Sign::StateDictDiffers},
     {"Tensor name \"", Sign::StateDictDiffers, "not found in checkpoint"},
-    {"not found in checkpoint", Sign::StateDictDiffers, "Key "},
+    {"not found in checkpoint", Sign::StateDictDiffers, nullptr, "director"},
     {"ignore_mismatched_sizes", Sign::StateDictDiffers, "Error"},
     {"loaded state dict contains a parameter group", Sign::StateDictDiffers},
     {"loaded state dict has a different number of", Sign::StateDictDiffers},
@@ -120,7 +121,6 @@ constexpr Rule kRules[] = {
     {"execve(): ", Sign::NotLaunched},
     {"/usr/bin/env: ", Sign::NotLaunched, "No such file"},
     {"execvp error", Sign::NotLaunched},  // MPICH
-    {"fatal: Can not execute ", Sign::NotLaunched},  // srun
     {": exec format error", Sign::NotLaunched},
     {": Exec format error", Sign::NotLaunched},
     {"No such file or directory: ", Sign::ImageMissing, ".sqsh"},
@@ -138,7 +138,11 @@ constexpr Rule kRules[] = {
     {"FailedMount", Sign::NotLaunched},
     {"OCI runtime create failed", Sign::NotLaunched},
     {"OCI runtime exec failed", Sign::NotLaunched},
-    {"container creation failed", Sign::NotLaunched},    // Apptainer
+    {"FATAL:   ", Sign::NotLaunched},                    // Apptainer
+    {"nvidia-container-cli: ", Sign::NotLaunched, "rror"},
+    {"exec /", Sign::NotLaunched, ": no such file or directory"},
+    {"Unable to locate a modulefile", Sign::NotLaunched},
+    {"CondaError: ", Sign::NotLaunched},
     {"EnvironmentLocationNotFound", Sign::NotLaunched},  // conda
     {"EnvironmentNameNotFound", Sign::NotLaunched},
     {"Lmod has detected the following error", Sign::NotLaunched},
@@ -153,8 +157,12 @@ constexpr Rule kRules[] = {
     {"nsufficient capacity", Sign::NotLaunched},
     {"InsufficientInstanceCapacity", Sign::NotLaunched},
     {"ZONE_RESOURCE_POOL_EXHAUSTED", Sign::NotLaunched},
-    {"execve\" system call but failed", Sign::NotLaunched},  // mpirun
-    {"not present in the allocation", Sign::NotLaunched},
+    {"via the \"execve\" system call", Sign::NotLaunched},  // mpirun
+    {"A hostfile was provided that contains", Sign::NotLaunched},
+    {"Error: configmap ", Sign::NotLaunched},  // Kubernetes
+    {"Error: secret ", Sign::NotLaunched},
+    {"Error from server (", Sign::NotLaunched},
+    {"no matches for kind ", Sign::NotLaunched},
     {"unable to launch the specified application", Sign::NotLaunched},
     {"unable to start the specified application", Sign::NotLaunched},
     {"Batch script is empty", Sign::NotLaunched},

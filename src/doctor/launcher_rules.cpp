@@ -71,6 +71,12 @@ constexpr Rule kRules[] = {
     {"Job request does not match any supported policy", Sign::StepConfig},
     {"Unable to layout tasks on given cpus", Sign::StepConfig},
     {"Invalid generic resource", Sign::StepConfig},
+    {"Invalid GRES specification", Sign::StepConfig},
+    {"srun: fatal: ", Sign::NotLaunched},
+    {"cannot find mpi plugin", Sign::NotLaunched},
+    {": unrecognized option '", Sign::NotLaunched},
+    {": invalid option -- ", Sign::NotLaunched},
+    {"Error: unknown option", Sign::NotLaunched, "mpi"},
     {"Invalid feature specification", Sign::StepConfig},
     {"Invalid node name specified", Sign::StepConfig},
     {"Memory specification can not be satisfied", Sign::StepConfig},
@@ -155,6 +161,7 @@ constexpr Rule kRules[] = {
     {"PREEMPTED", Sign::Preempted},
     {"EventType\": \"Preempt", Sign::Preempted},  // Azure
     {"SpotInterruption", Sign::Preempted},
+    {"raining job interrupted", Sign::Preempted},  // SageMaker
     {"Host EC2", Sign::Preempted, "terminated"},  // AWS Batch
     {"imminent node shutdown", Sign::Preempted},  // Kubernetes
     {"in order to admit critical pod", Sign::Preempted},
@@ -252,6 +259,8 @@ constexpr Rule kRules[] = {
     {"memory limit", Sign::CgroupOom, "xceed"},
     {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
+    {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
+    {" Evicted ", Sign::Preempted, "pod"},
     {"Memory cgroup out of memory", Sign::CgroupOom},
     {"Killed process", Sign::CgroupOom, "total-vm"},
     {"CANCELLED AT ", Sign::JobCancelled, "*** JOB "},

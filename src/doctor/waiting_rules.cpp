@@ -113,6 +113,7 @@ constexpr Rule kRules[] = {
     {"in store based barrier", Sign::RendezvousFailed},
     {"onnect() timed out", Sign::RendezvousFailed},
     {"kvs_init: ", Sign::RendezvousFailed, "rror"},  // oneCCL
+    {"_topology/", Sign::RendezvousFailed, "timed out"},  // JAX
     {"Ranktable Detect Failed", Sign::RendezvousFailed},  // Ascend
     {"rank table timeout", Sign::RendezvousFailed},
     {"has already checked in", Sign::RendezvousFailed},  // NCCL
@@ -148,8 +149,7 @@ constexpr Rule kRules[] = {
     {"Timed out waiting for node rank", Sign::RendezvousFailed},
     {"Timeout waiting for the placement group", Sign::RendezvousFailed},
 
-    {"retrieving ncclUniqueId from", Sign::UniqueIdTimeout},
-    {"retreiving ncclUniqueId from", Sign::UniqueIdTimeout},  // as older versions of PyTorch have it
+    {"ing ncclUniqueId from", Sign::UniqueIdTimeout, nullptr, "onnection"},  // older versions: "retreiving"
     {"failed to pass monitoredBarrier", Sign::MonitoredBarrier},
     {"successfully reached monitoredBarrier", Sign::ConnectionLost},
     {"last enqueued NCCL work", Sign::LastEnqueued},
@@ -165,8 +165,8 @@ constexpr Rule kRules[] = {
     {"Wait timeout for ", Sign::CollectiveTimeout},
     {"notify wait timeout", Sign::CollectiveTimeout},
     {"stream sync timeout", Sign::CollectiveTimeout},
-    {"error code is 507046", Sign::CollectiveTimeout},
-    {"error code is 107020", Sign::CollectiveTimeout},
+    {"507046", Sign::CollectiveTimeout, "rror code"},
+    {"107020", Sign::CollectiveTimeout, "rror code"},
     {"Termination timeout for", Sign::CollectiveTimeout},  // XLA
     {"Exiting to ensure a consistent program state", Sign::CollectiveTimeout},
     {"ollective operation timed out", Sign::CollectiveTimeout},
@@ -217,6 +217,7 @@ constexpr Rule kRules[] = {
     {"PML add procs failed", Sign::NetworkTrouble},
     {"Socket timed out on send/recv operation", Sign::NetworkTrouble},  // Slurm
     {"Unable to contact slurm controller", Sign::NetworkTrouble},
+    {"unable to complete a TCP connection", Sign::NetworkTrouble},  // mpirun
     {"link flap", Sign::NetworkTrouble},
     {"ibv_create_", Sign::NetworkTrouble, "ailed"},
     {"ibv_poll_cq", Sign::NetworkTrouble, "ailed"},
@@ -245,6 +246,7 @@ constexpr Rule kRules[] = {
     {"DistStoreError", Sign::StoreTimeout},
     {"remote process exited or there was a network error", Sign::ConnectionLost},
     {"ncclRemoteError", Sign::ConnectionLost},
+    {"Collective ops is aborted by", Sign::ConnectionLost},  // TensorFlow
     {"Connection closed by", Sign::ConnectionLost},
     {"onnection reset by peer", Sign::ConnectionLost},
     {"Connection reset by remote peer", Sign::ConnectionLost},
