@@ -16,10 +16,10 @@ constexpr Rule kRules[] = {
     {"CUDA out of memory", Sign::GpuOom},
     {"CUDA error: out of memory", Sign::GpuOom},
     {" out of memory. Tried to allocate", Sign::GpuOom},
-    {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},  // Gaudi
+    {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},    // Gaudi
     {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom, nullptr, "HSA"},  // SYCL
-    {"nrt_tensor_allocate", Sign::GpuOom},                   // Neuron
-    {"EL0004: ", Sign::GpuOom},                              // Ascend
+    {"nrt_tensor_allocate", Sign::GpuOom},                     // Neuron
+    {"EL0004: ", Sign::GpuOom},                                // Ascend
     {"CUDA OOM", Sign::GpuOom},
     {"Status: out of memory", Sign::GpuOom},  // TensorFlow
     {"GPU OOM", Sign::GpuOom},
@@ -173,7 +173,7 @@ constexpr Rule kRules[] = {
     {"Device acquire failed", Sign::CudaError},
     {"evice critical error", Sign::CudaError},
     {"/dev/kfd", Sign::CudaError, "nable to"},  // ROCm
-    {"Nrt::Load", Sign::CudaError, "failed"},  // Neuron
+    {"Nrt::Load", Sign::CudaError, "failed"},   // Neuron
     {"nrt_execute", Sign::CudaError, "status"},
     {"NRT:nrt_init", Sign::CudaError, "ERROR"},
     {"MUSA error", Sign::CudaError},

@@ -82,8 +82,8 @@ constexpr Rule kRules[] = {
     {"ound trip mismatch", Sign::WeightsDiffer},
     {"ound-trip mismatch", Sign::WeightsDiffer},
     {"oundtrip mismatch", Sign::WeightsDiffer},
-    {"Size mismatch between saved", Sign::StateDictDiffers},                      // torch.distributed.checkpoint
-    {"is not compatible with the stored shape", Sign::StateDictDiffers},          // Orbax
+    {"Size mismatch between saved", Sign::StateDictDiffers},              // torch.distributed.checkpoint
+    {"is not compatible with the stored shape", Sign::StateDictDiffers},  // Orbax
     {"tree structures do not match", Sign::StateDictDiffers, "restore"},
     {"Assign requires shapes of both tensors to match", Sign::StateDictDiffers},  // TensorFlow
     {"mismatch between the current graph and the graph", Sign::StateDictDiffers},
@@ -138,7 +138,7 @@ constexpr Rule kRules[] = {
     {"FailedMount", Sign::NotLaunched},
     {"OCI runtime create failed", Sign::NotLaunched},
     {"OCI runtime exec failed", Sign::NotLaunched},
-    {"FATAL:   ", Sign::NotLaunched},                    // Apptainer
+    {"FATAL:   ", Sign::NotLaunched},  // Apptainer
     {"nvidia-container-cli: ", Sign::NotLaunched, "rror"},
     {"exec /", Sign::NotLaunched, ": no such file or directory"},
     {"Unable to locate a modulefile", Sign::NotLaunched},

@@ -86,11 +86,11 @@ constexpr Rule kRules[] = {
     {"already filled", Sign::StepConfig, "allocated for this job"},
     {"no allocated resources for the application", Sign::StepConfig},
     {"binding more processes than cpus on a resource", Sign::StepConfig},
-    {"no suitable queues", Sign::StepConfig},  // Grid Engine
-    {"Job exceeds queue", Sign::StepConfig},   // PBS
+    {"no suitable queues", Sign::StepConfig},        // Grid Engine
+    {"Job exceeds queue", Sign::StepConfig},         // PBS
     {"Bad resource requirement", Sign::StepConfig},  // LSF
-    {"Unknown queue", Sign::BadPartition},  // PBS
-    {"No such queue", Sign::BadPartition},  // LSF
+    {"Unknown queue", Sign::BadPartition},           // PBS
+    {"No such queue", Sign::BadPartition},           // LSF
     {"qsub: ", Sign::BadAccount, "ccount"},
     {"qsub: Unauthorized Request", Sign::BadAccount},
     {"cannot use the queue", Sign::BadAccount},
@@ -101,7 +101,7 @@ constexpr Rule kRules[] = {
     {"TERM_RUNLIMIT", Sign::TimeLimit},
     {"PBS: job killed: walltime", Sign::TimeLimit},
     {"time limit for job execution has been reached", Sign::TimeLimit},  // mpirun
-    {"this job is timed-out", Sign::TimeLimit},  // submitit
+    {"this job is timed-out", Sign::TimeLimit},                          // submitit
     {"job is timing out", Sign::TimeLimit},
     {"MaxRuntimeExceeded", Sign::TimeLimit},  // SageMaker
     {"MaxWaitTimeExceeded", Sign::TimeLimit},
@@ -162,8 +162,8 @@ constexpr Rule kRules[] = {
     {"EventType\": \"Preempt", Sign::Preempted},  // Azure
     {"SpotInterruption", Sign::Preempted},
     {"raining job interrupted", Sign::Preempted},  // SageMaker
-    {"Host EC2", Sign::Preempted, "terminated"},  // AWS Batch
-    {"imminent node shutdown", Sign::Preempted},  // Kubernetes
+    {"Host EC2", Sign::Preempted, "terminated"},   // AWS Batch
+    {"imminent node shutdown", Sign::Preempted},   // Kubernetes
     {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},

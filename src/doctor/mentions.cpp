@@ -46,7 +46,8 @@ bool is_noise(Sign sign, const LineMarks& marks) {
 bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
-  if (sign == Sign::NotLaunched) return has_word(body, "Lmod") || has_word(body, "odulefile") || has_word(body, "CondaE");
+  if (sign == Sign::NotLaunched)
+    return has_word(body, "Lmod") || has_word(body, "odulefile") || has_word(body, "CondaE");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
 }
 

@@ -32,7 +32,7 @@ constexpr End kEnds[] = {
     {"exited due to process rank %r with PID %n on", true, 1},
     {"exit status of rank %r: killed by signal %s", true},  // MPD
     {"exit status of rank %r: return code %c", true},
-    {"Abnormal termination (signal %s)"},         // HTCondor
+    {"Abnormal termination (signal %s)"},  // HTCondor
     {"CheckpointException ranks:dict_keys([%r", true, 1},
     {"process %r terminated with signal %S", true},  // torch.multiprocessing of old
     {"process %r terminated with exit code %c", true},

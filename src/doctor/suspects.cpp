@@ -27,9 +27,12 @@ bool is_failure_inside(const Finding& finding) {
 bool had_its_turn(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched) return false;
   bool may_pass = false;
-  for (const char* word : {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach", "nsuffi"})
+  for (const char* word :
+       {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach", "nsuffi"})
     may_pass = may_pass || has_word(wait.text, word);
-  const auto is_later = [&](const Place& place) { return place.file == wait.place.file && place.line > wait.place.line; };
+  const auto is_later = [&](const Place& place) {
+    return place.file == wait.place.file && place.line > wait.place.line;
+  };
   const auto tells = [&](const Finding& f) {
     const Role role = role_of(f.sign);
     return f.sign != wait.sign && (role == Role::Cause || role == Role::Outside) && is_later(f.place);
@@ -143,7 +146,8 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
   const bool by_container =
       vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
-  const bool says_nothing = vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
+  const bool says_nothing =
+      vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
   const bool by_ascend = has_word(vague.text, "NPU error") || has_word(vague.text, "NPU function error");
   if (by_ascend && first_time_out()) return nullptr;
   if (is_failure_inside(vague)) return told_before(vague);

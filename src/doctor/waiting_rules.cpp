@@ -112,7 +112,7 @@ constexpr Rule kRules[] = {
     {"connectFullMesh", Sign::RendezvousFailed},
     {"in store based barrier", Sign::RendezvousFailed},
     {"onnect() timed out", Sign::RendezvousFailed},
-    {"kvs_init: ", Sign::RendezvousFailed, "rror"},  // oneCCL
+    {"kvs_init: ", Sign::RendezvousFailed, "rror"},       // oneCCL
     {"_topology/", Sign::RendezvousFailed, "timed out"},  // JAX
     {"Ranktable Detect Failed", Sign::RendezvousFailed},  // Ascend
     {"rank table timeout", Sign::RendezvousFailed},
