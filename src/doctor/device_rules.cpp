@@ -11,15 +11,15 @@ constexpr Rule kRules[] = {
     {"CPU memory allocation failed", Sign::HostOom},
     {"DefaultCPUAllocator", Sign::HostOom, "allocate"},
     {"not enough host memory", Sign::HostOom},
-    {"CUDA out of host memory", Sign::HostOom},
+    {"out of host memory", Sign::HostOom},
     {"No space left on device", Sign::DiskFull, "ResourceExhausted"},
     {"CUDA out of memory", Sign::GpuOom},
     {"CUDA error: out of memory", Sign::GpuOom},
     {" out of memory. Tried to allocate", Sign::GpuOom},
-    {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},  // Gaudi
-    {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom},                // SYCL
-    {"nrt_tensor_allocate", Sign::GpuOom},                   // Neuron
-    {"EL0004: ", Sign::GpuOom},                              // Ascend
+    {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},    // Gaudi
+    {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom, nullptr, "HSA"},  // SYCL
+    {"nrt_tensor_allocate", Sign::GpuOom},                     // Neuron
+    {"EL0004: ", Sign::GpuOom},                                // Ascend
     {"CUDA OOM", Sign::GpuOom},
     {"Status: out of memory", Sign::GpuOom},  // TensorFlow
     {"GPU OOM", Sign::GpuOom},
@@ -51,6 +51,8 @@ constexpr Rule kRules[] = {
     {"hipErrorOutOfMem", Sign::GpuOom},
     {"ACL_ERROR_RT_MEMORY_ALLOCATION", Sign::GpuOom},
     {"HBM capacity", Sign::GpuOom, "xceed"},
+    {"Exception in device=TPU:", Sign::GpuOom, "esource exhausted"},
+    {"evice memory failed", Sign::GpuOom},  // MindSpore
     {"OOM when allocating", Sign::GpuOom},
     {"Out of memory while trying to allocate", Sign::GpuOom},  // XLA
     {"Ran out of memory in memory space", Sign::GpuOom},
@@ -61,7 +63,7 @@ constexpr Rule kRules[] = {
     {"out_of_memory: CUDA", Sign::GpuOom},
     {"on device ordinal", Sign::GpuOom, "allocate"},
     {"ObjectStoreFullError", Sign::HostOom},  // Ray
-    {"Too many open files", Sign::TooManyFiles},
+    {"oo many open files", Sign::TooManyFiles},
     {"[Errno 24]", Sign::TooManyFiles},
     {"items of ancdata", Sign::TooManyFiles},  // file descriptors between processes
     {"[Errno 23]", Sign::TooManyFiles},
@@ -92,6 +94,9 @@ constexpr Rule kRules[] = {
     {"/dev/shm ", Sign::SharedMemory, "No space left on device"},
     {"is killed by signal: Killed", Sign::HostOom},
     {"is killed by signal: Segmentation", Sign::NativeCrash},
+    {"is killed by signal: Abort", Sign::NativeCrash},
+    {"is killed by signal: Floating", Sign::NativeCrash},
+    {"is killed by signal: Illegal", Sign::NativeCrash},
     {"can't allocate memory: you tried", Sign::HostOom},
     {"not enough memory: you tried", Sign::HostOom},
     {"MemoryError", Sign::HostOom},
@@ -123,11 +128,17 @@ constexpr Rule kRules[] = {
     {"Machine check events logged", Sign::Hardware},
     {"Hardware Error]: ", Sign::Hardware, "ncorrected"},
     {"aicore exception", Sign::CudaError},
+    {"aicore error", Sign::CudaError},
+    {"aivec error", Sign::CudaError},
     {"ouble bit ECC", Sign::Hardware},
+    {"ulti-bit ECC", Sign::Hardware},
     {"ouble Bit ECC", Sign::Hardware},
     {"ncorrectable NVLink error", Sign::Hardware},
     {"CUDA error: unspecified launch failure", Sign::Hardware, "Xid"},
     {"CUDA error: hardware", Sign::Hardware},
+    {"Detected failure SLICE_FAILURE_", Sign::Hardware},  // TPU
+    {"program continuator has halted", Sign::CudaError},
+    {"all pending programs will fail", Sign::CudaError},
     {"CUDA_ERROR_NO_DEVICE", Sign::Remark, "cuInit"},  // TensorFlow looks for GPUs everywhere
     {"CUDA error", Sign::CudaError},
     {"CUDA Error: ", Sign::CudaError},
@@ -147,6 +158,7 @@ constexpr Rule kRules[] = {
     {"Failed to initialize NVML", Sign::CudaError},
     {"NVIDIA-SMI has failed", Sign::CudaError},
     {"nable to initialize backend 'cuda'", Sign::CudaError, nullptr, "INFO"},
+    {"nable to initialize backend 'tpu'", Sign::CudaError, nullptr, "INFO"},
     {"CUDA backend failed to initialize", Sign::CudaError},
     {"DNN library initialization failed", Sign::CudaError},
     {"MissingCUDAException", Sign::CudaError},
@@ -154,10 +166,14 @@ constexpr Rule kRules[] = {
     {"does not match the version torch was compiled with", Sign::CudaError},
     {"mismatches the version that was used to compile", Sign::CudaError},
     {"NPU function error", Sign::CudaError},
+    {"rror code is 507", Sign::CudaError},  // Ascend
+    {"rror code:507", Sign::CudaError},
     {"Failed to initialize the HCCP process", Sign::CudaError},
     {"synStatus", Sign::CudaError, nullptr, "synSuccess"},  // Gaudi
     {"Device acquire failed", Sign::CudaError},
-    {"Nrt::Load", Sign::CudaError, "failed"},  // Neuron
+    {"evice critical error", Sign::CudaError},
+    {"/dev/kfd", Sign::CudaError, "nable to"},  // ROCm
+    {"Nrt::Load", Sign::CudaError, "failed"},   // Neuron
     {"nrt_execute", Sign::CudaError, "status"},
     {"NRT:nrt_init", Sign::CudaError, "ERROR"},
     {"MUSA error", Sign::CudaError},

@@ -42,6 +42,8 @@ constexpr Rule kRules[] = {
     {"ort is already allocated", Sign::PortInUse},  // Docker
     {"ort already in use", Sign::PortInUse},
     {"address already bound", Sign::PortInUse},
+    {"have been bound already", Sign::PortInUse},  // Ascend
+    {"ailed to bind to ", Sign::PortInUse, nullptr, "ermission"},
     {"No address added out of total", Sign::PortInUse},  // gRPC
     {"Could not start gRPC server", Sign::PortInUse},
     {"is already in use", Sign::PortInUse, "ort ", "nvidia"},
@@ -60,6 +62,7 @@ constexpr Rule kRules[] = {
     {"Unable to load any of {lib", Sign::MissingImport},
     {"PackageNotFoundError", Sign::MissingImport},
     {"DistributionNotFound", Sign::MissingImport},
+    {"VersionConflict: ", Sign::MissingImport},
     {"Error loading", Sign::MissingImport, ".dll"},
     {"Failed to import transformers", Sign::MissingImport},
     {"partially initialized module", Sign::MissingImport},
@@ -79,12 +82,13 @@ constexpr Rule kRules[] = {
     {"ound trip mismatch", Sign::WeightsDiffer},
     {"ound-trip mismatch", Sign::WeightsDiffer},
     {"oundtrip mismatch", Sign::WeightsDiffer},
-    {"Size mismatch between saved", Sign::StateDictDiffers},                      // torch.distributed.checkpoint
-    {"is not compatible with the stored shape", Sign::StateDictDiffers},          // Orbax
+    {"Size mismatch between saved", Sign::StateDictDiffers},              // torch.distributed.checkpoint
+    {"is not compatible with the stored shape", Sign::StateDictDiffers},  // Orbax
+    {"tree structures do not match", Sign::StateDictDiffers, "restore"},
     {"Assign requires shapes of both tensors to match", Sign::StateDictDiffers},  // TensorFlow
     {"mismatch between the current graph and the graph", Sign::StateDictDiffers},
     {"Tensor name \"", Sign::StateDictDiffers, "not found in checkpoint"},
-    {"not found in checkpoint", Sign::StateDictDiffers, "Key "},
+    {"not found in checkpoint", Sign::StateDictDiffers, nullptr, "director"},
     {"ignore_mismatched_sizes", Sign::StateDictDiffers, "Error"},
     {"loaded state dict contains a parameter group", Sign::StateDictDiffers},
     {"loaded state dict has a different number of", Sign::StateDictDiffers},
@@ -134,7 +138,11 @@ constexpr Rule kRules[] = {
     {"FailedMount", Sign::NotLaunched},
     {"OCI runtime create failed", Sign::NotLaunched},
     {"OCI runtime exec failed", Sign::NotLaunched},
-    {"container creation failed", Sign::NotLaunched},    // Apptainer
+    {"FATAL:   ", Sign::NotLaunched},  // Apptainer
+    {"nvidia-container-cli: ", Sign::NotLaunched, "rror"},
+    {"exec /", Sign::NotLaunched, ": no such file or directory"},
+    {"Unable to locate a modulefile", Sign::NotLaunched},
+    {"CondaError: ", Sign::NotLaunched},
     {"EnvironmentLocationNotFound", Sign::NotLaunched},  // conda
     {"EnvironmentNameNotFound", Sign::NotLaunched},
     {"Lmod has detected the following error", Sign::NotLaunched},
@@ -142,6 +150,23 @@ constexpr Rule kRules[] = {
     {"FailedAttachVolume", Sign::NotLaunched},
     {"ErrImageNeverPull", Sign::NotLaunched},
     {"FailedScheduling", Sign::NotLaunched},
+    {"exceeded quota: ", Sign::NotLaunched, "forbidden"},
+    {"Unschedulable", Sign::NotLaunched},
+    {"in gang unschedulable", Sign::NotLaunched},  // Volcano
+    {"CapacityError", Sign::NotLaunched},          // SageMaker
+    {"nsufficient capacity", Sign::NotLaunched},
+    {"InsufficientInstanceCapacity", Sign::NotLaunched},
+    {"ZONE_RESOURCE_POOL_EXHAUSTED", Sign::NotLaunched},
+    {"via the \"execve\" system call", Sign::NotLaunched},  // mpirun
+    {"A hostfile was provided that contains", Sign::NotLaunched},
+    {"Error: configmap ", Sign::NotLaunched},  // Kubernetes
+    {"Error: secret ", Sign::NotLaunched},
+    {"Error from server (", Sign::NotLaunched},
+    {"no matches for kind ", Sign::NotLaunched},
+    {"unable to launch the specified application", Sign::NotLaunched},
+    {"unable to start the specified application", Sign::NotLaunched},
+    {"Batch script is empty", Sign::NotLaunched},
+    {"This does not look like a batch script", Sign::NotLaunched},
     {"nodes are available: ", Sign::NotLaunched, "nsufficient"},
     {"RuntimeEnvSetupError", Sign::NotLaunched},                     // Ray
     {"unable to find the specified executable", Sign::NotLaunched},  // mpirun
@@ -160,8 +185,11 @@ constexpr Rule kRules[] = {
     {"could not find either executable", Sign::NotLaunched},
     {"No executable was specified", Sign::NotLaunched},
     {"mpiexec_", Sign::NotLaunched, "unable to parse user arguments"},
+    {"unable to run bstrap_proxy", Sign::NotLaunched},  // Intel MPI
+    {"error setting up the bootstrap proxies", Sign::NotLaunched},
     {"ImagePullBackOff", Sign::NotLaunched},
     {"ErrImagePull", Sign::NotLaunched},
+    {"CannotPullContainer", Sign::NotLaunched},  // ECS
     {"docker: Error response from daemon", Sign::NotLaunched},
     {"executable file not found", Sign::NotLaunched},
     {"was unable to launch the specified", Sign::NotLaunched},

@@ -50,9 +50,14 @@ constexpr Words kWords[] = {
     {Sign::GpuOom, {"out of memory", "cuda"}},
     {Sign::GpuOom, {"out of memory", "gpu"}},
     {Sign::GpuOom, {"out of memory", "device"}},
+    {Sign::GpuOom, {"out of memory", "hpu"}},
+    {Sign::GpuOom, {"out of memory", "npu"}},
+    {Sign::GpuOom, {"out of memory", "hbm"}},
+    {Sign::GpuOom, {"mem-fraction-static"}},  // SGLang
     {Sign::GpuOom, {"insufficient gpu memory"}},
     {Sign::GpuOom, {"not enough gpu memory"}},
     {Sign::GpuOom, {"no available memory for the cache blocks"}},  // vLLM
+    {Sign::GpuOom, {"memory not enough", "device"}},
     {Sign::HostOom, {"out of memory"}},
     {Sign::HostOom, {"cannot allocate memory"}},
     {Sign::HostOom, {"not enough memory"}},
@@ -74,11 +79,18 @@ constexpr Words kWords[] = {
     {Sign::StateDictDiffers, {"checkpoint", "do not match"}},
     {Sign::StateDictDiffers, {"checkpoint", "different shape"}},
     {Sign::StateDictDiffers, {"checkpoint", "incompatible", "shape"}},
+    {Sign::StateDictDiffers, {"checkpoint", "must match"}},
+    {Sign::StateDictDiffers, {"checkpoint has", "model has"}},
     {Sign::StateDictDiffers, {"missing key", "load"}},
+    {Sign::StateDictDiffers, {"loading weights", "mismatch"}},  // Keras
+    {Sign::StateDictDiffers, {"load a weight file"}},
+    {Sign::StateDictDiffers, {"cannot assign value to variable"}},
+    {Sign::StateDictDiffers, {"saved weights", "expect"}},
+    {Sign::StateDictDiffers, {"objects could not be loaded"}},
     {Sign::MissingImport, {"no module named"}},
     {Sign::MissingImport, {"could not import"}},
     {Sign::MissingImport, {"failed to import"}},
-    {Sign::MissingImport, {"is not installed"}},
+    {Sign::MissingImport, {" not installed"}},
     {Sign::MissingImport, {"not been installed"}},
     {Sign::MissingImport, {"to be installed"}},
     {Sign::MissingImport, {"pip install"}},
@@ -137,6 +149,12 @@ constexpr Words kWords[] = {
     {Sign::CudaError, {"no accelerator"}},
     {Sign::CudaError, {"gemm launch failed"}},
     {Sign::CudaError, {"cublas"}},
+    {Sign::CudaError, {"cusolver"}},
+    {Sign::CudaError, {"curand"}},
+    {Sign::CudaError, {"cufft"}},
+    {Sign::CudaError, {"nrt_"}},  // Neuron
+    {Sign::CudaError, {"no ", "devices found"}},
+    {Sign::CudaError, {"no ", "device found"}},
     {Sign::CudaError, {"cudnn"}},
     {Sign::CudaError, {"nvrtc"}},
     {Sign::CudaError, {"ptxas"}},
@@ -157,6 +175,8 @@ std::optional<Sign> sign_of_type(std::string_view type) {
   return std::nullopt;
 }
 
+}  // namespace
+
 std::optional<Sign> sign_of_words(std::string_view message) {
   std::string low(message);
   std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
@@ -165,8 +185,6 @@ std::optional<Sign> sign_of_words(std::string_view message) {
       return words.sign;
   return std::nullopt;
 }
-
-}  // namespace
 
 Sign sign_of_exception(std::string_view exception) {
   if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;

@@ -64,6 +64,8 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   if (is_hangup_by_shell(text)) return note_finding(Sign::Hangup, marks, line, findings);
   if (is_termination_by_shell(text)) return note_finding(Sign::TerminatedFromOutside, marks, line, findings);
   if (is_kill_by_shell(text)) return note_weakly(Sign::KilledByShell, marks, line, findings);
+  const bool is_information = marks.level == 'I' || marks.level == 'W';
+  if (!is_named_error(type) && is_information) return;
   if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));
   const bool says_something = text.size() > type.size() + 2;
   if (!says_something) return;

@@ -179,8 +179,7 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
                      (match_inside(": %k%=%r, ", body, caught) || match_inside(": %k%=%r: ", body, caught)))
     return caught.rank;
   if (sign == Sign::DuplicateGpu) return after(": rank ");
-  for (const char* words : {"Exception in device=TPU:", "Execution of replica "})  // XLA
-    if (role_of(sign) == Role::Cause && has_word(body, words)) return after(words);
+  if (role_of(sign) == Role::Cause && has_word(body, "in device=TPU:")) return after("in device=TPU:");  // XLA
   if (sign == Sign::CollectiveMismatch) return after("Rank ");
   if (sign == Sign::RendezvousFailed) return after("barrier on rank: ");
   return std::nullopt;

@@ -35,6 +35,9 @@ constexpr Rule kRules[] = {
     {"Too many authentication failures", Sign::NotLaunched},
     {"Host key verification failed", Sign::NotLaunched},
     {"ssh exited with exit code 255", Sign::NotLaunched},  // pdsh
+    {"ssh exited with exit code 126", Sign::NotLaunched},
+    {"ssh exited with exit code 127", Sign::NotLaunched},
+    {"/ssh] exited with return code", Sign::NotLaunched},  // gcloud
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
@@ -68,18 +71,37 @@ constexpr Rule kRules[] = {
     {"Job request does not match any supported policy", Sign::StepConfig},
     {"Unable to layout tasks on given cpus", Sign::StepConfig},
     {"Invalid generic resource", Sign::StepConfig},
+    {"Invalid GRES specification", Sign::StepConfig},
+    {"srun: fatal: ", Sign::NotLaunched},
+    {"cannot find mpi plugin", Sign::NotLaunched},
+    {": unrecognized option '", Sign::NotLaunched},
+    {": invalid option -- ", Sign::NotLaunched},
+    {"Error: unknown option", Sign::NotLaunched, "mpi"},
     {"Invalid feature specification", Sign::StepConfig},
     {"Invalid node name specified", Sign::StepConfig},
     {"Memory specification can not be satisfied", Sign::StepConfig},
     {"Node count specification invalid", Sign::StepConfig},
     {"partition configuration not available", Sign::StepConfig},
     {"not enough slots available", Sign::StepConfig},  // mpirun
+    {"already filled", Sign::StepConfig, "allocated for this job"},
+    {"no allocated resources for the application", Sign::StepConfig},
+    {"binding more processes than cpus on a resource", Sign::StepConfig},
+    {"no suitable queues", Sign::StepConfig},        // Grid Engine
+    {"Job exceeds queue", Sign::StepConfig},         // PBS
+    {"Bad resource requirement", Sign::StepConfig},  // LSF
+    {"Unknown queue", Sign::BadPartition},           // PBS
+    {"No such queue", Sign::BadPartition},           // LSF
+    {"qsub: ", Sign::BadAccount, "ccount"},
+    {"qsub: Unauthorized Request", Sign::BadAccount},
+    {"cannot use the queue", Sign::BadAccount},
+    {"job rejected: ", Sign::BadAccount, "project"},  // Grid Engine
 
     // Schedulers end a job: Slurm, LSF, PBS, Kubernetes.
     {"DUE TO TIME LIMIT", Sign::TimeLimit},
     {"TERM_RUNLIMIT", Sign::TimeLimit},
     {"PBS: job killed: walltime", Sign::TimeLimit},
-    {"this job is timed-out", Sign::TimeLimit},  // submitit
+    {"time limit for job execution has been reached", Sign::TimeLimit},  // mpirun
+    {"this job is timed-out", Sign::TimeLimit},                          // submitit
     {"job is timing out", Sign::TimeLimit},
     {"MaxRuntimeExceeded", Sign::TimeLimit},  // SageMaker
     {"MaxWaitTimeExceeded", Sign::TimeLimit},
@@ -93,8 +115,9 @@ constexpr Rule kRules[] = {
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
     {"DeadlineExceeded", Sign::TimeLimit, nullptr, "Error"},
-    {"longer than specified deadline", Sign::TimeLimit},
+    {"specified deadline", Sign::TimeLimit, "longer than"},
     {"DUE TO TIME_LIMIT", Sign::TimeLimit},
+    {" launch failed: ", Sign::NotLaunched, "srun: error: task"},
     {"launch failed: Plugin initialization failed", Sign::NotLaunched},
     {"Node failure on ", Sign::NodeFailure},
     {"STEPD TERMINATED ON ", Sign::NodeFailure},
@@ -108,6 +131,9 @@ constexpr Rule kRules[] = {
     {"UnexpectedAdmissionError", Sign::NodeFailure},
     {"Node is not ready", Sign::NodeFailure},
     {"NodeLost", Sign::NodeFailure},
+    {"requested job terminate", Sign::NodeFailure, "PBS"},
+    {"NodeStatusUnknown", Sign::NodeFailure},
+    {"stopped posting node status", Sign::NodeFailure},
     {"lost communication with a remote daemon", Sign::NodeFailure},  // mpirun, prterun
     {"ORTE has lost communication", Sign::NodeFailure},
     {"PRTE has lost communication", Sign::NodeFailure},
@@ -135,7 +161,9 @@ constexpr Rule kRules[] = {
     {"PREEMPTED", Sign::Preempted},
     {"EventType\": \"Preempt", Sign::Preempted},  // Azure
     {"SpotInterruption", Sign::Preempted},
-    {"imminent node shutdown", Sign::Preempted},  // Kubernetes
+    {"raining job interrupted", Sign::Preempted},  // SageMaker
+    {"Host EC2", Sign::Preempted, "terminated"},   // AWS Batch
+    {"imminent node shutdown", Sign::Preempted},   // Kubernetes
     {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},
@@ -150,7 +178,10 @@ constexpr Rule kRules[] = {
     {"Preempting", Sign::Preempted, "pod"},
     {"nstance terminated by spot", Sign::Preempted},
     {"pot Instance", Sign::Preempted, "nterrupt"},
-    {"pot instance", Sign::Preempted, "reclaim"},
+    {"pot instance", Sign::Preempted, "recla"},
+    {"Preempted to accommodate", Sign::Preempted},  // Kueue
+    {"EvictedDueToPreempt", Sign::Preempted},
+    {"PreemptScheduled", Sign::Preempted},  // AKS
     {"pot VM", Sign::Preempted, "vict"},
     {"evicted by higher priority", Sign::Preempted},
     {"EvictedByPreemption", Sign::Preempted},
@@ -202,7 +233,10 @@ constexpr Rule kRules[] = {
     {"ran out of memory and was", Sign::CgroupOom},
     {"use an instance type with more memory", Sign::CgroupOom},  // SageMaker
     {"OutOfMemoryKilled", Sign::CgroupOom},
+    {"Container killed due to memory", Sign::CgroupOom},  // AWS Batch
+    {"using all available RAM", Sign::CgroupOom},         // Colab
     {"used too much memory", Sign::CgroupOom, "illed"},
+    {"OOM killer terminated", Sign::CgroupOom},  // Cray
     {"OOM killer", Sign::CgroupOom, "illed", "common causes"},
     {"oom killer", Sign::CgroupOom, "illed", "common causes"},
     {"oom_kill event", Sign::CgroupOom},
@@ -223,7 +257,10 @@ constexpr Rule kRules[] = {
     {"ray.exceptions.OutOfMemoryError", Sign::CgroupOom},
     {"cgroup out-of-memory handler", Sign::CgroupOom},
     {"memory limit", Sign::CgroupOom, "xceed"},
+    {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
+    {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
+    {" Evicted ", Sign::Preempted, "pod"},
     {"Memory cgroup out of memory", Sign::CgroupOom},
     {"Killed process", Sign::CgroupOom, "total-vm"},
     {"CANCELLED AT ", Sign::JobCancelled, "*** JOB "},
@@ -274,6 +311,10 @@ constexpr Rule kRules[] = {
     {"EXIT CODE: ", Sign::ProcessEnd},
     {"EXIT STRING: ", Sign::ProcessEnd},
     {"MPI_ABORT was invoked", Sign::ProcessEnd},
+    {"application called MPI_Abort(", Sign::ProcessEnd},
+    {"reported by process [", Sign::ProcessEnd},
+    {"exited due to process rank", Sign::ProcessEnd},
+    {"exit status of rank ", Sign::ProcessEnd},
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle

@@ -54,7 +54,8 @@ constexpr RankPrefix kBracketed[] = {
     {"[GPU%=%l]"},
     {"[cuda:%l]"},
     {"[xla:%r]"},
-    {"[process %r]"},                   // JAX
+    {"[process%=%r]"},  // JAX
+    {"[task %r]", true, true},
     {"[%w:%k%=%r]"},                    // "[host:rank3]"
     {"[%r]<std%w>", true, true},        // horovodrun
     {"[%n,%r]<std%w>", true, true},     // mpirun --tag-output: [job,rank]

@@ -40,12 +40,14 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
   return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
-         is_mention(sign, body);
+         (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
 }
 
 bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
+  if (sign == Sign::NotLaunched)
+    return has_word(body, "Lmod") || has_word(body, "odulefile") || has_word(body, "CondaE");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
 }
 

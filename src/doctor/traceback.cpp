@@ -66,6 +66,8 @@ void note_frame(std::string_view frame, Traceback& traceback) {
                                              "static_tcp_rendezvous",     "_create_tcp_store",  "_create_c10d_store"};
   traceback.in_rendezvous = traceback.in_rendezvous || has_any(std::string(frame), kRendezvous);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
+  static constexpr std::array kClients = {"vllm", "sglang", "rollout", "reward"};
+  traceback.in_client = traceback.in_client || has_any(own, kClients);
   traceback.in_launcher = traceback.in_launcher || has_any(std::string(path), kLaunchers) ||
                           (path.find("multiprocessing/spawn.py") != std::string_view::npos &&
                            in != std::string_view::npos && frame.substr(in) == ", in join");

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "doctor/details.h"
+#include "doctor/exception_signs.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/text_parts.h"
 #include "doctor/verdicts.h"
@@ -171,6 +172,16 @@ bool by_crash(Trial& t) {
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
+}
+
+bool by_words(Trial& t) {
+  for (const Finding& remark : t.findings.remarks) {
+    const auto sign = t.findings.survived(remark) ? std::nullopt : sign_of_words(remark.text);
+    if (!sign) continue;
+    t.name(remark, cause_of(*sign));
+    return true;
+  }
+  return false;
 }
 
 bool by_exit(Trial& t) {

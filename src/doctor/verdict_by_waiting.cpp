@@ -69,7 +69,8 @@ bool by_time_out(Trial& t) {
   } else if (cause == Cause::Network) {
     t.result.first_rank = telling->rank;
     t.result.first_host = telling->host;
-    if (!telling->rank && t.culprit && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
+    const bool is_there = t.culprit && !telling->host.empty() && t.culprit->host == telling->host;
+    if (!telling->rank && t.culprit && (t.culprit->root || is_there)) t.result.first_rank = t.suspects.culprit_rank();
     const Finding* complaint = t.suspects.earliest(
         [](const Finding& f) { return f.rank && (f.sign == Sign::NetworkTrouble || f.sign == Sign::ConnectionLost); });
     if (!t.result.first_rank && complaint) t.result.first_rank = complaint->rank;

@@ -111,7 +111,11 @@ constexpr Rule kRules[] = {
     {"etcd.Etcd", Sign::RendezvousFailed},
     {"connectFullMesh", Sign::RendezvousFailed},
     {"in store based barrier", Sign::RendezvousFailed},
-    {"connect() timed out", Sign::RendezvousFailed},
+    {"onnect() timed out", Sign::RendezvousFailed},
+    {"kvs_init: ", Sign::RendezvousFailed, "rror"},       // oneCCL
+    {"_topology/", Sign::RendezvousFailed, "timed out"},  // JAX
+    {"Ranktable Detect Failed", Sign::RendezvousFailed},  // Ascend
+    {"rank table timeout", Sign::RendezvousFailed},
     {"has already checked in", Sign::RendezvousFailed},  // NCCL
     {"mismatched rank count", Sign::RendezvousFailed},
     {"waiting for rendezvous", Sign::RendezvousFailed, "imed out"},  // Determined
@@ -121,7 +125,6 @@ constexpr Rule kRules[] = {
     {"Barrier timed out", Sign::RendezvousFailed, "to_register"},
     {"Barrier timed out", Sign::RendezvousFailed, "[Init]"},
     {"Barrier timed out", Sign::RendezvousFailed, "Connect"},
-    {"Barrier timed out", Sign::UniqueIdTimeout, "broadcast"},
     {"Barrier timed out", Sign::CollectiveTimeout},
     {"coordination service", Sign::RendezvousFailed, "DEADLINE_EXCEEDED"},
     {"Timed out waiting for all workers", Sign::RendezvousFailed},
@@ -146,8 +149,7 @@ constexpr Rule kRules[] = {
     {"Timed out waiting for node rank", Sign::RendezvousFailed},
     {"Timeout waiting for the placement group", Sign::RendezvousFailed},
 
-    {"retrieving ncclUniqueId from", Sign::UniqueIdTimeout},
-    {"retreiving ncclUniqueId from", Sign::UniqueIdTimeout},  // as older versions of PyTorch have it
+    {"ing ncclUniqueId from", Sign::UniqueIdTimeout, nullptr, "onnection"},  // older versions: "retreiving"
     {"failed to pass monitoredBarrier", Sign::MonitoredBarrier},
     {"successfully reached monitoredBarrier", Sign::ConnectionLost},
     {"last enqueued NCCL work", Sign::LastEnqueued},
@@ -159,12 +161,12 @@ constexpr Rule kRules[] = {
     {"Notify register times out", Sign::CollectiveTimeout},  // Ascend
     {"Getting socket times out", Sign::CollectiveTimeout},
     {"Remote Rank did not send the data in time", Sign::CollectiveTimeout},
-    {"is stalled for longer than", Sign::CollectiveTimeout, "hutdown"},  // Horovod
+    {" stalled for ", Sign::CollectiveTimeout, "hutdown"},  // Horovod
     {"Wait timeout for ", Sign::CollectiveTimeout},
     {"notify wait timeout", Sign::CollectiveTimeout},
     {"stream sync timeout", Sign::CollectiveTimeout},
-    {"error code is 507046", Sign::CollectiveTimeout},
-    {"error code is 107020", Sign::CollectiveTimeout},
+    {"507046", Sign::CollectiveTimeout, "rror code"},
+    {"107020", Sign::CollectiveTimeout, "rror code"},
     {"Termination timeout for", Sign::CollectiveTimeout},  // XLA
     {"Exiting to ensure a consistent program state", Sign::CollectiveTimeout},
     {"ollective operation timed out", Sign::CollectiveTimeout},
@@ -191,6 +193,9 @@ constexpr Rule kRules[] = {
     {"HCCL function error", Sign::ConnectionLost},
     {"atl_status: FAILURE", Sign::ConnectionLost},  // oneCCL
     {"call hccl api failed", Sign::ConnectionLost},
+    {"Inner error is reported as above", Sign::ConnectionLost},
+    {": oneCCL: ", Sign::ConnectionLost, "transport"},
+    {": oneCCL: atl", Sign::ConnectionLost},
     {"Getaddrinfo failed", Sign::NetworkTrouble},
     {"gaierror", Sign::NetworkTrouble},
     {"failed to connect to all addresses", Sign::NetworkTrouble},  // gRPC
@@ -212,6 +217,7 @@ constexpr Rule kRules[] = {
     {"PML add procs failed", Sign::NetworkTrouble},
     {"Socket timed out on send/recv operation", Sign::NetworkTrouble},  // Slurm
     {"Unable to contact slurm controller", Sign::NetworkTrouble},
+    {"unable to complete a TCP connection", Sign::NetworkTrouble},  // mpirun
     {"link flap", Sign::NetworkTrouble},
     {"ibv_create_", Sign::NetworkTrouble, "ailed"},
     {"ibv_poll_cq", Sign::NetworkTrouble, "ailed"},
@@ -240,6 +246,7 @@ constexpr Rule kRules[] = {
     {"DistStoreError", Sign::StoreTimeout},
     {"remote process exited or there was a network error", Sign::ConnectionLost},
     {"ncclRemoteError", Sign::ConnectionLost},
+    {"Collective ops is aborted by", Sign::ConnectionLost},  // TensorFlow
     {"Connection closed by", Sign::ConnectionLost},
     {"onnection reset by peer", Sign::ConnectionLost},
     {"Connection reset by remote peer", Sign::ConnectionLost},
