@@ -42,7 +42,7 @@ template <class T>
 struct Parsed {
   std::optional<T> value{};
   std::string why{}, fix{};
-  bool is_too_far = false;  // from any number that makes sense, of which the default is one
+  bool is_too_far = false;  // the type cannot hold it; the message then names the default
 };
 
 template <class T>
@@ -242,7 +242,7 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
   } catch (const YAML::DeepRecursion& e) {
     throw ConfigError({fmt::format("the YAML is nested {} levels deep", e.depth()),
                        fmt::format("{}:{}", name, e.mark.line + 1),
-                       "close the brackets; a recipe has no more than five levels"});
+                       "close the brackets; no file of settings has more than five levels"});
   } catch (const YAML::Exception& e) {
     throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1),
                        "look for a bracket, a quote or an indent that does not match, there or above"});

@@ -27,9 +27,7 @@ fs::path nearest_existing(fs::path path) {
 }
 
 std::string reopenable(const std::string& path, const std::string& text) {
-  std::error_code ignored;
-  const bool of_process = path.starts_with("/dev/") || path.starts_with("/proc/");  // /dev/stdin: not that of children
-  if (fs::is_regular_file(path, ignored) && !of_process) return path;
+  if (!is_own_descriptor(path)) return path;
   const int fd = ::memfd_create("recipe", 0);  // inherited, and gone with the last process that has it
   if (fd < 0) throw_errno("cannot keep what was read from " + path);
   for (std::size_t done = 0; done < text.size();) {
@@ -38,6 +36,12 @@ std::string reopenable(const std::string& path, const std::string& text) {
     if (written > 0) done += static_cast<std::size_t>(written);
   }
   return fmt::format("/proc/self/fd/{}", fd);
+}
+
+bool is_own_descriptor(const std::string& path) {
+  std::error_code ignored;
+  return !fs::is_regular_file(path, ignored) || path.starts_with("/dev/fd/") || path.starts_with("/dev/std") ||
+         path.starts_with("/proc/");
 }
 
 std::string without_end_slash(std::string path) {

@@ -58,7 +58,7 @@ struct UnknownHost : CommError {
 };
 
 // Retries until the deadline, since the other side may still be starting. Throws CommError naming host and
-// port; UnknownHost without waiting for the deadline, since a name does not come into being with a program's start.
+// port; UnknownHost at once: who may be early calls wait_for_name() (dist/) first.
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout);
 
 // Sends what the peer takes within the timeout and returns how much; a peer that is gone takes it all.

@@ -14,7 +14,7 @@ bool shows_colour(int fd);  // a terminal that can, and NO_COLOR is not set
 // lost there is no failure; what a full disk loses is one.
 bool has_no_reader(int fd);
 
-// Lines that end before the last column where `fd` is a terminal, what does not fit below, indented; else as it is.
+// Wraps lines to the width of `fd` where it is a terminal, continuation lines indented; otherwise unchanged.
 std::string fitted(std::string_view text, int fd);
 
 // "braid: <message>", fitted, its first line in red where `fd` shows colour.

@@ -41,7 +41,7 @@ struct RecipeCall {
   std::string already_so;  // flags that ask for what Braid always does, and why; empty: none
 };
 RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments,
-                            const std::vector<std::string>& others = {}, RecipeChecks checks = RecipeChecks::All);
+                            RecipeChecks checks = RecipeChecks::All);
 
 std::string overrides_help();        // every recipe key with its type, default and meaning, by section
 std::string short_overrides_help();  // where to find that

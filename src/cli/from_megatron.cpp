@@ -260,7 +260,8 @@ class Conversion : private MegatronDraft {
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
     const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
     chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
-                       command_.ranks ? fmt::format("{} ranks do not divide by tp x cp x pp", ranks)
+                       ranks > 0        ? fmt::format("{} ranks do not divide by tp x cp x pp", ranks)
+                       : command_.ranks ? fmt::format("the encoder takes all of the {} ranks", *command_.ranks)
                        : command_.launcher.empty()
                            ? "the number of ranks is torchrun's, not Megatron's, to say"
                            : fmt::format("'{}' does not say how many ranks there are", command_.launcher)));

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/files.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
@@ -119,8 +120,7 @@ void check(Preflight preflight, const LaunchSlurm& launch, const Allocation& all
 }
 
 SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>& overrides) {
-  std::error_code ignored;
-  if (fs::is_fifo(launch.recipe_path, ignored) || launch.recipe_path.starts_with("/dev/"))
+  if (fs::exists(launch.recipe_path) && !fs::is_directory(launch.recipe_path) && is_own_descriptor(launch.recipe_path))
     throw ConfigError(
         {fmt::format("'{}' is a pipe of this command, and the job's ranks read the recipe later", launch.recipe_path),
          "command line", "give the path of a file that all nodes see"});

@@ -75,31 +75,118 @@ void take_launcher(std::vector<Word>& words, Tasks& tasks) {
   words.erase(words.begin(), end);
 }
 
-struct Script {
-  std::vector<Word> words;  // of commands that have flags
-  Tasks tasks;
-  std::vector<std::string> arrays;  // "${ARGS[@]}": those that were read
+// A variable that holds flags: ARGS=(--lr 1 ...) or ARGS="--lr 1 ...".
+struct FlagVariable {
+  std::string name;
+  std::vector<Word> words{};
+  bool is_clear = true;  // false: assigned more than once, as in the branches of an if
+  bool is_used = false;
 };
 
-// An array's flags, ARGS=(--lr 1 ...), count where they are written; the words that expand it say nothing more. Lines
-// count that nothing joins: the middle of an array.
-void read_script(std::string_view text, Script& script, bool in_array = false) {
-  for (const ShellCommand& command : simple_commands(text)) {
-    for (const ShellWord& assignment : command.assignments) {
-      const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
-      const std::size_t open = raw.find("=(");
-      if (in_array || open == raw.npos || !raw.ends_with(')')) continue;
-      script.arrays.push_back(fmt::format("${{{}[@]}}", raw.substr(0, raw.find_first_of("+="))));
-      read_script(raw.substr(open + 2, raw.size() - open - 3), script, /*in_array=*/true);
-    }
-    std::vector<Word> found;
-    for (const ShellWord& word : command.words) found.push_back(word_of(text, word));
-    take_launcher(found, script.tasks);
-    std::erase_if(found, [&](const Word& word) { return contains(script.arrays, word.text); });
-    if (std::any_of(found.begin(), found.end(), is_flag))
-      script.words.insert(script.words.end(), found.begin(), found.end());
-  }
+// The name in $NAME, ${NAME}, ${NAME[@]} or ${NAME[*]}; empty for any other word.
+std::string expanded_name(std::string_view word) {
+  if (!word.starts_with('$')) return "";
+  word.remove_prefix(1);
+  if (word.starts_with('{') && word.ends_with('}')) word = word.substr(1, word.size() - 2);
+  if (word.ends_with("[@]") || word.ends_with("[*]")) word.remove_suffix(3);
+  return is_identifier(word) ? std::string(word) : "";
 }
+
+class ScriptReader {
+ public:
+  // The words of the command that trains: the one with most flags of Megatron's. Lines of flags alone count too, since
+  // the text may be the middle of an array. A text of assignments alone stands for all of them.
+  std::vector<Word> read(std::string_view text) {
+    std::vector<Word> words, training;
+    std::string program;  // of the command that trains
+    Tasks tasks;
+    for (const ShellCommand& command : simple_commands(text)) {
+      for (const ShellWord& assignment : command.assignments) assign(text, assignment);
+      std::vector<Word> found = expanded(text, command.words);
+      if (std::none_of(found.begin(), found.end(), is_flag)) continue;
+      if (is_flag(found.front())) {
+        words.insert(words.end(), found.begin(), found.end());
+        continue;
+      }
+      tasks = {};
+      take_launcher(found, tasks);
+      const bool trains = training.empty() || flags_of_megatron(found) > flags_of_megatron(training);
+      if (!training.empty()) others_.push_back(trains ? program : found.front().text);
+      if (!trains) continue;
+      training = std::move(found);
+      program = training.empty() ? "" : training.front().text;
+      tasks_ = tasks;
+    }
+    words.insert(words.end(), training.begin(), training.end());
+    const bool only_assigns = words.empty();
+    for (const FlagVariable& variable : variables_)
+      if (only_assigns && variable.is_clear)
+        words.insert(words.end(), variable.words.begin(), variable.words.end());
+      else if (!variable.is_used && variable.is_clear)
+        unused_.push_back(variable.name);
+    return words;
+  }
+
+  const Tasks& tasks() const { return tasks_; }
+  const std::vector<std::string>& unused() const { return unused_; }  // variables that nothing uses
+  const std::vector<std::string>& others() const { return others_; }  // other commands with flags
+
+ private:
+  static std::ptrdiff_t flags_of_megatron(const std::vector<Word>& words) {
+    return std::count_if(words.begin(), words.end(), [](const Word& word) {
+      return is_flag(word) && find_megatron_flag(word.text.substr(2, word.text.find('=') - 2));
+    });
+  }
+
+  void assign(std::string_view text, const ShellWord& assignment) {
+    const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
+    const std::size_t equals = raw.find('=');
+    if (equals == raw.npos || equals == 0) return;
+    const bool appends = raw[equals - 1] == '+';
+    const std::string name(raw.substr(0, equals - (appends ? 1 : 0)));
+    const std::string_view value = raw.substr(equals + 1);
+    const bool is_array = value.starts_with('(') && value.ends_with(')');
+    const std::string inner =
+        is_array ? std::string(value.substr(1, value.size() - 2))
+                 : word_of(text, {assignment.begin + equals + 1, assignment.end, std::nullopt, "", ""}).text;
+    std::vector<Word> words;
+    for (const ShellCommand& line : simple_commands(inner)) {
+      const std::vector<Word> more = expanded(inner, line.words);
+      words.insert(words.end(), more.begin(), more.end());
+    }
+    if (std::none_of(words.begin(), words.end(), is_flag)) return;
+    FlagVariable& variable = variable_named(name);
+    if (!appends && !variable.words.empty()) variable.is_clear = false;
+    variable.words.insert(variable.words.end(), words.begin(), words.end());
+  }
+
+  std::vector<Word> expanded(std::string_view text, const std::vector<ShellWord>& words) {
+    std::vector<Word> all;
+    for (const ShellWord& word : words) {
+      const Word plain = word_of(text, word);
+      const std::string name = expanded_name(plain.text);
+      const auto known = std::find_if(variables_.begin(), variables_.end(),
+                                      [&](const FlagVariable& v) { return v.name == name && v.is_clear; });
+      if (known == variables_.end()) {
+        all.push_back(plain);
+        continue;
+      }
+      known->is_used = true;
+      all.insert(all.end(), known->words.begin(), known->words.end());
+    }
+    return all;
+  }
+
+  FlagVariable& variable_named(const std::string& name) {
+    const auto known =
+        std::find_if(variables_.begin(), variables_.end(), [&](const FlagVariable& v) { return v.name == name; });
+    return known != variables_.end() ? *known : variables_.emplace_back(FlagVariable{name});
+  }
+
+  std::vector<FlagVariable> variables_;  // in the order written
+  Tasks tasks_;
+  std::vector<std::string> unused_, others_;
+};
 
 // Nothing where a factor is no number, or beyond any cluster.
 std::optional<int> product(const std::string& a, const std::string& b) {
@@ -110,7 +197,7 @@ std::optional<int> product(const std::string& a, const std::string& b) {
 
 class CommandReader {
  public:
-  explicit CommandReader(Script script) : words_(std::move(script.words)), tasks_(std::move(script.tasks)) {}
+  CommandReader(std::vector<Word> words, Tasks tasks) : words_(std::move(words)), tasks_(std::move(tasks)) {}
 
   MegatronCommand read() {
     while (at_ < words_.size()) {
@@ -190,9 +277,11 @@ std::optional<std::string> MegatronCommand::text(const std::string& name) const 
 }
 
 MegatronCommand read_megatron_command(std::string_view text) {
-  Script script;
-  read_script(text, script);
-  MegatronCommand command = CommandReader(std::move(script)).read();
+  ScriptReader script;
+  std::vector<Word> words = script.read(text);
+  MegatronCommand command = CommandReader(std::move(words), script.tasks()).read();
+  for (const std::string& name : script.unused()) command.unexpanded.push_back({"", name + ", which nothing uses"});
+  for (const std::string& name : script.others()) command.unexpanded.push_back({"", name + ", another command"});
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",
                        "give it as one word, in quotes: --from-megatron '--num-layers 32 --hidden-size 4096 ...'"});

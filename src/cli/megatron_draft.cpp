@@ -55,7 +55,7 @@ void MegatronDraft::check() {
     const Recipe recipe = parse_recipe(recipe_.text());
     const int ranks = Topology(recipe.topology, workload_of(recipe)).world_size();
     if (command_.ranks && *command_.ranks != ranks)
-      chosen(fmt::format("{} ranks, which follow from the sizes above: '{}' starts {}", ranks, command_.launcher,
+      chosen(fmt::format("{} ranks, which follow from the sizes below: '{}' starts {}", ranks, command_.launcher,
                          *command_.ranks));
   } catch (const ConfigError& e) {
     const bool values_refused = !problems_.empty();  // then what follows from them says nothing new
@@ -92,7 +92,7 @@ std::string MegatronDraft::comments() const {
   for (const auto& [flag, value] : command_.unexpanded)
     unexpanded.push_back({flag.empty() ? value : "--" + flag + " " + value, ""});
   for (const std::string& flag : command_.unknown) unknown.push_back({flag, ""});
-  group("Left out, because it holds a variable that no shell has expanded", unexpanded);
+  group("Left out, because only a shell knows its value", unexpanded);
   group("Left out, because Braid does not do that", answer_.unsupported());
   group("Left out, because it is in no table of Megatron's flags", unknown);
   group("Left out, because it is so anyway", answer_.already());

@@ -17,8 +17,7 @@ constexpr const char* kNoProfile = "use --trace DIR: a timeline of every rank";
 constexpr const char* kRanksFollow = "ranks follow from the topology; Braid reads its launcher's variables";
 constexpr const char* kLogged = "always logged";
 constexpr const char* kSequenceForHeads = "context parallel exchanges sequence for heads (a2a)";
-constexpr const char* kStrict =
-    "a load ends with a list of what the checkpoint lacks; what it has and the model does not is passed over";
+constexpr const char* kStrict = "loading fails with a list of what is missing; extra tensors are ignored";
 constexpr const char* kNoSelectiveRecompute =
     "parts of a layer are not recomputed alone; model.recompute=true is for whole layers";
 

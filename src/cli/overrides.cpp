@@ -120,11 +120,10 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
   return std::move(line.overrides);
 }
 
-RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments,
-                            const std::vector<std::string>& others, RecipeChecks checks) {
-  RecipeSource source = read_recipe(path, parse_overrides(arguments, others));
+RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments, RecipeChecks checks) {
+  RecipeSource source = read_recipe(path, parse_overrides(arguments));
   Recipe recipe = parse_recipe(source, checks);
-  const MegatronAnswer answer = read(arguments, others, family_of(recipe.model.model.language)).answer;
+  const MegatronAnswer answer = read(arguments, {}, family_of(recipe.model.model.language)).answer;
   if (!answer.accepts_all()) throw refusal(answer);
   return {std::move(source), std::move(recipe), MegatronAnswer::lines(answer.already(), "  ", 80)};
 }

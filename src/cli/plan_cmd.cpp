@@ -24,7 +24,7 @@ struct ShowOptions {
 void show_plan(const ShowOptions& options, const std::vector<std::string>& flags) {
   if (options.global_rank && options.json)
     throw ConfigError({"--rank and --json were both given", "command line", "use one of them; --json has every rank"});
-  const Recipe recipe = read_recipe_call(options.recipe_path, flags, {}, RecipeChecks::TopologyOnly).recipe;
+  const Recipe recipe = read_recipe_call(options.recipe_path, flags, RecipeChecks::TopologyOnly).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   if (options.json)
     fmt::print("{}\n", topology_json(topology));

@@ -107,7 +107,7 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
 int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
                  std::vector<std::string> command) {
   // Each rank reads the recipe again.
-  std::replace(command.begin(), command.end(), options.recipe_path, reopenable(options.recipe_path, call.source.text));
+  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(options.recipe_path, call.source.text);
   const std::string& save = call.recipe.checkpoint.save;
   return launch_local({.ranks = topology.world_size(),
                        .command = command,

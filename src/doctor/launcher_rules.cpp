@@ -21,6 +21,20 @@ constexpr Rule kRules[] = {
 
     // Ray guesses at memory and exit codes in it.
     {"A worker died or was killed", Sign::ConnectionLost},
+    {"potential root causes", Sign::ConnectionLost},
+    {"ommon causes include", Sign::ConnectionLost},
+
+    // A launcher cannot log in to a host.
+    {"ssh: Could not resolve hostname", Sign::NotLaunched},
+    {"ssh: connect to host", Sign::NotLaunched},
+    {"kex_exchange_identification: ", Sign::NotLaunched},
+    {"Permission denied (publickey", Sign::NotLaunched},
+    {"Permission denied (password", Sign::NotLaunched},
+    {"Permission denied (keyboard", Sign::NotLaunched},
+    {"Permission denied, please try again", Sign::NotLaunched},
+    {"Too many authentication failures", Sign::NotLaunched},
+    {"Host key verification failed", Sign::NotLaunched},
+    {"ssh exited with exit code 255", Sign::NotLaunched},  // pdsh
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
@@ -70,6 +84,11 @@ constexpr Rule kRules[] = {
     {"MaxRuntimeExceeded", Sign::TimeLimit},  // SageMaker
     {"MaxWaitTimeExceeded", Sign::TimeLimit},
     {"exceeded its time limit", Sign::TimeLimit},
+    {"ime limit exceeded", Sign::TimeLimit},
+    {"time limit reached", Sign::TimeLimit},
+    {"walltime limit", Sign::TimeLimit, "xceed"},
+    {"exceeded walltime", Sign::TimeLimit},
+    {"exceeded the time limit", Sign::TimeLimit},
     {"exceeded wall-clock time", Sign::TimeLimit},      // HTCondor
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
@@ -77,7 +96,6 @@ constexpr Rule kRules[] = {
     {"longer than specified deadline", Sign::TimeLimit},
     {"DUE TO TIME_LIMIT", Sign::TimeLimit},
     {"launch failed: Plugin initialization failed", Sign::NotLaunched},
-    {"DUE TO NODE FAILURE", Sign::NodeFailure},
     {"Node failure on ", Sign::NodeFailure},
     {"STEPD TERMINATED ON ", Sign::NodeFailure},
     {"Task launch for ", Sign::NodeFailure, " failed on node "},
@@ -100,17 +118,29 @@ constexpr Rule kRules[] = {
     {"detected missing heartbeats", Sign::NodeFailure},
     {"another task died", Sign::NodeFailure},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
-    {"PREEMPTED ", Sign::Preempted},
+    {"JobState=NODE_FAIL", Sign::NodeFailure},
+    {"JobState=TIMEOUT", Sign::TimeLimit},
+    {"JobState=OUT_OF_MEMORY", Sign::CgroupOom},
+    {"JobState=CANCELLED", Sign::JobCancelled},
+    {"Run time ", Sign::CgroupOom, ", OUT_OF_MEMORY"},  // Slurm's mail
+    {"Run time ", Sign::TimeLimit, ", TIMEOUT"},
+    {"Run time ", Sign::NodeFailure, ", NODE_FAIL"},
     {"TIMEOUT  ", Sign::TimeLimit, "0:"},
     {"OUT_OF_ME", Sign::CgroupOom, "0:"},
+    {"preempted_ranks=", Sign::Preempted},  // Ray
     {"is preempted", Sign::Preempted},
+    {"got preempted", Sign::Preempted},
+    {"being preempted", Sign::Preempted},
+    {"ue to preempt", Sign::Preempted},
+    {"PREEMPTED", Sign::Preempted},
+    {"EventType\": \"Preempt", Sign::Preempted},  // Azure
+    {"SpotInterruption", Sign::Preempted},
+    {"imminent node shutdown", Sign::Preempted},  // Kubernetes
+    {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},
     {"DRAIN_NODE_REASON_PREEMPTION", Sign::Preempted},  // Ray
     {"preempted=True", Sign::Preempted},
-    {"node was preempted", Sign::Preempted},
-    {"in state PREEMPTED", Sign::Preempted},  // TPUs
-    {"instance was preempted", Sign::Preempted},
     {"compute.instances.preempted", Sign::Preempted},
     {"because of reclaim", Sign::Preempted},  // Volcano
     {"for reclaim", Sign::Preempted, "vict"},
@@ -138,6 +168,11 @@ constexpr Rule kRules[] = {
     {"maintenance event", Sign::Preempted, "erminat"},
     {"DUE to SIGNAL", Sign::JobCancelled},
     {"(status: CANCELLED)", Sign::JobCancelled},  // SkyPilot
+    {"CANCELLED by ", Sign::JobCancelled},        // sacct
+    {"nterrupted by user", Sign::Interrupted},
+    {"aborted by user", Sign::JobCancelled},
+    {"condor_rm", Sign::JobCancelled, "via "},
+    {"aborted by the user", Sign::JobCancelled},  // HTCondor
     {"stopped by user", Sign::JobCancelled},
     {"Stopped by user", Sign::JobCancelled},
     {"cancelled by user", Sign::JobCancelled},
@@ -150,13 +185,22 @@ constexpr Rule kRules[] = {
     {"killed by qdel", Sign::JobCancelled},
     {"Job killed by owner", Sign::JobCancelled},
     {"TERM_OWNER", Sign::JobCancelled},
+    {"TERM_EXTERNAL_SIGNAL", Sign::JobCancelled},
+    {"Job deleted at request of", Sign::JobCancelled},  // PBS
     {"TERM_ADMIN", Sign::JobCancelled},
     {"low on resource: memory", Sign::CgroupOom},  // an evicted pod
     {"low on resource: ephemeral-storage", Sign::DiskFull},
+    {"low on resource: inodes", Sign::DiskFull},
+    {"condition: [DiskPressure]", Sign::DiskFull},
+    {"condition: [MemoryPressure]", Sign::CgroupOom},
     {"ephemeral local storage usage exceeds", Sign::DiskFull},
     {"tried to allocate more memory than is available", Sign::CgroupOom},  // Kaggle
     {"node running low on memory", Sign::CgroupOom},
+    {"memory usage exceeded request_memory", Sign::CgroupOom},  // HTCondor
     {"Out Of Memory (OOM) error", Sign::CgroupOom},
+    {"ran out-of-memory", Sign::CgroupOom},  // Vertex AI
+    {"ran out of memory and was", Sign::CgroupOom},
+    {"use an instance type with more memory", Sign::CgroupOom},  // SageMaker
     {"OutOfMemoryKilled", Sign::CgroupOom},
     {"used too much memory", Sign::CgroupOom, "illed"},
     {"OOM killer", Sign::CgroupOom, "illed", "common causes"},
@@ -233,6 +277,8 @@ constexpr Rule kRules[] = {
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle
+    {" in comm 0): ", Sign::ProcessEnd},                // MPICH
+    {"Abnormal termination (signal", Sign::ProcessEnd},
     {"CheckpointException ranks:", Sign::ProcessEnd},
     {"signal 9 (Killed)", Sign::ProcessEnd},
     {"signal 11 (Segmentation fault)", Sign::ProcessEnd},
@@ -241,7 +287,8 @@ constexpr Rule kRules[] = {
     {"signal 8 (Floating", Sign::ProcessEnd},
     {"signal 4 (Illegal", Sign::ProcessEnd},
     {"terminated with signal SIG", Sign::ProcessEnd, "rocess "},  // torch.multiprocessing of old
-    {"exited with a non-zero status of", Sign::ProcessEnd},       // Vertex AI
+    {"with a non-zero status code", Sign::ProcessEnd},
+    {"exited with a non-zero status of", Sign::ProcessEnd},  // Vertex AI
     {"died from signal", Sign::ProcessEnd},
     {"died with <Signals.", Sign::ProcessEnd},
     {"first noticed rank", Sign::ProcessEnd},

@@ -26,7 +26,13 @@ const WorkerExit* find_culprit(const Findings& findings) {
          !(exit.local && !best->local)))
       best = &exit;
   }
-  return best;
+  // Where several tasks ended together before it, it was not the first.
+  const bool is_late =
+      best && best->by_srun && std::any_of(findings.exits.begin(), findings.exits.end(), [&](const WorkerExit& e) {
+        return e.by_srun && e.ranks.size() > 1 && e.code != 0 && signal_of_code(e.code) != SIGTERM &&
+               !findings.survived(e.place) && earlier(e.place, best->place);
+      });
+  return is_late ? nullptr : best;
 }
 
 }  // namespace
@@ -71,6 +77,10 @@ const Finding* Suspects::best_cause() const {
   const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
+  if (weak && weak->sign == Sign::PythonError)  // of a driver that lost a process
+    if (const Finding* crash = earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+        crash && earlier(crash->place, weak->place))
+      return nullptr;
   // An exception ends a process with an exit code, not by a signal.
   const auto signal = culprit_ ? signal_of_code(culprit_->code) : std::nullopt;
   const bool by_signal = signal && *signal != SIGTERM && *signal != SIGABRT;
@@ -102,7 +112,7 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   const bool by_container =
       vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
   const bool by_paddle = vague.sign == Sign::HostOom && vague.text == "MemoryError:";
-  const bool by_ascend = has_word(vague.text, "NPU error");
+  const bool by_ascend = has_word(vague.text, "NPU error") || has_word(vague.text, "NPU function error");
   if (by_ascend && first_time_out()) return nullptr;
   if (const Finding* told = told_before(vague)) return told;
   if (!by_nccl && !by_container && !by_paddle) return &vague;
@@ -124,11 +134,14 @@ bool Suspects::timed_out_while_saving() const {
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
-  const bool is_only_one = std::all_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    return e.root && e.ranks == findings_.exits.front().ranks;
-  });
-  return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    const bool is_own = lost.rank ? e.ranks == std::vector{*lost.rank} : is_only_one;
+  const auto& exits = findings_.exits;
+  const auto is_first = [&](const WorkerExit& e) { return e.root && e.ranks == exits.front().ranks; };
+  const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
+  const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
+  return std::any_of(exits.begin(), exits.end(), [&](const WorkerExit& e) {
+    const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
+                                                            [&](int rank) { return complained_.count(rank) > 0; });
+    const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
     return e.code != 0 && !is_own && !findings_.survived(e.place);
   });
 }

@@ -37,6 +37,7 @@ bool by_refusal(Trial& t);    // Slurm's
 bool by_emptiness(Trial& t);  // of the log
 bool by_leftovers(Trial& t);
 bool by_exit_code(Trial& t);  // of the whole job
+bool by_stall(Trial& t);      // ranks that somebody waits for when the log ends
 bool by_nothing(Trial& t);    // always comes to a verdict
 
 }  // namespace braid

@@ -163,8 +163,8 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   return reading;
 }
 
-// Which flags are behind a problem: those without any one of which it would not be there. The heads of the recipe do
-// not divide by "--llm-tp 3", say.
+// The flags without which a problem would disappear, each taken alone: "--llm-tp 3", say, where the recipe's heads do
+// not divide by it.
 class Blame {
  public:
   Blame(const RecipeSource& source, RecipeChecks checks) {

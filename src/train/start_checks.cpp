@@ -184,6 +184,7 @@ std::optional<std::string> lacks_rights(const WrittenPath& written) {
   const bool is_whole = there == path;
   if (written.kind == WrittenPath::File && is_whole) {
     if (fs::is_directory(there, ignored)) return "it is a folder";
+    if (!fs::is_regular_file(there, ignored)) return "it is not a regular file";
     return access(there.c_str(), W_OK) == 0 ? std::nullopt : std::optional<std::string>(std::strerror(errno));
   }
   if (!fs::is_directory(there, ignored)) return fmt::format("'{}' is not a folder", there.string());
@@ -213,7 +214,12 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
     LoadCheck load(key, path, std::string_view(key) == LoadCheck::kLoad && config.load_fallback == "always");
-    if (const auto folder = load.find(fix)) load.check(*folder, scheme, recipe, topology);
+    try {
+      if (const auto folder = load.find(fix)) load.check(*folder, scheme, recipe, topology);
+    } catch (const fs::filesystem_error& e) {
+      return Problems{{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), key,
+                       "give a checkpoint that you may read"}};
+    }
     return load.take();
   };
   const std::string folder = LoadCheck::kFolder;

@@ -177,7 +177,7 @@ TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
   const std::string recipe = converted(
       "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py --lr $LR --save \"$ROOT/ckpt\" --save-interval 10 \\\n"
       "  --micro-batch-size 2 ${MODEL_ARGS[@]} --train-iters 10 --my-flag $X --other 3\n");
-  EXPECT_THAT(recipe, AllOf(HasSubstr("holds a variable that no shell has expanded:\n#   ${DISTRIBUTED_ARGS[@]}\n"),
+  EXPECT_THAT(recipe, AllOf(HasSubstr("only a shell knows its value:\n#   ${DISTRIBUTED_ARGS[@]}\n"),
                             HasSubstr("#   --lr $LR\n#   --save $ROOT/ckpt\n#   ${MODEL_ARGS[@]}\n#   --my-flag $X\n"),
                             HasSubstr("in no table of Megatron's flags:\n#   --other 3\n"),
                             HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("micro_batch: 2")));
@@ -206,12 +206,23 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   EXPECT_THAT(squeezed(converted(script)),
               AllOf(HasSubstr(" dp: 8\n"), HasSubstr("lr: 3e-4"), HasSubstr("tp: 2 "), HasSubstr("${OTHER[@]}"),
                     Not(HasSubstr("${ARGS")), Not(HasSubstr("${MORE"))));
+  const std::string branches =
+      "EVAL=(--eval-iters 7)\nif [ $BIG ]; then SIZE=(--lr 1); else SIZE=(--lr 2); "
+      "fi\nREST=\"--tensor-model-parallel-size 2 "
+      "--micro-batch-size 1\"\nALL=($REST --train-iters 3)\npython x.py ${SIZE[@]} ${ALL[@]} --bf16\n";
+  EXPECT_THAT(squeezed(converted(branches)),
+              AllOf(HasSubstr("EVAL, which nothing uses"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
+                    HasSubstr("iterations: 3"), Not(HasSubstr("eval_iters: 7")), Not(HasSubstr("lr: 1 "))));
+  EXPECT_THAT(squeezed(converted("python prepare.py --lr 7\ntorchrun --nproc-per-node 2 x.py --lr 1e-3 --bf16\n"
+                                 "python report.py --lr 3\n")),
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("python, another command"), HasSubstr(" dp: 2\n")));
+  EXPECT_THAT(squeezed(converted("A=(--lr 3e-4)\nB+=(--bf16)")), AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16")));
   for (const char* count : {"gpu", "$GPUS"})
     EXPECT_THAT(
         squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
         AllOf(HasSubstr(std::string("'torchrun --nproc-per-node ") + count + "' does not say"), HasSubstr(" dp: 1\n")));
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 8" + train + "--llm-dp 3")),
-              HasSubstr("6 ranks, which follow from the sizes above: 'torchrun --nproc-per-node 8' starts 8"));
+              HasSubstr("6 ranks, which follow from the sizes below: 'torchrun --nproc-per-node 8' starts 8"));
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 10" + train + "--encoder-dp 2")), HasSubstr(" dp: 4\n"));
 }
 

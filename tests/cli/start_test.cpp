@@ -79,6 +79,15 @@ TEST_F(Start, ALoadThatIsNoCheckpointIsRefused) {
   EXPECT_FALSE(fs::exists(in_folder("zz")));
 }
 
+TEST_F(Start, APipeForMetricsAndAnIterationAsTheFolderToSaveToAreRefused) {
+  ASSERT_EQ(mkfifo(in_folder("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(refusal({"--metrics-file", in_folder("pipe")}), HasSubstr("it is not a regular file"));
+  fs::create_directories(in_folder("ckpt/iter_0000004"));
+  folder.write("ckpt/iter_0000004/.metadata", "");
+  EXPECT_THAT(refusal({"--save", in_folder("ckpt/iter_0000004")}),
+              AllOf(HasSubstr("is a checkpoint itself"), HasSubstr("--save " + in_folder("ckpt"))));
+}
+
 TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn) {
   const std::string checkpoints = in_folder("checkpoints");
   const Finished fresh =
