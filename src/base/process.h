@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -17,8 +19,13 @@ std::string describe_signal(int signal);
 
 std::string make_nonce();  // 128 random bits, in hexadecimal
 
-// While it lives this thread gets no signals, and a thread started meanwhile never does. The launcher reads its signals
-// from a queue: a thread that did not block them would take one from it, and die of it.
+// 0 when there is no such process.
+pid_t parent_of(pid_t pid);
+// The parent of this process, its parent, and so on.
+std::vector<pid_t> ancestors_of_this_process();
+
+// While it lives this thread gets no signals but those of its own crash, and a thread started meanwhile never does. The
+// launcher reads its signals from a queue: a thread that did not block them would take one from it, and die of it.
 class NoSignals {
  public:
   NoSignals();

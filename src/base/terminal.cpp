@@ -1,6 +1,7 @@
 #include "base/terminal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <sys/ioctl.h>
@@ -42,6 +43,11 @@ int columns_of(int fd) {
 bool shows_colour(int fd) {
   const char* terminal = std::getenv("TERM");
   return ::isatty(fd) == 1 && !is_set("NO_COLOR") && !(terminal && std::string_view(terminal) == "dumb");
+}
+
+bool has_no_reader(int fd) {
+  pollfd entry = {fd, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 std::string fitted(std::string_view text, int fd) {

@@ -78,10 +78,14 @@ std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors) {
 }
 
 std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors) {
-  const auto on_cpu = [](const KeyedTensor& tensor) { return tensor.value.device().is_cpu(); };
-  if (!std::all_of(tensors.begin(), tensors.end(), on_cpu)) return copied_to_host(std::move(tensors));
+  std::vector<KeyedTensor> elsewhere;
+  for (const KeyedTensor& tensor : tensors)
+    if (!tensor.value.device().is_cpu()) elsewhere.push_back(tensor);
+  elsewhere = copied_to_host(std::move(elsewhere));
+  auto next = elsewhere.begin();
   const at::NoGradGuard no_grad;
-  for (KeyedTensor& tensor : tensors) tensor.value = tensor.value.contiguous();
+  for (KeyedTensor& tensor : tensors)
+    tensor.value = tensor.value.device().is_cpu() ? tensor.value.contiguous() : (next++)->value;
   return tensors;
 }
 

@@ -187,16 +187,22 @@ void SaveLock::say(const std::string& text) const {
 
 void SaveLock::acquire() {
   constexpr int kTries = 20;  // others may come and go meanwhile
+  constexpr std::chrono::milliseconds kPause(10);
   for (int i = 0; i < kTries; ++i) {
     if (create()) return;
     const auto look = look_at(path_);
-    if (!look) continue;
-    if (is_gone(look->text))
+    if (look && is_gone(look->text))
       take_away(look->text);
-    else if (const auto now = look_at(path_); now && now->text == look->text)
+    else if (const auto now = look_at(path_); look && now && now->text == look->text)
       refuse(look->text);
+    else
+      std::this_thread::sleep_for(kPause);
   }
-  refuse("");
+  throw ConfigError(
+      {fmt::format("the lock of '{}' could not be taken in {} tries: other runs take it and give it back, "
+                   "or somebody removes what is being written there",
+                   root_, kTries),
+       "checkpoint.save", "save to another folder, or try again"});
 }
 
 // By a link, which makes the lock with its text or not at all.

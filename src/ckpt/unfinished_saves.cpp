@@ -142,9 +142,10 @@ void settle_unfinished(const std::string& root) {
     else if (replaced && !fs::exists(iteration_folder(root, *replaced)))
       rename_folder(path, iteration_folder(root, *replaced));
     else if (const auto removed = iteration_before(name, kRemoved);
-             removed && is_empty_folder(iteration_folder(root, *removed)))
-      remove_tree(iteration_folder(root, *removed)), remove_tree(path);
-    else if (is_unfinished(name) || (iteration_of(name) && is_half_removed(path)))
+             removed && is_empty_folder(iteration_folder(root, *removed))) {
+      remove_tree(iteration_folder(root, *removed));
+      remove_tree(path);
+    } else if (is_unfinished(name) || (iteration_of(name) && is_half_removed(path)))
       remove_tree(path);
   }
   name_pending(root);

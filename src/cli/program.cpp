@@ -78,18 +78,21 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
     fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
     return 2;
   } catch (const std::exception& e) {
-    const bool output_failed = std::ferror(stdout) != 0;  // which is said once, below
-    if (!output_failed) fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
+    // That of the output itself, in the words of fmt, is told below.
+    const bool of_output = std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file");
+    if (!of_output) fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
     return std::max(exit_code, 1);
   }
   return exit_code;
 }
 
-// Readers take the output for complete, so a command whose output did not fit on the disk has failed.
+// Readers take the output for complete, so a command whose output did not fit on the disk has failed; not so one whose
+// reader has gone.
 int checked_output(int exit_code) {
   errno = 0;
   std::cout.flush();
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout) return exit_code;
+  const bool complete = std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout;
+  if (complete || braid::has_no_reader(STDOUT_FILENO)) return exit_code;
   fmt::print(stderr, "braid: standard output is not complete{}\n  fix:   see that there is room where it goes\n",
              errno ? fmt::format(": {}", std::strerror(errno)) : "");
   return exit_code == 0 ? 1 : exit_code;

@@ -5,15 +5,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "plan/show.h"
 
 namespace braid {
 namespace {
-
-std::string counted(std::int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
-}
 
 std::string recipe_file(const std::string& log_dir) { return log_dir + "/recipe.yaml"; }
 
@@ -22,14 +19,10 @@ std::string learning_rate_text(const LrScheduleConfig& schedule) {
   return fmt::format("learning rate {} -> {} ({})", schedule.lr, schedule.min_lr, schedule.decay_style);
 }
 
-bool has_checkpoint(const std::string& folder) {
-  return !iterations_in(folder).empty() || std::filesystem::exists(folder + "/.metadata");
-}
-
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   std::vector<std::string> parts;
   if (!checkpoint.load.empty())
-    parts.push_back(has_checkpoint(checkpoint.load)
+    parts.push_back(find_iteration(checkpoint.load, checkpoint.load_fallback == "always")
                         ? fmt::format("resumes from {}", checkpoint.load)
                         : fmt::format("starts afresh, since {} has no checkpoint yet", checkpoint.load));
   if (!checkpoint.load_nemotron.empty()) parts.push_back(fmt::format("starts from {}", checkpoint.load_nemotron));

@@ -124,17 +124,21 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
   const bool under_ours = spec.launcher == Launcher::Local;
   const StopRequest stop(StopRequest::Clock::now(), {.rank = spec.rank,
                                                      .next = next_in_words(recipe.checkpoint.save, std::nullopt),
-                                                     .speaks_for_all = !under_ours && spec.rank == 0});
+                                                     .speaks_for_all = !under_ours && spec.rank == 0,
+                                                     .parent_is_launcher = under_ours});
   check_world(spec, topology);
   const RunContext context = {.stop = stop,
                               .launcher_listens = under_ours,
                               .job = job,
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
   bool refused = false;
-  run_as_rank(spec, recipe.dist, topology.places(), [&](World& world) {
-    refused = !under_ours && refused_together(problems, world);
-    if (!refused) train(recipe, topology, world, context);
-  });
+  run_as_rank(
+      spec, recipe.dist, topology.places(),
+      [&](World& world) {
+        refused = !under_ours && refused_together(problems, world);
+        if (!refused) train(recipe, topology, world, context);
+      },
+      [&] { return stop.asked(); });
   return refused ? 2 : 0;
 }
 

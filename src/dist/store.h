@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/socket.h"
@@ -34,7 +35,9 @@ class StoreServer {
 class Store {
  public:
   // CommError naming host and port when nothing answers in time; ConfigError, at once, when there is no such host.
-  Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "");
+  // `to_connect`: where less time is left for that than keys are waited for.
+  Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "",
+        std::optional<std::chrono::milliseconds> to_connect = {});
   ~Store();
 
   void set(const std::string& key, const std::string& value);

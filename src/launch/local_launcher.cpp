@@ -83,9 +83,12 @@ class LocalRun {
     board_.finish();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     if (cut_short_ && options_.stop_words.saved) say(options_.stop_words.saved());
-    const bool all_written = writer_.finish();
+    const bool shown = writer_.finish();
+    // The last lines may have found nobody to read them.
+    while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
+    const bool logged = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.log_is_cut(); });
     const int code = exit_code();
-    return code == 0 && !all_written ? 1 : code;
+    return code == 0 && !(shown && logged) ? 1 : code;
   }
 
  private:
@@ -180,13 +183,14 @@ class LocalRun {
   }
 
   void user_signal(int signal) {
-    const bool is_message = signal == SIGUSR1 || signal == SIGUSR2;
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
-    if (is_message) return signal_ranks(signal);
+    if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
+    if (user_signal_ && comes_again(signal)) return;
     board_.expect_end();
     if (!told_to_end_) kill_at_ = Clock::now() + kAfterUserSignal;
     signal_ranks(told_to_end_ ? SIGKILL : as_passed_on(signal));
-    told_to_end_ = cut_short_ = true;
+    told_to_end_ = told_to_end_ || !comes_again(signal);
+    cut_short_ = true;
     user_signal_ = signal;
   }
 
@@ -197,8 +201,10 @@ class LocalRun {
 
   // SIGPIPE comes with every line that cannot be written, and SIGHUP from the kernel and from the shell when a terminal
   // is closed: a second one means nothing new.
+  static bool comes_again(int signal) { return signal == SIGPIPE || signal == SIGHUP; }
+
   bool is_stop_request(int signal) const {
-    return signal == SIGUSR1 || signal == SIGPIPE || signal == SIGHUP || (is_order(signal) && !told_to_end_);
+    return signal == SIGUSR1 || comes_again(signal) || (is_order(signal) && !told_to_end_);
   }
 
   void ask_to_stop(int signal) {

@@ -1,10 +1,9 @@
 #include "launch/output_writer.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
-
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <chrono>
@@ -16,6 +15,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/terminal.h"
 #include "launch/progress_bar.h"
 
 namespace braid {
@@ -24,7 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostWaiting = 1 << 20;
-constexpr std::chrono::seconds kPatience{3};
 constexpr std::chrono::milliseconds kBetweenDraws{100};
 
 // Not through stdio: a thread stuck in there would hold a lock that exit() needs.
@@ -39,10 +38,10 @@ bool write_fully(int fd, std::string_view text) {
   return true;
 }
 
-// Everybody who watched has closed the terminal; what is printed there is nobody's loss.
-bool is_closed_terminal(int fd, int error) {
-  struct stat info {};
-  return error == EIO && fstat(fd, &info) == 0 && S_ISCHR(info.st_mode);
+// Where stderr takes a line at once: it may end at the same reader who has stopped.
+void tell_if_there_is_room(std::string_view line) {
+  pollfd entry = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&entry, 1, 0) == 1 && entry.revents == POLLOUT) write_fully(STDERR_FILENO, line);
 }
 
 }  // namespace
@@ -101,11 +100,12 @@ struct OutputWriter::Queue {
     const int error = write_fully(entry.fd, entry.text) ? 0 : errno;
     // The launcher reads its signals from a queue, and finds there that nobody reads its output any more.
     if (error == EPIPE) kill(getpid(), SIGPIPE);
-    const bool lost = error != 0 && error != EPIPE && !is_closed_terminal(entry.fd, error);
-    if (lost && !incomplete)
-      write_fully(STDERR_FILENO,
-                  fmt::format("braid: standard {} cannot be written any more: {}; the run goes on without it\n",
-                              entry.fd == STDOUT_FILENO ? "output" : "error", std::strerror(error)));
+    const bool lost = error != 0 && error != EPIPE && !has_no_reader(entry.fd);
+    if (lost && !incomplete) {
+      bar.clear();
+      write_fully(STDERR_FILENO, fmt::format("braid: part of standard {} is lost: {}\n",
+                                             entry.fd == STDOUT_FILENO ? "output" : "error", std::strerror(error)));
+    }
     lock.lock();
     incomplete = incomplete || lost;
     bytes -= entry.text.size();
@@ -122,7 +122,8 @@ struct OutputWriter::Queue {
   }
 };
 
-OutputWriter::OutputWriter(int bar_fd) : queue_(std::make_shared<Queue>(bar_fd)) {
+OutputWriter::OutputWriter(int bar_fd, std::chrono::milliseconds patience)
+    : patience_(patience), queue_(std::make_shared<Queue>(bar_fd)) {
   std::thread([queue = queue_] { queue->drain(); }).detach();
 }
 
@@ -130,10 +131,13 @@ OutputWriter::~OutputWriter() { finish(); }
 
 bool OutputWriter::finish() {
   std::unique_lock lock(queue_->mutex);
-  queue_->closing = true;
-  queue_->changed.notify_all();
-  queue_->changed.wait_for(lock, kPatience, [&] { return queue_->ended; });
-  return !queue_->incomplete;
+  if (!queue_->closing) {
+    queue_->closing = true;
+    queue_->changed.notify_all();
+    if (!queue_->changed.wait_for(lock, patience_, [&] { return queue_->ended; }))
+      tell_if_there_is_room("braid: the last output is lost: nobody took it in time\n");
+  }
+  return queue_->ended && !queue_->incomplete;
 }
 
 void OutputWriter::write(int fd, const std::string& text) {

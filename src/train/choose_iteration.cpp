@@ -57,20 +57,6 @@ std::optional<std::int64_t> best_iteration(const std::string& root, World& world
 
 }  // namespace
 
-std::string first_text(const std::string& own, World& world) {
-  constexpr std::size_t kLongest = 1000;
-  const double first = world.size() - reduced({own.empty() ? 0.0 : world.size() - world.rank()}, Reduce::Max, world)[0];
-  if (first == world.size()) return "";
-  std::vector<double> letters(kLongest);
-  if (first == world.rank())
-    std::transform(own.begin(), own.begin() + std::min(std::ssize(own), std::ssize(letters)), letters.begin(),
-                   [](char c) { return static_cast<unsigned char>(c); });
-  std::string text;
-  for (const double letter : reduced(letters, Reduce::Sum, world))
-    if (letter > 0) text += static_cast<char>(static_cast<unsigned char>(letter));
-  return text;
-}
-
 std::optional<std::int64_t> newest_before(std::int64_t end, const std::string& root, World& world) {
   double newest = -1;
   for (const std::int64_t iteration : iterations_in(root))

@@ -10,9 +10,6 @@ namespace braid {
 
 class World;
 
-// Text of the first rank that has one; empty where nobody has. Collective.
-std::string first_text(const std::string& own, World& world);
-
 // The one that the tracker names. With `falls_back`, a tracker that cannot be read, or names what is not there, makes
 // it the newest that is complete. Nothing where there is no checkpoint. Collective.
 std::optional<std::int64_t> chosen_iteration(const std::string& root, bool falls_back, World& world,

@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "base/files.h"
 #include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/file_names.h"
 #include "train/resume_checks.h"
 #include "train/save_folder.h"
 #include "train/stored_sets.h"
@@ -48,23 +50,25 @@ std::vector<std::string> folders_beside(const fs::path& path) {
 // One folder that a recipe's key names, to be loaded.
 class LoadCheck {
  public:
-  LoadCheck(const char* key, const std::string& path) : key_(key), path_(without_end_slash(path)) {}
+  // With a fallback, an older iteration will do where the newest is damaged or cannot be found.
+  LoadCheck(const char* key, const std::string& path, bool falls_back)
+      : key_(key), path_(without_end_slash(path)), falls_back_(falls_back) {}
 
-  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none. With a
-  // fallback, an older iteration will do where the newest cannot be found.
-  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing, bool falls_back) {
+  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none.
+  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing) {
     const fs::path path(path_);
     std::error_code ignored;
     if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
       return refuse(fmt::format("'{}' is a file, not a folder of checkpoints", path_), kFolder);
-    if (fs::exists(path / ".metadata", ignored)) return path_;
-    if (path.filename().string().starts_with("iter_")) return refuse_iteration(path);
+    if (path.filename().string().starts_with("iter_") && !fs::exists(path / kIndexFile, ignored))
+      return refuse_iteration(path);
     try {
-      if (const auto iteration = latest_iteration(path_)) return iteration_folder(path_, *iteration);
+      if (const auto folder = find_iteration(path_, falls_back_)) return folder;
     } catch (const DataError& e) {
-      const std::vector<std::int64_t> complete = iterations_in(path_);
-      if (falls_back && !complete.empty()) return iteration_folder(path_, complete.back());
-      return refuse(e.what(), complete.empty() ? "" : "or take the newest complete one with --load-fallback");
+      const std::string there = iterations_text(path_);
+      if (there.empty()) return refuse(e.what(), kFolder);
+      return refuse(e.what(), key_ == kLoad ? there + ": take the newest that can be read with --load-fallback"
+                                            : there + ": give the folder of one of them");
     }
     if (!fix_of_missing) return std::nullopt;
     if (fs::exists(path, ignored)) return refuse(fmt::format("there is no checkpoint in '{}'", path_), *fix_of_missing);
@@ -74,11 +78,11 @@ class LoadCheck {
   }
 
   // What the launcher can tell of the checkpoint without reading its tensors.
-  void check(std::string folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+  void check(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
     const CheckpointConfig& config = recipe.checkpoint;
     const bool resumes = scheme == KeyScheme::Modules && !config.finetune;
     StoredRun stored;
-    const auto checkpoint = opened(std::move(folder), config.load_fallback == "always", resumes ? &stored : nullptr);
+    const auto checkpoint = opened(folder, resumes ? &stored : nullptr);
     if (!checkpoint) return;
     check_model(*checkpoint, scheme, recipe, topology);
     if (!problems_.empty() || !resumes || !config.load_scheduler) return;
@@ -96,29 +100,30 @@ class LoadCheck {
                               *kVision = "checkpoint.load_vision_from", *kFolder = "give the folder of a checkpoint";
 
  private:
-  // The checkpoint, or an older one where it is damaged and that will do; nothing when it is refused.
-  std::unique_ptr<DistCheckpoint> opened(std::string folder, bool falls_back, StoredRun* stored) {
-    const auto open = [&] {
+  static std::unique_ptr<DistCheckpoint> try_open(const std::string& folder, StoredRun* stored, std::string& error) {
+    try {
       auto checkpoint = std::make_unique<DistCheckpoint>(folder);
       if (stored) *stored = read_run(*checkpoint);
       return checkpoint;
-    };
-    try {
-      return open();
     } catch (const std::exception& e) {
-      const auto iteration = iteration_of(fs::path(folder).filename().string());
-      if (folder == path_ || !iteration) {
-        refuse(e.what(), fmt::format("`braid ckpt verify {}` says what is wrong with it", folder));
-        return nullptr;
-      }
-      const auto older = falls_back ? newest_sound_before(*iteration, path_) : std::nullopt;
-      if (!older) {
-        refuse(e.what(), falls_back ? kNoneIsSound : way_on_from(path_, *iteration));
-        return nullptr;
-      }
-      folder = iteration_folder(path_, *older);
-      return open();
+      error = e.what();
+      return nullptr;
     }
+  }
+
+  // The checkpoint, or an older one where it is damaged and that will do; nothing when it is refused.
+  std::unique_ptr<DistCheckpoint> opened(const std::string& folder, StoredRun* stored) {
+    std::string error, ignored;
+    if (auto checkpoint = try_open(folder, stored, error)) return checkpoint;
+    const auto iteration = iteration_of(fs::path(folder).filename().string());
+    if (key_ != kLoad || folder == path_ || !iteration) {
+      refuse(error, fmt::format("`braid ckpt verify {}` says what is wrong with it", folder));
+      return nullptr;
+    }
+    const auto older = falls_back_ ? newest_sound_before(*iteration, path_) : std::nullopt;
+    auto checkpoint = older ? try_open(iteration_folder(path_, *older), stored, ignored) : nullptr;
+    if (!checkpoint) refuse(error, falls_back_ ? kNoneIsSound : way_on_from(path_, *iteration));
+    return checkpoint;
   }
 
   void check_model(const DistCheckpoint& checkpoint, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
@@ -164,6 +169,7 @@ class LoadCheck {
   }
 
   const std::string key_, path_;
+  const bool falls_back_;
   Problems problems_;
 };
 
@@ -207,10 +213,9 @@ void try_to_write(const WrittenPath& written) {
 std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology) {
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
-    LoadCheck load(key, path);
-    const bool falls_back = config.load_fallback == "always";
+    LoadCheck load(key, path, std::string_view(key) == LoadCheck::kLoad && config.load_fallback == "always");
     try {
-      if (const auto folder = load.find(fix, falls_back)) load.check(*folder, scheme, recipe, topology);
+      if (const auto folder = load.find(fix)) load.check(*folder, scheme, recipe, topology);
     } catch (const fs::filesystem_error& e) {
       return Problems{{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), key,
                        "give a checkpoint that you may read"}};

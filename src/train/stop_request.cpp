@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+
+#include "base/process.h"
 
 namespace braid {
 namespace {
@@ -24,15 +27,20 @@ std::atomic<bool> exists = false;
 std::array<std::atomic<bool>, kSignals.size()> got{};
 static_assert(std::atomic<bool>::is_always_lock_free, "the handler may not wait for a lock");
 std::array<std::string, kSignals.size()> texts;  // changed only while no handler is installed
+std::vector<pid_t> launchers;                    // so are these: processes that send to all ranks
 bool speaks_for_all = false;
+
+// The kernel sends to a whole terminal; a launcher in another container has no pid here.
+bool went_to_all(const siginfo_t& info) {
+  return info.si_code > 0 || info.si_pid == 0 ||
+         std::find(launchers.begin(), launchers.end(), info.si_pid) != launchers.end();
+}
 
 extern "C" void on_stop_signal(int signal, siginfo_t* info, void*) {
   std::size_t i = 0;
   while (kSignals[i].number != signal) ++i;
   if (got[i].exchange(true) || texts[i].empty()) return;
-  // The kernel sends to a whole terminal, a launcher to all of its ranks.
-  const bool to_all = info->si_code > 0 || info->si_pid == getppid();
-  if (to_all && !speaks_for_all) return;
+  if (went_to_all(*info) && !speaks_for_all) return;
   const int error = errno;
   [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, texts[i].data(), texts[i].size());
   errno = error;
@@ -74,7 +82,9 @@ std::string text_of(StopReason reason, const StopConfig& config) {
 
 StopRequest::StopRequest(Clock::time_point start, const StopNotice& notice) : start_(start) {
   BRAID_CHECK(!exists.exchange(true), "there is a StopRequest already");
+  static_assert(std::tuple_size_v<decltype(old_actions_)> == kSignals.size());
   speaks_for_all = notice.speaks_for_all;
+  launchers = notice.parent_is_launcher ? std::vector<pid_t>{getppid()} : ancestors_of_this_process();
   struct sigaction action {};
   action.sa_sigaction = on_stop_signal;
   action.sa_flags = SA_RESTART | SA_SIGINFO;  // whatever the rank is in goes on
@@ -96,6 +106,10 @@ StopRequest::~StopRequest() {
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
   for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i].number, &old_actions_[i], nullptr);
   exists = false;
+}
+
+bool StopRequest::asked() const {
+  return std::any_of(got.begin(), got.end(), [](const auto& one) { return one.load(); });
 }
 
 StopReason StopRequest::wanted(const StopConfig& config, std::int64_t iteration, Clock::time_point now) const {

@@ -35,6 +35,8 @@ struct StopNotice {
   int rank = 0;
   std::string next{};           // what the run does now; empty: nothing is said
   bool speaks_for_all = false;  // says it too when the signal went to all ranks: there is no launcher that does
+  // Only what this process's parent sends went to all. Under other launchers any process above it may be theirs.
+  bool parent_is_launcher = false;
 };
 
 // From its construction on, SIGINT, SIGTERM, SIGHUP and SIGUSR1 no longer end the process; those that it ignores
@@ -50,6 +52,7 @@ class StopRequest {
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
+  bool asked() const;  // by a signal
   // What this rank knows after an iteration; an integer that a maximum can be taken of.
   StopReason wanted(const StopConfig& config, std::int64_t iteration, Clock::time_point now = Clock::now()) const;
 

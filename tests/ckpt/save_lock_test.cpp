@@ -152,19 +152,18 @@ TEST_F(SaveLockTest, IsSharedByTheProcessesOfARun) {
 // A holder removes what killed runs have left; a lock that is being made meanwhile is made again.
 TEST_F(SaveLockTest, IsTakenWhileAnotherRunClearsUp) {
   std::filesystem::create_directories(root());
+  std::atomic<int> removed = 0;
   std::atomic<bool> done = false;
-  std::thread other([&] {
-    while (!done) {
+  std::thread other([&] {  // removes less than a lock has tries
+    while (!done && removed < 10) {
       for (const auto& entry : std::filesystem::directory_iterator(root()))
-        if (is_unfinished(entry.path().filename().string())) unlink(entry.path().c_str());
+        if (is_unfinished(entry.path().filename().string()) && unlink(entry.path().c_str()) == 0) ++removed;
     }
   });
-  for (int i = 0; i < 30; ++i) {
-    const std::string error = refusal_at_once();
-    EXPECT_TRUE(error == "no error" || error.starts_with("another run saves")) << error;
-  }
+  for (int i = 0; i < 1000 && removed < 10; ++i) EXPECT_EQ(refusal_at_once(), "no error");
   done = true;
   other.join();
+  EXPECT_GT(removed, 0) << "says nothing";
 }
 
 TEST_F(SaveLockTest, WhatIsNoLockIsNamed) {

@@ -256,16 +256,19 @@ TEST(FailureBoard, RanksOfAnotherRunAreNotTaken) {
 
 // A rank that reads nothing for a while gets the rest of a line as soon as it reads again.
 TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
-  FailureBoard board(for_ranks(1), [](const RootCause&) {});
+  std::promise<void> given_up;  // the board tells its owner after it has waited for the rank
+  FailureBoard board(for_ranks(1), [&](const RootCause&) { given_up.set_value(); });
   const Fd socket = connect_tcp({"127.0.0.1", board.port()}, 5s);
   send_some(socket, encode(hello_of(0, 1)), 5s);
-  const std::string how(std::size_t{32} << 20, 'x');  // more than the buffers of a connection
+  pollfd entry = {socket.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&entry, 1, 60000), 1);  // its welcome: the rank has joined
+  const int small = 1 << 16;
+  ASSERT_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+  const std::string how(std::size_t{32} << 20, 'x');  // more than the board's own buffer takes
   board.process_ended({0, how, true});
-  while (!board.root_cause()) std::this_thread::sleep_for(10ms);
-  std::this_thread::sleep_for(1500ms);  // the board waits for a second before it goes on to others
+  given_up.get_future().wait();
   std::string got;
   std::vector<char> buffer(std::size_t{1} << 20);
-  pollfd entry = {socket.get(), POLLIN, 0};
   while (got.find("xxx\"") == got.npos && poll(&entry, 1, 20000) == 1)
     got = got.substr(got.size() - std::min<std::size_t>(got.size(), 10)) +
           std::string(buffer.data(), static_cast<std::size_t>(

@@ -74,13 +74,16 @@ TEST(WaitForName, TriesUntilTheNameIsThereAndSaysThatItIsNot) {
   wait.check = [&](const std::string& host) {
     if (++tries < 4) throw UnknownHost("cannot resolve " + host);
   };
-  wait_for_name("trainer-0", wait);
+  EXPECT_LT(wait_for_name("trainer-0", wait), 600s);
   EXPECT_EQ(tries, 4);
   EXPECT_EQ(said, "cannot resolve trainer-0 yet; trying for up to 600 s (dist.connect_timeout_s)\n");
   wait.timeout = 0ms;
   tries = 0;
   EXPECT_THAT(error_of<ConfigError>([&] { wait_for_name("trainer-0", wait); }),
               AllOf(HasSubstr("cannot resolve trainer-0"), HasSubstr("MASTER_ADDR")));
+  wait.timeout = 600s;
+  wait.stopped = [&] { return true; };
+  EXPECT_THAT(error_of<std::runtime_error>([&] { wait_for_name("trainer-0", wait); }), HasSubstr("asked to stop"));
 }
 
 TEST(Store, KnowsTheAddressesOnTheWay) {

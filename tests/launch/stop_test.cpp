@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <functional>
 #include <map>
 #include <stdexcept>
 
@@ -23,6 +24,18 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+// Appends what can be read until there is enough, or no more.
+void read_until(const Fd& pipe, std::string& text, const std::function<bool()>& enough) {
+  char buffer[4096];
+  while (!enough()) {
+    pollfd entry = {pipe.get(), POLLIN, 0};
+    if (poll(&entry, 1, 60000) < 1) throw std::runtime_error("nothing happens any more: " + text);
+    const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
+    if (size <= 0) return;
+    text.append(buffer, static_cast<std::size_t>(size));
+  }
+}
 
 // A mock run of two ranks that would take hours.
 class LongRun {
@@ -179,6 +192,28 @@ TEST(Stop, AFailureOnTheWayOutIsAFailure) {
   run.send(SIGTERM);
   EXPECT_EQ(run.exit_code(), 3);
   EXPECT_THAT(run.err(), AllOf(HasSubstr("braid: root cause: rank 1 "), HasSubstr("exited with code 3")));
+}
+
+// What a rank says when a process above it, which sends signals to all ranks, sends it one.
+std::string said_to_launcher(const char* rank, const std::string& script) {
+  std::signal(SIGTERM, SIG_DFL);
+  const RankProcess process = spawn_rank(
+      {"bash", "-c", script},
+      {{"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  std::string out, err;
+  read_until(process.out, out, [&] { return out.find("ready\n") != out.npos; });
+  kill(-process.pid, SIGTERM);
+  read_until(process.err, err, [] { return false; });
+  waitpid(process.pid, nullptr, 0);
+  return err;
+}
+
+TEST(Stop, UnderAnotherLauncherOneRankAnswersASignalToAll) {
+  const std::string run = built_program("mock_run") + " 2 1000000 5";
+  for (const std::string& script : {"exec " + run, run + "; true"}) {  // a shell between them, too
+    EXPECT_EQ(said_to_launcher("1", script), "");
+    EXPECT_EQ(said_to_launcher("0", script), "braid: rank 0 got SIGTERM: saving\n");
+  }
 }
 
 // Under torchrun a rank writes to the reader itself, and SIGPIPE does not end it.

@@ -2,11 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <sys/wait.h>
-
-#include <algorithm>
 #include <chrono>
 
 #include "support/errors.h"
@@ -102,34 +98,6 @@ TEST(StopRequest, ASignalToThisRankAloneIsAnsweredAtOnce) {
     raise(SIGTERM);
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "braid: rank 3 got SIGTERM: saving\n");
-}
-
-// What a process says when its parent, which sends signals to all ranks, sends it one.
-std::string said_to_parent(const StopNotice& notice) {
-  int ready[2], said[2];
-  EXPECT_TRUE(pipe(ready) == 0 && pipe(said) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(said[1], STDERR_FILENO);
-    const StopRequest stop(kStart, notice);
-    if (write(ready[1], "", 1) != 1) _exit(1);
-    while (stop.wanted({}, 1, kStart) == StopReason::None) usleep(1000);
-    _exit(0);
-  }
-  char text[200];
-  EXPECT_EQ(read(ready[0], text, 1), 1);
-  kill(child, SIGTERM);
-  waitpid(child, nullptr, 0);
-  close(said[1]);
-  const ssize_t size = read(said[0], text, sizeof text);
-  for (const int fd : {ready[0], ready[1], said[0]}) close(fd);
-  return {text, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
-}
-
-TEST(StopRequest, OneRankAnswersASignalToAll) {
-  EXPECT_EQ(said_to_parent({.rank = 1, .next = "saving"}), "");
-  EXPECT_EQ(said_to_parent({.rank = 0, .next = "saving", .speaks_for_all = true}),
-            "braid: rank 0 got SIGTERM: saving\n");
 }
 
 TEST(StopRequest, AfterSomeTime) {
