@@ -70,9 +70,10 @@ void log_step(RunLog& log, const Options& options, int iteration, bool last) {
 int run_rank(const Options& options, const WorldSpec& spec) {
   say("starting");
   while (options.kind == "late" && !a_signal_waits()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  const StopRequest stop(
-      StopRequest::Clock::now(),
-      {.rank = spec.rank, .next = "saving", .speaks_for_all = spec.launcher != Launcher::Local && spec.rank == 0,
+  const StopRequest stop(StopRequest::Clock::now(),
+                         {.rank = spec.rank,
+                          .next = "saving",
+                          .speaks_for_all = spec.launcher != Launcher::Local && spec.rank == 0,
                           .parent_is_launcher = spec.launcher == Launcher::Local});
   say("ready");
   std::optional<RunLog> log;
