@@ -1,11 +1,13 @@
 #include "base/config.h"
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -40,6 +42,7 @@ template <class T>
 struct Parsed {
   std::optional<T> value{};
   std::string why{}, fix{};
+  bool is_too_far = false;  // the type cannot hold it; the message then names the default
 };
 
 template <class T>
@@ -48,23 +51,37 @@ Parsed<T> not_a(const char* expected, const std::string& text) {
 }
 
 template <class T>
-Parsed<T> out_of_range(const std::string& text) {
-  using Limits = std::numeric_limits<T>;
-  return {.why = fmt::format("is out of range: {}", in_quotes(text)),
-          .fix = fmt::format("give a number from {} to {}", Limits::lowest(), Limits::max())};
+Parsed<T> too_far(const std::string& text) {
+  const bool negative = text.starts_with('-');
+  return {.why = fmt::format("is too {}: {}", negative ? "small" : "large", in_quotes(text)),
+          .fix = fmt::format("give a {} number", negative ? "larger" : "smaller"),
+          .is_too_far = true};
 }
 
-// A number whose digits no double has room for: "1e999".
-bool is_too_large(const std::string& text) {
+// What is nearest to a number that no double holds: infinity for "1e999", 0 for "1e-999". Nothing for other texts.
+std::optional<double> beyond_doubles(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc::result_out_of_range && end == text.data() + text.size();
+  if (error != std::errc::result_out_of_range || end != text.data() + text.size()) return std::nullopt;
+  return std::strtod(text.c_str(), nullptr);
 }
 
 Parsed<double> parse_real(const std::string& text) {
   const auto value = parse_double(text);
   if (value && std::isfinite(*value)) return {.value = value};
-  return is_too_large(text) ? out_of_range<double>(text) : not_a<double>("a number", text);
+  const auto nearest = beyond_doubles(text);
+  if (!nearest) return not_a<double>("a number", text);
+  if (std::isinf(*nearest)) return too_far<double>(text);
+  return {.why = fmt::format("is too close to 0: {}", in_quotes(text)), .fix = "write 0, if that is meant"};
+}
+
+template <class T>
+std::string default_words(const T& value) {
+  return fmt::format("; the default is {}", value);
+}
+template <class T>
+std::string default_words(const std::optional<T>& value) {
+  return value ? default_words(*value) : "";
 }
 
 // "3e6" is refused with the digits to write, since elsewhere it would be taken for a fraction.
@@ -76,7 +93,8 @@ Parsed<Integer> parse_integer(const std::string& text) {
   const auto about = parse_double(text);
   const bool whole = about && std::isfinite(*about) && std::trunc(*about) == *about;
   const double beyond = static_cast<double>(std::numeric_limits<Integer>::max()) + 1;
-  if (exact || is_too_large(text) || (whole && std::abs(*about) >= beyond)) return out_of_range<Integer>(text);
+  const bool infinite = std::isinf(beyond_doubles(text).value_or(0));
+  if (exact || infinite || (whole && std::abs(*about) >= beyond)) return too_far<Integer>(text);
   Parsed<Integer> refused = not_a<Integer>("an integer", text);
   if (whole) refused.fix = fmt::format("write {:.0f}", *about);
   return refused;
@@ -135,7 +153,8 @@ struct YamlReader::State {
     if (parsed.value)
       value = *parsed.value;
     else
-      complain(node, path, fmt::format("{} {}", key, parsed.why), parsed.fix);
+      complain(node, path, fmt::format("{} {}", key, parsed.why),
+               parsed.fix + (parsed.is_too_far ? default_words(value) : ""));
   }
 
   void open(const YAML::Node& mapping, const std::string& path) {
@@ -177,7 +196,8 @@ struct YamlReader::State {
     try {
       node = YAML::Load(change.value);
     } catch (const YAML::Exception& e) {
-      throw ConfigError({fmt::format("'{}' is not valid YAML: {}", change.value, e.msg), where, ""});
+      throw ConfigError({fmt::format("'{}' is not valid YAML: {}", change.value, e.msg), where,
+                         fmt::format("give it in YAML's quotes: {} '\"...\"'", typed)});
     }
     overridden[change.path] = typed;
   }
@@ -219,8 +239,13 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
       throw ConfigError({fmt::format("{} YAML documents where one is expected", documents.size()), name,
                          "keep one of the parts between `---` lines"});
     state->root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents[0];
+  } catch (const YAML::DeepRecursion& e) {
+    throw ConfigError({fmt::format("the YAML is nested {} levels deep", e.depth()),
+                       fmt::format("{}:{}", name, e.mark.line + 1),
+                       "close the brackets; no file of settings has more than five levels"});
   } catch (const YAML::Exception& e) {
-    throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1), ""});
+    throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1),
+                       "look for a bracket, a quote or an indent that does not match, there or above"});
   }
   if (!state->root.IsMap() && !state->root.IsNull())
     throw ConfigError({fmt::format("a recipe is a mapping of keys, not {}", kind_of(state->root)), name, ""});

@@ -1,6 +1,13 @@
 #include "base/files.h"
 
+#include <unistd.h>
+
+#include <sys/mman.h>
+
+#include <cerrno>
 #include <fstream>
+
+#include "base/error.h"
 
 namespace braid {
 
@@ -17,6 +24,24 @@ fs::path nearest_existing(fs::path path) {
   std::error_code ignored;
   while (!fs::exists(path, ignored) && path.has_relative_path()) path = path.parent_path();
   return path;
+}
+
+std::string reopenable(const std::string& path, const std::string& text) {
+  if (!is_own_descriptor(path)) return path;
+  const int fd = ::memfd_create("recipe", 0);  // inherited, and gone with the last process that has it
+  if (fd < 0) throw_errno("cannot keep what was read from " + path);
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno != EINTR) throw_errno("cannot keep what was read from " + path);
+    if (written > 0) done += static_cast<std::size_t>(written);
+  }
+  return fmt::format("/proc/self/fd/{}", fd);
+}
+
+bool is_own_descriptor(const std::string& path) {
+  std::error_code ignored;
+  return !fs::is_regular_file(path, ignored) || path.starts_with("/dev/fd/") || path.starts_with("/dev/std") ||
+         path.starts_with("/proc/");
 }
 
 std::string without_end_slash(std::string path) {

@@ -13,9 +13,12 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/socket.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {
@@ -70,6 +73,33 @@ bool read_some(std::array<std::pair<Fd, std::string*>, 2>& sources) {
 }
 
 }  // namespace
+
+std::string make_nonce() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+// From /proc/PID/stat: "PID (NAME) STATE PARENT ...", in whose NAME there may be anything.
+pid_t parent_of(pid_t pid) {
+  const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
+  const std::size_t name_end = line.rfind(") ");
+  return name_end == std::string::npos ? 0 : parse_int(split(line.substr(name_end + 2), ' ').at(1)).value_or(0);
+}
+
+std::vector<pid_t> ancestors_of_this_process() {
+  std::vector<pid_t> pids;
+  for (pid_t pid = getppid(); pid > 0; pid = parent_of(pid)) pids.push_back(pid);
+  return pids;
+}
+
+NoSignals::NoSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, crash);  // blocked, they skip every handler
+  pthread_sigmask(SIG_BLOCK, &all, &before_);
+}
+
+NoSignals::~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 void replace_process(const std::vector<std::string>& command) {
   execvp(command[0].c_str(), null_terminated(command).data());

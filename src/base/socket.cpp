@@ -143,6 +143,8 @@ bool is_loopback(const std::string& address) {
   return address.rfind("127.", 0) == 0 || address == "::1" || address.rfind("::ffff:127.", 0) == 0;
 }
 
+void check_resolves(const std::string& host) { resolve(host, 0, 0); }
+
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   const AddressList addresses = resolve(endpoint.host, endpoint.port, 0);

@@ -50,12 +50,15 @@ std::string local_address(const Fd& socket);
 std::string peer_address(const Fd& socket);
 bool is_loopback(const std::string& address);
 
+// Throws UnknownHost when the name stands for no address now.
+void check_resolves(const std::string& host);
+
 struct UnknownHost : CommError {
   using CommError::CommError;
 };
 
 // Retries until the deadline, since the other side may still be starting. Throws CommError naming host and
-// port; UnknownHost without waiting for the deadline, since a name does not come into being with a program's start.
+// port; UnknownHost at once: who may be early calls wait_for_name() (dist/) first.
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout);
 
 // Sends what the peer takes within the timeout and returns how much; a peer that is gone takes it all.

@@ -77,6 +77,10 @@ std::string in_quotes(std::string_view name) {
                      name.size() > kLongest ? fmt::format("...' ({} letters)", name.size()) : "'");
 }
 
+std::string counted(std::int64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
 std::string readable_bytes(double bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

@@ -26,6 +26,9 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 // long.
 std::string in_quotes(std::string_view name);
 
+// "1 rank", "2 ranks"
+std::string counted(std::int64_t count, std::string_view thing);
+
 // "512 B", "1.50 GiB"
 std::string readable_bytes(double bytes);
 inline std::string readable_bytes(std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); }

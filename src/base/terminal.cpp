@@ -1,6 +1,7 @@
 #include "base/terminal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <sys/ioctl.h>
@@ -22,6 +23,16 @@ std::size_t columns_in(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
+// Columns in front of a line's own words, where its next lines begin too: blanks, and a label or a number.
+std::size_t indent_of(std::string_view line) {
+  const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+  const std::string_view words = line.substr(blanks);
+  for (const std::string_view label : {"braid: ", "where: ", "fix:   "})
+    if (words.starts_with(label)) return blanks + label.size();
+  const std::size_t digits = std::min(words.find_first_not_of("0123456789"), words.size());
+  return blanks + (digits > 0 && words.substr(digits).starts_with(". ") ? digits + 2 : 2);
+}
+
 }  // namespace
 
 int columns_of(int fd) {
@@ -34,10 +45,33 @@ bool shows_colour(int fd) {
   return ::isatty(fd) == 1 && !is_set("NO_COLOR") && !(terminal && std::string_view(terminal) == "dumb");
 }
 
+bool has_no_reader(int fd) {
+  pollfd entry = {fd, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+std::string fitted(std::string_view text, int fd) {
+  if (::isatty(fd) != 1) return std::string(text);
+  const auto width = static_cast<std::size_t>(std::max(columns_of(fd) - 1, 20));
+  std::string lines;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    const std::string indent(std::min(indent_of(line), width / 2), ' ');
+    const std::size_t begin = std::min(indent.size(), line.size());
+    lines.append(line.substr(0, begin)).append(folded(line.substr(begin), width - begin, indent));
+    text.remove_prefix(line.size());
+    if (text.empty()) break;
+    lines += '\n';
+    text.remove_prefix(1);
+  }
+  return lines;
+}
+
 std::string error_text(std::string_view message, int fd) {
-  if (!shows_colour(fd)) return fmt::format("braid: {}", message);
+  if (!shows_colour(fd)) return fitted(fmt::format("braid: {}", message), fd);
   const std::size_t end = std::min(message.find('\n'), message.size());
-  return fmt::format("\033[1;31mbraid: {}\033[0m{}", message.substr(0, end), message.substr(end));
+  return fmt::format("\033[1;31m{}\033[0m{}", fitted(fmt::format("braid: {}", message.substr(0, end)), fd),
+                     fitted(message.substr(end), fd));
 }
 
 std::string folded(std::string_view text, std::size_t width, std::string_view indent, std::string_view between) {

@@ -10,7 +10,14 @@ namespace braid {
 int columns_of(int fd);     // 80 where it cannot be known
 bool shows_colour(int fd);  // a terminal that can, and NO_COLOR is not set
 
-// "braid: <message>", its first line in red where `fd` shows colour.
+// Nobody is left to read what is written to `fd`: a pipe whose reader has gone, or a terminal that was closed. What is
+// lost there is no failure; what a full disk loses is one.
+bool has_no_reader(int fd);
+
+// Wraps lines to the width of `fd` where it is a terminal, continuation lines indented; otherwise unchanged.
+std::string fitted(std::string_view text, int fd);
+
+// "braid: <message>", fitted, its first line in red where `fd` shows colour.
 std::string error_text(std::string_view message, int fd);
 
 // Broken behind `between` so that lines have at most `width` columns; all but the first have `indent` in front. Parts

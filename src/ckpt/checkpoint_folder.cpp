@@ -102,9 +102,20 @@ std::optional<std::int64_t> latest_iteration(const std::string& root) {
   return iteration;
 }
 
+std::optional<std::string> find_iteration(const std::string& path, bool falls_back) {
+  std::error_code ignored;
+  if (fs::exists(path + "/.metadata", ignored)) return path;
+  const std::vector<std::int64_t> others = falls_back ? iterations_in(path) : std::vector<std::int64_t>();
+  try {
+    if (const auto iteration = latest_iteration(path)) return iteration_folder(path, *iteration);
+  } catch (const DataError&) {
+    if (others.empty()) throw;
+  }
+  return others.empty() ? std::nullopt : std::optional(iteration_folder(path, others.back()));
+}
+
 std::string resolve_iteration(const std::string& path) {
-  if (fs::exists(path + "/.metadata")) return path;
-  if (const auto iteration = latest_iteration(path)) return iteration_folder(path, *iteration);
+  if (const auto folder = find_iteration(path)) return *folder;
   throw DataError(fmt::format("there is no checkpoint in '{}': neither {} nor .metadata", path, kTracker));
 }
 

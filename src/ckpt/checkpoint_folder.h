@@ -43,7 +43,10 @@ struct IterationFiles {
 };
 IterationFiles files_of(const std::string& folder);
 
-// The iteration's folder that `path` means: itself, or of a root the latest. DataError when there is none.
+// The iteration's folder that `path` means: itself, or of a root the latest; nothing when there is no checkpoint.
+// DataError when the tracker is wrong; with a fallback, the newest complete iteration is taken then.
+std::optional<std::string> find_iteration(const std::string& path, bool falls_back = false);
+// The same without a fallback. DataError when there is none.
 std::string resolve_iteration(const std::string& path);
 
 // Makes the partial folder, and the root where it is missing. What earlier saves left unfinished is settled first: a

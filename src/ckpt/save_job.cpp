@@ -77,6 +77,18 @@ std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors) {
   return tensors;
 }
 
+std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors) {
+  std::vector<KeyedTensor> elsewhere;
+  for (const KeyedTensor& tensor : tensors)
+    if (!tensor.value.device().is_cpu()) elsewhere.push_back(tensor);
+  elsewhere = copied_to_host(std::move(elsewhere));
+  auto next = elsewhere.begin();
+  const at::NoGradGuard no_grad;
+  for (KeyedTensor& tensor : tensors)
+    tensor.value = tensor.value.device().is_cpu() ? tensor.value.contiguous() : (next++)->value;
+  return tensors;
+}
+
 SaveJob::SaveJob(SaveContent content, SavePlace place)
     : content_(std::move(content)), place_(std::move(place)), bytes_(bytes_of(content_.tensors)), thread_([this] {
         try {

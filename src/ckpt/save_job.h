@@ -30,6 +30,9 @@ struct KeyedTensor {
 // last of them.
 std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors);
 
+// The same for a save that training waits for: what is on the CPU and contiguous already is not copied.
+std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors);
+
 struct SaveContent {
   std::vector<KeyedTensor> tensors{};  // on the CPU and contiguous; let go of when they are written
   std::vector<std::pair<std::string, PickleValue>> objects{};

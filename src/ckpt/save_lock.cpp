@@ -13,12 +13,13 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
-#include <random>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/process.h"
 #include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/atomic_file.h"
@@ -73,7 +74,6 @@ std::string text_of(const JobIdentity& job) {
   ::localtime_r(&now, &local);
   char since[32];
   const std::size_t length = std::strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &local);
-  std::random_device random;
   const auto state = state_of(::getpid());
   const Json json = {{"host", host_name()},
                      {"pid", ::getpid()},
@@ -82,7 +82,7 @@ std::string text_of(const JobIdentity& job) {
                      {"since", std::string(since, length)},
                      {"slurm_job", job.id},
                      {"slurm_restarts", job.restarts},
-                     {"nonce", fmt::format("{:08x}{:08x}", random(), random())}};
+                     {"nonce", make_nonce()}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -148,8 +148,9 @@ SaveLock::SaveLock(std::string root, Options options)
     : root_(std::move(root)),
       path_(fmt::format("{}/{}", root_, kLock)),
       options_(std::move(options)),
-      own_(text_of(options_.job)) {
-  acquire();
+      own_(options_.held.empty() ? text_of(options_.job) : options_.held) {
+  if (options_.held.empty()) acquire();
+  const NoSignals in_thread;
   renewal_ = std::thread([this] { keep_renewing(); });
 }
 
@@ -160,6 +161,7 @@ SaveLock::~SaveLock() {
   }
   ended_.notify_all();
   renewal_.join();
+  if (!options_.held.empty()) return;
   try {
     if (const auto look = look_at(path_); look && look->text == own_) ::unlink(path_.c_str());
   } catch (const std::exception&) {  // the next run breaks the lock, since its holder is gone
@@ -173,7 +175,8 @@ void SaveLock::check() {
   if (look && look->text == own_) return;
   const auto holder = look ? holder_in(look->text) : std::nullopt;
   throw std::runtime_error(
-      fmt::format("another run saves to '{}' now{}: this one was taken for gone, since it did not renew {} for {} s",
+      fmt::format("another run saves to '{}' now{}: somebody removed {} of this one, or it was not renewed for {} s "
+                  "and this run was taken for gone",
                   root_, holder ? fmt::format(" (pid {} on {})", holder->pid, in_quotes(holder->host)) : "", path_,
                   options_.silent_beats * options_.beat.count() / 1000));
 }
@@ -184,16 +187,22 @@ void SaveLock::say(const std::string& text) const {
 
 void SaveLock::acquire() {
   constexpr int kTries = 20;  // others may come and go meanwhile
+  constexpr std::chrono::milliseconds kPause(10);
   for (int i = 0; i < kTries; ++i) {
     if (create()) return;
     const auto look = look_at(path_);
-    if (!look) continue;
-    if (is_gone(look->text))
+    if (look && is_gone(look->text))
       take_away(look->text);
-    else if (const auto now = look_at(path_); now && now->text == look->text)
+    else if (const auto now = look_at(path_); look && now && now->text == look->text)
       refuse(look->text);
+    else
+      std::this_thread::sleep_for(kPause);
   }
-  refuse("");
+  throw ConfigError(
+      {fmt::format("the lock of '{}' could not be taken in {} tries: other runs take it and give it back, "
+                   "or somebody removes what is being written there",
+                   root_, kTries),
+       "checkpoint.save", "save to another folder, or try again"});
 }
 
 // By a link, which makes the lock with its text or not at all.
@@ -202,7 +211,9 @@ bool SaveLock::create() {
   try {
     fs::create_directories(root_);
     write_file(temporary, own_);
-  } catch (const std::exception& e) {
+  } catch (const std::system_error& e) {
+    // The run that holds the lock has removed it with what killed ones have left.
+    if (e.code() == std::errc::no_such_file_or_directory && fs::is_directory(root_)) return false;
     throw ConfigError({fmt::format("nothing can be saved to '{}': {}", root_, e.what()), "checkpoint.save",
                        "give a folder you may write to"});
   }
@@ -233,7 +244,8 @@ bool SaveLock::is_gone(const std::string& text) const {
 bool SaveLock::is_silent(const std::string& text) const {
   const auto first = look_at(path_);
   if (!first || first->text != text) return false;
-  say(fmt::format("{} is of a run elsewhere: looking for up to {} s whether it is alive", path_,
+  say(fmt::format("{} {}: looking for up to {} s whether it is renewed", path_,
+                  holder_in(text) ? "is of a run elsewhere" : "does not say whose it is",
                   options_.silent_beats * options_.beat.count() / 1000));
   for (int i = 0; i < options_.silent_beats; ++i) {
     std::this_thread::sleep_for(options_.beat);
@@ -252,6 +264,8 @@ void SaveLock::take_away(const std::string& text) const {
   else if (const auto holder = holder_in(text))
     say(fmt::format("the run that saved to {} before (pid {} on {}) is gone: its lock is broken", root_, holder->pid,
                     in_quotes(holder->host)));
+  else
+    say(fmt::format("nobody renews {}: it is removed", path_));
   ::unlink(aside.c_str());
 }
 
@@ -260,7 +274,7 @@ void SaveLock::refuse(const std::string& text) const {
   const std::string job = holder && !holder->job.id.empty() ? ", Slurm job " + holder->job.id : "";
   const std::string who = holder ? fmt::format(": pid {} on {}{}, since {}", holder->pid, in_quotes(holder->host), job,
                                                in_quotes(holder->since))
-                                 : "";
+                                 : ", and its lock does not say which";
   throw ConfigError({fmt::format("another run saves to '{}'{}", root_, who), "checkpoint.save",
                      fmt::format("wait for it or stop it, or save to another folder (if you know that it is gone: "
                                  "rm {})",

@@ -31,6 +31,9 @@ class SaveLock {
     std::chrono::milliseconds beat{5000};  // between two renewals of the time stamp
     int silent_beats = 12;                 // without a renewal that mean that the holder is gone
     std::function<void(const std::string& text)> say{};
+    // The text() of a lock that the launcher of this run holds: it is renewed and checked here, but neither taken nor
+    // given back.
+    std::string held{};
   };
 
   // Makes the folder where it is missing. ConfigError when nothing can be written there, or when another run that is
@@ -40,6 +43,8 @@ class SaveLock {
   ~SaveLock();  // gives the folder back
   SaveLock(const SaveLock&) = delete;
   SaveLock& operator=(const SaveLock&) = delete;
+
+  const std::string& text() const { return own_; }
 
   // std::runtime_error when another run has taken the folder over.
   void check();
@@ -56,7 +61,7 @@ class SaveLock {
 
   const std::string root_, path_;
   const Options options_;
-  const std::string own_;  // the lock's text
+  const std::string own_;  // the text of the lock
   std::mutex mutex_;
   std::condition_variable ended_;
   bool ends_ = false;

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kComplete = ".complete", kRemovedIndex = ".metadata.removed";
+constexpr std::string_view kComplete = ".complete", kRemoved = ".removed", kRemovedIndex = ".metadata.removed";
 
 void rename_folder(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(fmt::format("cannot rename '{}' to '{}'", from, to));
@@ -46,8 +46,10 @@ void replace_by_complete(const std::string& root, std::int64_t iteration) {
 }
 
 bool is_half_removed(const std::string& folder) {
-  return fs::is_directory(folder) && (fs::exists(fmt::format("{}/{}", folder, kRemovedIndex)) || fs::is_empty(folder));
+  return fs::is_directory(folder) && fs::exists(fmt::format("{}/{}", folder, kRemovedIndex));
 }
+
+bool is_empty_folder(const std::string& path) { return fs::is_directory(path) && fs::is_empty(path); }
 
 std::vector<std::string> names_in(const std::string& root) {
   std::vector<std::string> names;
@@ -89,8 +91,13 @@ void remove_iteration(const std::string& folder) {
     throw_errno(fmt::format("cannot remove '{}'", folder));
   for (const std::string& name : names_in(folder))
     if (name != kRemovedIndex) remove_tree(fmt::format("{}/{}", folder, name));
-  remove_tree(mark);
+  // The mark leaves the folder before that goes: an empty one without it is another program's, which has just made it.
+  const fs::path path(folder);
+  const fs::path mark_outside = path.parent_path() / fmt::format(".{}{}", path.filename().string(), kRemoved);
+  if (::rename(mark.c_str(), mark_outside.c_str()) != 0 && errno != ENOENT)
+    throw_errno(fmt::format("cannot remove '{}'", folder));
   remove_tree(folder);
+  remove_tree(mark_outside);
 }
 
 void put_in_place(const std::string& root, std::int64_t iteration) {
@@ -120,8 +127,9 @@ bool is_unfinished(std::string_view name) {
   const auto is_temporary = [&](std::string_view target) {
     return name.starts_with(fmt::format(".{}.", target)) && name.ends_with(".tmp");
   };
-  return (name.starts_with(".iter_") && (name.ends_with(".partial") || name.ends_with(kComplete) ||
-                                         name.ends_with(".leftover") || name.ends_with(".replaced"))) ||
+  return (name.starts_with(".iter_") &&
+          (name.ends_with(".partial") || name.ends_with(kComplete) || name.ends_with(kRemoved) ||
+           name.ends_with(".leftover") || name.ends_with(".replaced"))) ||
          is_temporary(kTracker) || is_temporary(".writable") || is_unfinished_save_lock(name);
 }
 
@@ -133,7 +141,11 @@ void settle_unfinished(const std::string& root) {
       replace_by_complete(root, *complete);
     else if (replaced && !fs::exists(iteration_folder(root, *replaced)))
       rename_folder(path, iteration_folder(root, *replaced));
-    else if (is_unfinished(name) || (iteration_of(name) && is_half_removed(path)))
+    else if (const auto removed = iteration_before(name, kRemoved);
+             removed && is_empty_folder(iteration_folder(root, *removed))) {
+      remove_tree(iteration_folder(root, *removed));
+      remove_tree(path);
+    } else if (is_unfinished(name) || (iteration_of(name) && is_half_removed(path)))
       remove_tree(path);
   }
   name_pending(root);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "cli/megatron_flags.h"
+#include "train/recipe.h"
 
 namespace CLI {
 class App;
@@ -34,8 +34,14 @@ bool takes_foreign_command(const std::vector<std::string>& command_line);
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
                                             const std::vector<std::string>& others = {});
 
-// Those flags, and why; empty: none. ConfigError where they hold for models of the other family only.
-std::string already_so_note(const std::vector<std::string>& arguments, ModelFamily family);
+// A recipe as every command reads it: with the flags behind it, which must suit its model.
+struct RecipeCall {
+  RecipeSource source;
+  Recipe recipe;
+  std::string already_so;  // flags that ask for what Braid always does, and why; empty: none
+};
+RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments,
+                            RecipeChecks checks = RecipeChecks::All);
 
 std::string overrides_help();        // every recipe key with its type, default and meaning, by section
 std::string short_overrides_help();  // where to find that

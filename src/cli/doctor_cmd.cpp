@@ -53,8 +53,8 @@ void add_doctor_command(CLI::App& app, int& exit_code) {
       ->type_name("CODE");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
-      "The exit code is 0 when a cause was found or nothing failed, 1 when something failed and the logs do not say "
-      "why.");
+      "The exit code is 0 when a cause was found or the run came to its end, 1 when the logs do not tell, 2 when none "
+      "can be read.");
   command->callback([options, &exit_code] { exit_code = examine(*options); });
 }
 

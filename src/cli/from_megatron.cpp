@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "base/strings.h"
-#include "cli/megatron_answer.h"
+#include "cli/megatron_defaults.h"
+#include "cli/megatron_draft.h"
 #include "cli/megatron_flags.h"
-#include "cli/recipe_text.h"
 #include "train/recipe.h"
 
 namespace braid {
@@ -24,6 +24,12 @@ const std::vector<std::string> kVisionFlags = {"encoder-tp",        "encoder-dp"
                                                "freeze-vit",        "img-h",           "patch-dim",     "pixel-shuffle",
                                                "vision-model-type", "class-token-len", "model-provider"};
 
+const std::vector<std::string> kEncoderSizes = {"encoder-tp", "encoder-cp", "encoder-dp", "encoder-pp"};
+
+// Flags without a recipe key that have a part in other keys' values.
+const std::vector<std::string> kReadElsewhere = {"group-query-attention", "make-vocab-size-divisible-by",
+                                                 "moe-router-enable-expert-bias"};
+
 // Flags that give way to others with the same recipe key.
 const std::map<std::string, std::vector<std::string>> kGiveWay = {
     {"seq-length", {"decoder-seq-length", "total-seq-length"}},  // the encoder's, then
@@ -38,61 +44,47 @@ const std::map<std::string, std::vector<std::string>> kGiveWay = {
     {"expert-tensor-parallel-size", {"llm-expt-tp"}},
 };
 
-// Settings of Megatron that hold unless one of the flags says otherwise, and that Braid's models do not have.
-struct UnlessGiven {
-  const char *flags, *what;
-  ModelFamily family = ModelFamily::Any;
-};
-constexpr UnlessGiven kUnlessGiven[] = {
-    {"hidden-dropout", "Megatron drops out 10 % without --hidden-dropout 0; there is no dropout here"},
-    {"attention-dropout", "Megatron drops out 10 % without --attention-dropout 0; there is no dropout here"},
-    {"normalization", "Megatron has LayerNorm without --normalization; the language models here have RMSNorm"},
-    {"disable-bias-linear", "Megatron has biases without --disable-bias-linear; the language models here have none"},
-    {"position-embedding-type",
-     "Megatron learns positions without --position-embedding-type; here Llama has rotary "
-     "ones, a hybrid none"},
-    {"swiglu squared-relu quick-geglu openai-gelu",
-     "Megatron's MLPs have GELU without --swiglu or --squared-relu; here Llama's have SwiGLU, a hybrid's squared ReLU"},
-    {"untie-embeddings-and-output-weights",
-     "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's has "
-     "weights of its own",
-     ModelFamily::Hybrid},
-};
-// The same for models with experts.
-constexpr UnlessGiven kUnlessGivenOfExperts[] = {
-    {"moe-router-score-function",
-     "Megatron's routers score by softmax without --moe-router-score-function; here by sigmoid"},
-    {"moe-router-load-balancing-type",
-     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; here over a sequence"},
+// The keys that a provider's model has: those of Llama and of a hybrid, of RADIO and of CLIP, differ.
+class ModelKeys : public YamlWriter {
+ public:
+  explicit ModelKeys(const std::string& provider) {
+    ModelConfig config;
+    config.provider = provider;
+    section("model", config);
+  }
+  bool has(const std::string& key) const { return contains(keys_, key); }
+
+ protected:
+  bool enter(const std::string& key) override {
+    path_.push_back(key);
+    return true;
+  }
+  void leave() override { path_.pop_back(); }
+  void line(const std::string& key, const std::string&, const std::string&) override { unset(key.c_str(), ""); }
+  void unset(const char* key, const char*) override {
+    keys_.push_back(fmt::format("{}.{}", fmt::join(path_, "."), key));
+  }
+
+ private:
+  std::vector<std::string> path_, keys_;
 };
 
-class Conversion {
+class Conversion : private MegatronDraft {
  public:
   Conversion(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides)
-      : command_(command), overrides_(overrides) {}
+      : MegatronDraft(command), overrides_(overrides) {}
 
-  std::string run() {
+  MegatronRecipe run() {
     choose_model();
     add_flags();
     add_sizes();
     add_topology();
     add_training();
     for (const ConfigOverride& change : overrides_) recipe_.set(change.path, change.value, "command line");
-    return comments() + recipe_.text();
+    return finished();
   }
 
  private:
-  bool has(const char* flag) const { return command_.has(flag); }
-  bool has_any(const std::vector<std::string>& flags) const {
-    return std::any_of(flags.begin(), flags.end(), [&](const std::string& flag) { return command_.has(flag); });
-  }
-  void set(const std::string& key, const std::string& value, const std::string& from) { recipe_.set(key, value, from); }
-  template <class Number>
-  void set(const std::string& key, Number value, const std::string& from) {
-    recipe_.set(key, fmt::format("{}", value), from);
-  }
-  void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
-
   void choose_model() {
     const bool hybrid = has_any({"hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model", "num-experts",
                                  "num-moe-experts", "squared-relu", "mamba-num-heads"});
@@ -117,16 +109,21 @@ class Conversion {
 
   // Everything that the table translates word by word.
   void add_flags() {
+    const ModelKeys keys(provider_);
     for (const auto& [name, value] : command_.flags) {
       const MegatronFlag& flag = *find_megatron_flag(name);
-      if (name == "llm-only" || is_foreign_position(name, value)) continue;
+      if (name == "llm-only" || contains(kReadElsewhere, name)) continue;
+      if (name == "num-layers" && hybrid_) {
+        check_layers();
+        continue;
+      }
       answer_.add(flag, value, family());
       const FlagVerdict verdict = verdict_for(flag, value, family());
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
       if (const auto rivals = kGiveWay.find(name); rivals != kGiveWay.end() && has_any(rivals->second)) continue;
-      if (flag.key.starts_with("model.") && !model_has(flag.key))
+      if (flag.key.starts_with("model.") && !keys.has(flag.key))
         answer_.add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else
         set(flag.key, recipe_value(flag, value), "--" + name);
@@ -137,48 +134,47 @@ class Conversion {
     }
   }
 
-  bool is_foreign_position(const std::string& name, const std::string& value) {
-    if (name != "position-embedding-type" || value != (hybrid_ ? "rope" : "none")) return false;
-    answer_.add_unsupported("--" + name + " " + value,
-                            hybrid_ ? "a hybrid's attention has no positions" : "Llama has rotary positions");
-    return true;
+  std::string pattern_given() const {
+    return command_.text("hybrid-layer-pattern").value_or(command_.text("hybrid-override-pattern").value_or(""));
   }
 
-  // Whether the provider's model has this key: those of Llama and of a hybrid, of RADIO and of CLIP, differ.
-  bool model_has(const std::string& key) const {
-    YamlWriter writer;
-    ModelConfig config;
-    config.provider = provider_;
-    describe(writer, config);
-    const std::vector<std::string> parts = split(key, '.');  // model, language, hidden
-    std::size_t found = 1;
-    for (const std::string& line : split(writer.text(), '\n')) {
-      const std::size_t depth = line.find_first_not_of(' ') / 2;
-      if (depth + 1 < found) found = depth + 1;  // the line is outside of what was entered
-      if (depth + 1 == found && line.substr(2 * depth).starts_with(parts[found] + ":") && ++found == parts.size())
-        return true;
-    }
-    return false;
+  // A hybrid's layers are its pattern's. Without one, and with sizes of its own, they are made of --num-layers.
+  void check_layers() {
+    const int asked = integer("num-layers", 1);
+    const std::string given = pattern_given();
+    if (given.empty() && own_sizes_) return;
+    const std::string pattern = given.empty() ? std::get<HybridLmConfig>(provider(provider_).language).pattern
+                                              : given.substr(0, given.find('/'));  // behind it: MTP's
+    const auto layers = std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|');
+    if (asked == layers)
+      answer_.add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
+    else if (given.empty())
+      answer_.add_unsupported(fmt::format("--num-layers {}", asked), fmt::format("{} has {}", provider_, layers));
+    else
+      refuse("--num-layers", fmt::format("--num-layers {} contradicts the pattern, which has {}", asked, layers),
+             fmt::format("leave it out, or write --num-layers {}", layers));
   }
 
   void add_sizes() {
     const std::string at = "model.language.";
-    if (vision_ && has("hidden-size"))
-      set("model.images.projector.output", command_.integer("hidden-size", 1), "--hidden-size");
-    if (const auto vocab = command_.number("vocab-size"); vocab && !has("padded-vocab-size")) {
-      const double unit = static_cast<double>(tp()) * command_.integer("make-vocab-size-divisible-by", 128);
+    if (vision_ && has("hidden-size")) set("model.images.projector.output", integer("hidden-size", 1), "--hidden-size");
+    if (const auto vocab = number("vocab-size"); vocab && !has("padded-vocab-size")) {
+      const double unit = static_cast<double>(tp()) * integer("make-vocab-size-divisible-by", 128);
       set(at + "vocab", std::ceil(*vocab / unit) * unit, "--vocab-size, padded");
     } else if (own_sizes_ && !has("padded-vocab-size")) {
       chosen("model.language.vocab is the provider's: no flag has it; set the size of your tokenizer, padded");
     }
     if (!own_sizes_) return;
-    const std::int64_t hidden = command_.integer("hidden-size", 1),
-                       heads = std::max(1, command_.integer("num-attention-heads", 1));
+    const std::int64_t hidden = integer("hidden-size", 1), heads = std::max(1, integer("num-attention-heads", 1));
     if (!has("group-query-attention"))  // without it Megatron does not look at --num-query-groups
       set(at + "kv_heads", heads, "no --group-query-attention");
     else if (!has("num-query-groups"))
       set(at + "kv_heads", 1, "Megatron's default");
-    if (!has("kv-channels")) set(at + "head_dim", hidden / heads, "hidden / heads");
+    if (!has("kv-channels"))
+      set(at + "head_dim",
+          quotient(hidden, heads, "--hidden-size {} does not divide by --num-attention-heads {}", "--hidden-size",
+                   "change one of them, or give --kv-channels"),
+          "hidden / heads");
     if (!has("ffn-hidden-size")) set(at + "ffn", ffn(hidden), "Megatron's default");
     if (!has("init-method-std")) set(at + "init_std", 0.02, "Megatron's default");
     if (!has("norm-epsilon")) set(at + "norm_eps", 1e-5, "Megatron's default");
@@ -186,58 +182,59 @@ class Conversion {
       add_hybrid_sizes(hidden);
     else if (!has("untie-embeddings-and-output-weights"))
       set(at + "tie_embeddings", std::string("true"), "Megatron's default");
-    for (const UnlessGiven& setting : kUnlessGiven) add_unless_given(setting);
+    for (const std::string& setting : megatron_defaults(command_, family())) chosen(setting);
   }
 
-  void add_unless_given(const UnlessGiven& setting) {
-    const bool holds = setting.family == ModelFamily::Any || setting.family == family();
-    if (holds && !has_any(split(setting.flags, ' '))) chosen(setting.what);
+  // As in Megatron, sizes that follow from others must be whole.
+  std::int64_t quotient(std::int64_t a, std::int64_t b, const char* what, const char* flag, const char* fix) {
+    if (a % b != 0) refuse(flag, fmt::format(fmt::runtime(what), a, b), fix);
+    return a / b;
   }
 
   std::int64_t ffn(std::int64_t hidden) const { return has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden; }
 
   void add_hybrid_sizes(std::int64_t hidden) {
     const std::string at = "model.language.";
-    const bool experts = has_any({"num-experts", "num-moe-experts"});
-    std::string pattern =
-        command_.text("hybrid-layer-pattern").value_or(command_.text("hybrid-override-pattern").value_or(""));
+    const bool experts = has_experts(command_);
+    std::string pattern = pattern_given();
     if (pattern.empty()) {
-      for (int i = 0; i < std::min(command_.integer("num-layers", 1), kMostLayersWritten); ++i)
-        pattern += experts ? "*E" : "*-";
+      for (int i = 0; i < std::min(integer("num-layers", 1), kMostLayersWritten); ++i) pattern += experts ? "*E" : "*-";
       set(at + "pattern", pattern, "--num-layers: attention, then its MLP");
     }
     if (pattern.find('M') != std::string::npos) {
-      const int head_dim = std::max(1, command_.integer("mamba-head-dim", 64));
+      const int head_dim = std::max(1, integer("mamba-head-dim", 64));
       if (!has("mamba-head-dim")) set(at + "mamba_head_dim", head_dim, "Megatron's default");
-      if (!has("mamba-num-heads")) set(at + "mamba_heads", 2 * hidden / head_dim, "2 x hidden / head dim");
+      if (!has("mamba-num-heads"))
+        set(at + "mamba_heads",
+            quotient(2 * hidden, head_dim, "2 x --hidden-size = {} does not divide by a --mamba-head-dim of {}",
+                     "--hidden-size", "change one of them, or give --mamba-num-heads"),
+            "2 x hidden / head dim");
       if (!has("mamba-num-groups")) set(at + "mamba_groups", 8, "Megatron's default");
       if (!has("mamba-state-dim")) set(at + "mamba_state", 128, "Megatron's default");
       set(at + "mamba_chunk", 128, "Megatron's default");
     }
     if (!experts) return;
     if (!has("moe-ffn-hidden-size"))
-      set(at + "expert_ffn", has("ffn-hidden-size") ? command_.integer("ffn-hidden-size", 0) : ffn(hidden),
-          "--ffn-hidden-size");
+      set(at + "expert_ffn", has("ffn-hidden-size") ? integer("ffn-hidden-size", 0) : ffn(hidden), "--ffn-hidden-size");
     if (!has("moe-router-topk")) set(at + "top_k", 2, "Megatron's default");
     if (!has("moe-shared-expert-intermediate-size")) set(at + "shared_ffn", 0, "Megatron's default");
     if (!has("moe-router-topk-scaling-factor")) set(at + "router_scaling", 1, "Megatron's default");
     if (!has("moe-aux-loss-coeff")) set(at + "aux_loss_coeff", 0, "Megatron's default");
     if (!has("moe-router-enable-expert-bias")) set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
-    for (const UnlessGiven& setting : kUnlessGivenOfExperts) add_unless_given(setting);
   }
 
   // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
-  std::int64_t size(const char* llm, const char* megatron) const {
-    return std::clamp(command_.integer(llm, command_.integer(megatron, 1)), 1, 1 << 15);
+  std::int64_t size(const char* llm, const char* megatron) {
+    return std::clamp(integer(llm, integer(megatron, 1)), 1, 1 << 15);
   }
-  std::int64_t tp() const { return size("llm-tp", "tensor-model-parallel-size"); }
+  std::int64_t tp() { return size("llm-tp", "tensor-model-parallel-size"); }
 
   void add_topology() {
     const std::int64_t cp = size("llm-cp", "context-parallel-size"),
                        pp = size("llm-pp", "pipeline-model-parallel-size");
     const std::string language = "topology.modules.language.", images = "topology.modules.images.";
     set(language + "kind", std::string("language"), "");
-    dp_ = command_.integer("llm-dp", 0);
+    dp_ = integer("llm-dp", 0);
     for (const ConfigOverride& change : overrides_)
       if (change.path == language + "dp") dp_ = parse_int(change.value).value_or(0);
     if (dp_ < 1) {
@@ -246,7 +243,7 @@ class Conversion {
     }
     if (!vision_) return;
     set(images + "kind", std::string("encoder"), "");
-    if (has_any({"encoder-tp", "encoder-dp", "encoder-pp"})) return;
+    if (has_any(kEncoderSizes)) return;
     set("topology.colocated", std::string("true"), "Megatron's encoder shares the language model's ranks");
     set(images + "tp", tp(), "");
     set(images + "pp", pp, "");
@@ -255,21 +252,26 @@ class Conversion {
 
   // Megatron takes what the ranks leave; without them, the fewest with which experts and batch divide.
   std::int64_t replicas(std::int64_t ranks_of_one, std::int64_t ranks_of_stage) {
-    if (command_.ranks && *command_.ranks % ranks_of_one == 0) return *command_.ranks / ranks_of_one;
+    std::int64_t of_encoder = vision_ && has_any(kEncoderSizes) ? 1 : 0;
+    for (const std::string& flag : kEncoderSizes) of_encoder *= size(flag.c_str(), flag.c_str());
+    const std::int64_t ranks = command_.ranks.value_or(0) - of_encoder;
+    if (ranks > 0 && ranks % ranks_of_one == 0) return ranks / ranks_of_one;
     const std::int64_t experts =
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
     const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
     chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
-                       command_.ranks ? fmt::format("{} ranks do not divide by tp x cp x pp", *command_.ranks)
-                                      : "the number of ranks is torchrun's, not Megatron's, to say"));
+                       ranks > 0        ? fmt::format("{} ranks do not divide by tp x cp x pp", ranks)
+                       : command_.ranks ? fmt::format("the encoder takes all of the {} ranks", *command_.ranks)
+                       : command_.launcher.empty()
+                           ? "the number of ranks is torchrun's, not Megatron's, to say"
+                           : fmt::format("'{}' does not say how many ranks there are", command_.launcher)));
     return dp;
   }
 
   void add_training() {
-    const int micro = std::max(1, command_.integer("micro-batch-size", 1));
+    const int micro = std::max(1, integer("micro-batch-size", 1));
     if (!has("global-batch-size"))
-      set("train.global_batch",
-          1.0 * micro * static_cast<double>(dp_) * std::max(1, command_.integer("num-microbatches", 1)),
+      set("train.global_batch", 1.0 * micro * static_cast<double>(dp_) * std::max(1, integer("num-microbatches", 1)),
           "micro batch x replicas" + std::string(has("num-microbatches") ? " x microbatches" : ""));
     if (!has("bf16"))
       set("model.dtype", std::string(has("fp16") ? "bfloat16" : "float32"), has("fp16") ? "not fp16" : "no --bf16");
@@ -279,13 +281,12 @@ class Conversion {
     if (!has("log-interval")) set("log.interval", 100, "Megatron's default");
     if (!has("use-distributed-optimizer"))
       set("optimizer.zero", std::string("false"), "no --use-distributed-optimizer");
-    if (has("initial-loss-scale")) set("loss_scale.dynamic", std::string("true"), "--initial-loss-scale");
-    if (const auto fraction = command_.number("lr-warmup-fraction")) add_warmup(*fraction);
+    if (const auto fraction = number("lr-warmup-fraction")) add_warmup(*fraction);
   }
 
   void add_warmup(double fraction) {
-    const auto samples = command_.number(has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
-    const auto iterations = command_.number(has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
+    const auto samples = number(has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
+    const auto iterations = number(has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
     if (samples)
       set("train.warmup_samples", std::floor(fraction * *samples), "--lr-warmup-fraction of the decay");
     else if (iterations)
@@ -294,51 +295,19 @@ class Conversion {
       answer_.add_unsupported("--lr-warmup-fraction", "a share of a decay whose length no flag gives");
   }
 
-  std::string comments() const {
-    std::string text =
-        "# Made by `braid train --from-megatron` of a command line for Megatron-LM; docs/megatron-flags.md lists the "
-        "flags.\n";
-    const auto group = [&](const char* title, const MegatronAnswer::Entries& entries) {
-      if (!entries.empty()) text += fmt::format("# {}:\n{}", title, MegatronAnswer::lines(entries, "#   ", 120));
-    };
-    MegatronAnswer::Entries unexpanded, unknown;
-    for (const auto& [flag, value] : command_.unexpanded)
-      unexpanded.push_back({flag.empty() ? value : "--" + flag + " " + value, ""});
-    for (const std::string& flag : command_.unknown) unknown.push_back({flag, ""});
-    group("Left out, because it holds a variable that no shell has expanded", unexpanded);
-    group("Left out, because Braid does not do that", answer_.unsupported());
-    group("Left out, because it is in no table of Megatron's flags", unknown);
-    group("Left out, because it is so anyway", answer_.already());
-    group("Chosen, since the command line does not say it", chosen_);
-    return text;
-  }
-
   static constexpr int kMostLayersWritten = 4096;
 
-  const MegatronCommand& command_;
   const std::vector<ConfigOverride>& overrides_;
   std::string provider_;
   bool hybrid_ = false, vision_ = false, own_sizes_ = false;
   std::int64_t dp_ = 1;
-  RecipeText recipe_;
-  MegatronAnswer answer_;
-  MegatronAnswer::Entries chosen_;
 };
 
 }  // namespace
 
-std::string recipe_from_megatron(std::string_view text, const std::vector<ConfigOverride>& overrides) {
+MegatronRecipe recipe_from_megatron(std::string_view text, const std::vector<ConfigOverride>& overrides) {
   const MegatronCommand command = read_megatron_command(text);
-  const std::string yaml = Conversion(command, overrides).run();
-  try {
-    parse_recipe(yaml);
-  } catch (const ConfigError& e) {
-    std::vector<Problem> problems = e.problems();
-    for (Problem& problem : problems)
-      problem.where = "the recipe made of --from-megatron, " + problem.where.substr(problem.where.rfind(' ') + 1);
-    throw ConfigError(std::move(problems));
-  }
-  return yaml;
+  return Conversion(command, overrides).run();
 }
 
 }  // namespace braid

@@ -18,19 +18,23 @@ struct MegatronCommand {
   std::map<std::string, std::string> flags{};  // by name, without dashes; of a repeated one the last, as in Megatron
   std::vector<std::pair<std::string, std::string>> unexpanded{};  // flags whose value holds a variable, and words alone
   std::vector<std::string> unknown{};
-  std::optional<int> ranks{};  // that torchrun starts
+  std::string launcher{};      // "srun", "torchrun --nproc-per-node gpu"; empty: the command line has none
+  std::optional<int> ranks{};  // that it starts; nothing where it does not say
 
   bool has(const std::string& name) const { return flags.count(name) > 0; }
   std::optional<std::string> text(const std::string& name) const;
-  std::optional<double> number(const std::string& name) const;
-  int integer(const std::string& name, int otherwise) const;
 };
 
 // ConfigError for quotes that do not close, and where there is no flag at all.
 MegatronCommand read_megatron_command(std::string_view text);
 
-// YAML that load_recipe() accepts, with a comment on everything that was left out or chosen. `overrides` are Braid's
-// own flags beside it, which win. ConfigError where no sound recipe comes out of it.
-std::string recipe_from_megatron(std::string_view text, const std::vector<ConfigOverride>& overrides);
+struct MegatronRecipe {
+  std::string yaml;                   // with a comment on everything that was left out or chosen
+  std::vector<std::string> left_out;  // flags that Braid does not do or know, or that no shell has expanded
+};
+
+// A recipe that is sound. `overrides` are Braid's own flags beside it, which win. ConfigError with everything that
+// keeps it from being one.
+MegatronRecipe recipe_from_megatron(std::string_view text, const std::vector<ConfigOverride>& overrides);
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/files.h"
 #include "base/process.h"
 #include "base/strings.h"
 #include "cli/commands.h"
@@ -33,7 +34,8 @@ int gpus_here() {
 
 // As braid train, which also starts its ranks itself; here the GPUs are counted first.
 [[noreturn]] void launch_recipe(const LaunchLocal& launch, const std::vector<std::string>& overrides) {
-  const Recipe recipe = load_recipe(launch.recipe_path, parse_overrides(overrides));
+  const RecipeCall call = read_recipe_call(launch.recipe_path, overrides);
+  const Recipe& recipe = call.recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   const int gpus = recipe.dist.device == "cpu" ? 0 : gpus_here();
   if (launch.ranks && launch.ranks != topology.world_size())
@@ -42,7 +44,7 @@ int gpus_here() {
   if (gpus > 0 && topology.world_size() > gpus)
     fmt::print(stderr, "braid: warning: {} ranks share {} GPU{}, which is slow: NCCL needs one each\n",
                topology.world_size(), gpus, gpus == 1 ? "" : "s");
-  std::vector<std::string> command = {own_executable(), "train", launch.recipe_path};
+  std::vector<std::string> command = {own_executable(), "train", reopenable(launch.recipe_path, call.source.text)};
   if (!launch.log_dir.empty()) command.push_back("--log-dir=" + launch.log_dir);
   if (launch.oversubscribe) command.push_back("--oversubscribe");
   command.insert(command.end(), overrides.begin(), overrides.end());

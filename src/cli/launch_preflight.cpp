@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_step.h"
 #include "launch/text_checks.h"
@@ -175,7 +176,10 @@ void check_with_slurm(const SlurmOptions& options, const Allocation& allocation,
 
 void settle(const Preflight& preflight, bool force) {
   const auto warn = [](const Problem& problem) {
-    fmt::print(stderr, "braid: warning: {}\n  where: {}\n  fix:   {}\n", problem.what, problem.where, problem.fix);
+    fmt::print(
+        stderr, "{}\n",
+        fitted(fmt::format("braid: warning: {}\n  where: {}\n  fix:   {}", problem.what, problem.where, problem.fix),
+               STDERR_FILENO));
   };
   for (const Problem& problem : preflight.warnings) warn(problem);
   if (preflight.problems.empty()) return;

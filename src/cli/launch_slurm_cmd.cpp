@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/files.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
@@ -118,9 +119,12 @@ void check(Preflight preflight, const LaunchSlurm& launch, const Allocation& all
   settle(preflight, launch.force);
 }
 
-SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>& overrides,
-                            const std::vector<ConfigOverride>& parsed) {
-  const Recipe recipe = load_recipe(launch.recipe_path, parsed);
+SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>& overrides) {
+  if (fs::exists(launch.recipe_path) && !fs::is_directory(launch.recipe_path) && is_own_descriptor(launch.recipe_path))
+    throw ConfigError(
+        {fmt::format("'{}' is a pipe of this command, and the job's ranks read the recipe later", launch.recipe_path),
+         "command line", "give the path of a file that all nodes see"});
+  const Recipe recipe = read_recipe_call(launch.recipe_path, overrides).recipe;
   take_defaults(launch, recipe.cluster, Topology(recipe.topology, workload_of(recipe)).world_size());
   complete(launch, fs::path(launch.recipe_path).stem().string());
   const SlurmOptions& options = launch.options;
@@ -150,10 +154,9 @@ void check_secrets(const SlurmOptions& options) {
 
 int launch_slurm(LaunchSlurm launch, const std::vector<std::string>& overrides,
                  const std::vector<std::string>& own_options, const std::vector<std::string>& command_line) {
-  const std::vector<ConfigOverride> parsed = parse_overrides(overrides, own_options);
-  check_sources(launch, parsed, contains(command_line, "--"));
-  SlurmJob job = launch.recipe_path.empty() ? checked_command_job(launch, command_line)
-                                            : checked_recipe_job(launch, overrides, parsed);
+  check_sources(launch, parse_overrides(overrides, own_options), contains(command_line, "--"));
+  SlurmJob job =
+      launch.recipe_path.empty() ? checked_command_job(launch, command_line) : checked_recipe_job(launch, overrides);
   if (launch.submit) check_secrets(launch.options);
   std::vector<std::string> made_by = command_line;
   made_by[0] = "braid";

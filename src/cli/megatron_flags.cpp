@@ -16,9 +16,17 @@ bool same_value(const std::string& a, const std::string& b) {
   return x && y ? *x == *y : a == b;
 }
 
-bool allows(const MegatronFlag& flag, const std::string& value) {
+std::vector<std::string> allowed_values(const MegatronFlag& flag, ModelFamily family) {
+  std::vector<std::string> allowed;
+  if (family != ModelFamily::Hybrid || flag.only_for_hybrid.empty()) allowed = split(flag.only_for, ' ');
+  if (family != ModelFamily::Llama && !flag.only_for_hybrid.empty())
+    for (std::string& value : split(flag.only_for_hybrid, ' ')) allowed.push_back(std::move(value));
+  return allowed;
+}
+
+bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
   if (flag.only_for.empty() || value.empty()) return true;
-  const std::vector<std::string> allowed = split(flag.only_for, ' ');
+  const std::vector<std::string> allowed = allowed_values(flag, family);
   return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, value); });
 }
 
@@ -29,8 +37,9 @@ std::string key_cell(const MegatronFlag& flag) {
 }
 
 std::string flag_cell(const MegatronFlag& flag) {
-  return code("--" + flag.name +
-              (flag.only_for.empty() ? "" : " " + fmt::format("{}", fmt::join(split(flag.only_for, ' '), "/"))));
+  return code(
+      "--" + flag.name +
+      (flag.only_for.empty() ? "" : fmt::format(" {}", fmt::join(allowed_values(flag, ModelFamily::Any), "/"))));
 }
 
 std::string why_cell(const MegatronFlag& flag) {
@@ -84,7 +93,7 @@ const MegatronFlag* find_megatron_flag(std::string_view name) {
 
 FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
   const bool other_family = flag.family != ModelFamily::Any && family != ModelFamily::Any && flag.family != family;
-  return other_family || !allows(flag, value) ? flag.other_verdict : flag.verdict;
+  return other_family || !allows(flag, value, family) ? flag.other_verdict : flag.verdict;
 }
 
 std::string recipe_value(const MegatronFlag& flag, const std::string& value) {

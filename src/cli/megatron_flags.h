@@ -27,9 +27,10 @@ struct MegatronFlag {
   std::string key{};    // of the recipe; empty where there is none
   std::string value{};  // what a switch stands for; empty: the value as given
   std::string why{};    // why it is already so, what to do instead, or how the value changes
-  // A verdict may hold for some values only ("rope none": either), or for one family of models. Elsewhere it is
+  // A verdict may hold for some values only ("fp32 bf16": either), or for one family of models. Elsewhere it is
   // other_verdict, and `otherwise` says why.
   std::string only_for{};
+  std::string only_for_hybrid{};  // where those of a hybrid are others
   std::string otherwise{};
   ModelFamily family = ModelFamily::Any;
   FlagVerdict other_verdict = FlagVerdict::Unsupported;

@@ -12,6 +12,7 @@ constexpr const char* kNoTokenizer = "mock samples need no tokenizer; model.lang
 constexpr const char* kNoMla = "there is no latent attention";
 constexpr const char* kEveryToken = "experts take every token (no capacity, no dropping)";
 constexpr const char* kPixels = "sizes of mock images are data.media.images.min_size and max_size";
+constexpr const char* kPositions = "Llama has rotary positions, a hybrid's attention none";
 constexpr const char* kNoNormChoice = "the language models have RMSNorm, encoders LayerNorm";
 
 void add_model(std::vector<Row>& rows) {
@@ -49,7 +50,13 @@ void add_model(std::vector<Row>& rows) {
           no("qk-layernorm", kNone, "queries and keys are not normalised"),
           already_for("0", "hidden-dropout", "there is no dropout"),
           already_for("0", "attention-dropout", "there is no dropout"),
-          already_for("rope none", "position-embedding-type", "Llama has rotary positions, a hybrid none"),
+          {.name = "position-embedding-type",
+           .verdict = FlagVerdict::AlreadySo,
+           .values = kOne,
+           .why = kPositions,
+           .only_for = "rope",
+           .only_for_hybrid = "none",
+           .otherwise = kPositions},
           in_family(kLlama, already("use-rotary-position-embeddings", kNone, "Llama has rotary positions"),
                     "a hybrid's attention has no positions"),
           already("no-position-embedding", kNone, "there are no learned positions"),
@@ -84,7 +91,7 @@ void add_model(std::vector<Row>& rows) {
           rewritten("mamba-head-dim", "model.language.mamba_head_dim"),
           rewritten("mamba-num-groups", "model.language.mamba_groups"),
           rewritten("mamba-state-dim", "model.language.mamba_state"),
-          rewritten("linear-conv-kernel-dim", "model.language.mamba_conv"),
+          no("linear-conv-kernel-dim", kOne, "there is no linear attention; Mamba's is model.language.mamba_conv"),
       });
 }
 

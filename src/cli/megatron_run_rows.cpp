@@ -16,6 +16,10 @@ constexpr const char* kNoVirtualStages = "in a hybrid's model.language.pattern, 
 constexpr const char* kNoProfile = "use --trace DIR: a timeline of every rank";
 constexpr const char* kRanksFollow = "ranks follow from the topology; Braid reads its launcher's variables";
 constexpr const char* kLogged = "always logged";
+constexpr const char* kSequenceForHeads = "context parallel exchanges sequence for heads (a2a)";
+constexpr const char* kStrict = "loading fails with a list of what is missing; extra tensors are ignored";
+constexpr const char* kNoSelectiveRecompute =
+    "parts of a layer are not recomputed alone; model.recompute=true is for whole layers";
 
 void add_taken(std::vector<Row>& rows) {
   rows.insert(
@@ -165,9 +169,15 @@ void add_precision_and_kernels(std::vector<Row>& rows) {
                   no("enable-cuda-graph", kNone, "steps are not captured as CUDA graphs"),
                   no("cuda-graph-impl", kOne, "steps are not captured as CUDA graphs"),
                   no("cuda-graph-scope", kMany, "steps are not captured as CUDA graphs"),
-                  rewritten_switch("recompute-activations", "model.recompute", "true", kRecomputeAll),
-                  {"recompute-granularity", FlagVerdict::Rewritten, kOne, "model.recompute", "true", kRecomputeAll,
-                   "full", "parts of a layer are not recomputed alone; model.recompute=true is for whole layers"},
+                  no("recompute-activations", kNone, kNoSelectiveRecompute),
+                  {.name = "recompute-granularity",
+                   .verdict = FlagVerdict::Rewritten,
+                   .values = kOne,
+                   .key = "model.recompute",
+                   .value = "true",
+                   .why = kRecomputeAll,
+                   .only_for = "full",
+                   .otherwise = kNoSelectiveRecompute},
                   no("recompute-method", kOne, "model.recompute is for all layers"),
                   no("recompute-num-layers", kOne, "model.recompute is for all layers"),
                   no("recompute-modules", kMany, "model.recompute computes whole layers again"),
@@ -183,8 +193,12 @@ void add_parallelism(std::vector<Row>& rows) {
       rows.end(),
       {
           in_unit(60, rewritten("distributed-timeout-minutes", "dist.hang_limit_s", "in seconds")),
-          {"cp-comm-type", FlagVerdict::AlreadySo, kMany, "", "", "context parallel exchanges sequence for heads (a2a)",
-           "a2a", "context parallel exchanges sequence for heads (a2a)"},
+          {.name = "cp-comm-type",
+           .verdict = FlagVerdict::AlreadySo,
+           .values = kMany,
+           .why = kSequenceForHeads,
+           .only_for = "a2a",
+           .otherwise = kSequenceForHeads},
           no("num-layers-per-virtual-pipeline-stage", kOne, kNoInterleaving),
           no("num-virtual-stages-per-pipeline-rank", kOne, kNoInterleaving),
           no("microbatch-group-size-per-virtual-pipeline-stage", kOne, kNoInterleaving),
@@ -234,7 +248,8 @@ void add_training(std::vector<Row>& rows) {
           no("decoupled-lr", kOne, "all parameters have one learning rate"),
           no("decoupled-min-lr", kOne, "all parameters have one learning rate"),
           no("start-weight-decay", kOne, "use --weight-decay for the start, --end-weight-decay for the end"),
-          rewritten("initial-loss-scale", "loss_scale.initial", "and loss_scale.dynamic=true"),
+          already("initial-loss-scale", kOne,
+                  "bf16 has no dynamic loss scale, in Megatron neither; here loss_scale.dynamic=true gives it one"),
           already("calculate-per-token-loss", kNone, "the loss is divided by the tokens of the whole step"),
           already("check-for-nan-in-loss-and-grad", kNone,
                   "such a step is skipped; train.max_skipped in a row end the run"),
@@ -276,8 +291,7 @@ void add_checkpoints_and_logs(std::vector<Row>& rows) {
           already("ckpt-fully-parallel-load", kNone, "every rank reads what it needs"),
           already("ckpt-assume-constant-structure", kNone, "the index of a save is known from the layout"),
           already("use-persistent-ckpt-worker", kNone, "a thread of each rank writes"),
-          already_for("raise_all raise_unexpected", "dist-ckpt-strictness", "loading is strict",
-                      "loading is strict: what the model lacks is listed and ends the run"),
+          already_for("assume_ok_unexpected raise_unexpected", "dist-ckpt-strictness", kStrict, kStrict),
           no("use-checkpoint-args", kNone, "the recipe describes the model; braid ckpt show prints what was saved"),
           already("no-use-tokenizer-model-from-checkpoint-args", kNone, "nothing of it is taken from a checkpoint"),
           no("pretrained-checkpoint", kOne, "start once with --load FOLDER --finetune"),

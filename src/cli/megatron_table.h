@@ -28,7 +28,12 @@ inline Row already(const char* name, FlagValues values, const char* why) {
   return {name, FlagVerdict::AlreadySo, values, "", "", why};
 }
 inline Row already_for(const char* only_for, const char* name, const char* why, const char* otherwise = "") {
-  return {name, FlagVerdict::AlreadySo, kOne, "", "", why, only_for, *otherwise ? otherwise : why};
+  return {.name = name,
+          .verdict = FlagVerdict::AlreadySo,
+          .values = kOne,
+          .why = why,
+          .only_for = only_for,
+          .otherwise = *otherwise ? otherwise : why};
 }
 inline Row rewritten(const char* name, const char* key, const char* why = "") {
   return {name, FlagVerdict::Rewritten, kOne, key, "", why};

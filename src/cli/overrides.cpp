@@ -56,6 +56,10 @@ ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
   return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
 }
 
+ModelFamily family_of(const LanguageConfig& language) {
+  return std::holds_alternative<HybridLmConfig>(language) ? ModelFamily::Hybrid : ModelFamily::Llama;
+}
+
 struct CommandLine {
   std::vector<ConfigOverride> overrides;
   MegatronAnswer answer;
@@ -116,10 +120,12 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
   return std::move(line.overrides);
 }
 
-std::string already_so_note(const std::vector<std::string>& arguments, ModelFamily family) {
-  const CommandLine line = read(arguments, {}, family);
-  if (!line.answer.accepts_all()) throw refusal(line.answer);
-  return MegatronAnswer::lines(line.answer.already(), "  ", 80);
+RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments, RecipeChecks checks) {
+  RecipeSource source = read_recipe(path, parse_overrides(arguments));
+  Recipe recipe = parse_recipe(source, checks);
+  const MegatronAnswer answer = read(arguments, {}, family_of(recipe.model.model.language)).answer;
+  if (!answer.accepts_all()) throw refusal(answer);
+  return {std::move(source), std::move(recipe), MegatronAnswer::lines(answer.already(), "  ", 80)};
 }
 
 bool takes_foreign_command(const std::vector<std::string>& command_line) {
@@ -146,6 +152,7 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
     const FlagValues values = values_of(words[i]);
     if (values == FlagValues::None || i + 1 == words.size()) continue;
     if (words[i + 1].starts_with("--") && words[i] != kFromMegatron) continue;  // its value is missing
+    if (words[i + 1].empty() && words[i] == kFromMegatron) continue;  // CLI11 takes "--from-megatron=" for no value
     joined.back() += "=" + words[++i];
     while (values == FlagValues::Many && i + 1 < words.size() && !words[i + 1].starts_with("--"))
       joined.back() += " " + words[++i];

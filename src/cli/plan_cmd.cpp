@@ -21,10 +21,10 @@ struct ShowOptions {
   bool json = false;
 };
 
-void show_plan(const ShowOptions& options, const std::vector<ConfigOverride>& overrides) {
+void show_plan(const ShowOptions& options, const std::vector<std::string>& flags) {
   if (options.global_rank && options.json)
     throw ConfigError({"--rank and --json were both given", "command line", "use one of them; --json has every rank"});
-  const Recipe recipe = load_recipe(options.recipe_path, overrides, RecipeChecks::TopologyOnly);
+  const Recipe recipe = read_recipe_call(options.recipe_path, flags, RecipeChecks::TopologyOnly).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   if (options.json)
     fmt::print("{}\n", topology_json(topology));
@@ -60,19 +60,21 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
   return format_table({"module", "stage", "busy", "holds at most"}, rows);
 }
 
-void plan_schedule(const ScheduleCommand& command, const std::vector<ConfigOverride>& overrides) {
-  const Recipe recipe = load_recipe(command.recipe_path, overrides);
+void plan_schedule(const ScheduleCommand& command, const std::vector<std::string>& flags) {
+  const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
   const ScheduleOptions options = schedule_options(
       topology, frozen_sets(recipe), microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
   const Schedule schedule = verified_schedule(topology, options);
   const std::vector<StageCosts> costs = stage_costs(topology, frozen_sets(recipe));
   const Play timeline = make_timeline(schedule, topology, costs);
+  const std::string svg = command.svg_path.empty() ? "" : draw_svg(schedule, topology, timeline, costs);
+  if (command.svg_path == "-") return fmt::print("{}", svg);
   fmt::print("{} ranks, {} microbatches: every transfer has its other side, and all ranks end\n\n{}",
              topology.world_size(), options.microbatches, show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;
   std::ofstream file(command.svg_path);
-  file << draw_svg(schedule, topology, timeline, costs);
+  file << svg;
   if (!file.flush())
     throw ConfigError({fmt::format("cannot write '{}'", command.svg_path), "--svg", "give the name of a file"});
   fmt::print("\ndrawn in {}\n", command.svg_path);
@@ -82,13 +84,14 @@ void add_schedule_command(CLI::App& plan) {
   auto command = std::make_shared<ScheduleCommand>();
   CLI::App* schedule = plan.add_subcommand("schedule", "Check and draw what every rank does in one step");
   schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  schedule->add_option("--svg", command->svg_path, "draw it into this file");
+  schedule->add_option("--svg", command->svg_path,
+                       "draw it into this file; - is standard output, which then has nothing else");
   schedule->allow_extras();
   schedule->footer(
       "A backward is drawn twice as long as a forward, one without gradients of weights as long, that of a\n"
       "projector alone a quarter as long; transfers take no time.\n\n" +
       short_overrides_help());
-  schedule->callback([command, schedule] { plan_schedule(*command, parse_overrides(schedule->remaining())); });
+  schedule->callback([command, schedule] { plan_schedule(*command, schedule->remaining()); });
 }
 
 }  // namespace
@@ -104,7 +107,7 @@ void add_plan_command(CLI::App& app) {
   show->allow_extras();
   show->footer(short_overrides_help());
   add_schedule_command(*plan);
-  show->callback([options, show] { show_plan(*options, parse_overrides(show->remaining())); });
+  show->callback([options, show] { show_plan(*options, show->remaining()); });
 }
 
 }  // namespace braid

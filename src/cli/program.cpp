@@ -24,16 +24,25 @@ std::vector<std::string> own_command_line(int argc, char** argv) {
   return command;
 }
 
+// A word that is no subcommand, where one is due: of braid, and of those of its commands that have some.
 void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::string>& command_line) {
-  if (command_line.size() < 2 || command_line[1].rfind("-", 0) == 0) return;
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
-  if (std::find(names.begin(), names.end(), command_line[1]) != names.end()) return;
-  const auto guess = braid::nearest(command_line[1], names);
-  throw braid::ConfigError(
-      {fmt::format("there is no subcommand '{}'", command_line[1]), "command line",
-       guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
+  const CLI::App* command = &app;
+  for (std::size_t i = 1; i < command_line.size() && !command_line[i].starts_with("-"); ++i) {
+    std::vector<std::string> names;
+    const CLI::App* next = nullptr;
+    for (const CLI::App* candidate : command->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(candidate->get_name());
+      if (names.back() == command_line[i]) next = candidate;
+    }
+    if (names.empty()) return;
+    if (!next) {
+      const auto guess = braid::nearest(command_line[i], names);
+      throw braid::ConfigError(
+          {fmt::format("{} has no subcommand '{}'", command->get_name(), command_line[i]), "command line",
+           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
+    }
+    command = next;
+  }
 }
 
 int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
@@ -55,6 +64,9 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   add_commands(app, command_line, exit_code);
   try {
     refuse_unknown_subcommand(app, command_line);
+    if (command_line.size() > 2 && command_line[1] == "--version")
+      throw braid::ConfigError(
+          {fmt::format("unexpected argument '{}'", command_line[2]), "command line", "--version stands alone"});
     std::vector<std::string> words = braid::join_overrides(command_line);
     if (braid::takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
     std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
@@ -66,17 +78,21 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
     fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
     return 2;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
-    return 1;
+    // That of the output itself, in the words of fmt, is told below.
+    const bool of_output = std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file");
+    if (!of_output) fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
+    return std::max(exit_code, 1);
   }
   return exit_code;
 }
 
-// Readers take the output for complete, so a command whose output did not fit on the disk has failed.
+// Readers take the output for complete, so a command whose output did not fit on the disk has failed; not so one whose
+// reader has gone.
 int checked_output(int exit_code) {
   errno = 0;
   std::cout.flush();
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout) return exit_code;
+  const bool complete = std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout;
+  if (complete || braid::has_no_reader(STDOUT_FILENO)) return exit_code;
   fmt::print(stderr, "braid: standard output is not complete{}\n  fix:   see that there is room where it goes\n",
              errno ? fmt::format(": {}", std::strerror(errno)) : "");
   return exit_code == 0 ? 1 : exit_code;

@@ -44,6 +44,12 @@ void RecipeText::remove(const std::string& path) {
   std::erase_if(entries_, [&](const Entry& entry) { return entry.path == path; });
 }
 
+std::string RecipeText::from(const std::string& path) const {
+  for (const Entry& entry : entries_)
+    if (entry.path == path) return entry.from;
+  return "";
+}
+
 std::string RecipeText::text() const {
   std::vector<Entry> entries = entries_;
   // Keys of one section together, what a thing is before its sizes; in the topology, encoders before the language

@@ -12,6 +12,7 @@ class RecipeText {
  public:
   void set(const std::string& path, const std::string& value, const std::string& from);  // the last one counts
   void remove(const std::string& path);
+  std::string from(const std::string& path) const;  // empty: nowhere, or it is not set
   std::string text() const;
 
  private:

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
 #include "plan/show.h"
 
 namespace braid {
@@ -19,15 +21,18 @@ std::string learning_rate_text(const LrScheduleConfig& schedule) {
 
 std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   std::vector<std::string> parts;
-  if (!checkpoint.load.empty()) parts.push_back(fmt::format("resumes from {}", checkpoint.load));
+  if (!checkpoint.load.empty())
+    parts.push_back(find_iteration(checkpoint.load, checkpoint.load_fallback == "always")
+                        ? fmt::format("resumes from {}", checkpoint.load)
+                        : fmt::format("starts afresh, since {} has no checkpoint yet", checkpoint.load));
   if (!checkpoint.load_nemotron.empty()) parts.push_back(fmt::format("starts from {}", checkpoint.load_nemotron));
   if (!checkpoint.load_vision_from.empty())
     parts.push_back(fmt::format("encoder from {}", checkpoint.load_vision_from));
   if (!checkpoint.save.empty())
     parts.push_back(fmt::format("saves to {}{}", checkpoint.save,
-                                checkpoint.save_interval
-                                    ? fmt::format(" every {} iterations and at the end", *checkpoint.save_interval)
-                                    : " at the end"));
+                                checkpoint.save_interval ? fmt::format(" every {} and at the end",
+                                                                       counted(*checkpoint.save_interval, "iteration"))
+                                                         : " at the end"));
   return parts.empty() ? "" : fmt::format("braid: {}\n", fmt::join(parts, "; "));
 }
 
@@ -36,13 +41,13 @@ std::string checkpoint_line(const CheckpointConfig& checkpoint) {
 std::string run_start_text(const Recipe& recipe, const Topology& topology, const std::string& log_dir) {
   const TrainConfig& train = recipe.train;
   return fmt::format(
-      "braid: {} in {}, {} iterations of {} samples, {}, seed {}\n"
+      "braid: {} in {}, {} of {}, {}, seed {}\n"
       "{}"
-      "braid: {} rank{}: {}\n"
+      "braid: {}: {}\n"
       "braid: the whole recipe: {}\n",
-      recipe.model.provider, recipe.model.dtype, iterations_of(length_of(train)), train.global_batch,
-      learning_rate_text(train.schedule), train.seed, checkpoint_line(recipe.checkpoint), topology.world_size(),
-      topology.world_size() == 1 ? "" : "s", topology_line(topology),
+      recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(train)), "iteration"),
+      counted(train.global_batch, "sample"), learning_rate_text(train.schedule), train.seed,
+      checkpoint_line(recipe.checkpoint), counted(topology.world_size(), "rank"), topology_line(topology),
       log_dir.empty() ? "add --print-recipe" : recipe_file(log_dir));
 }
 

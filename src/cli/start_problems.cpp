@@ -57,7 +57,7 @@ Problems path_problems(const StartRequest& request, const Recipe& recipe, bool m
 // Keys become the flag that was typed, or the line of the recipe.
 Problems located(Problems problems, const StartRequest& request) {
   if (problems.empty()) return problems;
-  const YamlReader reader = YamlReader::from_file(request.recipe_path, request.overrides);
+  const YamlReader reader = YamlReader::from_text(request.source.text, request.source.path, request.source.overrides);
   for (Problem& problem : problems)
     if (!problem.where.starts_with("--")) problem.where = reader.where(problem.where);
   return problems;

@@ -11,8 +11,7 @@
 namespace braid {
 
 struct StartRequest {
-  std::string recipe_path;
-  std::vector<ConfigOverride> overrides;
+  RecipeSource source;
   std::string log_dir;
   bool oversubscribe = false;
 };

@@ -1,9 +1,14 @@
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
+#include "base/clean_text.h"
+#include "base/files.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/save_lock.h"
 #include "cli/commands.h"
@@ -23,7 +28,8 @@ namespace braid {
 namespace {
 
 struct TrainOptions {
-  std::string recipe_path, log_dir, from_megatron;
+  std::string recipe_path, log_dir;
+  std::optional<std::string> from_megatron;
   bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
 
@@ -59,18 +65,19 @@ JobIdentity job_from(const Env& env) {
           .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
 }
 
-// Before any rank starts; each refusal comes again in the rank that saves, for launchers that are not ours.
-void check_save(const CheckpointConfig& config, const JobIdentity& job) {
-  if (config.save.empty()) return;
-  const SaveLock lock(config.save, {.job = job, .say = [](const std::string& text) {
-                                      fmt::print("braid: {}\n", text);
-                                      std::fflush(stdout);
-                                    }});
-  check_save_folder(config);
-}
+// The text of the lock of the folder to save to, which our launcher holds for its ranks. Under another launcher there
+// is none, and the rank that publishes checkpoints takes the lock.
+constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
 
-ModelFamily family_of(const Recipe& recipe) {
-  return std::holds_alternative<HybridLmConfig>(recipe.model.model.language) ? ModelFamily::Hybrid : ModelFamily::Llama;
+std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const JobIdentity& job) {
+  if (config.save.empty()) return nullptr;
+  const auto say = [](const std::string& text) {
+    fmt::print("{}\n", fitted("braid: " + text, STDOUT_FILENO));
+    std::fflush(stdout);
+  };
+  auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
+  check_save_folder(config);
+  return lock;
 }
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
@@ -81,8 +88,80 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   if (!options.print_recipe)
     throw ConfigError({"--from-megatron makes a recipe, which should be looked at before it is run", "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  fmt::print("{}", recipe_from_megatron(options.from_megatron, overrides));
+  const MegatronRecipe made = recipe_from_megatron(*options.from_megatron, overrides);
+  fmt::print("{}", made.yaml);
+  if (!made.left_out.empty())
+    fmt::print(stderr, "braid: left out; the first lines of the recipe say why:\n  {}\n",
+               folded(visible_text(fmt::format("{}", fmt::join(made.left_out, ", "))), 78, "  ", ", "));
   return 0;
+}
+
+void announce(const TrainOptions& options, const RecipeCall& call, const Topology& topology) {
+  if (!options.log_dir.empty()) write_recipe(call.recipe, options.log_dir);
+  if (!call.already_so.empty())
+    fmt::print(stderr, "braid: these flags change nothing, since it is so anyway:\n{}", call.already_so);
+  fmt::print("{}", fitted(run_start_text(call.recipe, topology, options.log_dir), STDOUT_FILENO));
+  std::fflush(stdout);
+}
+
+int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
+                 std::vector<std::string> command) {
+  // Each rank reads the recipe again.
+  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(options.recipe_path, call.source.text);
+  const std::string& save = call.recipe.checkpoint.save;
+  return launch_local({.ranks = topology.world_size(),
+                       .command = command,
+                       .log_dir = options.log_dir,
+                       .env = {{kHeldLock, lock ? lock->text() : ""}},
+                       .places = topology.places(),
+                       .stop_grace = kLongStopGrace,
+                       .stop_words = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
+                                      .saved = [&] { return saved_in_words(save); }}});
+}
+
+int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& spec, const JobIdentity& job,
+             const std::vector<Problem>& problems) {
+  const bool under_ours = spec.launcher == Launcher::Local;
+  const StopRequest stop(StopRequest::Clock::now(), {.rank = spec.rank,
+                                                     .next = next_in_words(recipe.checkpoint.save, std::nullopt),
+                                                     .speaks_for_all = !under_ours && spec.rank == 0,
+                                                     .parent_is_launcher = under_ours});
+  check_world(spec, topology);
+  const RunContext context = {.stop = stop,
+                              .launcher_listens = under_ours,
+                              .job = job,
+                              .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
+  bool refused = false;
+  run_as_rank(
+      spec, recipe.dist, topology.places(),
+      [&](World& world) {
+        refused = !under_ours && refused_together(problems, world);
+        if (!refused) train(recipe, topology, world, context);
+      },
+      [&] { return stop.asked(); });
+  return refused ? 2 : 0;
+}
+
+// Starts the ranks, or is one of them.
+int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector<std::string>& command_line) {
+  Recipe& recipe = call.recipe;
+  const JobIdentity job = job_from(process_env());
+  // Nobody is there to answer when a job has been queued again.
+  if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
+  const Topology topology(recipe.topology, workload_of(recipe));
+
+  const auto spec = world_spec_from(process_env());
+  const StartProblems problems =
+      start_problems({call.source, options.log_dir, options.oversubscribe}, recipe, topology, spec);
+  if (!problems.list.empty() && (!spec || !problems.ranks_can_meet)) {
+    if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
+    throw ConfigError(problems.list);
+  }
+  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(recipe.checkpoint, job);
+  const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
+  if (first && problems.list.empty()) announce(options, call, topology);
+  return spec ? run_rank(recipe, topology, *spec, job, problems.list)
+              : launch_ranks(options, call, topology, lock.get(), command_line);
 }
 
 int train_command(const TrainOptions& options, const std::vector<std::string>& arguments,
@@ -91,55 +170,14 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
     fmt::print("{}", megatron_flags_tables());
     return 0;
   }
-  const std::vector<ConfigOverride> overrides = parse_overrides(arguments);
-  if (!options.from_megatron.empty()) return convert(options, overrides);
+  if (options.from_megatron) return convert(options, parse_overrides(arguments));
   if (options.recipe_path.empty())
     throw ConfigError(
         {"no recipe is given", "command line", "give one, e.g. recipes/tiny-vlm.yaml; see `braid train --help`"});
-  Recipe recipe = load_recipe(options.recipe_path, overrides);
-  const std::string note = already_so_note(arguments, family_of(recipe));
-  if (options.print_recipe) {
-    fmt::print("{}", to_yaml(recipe));
-    return 0;
-  }
-  const JobIdentity job = job_from(process_env());
-  // Nobody is there to answer when a job has been queued again.
-  if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
-  const Topology topology(recipe.topology, workload_of(recipe));
-
-  const auto spec = world_spec_from(process_env());
-  const StartRequest start = {options.recipe_path, overrides, options.log_dir, options.oversubscribe};
-  const StartProblems problems = start_problems(start, recipe, topology, spec);
-  if (!problems.list.empty() && (!spec || !problems.ranks_can_meet)) {
-    if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
-    throw ConfigError(problems.list);
-  }
-  if (!spec) check_save(recipe.checkpoint, job);
-  const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
-  if (first && problems.list.empty()) {
-    if (!options.log_dir.empty()) write_recipe(recipe, options.log_dir);
-    if (!note.empty()) fmt::print(stderr, "braid: these flags change nothing, since it is so anyway:\n{}", note);
-    fmt::print("{}", run_start_text(recipe, topology, options.log_dir));
-    std::fflush(stdout);
-  }
-  const std::string& save = recipe.checkpoint.save;
-  if (!spec)
-    return launch_local({.ranks = topology.world_size(),
-                         .command = command_line,
-                         .log_dir = options.log_dir,
-                         .places = topology.places(),
-                         .stop_grace = kLongStopGrace,
-                         .stop_words = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
-                                        .saved = [&] { return saved_in_words(save); }}});
-  const StopRequest stop;
-  check_world(*spec, topology);
-  const RunContext context = {.stop = stop, .launcher_listens = spec->launcher == Launcher::Local, .job = job};
-  bool refused = false;
-  run_as_rank(*spec, recipe.dist, topology.places(), [&](World& world) {
-    refused = spec->launcher != Launcher::Local && refused_together(problems.list, world);
-    if (!refused) train(recipe, topology, world, context);
-  });
-  return refused ? 2 : 0;
+  RecipeCall call = read_recipe_call(options.recipe_path, arguments);
+  if (!options.print_recipe) return train_recipe(options, std::move(call), command_line);
+  fmt::print("{}", to_yaml(call.recipe));
+  return 0;
 }
 
 }  // namespace
@@ -165,9 +203,7 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   });
   command->callback([options, command, &command_line, &exit_code] {
     exit_code = train_command(*options, command->remaining(), command_line);
-    // A log that could not be written is no failure of the run.
-    const bool prints_only = options->print_recipe || options->megatron_flags;
-    if (!prints_only) std::clearerr(stdout);
+    if (exit_code != 0) std::clearerr(stdout);  // what went wrong has been told
   });
 }
 

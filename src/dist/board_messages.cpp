@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <random>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -104,11 +102,6 @@ RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from
   return {hosts.begin()->second.front(),
           fmt::format("host{} {} cannot be reached from host {}: {}", names.size() > 1 ? "s" : "",
                       fmt::join(names, ", "), from_host, one_line(message))};
-}
-
-std::string make_nonce() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 std::string encode(const BoardMessage& message) {

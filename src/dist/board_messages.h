@@ -5,6 +5,7 @@
 //   for everyone), close (it is over)
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/socket.h"
+#include "dist/hang_diagnosis.h"
 #include "dist/progress.h"
 
 namespace braid {
@@ -39,13 +41,14 @@ RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from
 inline constexpr const char* kEndedWithoutFinishing =
     "its process ended without finishing (killed, crashed or exited early)";
 
-std::string make_nonce();  // 128 random bits, in hexadecimal
-
 struct Hello {
   RankIdentity who;
   int world_size = 1;
   double hang_limit_s = 300, silence_limit_s = 30, connect_timeout_s = 300;
   std::string nonce{};  // the board's: shows that the rank belongs to its run
+
+  // Whoever is silent makes no progress either.
+  HangLimits limits() const { return {hang_limit_s, std::min(silence_limit_s, hang_limit_s)}; }
 };
 struct Beat {
   RankStatus status;

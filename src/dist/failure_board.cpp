@@ -121,10 +121,16 @@ class FailureBoard::Impl {
 
   void wait_for_events(milliseconds timeout) {
     std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    for (const Connection& connection : connections_) entries.push_back({connection.socket.get(), POLLIN, 0});
+    for (const Connection& connection : connections_)
+      entries.push_back(
+          {connection.socket.get(), static_cast<short>(connection.sender.idle() ? POLLIN : POLLIN | POLLOUT), 0});
     poll(entries.data(), entries.size(), static_cast<int>(timeout.count()));
     auto entry = entries.begin() + 2;
-    for (Connection& connection : connections_) connection.readable = (entry++)->revents != 0;
+    for (Connection& connection : connections_) {
+      const short events = (entry++)->revents;
+      connection.readable = (events & ~POLLOUT) != 0;
+      if (events & POLLOUT) connection.sender.send(connection.socket, "", milliseconds(0));
+    }
     eventfd_t ignored;
     eventfd_read(wake_.get(), &ignored);
     if (entries[0].revents & POLLIN) accept_one();
@@ -171,7 +177,7 @@ class FailureBoard::Impl {
     connection.rank = hello.who.rank;
     ranks_[hello.who.rank] = {
         .who = hello.who, .status = {}, .last_heard = Clock::now(), .joined = true, .finished = false};
-    limits_ = {.progress_s = hello.hang_limit_s, .silence_s = std::min(hello.silence_limit_s, hello.hang_limit_s)};
+    limits_ = hello.limits();
     connect_timeout_s_ = hello.connect_timeout_s;
     send_to(connection, Welcome{options_.server});
     if (root_cause_) send_to(connection, *root_cause_);

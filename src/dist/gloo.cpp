@@ -11,11 +11,6 @@ namespace {
 using c10d::ProcessGroupGloo;
 using Device = std::shared_ptr<gloo::transport::Device>;
 
-std::string words_of(const std::exception& e) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
-  return torch_error ? torch_error->what_without_backtrace() : e.what();
-}
-
 Device device_of_address(const std::string& address) {
   try {
     return ProcessGroupGloo::createDeviceForHostname(address);

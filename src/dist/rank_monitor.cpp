@@ -140,9 +140,7 @@ class RankMonitor::Impl {
   bool launcher_serves() const { return !server_ || server_->rank < 0; }
 
   // A launcher may be stopped for a while by its user, and its ranks end with it anyway.
-  double silence_limit_s() const {
-    return launcher_serves() ? hello_.hang_limit_s : std::min(hello_.silence_limit_s, hello_.hang_limit_s);
-  }
+  double silence_limit_s() const { return launcher_serves() ? hello_.hang_limit_s : hello_.limits().silence_s; }
 
   // Every rank words it alike, so that all logs carry the same line.
   RootCause about_server(const std::string& message) const {

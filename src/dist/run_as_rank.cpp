@@ -5,16 +5,19 @@
 #include <torch/cuda.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <optional>
 
+#include "base/process.h"
 #include "dist/backend_factory.h"
 #include "dist/blas_quirk.h"
 #include "dist/failure_board.h"
 #include "dist/interfaces.h"
 #include "dist/rank_monitor.h"
 #include "dist/store.h"
+#include "dist/wait_for_name.h"
 #include "dist/world.h"
 
 namespace braid {
@@ -99,11 +102,34 @@ std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const Dist
                            {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = timeout});
 }
 
+// Returns the time that is left to connect. There is no board to tell yet: the first rank of each host speaks for the
+// others, which give it the time to and then say less.
+milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config,
+                                 const std::function<bool()>& stopped) {
+  constexpr milliseconds kOthersWait{2000}, kLeast{1000};
+  const milliseconds timeout = to_ms(config.connect_timeout_s);
+  if (spec.launcher == Launcher::Local) return timeout;
+  const bool speaks = spec.local_rank == 0;
+  NameWait wait = {.timeout = speaks ? timeout : timeout + kOthersWait, .stopped = stopped};
+  if (speaks)
+    wait.say = [](const std::string& text) {
+      std::fputs(fmt::format("braid: {}\n", text).c_str(), stderr);
+      std::fflush(stderr);
+    };
+  try {
+    return std::max(wait_for_name(spec.store.host, wait), kLeast);
+  } catch (const ConfigError& e) {
+    if (speaks) throw;
+    throw ConfigError({fmt::format("rank {} found no address of {}", spec.rank, spec.store.host), "MASTER_ADDR", ""});
+  }
+}
+
 // What a rank needs around it. Whatever the launcher does not serve, rank 0 does.
 class RankRuntime {
  public:
-  RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places)
-      : spec_(spec), config_(config), places_(places) {}
+  RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
+              milliseconds time_to_connect)
+      : spec_(spec), config_(config), places_(places), time_to_connect_(time_to_connect) {}
 
   // As early as there is a board to tell, failures go there.
   void run(const std::function<void(World&)>& body) {
@@ -142,7 +168,8 @@ class RankRuntime {
     auto scope = progress_.phase("connecting to the store at " + to_string(spec_.store));
     if (spec_.rank == 0 && !spec_.store_is_served)
       store_server_.emplace(spec_.launcher == Launcher::Local ? "127.0.0.1" : "", spec_.store.port);
-    store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s), "braid/" + spec_.attempt);
+    store_ = std::make_shared<Store>(spec_.store, to_ms(config_.connect_timeout_s), "braid/" + spec_.attempt,
+                                     time_to_connect_);
   }
 
   // Only who reads the store knows where the board is, and its nonce.
@@ -174,6 +201,7 @@ class RankRuntime {
   const WorldSpec& spec_;
   const DistConfig& config_;
   const std::vector<std::string>& places_;
+  const milliseconds time_to_connect_;
   Progress progress_;
   std::optional<BrokenPipeGuard> broken_pipes_;  // a rank without peers ends as other programs do: braid train | head
   std::optional<StoreServer> store_server_;
@@ -187,19 +215,17 @@ class RankRuntime {
 }  // namespace
 
 void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
-                 const std::function<void(World&)>& body) {
+                 const std::function<void(World&)>& body, const std::function<bool()>& stopped) {
   work_around_blas();
-  RankRuntime runtime(spec, config, places);
+  RankRuntime runtime(spec, config, places, wait_for_store_host(spec, config, stopped));
   try {
     runtime.run(body);
   } catch (const CommError& e) {
     runtime.fail(e.what(), true, 1);
   } catch (const ConfigError& e) {
     runtime.fail(e.what(), false, 2);
-  } catch (const c10::Error& e) {
-    runtime.fail(e.what_without_backtrace(), false, 1);
   } catch (const std::exception& e) {
-    runtime.fail(e.what(), false, 1);
+    runtime.fail(words_of(e), false, 1);
   }
 }
 

@@ -19,7 +19,10 @@ class World;
 // the process ends here: `body` may be stuck in a collective for good, and taking connections down politely
 // could wait for peers that are gone. The exit code is 2 when this rank's own error was a ConfigError,
 // else 1.
+//
+// Before ranks can meet, when the name of rank 0's host does not resolve in time, it throws ConfigError; and
+// std::runtime_error when `stopped` says meanwhile that the run was asked to end.
 void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
-                 const std::function<void(World&)>& body);
+                 const std::function<void(World&)>& body, const std::function<bool()>& stopped = {});
 
 }  // namespace braid

@@ -8,8 +8,14 @@
 #include <thread>
 
 #include "base/error.h"
+#include "dist/wait_for_name.h"
 
 namespace braid {
+
+std::string words_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
 
 struct StoreServer::Impl {
   c10::intrusive_ptr<c10d::TCPStore> store;
@@ -64,20 +70,19 @@ struct Store::Impl {
   c10::intrusive_ptr<c10d::PrefixStore> store;
 };
 
-Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix)
+Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix,
+             std::optional<std::chrono::milliseconds> to_connect)
     : endpoint_(endpoint), timeout_(timeout), impl_(std::make_unique<Impl>()) {
   try {
     // First, since libtorch's own retries end in a message without host and port.
-    const Fd connection = connect_tcp(endpoint, timeout);
+    const Fd connection = connect_tcp(endpoint, to_connect.value_or(timeout));
     route_ = {local_address(connection), peer_address(connection)};
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(prefix, connect_client(endpoint, timeout));
   } catch (const UnknownHost& e) {
-    throw ConfigError(
-        {e.what(), "MASTER_ADDR", "give a name or address at which this host can reach the one of rank 0"});
+    refuse_store_host(e.what());
   } catch (const std::exception& e) {
-    const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
     throw CommError(fmt::format("the store at {} does not answer within {:.1f} s: {}", to_string(endpoint),
-                                timeout.count() / 1e3, torch_error ? torch_error->what_without_backtrace() : e.what()));
+                                to_connect.value_or(timeout).count() / 1e3, words_of(e)));
   }
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/socket.h"
@@ -12,6 +14,8 @@ class Store;
 }
 
 namespace braid {
+
+std::string words_of(const std::exception& error);  // without the stack that libtorch's errors carry
 
 // Serves a store from this process until destroyed.
 class StoreServer {
@@ -31,7 +35,9 @@ class StoreServer {
 class Store {
  public:
   // CommError naming host and port when nothing answers in time; ConfigError, at once, when there is no such host.
-  Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "");
+  // `to_connect`: where less time is left for that than keys are waited for.
+  Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "",
+        std::optional<std::chrono::milliseconds> to_connect = {});
   ~Store();
 
   void set(const std::string& key, const std::string& value);

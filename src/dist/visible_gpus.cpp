@@ -1,21 +1,15 @@
 #include "dist/visible_gpus.h"
 
-#include <signal.h>
 #include <torch/cuda.h>
 
+#include "base/process.h"
 #include "base/socket.h"
 
 namespace braid {
 
 int visible_gpus() {
-  // CUDA's driver starts threads here. They keep the mask that they start with, and the launcher reads its signals from
-  // a queue: a thread that does not block them would take one from it, and die of it.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  const int count = static_cast<int>(torch::cuda::device_count());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return count;
+  const NoSignals in_threads;  // that CUDA's driver starts here
+  return static_cast<int>(torch::cuda::device_count());
 }
 
 Problem no_gpu(const std::string& where) {

@@ -1,3 +1,4 @@
+// The GPUs that a process sees, for what is checked before any rank starts.
 #pragma once
 
 #include "base/error.h"

@@ -77,7 +77,9 @@ std::string exit_code_text(int code) {
         : *signal == SIGINT  ? "Ctrl-C"
         : *signal == SIGHUP  ? "its terminal or session was closed"
                              : "a crash in native code";
-    return fmt::format("Exit code {} is {}: {}.", code, describe_signal(*signal), usual);
+    const std::string name = describe_signal(*signal);
+    return code < 0 ? fmt::format("It was ended by {}: {}.", name, usual)
+                    : fmt::format("Exit code {} is {}: {}.", code, name, usual);
   }
   if (code == 1) return "Exit code 1 is a program's own error, an exception for example.";
   if (code == 2) return "Exit code 2 is usually misuse of the command line.";
@@ -97,6 +99,10 @@ StartText start_text(std::string_view message, Sign sign) {
             "Check --container-image and --container-mounts; `enroot import` on a login node says more."};
   if (says("ImagePull"))
     return {"Its image could not be pulled.", "Check the image's name, and the pod's pull secret."};
+  if (says("(publickey") || says("ssh: ") || says("Host key"))
+    return {"The launcher cannot log in to a host, so nothing was started there.",
+            "`ssh HOST true` must work from the first host without a question: check the host's name, keys and "
+            "known_hosts."};
   if (says("not found") || says("No such file"))
     return {"There is no such program or file where it was started.",
             "Check the path, and that it is mounted into the container and installed on every node."};

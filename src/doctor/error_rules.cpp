@@ -17,8 +17,8 @@ constexpr Rule kRules[] = {
     {"Not enough free disk space", Sign::DiskFull},
     {"out of disk space", Sign::DiskFull},
     {"Out of disk space", Sign::DiskFull},
-    {"OutOfDiskError", Sign::DiskFull},  // Ray
-    {"inline_container.cc", Sign::DiskFull, "unexpected pos"},
+    {"OutOfDiskError", Sign::DiskFull},                                          // Ray
+    {"enforce fail at inline_container.cc", Sign::DiskFull, nullptr, "Reader"},  // torch.save cannot write
     {"file write failed", Sign::DiskFull},
     {"ENOSPC", Sign::DiskFull},
     {"EDQUOT", Sign::DiskFull},
@@ -42,6 +42,8 @@ constexpr Rule kRules[] = {
     {"ort is already allocated", Sign::PortInUse},  // Docker
     {"ort already in use", Sign::PortInUse},
     {"address already bound", Sign::PortInUse},
+    {"have been bound already", Sign::PortInUse},  // Ascend
+    {"ailed to bind to ", Sign::PortInUse, nullptr, "ermission"},
     {"No address added out of total", Sign::PortInUse},  // gRPC
     {"Could not start gRPC server", Sign::PortInUse},
     {"is already in use", Sign::PortInUse, "ort ", "nvidia"},
@@ -60,6 +62,7 @@ constexpr Rule kRules[] = {
     {"Unable to load any of {lib", Sign::MissingImport},
     {"PackageNotFoundError", Sign::MissingImport},
     {"DistributionNotFound", Sign::MissingImport},
+    {"VersionConflict: ", Sign::MissingImport},
     {"Error loading", Sign::MissingImport, ".dll"},
     {"Failed to import transformers", Sign::MissingImport},
     {"partially initialized module", Sign::MissingImport},
@@ -67,6 +70,10 @@ constexpr Rule kRules[] = {
     {"requires the following packages that were not found", Sign::MissingImport},
     {"Could not find module", Sign::MissingImport, "Error"},
     {"undefined symbol: ", Sign::MissingImport},
+    {"in static TLS block", Sign::MissingImport},
+    {"Inconsistency detected by ld.so", Sign::MissingImport},
+    {"No matching distribution found for", Sign::MissingImport},
+    {"Ninja is required to load", Sign::MissingImport},
     {"'NoneType' object is not an iterator", Sign::CacheNotShared},
     {"Weight mismatch detected", Sign::WeightsDiffer},
     {"size mismatch for ", Sign::StateDictDiffers},
@@ -75,16 +82,16 @@ constexpr Rule kRules[] = {
     {"ound trip mismatch", Sign::WeightsDiffer},
     {"ound-trip mismatch", Sign::WeightsDiffer},
     {"oundtrip mismatch", Sign::WeightsDiffer},
-    {"Size mismatch between saved", Sign::StateDictDiffers},                      // torch.distributed.checkpoint
-    {"is not compatible with the stored shape", Sign::StateDictDiffers},          // Orbax
+    {"Size mismatch between saved", Sign::StateDictDiffers},              // torch.distributed.checkpoint
+    {"is not compatible with the stored shape", Sign::StateDictDiffers},  // Orbax
+    {"tree structures do not match", Sign::StateDictDiffers, "restore"},
     {"Assign requires shapes of both tensors to match", Sign::StateDictDiffers},  // TensorFlow
     {"mismatch between the current graph and the graph", Sign::StateDictDiffers},
     {"Tensor name \"", Sign::StateDictDiffers, "not found in checkpoint"},
-    {"not found in checkpoint", Sign::StateDictDiffers, "Key "},
+    {"not found in checkpoint", Sign::StateDictDiffers, nullptr, "director"},
     {"ignore_mismatched_sizes", Sign::StateDictDiffers, "Error"},
     {"loaded state dict contains a parameter group", Sign::StateDictDiffers},
     {"loaded state dict has a different number of", Sign::StateDictDiffers},
-    {"Global shape mismatch for loaded", Sign::StateDictDiffers},
     {"does not match checkpoint", Sign::StateDictDiffers, "hape"},
     {"shape mismatch", Sign::StateDictDiffers, "checkpoint"},
     {"Shape mismatch", Sign::StateDictDiffers, "checkpoint"},
@@ -112,6 +119,10 @@ constexpr Rule kRules[] = {
     {"KeyError: 'LOCAL_RANK'", Sign::NotLaunched},
     {"KeyError: 'MASTER_", Sign::NotLaunched},
     {"execve(): ", Sign::NotLaunched},
+    {"/usr/bin/env: ", Sign::NotLaunched, "No such file"},
+    {"execvp error", Sign::NotLaunched},  // MPICH
+    {": exec format error", Sign::NotLaunched},
+    {": Exec format error", Sign::NotLaunched},
     {"No such file or directory: ", Sign::ImageMissing, ".sqsh"},
     {"could not open image", Sign::ImageMissing},
     {"a container with name", Sign::ImageMissing, "does not exist"},
@@ -126,8 +137,46 @@ constexpr Rule kRules[] = {
     {"ContainerCannotRun", Sign::NotLaunched},
     {"FailedMount", Sign::NotLaunched},
     {"OCI runtime create failed", Sign::NotLaunched},
-    {"Permission denied (publickey", Sign::NotLaunched},
-    {"Host key verification failed", Sign::NotLaunched},
+    {"OCI runtime exec failed", Sign::NotLaunched},
+    {"FATAL:   ", Sign::NotLaunched},  // Apptainer
+    {"nvidia-container-cli: ", Sign::NotLaunched, "rror"},
+    {"exec /", Sign::NotLaunched, ": no such file or directory"},
+    {"Unable to locate a modulefile", Sign::NotLaunched},
+    {"CondaError: ", Sign::NotLaunched},
+    {"EnvironmentLocationNotFound", Sign::NotLaunched},  // conda
+    {"EnvironmentNameNotFound", Sign::NotLaunched},
+    {"Lmod has detected the following error", Sign::NotLaunched},
+    {"FailedCreatePodSandBox", Sign::NotLaunched},
+    {"FailedAttachVolume", Sign::NotLaunched},
+    {"ErrImageNeverPull", Sign::NotLaunched},
+    {"FailedScheduling", Sign::NotLaunched},
+    {"exceeded quota: ", Sign::NotLaunched, "forbidden"},
+    {"Unschedulable", Sign::NotLaunched},
+    {"in gang unschedulable", Sign::NotLaunched},  // Volcano
+    {"CapacityError", Sign::NotLaunched},          // SageMaker
+    {"nsufficient capacity", Sign::NotLaunched},
+    {"InsufficientInstanceCapacity", Sign::NotLaunched},
+    {"ZONE_RESOURCE_POOL_EXHAUSTED", Sign::NotLaunched},
+    {"via the \"execve\" system call", Sign::NotLaunched},  // mpirun
+    {"A hostfile was provided that contains", Sign::NotLaunched},
+    {"Error: configmap ", Sign::NotLaunched},  // Kubernetes
+    {"Error: secret ", Sign::NotLaunched},
+    {"Error from server (", Sign::NotLaunched},
+    {"no matches for kind ", Sign::NotLaunched},
+    {"unable to launch the specified application", Sign::NotLaunched},
+    {"unable to start the specified application", Sign::NotLaunched},
+    {"Batch script is empty", Sign::NotLaunched},
+    {"This does not look like a batch script", Sign::NotLaunched},
+    {"nodes are available: ", Sign::NotLaunched, "nsufficient"},
+    {"RuntimeEnvSetupError", Sign::NotLaunched},                     // Ray
+    {"unable to find the specified executable", Sign::NotLaunched},  // mpirun
+    {"detected an attempt to run as root", Sign::NotLaunched},
+    {"appears to have been direct launched using", Sign::NotLaunched},
+    {"An ORTE daemon has unexpectedly failed", Sign::NotLaunched},
+    {"Application launch failed", Sign::NotLaunched},  // srun
+    {"Job credential expired", Sign::NotLaunched},
+    {"container_g_join failed", Sign::NotLaunched},
+    {"container_p_join", Sign::NotLaunched, "failed"},
     {"Failed to invoke spank plugin stack", Sign::NotLaunched},
     {"no hosts to run on", Sign::NotLaunched},
     {"No hostfile", Sign::NotLaunched, "Error"},
@@ -136,8 +185,11 @@ constexpr Rule kRules[] = {
     {"could not find either executable", Sign::NotLaunched},
     {"No executable was specified", Sign::NotLaunched},
     {"mpiexec_", Sign::NotLaunched, "unable to parse user arguments"},
+    {"unable to run bstrap_proxy", Sign::NotLaunched},  // Intel MPI
+    {"error setting up the bootstrap proxies", Sign::NotLaunched},
     {"ImagePullBackOff", Sign::NotLaunched},
     {"ErrImagePull", Sign::NotLaunched},
+    {"CannotPullContainer", Sign::NotLaunched},  // ECS
     {"docker: Error response from daemon", Sign::NotLaunched},
     {"executable file not found", Sign::NotLaunched},
     {"was unable to launch the specified", Sign::NotLaunched},
@@ -151,19 +203,27 @@ constexpr Rule kRules[] = {
     {": No such file or directory", Sign::ShellError, ": line "},
     {": Permission denied", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, ": line "},
+    {": not found", Sign::ShellError, "sh: "},
+    {": No such file or directory", Sign::ShellError, "bash: "},
+    {": Permission denied", Sign::ShellError, "bash: "},
     {"can't open file ", Sign::NotLaunched, "[Errno 2]"},
     {"pyxis: ", Sign::NotLaunched, "failed"},
-    {": error: unrecognized arguments: ", Sign::PythonError},  // argparse
-    {": error: the following arguments are required", Sign::PythonError},
-    {": error: ambiguous option", Sign::PythonError},
-    {": error: invalid choice", Sign::PythonError},
-    {"error: Unrecognized options", Sign::PythonError},
-    {"Error: No such option", Sign::PythonError},  // click
-    {"Error: Missing option", Sign::PythonError},
-    {"Error: Invalid value for", Sign::PythonError},
-    {"FATAL Flags parsing error", Sign::PythonError},  // absl
-    {"is not in struct", Sign::PythonError, "Key '"},  // Hydra
-    {": error: argument ", Sign::PythonError},
+    {": error: unrecognized arguments", Sign::WrongArguments},  // argparse
+    {": error: the following arguments are required", Sign::WrongArguments},
+    {": error: one of the arguments", Sign::WrongArguments},
+    {": error: ambiguous option", Sign::WrongArguments},
+    {": error: invalid choice", Sign::WrongArguments},
+    {": error: argument ", Sign::WrongArguments},
+    {": error: too few arguments", Sign::WrongArguments},
+    {": error: no such option", Sign::WrongArguments},  // optparse
+    {"error: Unrecognized options", Sign::WrongArguments},
+    {"Error: No such option", Sign::WrongArguments},  // click
+    {"Error: Missing option", Sign::WrongArguments},
+    {"Error: Missing argument", Sign::WrongArguments},
+    {"Error: Invalid value for", Sign::WrongArguments},
+    {"Error: Got unexpected extra argument", Sign::WrongArguments},
+    {"FATAL Flags parsing error", Sign::WrongArguments},  // absl
+    {"is not in struct", Sign::WrongArguments, "Key '"},  // Hydra
     {"Segmentation fault", Sign::NativeCrash},
     {"*** SIGSEGV", Sign::NativeCrash},  // glog
     {"*** SIGABRT", Sign::NativeCrash},
@@ -175,6 +235,7 @@ constexpr Rule kRules[] = {
     {"(SIGSEGV) received", Sign::NativeCrash},
     {"Aborted at ", Sign::NativeCrash, "unix time"},
     {"pure virtual method called", Sign::NativeCrash},
+    {"Process abort signal` is detected", Sign::NativeCrash},  // Paddle
     {"ccess violation", Sign::NativeCrash, "rror"},
     {"corrupted double-linked list", Sign::NativeCrash},
     {"realloc(): invalid", Sign::NativeCrash},
@@ -193,7 +254,25 @@ constexpr Rule kRules[] = {
     {"munmap_chunk(): invalid", Sign::NativeCrash},
     {"Fatal Python error: ", Sign::NativeCrash},
     {"stack smashing detected", Sign::NativeCrash},
+    {"buffer overflow detected", Sign::NativeCrash},
+    {"malloc_consolidate(): ", Sign::NativeCrash},
+    {"sysmalloc: Assertion", Sign::NativeCrash},
+    {"tcache_thread_shutdown(): ", Sign::NativeCrash},
+    {"free(): double free", Sign::NativeCrash},
+    {"free(): corrupted", Sign::NativeCrash},
+    {"invalid fastbin entry", Sign::NativeCrash},
+    {"Fatal glibc error", Sign::NativeCrash},
+    {"terminate called without an active", Sign::NativeCrash},
+    {"Check failed: ", Sign::NativeCrash},  // glog
+    {"terminate called recursively", Sign::NativeCrash},
+    {"libc++abi: terminating", Sign::NativeCrash},
+    {"detected by the Java Runtime Environment", Sign::NativeCrash},
     {"KeyboardInterrupt", Sign::Interrupted},
+    {"ncclSystemError", Sign::NetworkTrouble},  // where it does not say what it was
+    {"unhandled system error", Sign::NetworkTrouble},
+    {"ncclInternalError", Sign::ConnectionLost},
+    {"ncclInvalidUsage", Sign::ConnectionLost},
+    {"NCCL Error ", Sign::ConnectionLost},
     {"DistBackendError", Sign::ConnectionLost},
     {"NCCL error in: ", Sign::ConnectionLost},
     {"DistNetworkError", Sign::NetworkTrouble},

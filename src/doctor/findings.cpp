@@ -31,13 +31,16 @@ void Findings::add(Finding finding) {
     remarks.push_back(std::move(finding));
     return;
   }
-  if (is_full(finding.sign)) forget_survived(finding.place);
-  if (is_full(finding.sign)) return;
+  if (!has_room(finding.sign)) forget_survived(finding.place);
+  if (!has_room(finding.sign)) return;
   ++kept_[finding.sign];
   found.push_back(std::move(finding));
 }
 
-bool Findings::is_full(Sign sign) { return found.size() >= kMostFindings || kept_[sign] >= kMostOfAKind; }
+bool Findings::has_room(Sign sign) const {
+  const auto kept = kept_.find(sign);
+  return found.size() < kMostFindings && (kept == kept_.end() || kept->second < kMostOfAKind);
+}
 
 // Only when training went on since the last time: there is nothing new to forget otherwise.
 void Findings::forget_survived(const Place& now) {

@@ -107,6 +107,7 @@ struct Findings {
   bool fp8 = false, torchrun = false, labels_are_nodes = false, program_spoke = false, saved_artifacts = false;
 
   void add(Finding finding);
+  bool has_room(Sign sign) const;  // for one more finding of this kind
   void add(WorkerExit exit);
   void add(CollectiveWork work);
   void add_host(int rank, const std::string& host);
@@ -129,7 +130,6 @@ struct Findings {
   void settle_ends();
   void settle_runs();
   bool is_contradicted(const FileTrace& file, std::uint64_t end, int number) const;
-  bool is_full(Sign sign);
   void forget_survived(const Place& now);
 
   std::map<Sign, std::size_t> kept_;

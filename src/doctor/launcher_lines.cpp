@@ -7,6 +7,7 @@
 #include "base/process.h"
 #include "doctor/braid_reason.h"
 #include "doctor/text_parts.h"
+#include "doctor/text_pattern.h"
 
 namespace braid {
 namespace {
@@ -172,9 +173,13 @@ std::string host_in(std::string_view body) {
 std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   const auto after = [&](std::string_view words) { return signed_number(behind(body, words).value_or("")); };
   if (sign == Sign::NodeFailure && has_word(body, "heartbeat")) return after("/task:");
+  if (sign == Sign::Preempted) return after("preempted_ranks=[");
+  // "RuntimeError: Rank 1, node n7, device 1, iteration 5: Unexpected result nan"
+  if (Caught caught; role_of(sign) == Role::Cause &&
+                     (match_inside(": %k%=%r, ", body, caught) || match_inside(": %k%=%r: ", body, caught)))
+    return caught.rank;
   if (sign == Sign::DuplicateGpu) return after(": rank ");
-  for (const char* words : {"Exception in device=TPU:", "Execution of replica "})  // XLA
-    if (role_of(sign) == Role::Cause && has_word(body, words)) return after(words);
+  if (role_of(sign) == Role::Cause && has_word(body, "in device=TPU:")) return after("in device=TPU:");  // XLA
   if (sign == Sign::CollectiveMismatch) return after("Rank ");
   if (sign == Sign::RendezvousFailed) return after("barrier on rank: ");
   return std::nullopt;

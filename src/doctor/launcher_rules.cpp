@@ -21,6 +21,23 @@ constexpr Rule kRules[] = {
 
     // Ray guesses at memory and exit codes in it.
     {"A worker died or was killed", Sign::ConnectionLost},
+    {"potential root causes", Sign::ConnectionLost},
+    {"ommon causes include", Sign::ConnectionLost},
+
+    // A launcher cannot log in to a host.
+    {"ssh: Could not resolve hostname", Sign::NotLaunched},
+    {"ssh: connect to host", Sign::NotLaunched},
+    {"kex_exchange_identification: ", Sign::NotLaunched},
+    {"Permission denied (publickey", Sign::NotLaunched},
+    {"Permission denied (password", Sign::NotLaunched},
+    {"Permission denied (keyboard", Sign::NotLaunched},
+    {"Permission denied, please try again", Sign::NotLaunched},
+    {"Too many authentication failures", Sign::NotLaunched},
+    {"Host key verification failed", Sign::NotLaunched},
+    {"ssh exited with exit code 255", Sign::NotLaunched},  // pdsh
+    {"ssh exited with exit code 126", Sign::NotLaunched},
+    {"ssh exited with exit code 127", Sign::NotLaunched},
+    {"/ssh] exited with return code", Sign::NotLaunched},  // gcloud
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
@@ -54,30 +71,54 @@ constexpr Rule kRules[] = {
     {"Job request does not match any supported policy", Sign::StepConfig},
     {"Unable to layout tasks on given cpus", Sign::StepConfig},
     {"Invalid generic resource", Sign::StepConfig},
+    {"Invalid GRES specification", Sign::StepConfig},
+    {"srun: fatal: ", Sign::NotLaunched},
+    {"cannot find mpi plugin", Sign::NotLaunched},
+    {": unrecognized option '", Sign::NotLaunched},
+    {": invalid option -- ", Sign::NotLaunched},
+    {"Error: unknown option", Sign::NotLaunched, "mpi"},
     {"Invalid feature specification", Sign::StepConfig},
     {"Invalid node name specified", Sign::StepConfig},
     {"Memory specification can not be satisfied", Sign::StepConfig},
     {"Node count specification invalid", Sign::StepConfig},
     {"partition configuration not available", Sign::StepConfig},
     {"not enough slots available", Sign::StepConfig},  // mpirun
+    {"already filled", Sign::StepConfig, "allocated for this job"},
+    {"no allocated resources for the application", Sign::StepConfig},
+    {"binding more processes than cpus on a resource", Sign::StepConfig},
+    {"no suitable queues", Sign::StepConfig},        // Grid Engine
+    {"Job exceeds queue", Sign::StepConfig},         // PBS
+    {"Bad resource requirement", Sign::StepConfig},  // LSF
+    {"Unknown queue", Sign::BadPartition},           // PBS
+    {"No such queue", Sign::BadPartition},           // LSF
+    {"qsub: ", Sign::BadAccount, "ccount"},
+    {"qsub: Unauthorized Request", Sign::BadAccount},
+    {"cannot use the queue", Sign::BadAccount},
+    {"job rejected: ", Sign::BadAccount, "project"},  // Grid Engine
 
     // Schedulers end a job: Slurm, LSF, PBS, Kubernetes.
     {"DUE TO TIME LIMIT", Sign::TimeLimit},
     {"TERM_RUNLIMIT", Sign::TimeLimit},
     {"PBS: job killed: walltime", Sign::TimeLimit},
-    {"this job is timed-out", Sign::TimeLimit},  // submitit
+    {"time limit for job execution has been reached", Sign::TimeLimit},  // mpirun
+    {"this job is timed-out", Sign::TimeLimit},                          // submitit
     {"job is timing out", Sign::TimeLimit},
     {"MaxRuntimeExceeded", Sign::TimeLimit},  // SageMaker
     {"MaxWaitTimeExceeded", Sign::TimeLimit},
     {"exceeded its time limit", Sign::TimeLimit},
+    {"ime limit exceeded", Sign::TimeLimit},
+    {"time limit reached", Sign::TimeLimit},
+    {"walltime limit", Sign::TimeLimit, "xceed"},
+    {"exceeded walltime", Sign::TimeLimit},
+    {"exceeded the time limit", Sign::TimeLimit},
     {"exceeded wall-clock time", Sign::TimeLimit},      // HTCondor
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
     {"DeadlineExceeded", Sign::TimeLimit, nullptr, "Error"},
-    {"longer than specified deadline", Sign::TimeLimit},
+    {"specified deadline", Sign::TimeLimit, "longer than"},
     {"DUE TO TIME_LIMIT", Sign::TimeLimit},
+    {" launch failed: ", Sign::NotLaunched, "srun: error: task"},
     {"launch failed: Plugin initialization failed", Sign::NotLaunched},
-    {"DUE TO NODE FAILURE", Sign::NodeFailure},
     {"Node failure on ", Sign::NodeFailure},
     {"STEPD TERMINATED ON ", Sign::NodeFailure},
     {"Task launch for ", Sign::NodeFailure, " failed on node "},
@@ -90,6 +131,9 @@ constexpr Rule kRules[] = {
     {"UnexpectedAdmissionError", Sign::NodeFailure},
     {"Node is not ready", Sign::NodeFailure},
     {"NodeLost", Sign::NodeFailure},
+    {"requested job terminate", Sign::NodeFailure, "PBS"},
+    {"NodeStatusUnknown", Sign::NodeFailure},
+    {"stopped posting node status", Sign::NodeFailure},
     {"lost communication with a remote daemon", Sign::NodeFailure},  // mpirun, prterun
     {"ORTE has lost communication", Sign::NodeFailure},
     {"PRTE has lost communication", Sign::NodeFailure},
@@ -100,17 +144,31 @@ constexpr Rule kRules[] = {
     {"detected missing heartbeats", Sign::NodeFailure},
     {"another task died", Sign::NodeFailure},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
-    {"PREEMPTED ", Sign::Preempted},
+    {"JobState=NODE_FAIL", Sign::NodeFailure},
+    {"JobState=TIMEOUT", Sign::TimeLimit},
+    {"JobState=OUT_OF_MEMORY", Sign::CgroupOom},
+    {"JobState=CANCELLED", Sign::JobCancelled},
+    {"Run time ", Sign::CgroupOom, ", OUT_OF_MEMORY"},  // Slurm's mail
+    {"Run time ", Sign::TimeLimit, ", TIMEOUT"},
+    {"Run time ", Sign::NodeFailure, ", NODE_FAIL"},
     {"TIMEOUT  ", Sign::TimeLimit, "0:"},
     {"OUT_OF_ME", Sign::CgroupOom, "0:"},
+    {"preempted_ranks=", Sign::Preempted},  // Ray
     {"is preempted", Sign::Preempted},
+    {"got preempted", Sign::Preempted},
+    {"being preempted", Sign::Preempted},
+    {"ue to preempt", Sign::Preempted},
+    {"PREEMPTED", Sign::Preempted},
+    {"EventType\": \"Preempt", Sign::Preempted},  // Azure
+    {"SpotInterruption", Sign::Preempted},
+    {"raining job interrupted", Sign::Preempted},  // SageMaker
+    {"Host EC2", Sign::Preempted, "terminated"},   // AWS Batch
+    {"imminent node shutdown", Sign::Preempted},   // Kubernetes
+    {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},
     {"DRAIN_NODE_REASON_PREEMPTION", Sign::Preempted},  // Ray
     {"preempted=True", Sign::Preempted},
-    {"node was preempted", Sign::Preempted},
-    {"in state PREEMPTED", Sign::Preempted},  // TPUs
-    {"instance was preempted", Sign::Preempted},
     {"compute.instances.preempted", Sign::Preempted},
     {"because of reclaim", Sign::Preempted},  // Volcano
     {"for reclaim", Sign::Preempted, "vict"},
@@ -120,7 +178,10 @@ constexpr Rule kRules[] = {
     {"Preempting", Sign::Preempted, "pod"},
     {"nstance terminated by spot", Sign::Preempted},
     {"pot Instance", Sign::Preempted, "nterrupt"},
-    {"pot instance", Sign::Preempted, "reclaim"},
+    {"pot instance", Sign::Preempted, "recla"},
+    {"Preempted to accommodate", Sign::Preempted},  // Kueue
+    {"EvictedDueToPreempt", Sign::Preempted},
+    {"PreemptScheduled", Sign::Preempted},  // AKS
     {"pot VM", Sign::Preempted, "vict"},
     {"evicted by higher priority", Sign::Preempted},
     {"EvictedByPreemption", Sign::Preempted},
@@ -138,6 +199,11 @@ constexpr Rule kRules[] = {
     {"maintenance event", Sign::Preempted, "erminat"},
     {"DUE to SIGNAL", Sign::JobCancelled},
     {"(status: CANCELLED)", Sign::JobCancelled},  // SkyPilot
+    {"CANCELLED by ", Sign::JobCancelled},        // sacct
+    {"nterrupted by user", Sign::Interrupted},
+    {"aborted by user", Sign::JobCancelled},
+    {"condor_rm", Sign::JobCancelled, "via "},
+    {"aborted by the user", Sign::JobCancelled},  // HTCondor
     {"stopped by user", Sign::JobCancelled},
     {"Stopped by user", Sign::JobCancelled},
     {"cancelled by user", Sign::JobCancelled},
@@ -150,15 +216,27 @@ constexpr Rule kRules[] = {
     {"killed by qdel", Sign::JobCancelled},
     {"Job killed by owner", Sign::JobCancelled},
     {"TERM_OWNER", Sign::JobCancelled},
+    {"TERM_EXTERNAL_SIGNAL", Sign::JobCancelled},
+    {"Job deleted at request of", Sign::JobCancelled},  // PBS
     {"TERM_ADMIN", Sign::JobCancelled},
     {"low on resource: memory", Sign::CgroupOom},  // an evicted pod
     {"low on resource: ephemeral-storage", Sign::DiskFull},
+    {"low on resource: inodes", Sign::DiskFull},
+    {"condition: [DiskPressure]", Sign::DiskFull},
+    {"condition: [MemoryPressure]", Sign::CgroupOom},
     {"ephemeral local storage usage exceeds", Sign::DiskFull},
     {"tried to allocate more memory than is available", Sign::CgroupOom},  // Kaggle
     {"node running low on memory", Sign::CgroupOom},
+    {"memory usage exceeded request_memory", Sign::CgroupOom},  // HTCondor
     {"Out Of Memory (OOM) error", Sign::CgroupOom},
+    {"ran out-of-memory", Sign::CgroupOom},  // Vertex AI
+    {"ran out of memory and was", Sign::CgroupOom},
+    {"use an instance type with more memory", Sign::CgroupOom},  // SageMaker
     {"OutOfMemoryKilled", Sign::CgroupOom},
+    {"Container killed due to memory", Sign::CgroupOom},  // AWS Batch
+    {"using all available RAM", Sign::CgroupOom},         // Colab
     {"used too much memory", Sign::CgroupOom, "illed"},
+    {"OOM killer terminated", Sign::CgroupOom},  // Cray
     {"OOM killer", Sign::CgroupOom, "illed", "common causes"},
     {"oom killer", Sign::CgroupOom, "illed", "common causes"},
     {"oom_kill event", Sign::CgroupOom},
@@ -179,7 +257,10 @@ constexpr Rule kRules[] = {
     {"ray.exceptions.OutOfMemoryError", Sign::CgroupOom},
     {"cgroup out-of-memory handler", Sign::CgroupOom},
     {"memory limit", Sign::CgroupOom, "xceed"},
+    {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
+    {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
+    {" Evicted ", Sign::Preempted, "pod"},
     {"Memory cgroup out of memory", Sign::CgroupOom},
     {"Killed process", Sign::CgroupOom, "total-vm"},
     {"CANCELLED AT ", Sign::JobCancelled, "*** JOB "},
@@ -230,9 +311,15 @@ constexpr Rule kRules[] = {
     {"EXIT CODE: ", Sign::ProcessEnd},
     {"EXIT STRING: ", Sign::ProcessEnd},
     {"MPI_ABORT was invoked", Sign::ProcessEnd},
+    {"application called MPI_Abort(", Sign::ProcessEnd},
+    {"reported by process [", Sign::ProcessEnd},
+    {"exited due to process rank", Sign::ProcessEnd},
+    {"exit status of rank ", Sign::ProcessEnd},
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle
+    {" in comm 0): ", Sign::ProcessEnd},                // MPICH
+    {"Abnormal termination (signal", Sign::ProcessEnd},
     {"CheckpointException ranks:", Sign::ProcessEnd},
     {"signal 9 (Killed)", Sign::ProcessEnd},
     {"signal 11 (Segmentation fault)", Sign::ProcessEnd},
@@ -241,7 +328,8 @@ constexpr Rule kRules[] = {
     {"signal 8 (Floating", Sign::ProcessEnd},
     {"signal 4 (Illegal", Sign::ProcessEnd},
     {"terminated with signal SIG", Sign::ProcessEnd, "rocess "},  // torch.multiprocessing of old
-    {"exited with a non-zero status of", Sign::ProcessEnd},       // Vertex AI
+    {"with a non-zero status code", Sign::ProcessEnd},
+    {"exited with a non-zero status of", Sign::ProcessEnd},  // Vertex AI
     {"died from signal", Sign::ProcessEnd},
     {"died with <Signals.", Sign::ProcessEnd},
     {"first noticed rank", Sign::ProcessEnd},

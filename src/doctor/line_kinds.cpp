@@ -1,6 +1,7 @@
 #include "doctor/line_kinds.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "doctor/text_parts.h"
 #include "doctor/traceback.h"
@@ -20,13 +21,30 @@ bool is_end_by_shell(std::string_view text, std::string_view word) {
 
 bool is_kill_by_shell(std::string_view text) { return is_end_by_shell(text, "Killed"); }
 bool is_termination_by_shell(std::string_view text) { return is_end_by_shell(text, "Terminated"); }
+bool is_hangup_by_shell(std::string_view text) { return is_end_by_shell(text, "Hangup"); }
+
+std::optional<int> rank_before_list(std::string_view text) {
+  std::size_t end = text.find(": [");
+  if (end == std::string_view::npos) return std::nullopt;
+  if (end > 0 && text[end - 1] == '!') --end;
+  std::size_t begin = end;
+  while (begin > 0 && end - begin < 6 && is_digit(text[begin - 1])) --begin;
+  std::string_view digits = text.substr(begin, end - begin);
+  const auto rank = take_number(digits);
+  return rank ? std::optional(static_cast<int>(*rank)) : std::nullopt;
+}
 
 bool is_list_of_absent(std::string_view text) {
-  return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]");
+  return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]") ||
+         rank_before_list(text);
 }
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
 bool is_of_a_shell(std::string_view text) {
+  for (const char* shell : {"bash: ", "-bash: ", "/bin/bash: ", "sh: ", "/bin/sh: "})
+    for (const char* program : {"python", "torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "activate"})
+      if (text.starts_with(shell) && has_word(text, program))
+        return true;  // others are looked for in vain all the time
   const std::size_t at = text.find(": line ");
   if (at == std::string_view::npos || text.substr(0, at).find(' ') != std::string_view::npos) return false;
   text.remove_prefix(at);
@@ -41,6 +59,23 @@ bool is_of_the_scheduler(std::string_view text) {
   for (const char* word : {"srun: ", "sbatch: ", "salloc: ", "slurmstepd", "Submitted batch job", "pyxis: ", "+ "})
     if (text.starts_with(word)) return true;
   return false;
+}
+
+std::optional<Sign> sign_of_refusal(std::string_view text) {
+  if (!text.starts_with("sbatch: error: ") && !text.starts_with("salloc: error: ")) return std::nullopt;
+  for (const auto& [word, sign] : {std::pair{"ccount", Sign::BadAccount},
+                                   {"QOS", Sign::BadAccount},
+                                   {"ssociation", Sign::BadAccount},
+                                   {"llocation balance", Sign::BadAccount},
+                                   {"not permitted", Sign::BadAccount},
+                                   {"not authorized", Sign::BadAccount},
+                                   {"artition", Sign::BadPartition},
+                                   {"gres", Sign::GpuSpecMissing},
+                                   {"GRES", Sign::GpuSpecMissing},
+                                   {"GPU", Sign::GpuSpecMissing},
+                                   {"gpu", Sign::GpuSpecMissing}})
+    if (has_word(text, word)) return sign;
+  return std::nullopt;
 }
 
 // As a format that is in use: arguments that are off say None or False.
@@ -75,9 +110,13 @@ bool says_not_finite(std::string_view exception) {
   for (const char* word : {"nan", "NaN", "NaNs", "Nan", "NAN", "inf", "Inf", "infinite"})
     is_not_finite = is_not_finite || has_whole_word(word);
   if (has_whole_word("nan") && has_whole_word("inf")) return true;
-  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits"})
+  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits", "invalid values"})
     if (is_not_finite && has_word(exception, word)) return true;
   return false;
+}
+
+bool is_named_error(std::string_view type) {
+  return (type.ends_with("Error") && type != "Error") || (type.ends_with("Exception") && type != "Exception");
 }
 
 std::string_view from_exception(std::string_view text) {
@@ -86,8 +125,7 @@ std::string_view from_exception(std::string_view text) {
   for (std::size_t at = 0; (at = text.find(' ', at)) != std::string_view::npos && at < kLongestPrefix;) {
     const char before = at > 0 ? text[at - 1] : ' ';
     const std::string_view rest = text.substr(++at), type = exception_type(rest);
-    const bool is_exception = type.ends_with("Error") || type.ends_with("Exception");
-    if (is_exception && std::string_view(":|-])>").find(before) != std::string_view::npos &&
+    if (is_named_error(type) && std::string_view(":|-])>").find(before) != std::string_view::npos &&
         !is_prose(text.substr(0, at)))
       return rest;
   }

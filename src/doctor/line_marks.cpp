@@ -54,7 +54,8 @@ constexpr RankPrefix kBracketed[] = {
     {"[GPU%=%l]"},
     {"[cuda:%l]"},
     {"[xla:%r]"},
-    {"[process %r]"},                   // JAX
+    {"[process%=%r]"},  // JAX
+    {"[task %r]", true, true},
     {"[%w:%k%=%r]"},                    // "[host:rank3]"
     {"[%r]<std%w>", true, true},        // horovodrun
     {"[%n,%r]<std%w>", true, true},     // mpirun --tag-output: [job,rank]
@@ -114,6 +115,7 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   } else if (const auto glog = glog_time(inner)) {
     const std::size_t end = inner.find(']');
     marks.time = glog;
+    marks.level = inner[0];
     inner.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, inner.size()) : end + 1);
   } else if (std::string_view label = inner; first && (rank = take_rank(label)) && label.starts_with("] ")) {
     marks.rank = rank;
@@ -129,10 +131,20 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   return true;
 }
 
+// Of the one that the text begins with: "(Worker(actor-1) pid=4242)".
+std::size_t closing_parenthesis(std::string_view text) {
+  int depth = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    depth += (text[at] == '(') - (text[at] == ')');
+    if (depth == 0) return at;
+  }
+  return std::string_view::npos;
+}
+
 // "(RayTrainWorker pid=4242, ip=10.0.0.2) ", "(VllmWorker rank=3 pid=4242)", "(raylet)"
 bool take_parentheses(std::string_view& rest, LineMarks& marks, bool first) {
   if (!take_rank_prefix(rest, marks, first, kInParentheses)) {
-    const std::size_t end = rest.substr(0, 120).find(')');
+    const std::size_t end = closing_parenthesis(rest.substr(0, 120));
     if (end == std::string_view::npos) return false;
     const std::string_view inside = rest.substr(1, end - 1);
     if (!has_word(inside, "pid=") && !has_word(inside, "rank=") && !inside.starts_with("raylet")) return false;
@@ -159,10 +171,22 @@ bool take_digits(std::string_view& rest, LineMarks& marks, bool first) {
   return true;
 }
 
+// "Nov 15 10:00:00 gpu-a17 train[4242]: " of journalctl. Its time has no year, and is not kept.
+bool take_syslog(std::string_view& rest) {
+  constexpr std::size_t kTime = 16, kLongest = 120;
+  if (rest.size() <= kTime || rest[3] != ' ' || rest[6] != ' ' || rest[9] != ':' || rest[12] != ':' || rest[15] != ' ')
+    return false;
+  const std::size_t end = rest.substr(0, kLongest).find("]: ", kTime);
+  if (end == std::string_view::npos || !is_digit(rest[end - 1])) return false;
+  rest.remove_prefix(end + 3);
+  return true;
+}
+
 bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
   if (const auto time = glog_time(rest)) {
     const std::size_t end = rest.find("] ");
     marks.time = time;
+    marks.level = rest[0];
     rest.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, rest.size()) : end + 2);
     return true;
   }
@@ -172,6 +196,7 @@ bool take_word_prefix(std::string_view& rest, LineMarks& marks, bool first) {
     return true;
   }
   if (!first) return false;
+  if (take_syslog(rest)) return true;
   constexpr std::size_t kCtime = 24;  // "Fri Sep 11 07:07:20 2026[3]<stderr>:" of `horovodrun --prefix-timestamp`
   if (rest.size() > kCtime && rest[kCtime] == '[' && rest[13] == ':' && rest[16] == ':') {
     std::string_view label = rest.substr(kCtime);
@@ -214,9 +239,11 @@ std::optional<int> number_in_name(std::string_view name, std::string_view word) 
 
 LineMarks marks_of(std::string_view line) {
   LineMarks marks;
-  for (int layer = 0; layer < 6 && take_prefix(line, marks, layer == 0); ++layer) {
-  }
+  bool first = true;  // a time may stand before the labels of launchers
+  for (int layer = 0; layer < 6 && take_prefix(line, marks, first); ++layer)
+    first = first && layer == 0 && marks.time && !marks.rank && !marks.local_rank && marks.level == 0;
   marks.body = line;
+  if (marks.time && line.size() > 4 && line.starts_with(": ") && line[3] == ' ') marks.level = line[2];  // TensorFlow
   if (marks.time && !marks.rank && !marks.local_rank) marks.rank = rank_named_in(line.substr(0, 80));
   return marks;
 }

@@ -19,6 +19,7 @@ struct LineMarks {
   std::optional<int> local_rank;  // "[default5]:" (torchrun)
   std::optional<int> learned{};   // a writer that a prefix of another kind tells, see TracebackNotes
   std::optional<LogTime> time;
+  char level = 0;         // 'I', 'W', 'E' or 'F', as glog and its kin write it
   std::string_view body;  // what is left, with its indentation
 };
 

@@ -5,10 +5,10 @@
 #include "base/clean_text.h"
 #include "doctor/anchor_scan.h"
 #include "doctor/exit_notes.h"
+#include "doctor/finding_notes.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 #include "doctor/mentions.h"
-#include "doctor/mismatch.h"
 #include "doctor/process_ends.h"
 #include "doctor/progress_styles.h"
 #include "doctor/progress_watch.h"
@@ -151,8 +151,10 @@ class LogScan::Impl {
   void examine_part(std::string_view raw, std::uint64_t number) {
     const std::string text = clean_text(raw);
     LineMarks marks = marks_of(text);
-    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled))
+    if (const auto inside = rank_inside(marks.body); inside && (!marks.rank || marks.labelled)) {
+      marks.mentioned = !marks.rank;
       marks.rank = inside, marks.labelled = false;
+    }
     if (!marks.rank && !marks.local_rank) {
       marks.rank = rank_named_in(marks.body.substr(0, 100));
       marks.mentioned = marks.rank.has_value();
@@ -194,13 +196,15 @@ class LogScan::Impl {
         return;
       case Sign::TaskExit:
         if (auto exit = parse_task_exit(body)) return note_task_exit(std::move(*exit), body, line_, findings_);
-        return remark(marks);
+        return note_remark(marks, line_, findings_);
       case Sign::ProcessEnd:
-        if (auto exit = state_.ends.feed(body, line_.place.line))
+        if (auto exit = state_.ends.feed(body, line_.place.line)) {
+          if (exit->code == 0 && exit->ranks.empty() && !marks.rank) note_done(line_, findings_);
           note_process_end(std::move(*exit), marks, line_, findings_);
+        }
         return;
       case Sign::WatchdogDied:
-        return watchdog_died(marks);
+        return note_watchdog(marks, line_, findings_);
       case Sign::BraidRootCause:
         if (auto cause = parse_root_cause(body)) note_root_cause(std::move(*cause), line_, findings_);
         return;
@@ -220,9 +224,7 @@ class LogScan::Impl {
         findings_.files.back().end_text = line_.shown;
         return;
       case Sign::SaysDone:
-        findings_.files.back().said_done = line_.place;
-        findings_.files.back().end_text = line_.shown;
-        return;
+        return note_done(line_, findings_);
       case Sign::ScriptEndedWell:
         findings_.files.back().script_end = line_.place.line;
         findings_.files.back().end_text = line_.shown;
@@ -234,15 +236,15 @@ class LogScan::Impl {
         if (++state_.starts > 1 || has_word(body, "restart")) findings_.files.back().begin_run();
         return note_context(body, findings_);
       case Sign::ShellError:
-        return shell_error(marks);
+        return note_shell_error(marks, line_, findings_);
       case Sign::Remark:
-        return remark(marks);
+        return note_remark(marks, line_, findings_);
       case Sign::LastEnqueued:
         note_enqueued(marks, findings_);
-        return found(Sign::CollectiveTimeout, marks);
+        return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
       case Sign::MonitoredBarrier:
         note_absent(body, findings_);
-        return found(Sign::CollectiveTimeout, marks);
+        return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
       case Sign::AbsentRank:
         if (is_list_of_absent(trimmed(body))) note_absent(body, findings_);
         return;
@@ -259,80 +261,26 @@ class LogScan::Impl {
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
         if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed) note_absent(body, findings_);
-        if (sign == Sign::CollectiveTimeout) note_work(marks);
-        if (is_noise(sign, body)) return;
-        found(sign, marks);
+        if (sign == Sign::CollectiveTimeout) note_work(marks, line_, findings_);
+        if (is_noise(sign, marks)) return;
+        note_finding(sign, marks, line_, findings_);
     }
-  }
-
-  void note_work(const LineMarks& marks) {
-    auto work = parse_work(marks.body, marks.rank);
-    if (!work) return;
-    work->place = line_.place;
-    work->text = line_.shown;
-    findings_.add(std::move(*work));
-  }
-
-  // "watchdog thread terminated with exception: CUDA error: ...": what it says is the cause.
-  void watchdog_died(const LineMarks& marks) {
-    const auto sign = sign_in(behind(marks.body, "terminated with exception: ").value_or(""));
-    const bool tells = sign && (role_of(*sign) == Role::Cause || role_of(*sign) == Role::Consequence);
-    found(tells && *sign != Sign::NativeCrash ? *sign : Sign::CollectiveTimeout, marks);
   }
 
   // Lines of a traceback have no time; the one that announces it may.
   void traceback_begins(const LineMarks& marks) {
     const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
+    if (has_word(marks.body, "C++ Traceback")) return;                    // Paddle's: no exception ends it
     if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
-    if (rest.starts_with("\\n")) return state_.tracebacks.quoted(rest, marks, line_, findings_);
+    const bool is_whole = rest.starts_with("\\n") && has_word(rest.substr(2), "\\n");
+    if (is_whole) return state_.tracebacks.quoted(rest, marks, line_, findings_);
     Place place = line_.place;
     place.own_time = place.own_time || state_.line_before_has_time;
     state_.tracebacks.begin(marks, place, line_);
   }
 
-  void found(Sign sign, const LineMarks& marks) {
-    Finding finding = finding_in(sign, marks, line_, findings_);
-    if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure)
-      finding.rank = rank;
-    if (is_often_outlived(sign, marks.body)) finding.bare = true;
-    if (role_of(sign) == Role::Outside)
-      if (const auto time = time_inside(marks.body)) finding.place.time = time, finding.place.own_time = true;
-    findings_.add(std::move(finding));
-  }
-
   void progress(std::string_view text) {
     if (!state_.progress.take(text, line_.place, findings_)) note_context(text, findings_);
-  }
-
-  // Scripts go on after most of them: a weak cause.
-  void shell_error(const LineMarks& marks) {
-    if (!is_of_a_shell(trimmed(marks.body))) return remark(marks);
-    Finding finding = finding_in(Sign::ShellError, marks, line_, findings_);
-    finding.bare = true;
-    findings_.add(std::move(finding));
-  }
-
-  void remark(const LineMarks& marks) {
-    const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
-    if (is_warning(text) || has_word(text, "frame #")) return;
-    if (is_of_the_scheduler(text)) return refusal(marks);
-    if (is_termination_by_shell(text)) return found(Sign::TerminatedFromOutside, marks);
-    if (is_kill_by_shell(text)) {
-      Finding finding = finding_in(Sign::KilledByShell, marks, line_, findings_);
-      finding.bare = true;
-      return findings_.add(std::move(finding));
-    }
-    const bool is_exception = !type.empty() && (type.ends_with("Error") || type.ends_with("Exception"));
-    Finding finding = finding_in(is_exception ? Sign::PythonError : Sign::Remark, marks, line_, findings_);
-    finding.bare = is_exception;
-    if (is_exception && text.size() <= type.size() + 2) return;
-    findings_.add(std::move(finding));
-  }
-
-  void refusal(const LineMarks& marks) {
-    constexpr std::size_t kMostRefusals = 4;
-    if (has_word(marks.body, "error: ") && findings_.refusals.size() < kMostRefusals)
-      findings_.refusals.push_back(finding_in(Sign::Remark, marks, line_, findings_));
   }
 
   const std::vector<Rule>& rules_ = rules();

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +16,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "doctor/line_marks.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -72,6 +76,14 @@ bool is_binary(std::string_view text) {
   return !text.empty() && odd * 10 >= text.size() - nuls;
 }
 
+// Of devices only a terminal and /dev/null come to an end.
+bool is_endless(int fd) {
+  struct stat about {};
+  if (fstat(fd, &about) != 0) return false;
+  const bool is_null = S_ISCHR(about.st_mode) && major(about.st_rdev) == 1 && minor(about.st_rdev) == 3;
+  return (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode)) && !is_null && !isatty(fd);
+}
+
 bool is_all_nuls(std::string_view text) { return text.find_first_not_of('\0') == std::string_view::npos; }
 
 // A log that was cut at its front (copytruncate) begins with NULs, and is judged by what follows them.
@@ -104,10 +116,15 @@ LineReader::LineReader(const LogFile& file) : name_(file.name), buffer_(kHistory
   if (!fd_)
     throw ConfigError({fmt::format("cannot read '{}': {}", file.path, std::strerror(errno)), "LOG",
                        "give the log of a job, a folder of logs, or - for standard input"});
+  if (is_endless(fd_.get()))
+    throw ConfigError({fmt::format("'{}' is a device, not a log", file.path), "LOG",
+                       "give the log of a job, a folder of logs, a pipe, or - for standard input"});
   while (fill() && is_all_nuls({buffer_.data(), end_})) end_ = 0;
   const std::string_view text = from_first_text({buffer_.data(), end_});
   binary_ = bytes_ > 0 && (text.empty() || is_binary(text.substr(0, kSniffed)));
-  if (!binary_) wrapped_at_ = width_of_wrapped(text.substr(0, kSniffed));
+  if (binary_) return;
+  wrapped_at_ = width_of_wrapped(text.substr(0, kSniffed));
+  prefix_ = common_prefix(text.substr(0, kSniffed));
 }
 
 std::size_t LineReader::read_some(char* into, std::size_t most) {
@@ -155,7 +172,11 @@ void LineReader::decode(std::string_view raw) {
 
 std::string_view LineReader::recent() const { return {buffer_.data(), begin_}; }
 
-bool LineReader::next(Line& line) { return wrapped_at_ == 0 ? next_piece(line) : next_joined(line); }
+bool LineReader::next(Line& line) {
+  if (!(wrapped_at_ == 0 ? next_piece(line) : next_joined(line))) return false;
+  if (!prefix_.empty() && line.whole && !take(line.text, prefix_)) take(line.text, trimmed(prefix_));
+  return true;
+}
 
 bool LineReader::next_joined(Line& line) {
   Line piece;

@@ -61,6 +61,7 @@ class LineReader {
   bool ended_ = false, binary_ = false, continues_ = false;
   std::optional<Utf16Decoder> utf16_{};
   std::size_t wrapped_at_ = 0;  // columns; 0: not wrapped
+  std::string prefix_;          // of every line; not given out
   std::string joined_, held_;   // the line that is given out, and the one behind it
   std::uint64_t held_number_ = 0;
 };

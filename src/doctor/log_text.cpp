@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "doctor/line_kinds.h"
 #include "doctor/line_marks.h"
 #include "doctor/text_parts.h"
 
@@ -74,6 +75,25 @@ bool begins_afresh(std::string_view line) {
     if (line.starts_with(drawn)) return true;
   const LineMarks marks = marks_of(line.substr(0, 120));
   return line.empty() || marks.rank || marks.local_rank || marks.time || has_word(line, "%|");
+}
+
+std::string common_prefix(std::string_view text) {
+  constexpr std::size_t kLongest = 80, kFewestLines = 8, kLeast = 20;  // all but one in so many lines
+  const std::string_view first = text.substr(0, std::min(text.find('\n'), kLongest));
+  std::size_t end = first.size();
+  for (const char* divider : {"] ", "| ", ": "}) end = std::min(end, first.find(divider));
+  if (end + 2 > first.size()) return "";
+  const std::string_view prefix = first.substr(0, end + 2);
+  const LineMarks marks = marks_of(prefix);
+  const bool is_name =
+      prefix.find_first_of("0123456789") != std::string_view::npos && is_letter(prefix[prefix[0] == '[']);
+  if (!is_name || marks.rank || marks.local_rank || marks.time || is_of_the_scheduler(prefix)) return "";
+  std::size_t lines = 0, others = 0;
+  for (std::string_view rest = text; rest.find('\n') != std::string_view::npos; ++lines) {
+    others += !rest.starts_with(trimmed(prefix));
+    rest.remove_prefix(rest.find('\n') + 1);
+  }
+  return lines >= kFewestLines && others * kLeast <= lines ? std::string(prefix) : "";
 }
 
 // No line is wider, several are as wide, and nearly all of those go on in the next one. Lines that begin alike are a

@@ -28,6 +28,10 @@ std::size_t width_of_wrapped(std::string_view text);
 
 std::size_t columns(std::string_view line);  // characters
 
+// The name of a host, pod or container that stands before every line of a text, with what divides it from the line:
+// "worker-3  | ", "[pod/train-0/main] ". Empty where there is none, or where it tells more than a name.
+std::string common_prefix(std::string_view text);
+
 // Whether a line of a wrapped text is one of its own, and no continuation.
 bool begins_afresh(std::string_view line);
 

@@ -24,18 +24,30 @@ bool is_mention(Sign sign, std::string_view body) {
   return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
 }
 
+// Services that keep metrics: training goes on without them.
+bool is_of_a_tracker(std::string_view body) {
+  for (const char* name : {"wandb", "mlflow", "clearml", "neptune", "comet_ml", "swanlab", "tensorboard"})
+    if (has_word(body, name)) return true;
+  return false;
+}
+
 }  // namespace
 
-bool is_noise(Sign sign, std::string_view body) {
+bool is_noise(Sign sign, const LineMarks& marks) {
+  const std::string_view body = marks.body;
   if (body.find("frame #") < 4) return true;
-  if (sign == Sign::Stopped || role_of(sign) == Role::Outside) return false;
+  if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
+  if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
+  if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
   return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
-         is_mention(sign, body);
+         (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
 }
 
 bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
+  if (sign == Sign::NotLaunched)
+    return has_word(body, "Lmod") || has_word(body, "odulefile") || has_word(body, "CondaE");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
 }
 

@@ -3,12 +3,13 @@
 
 #include <string_view>
 
+#include "doctor/line_marks.h"
 #include "doctor/signs.h"
 
 namespace braid {
 
 // A warning, a frame, something that is tried again, prose about the error.
-bool is_noise(Sign sign, std::string_view body);
+bool is_noise(Sign sign, const LineMarks& marks);
 
 // Errors that programs catch, report and go on after, where no traceback shows that they did not. A C++ exception that
 // nobody caught is none of these.

@@ -25,9 +25,18 @@ constexpr End kEnds[] = {
     {"rank %r exited with code %c"},
     {"Rank %r crashed with exit code %c", true},  // Composer
     {"process with rank=[%r", true, 1},           // Paddle
+    {"(rank %r in comm %n): ", true, 1},          // MPICH
+    {"application called MPI_Abort(%w, %c) - process %r", true},
+    {"application called MPI_Abort(comm=%w, %c) - process %r", true},
+    {"reported by process [%n,%r]", true, 1},  // Open MPI
+    {"exited due to process rank %r with PID %n on", true, 1},
+    {"exit status of rank %r: killed by signal %s", true},  // MPD
+    {"exit status of rank %r: return code %c", true},
+    {"Abnormal termination (signal %s)"},  // HTCondor
     {"CheckpointException ranks:dict_keys([%r", true, 1},
     {"process %r terminated with signal %S", true},  // torch.multiprocessing of old
     {"process %r terminated with exit code %c", true},
+    {"non-zero status code %c"},
     {"exited with a non-zero status of %c"},  // Vertex AI
     {"lobal rank %r (PID %n) exited with code %c"},
     {"Process %r exit with status code %c", true},  // Horovod

@@ -95,7 +95,7 @@ std::string to_json(const Diagnosis& diagnosis) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-int verdict_code(const Diagnosis& diagnosis) { return diagnosis.cause == Cause::Unknown && diagnosis.failed ? 1 : 0; }
+int verdict_code(const Diagnosis& diagnosis) { return diagnosis.cause == Cause::Unknown ? 1 : 0; }
 
 Diagnosis examine_logs(const std::vector<LogFile>& logs, std::optional<int> exit_code,
                        std::vector<std::string>& skipped) {

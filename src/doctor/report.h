@@ -12,7 +12,7 @@ namespace braid {
 std::string to_text(const Diagnosis& diagnosis);
 std::string to_json(const Diagnosis& diagnosis);  // one line
 
-// 0: a cause was found, or nothing failed; 1: something failed, and it is not known what.
+// 0: a cause was found, or the run came to its end; 1: the logs do not tell.
 int verdict_code(const Diagnosis& diagnosis);
 
 // Reads all of them. Files that are not text, and those of a folder that cannot be read, are left out and listed in

@@ -49,7 +49,8 @@ void note_absent(std::string_view body, Findings& findings) {
     if (const auto world = take_number(rest)) findings.world_size = world;
   }
   if (findings.named_absent.size() > 1000) return;
-  for (const char* words : {"/task:", "missing ranks: "})  // JAX, Horovod
+  if (const auto rank = rank_before_list(body)) findings.named_absent.push_back(*rank);  // Horovod
+  for (const char* words : {"/task:", "missing ranks: "})                                // JAX, Horovod
     if (const auto behind_words = behind(body, words)) {
       std::string_view rest = *behind_words;
       if (const auto rank = take_number(rest); rank && *rank < 1 << 20)

@@ -7,6 +7,12 @@ namespace {
 constexpr Rule kRun[] = {
     {"/job:jax_worker/replica:", Sign::AbsentRank},  // JAX
     {"[missing ranks: ", Sign::AbsentRank},          // Horovod
+    {": [allreduce.", Sign::AbsentRank},             // below its "Missing ranks:"
+    {": [allgather.", Sign::AbsentRank},
+    {": [broadcast.", Sign::AbsentRank},
+    {"HorovodAllreduce", Sign::AbsentRank},
+    {"HorovodAllgather", Sign::AbsentRank},
+    {"HorovodBroadcast", Sign::AbsentRank},
     {"num_experts", Sign::Experts},
     {"num-experts", Sign::Experts},
     {"expert_model_parallel", Sign::Experts},
@@ -18,22 +24,28 @@ constexpr Rule kRun[] = {
     {"save_hf_weights", Sign::SaveArtifacts},
     {"save_artifacts", Sign::SaveArtifacts},
     {"save_hf_pretrained", Sign::SaveArtifacts},
-    {"aving checkpoint", Sign::Saving},
-    {"aving a checkpoint", Sign::Saving},
+    {"inished saving", Sign::Saved},
+    {"aved checkpoint", Sign::Saved},
+    {"heckpoint saved", Sign::Saved},
+    {"aved model", Sign::Saved},
+    {"Saving ", Sign::Saving, "heckpoint"},
+    {"saving ", Sign::Saving, "heckpoint"},
     {"aving item", Sign::Saving},  // Orbax
     {"aving model", Sign::Saving},
     {"aving state", Sign::Saving},
     {"aving the model", Sign::Saving},
     {"aving optimizer", Sign::Saving},
-    {"aved checkpoint", Sign::Saved},
-    {"heckpoint saved", Sign::Saved},
-    {"aved model", Sign::Saved},
     {"using world size: ", Sign::RunStarts},
-    {"restart worker group", Sign::RunStarts},  // torchrun --max-restarts
+    {"restart worker group", Sign::RunStarts},          // torchrun --max-restarts
+    {"Starting with JobEnvironment", Sign::RunStarts},  // submitit
     {"world size", Sign::WorldSize},
     {"world_size", Sign::WorldSize},
     {"WORLD_SIZE", Sign::WorldSize},
-    {"run ended   ", Sign::EndedWell, nullptr, "SIG"},
+    {"run ended   ", Sign::Hangup, "SIGHUP"},
+    {"run ended   ", Sign::JobCancelled, "SIG"},
+    {"run ended   ", Sign::EndedWell, nullptr, "skipped"},
+    {"braid: stopped; ", Sign::JobCancelled},
+    {"already at iteration ", Sign::EndedWell, "nothing to do"},
     {"== ended well, ", Sign::ScriptEndedWell},  // scripts of `braid launch`
     {"== failed with exit code ", Sign::JobExit},
     {", attempt ", Sign::RunStarts, "job "},
@@ -43,7 +55,6 @@ constexpr Rule kRun[] = {
     // Ends of other trainers. One process says it, so it is not believed against one that failed.
     {"'train_runtime'", Sign::SaysDone},  // Hugging Face
     {"train_runtime  ", Sign::SaysDone},
-    {"Training completed", Sign::SaysDone},
     {"raining complete", Sign::SaysDone},
     {"raining finished", Sign::SaysDone, nullptr, "iteration"},
     {"inished training", Sign::SaysDone},
@@ -60,12 +71,24 @@ constexpr Rule kRun[] = {
     {"Finished Training", Sign::SaysDone},
     {"Completed training", Sign::SaysDone},
     {"Job succeeded", Sign::SaysDone},
-    {"(status: SUCCEEDED)", Sign::SaysDone},   // SkyPilot
-    {"' succeeded", Sign::SaysDone, "Job '"},  // Ray
-    {"Job finished successfully", Sign::SaysDone},
-    {"job completed successfully", Sign::SaysDone},
-    {"Job completed successfully", Sign::SaysDone},
-    {"completed successfully with exit code 0", Sign::SaysDone},
+    {"JobSucceeded", Sign::SaysDone},  // Kubeflow
+    {"State: ", Sign::SaysDone, "Succeeded"},
+    {"phase: Succeeded", Sign::SaysDone},
+    {"JobState=COMPLETED", Sign::SaysDone},
+    {"with exit code 0", Sign::SaysDone},
+    {" Completed ", Sign::SaysDone, "0/1"},  // kubectl get pods
+    {"successfully completed", Sign::SaysDone},
+    {"ompleted successfully", Sign::SaysDone},
+    {"inished successfully", Sign::SaysDone},
+    {"raining ends @", Sign::SaysDone},
+    {"raining finalized", Sign::SaysDone},
+    {"ine-tuning complete", Sign::SaysDone},
+    {"ine-tuning finished", Sign::SaysDone},
+    {"inetuning complete", Sign::SaysDone},
+    {"inished fine-tuning", Sign::SaysDone},
+    {"End time of running main", Sign::SaysDone},    // ms-swift
+    {"(status: SUCCEEDED)", Sign::SaysDone},         // SkyPilot
+    {"' succeeded", Sign::SaysDone, "Job '"},        // Ray
     {"total images/sec: ", Sign::SaysDone},          // TensorFlow's benchmarks
     {"Final validation metrics: ", Sign::SaysDone},  // verl
     {"Loss for final step: ", Sign::SaysDone},       // TensorFlow's estimators
@@ -87,9 +110,6 @@ constexpr Rule kRun[] = {
 // Anchors that lines of a step have; progress_styles.cpp reads the step. Bars are found by their percent sign.
 constexpr Rule kProgress[] = {
     {" iteration ", Sign::Progress},
-    {"reduced_train_loss", Sign::Progress},
-    {"'loss': ", Sign::Progress},
-    {"\"loss\": ", Sign::Progress},
     {"'loss':", Sign::Progress},
     {"\"loss\":", Sign::Progress},
     {"global_step", Sign::Progress},
@@ -139,10 +159,18 @@ constexpr Rule kRemarks[] = {
     {"ERROR:", Sign::Remark},
     {"ERROR]", Sign::Remark},
     {" ERROR ", Sign::Remark},
+    {"_ERROR", Sign::Remark},
+    {"[ERROR", Sign::Remark},
     {"FATAL:", Sign::Remark},
+    {" FATAL", Sign::Remark},
+    {"fatal: ", Sign::Remark},
+    {"failed: ", Sign::Remark},
+    {"ailed to ", Sign::Remark},
+    {"Unable to ", Sign::Remark},
     {"FAILED", Sign::Remark},
     {"Killed", Sign::Remark},
     {"Terminated", Sign::Remark},
+    {"Hangup", Sign::Remark},
 };
 
 }  // namespace

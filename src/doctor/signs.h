@@ -38,6 +38,7 @@ enum class Sign {
   DuplicateGpu,
   CollectiveMismatch,  // a rank's check tells of it
   BraidError,          // what the program says before it ends with a fix
+  WrongArguments,      // of the command line
   PythonError,
   KilledByShell,  // a shell tells that its process got SIGKILL
   NativeCrash,

@@ -29,6 +29,8 @@ std::set<int> known_ranks(const Findings& findings) {
 std::optional<int> rank_behind(const Findings& findings) {
   std::map<std::string, std::map<int, std::int64_t>> groups;
   for (const Enqueued& entry : findings.enqueued) groups[entry.group].emplace(entry.rank, entry.work);
+  if (groups.empty())  // then by what they wait in
+    for (const CollectiveWork& work : findings.works) groups[work.group].emplace(work.rank, work.sequence);
   for (const auto& [group, works] : groups) {
     if (works.size() < 2) continue;
     const auto least =
@@ -66,7 +68,8 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
     if (trace == findings.ranks.end()) continue;
     if (!first || earlier(trace->second.last, findings.ranks.at(*first).last)) first = rank;
   }
-  if (silent.size() > 1 && silent.size() >= complained.size()) return {};   // too many to tell
+  const bool are_too_many = silent.size() > 1 && (silent.size() >= complained.size() || !first);
+  if (are_too_many) return {};
   if (!first && !findings.world_size && complained.size() == 1) return {};  // nothing proves that there are others
   const int rank = first.value_or(silent.front());
   if (silent.size() == 1) return {rank, fmt::format("rank {} is the only one that reported nothing", rank)};

@@ -14,6 +14,41 @@ bool is_strong_cause(const Finding& finding) {
          !finding.bare;
 }
 
+// An exception of XLA's and TensorFlow's.
+bool is_failure_inside(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
+                           "errors_impl.UnknownError", "errors_impl.AbortedError"})
+    if (has_word(finding.text, word)) return true;
+  return false;
+}
+
+// A pod that waited for its node, and then failed for another reason.
+bool had_its_turn(const Finding& wait, const Findings& findings) {
+  if (wait.sign != Sign::NotLaunched) return false;
+  bool may_pass = false;
+  for (const char* word :
+       {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach", "nsuffi"})
+    may_pass = may_pass || has_word(wait.text, word);
+  const auto is_later = [&](const Place& place) {
+    return place.file == wait.place.file && place.line > wait.place.line;
+  };
+  const auto tells = [&](const Finding& f) {
+    const Role role = role_of(f.sign);
+    return f.sign != wait.sign && (role == Role::Cause || role == Role::Outside) && is_later(f.place);
+  };
+  return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) ||
+                      std::any_of(findings.exits.begin(), findings.exits.end(),
+                                  [&](const WorkerExit& e) { return e.code != 0 && is_later(e.place); }));
+}
+
+// MPICH lists all processes by their rank: the one that crashed, and those that were killed for it.
+bool is_crash_beside_kill(const WorkerExit& exit, const WorkerExit& killed) {
+  const auto signal = signal_of_code(exit.code);
+  return exit.root && killed.root && !killed.local && signal_of_code(killed.code) == SIGKILL && signal &&
+         *signal != SIGKILL && cause_of_signal(*signal) != Cause::Unknown;
+}
+
 // torchrun says who ended first, srun's lines come in that order.
 const WorkerExit* find_culprit(const Findings& findings) {
   const WorkerExit* best = nullptr;
@@ -21,12 +56,18 @@ const WorkerExit* find_culprit(const Findings& findings) {
     if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
     const bool stopped = signal_of_code(exit.code) == SIGTERM;
     const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
-    if (!best || (best_stopped && !stopped) ||
+    if (!best || (best_stopped && !stopped) || is_crash_beside_kill(exit, *best) ||
         (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
          !(exit.local && !best->local)))
       best = &exit;
   }
-  return best;
+  // Where several tasks ended together before it, it was not the first.
+  const bool is_late =
+      best && best->by_srun && std::any_of(findings.exits.begin(), findings.exits.end(), [&](const WorkerExit& e) {
+        return e.by_srun && e.ranks.size() > 1 && e.code != 0 && signal_of_code(e.code) != SIGTERM &&
+               !findings.survived(e.place) && earlier(e.place, best->place);
+      });
+  return is_late ? nullptr : best;
 }
 
 }  // namespace
@@ -37,7 +78,7 @@ bool is_time_out(Sign sign) {
 
 Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
   for (const Finding& finding : findings.found)
-    if (!findings.survived(finding)) live_.push_back(&finding);
+    if (!findings.survived(finding) && !had_its_turn(finding, findings)) live_.push_back(&finding);
   for (const Finding* finding : live_)
     if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
       complained_.insert(*finding->rank);
@@ -71,6 +112,10 @@ const Finding* Suspects::best_cause() const {
   const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
+  if (weak && weak->sign == Sign::PythonError)  // of a driver that lost a process
+    if (const Finding* crash = earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+        crash && earlier(crash->place, weak->place))
+      return nullptr;
   // An exception ends a process with an exit code, not by a signal.
   const auto signal = culprit_ ? signal_of_code(culprit_->code) : std::nullopt;
   const bool by_signal = signal && *signal != SIGTERM && *signal != SIGABRT;
@@ -82,30 +127,31 @@ const Finding* Suspects::best_cause() const {
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
-// Exceptions of XLA and TensorFlow say that something failed inside; what it was stands before them.
+// What stands before an exception that only says that something failed inside. A lost network is no cause, but judged
+// later.
 const Finding* Suspects::told_before(const Finding& vague) const {
-  bool is_vague = false;
-  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
-                           "errors_impl.UnknownError", "errors_impl.AbortedError"})
-    is_vague = is_vague || has_word(vague.text, word);
-  if (!is_vague || vague.sign != Sign::PythonError) return nullptr;
-  return earliest([&](const Finding& f) {
-    return role_of(f.sign) == Role::Cause && f.sign != Sign::PythonError && f.sign != Sign::NativeCrash &&
-           f.place.file == vague.place.file && f.place.line < vague.place.line;
+  const auto before = [&](const Finding& f) {
+    return f.place.file == vague.place.file && f.place.line < vague.place.line;
+  };
+  const Finding* cause = earliest([&](const Finding& f) {
+    return role_of(f.sign) == Role::Cause && f.sign != Sign::PythonError && f.sign != Sign::NativeCrash && before(f);
   });
+  if (cause) return cause;
+  return earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && before(f); }) ? nullptr : &vague;
 }
 
 // NCCL tells in a later line what its CUDA error was, a container why it did not start.
 const Finding* Suspects::told_after(const Finding& vague) const {
-  constexpr std::uint64_t kLinesAfter = 12;
+  constexpr std::uint64_t kLinesAfter = 16;
   const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
   const bool by_container =
       vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
-  const bool by_paddle = vague.sign == Sign::HostOom && vague.text == "MemoryError:";
-  const bool by_ascend = has_word(vague.text, "NPU error");
+  const bool says_nothing =
+      vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
+  const bool by_ascend = has_word(vague.text, "NPU error") || has_word(vague.text, "NPU function error");
   if (by_ascend && first_time_out()) return nullptr;
-  if (const Finding* told = told_before(vague)) return told;
-  if (!by_nccl && !by_container && !by_paddle) return &vague;
+  if (is_failure_inside(vague)) return told_before(vague);
+  if (!by_nccl && !by_container && !says_nothing) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
     return is_strong_cause(f) && f.sign != vague.sign && f.rank == vague.rank && f.place.file == vague.place.file &&
            f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
@@ -124,12 +170,15 @@ bool Suspects::timed_out_while_saving() const {
 bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
-  const bool is_only_one = std::all_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    return e.root && e.ranks == findings_.exits.front().ranks;
-  });
-  return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
-    const bool is_own = lost.rank ? e.ranks == std::vector{*lost.rank} : is_only_one;
-    return e.code != 0 && !is_own && !findings_.survived(e.place);
+  const auto& exits = findings_.exits;
+  const auto is_first = [&](const WorkerExit& e) { return e.root && e.ranks == exits.front().ranks; };
+  const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
+  const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
+  return std::any_of(exits.begin(), exits.end(), [&](const WorkerExit& e) {
+    const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
+                                                            [&](int rank) { return complained_.count(rank) > 0; });
+    const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
+    return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !findings_.survived(e.place);
   });
 }
 
@@ -153,6 +202,11 @@ Cause Suspects::refined(const Finding& cause) const {
     if (const auto sign = sign_in(said); sign && role_of(*sign) == Role::Cause) return cause_of(*sign);
     if (said.starts_with(" cannot run ")) return Cause::NotLaunched;
   }
+  const auto is_own_server = [&](const Finding* f) {  // as the last exception of several tells
+    return f->traceback && f->traceback->in_client && f->rank == cause.rank && f->sign == cause.sign;
+  };
+  if (cause.sign == Sign::HubUnreachable && std::any_of(live_.begin(), live_.end(), is_own_server))
+    return Cause::PythonError;
   if (cause.sign == Sign::ImageMissing && others_started(cause)) return Cause::ContainerCacheNotShared;
   const bool only_experts = findings_.differing_experts > 0 && findings_.differing_others == 0;
   if (cause.sign == Sign::WeightsDiffer && (findings_.fp8 || only_experts)) return Cause::Fp8RoundtripMismatch;

@@ -66,6 +66,8 @@ void note_frame(std::string_view frame, Traceback& traceback) {
                                              "static_tcp_rendezvous",     "_create_tcp_store",  "_create_c10d_store"};
   traceback.in_rendezvous = traceback.in_rendezvous || has_any(std::string(frame), kRendezvous);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
+  static constexpr std::array kClients = {"vllm", "sglang", "rollout", "reward"};
+  traceback.in_client = traceback.in_client || has_any(own, kClients);
   traceback.in_launcher = traceback.in_launcher || has_any(std::string(path), kLaunchers) ||
                           (path.find("multiprocessing/spawn.py") != std::string_view::npos &&
                            in != std::string_view::npos && frame.substr(in) == ", in join");
@@ -148,13 +150,15 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     note_frame(text, open.traceback);
     return {true};
   }
-  if (text.empty() || (indent > 0 && indent >= open.indent)) {
+  const bool has_frames = open.traceback.frame_line != 0;  // torchrun's list of failures may quote only the last line
+  const bool ends_without = !has_frames && !exception_of_traceback(text).empty();
+  if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {
     // The line of code that a frame shows.
     if (has_any(lower(text), kExperts)) open.traceback.in_experts = true;
-    if (text.find("_first(") != std::string_view::npos) open.traceback.lets_first = true;
+    if (has_word(text, "_first(")) open.traceback.lets_first = true;
     return {true};
   }
-  const bool in_place = indent < open.indent || open.indent == 0;
+  const bool in_place = indent < open.indent || open.indent == 0 || ends_without;
   const std::string_view type = in_place ? exception_of_traceback(text) : std::string_view();
   if (!type.empty() && quotes_another(type)) return {true};
   if (type.empty()) {

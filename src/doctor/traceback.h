@@ -21,6 +21,7 @@ struct Traceback {
   bool in_saving = false;            // through the export or saving of a model
   bool in_launcher = false;          // is torchrun's own
   bool in_rendezvous = false;        // went through the first meeting of the ranks
+  bool in_client = false;            // of a server that belongs to the run, say one that generates text
   bool lets_first = false;           // in a wait for one rank that prepares something for all: "main_process_first()"
 };
 

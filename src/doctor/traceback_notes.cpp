@@ -1,13 +1,17 @@
 #include "doctor/traceback_notes.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "doctor/causes.h"
+#include "doctor/exception_signs.h"
 #include "doctor/exit_notes.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 #include "doctor/process_ends.h"
 #include "doctor/run_facts.h"
 #include "doctor/text_parts.h"
+#include "doctor/text_pattern.h"
 
 namespace braid {
 namespace {
@@ -32,52 +36,23 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
   return std::nullopt;
 }
 
-// Exceptions that mean one thing whatever their message says: those of libraries that download, of arithmetic.
-std::optional<Sign> sign_of_type(std::string_view type) {
-  static constexpr std::pair<const char*, Sign> kTypes[] = {{"huggingface_hub.", Sign::HubUnreachable},
-                                                            {"requests.exceptions.", Sign::HubUnreachable},
-                                                            {"urllib3.exceptions.", Sign::HubUnreachable},
-                                                            {"http.client.", Sign::HubUnreachable},
-                                                            {"ssl.SSL", Sign::HubUnreachable},
-                                                            {"google.api_core.exceptions.", Sign::HubUnreachable},
-                                                            {"gcsfs.", Sign::HubUnreachable},
-                                                            {"modelscope.", Sign::HubUnreachable},
-                                                            {"urllib.error.", Sign::HubUnreachable},
-                                                            {"aiohttp.", Sign::HubUnreachable},
-                                                            {"httpx.", Sign::HubUnreachable},
-                                                            {"httpcore.", Sign::HubUnreachable},
-                                                            {"botocore.", Sign::HubUnreachable},
-                                                            {"FloatingPointError", Sign::NanLoss},
-                                                            {"ray.exceptions.", Sign::ConnectionLost},
-                                                            {"etcd.", Sign::RendezvousFailed}};
-  for (const auto& [name, sign] : kTypes)
-    if (type.starts_with(name)) return sign;
-  return std::nullopt;
-}
-
-Sign sign_of_exception(const std::string& exception) {
-  if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;
-  auto sign = sign_in(exception);
-  if (!sign || role_of(*sign) == Role::Context) {
-    if (const auto typed = sign_of_type(exception_type(exception))) sign = typed;
-    if (says_not_finite(exception)) sign = Sign::NanLoss;
-  }
-  const bool says_nothing = !sign || role_of(*sign) == Role::Context || role_of(*sign) == Role::Launcher;
-  const bool is_crash = sign == Sign::NativeCrash && !has_word(exception, "killed by signal");
-  return says_nothing || is_crash ? Sign::PythonError : *sign;
+// The exception of this rank before this one, if others wrote little in between.
+Finding* exception_before(const Finding& finding, Findings& findings) {
+  constexpr std::ptrdiff_t kBetween = 16;
+  const auto end = findings.found.rend() - findings.found.rbegin() > kBetween ? findings.found.rbegin() + kBetween
+                                                                              : findings.found.rend();
+  const auto before = std::find_if(findings.found.rbegin(), end, [&](const Finding& f) {
+    return f.traceback && f.rank == finding.rank && f.place.file == finding.place.file;
+  });
+  return before == end ? nullptr : &*before;
 }
 
 // "During handling of": what was handled is the cause, except for a lookup that failed, which programs do to find out.
-bool replaces_lookup(Finding& finding, Findings& findings) {
-  if (findings.found.empty() || finding.sign == Sign::PythonError) return false;
-  Finding& before = findings.found.back();
-  if (!before.traceback || before.rank != finding.rank || before.sign != Sign::PythonError) return false;
-  const std::string_view type = exception_type(before.text);
+bool is_lookup(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  const std::string_view type = exception_type(finding.text);
   for (const char* lookup : {"KeyError", "AttributeError", "IndexError", "StopIteration", "FileNotFoundError"})
-    if (type == lookup) {
-      before = std::move(finding);
-      return true;
-    }
+    if (type == lookup) return true;
   return false;
 }
 
@@ -111,6 +86,7 @@ void TracebackNotes::begin(const LineMarks& marks, const Place& place, const See
   if (learned(text, known)) return tracebacks_.begin(writer_of(known), place);
   ranks_.erase(writer_of(marks));
   const bool is_understood = trimmed(before).empty() || has_word(before, "Original") ||
+                             has_word(before, "traceback :") ||  // torchrun's list of failures
                              has_word(before, "Exception Group") ||
                              has_word(before, "\xe2\x94\x80");  // the frame that Rich draws
   if (is_understood || prefix.size() > kLongestPrefix) return tracebacks_.begin(writer_of(marks), place);
@@ -122,6 +98,7 @@ void TracebackNotes::learn(std::string_view prefix, const Place& place, std::str
   const LineMarks marks = marks_of(prefix);
   auto rank = marks.rank ? marks.rank : rank_inside(prefix);
   if (!rank) rank = rank_named_in(prefix);
+  if (Caught caught; !rank && match_inside("GR=%r", prefix, caught)) rank = caught.rank;  // global rank
   const PrefixShape shape(prefix);
   if (!rank) rank = rank_told_before(shape, recent);
   const int writer = learned_.empty() ? kLearned : learned_.back().writer + 1;
@@ -155,6 +132,7 @@ bool TracebackNotes::take(LineMarks marks, const SeenLine& line, Findings& findi
     else if (*before >= 0 && *before < kLocalRanks)
       ranks_[writer] = *before;
   }
+  if (message_) continue_message(writer, marks, line, findings);
   auto fed = tracebacks_.feed(writer, marks.body, line.place.line);
   if (!fed.taken && marks.mentioned) {  // the exception of somebody without a prefix names a rank
     writer = kNoRank;
@@ -174,13 +152,16 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   const bool while_handling = handling_.erase(writer) > 0;
   const std::string_view type = exception_type(traceback.exception);
   if (ignored_.erase(traceback.begin.line) > 0) return;
-  const bool is_wrapper = has_word(type, "CalledProcessError") || has_word(type, "CheckpointException");
-  if (is_wrapper || traceback.in_launcher)
-    if (auto exit = ProcessEnds().feed(traceback.exception, line.place.line))
-      note_process_end(std::move(*exit), marks, line, findings);
   if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception, line, findings);
-  if (type == "SystemExit") return;
   Sign sign = sign_of_exception(traceback.exception);
+  bool is_wrapper = has_word(type, "CalledProcessError") || has_word(type, "CheckpointException");
+  if (auto exit = ProcessEnds().feed(traceback.exception, line.place.line)) {
+    const auto signal = signal_of_code(exit->code);
+    is_wrapper = is_wrapper || (sign == Sign::PythonError && signal);
+    if (is_wrapper || traceback.in_launcher) note_process_end(std::move(*exit), marks, line, findings);
+    if (is_wrapper && signal && cause_of_signal(*signal) != Cause::Unknown) return;
+  }
+  if (type == "SystemExit") return;
   const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost;
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
   if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
@@ -194,9 +175,42 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;
   finding.traceback = traceback;
   finding.bare = is_wrapper;
-  if (while_handling && replaces_lookup(finding, findings)) return;
   note_context(traceback.exception, findings);
+  add(std::move(finding), writer, while_handling, marks.time.has_value(), findings);
+}
+
+void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool is_timed, Findings& findings) {
+  Finding* const before = exception_before(finding, findings);
+  const bool is_quoted = before && is_quoted_from_elsewhere(before->text);
+  const bool is_found_out = before && while_handling && is_lookup(*before) && finding.sign != Sign::PythonError;
+  if (is_quoted) finding.traceback->in_data |= before->traceback->in_data;
+  if (is_quoted || is_found_out) {
+    *before = std::move(finding);
+    return;
+  }
+  finding.traceback->in_data |= has_word(finding.text, "in DataLoader worker process");
+  const bool goes_on = finding.sign == Sign::PythonError && finding.text.ends_with(':');
+  if (goes_on) message_ = {writer, findings.found.size(), finding.place.line, is_timed};
   findings.add(std::move(finding));
+}
+
+// Where the first line of a message is empty, or announces more, the next ones tell.
+void TracebackNotes::continue_message(int writer, const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  constexpr std::uint64_t kMostLines = 12;
+  const bool is_there =
+      message_->finding < findings.found.size() && findings.found[message_->finding].place.line == message_->line;
+  if (!is_there || line.place.line > message_->line + kMostLines) return message_.reset();
+  const std::string_view text = trimmed(marks.body);
+  if (writer != message_->writer || text.empty() || is_of_the_scheduler(text)) return;
+  Finding& finding = findings.found[message_->finding];
+  const bool is_another = (marks.time && !message_->is_timed) || text.starts_with("Traceback (most");
+  if (is_another) return message_.reset();
+  constexpr std::size_t kLongest = 400;
+  finding.text += " " + std::string(text.substr(0, kLongest));
+  const Sign sign = sign_of_exception(finding.text);
+  if (sign == Sign::PythonError) return;
+  finding.sign = sign;
+  message_.reset();
 }
 
 void TracebackNotes::quoted(std::string_view text, LineMarks marks, const SeenLine& line, Findings& findings) {

@@ -15,7 +15,7 @@ namespace braid {
 
 class TracebackNotes {
  public:
-  bool any_open() const { return tracebacks_.any_open(); }
+  bool any_open() const { return tracebacks_.any_open() || message_; }  // each line must be seen
   void begin(const LineMarks& marks, const Place& place, const SeenLine& line);
   void next_is_not_fatal(std::uint64_t line) { not_fatal_ = line; }
   void during_handling(const LineMarks& marks);  // of the last one, the next one was raised
@@ -33,6 +33,9 @@ class TracebackNotes {
  private:
   void ended(int writer, const Traceback& traceback, LineMarks marks, const SeenLine& line, Findings& findings);
 
+  void add(Finding finding, int writer, bool while_handling, bool is_timed, Findings& findings);
+  void continue_message(int writer, const LineMarks& marks, const SeenLine& line, Findings& findings);
+
   // A writer known by a prefix that no table has.
   struct Learned {
     PrefixShape shape;
@@ -49,6 +52,14 @@ class TracebackNotes {
   std::set<std::uint64_t> ignored_;  // where tracebacks begin that ended nothing
   TracebackAssembler tracebacks_;
   std::set<int> handling_;  // writers
+
+  struct OpenMessage {  // of an exception
+    int writer;
+    std::size_t finding;  // its place in the list
+    std::uint64_t line;
+    bool is_timed;  // its lines have times
+  };
+  std::optional<OpenMessage> message_;
 };
 
 }  // namespace braid

@@ -17,7 +17,8 @@ namespace {
 
 bool is_told_in_its_own_words(Sign sign) {
   return sign == Sign::PythonError || sign == Sign::MissingImport || sign == Sign::BraidError ||
-         sign == Sign::CudaError || sign == Sign::HubUnreachable || sign == Sign::NanLoss;
+         sign == Sign::WrongArguments || sign == Sign::CudaError || sign == Sign::HubUnreachable ||
+         sign == Sign::NanLoss;
 }
 
 // What the same rank says right after it: which weights, the exception inside a worker.
@@ -74,8 +75,7 @@ bool by_cause(Trial& t) {
     t.draft.explain(start.why);
     t.draft.fix(start.fix);
   }
-  if (cause->sign == Sign::PythonError && !cause->traceback && has_word(cause->text, ": error: "))
-    t.draft.fix("Correct the arguments of the program.");
+  if (cause->sign == Sign::WrongArguments) t.draft.fix("Correct the arguments of the program.");
   if (cause->sign == Sign::GpuOom) t.draft.explain(gpu_memory_text(cause->text));
   if (cause->sign == Sign::CollectiveMismatch) t.draft.explain(mismatch_told_in(cause->text));
   if (t.result.cause == Cause::MoeOom && t.findings.num_experts)

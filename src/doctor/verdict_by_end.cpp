@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "doctor/details.h"
+#include "doctor/exception_signs.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/text_parts.h"
 #include "doctor/verdicts.h"
@@ -21,6 +22,12 @@ const Finding* earliest_end(const Trial& t) {
   const Finding* killed = first([](const Finding& f) { return f.sign == Sign::CgroupOom; });
   if (end && killed && earlier(killed->place, end->place)) return killed;  // its heartbeats are missed later
   if (!end) end = first([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+  // A node that was taken away looks like one that failed; but after a failure, too, a job is put back into the queue,
+  // and pods are taken from their node.
+  const Finding* preempted = first([](const Finding& f) {
+    return f.sign == Sign::Preempted && !has_word(f.text, "REQUEUE") && !has_word(f.text, "TaintManager");
+  });
+  if (end && end->sign == Sign::NodeFailure && preempted) return preempted;
   if (!end)
     end = first([](const Finding& f) {
       return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
@@ -57,6 +64,18 @@ const WorkerExit* find_bad_exit(const Trial& t) {
   return bad == t.findings.exits.end() ? nullptr : &*bad;
 }
 
+// A daemon or a heartbeat that others miss, after a process that ended by a signal.
+bool is_explained(const Trial& t, const Finding& loss) {
+  if (loss.sign != Sign::NodeFailure || (!has_word(loss.text, "daemon") && !has_word(loss.text, "eartbeat")))
+    return false;
+  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+  if (crash && earlier(crash->place, loss.place)) return true;
+  return std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && earlier(e.place, loss.place);
+  });
+}
+
 void succeed(Trial& t) {
   t.result.failed = false;
   t.result.cause = Cause::Success;
@@ -82,6 +101,7 @@ void last_remarks(Trial& t) {
 
 bool by_outside(Trial& t) {
   const Finding* end = earliest_end(t);
+  if (end && is_explained(t, *end)) return false;
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
@@ -89,7 +109,8 @@ bool by_outside(Trial& t) {
     end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
   if (!end) return false;
   t.name(*end, cause_of(end->sign));
-  if (!is_sudden) t.result.first_rank.reset(), t.result.first_host.clear();  // nothing failed, nowhere
+  if (!is_sudden) t.result.first_host.clear();  // nothing failed, nowhere
+  if (!is_sudden) t.result.first_rank = rank_told_by(end->sign, end->text);
   if (end->sign == Sign::CgroupOom && !t.result.first_rank) rank_out_of_memory(t);
   if (end->sign == Sign::NodeFailure) rank_on_dead_node(t);
   return true;
@@ -118,6 +139,11 @@ bool by_kill(Trial& t) {
         return f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost;
       })))
     return false;
+  // What a rank said before it crashed on its way out.
+  const Finding* said = t.suspects.earliest([&](const Finding& f) {
+    return role_of(f.sign) == Role::Consequence && f.traceback && exit->ranks == std::vector{f.rank.value_or(-1)};
+  });
+  if (said && *signal != SIGKILL) return false;
   t.result.cause = cause_of_signal(*signal);
   if (!exit->ranks.empty()) t.result.first_rank = exit->ranks[0];
   t.result.first_host = exit->host;
@@ -141,10 +167,21 @@ bool by_crash(Trial& t) {
     return true;
   }
   // NCCL's watchdog ends its process by an exception that nobody catches.
-  const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation");
+  const bool is_end_of_watchdog =
+      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV");
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
+}
+
+bool by_words(Trial& t) {
+  for (const Finding& remark : t.findings.remarks) {
+    const auto sign = t.findings.survived(remark) ? std::nullopt : sign_of_words(remark.text);
+    if (!sign) continue;
+    t.name(remark, cause_of(*sign));
+    return true;
+  }
+  return false;
 }
 
 bool by_exit(Trial& t) {

@@ -16,7 +16,9 @@ void blame_silence(Trial& t) {
   t.result.first_rank = silence.rank;
   if (!silence.how.empty()) t.draft.explain("The first to fail is the one that went silent: " + silence.how + ".");
   if (silence.rank) return;
-  if (t.culprit && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
+  // A rank of its node may be another one in the whole run.
+  const bool is_known = t.culprit && (!t.culprit->local || t.suspects.complained().count(t.culprit->ranks[0]));
+  if (is_known && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
   const Finding* first = t.suspects.first_time_out();
   if (!t.result.first_rank && first) t.result.first_rank = first->rank;
 }
@@ -67,13 +69,22 @@ bool by_time_out(Trial& t) {
   } else if (cause == Cause::Network) {
     t.result.first_rank = telling->rank;
     t.result.first_host = telling->host;
-    if (!telling->rank && t.culprit && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
-    const Finding* watchdog = t.suspects.earliest(
-        [](const Finding& f) { return f.sign == Sign::ConnectionLost && has_word(f.text, "watchdog"); });
-    if (!t.result.first_rank && watchdog) t.result.first_rank = watchdog->rank;
+    const bool is_there = t.culprit && !telling->host.empty() && t.culprit->host == telling->host;
+    if (!telling->rank && t.culprit && (t.culprit->root || is_there)) t.result.first_rank = t.suspects.culprit_rank();
+    const Finding* complaint = t.suspects.earliest(
+        [](const Finding& f) { return f.rank && (f.sign == Sign::NetworkTrouble || f.sign == Sign::ConnectionLost); });
+    if (!t.result.first_rank && complaint) t.result.first_rank = complaint->rank;
   } else {
     blame_silence(t);
   }
+  return true;
+}
+
+bool by_stall(Trial& t) {
+  if (t.findings.named_absent.empty()) return false;
+  t.result.cause = Cause::NcclTimeout;
+  t.draft.explain(text_of(t.result.cause).meaning);
+  blame_silence(t);
   return true;
 }
 

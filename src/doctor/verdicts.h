@@ -32,11 +32,13 @@ bool by_rendezvous(Trial& t);
 bool by_time_out(Trial& t);
 bool by_crash(Trial& t);      // in native code
 bool by_loss(Trial& t);       // of a connection
+bool by_words(Trial& t);      // of errors that have no known format
 bool by_exit(Trial& t);       // an exit code that a launcher tells
 bool by_refusal(Trial& t);    // Slurm's
 bool by_emptiness(Trial& t);  // of the log
 bool by_leftovers(Trial& t);
 bool by_exit_code(Trial& t);  // of the whole job
+bool by_stall(Trial& t);      // ranks that somebody waits for when the log ends
 bool by_nothing(Trial& t);    // always comes to a verdict
 
 }  // namespace braid

@@ -34,8 +34,8 @@ constexpr Rule kRules[] = {
     {"huggingface.co", Sign::HubUnreachable, "couldn't connect"},
     {"huggingface.co", Sign::HubUnreachable, "We couldn't"},
     {"hf-mirror.com", Sign::HubUnreachable, "Error"},
-    {"HTTPSConnectionPool(host=", Sign::HubUnreachable, nullptr, "wandb"},
-    {"HTTPConnectionPool(host=", Sign::HubUnreachable, nullptr, "wandb"},
+    {"HTTPSConnectionPool(host=", Sign::HubUnreachable},
+    {"HTTPConnectionPool(host=", Sign::HubUnreachable},
     {"HfHubHTTPError", Sign::HubUnreachable},
     {"LocalEntryNotFoundError", Sign::HubUnreachable},
     {"RepositoryNotFoundError", Sign::HubUnreachable},
@@ -52,7 +52,7 @@ constexpr Rule kRules[] = {
     {"is not a local folder and is not a valid model", Sign::HubUnreachable},
     {"in the cached files and it looks like", Sign::HubUnreachable},
     {"outgoing traffic has been disabled", Sign::HubUnreachable},
-    {"Max retries exceeded with url", Sign::HubUnreachable, nullptr, "wandb"},
+    {"Max retries exceeded with url", Sign::HubUnreachable},
     {"RemoteDisconnected(", Sign::HubUnreachable},
     {"(Request ID: ", Sign::HubUnreachable},
     {"Unable to connect to proxy", Sign::HubUnreachable},
@@ -64,10 +64,15 @@ constexpr Rule kRules[] = {
     {"NoSuchBucket", Sign::HubUnreachable},
     {"NoCredentialsError", Sign::HubUnreachable},
     {"ExpiredToken", Sign::HubUnreachable},
-    {"An error occurred (403)", Sign::HubUnreachable},
-    {"An error occurred (404)", Sign::HubUnreachable},
-    {"An error occurred (AccessDenied)", Sign::HubUnreachable},
-    {"An error occurred (SlowDown)", Sign::HubUnreachable},
+    {"An error occurred (", Sign::HubUnreachable, "when calling"},
+    {"Unable to locate credentials", Sign::HubUnreachable},
+    {"download failed: s3://", Sign::HubUnreachable},
+    {"AccessDeniedException: 403", Sign::HubUnreachable},  // gsutil
+    {"ServiceException: 4", Sign::HubUnreachable},
+    {"curl: (", Sign::HubUnreachable, nullptr, "curl: (23)"},
+    {"wget: unable to resolve host", Sign::HubUnreachable},
+    {"fatal: unable to access 'http", Sign::HubUnreachable},
+    {"Could not resolve host: ", Sign::HubUnreachable},
     {"HTTP Error 4", Sign::HubUnreachable},
     {"HTTP Error 5", Sign::HubUnreachable},
     {"NonMatchingChecksumError", Sign::HubUnreachable},
@@ -106,7 +111,11 @@ constexpr Rule kRules[] = {
     {"etcd.Etcd", Sign::RendezvousFailed},
     {"connectFullMesh", Sign::RendezvousFailed},
     {"in store based barrier", Sign::RendezvousFailed},
-    {"connect() timed out", Sign::RendezvousFailed},
+    {"onnect() timed out", Sign::RendezvousFailed},
+    {"kvs_init: ", Sign::RendezvousFailed, "rror"},       // oneCCL
+    {"_topology/", Sign::RendezvousFailed, "timed out"},  // JAX
+    {"Ranktable Detect Failed", Sign::RendezvousFailed},  // Ascend
+    {"rank table timeout", Sign::RendezvousFailed},
     {"has already checked in", Sign::RendezvousFailed},  // NCCL
     {"mismatched rank count", Sign::RendezvousFailed},
     {"waiting for rendezvous", Sign::RendezvousFailed, "imed out"},  // Determined
@@ -115,13 +124,17 @@ constexpr Rule kRules[] = {
     {"cluster registration failed", Sign::RendezvousFailed},      // JAX
     {"Barrier timed out", Sign::RendezvousFailed, "to_register"},
     {"Barrier timed out", Sign::RendezvousFailed, "[Init]"},
-    {"Barrier timed out", Sign::UniqueIdTimeout, "broadcast"},
+    {"Barrier timed out", Sign::RendezvousFailed, "Connect"},
     {"Barrier timed out", Sign::CollectiveTimeout},
     {"coordination service", Sign::RendezvousFailed, "DEADLINE_EXCEEDED"},
     {"Timed out waiting for all workers", Sign::RendezvousFailed},
     {"Timed out waiting for workers", Sign::RendezvousFailed},
     {"Timed out initializing process group", Sign::RendezvousFailed},
     {"Rendezvous timed out", Sign::RendezvousFailed},
+    {"connectOrTimeout", Sign::RendezvousFailed},
+    {"Failed to connect to GCS", Sign::RendezvousFailed},  // Ray
+    {"Could not find any running Ray instance", Sign::RendezvousFailed},
+    {"Unable to connect to GCS", Sign::RendezvousFailed},
     {"rendezvous timed out", Sign::RendezvousFailed},
     {"rendezvous timeout", Sign::RendezvousFailed},
     {"Timeout waiting for rank 0", Sign::RendezvousFailed},
@@ -131,14 +144,12 @@ constexpr Rule kRules[] = {
     {"Horovod unable to connect", Sign::RendezvousFailed},
     {"Horovod detected that one or more processes exited", Sign::Stopped},
     {"waiting for all tasks to connect", Sign::RendezvousFailed},  // JAX
-    {"Barrier timed out", Sign::RendezvousFailed, "PjRT_Client_Connect"},
     {"RegisterTask", Sign::RendezvousFailed, "DEADLINE_EXCEEDED"},
     {"Failed to connect to distributed JAX controller", Sign::RendezvousFailed},
     {"Timed out waiting for node rank", Sign::RendezvousFailed},
     {"Timeout waiting for the placement group", Sign::RendezvousFailed},
 
-    {"retrieving ncclUniqueId from", Sign::UniqueIdTimeout},
-    {"retreiving ncclUniqueId from", Sign::UniqueIdTimeout},  // as older versions of PyTorch have it
+    {"ing ncclUniqueId from", Sign::UniqueIdTimeout, nullptr, "onnection"},  // older versions: "retreiving"
     {"failed to pass monitoredBarrier", Sign::MonitoredBarrier},
     {"successfully reached monitoredBarrier", Sign::ConnectionLost},
     {"last enqueued NCCL work", Sign::LastEnqueued},
@@ -150,9 +161,18 @@ constexpr Rule kRules[] = {
     {"Notify register times out", Sign::CollectiveTimeout},  // Ascend
     {"Getting socket times out", Sign::CollectiveTimeout},
     {"Remote Rank did not send the data in time", Sign::CollectiveTimeout},
-    {"is stalled for longer than", Sign::CollectiveTimeout, "hutdown"},  // Horovod
+    {" stalled for ", Sign::CollectiveTimeout, "hutdown"},  // Horovod
     {"Wait timeout for ", Sign::CollectiveTimeout},
     {"notify wait timeout", Sign::CollectiveTimeout},
+    {"stream sync timeout", Sign::CollectiveTimeout},
+    {"507046", Sign::CollectiveTimeout, "rror code"},
+    {"107020", Sign::CollectiveTimeout, "rror code"},
+    {"Termination timeout for", Sign::CollectiveTimeout},  // XLA
+    {"Exiting to ensure a consistent program state", Sign::CollectiveTimeout},
+    {"ollective operation timed out", Sign::CollectiveTimeout},
+    {"Timeout waiting for barrier", Sign::CollectiveTimeout},
+    {"barrier timed out", Sign::CollectiveTimeout},
+    {"arrier timeout", Sign::CollectiveTimeout},
     {"Timeout at NCCL work", Sign::CollectiveTimeout},
     {"timeout at NCCL work", Sign::CollectiveTimeout},
     {"Timeout at collective", Sign::CollectiveTimeout},
@@ -169,6 +189,13 @@ constexpr Rule kRules[] = {
     {"Got completion with status", Sign::NetworkTrouble},
     {"Got completion with error", Sign::NetworkTrouble},
     {"function error: Hccl", Sign::ConnectionLost},
+    {"HCCL error in", Sign::ConnectionLost},
+    {"HCCL function error", Sign::ConnectionLost},
+    {"atl_status: FAILURE", Sign::ConnectionLost},  // oneCCL
+    {"call hccl api failed", Sign::ConnectionLost},
+    {"Inner error is reported as above", Sign::ConnectionLost},
+    {": oneCCL: ", Sign::ConnectionLost, "transport"},
+    {": oneCCL: atl", Sign::ConnectionLost},
     {"Getaddrinfo failed", Sign::NetworkTrouble},
     {"gaierror", Sign::NetworkTrouble},
     {"failed to connect to all addresses", Sign::NetworkTrouble},  // gRPC
@@ -178,6 +205,19 @@ constexpr Rule kRules[] = {
     {"Endpoint timeout", Sign::NetworkTrouble},
     {"IBV_WC_", Sign::NetworkTrouble, nullptr, "SUCCESS"},
     {"Network is down", Sign::NetworkTrouble},
+    {"Host is down", Sign::NetworkTrouble},
+    {"Cannot assign requested address", Sign::NetworkTrouble},
+    {"Network dropped connection", Sign::NetworkTrouble},
+    {"Call to connect", Sign::NetworkTrouble, "failed"},  // NCCL
+    {"NCCL WARN Net : Connect to", Sign::NetworkTrouble},
+    {"NCCL WARN Timeout waiting for", Sign::NetworkTrouble},
+    {"NCCL WARN Connect to", Sign::NetworkTrouble},
+    {"ORTE_ERROR_LOG: Unreachable", Sign::NetworkTrouble},
+    {"unable to reach each other for MPI communications", Sign::NetworkTrouble},
+    {"PML add procs failed", Sign::NetworkTrouble},
+    {"Socket timed out on send/recv operation", Sign::NetworkTrouble},  // Slurm
+    {"Unable to contact slurm controller", Sign::NetworkTrouble},
+    {"unable to complete a TCP connection", Sign::NetworkTrouble},  // mpirun
     {"link flap", Sign::NetworkTrouble},
     {"ibv_create_", Sign::NetworkTrouble, "ailed"},
     {"ibv_poll_cq", Sign::NetworkTrouble, "ailed"},
@@ -198,9 +238,6 @@ constexpr Rule kRules[] = {
     {"RETRY_EXC_ERR", Sign::NetworkTrouble},
     {"NET/OFI", Sign::NetworkTrouble, "with error"},
     {"UCX  ERROR", Sign::NetworkTrouble},
-    {"ssh: connect to host", Sign::NetworkTrouble},
-    {"ncclSystemError", Sign::NetworkTrouble},
-    {"unhandled system error", Sign::NetworkTrouble},
     {"no socket interface found", Sign::NetworkTrouble},
     {"Unable to find address for", Sign::NetworkTrouble},
     {"wait timeout after", Sign::StoreTimeout},
@@ -209,6 +246,7 @@ constexpr Rule kRules[] = {
     {"DistStoreError", Sign::StoreTimeout},
     {"remote process exited or there was a network error", Sign::ConnectionLost},
     {"ncclRemoteError", Sign::ConnectionLost},
+    {"Collective ops is aborted by", Sign::ConnectionLost},  // TensorFlow
     {"Connection closed by", Sign::ConnectionLost},
     {"onnection reset by peer", Sign::ConnectionLost},
     {"Connection reset by remote peer", Sign::ConnectionLost},
@@ -216,6 +254,17 @@ constexpr Rule kRules[] = {
     {"onnection was likely closed", Sign::ConnectionLost},
     {"failed to recv, got 0 bytes", Sign::ConnectionLost},
     {"recvValue failed", Sign::ConnectionLost},
+    {"Could not receive type from localRank", Sign::ConnectionLost},  // NCCL
+    {"Failed to execute operation", Sign::ConnectionLost, "rank"},
+    {"Software caused connection abort", Sign::ConnectionLost},
+    {"HYDU_sock_", Sign::ConnectionLost, "error"},  // MPICH
+    {"one of the processes terminated badly", Sign::ConnectionLost},
+    {"peer process has unexpectedly disconnected", Sign::ConnectionLost},     // Open MPI
+    {"tried to connect with a different incarnation", Sign::ConnectionLost},  // JAX
+    {"JAX distributed service detected fatal errors", Sign::ConnectionLost},
+    {"Read error [", Sign::ConnectionLost, "gloo"},
+    {"Write error [", Sign::ConnectionLost, "gloo"},
+    {"RendezvousGracefulExitError", Sign::Stopped},
     {"sendBytes failed", Sign::ConnectionLost},
     {"Socket closed", Sign::ConnectionLost},
     {"Broken pipe", Sign::ConnectionLost},
@@ -224,7 +273,6 @@ constexpr Rule kRules[] = {
     {"LocalRayletDiedError", Sign::ConnectionLost},
     {"OwnerDiedError", Sign::ConnectionLost},
     {"ObjectLostError", Sign::ConnectionLost},
-    {"ncclInternalError", Sign::ConnectionLost},
     {"Socket operation on non-socket", Sign::ConnectionLost},
     {"HorovodInternalError", Sign::ConnectionLost},
     {"ActorDiedError", Sign::ConnectionLost},
@@ -232,6 +280,8 @@ constexpr Rule kRules[] = {
     {"WorkerCrashedError", Sign::ConnectionLost},
     {"RayActorError", Sign::ConnectionLost},
     {"closing signal SIGTERM", Sign::Stopped},
+    {"Termination signal", Sign::Stopped, "is detected by"},  // Paddle
+    {"*** SIGTERM (", Sign::Stopped},
     {"ChildFailedError", Sign::Stopped},
 };
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/terminal.h"
 #include "dist/failure_board.h"
 #include "dist/store.h"
@@ -82,7 +83,12 @@ class LocalRun {
     board_.finish();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     if (cut_short_ && options_.stop_words.saved) say(options_.stop_words.saved());
-    return exit_code();
+    const bool shown = writer_.finish();
+    // The last lines may have found nobody to read them.
+    while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
+    const bool logged = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.log_is_cut(); });
+    const int code = exit_code();
+    return code == 0 && !(shown && logged) ? 1 : code;
   }
 
  private:
@@ -96,10 +102,11 @@ class LocalRun {
       spec.board = Endpoint{"127.0.0.1", board_.port()};
       spec.board_nonce = nonce_;
       auto env = local_rank_env(spec);
+      env.insert(options_.env.begin(), options_.env.end());
       if (!process_env()("OMP_NUM_THREADS"))
         env["OMP_NUM_THREADS"] =
             std::to_string(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options_.ranks));
-      const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGUSR1} : std::vector<int>{};
+      const auto held = options_.stop_grace ? std::vector{SIGINT, SIGTERM, SIGHUP, SIGUSR1} : std::vector<int>{};
       processes_.push_back(spawn_rank(options_.command, env, held, &end_order_));
     }
   }
@@ -176,13 +183,14 @@ class LocalRun {
   }
 
   void user_signal(int signal) {
-    const bool is_message = signal == SIGUSR1 || signal == SIGUSR2;
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
-    if (is_message) return signal_ranks(signal);
+    if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
+    if (user_signal_ && comes_again(signal)) return;
     board_.expect_end();
     if (!told_to_end_) kill_at_ = Clock::now() + kAfterUserSignal;
     signal_ranks(told_to_end_ ? SIGKILL : as_passed_on(signal));
-    told_to_end_ = cut_short_ = true;
+    told_to_end_ = told_to_end_ || !comes_again(signal);
+    cut_short_ = true;
     user_signal_ = signal;
   }
 
@@ -191,9 +199,12 @@ class LocalRun {
 
   static bool is_order(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
-  // SIGPIPE comes with every line that cannot be written, so a second one means nothing new.
+  // SIGPIPE comes with every line that cannot be written, and SIGHUP from the kernel and from the shell when a terminal
+  // is closed: a second one means nothing new.
+  static bool comes_again(int signal) { return signal == SIGPIPE || signal == SIGHUP; }
+
   bool is_stop_request(int signal) const {
-    return signal == SIGUSR1 || signal == SIGPIPE || (is_order(signal) && !told_to_end_);
+    return signal == SIGUSR1 || comes_again(signal) || (is_order(signal) && !told_to_end_);
   }
 
   void ask_to_stop(int signal) {
@@ -206,9 +217,9 @@ class LocalRun {
     if (!stop_by_) stop_by_ = Clock::now() + *options_.stop_grace;
   }
 
-  void say(const std::string& text) { writer_.write(STDERR_FILENO, "braid: " + text + "\n"); }
+  void say(const std::string& text) { writer_.write(STDERR_FILENO, fitted("braid: " + text, STDERR_FILENO) + "\n"); }
 
-  // Once for a warning (SIGUSR1) and once for an order, which a second one makes more urgent.
+  // Once for a request (SIGUSR1, SIGHUP) and once for an order, which a second one makes more urgent.
   void say_what_is_next(int signal) {
     if (!options_.stop_words.next || (!is_order(signal) && stop_by_)) return;
     const std::string name = signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,14 +24,15 @@ struct StopWords {
 
 struct LaunchOptions {
   int ranks = 1;
-  std::vector<std::string> command{};  // program (searched in PATH) and arguments, the same for every rank
-  std::string log_dir{};               // when given, rank_N.log there gets what rank N prints
-  int port = 0;                        // for the store; 0, or a busy one: the system chooses
-  std::vector<std::string> places{};   // module and coordinates of each rank, for failure reports
+  std::vector<std::string> command{};        // program (searched in PATH) and arguments, the same for every rank
+  std::string log_dir{};                     // when given, rank_N.log there gets what rank N prints
+  int port = 0;                              // for the store; 0, or a busy one: the system chooses
+  std::map<std::string, std::string> env{};  // variables that the ranks get too
+  std::vector<std::string> places{};         // module and coordinates of each rank, for failure reports
 
-  // Set by programs that make a StopRequest (train/stop_request.h): SIGINT, SIGTERM and SIGUSR1 ask their ranks to come
-  // to a good end, for which they have this long, and reach them even when they come before the StopRequest does. The
-  // run stays under watch meanwhile. A second SIGINT or SIGTERM, or another signal, does not wait.
+  // Set by programs that make a StopRequest (train/stop_request.h): SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask their ranks
+  // to come to a good end, for which they have this long, and reach them even when they come before the StopRequest
+  // does. The run stays under watch meanwhile. A second SIGINT or SIGTERM, or another signal, does not wait.
   std::optional<std::chrono::seconds> stop_grace{};
   StopWords stop_words{};
 };
@@ -39,8 +41,8 @@ inline constexpr std::chrono::minutes kLongStopGrace{30};  // a large checkpoint
 
 // Returns when every rank has ended and nothing they started is left. The exit code is that of the first rank
 // that failed (128 + N for signal N; 1 if it ended with 0 too early or hung), 128 + N when signal N stopped
-// the run, else 0: also when ranks that were asked to stop ended well. Signals that this process ignores (nohup) stay
-// ignored.
+// the run, 1 when not all output could be written, else 0: also when ranks that were asked to stop ended well. Signals
+// that this process ignores (nohup) stay ignored.
 int launch_local(const LaunchOptions& options);
 
 }  // namespace braid

@@ -1,17 +1,21 @@
 #include "launch/output_writer.h"
 
+#include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
 
+#include "base/terminal.h"
 #include "launch/progress_bar.h"
 
 namespace braid {
@@ -20,7 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostWaiting = 1 << 20;
-constexpr std::chrono::seconds kPatience{3};
 constexpr std::chrono::milliseconds kBetweenDraws{100};
 
 // Not through stdio: a thread stuck in there would hold a lock that exit() needs.
@@ -33,6 +36,12 @@ bool write_fully(int fd, std::string_view text) {
       return false;
   }
   return true;
+}
+
+// Where stderr takes a line at once: it may end at the same reader who has stopped.
+void tell_if_there_is_room(std::string_view line) {
+  pollfd entry = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&entry, 1, 0) == 1 && entry.revents == POLLOUT) write_fully(STDERR_FILENO, line);
 }
 
 }  // namespace
@@ -50,7 +59,7 @@ struct OutputWriter::Queue {
   std::deque<Entry> entries;
   std::size_t bytes = 0;
   std::optional<RunProgress> progress;
-  bool bar_is_outdated = false, closing = false, ended = false;
+  bool bar_is_outdated = false, closing = false, ended = false, incomplete = false;
 
   ProgressBar bar;  // this and the next: of the thread alone
   Clock::time_point next_draw = Clock::now();
@@ -88,9 +97,17 @@ struct OutputWriter::Queue {
     entries.pop_front();
     lock.unlock();
     if (isatty(entry.fd)) bar.clear();
+    const int error = write_fully(entry.fd, entry.text) ? 0 : errno;
     // The launcher reads its signals from a queue, and finds there that nobody reads its output any more.
-    if (!write_fully(entry.fd, entry.text) && errno == EPIPE) kill(getpid(), SIGPIPE);
+    if (error == EPIPE) kill(getpid(), SIGPIPE);
+    const bool lost = error != 0 && error != EPIPE && !has_no_reader(entry.fd);
+    if (lost && !incomplete) {
+      bar.clear();
+      write_fully(STDERR_FILENO, fmt::format("braid: part of standard {} is lost: {}\n",
+                                             entry.fd == STDOUT_FILENO ? "output" : "error", std::strerror(error)));
+    }
     lock.lock();
+    incomplete = incomplete || lost;
     bytes -= entry.text.size();
     bar_is_outdated = progress.has_value();
   }
@@ -105,15 +122,22 @@ struct OutputWriter::Queue {
   }
 };
 
-OutputWriter::OutputWriter(int bar_fd) : queue_(std::make_shared<Queue>(bar_fd)) {
+OutputWriter::OutputWriter(int bar_fd, std::chrono::milliseconds patience)
+    : patience_(patience), queue_(std::make_shared<Queue>(bar_fd)) {
   std::thread([queue = queue_] { queue->drain(); }).detach();
 }
 
-OutputWriter::~OutputWriter() {
+OutputWriter::~OutputWriter() { finish(); }
+
+bool OutputWriter::finish() {
   std::unique_lock lock(queue_->mutex);
-  queue_->closing = true;
-  queue_->changed.notify_all();
-  queue_->changed.wait_for(lock, kPatience, [&] { return queue_->ended; });
+  if (!queue_->closing) {
+    queue_->closing = true;
+    queue_->changed.notify_all();
+    if (!queue_->changed.wait_for(lock, patience_, [&] { return queue_->ended; }))
+      tell_if_there_is_room("braid: the last output is lost: nobody took it in time\n");
+  }
+  return queue_->ended && !queue_->incomplete;
 }
 
 void OutputWriter::write(int fd, const std::string& text) {

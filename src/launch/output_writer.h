@@ -3,6 +3,7 @@
 // other output.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -14,16 +15,21 @@ namespace braid {
 
 class OutputWriter {
  public:
-  explicit OutputWriter(int bar_fd);  // where the bar is drawn, if that is a terminal
-  ~OutputWriter();                    // gives the reader a moment to take the rest
+  // The bar is drawn where that is a terminal; `patience` is that of finish().
+  explicit OutputWriter(int bar_fd, std::chrono::milliseconds patience = std::chrono::seconds(3));
+  ~OutputWriter();  // see finish()
 
   void write(int fd, const std::string& text);  // whole lines
   void show(const RunProgress& progress);
   std::optional<RunProgress> last_shown() const;
+  // Gives the reader a moment, once, to take the rest; then nothing is written any more. False when something could not
+  // be written or was not taken, which stderr has been told. Where nobody reads any more, this process gets SIGPIPE.
+  bool finish();
   bool full() const;  // much is waiting: better read no more from the ranks
 
  private:
   struct Queue;
+  const std::chrono::milliseconds patience_;
   std::shared_ptr<Queue> queue_;
 };
 

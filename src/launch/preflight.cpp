@@ -11,10 +11,6 @@
 namespace braid {
 namespace {
 
-std::string counted(std::int64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 std::string in_words(const Allocation& allocation) {
   return fmt::format("{} of {} {} {}", counted(allocation.nodes, "node"), counted(allocation.gpus_per_node, "GPU"),
                      allocation.nodes == 1 ? "has" : "have", allocation.gpus());

@@ -30,8 +30,9 @@ std::string to_line(const RunProgress& progress, int columns) {
   std::string numbers;
   if (progress.lm_loss) numbers += fmt::format(" lm loss {:.4f} |", *progress.lm_loss);
   numbers += fmt::format(" {:.0f} tokens/s | {} left", progress.tokens_per_s, clock_text(progress.seconds_left));
-  // A line that reaches the last column would make some terminals start the next one, which \r does not undo.
-  const int width = std::max(columns - 1, 0);
+  // A line that reaches the last column would make some terminals start the next one, which \r does not undo. Before
+  // that there is room for the ^C that a terminal echoes.
+  const int width = std::max(columns - 3, 0);
   const int room = width - static_cast<int>(count.size() + numbers.size()) - 3;
   const std::string bar = room >= kShortestBar ? bar_text(progress, std::min(room, kLongestBar)) : "";
   return (count + bar + numbers).substr(0, static_cast<std::size_t>(width));

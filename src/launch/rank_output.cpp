@@ -77,6 +77,7 @@ void RankOutput::append_to_log(const std::string& line) {
   if (log_) return;
   writer_.write(STDERR_FILENO, fmt::format("braid: cannot write '{}' any more: {}\n", log_path_, std::strerror(errno)));
   log_.close();
+  log_is_cut_ = true;
 }
 
 }  // namespace braid

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "base/error.h"
 #include "base/process.h"
@@ -136,14 +135,7 @@ std::vector<pid_t> children_of_this_process() {
   std::vector<pid_t> children;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const auto pid = parse_int(entry.path().filename().string());
-    if (!pid) continue;
-    std::ifstream file(entry.path() / "stat");
-    std::string stat;
-    std::getline(file, stat);
-    // "pid (name, which may hold anything) state parent ..."
-    const std::size_t name_end = stat.rfind(") ");
-    if (name_end == std::string::npos) continue;
-    if (parse_int(split(stat.substr(name_end + 4), ' ')[0]) == getpid()) children.push_back(*pid);
+    if (pid && parent_of(*pid) == getpid()) children.push_back(*pid);
   }
   return children;
 }

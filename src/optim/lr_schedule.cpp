@@ -4,8 +4,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/strings.h"
+
 namespace braid {
 namespace {
+
+const std::vector<std::string> kDecayStyles = {"constant", "linear", "cosine", "inverse-square-root", "WSD"},
+                               kIncrStyles = {"constant", "linear", "cosine"};
 
 std::optional<std::int64_t> in_samples(std::optional<std::int64_t> iterations, std::optional<std::int64_t> samples,
                                        int global_batch) {
@@ -178,8 +183,7 @@ void describe(Fields& fields, LrScheduleConfig& c) {
   fields.field("lr", c.lr, "highest learning rate");
   fields.field("min_lr", c.min_lr, "learning rate after the decay");
   fields.field("init_lr", c.init_lr, "learning rate at the start of the warm-up");
-  fields.choice("decay_style", c.decay_style, {"constant", "linear", "cosine", "inverse-square-root", "WSD"},
-                "how it falls after the warm-up");
+  fields.choice("decay_style", c.decay_style, kDecayStyles, "how it falls after the warm-up");
   fields.field("warmup_iterations", c.warmup_iterations, "when the warm-up ends");
   fields.field("warmup_samples", c.warmup_samples, "the same in samples; wins");
   fields.field("decay_iterations", c.decay_iterations, "when the decay ends, counted from the start");
@@ -190,8 +194,7 @@ void describe(Fields& fields, LrScheduleConfig& c) {
                 "WSD: how it falls then");
   fields.field("weight_decay", c.weight_decay, "weight decay at the start");
   fields.field("end_weight_decay", c.end_weight_decay, "weight decay at the end of the run");
-  fields.choice("weight_decay_incr_style", c.weight_decay_incr_style, {"constant", "linear", "cosine"},
-                "how weight decay rises");
+  fields.choice("weight_decay_incr_style", c.weight_decay_incr_style, kIncrStyles, "how weight decay rises");
 }
 
 std::vector<Problem> validate(const LrScheduleConfig& config, const TrainLength& length, const std::string& where) {
@@ -293,6 +296,21 @@ std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const Sc
   for (std::size_t i = 0; i < own.size(); ++i)
     if (own[i].second != theirs[i].second) found.push_back({own[i].first, own[i].second, theirs[i].second});
   return found;
+}
+
+std::optional<std::string> why_unusable(const LrSchedule& s) {
+  const bool is_wsd = s.lr_decay_style == "WSD";
+  if (!contains(kDecayStyles, s.lr_decay_style))
+    return fmt::format("lr_decay_style is {}, not one of {}", in_quotes(s.lr_decay_style),
+                       fmt::join(kDecayStyles, ", "));
+  if (is_wsd && (s.lr_wsd_decay_style == "none" || s.wsd_decay_steps < 1))
+    return "lr_decay_style is WSD, but its last phase is in no checkpoint: this run's recipe has to describe it";
+  if (!contains(kIncrStyles, s.wd_incr_style))
+    return fmt::format("wd_incr_style is {}, not one of {}", in_quotes(s.wd_incr_style), fmt::join(kIncrStyles, ", "));
+  if (s.lr_warmup_steps < 0 || s.lr_decay_steps <= s.lr_warmup_steps || s.wd_incr_steps < 1)
+    return fmt::format("lr_warmup_steps={}, lr_decay_steps={}, wd_incr_steps={} are no lengths", s.lr_warmup_steps,
+                       s.lr_decay_steps, s.wd_incr_steps);
+  return std::nullopt;
 }
 
 std::string to_string(const LrSchedule& schedule) {

@@ -84,6 +84,9 @@ std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const Sc
 // The schedule with all that is stored; keys that are not known, or of another type, are passed over.
 LrSchedule with_state(LrSchedule schedule, const ScheduleState& stored);
 
+// Why no rate can be computed with a schedule that comes from a file; nothing where it can.
+std::optional<std::string> why_unusable(const LrSchedule& schedule);
+
 // The same as `key=value`, separated by spaces.
 std::string to_string(const LrSchedule& schedule);
 

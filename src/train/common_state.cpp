@@ -122,11 +122,11 @@ std::optional<LossScale::State> parse_loss_scale(const PickleValue& state) {
   return LossScale::State{*scale, *growth, *hysteresis};
 }
 
-PickleValue rng_state(int seed) { return pickle_list({pickle_dict({{"seed", pickle(seed)}})}); }
+PickleValue rng_state(std::int64_t seed) { return pickle_list({pickle_dict({{"seed", pickle(seed)}})}); }
 
-std::optional<int> seed_of(const PickleValue& rng_state) {
+std::optional<std::int64_t> seed_of(const PickleValue& rng_state) {
   const auto* states = as<PickleList>(rng_state);
-  return states && !states->items.empty() ? small_integer(find(states->items.front(), "seed")) : std::nullopt;
+  return states && !states->items.empty() ? integer(find(states->items.front(), "seed")) : std::nullopt;
 }
 
 std::string object_key(const std::string& key, const std::vector<int>& place, const std::vector<int>& grid) {

@@ -45,8 +45,8 @@ PickleValue to_pickle(const LossScale::State& state);
 std::optional<LossScale::State> parse_loss_scale(const PickleValue& state);
 
 // Random numbers are drawn by seed and position, so the seed is all the state they have.
-PickleValue rng_state(int seed);
-std::optional<int> seed_of(const PickleValue& rng_state);
+PickleValue rng_state(std::int64_t seed);
+std::optional<std::int64_t> seed_of(const PickleValue& rng_state);
 
 // "mimo.language.rng_state/shard_0.1_1.2": the object at `place` of a grid of objects.
 std::string object_key(const std::string& key, const std::vector<int>& place, const std::vector<int>& grid);

@@ -45,10 +45,18 @@ void GrowingFile::append(std::string_view text, std::string_view ending) {
     const ssize_t written =
         ::pwrite(fd_, bytes.data() + done, bytes.size() - done, size_ + static_cast<std::int64_t>(done));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_errno(fmt::format("cannot write '{}'", path_));
+    if (written < 0) take_back(ending);
     done += static_cast<std::size_t>(written);
   }
   size_ += static_cast<std::int64_t>(text.size());
+}
+
+// The file stays whole, without the text that did not fit.
+void GrowingFile::take_back(std::string_view ending) {
+  const int reason = errno;
+  const bool is_back = ::ftruncate(fd_, size_) == 0 && ::pwrite(fd_, ending.data(), ending.size(), size_) >= 0;
+  errno = is_back ? reason : errno;
+  throw_errno(fmt::format("cannot write '{}'", path_));
 }
 
 char GrowingFile::last_char() const {

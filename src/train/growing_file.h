@@ -17,7 +17,8 @@ class GrowingFile {
   GrowingFile& operator=(const GrowingFile&) = delete;
   ~GrowingFile();
 
-  // `ending` stands at the end of the file until the next append, which overwrites it and must not be shorter.
+  // `ending` stands at the end of the file until the next append, which overwrites it and must not be shorter. Where
+  // there is no room, the file stays as it was.
   void append(std::string_view text, std::string_view ending = {});
 
   std::int64_t size() const { return size_; }  // without the ending
@@ -25,6 +26,8 @@ class GrowingFile {
   const std::string& path() const { return path_; }
 
  private:
+  [[noreturn]] void take_back(std::string_view ending);
+
   std::string path_;
   int fd_ = -1;
   std::int64_t size_ = 0;

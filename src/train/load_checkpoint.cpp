@@ -7,10 +7,8 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
-#include <limits>
 #include <set>
 #include <system_error>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -19,6 +17,8 @@
 #include "ckpt/dist_checkpoint.h"
 #include "dist/world.h"
 #include "plan/frozen.h"
+#include "train/choose_iteration.h"
+#include "train/resume_checks.h"
 #include "train/together.h"
 #include "train/training_state.h"
 #include "train/wanted_tensors.h"
@@ -45,24 +45,10 @@ struct Damaged : DataError {
   using DataError::DataError;
 };
 
-// Text of the first rank that has one; empty where nobody has. Collective.
-std::string first_text(const std::string& own, World& world) {
-  constexpr std::size_t kLongest = 1000;
-  const double first = world.size() - reduced({own.empty() ? 0.0 : world.size() - world.rank()}, Reduce::Max, world)[0];
-  if (first == world.size()) return "";
-  std::vector<double> letters(kLongest);
-  if (first == world.rank())
-    std::transform(own.begin(), own.begin() + std::min(std::ssize(own), std::ssize(letters)), letters.begin(),
-                   [](char c) { return static_cast<unsigned char>(c); });
-  std::string text;
-  for (const double letter : reduced(letters, Reduce::Sum, world))
-    if (letter > 0) text += static_cast<char>(static_cast<unsigned char>(letter));
-  return text;
-}
-
-// Reads tensors into this rank's, together with the other ranks' reading of theirs.
-void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say,
-              const std::function<void(const std::function<void()>&)>& hold) {
+// Reads tensors into this rank's, together with the other ranks' reading of theirs. Returns what to say of it once the
+// checkpoint has proved to be sound.
+std::string read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say,
+                     const std::function<void(const std::function<void()>&)>& hold) {
   std::atomic<std::int64_t> done = 0;
   std::int64_t total = 0;
   for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
@@ -85,8 +71,8 @@ void read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoin
       });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double bytes = reduced({static_cast<double>(checkpoint.bytes_read())}, Reduce::Sum, world)[0];
-  say(fmt::format("loaded {}: {} in {:.1f} s ({}/s)", checkpoint.folder(), readable_bytes(bytes), seconds,
-                  readable_bytes(bytes / std::max(seconds, 1e-3))));
+  return fmt::format("loaded {}: {} in {:.1f} s ({}/s)", checkpoint.folder(), readable_bytes(bytes), seconds,
+                     readable_bytes(bytes / std::max(seconds, 1e-3)));
 }
 
 class Load {
@@ -103,23 +89,25 @@ class Load {
   // Damaged when the checkpoint is not what was written.
   LoadedRun resume() {
     StoredRun stored;
-    if (!config_.finetune) guarded([&] { stored = read_common(); });
+    if (!config_.finetune) guarded([&] { stored = read_run(*checkpoint_); });
     const bool with_optimizer = config_.load_optimizer && !config_.finetune;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
     check_wanted(wanted_of(sets_), *checkpoint_, "is it of another model, or of other sizes?");
-    if (!config_.finetune && config_.load_scheduler) check_schedule(stored.scheduler);
+    if (!config_.finetune && config_.load_scheduler)
+      check_schedule(training_.schedule(), stored.scheduler, config_, checkpoint_->folder());
     name_unused(wanted_of(sets_), *checkpoint_, say_);
     if (with_optimizer)
       for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
-    read(tensors);
+    const std::string loaded = read(tensors);
     if (with_optimizer)
       guarded([&] { resume_optimizers(stored); });
     else
       refresh_optimizers();
     if (with_optimizer) check_unread();
+    say_(loaded);
     if (config_.finetune) return {};
     if (config_.load_scheduler) resume_schedule(stored.scheduler);
-    std::optional<int> seed;
+    std::optional<std::int64_t> seed;
     if (config_.load_rng) guarded([&] { seed = stored_seed(); });
     return {stored.position, seed};
   }
@@ -132,7 +120,7 @@ class Load {
     for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_->metadata()) + set.rule.prefix;
     check_wanted(wanted_of(sets), *checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
     name_unused(wanted_of(sets), *checkpoint_, say_);
-    read(model_state(training_.model(), sets, nullptr));
+    say_(read(model_state(training_.model(), sets, nullptr)));
     refresh_optimizers();
     std::vector<std::string> others = parameter_set_names(training_.model().topology());
     for (const StoredSet& set : sets) std::erase(others, set.name);
@@ -165,12 +153,14 @@ class Load {
     if (const std::string text = first_text(error, world_); !text.empty()) throw Damaged(text);
   }
 
-  void read(const std::vector<StateTensor>& tensors) {
+  std::string read(const std::vector<StateTensor>& tensors) {
     std::exception_ptr error;
-    read_all(tensors, *checkpoint_, world_, say_, [&](const std::function<void()>& work) { hold(work, error); });
+    std::string loaded =
+        read_all(tensors, *checkpoint_, world_, say_, [&](const std::function<void()>& work) { hold(work, error); });
     guarded([&] {
       if (error) std::rethrow_exception(error);
     });
+    return loaded;
   }
 
   // Work among collectives goes on without its result until all ranks can be told.
@@ -181,34 +171,6 @@ class Load {
     } catch (...) {
       error = std::current_exception();
     }
-  }
-
-  StoredRun read_common() const {
-    StoredRun stored = parse_common(checkpoint_->common(), checkpoint_->folder() + "/common.pt");
-    const std::int64_t iteration = stored.position.iteration;
-    if (iteration_of(std::filesystem::path(checkpoint_->folder()).filename().string()) != iteration)
-      throw DataError(fmt::format("{}/common.pt is of iteration {}; the folder is not what its name says",
-                                  checkpoint_->folder(), iteration));
-    return stored;
-  }
-
-  // Megatron's rule: the rates go on as they were, or somebody says whose are to be taken.
-  void check_schedule(const ScheduleState& stored) const {
-    if (config_.scheduler != "same") return;
-    std::vector<std::string> texts;
-    const auto text_of = [](const StateValue& value) {
-      return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
-    };
-    for (const ScheduleDifference& difference : differences(training_.schedule(), stored))
-      texts.push_back(fmt::format("{} is {} in the checkpoint and {} in this run", difference.key,
-                                  text_of(difference.stored), text_of(difference.own)));
-    if (texts.empty()) return;
-    throw ConfigError({fmt::format("the learning rate would not go on as in {} (lengths are in samples): {}",
-                                   checkpoint_->folder(), fmt::join(texts, ", ")),
-                       "checkpoint.scheduler",
-                       "use the same rates and lengths (with another --train-iters, give the old decay by "
-                       "--lr-decay-samples), or take this run's with --override-opt-param-scheduler, or the "
-                       "checkpoint's with --use-checkpoint-opt-param-scheduler"});
   }
 
   void resume_schedule(const ScheduleState& stored) {
@@ -313,7 +275,7 @@ class Load {
     for (const Training::Trained& trained : training_.trained()) trained.optimizer->take_parameters();
   }
 
-  std::optional<int> stored_seed() {
+  std::optional<std::int64_t> stored_seed() {
     const PickleValue state = find_object(sets_.front().branch + "rng_state/");
     const auto seed = state ? seed_of(state) : std::nullopt;
     if (!seed) say_("the checkpoint has no state of random numbers: samples go on with train.seed");
@@ -330,72 +292,6 @@ class Load {
 
 bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
 
-// The newest complete iteration before `end` that any rank sees; nothing when there is none. Collective.
-std::optional<std::int64_t> newest_before(std::int64_t end, const std::string& root, World& world) {
-  double newest = -1;
-  for (const std::int64_t iteration : iterations_in(root))
-    if (iteration < end) newest = static_cast<double>(iteration);
-  newest = reduced({newest}, Reduce::Max, world)[0];
-  return newest < 0 ? std::nullopt : std::optional(static_cast<std::int64_t>(newest));
-}
-
-// Waits a little: on a shared file system some ranks see a folder later than others.
-void wait_for_folder(const std::string& folder) {
-  constexpr int kTries = 50;
-  constexpr std::chrono::milliseconds kPause(200);
-  for (int i = 0; i < kTries && !std::filesystem::exists(folder); ++i) std::this_thread::sleep_for(kPause);
-}
-
-// All ranks take the newest that any of them sees.
-std::optional<std::int64_t> agreed_iteration(const std::string& root, World& world) {
-  const double newest = reduced({static_cast<double>(read_tracker(root).value_or(-1))}, Reduce::Max, world)[0];
-  if (newest < 0) return std::nullopt;
-  const auto iteration = static_cast<std::int64_t>(newest);
-  wait_for_folder(iteration_folder(root, iteration));
-  if (!std::filesystem::exists(iteration_folder(root, iteration))) latest_iteration(root);  // says what is wrong
-  return iteration;
-}
-
-// The same where an older one will do. A tracker that cannot be read, or names what is not there, counts as damage.
-std::optional<std::int64_t> best_iteration(const std::string& root, World& world, const Say& say) {
-  double named = -1;
-  std::string error;
-  try {
-    named = static_cast<double>(latest_iteration(root).value_or(-1));
-  } catch (const DataError& e) {
-    error = e.what();
-  }
-  named = reduced({named}, Reduce::Max, world)[0];
-  if (named >= 0) {
-    wait_for_folder(iteration_folder(root, static_cast<std::int64_t>(named)));
-    return static_cast<std::int64_t>(named);
-  }
-  const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
-  if (const std::string text = first_text(error, world); !text.empty()) {
-    if (!newest) throw DataError(text);
-    say(fmt::format("WARNING: {}; --load-fallback takes the newest iteration that is complete, {}", text, *newest));
-  }
-  return newest;
-}
-
-// With the way on, where there is one.
-[[noreturn]] void throw_with_older(const DataError& error, const std::string& root, std::int64_t iteration) {
-  std::vector<std::int64_t> older = iterations_in(root);
-  std::erase_if(older, [&](std::int64_t other) { return other >= iteration; });
-  for (; !older.empty(); older.pop_back()) {
-    try {
-      const DistCheckpoint looks_whole(iteration_folder(root, older.back()));
-    } catch (const DataError&) {
-      continue;
-    }
-    throw DataError(
-        fmt::format("{}; iteration {} in {} looks complete: go on from it with --load-fallback, which takes the newest "
-                    "one that can be read (or check it first: braid ckpt verify {} --iteration {})",
-                    error.what(), older.back(), root, root, older.back()));
-  }
-  throw error;
-}
-
 LoadedRun resume_newest(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration,
                         const Say& say) {
   const std::string& root = config.load;
@@ -408,10 +304,11 @@ LoadedRun resume_newest(const CheckpointConfig& config, Training& training, Worl
                         root));
       return run;
     } catch (const Damaged& e) {
-      if (config.load_fallback != "always") throw_with_older(e, root, iteration);
+      if (config.load_fallback != "always")
+        throw DataError(fmt::format("{}; {}", e.what(), way_on_from(root, iteration)));
       if (newest_error.empty()) newest_error = e.what();
       const auto older = newest_before(iteration, root, world);
-      if (!older) throw DataError(newest_error + "; there is no older one that can be read");
+      if (!older) throw DataError(fmt::format("{}; {}", newest_error, kNoneIsSound));
       say(fmt::format("WARNING: iteration {} cannot be loaded: {}; trying iteration {} (--load-fallback)", iteration,
                       e.what(), *older));
       iteration = *older;
@@ -443,8 +340,7 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
   if (config.load.empty()) return std::nullopt;
   if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
     return Load(config, training, world, without_end_slash(config.load), say).resume();
-  const auto iteration =
-      config.load_fallback == "always" ? best_iteration(config.load, world, say) : agreed_iteration(config.load, world);
+  const auto iteration = chosen_iteration(config.load, config.load_fallback == "always", world, say);
   if (!iteration) {
     if (config.must_exist || config.finetune)
       throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",

@@ -16,7 +16,7 @@ class World;
 
 struct LoadedRun {
   RunPosition position{};
-  std::optional<int> seed{};                // that random numbers go on with; nothing: the recipe's
+  std::optional<std::int64_t> seed{};       // that random numbers go on with; nothing: the recipe's
   std::vector<std::string> missing_sets{};  // parameter sets that the checkpoint was not asked for
 };
 

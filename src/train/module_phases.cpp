@@ -21,7 +21,8 @@ std::string names_of(const std::vector<Module>& modules, bool encoders_only, con
 }
 
 std::string label_of(const ModulePhases& row, Phase phase) {
-  return phase == Phase::BridgeWait && !row.waits_for.empty() ? "waits for " + row.waits_for : name_of(phase);
+  return phase == Phase::BridgeWait && !row.waits_for.empty() ? fmt::format("{} ({})", name_of(phase), row.waits_for)
+                                                              : name_of(phase);
 }
 
 }  // namespace

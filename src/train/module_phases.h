@@ -36,8 +36,8 @@ class PhaseTable {
   std::vector<Row> rows_;
 };
 
-// " time (ms) | images   | waits for language:    80.2 (65 %) | forward:    12.3 (10 %) | ...", one for each row, the
-// columns below each other. Phases in which nobody was are left out.
+// " time (ms) | images   | bridge wait (language):    80.2 (65 %) | forward:    12.3 (10 %) | ...", one for each row,
+// the columns below each other. Phases in which nobody was are left out.
 std::string to_lines(const std::vector<ModulePhases>& rows);
 
 }  // namespace braid

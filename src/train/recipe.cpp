@@ -29,6 +29,7 @@ Problems train_problems(const Recipe& recipe) {
   const TrainConfig& train = recipe.train;
   check_at_least(problems, "train.iterations", train.iterations, 1);
   check_at_least(problems, "train.samples", train.samples.value_or(1), 1);
+  check_at_least(problems, "train.seed", train.seed, 0);
   check_at_least(problems, "train.prefetch", train.prefetch, 0);
   check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
   check_at_least(problems, "loader.num_workers", recipe.loader.num_workers, 1);
@@ -138,23 +139,65 @@ void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& o
   schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
 }
 
-Recipe read_recipe(const std::string& yaml, const std::string& name, const std::vector<ConfigOverride>& overrides,
-                   RecipeChecks checks = RecipeChecks::All) {
-  YamlReader reader = YamlReader::from_text(yaml, name, overrides), as_written = YamlReader::from_text(yaml, name);
-  Recipe recipe, before;
-  describe(reader, recipe);
+// The recipe with these overrides, and what is wrong with it; `where` of each problem is a place in the file or a flag,
+// or still a key where only the whole recipe shows the problem.
+struct Reading {
+  YamlReader reader;
+  Recipe recipe{};
+  Problems of_values{}, of_whole{};
+};
+
+Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
+  Reading reading = {.reader = YamlReader::from_text(source.text, source.path, overrides)};
+  YamlReader as_written = YamlReader::from_text(source.text, source.path);
+  Recipe before;
+  describe(reading.reader, reading.recipe);
   describe(as_written, before);
-  lower_min_lr(before, overrides, recipe.train.schedule);
-  name_media(recipe);
-  Problems problems = reader.finish();
+  lower_min_lr(before, overrides, reading.recipe.train.schedule);
+  name_media(reading.recipe);
+  reading.of_values = reading.reader.finish();
   // A topology read only in part would complain about things the reader has named already.
-  if (problems.empty()) {
-    problems = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
-    for (Problem& problem : problems) problem.where = reader.where(problem.where);
-  }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-  return recipe;
+  if (!reading.of_values.empty()) return reading;
+  const Recipe& recipe = reading.recipe;
+  reading.of_whole = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
+  return reading;
 }
+
+// The flags without which a problem would disappear, each taken alone: "--llm-tp 3", say, where the recipe's heads do
+// not divide by it.
+class Blame {
+ public:
+  Blame(const RecipeSource& source, RecipeChecks checks) {
+    for (std::size_t i = 0; i < source.overrides.size(); ++i) {
+      std::vector<ConfigOverride> others = source.overrides;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+      const ConfigOverride& flag = source.overrides[i];
+      try {
+        const Reading without = read(source, others, checks);
+        if (!without.of_values.empty()) continue;
+        Trial& trial = trials_.emplace_back(Trial{.flag = flag.flag.empty() ? "--" + flag.path : flag.flag});
+        for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
+      } catch (const ConfigError&) {  // without this flag, another one has no place to go to
+      }
+    }
+  }
+
+  std::string where(const std::string& key, const YamlReader& reader) const {
+    const std::string place = reader.where(key);
+    std::vector<std::string> flags;
+    for (const Trial& trial : trials_)
+      if (!contains(trial.problems_left, key)) flags.push_back(trial.flag);
+    if (flags.empty() || place.starts_with("command line")) return place;
+    return fmt::format("command line, {}, against {}", fmt::join(flags, " and "), place);
+  }
+
+ private:
+  struct Trial {
+    std::string flag;
+    std::vector<std::string> problems_left{};  // without it, by key
+  };
+  std::vector<Trial> trials_;
+};
 
 }  // namespace
 
@@ -228,12 +271,27 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
   return sets;
 }
 
+RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides) {
+  return {path, read_config(path), std::move(overrides)};
+}
+
+Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks) {
+  Reading reading = read(source, source.overrides, checks);
+  if (!reading.of_whole.empty()) {
+    const Blame blame(source, checks);
+    for (Problem& problem : reading.of_whole) problem.where = blame.where(problem.where, reading.reader);
+  }
+  append(reading.of_values, std::move(reading.of_whole));
+  if (!reading.of_values.empty()) throw ConfigError(std::move(reading.of_values));
+  return std::move(reading.recipe);
+}
+
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
-  return read_recipe(read_config(path), path, overrides, checks);  // read once: it may be a pipe
+  return parse_recipe(read_recipe(path, overrides), checks);
 }
 
 Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {
-  return read_recipe(yaml, "recipe", overrides);
+  return parse_recipe(RecipeSource{"recipe", yaml, overrides});
 }
 
 std::string to_yaml(Recipe recipe) {

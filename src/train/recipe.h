@@ -32,7 +32,7 @@ struct TrainConfig {
   std::optional<std::int64_t> samples{};  // wins over iterations
   int micro_batch = 1;                    // samples per language replica and microbatch
   int global_batch = 8;                   // samples per step
-  int seed = 1234;
+  std::int64_t seed = 1234;
   int prefetch = 0;  // microbatches that encoders may run ahead
   std::string stage = "stage3";
   bool freeze_encoders = false, freeze_projection = false, freeze_language = false;
@@ -73,9 +73,17 @@ TrainLength length_of(const TrainConfig& config);
 // The parameter sets that do not train, by the names mimo/mimo_model.h gives them.
 std::vector<std::string> frozen_sets(const Recipe& recipe);
 
-// Reads and validates; every problem of the file and of the topology is in one ConfigError. To look at a topology it
-// need not fit the model.
+// What a person gave: a file, and what the command line changes of it. The text is read once, since it may come from a
+// pipe.
+struct RecipeSource {
+  std::string path, text;
+  std::vector<ConfigOverride> overrides{};
+};
+RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides = {});
+
+// Every problem of the file and of the topology is in one ConfigError. To look at a topology it need not fit the model.
 enum class RecipeChecks { All, TopologyOnly };
+Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks = RecipeChecks::All);
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},
                    RecipeChecks checks = RecipeChecks::All);
 Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {});

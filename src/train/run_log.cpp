@@ -232,10 +232,12 @@ void RunLog::add_memory(const MemoryUse& fullest) {
 
 void RunLog::finish(const std::string& ended_by) {
   if (facts_.done_before > 0 && facts_.done_before >= facts_.iterations)
-    return say(
-        fmt::format("already at iteration {} of {}: nothing to do; train further with a larger --train-iters and "
-                    "--override-opt-param-scheduler\n",
-                    facts_.done_before, facts_.iterations));
+    return say(fmt::format(
+        "already at iteration {}{}: nothing to do; train further with a larger --train-iters and "
+        "--override-opt-param-scheduler\n",
+        facts_.done_before,
+        facts_.done_before == facts_.iterations ? fmt::format(" of {}", facts_.iterations)
+                                                : fmt::format(", and this run ends after {}", facts_.iterations)));
   summary_.ended_by = ended_by;
   summary_.seconds = 1e-3 * ms_between(start_, last_step_);
   say(to_text(summary_));

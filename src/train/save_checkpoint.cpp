@@ -30,7 +30,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher,
-                                 Say say, const JobIdentity& job)
+                                 Say say, const JobIdentity& job, const std::string& held_lock)
     : config_(config),
       training_(training),
       world_(world),
@@ -39,7 +39,8 @@ CheckpointSaver::CheckpointSaver(const CheckpointConfig& config, Training& train
       sets_(stored_sets(training.model().provider(), training.model().topology())),
       writers_(sets_, training.model().topology()) {
   if (world.rank() != publisher) return;
-  lock_.emplace(config.save, SaveLock::Options{.job = job, .say = say_});
+  const auto scope = world.progress().phase("lock the folder to save to");
+  lock_.emplace(config.save, SaveLock::Options{.job = job, .say = say_, .held = held_lock});
   settle_unfinished(config.save);
   check_save_folder(config);
 }
@@ -61,7 +62,7 @@ std::vector<KeyedTensor> CheckpointSaver::own_tensors() const {
 
 // A module's optimizer is described by the first rank of its last stage, where every module that trains has one.
 std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(const CommonState& common,
-                                                                              int seed) const {
+                                                                              std::int64_t seed) const {
   std::vector<std::pair<std::string, PickleValue>> objects;
   for (std::string& key : own_extra_states(training_.model(), sets_, writers_))
     objects.emplace_back(std::move(key), pickle_none());
@@ -113,7 +114,7 @@ void CheckpointSaver::begin(std::int64_t iteration) {
   begin_iteration(config_.save, iteration);
 }
 
-void CheckpointSaver::save(const CommonState& common, int seed) {
+void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
   const auto start = Clock::now();
   const bool waits = job_ && !job_->done();
   wait_for_all("is still being written");
@@ -123,8 +124,9 @@ void CheckpointSaver::save(const CommonState& common, int seed) {
   if (lock_) begin(common.position.iteration);
   world_.everyone().barrier();
   training_.finish_parameters();
-  SaveContent content = {
-      .tensors = copied_to_host(own_tensors()), .objects = own_objects(common, seed), .common = to_pickle(common)};
+  SaveContent content = {.tensors = config_.async ? copied_to_host(own_tensors()) : taken_to_host(own_tensors()),
+                         .objects = own_objects(common, seed),
+                         .common = to_pickle(common)};
   job_ = std::make_unique<SaveJob>(std::move(content), SavePlace{.root = config_.save,
                                                                  .iteration = common.position.iteration,
                                                                  .writer = world_.rank(),

@@ -22,17 +22,17 @@ class CheckpointSaver {
  public:
   using Say = std::function<void(const std::string& text)>;  // only the publisher's is called
 
-  // Everything outlives the saver. The publisher takes the folder's lock, settles what killed saves have left there,
-  // and refuses a folder with checkpoints that this run does not go on from.
+  // Everything outlives the saver. The publisher takes the folder's lock where the launcher does not hold it, settles
+  // what killed saves have left there, and refuses a folder with checkpoints that this run does not go on from.
   CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher, Say say,
-                  const JobIdentity& job = {});
+                  const JobIdentity& job = {}, const std::string& held_lock = "");
   ~CheckpointSaver();  // gives up what is not finished
 
   // The run goes on from this iteration of the folder, which becomes the latest: another one may have been damaged.
   void resumed_from(std::int64_t iteration);
   // Collective. Waits for the save before where that is still being written. An error in writing shows here, in check()
   // or in finish() of the rank that had it.
-  void save(const CommonState& common, int seed);
+  void save(const CommonState& common, std::int64_t seed);
   // Says when a save is complete.
   void check();
   // Collective: waits until the last save is on disk.
@@ -40,7 +40,7 @@ class CheckpointSaver {
 
  private:
   std::vector<KeyedTensor> own_tensors() const;
-  std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, int seed) const;
+  std::vector<std::pair<std::string, PickleValue>> own_objects(const CommonState& common, std::int64_t seed) const;
   void wait_for_all(const std::string& what);
   void begin(std::int64_t iteration);
   void remove_old();

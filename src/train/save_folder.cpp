@@ -26,6 +26,11 @@ bool resumes_in_place(const CheckpointConfig& config) {
 }
 
 void check_save_folder(const CheckpointConfig& config) {
+  std::error_code ignored;
+  if (!config.save.empty() && fs::exists(fs::path(config.save) / ".metadata", ignored))
+    throw ConfigError(
+        {fmt::format("'{}' is a checkpoint itself", config.save), "checkpoint.save",
+         fmt::format("save to the folder above it, --save {}", folder_of(config.save).parent_path().string())});
   if (config.save.empty() || config.overwrite || resumes_in_place(config)) return;
   const std::vector<std::int64_t> iterations = iterations_in(config.save);
   if (iterations.empty()) return;

@@ -12,7 +12,8 @@ bool is_same_folder(const std::string& a, const std::string& b);
 // Whether the run loads the folder that it saves to, or one of its iterations.
 bool resumes_in_place(const CheckpointConfig& config);
 
-// ConfigError when the folder has checkpoints that this run does not go on from: its own would take their place.
+// ConfigError when the folder has checkpoints that this run does not go on from, since its own would take their place,
+// or is one itself.
 void check_save_folder(const CheckpointConfig& config);
 
 }  // namespace braid

@@ -7,12 +7,17 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <string_view>
+#include <system_error>
 
 #include "base/files.h"
 #include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
+#include "ckpt/file_names.h"
+#include "train/resume_checks.h"
 #include "train/save_folder.h"
 #include "train/stored_sets.h"
 #include "train/wanted_tensors.h"
@@ -45,22 +50,25 @@ std::vector<std::string> folders_beside(const fs::path& path) {
 // One folder that a recipe's key names, to be loaded.
 class LoadCheck {
  public:
-  LoadCheck(const char* key, const std::string& path) : key_(key), path_(without_end_slash(path)) {}
+  // With a fallback, an older iteration will do where the newest is damaged or cannot be found.
+  LoadCheck(const char* key, const std::string& path, bool falls_back)
+      : key_(key), path_(without_end_slash(path)), falls_back_(falls_back) {}
 
-  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none. With a
-  // fallback, an older iteration will do where the newest cannot be found.
-  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing, bool falls_back) {
+  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none.
+  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing) {
     const fs::path path(path_);
     std::error_code ignored;
     if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
       return refuse(fmt::format("'{}' is a file, not a folder of checkpoints", path_), kFolder);
-    if (fs::exists(path / ".metadata", ignored)) return path_;
-    if (path.filename().string().starts_with("iter_")) return refuse_iteration(path);
+    if (path.filename().string().starts_with("iter_") && !fs::exists(path / kIndexFile, ignored))
+      return refuse_iteration(path);
     try {
-      if (const auto iteration = latest_iteration(path_)) return iteration_folder(path_, *iteration);
+      if (const auto folder = find_iteration(path_, falls_back_)) return folder;
     } catch (const DataError& e) {
-      if (falls_back && !iterations_in(path_).empty()) return std::nullopt;
-      return refuse(e.what(), "");
+      const std::string there = iterations_text(path_);
+      if (there.empty()) return refuse(e.what(), kFolder);
+      return refuse(e.what(), key_ == kLoad ? there + ": take the newest that can be read with --load-fallback"
+                                            : there + ": give the folder of one of them");
     }
     if (!fix_of_missing) return std::nullopt;
     if (fs::exists(path, ignored)) return refuse(fmt::format("there is no checkpoint in '{}'", path_), *fix_of_missing);
@@ -69,26 +77,21 @@ class LoadCheck {
                   guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : *fix_of_missing);
   }
 
-  void check_model(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
-    std::optional<DistCheckpoint> checkpoint;
+  // What the launcher can tell of the checkpoint without reading its tensors.
+  void check(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+    const CheckpointConfig& config = recipe.checkpoint;
+    const bool resumes = scheme == KeyScheme::Modules && !config.finetune;
+    StoredRun stored;
+    const auto checkpoint = opened(folder, resumes ? &stored : nullptr);
+    if (!checkpoint) return;
+    check_model(*checkpoint, scheme, recipe, topology);
+    if (!problems_.empty() || !resumes || !config.load_scheduler) return;
     try {
-      checkpoint.emplace(folder);
-    } catch (const std::exception&) {
-      return;
+      check_schedule(resolve(recipe.train.schedule, length_of(recipe.train)), stored.scheduler, config,
+                     checkpoint->folder());
+    } catch (const ConfigError& e) {
+      problems_ = e.problems();
     }
-    std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology, scheme);
-    if (scheme == KeyScheme::Nemotron)
-      for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint->metadata()) + set.rule.prefix;
-    if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
-    try {
-      check_wanted(wanted_of(sets), *checkpoint, "is it of another model, or of other sizes?");
-    } catch (const DataError& e) {
-      refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
-                                   recipe.model.provider, folder));
-      return;
-    }
-    if (scheme == KeyScheme::Modules && recipe.checkpoint.load_optimizer && !recipe.checkpoint.finetune)
-      check_optimizer(sets, *checkpoint, recipe);
   }
 
   Problems take() { return std::move(problems_); }
@@ -97,6 +100,48 @@ class LoadCheck {
                               *kVision = "checkpoint.load_vision_from", *kFolder = "give the folder of a checkpoint";
 
  private:
+  static std::unique_ptr<DistCheckpoint> try_open(const std::string& folder, StoredRun* stored, std::string& error) {
+    try {
+      auto checkpoint = std::make_unique<DistCheckpoint>(folder);
+      if (stored) *stored = read_run(*checkpoint);
+      return checkpoint;
+    } catch (const std::exception& e) {
+      error = e.what();
+      return nullptr;
+    }
+  }
+
+  // The checkpoint, or an older one where it is damaged and that will do; nothing when it is refused.
+  std::unique_ptr<DistCheckpoint> opened(const std::string& folder, StoredRun* stored) {
+    std::string error, ignored;
+    if (auto checkpoint = try_open(folder, stored, error)) return checkpoint;
+    const auto iteration = iteration_of(fs::path(folder).filename().string());
+    if (key_ != kLoad || folder == path_ || !iteration) {
+      refuse(error, fmt::format("`braid ckpt verify {}` says what is wrong with it", folder));
+      return nullptr;
+    }
+    const auto older = falls_back_ ? newest_sound_before(*iteration, path_) : std::nullopt;
+    auto checkpoint = older ? try_open(iteration_folder(path_, *older), stored, ignored) : nullptr;
+    if (!checkpoint) refuse(error, falls_back_ ? kNoneIsSound : way_on_from(path_, *iteration));
+    return checkpoint;
+  }
+
+  void check_model(const DistCheckpoint& checkpoint, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+    std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology, scheme);
+    if (scheme == KeyScheme::Nemotron)
+      for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint.metadata()) + set.rule.prefix;
+    if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
+    try {
+      check_wanted(wanted_of(sets), checkpoint, "is it of another model, or of other sizes?");
+    } catch (const DataError& e) {
+      refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
+                                   recipe.model.provider, checkpoint.folder()));
+      return;
+    }
+    if (scheme == KeyScheme::Modules && recipe.checkpoint.load_optimizer && !recipe.checkpoint.finetune)
+      check_optimizer(sets, checkpoint, recipe);
+  }
+
   std::optional<std::string> refuse(std::string what, std::string fix) {
     problems_.push_back({std::move(what), key_, std::move(fix)});
     return std::nullopt;
@@ -124,6 +169,7 @@ class LoadCheck {
   }
 
   const std::string key_, path_;
+  const bool falls_back_;
   Problems problems_;
 };
 
@@ -138,6 +184,7 @@ std::optional<std::string> lacks_rights(const WrittenPath& written) {
   const bool is_whole = there == path;
   if (written.kind == WrittenPath::File && is_whole) {
     if (fs::is_directory(there, ignored)) return "it is a folder";
+    if (!fs::is_regular_file(there, ignored)) return "it is not a regular file";
     return access(there.c_str(), W_OK) == 0 ? std::nullopt : std::optional<std::string>(std::strerror(errno));
   }
   if (!fs::is_directory(there, ignored)) return fmt::format("'{}' is not a folder", there.string());
@@ -166,9 +213,13 @@ void try_to_write(const WrittenPath& written) {
 std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology) {
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
-    LoadCheck load(key, path);
-    const bool falls_back = config.load_fallback == "always";
-    if (const auto folder = load.find(fix, falls_back)) load.check_model(*folder, scheme, recipe, topology);
+    LoadCheck load(key, path, std::string_view(key) == LoadCheck::kLoad && config.load_fallback == "always");
+    try {
+      if (const auto folder = load.find(fix)) load.check(*folder, scheme, recipe, topology);
+    } catch (const fs::filesystem_error& e) {
+      return Problems{{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), key,
+                       "give a checkpoint that you may read"}};
+    }
     return load.take();
   };
   const std::string folder = LoadCheck::kFolder;
@@ -205,8 +256,8 @@ std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
   Problems problems;
   for (const WrittenPath& written : paths) try {
       try_to_write(written);
-    } catch (const std::exception& e) {
-      problems.push_back(cannot_write(written, e.what()));
+    } catch (const std::system_error& e) {
+      problems.push_back(cannot_write(written, e.code().message()));
     }
   return problems;
 }

@@ -1,5 +1,6 @@
-// What is looked at before any rank starts: whether the checkpoint to load is there and of this model, and whether what
-// the run writes can be written. `where` of each problem is a dotted recipe key. No libtorch here.
+// What is looked at before any rank starts: whether the checkpoint to load is there, sound as far as its small files
+// tell, of this model and of this schedule, and whether what the run writes can be written. `where` of each problem is
+// a dotted recipe key. No libtorch here.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace braid {
 
-// A checkpoint that is damaged is not looked into so deep: the ranks that read it say more.
+// Tensors are not read here: damage of theirs is found by the ranks.
 std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology);
 
 // A folder or file that a run writes to.

@@ -1,18 +1,49 @@
 #include "train/stop_request.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+
+#include "base/process.h"
 
 namespace braid {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
+struct StopSignal {
+  int number;
+  StopReason reason;
+  const char* name;
+};
+// Those that explain more first.
+constexpr std::array kSignals = {StopSignal{SIGINT, StopReason::SigInt, "SIGINT (Ctrl-C)"},
+                                 StopSignal{SIGTERM, StopReason::SigTerm, "SIGTERM"},
+                                 StopSignal{SIGHUP, StopReason::SigHup, "SIGHUP (terminal closed)"},
+                                 StopSignal{SIGUSR1, StopReason::SigUsr1, "SIGUSR1"}};
 
 // Signal dispositions belong to the process, so these do too.
-std::atomic<bool> exists = false, got_int = false, got_term = false, got_usr1 = false;
+std::atomic<bool> exists = false;
+std::array<std::atomic<bool>, kSignals.size()> got{};
 static_assert(std::atomic<bool>::is_always_lock_free, "the handler may not wait for a lock");
+std::array<std::string, kSignals.size()> texts;  // changed only while no handler is installed
+std::vector<pid_t> launchers;                    // so are these: processes that send to all ranks
+bool speaks_for_all = false;
 
-extern "C" void on_stop_signal(int signal) {
-  (signal == SIGINT ? got_int : signal == SIGTERM ? got_term : got_usr1) = true;
+// The kernel sends to a whole terminal; a launcher in another container has no pid here.
+bool went_to_all(const siginfo_t& info) {
+  return info.si_code > 0 || info.si_pid == 0 ||
+         std::find(launchers.begin(), launchers.end(), info.si_pid) != launchers.end();
+}
+
+extern "C" void on_stop_signal(int signal, siginfo_t* info, void*) {
+  std::size_t i = 0;
+  while (kSignals[i].number != signal) ++i;
+  if (got[i].exchange(true) || texts[i].empty()) return;
+  if (went_to_all(*info) && !speaks_for_all) return;
+  const int error = errno;
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, texts[i].data(), texts[i].size());
+  errno = error;
 }
 
 }  // namespace
@@ -41,43 +72,49 @@ std::string text_of(StopReason reason, const StopConfig& config) {
       return fmt::format("exit_interval={} reached", config.exit_interval.value_or(0));
     case StopReason::ExitDuration:
       return fmt::format("exit_duration_in_mins={} reached", config.exit_duration_in_mins.value_or(0));
-    case StopReason::SigUsr1:
-      return "SIGUSR1";
-    case StopReason::SigTerm:
-      return "SIGTERM";
-    case StopReason::SigInt:
-      return "SIGINT (Ctrl-C)";
+    default:
+      break;
   }
+  for (const StopSignal& signal : kSignals)
+    if (signal.reason == reason) return signal.name;
   return "unknown";
 }
 
-StopRequest::StopRequest(Clock::time_point start) : start_(start) {
+StopRequest::StopRequest(Clock::time_point start, const StopNotice& notice) : start_(start) {
   BRAID_CHECK(!exists.exchange(true), "there is a StopRequest already");
-  got_int = got_term = got_usr1 = false;
+  static_assert(std::tuple_size_v<decltype(old_actions_)> == kSignals.size());
+  speaks_for_all = notice.speaks_for_all;
+  launchers = notice.parent_is_launcher ? std::vector<pid_t>{getppid()} : ancestors_of_this_process();
   struct sigaction action {};
-  action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART;  // whatever the rank is in goes on
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], nullptr, &old_actions_[i]);
-    // Slurm scripts ignore SIGUSR1 to keep other programs from dying of it; who ignores the others means us.
-    if (old_actions_[i].sa_handler != SIG_IGN || kSignals[i] == SIGUSR1) sigaction(kSignals[i], &action, nullptr);
-  }
+  action.sa_sigaction = on_stop_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;  // whatever the rank is in goes on
   sigset_t taken;
   sigemptyset(&taken);
-  for (int signal : kSignals) sigaddset(&taken, signal);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    const auto& [number, reason, name] = kSignals[i];
+    got[i] = false;
+    texts[i] = notice.next.empty() ? "" : fmt::format("braid: rank {} got {}: {}\n", notice.rank, name, notice.next);
+    sigaction(number, nullptr, &old_actions_[i]);
+    // Slurm scripts ignore SIGUSR1 to keep other programs from dying of it; who ignores the others means us.
+    if (old_actions_[i].sa_handler != SIG_IGN || number == SIGUSR1) sigaction(number, &action, nullptr);
+    sigaddset(&taken, number);
+  }
   pthread_sigmask(SIG_UNBLOCK, &taken, &old_mask_);  // what was held back until now comes here
 }
 
 StopRequest::~StopRequest() {
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_actions_[i], nullptr);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i].number, &old_actions_[i], nullptr);
   exists = false;
 }
 
+bool StopRequest::asked() const {
+  return std::any_of(got.begin(), got.end(), [](const auto& one) { return one.load(); });
+}
+
 StopReason StopRequest::wanted(const StopConfig& config, std::int64_t iteration, Clock::time_point now) const {
-  if (got_int) return StopReason::SigInt;
-  if (got_term) return StopReason::SigTerm;
-  if (got_usr1) return StopReason::SigUsr1;
+  for (std::size_t i = 0; i < kSignals.size(); ++i)
+    if (got[i]) return kSignals[i].reason;
   const std::chrono::duration<double, std::ratio<60>> minutes = now - start_;
   if (config.exit_duration_in_mins && minutes.count() >= *config.exit_duration_in_mins) return StopReason::ExitDuration;
   if (config.exit_interval && iteration % *config.exit_interval == 0) return StopReason::ExitInterval;

@@ -25,30 +25,40 @@ void describe(Fields& fields, StopConfig& config);
 std::vector<Problem> validate(const StopConfig& config);  // keys as in a recipe's section "stop"
 
 // In the order in which they explain more: the maximum over ranks is what the log says.
-enum class StopReason { None, ExitInterval, ExitDuration, SigUsr1, SigTerm, SigInt };
+enum class StopReason { None, ExitInterval, ExitDuration, SigUsr1, SigHup, SigTerm, SigInt };
 
 // "SIGTERM", "exit_duration_in_mins=5 reached"; of None: "all iterations done"
 std::string text_of(StopReason reason, const StopConfig& config);
 
-// From its construction on, SIGINT, SIGTERM and SIGUSR1 no longer end the process; those that it ignores already stay
-// ignored. There is one at a time, since signals belong to the process; it can be asked from every thread. A rank makes
-// it before anything else and keeps it to its end: a signal then finds it wherever the run is. Braid's launcher holds
-// signals back until it is there; the launcher's own process must not make one.
+// What a rank says on stderr at once, from the signal's handler, when a signal reaches it alone.
+struct StopNotice {
+  int rank = 0;
+  std::string next{};           // what the run does now; empty: nothing is said
+  bool speaks_for_all = false;  // says it too when the signal went to all ranks: there is no launcher that does
+  // Only what this process's parent sends went to all. Under other launchers any process above it may be theirs.
+  bool parent_is_launcher = false;
+};
+
+// From its construction on, SIGINT, SIGTERM, SIGHUP and SIGUSR1 no longer end the process; those that it ignores
+// already stay ignored. There is one at a time, since signals belong to the process; it can be asked from every thread.
+// A rank makes it before anything else and keeps it to its end: a signal then finds it wherever the run is. Braid's
+// launcher holds signals back until it is there; the launcher's own process must not make one.
 class StopRequest {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit StopRequest(Clock::time_point start = Clock::now());
+  explicit StopRequest(Clock::time_point start = Clock::now(), const StopNotice& notice = {});
   ~StopRequest();  // puts the old handlers and the signal mask back
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
+  bool asked() const;  // by a signal
   // What this rank knows after an iteration; an integer that a maximum can be taken of.
   StopReason wanted(const StopConfig& config, std::int64_t iteration, Clock::time_point now = Clock::now()) const;
 
  private:
   Clock::time_point start_;
-  std::array<struct sigaction, 3> old_actions_;
+  std::array<struct sigaction, 4> old_actions_;
   sigset_t old_mask_;
 };
 

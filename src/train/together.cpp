@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -19,6 +20,20 @@ std::vector<double> reduced(const std::vector<double>& values, Reduce how, World
   world.everyone().all_reduce(tensor, how);
   tensor = tensor.cpu();
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+std::string first_text(const std::string& own, World& world) {
+  constexpr std::size_t kLongest = 1000;
+  const double first = world.size() - reduced({own.empty() ? 0.0 : world.size() - world.rank()}, Reduce::Max, world)[0];
+  if (first == world.size()) return "";
+  std::vector<double> letters(kLongest);
+  if (first == world.rank())
+    std::transform(own.begin(), own.begin() + std::min(std::ssize(own), std::ssize(letters)), letters.begin(),
+                   [](char c) { return static_cast<unsigned char>(c); });
+  std::string text;
+  for (const double letter : reduced(letters, Reduce::Sum, world))
+    if (letter > 0) text += static_cast<char>(static_cast<unsigned char>(letter));
+  return text;
 }
 
 void wait_together(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,

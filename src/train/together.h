@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "dist/group.h"
@@ -13,6 +14,9 @@ class World;
 
 // Collective: the values of all ranks, element by element.
 std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world);
+
+// Collective: the text of the first rank that has one, cut where it is long; empty where nobody has.
+std::string first_text(const std::string& own, World& world);
 
 // How far something is that takes a while.
 struct Amount {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <utility>
@@ -37,12 +38,7 @@ class Trace::Writer {
         wall_at_start_(std::chrono::system_clock::now().time_since_epoch()),
         steady_at_start_(SteadyClock::now()) {}
 
-  ~Writer() {
-    try {
-      flush();
-    } catch (const std::exception&) {  // a trace is not worth the run that it watches
-    }
-  }
+  ~Writer() { flush(); }
 
   // Whole microseconds, rounded down at both ends of a span, keep the nesting exact, and 2^53 holds them as a double.
   std::int64_t now_us() const {
@@ -87,14 +83,22 @@ class Trace::Writer {
     if (++pending_events_ >= kEventsPerFlush) flush_locked();
   }
 
+  // A trace is not worth the run that it watches: where it cannot be written, it ends.
   void flush_locked() {
     pending_events_ = 0;
-    if (!pending_.empty()) file_.append(std::exchange(pending_, {}), "\n]\n");
+    if (pending_.empty() || given_up_) return pending_.clear();
+    try {
+      file_.append(std::exchange(pending_, {}), "\n]\n");
+    } catch (const std::exception& e) {
+      given_up_ = true;
+      std::fputs(fmt::format("braid: {}; the trace of rank {} ends here\n", e.what(), global_rank_).c_str(), stderr);
+    }
   }
 
   std::mutex mutex_;
   GrowingFile file_;
   std::string pending_;
+  bool given_up_ = false;
   int pending_events_ = 0, tracks_ = 0;
   const int global_rank_;
   const std::chrono::nanoseconds wall_at_start_;
@@ -111,10 +115,7 @@ struct Trace::Span::Open {
 
 void Trace::Span::Close::operator()(Open* open) const noexcept {
   const std::unique_ptr<Open> ended(open);
-  try {
-    ended->writer.add_complete(ended->name, ended->track, ended->start_us, ended->args);
-  } catch (const std::exception&) {  // as above
-  }
+  ended->writer.add_complete(ended->name, ended->track, ended->start_us, ended->args);
 }
 
 Trace::Trace() = default;

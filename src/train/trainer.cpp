@@ -71,7 +71,7 @@ class Run {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
-      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job);
+      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
     load(topology, say);
     data_.restore(data_.state(position_.consumed_samples));
     training_.read_from(data_, position_.consumed_samples);
@@ -261,7 +261,7 @@ class Run {
   const std::int64_t iterations_;
   const bool speaks_;  // for the run
   const bool language_trains_;
-  int seed_;  // of the data
+  std::int64_t seed_;  // of the data
   const Groups groups_;
   std::optional<MockData> samples_;
   SampleBatches data_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "ckpt/save_lock.h"
@@ -15,6 +16,7 @@ struct RunContext {
   const StopRequest& stop;
   bool launcher_listens = false;  // see RunFacts
   JobIdentity job{};
+  std::string held_lock{};  // of the folder to save to, by the launcher: see SaveLock::Options
 };
 
 // Collective, before train(): whether any rank found something wrong before the start. Of those that did, the first

@@ -1,6 +1,7 @@
 #include "base/process.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace braid {
 namespace {
@@ -33,6 +34,25 @@ TEST(OutputOf, EndsWithTheProgramAndNotWithItsOutput) {
 TEST(OutputOf, HasNothingOfProgramsThatAreNotThereOrDoNotEnd) {
   EXPECT_FALSE(output_of({"no-such-program-anywhere"}));
   EXPECT_FALSE(output_of({"sleep", "1000"}, std::chrono::seconds(1)));
+}
+
+TEST(NoSignals, HoldsBackAllButCrashes) {
+  sigset_t during, after;
+  {
+    const NoSignals none;
+    pthread_sigmask(SIG_BLOCK, nullptr, &during);
+  }
+  pthread_sigmask(SIG_BLOCK, nullptr, &after);
+  EXPECT_TRUE(sigismember(&during, SIGTERM) && sigismember(&during, SIGCHLD));
+  for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) EXPECT_FALSE(sigismember(&during, crash)) << crash;
+  EXPECT_FALSE(sigismember(&after, SIGCHLD));
+}
+
+TEST(Ancestors, LeadToTheFirstProcess) {
+  const std::vector<pid_t> ancestors = ancestors_of_this_process();
+  ASSERT_FALSE(ancestors.empty());
+  EXPECT_EQ(ancestors.front(), parent_of(getpid()));
+  EXPECT_EQ(parent_of(ancestors.back()), 0);
 }
 
 }  // namespace

@@ -207,6 +207,18 @@ TEST(SaveFaults, AnIterationIsReplacedAsAWhole) {
   EXPECT_EQ(latest_iteration(folder.path()), 5);
 }
 
+// Megatron makes an iteration's folder before it writes there; ours that are being removed say so outside of them.
+TEST(CheckpointFolder, AnEmptyIterationIsOursOnlyWhereItWasBeingRemoved) {
+  const TemporaryFolder folder;
+  const std::string root = folder.path(), ours = iteration_folder(root, 3), theirs = iteration_folder(root, 7);
+  std::filesystem::create_directories(ours);
+  std::filesystem::create_directories(theirs);
+  folder.write(".iter_0000003.removed", "");
+  settle_unfinished(root);
+  EXPECT_FALSE(std::filesystem::exists(ours) || std::filesystem::exists(root + "/.iter_0000003.removed"));
+  EXPECT_TRUE(std::filesystem::exists(theirs));
+}
+
 TEST(CheckpointFolder, ATrackerThatIsWrongIsNamedAndOneThatIsMissingIsNotNeeded) {
   const TemporaryFolder folder;
   const std::string root = folder.path(), tracker = root + "/latest_checkpointed_iteration.txt";

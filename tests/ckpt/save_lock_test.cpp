@@ -11,10 +11,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <thread>
 
+#include "ckpt/unfinished_saves.h"
 #include "support/errors.h"
 #include "support/programs.h"
 
@@ -95,7 +98,7 @@ TEST_F(SaveLockTest, OfAnotherMachineIsBrokenWhenNobodyRenewsIt) {
   const SaveLock::Options options = {
       .job = {"43", 1}, .beat = 2ms, .silent_beats = 3, .say = [&](const std::string& text) { said += text + "\n"; }};
   EXPECT_EQ(refusal(options), "no error");
-  EXPECT_THAT(said, AllOf(HasSubstr("whether it is alive"), HasSubstr("pid 77 on 'nodeb') is gone")));
+  EXPECT_THAT(said, AllOf(HasSubstr("whether it is renewed"), HasSubstr("pid 77 on 'nodeb') is gone")));
 }
 
 TEST_F(SaveLockTest, OfAnotherMachineIsKeptWhileItIsRenewed) {
@@ -125,9 +128,42 @@ TEST_F(SaveLockTest, AHolderThatWasTakenForGoneFindsOut) {
   EXPECT_THAT(refusal_at_once(), HasSubstr("another run saves"));
   std::filesystem::remove(lock_file());
   SaveLock second(root());
-  EXPECT_THAT(error_of<std::runtime_error>([&] { first->check(); }), HasSubstr("another run saves to"));
+  EXPECT_THAT(error_of<std::runtime_error>([&] { first->check(); }),
+              AllOf(HasSubstr("another run saves to"), HasSubstr("somebody removed")));
   first.reset();
   second.check();  // the first one's end is nothing to the second
+}
+
+// A launcher takes the lock, and a rank of its run checks and renews it.
+TEST_F(SaveLockTest, IsSharedByTheProcessesOfARun) {
+  std::optional<SaveLock> launcher(root());
+  {
+    SaveLock rank(root(), {.beat = 1ms, .held = launcher->text()});
+    rank.check();
+    std::filesystem::remove(lock_file());
+    rank.check();  // which makes it again
+  }
+  launcher->check();
+  EXPECT_THAT(refusal_at_once(), HasSubstr("another run saves to"));
+  launcher.reset();
+  EXPECT_TRUE(std::filesystem::is_empty(root()));
+}
+
+// A holder removes what killed runs have left; a lock that is being made meanwhile is made again.
+TEST_F(SaveLockTest, IsTakenWhileAnotherRunClearsUp) {
+  std::filesystem::create_directories(root());
+  std::atomic<int> removed = 0;
+  std::atomic<bool> done = false;
+  std::thread other([&] {  // removes less than a lock has tries
+    while (!done && removed < 10) {
+      for (const auto& entry : std::filesystem::directory_iterator(root()))
+        if (is_unfinished(entry.path().filename().string()) && unlink(entry.path().c_str()) == 0) ++removed;
+    }
+  });
+  for (int i = 0; i < 1000 && removed < 10; ++i) EXPECT_EQ(refusal_at_once(), "no error");
+  done = true;
+  other.join();
+  EXPECT_GT(removed, 0) << "says nothing";
 }
 
 TEST_F(SaveLockTest, WhatIsNoLockIsNamed) {
@@ -137,8 +173,13 @@ TEST_F(SaveLockTest, WhatIsNoLockIsNamed) {
   std::filesystem::remove(lock_file());
   folder_.write("new/ckpt/.braid_lock", std::string(100000, '['));
   EXPECT_THAT(refusal(), AllOf(HasSubstr(lock_file()), HasSubstr("more than")));
-  folder_.write("new/ckpt/.braid_lock", "[[[[");
-  EXPECT_EQ(refusal({.beat = 1ms, .silent_beats = 2}), "no error");
+  for (const char* text : {"[[[[", ""}) {
+    folder_.write("new/ckpt/.braid_lock", text);
+    std::string said;
+    EXPECT_EQ(refusal({.beat = 1ms, .silent_beats = 2, .say = [&](const std::string& line) { said += line + "\n"; }}),
+              "no error");
+    EXPECT_THAT(said, AllOf(HasSubstr("does not say whose it is"), HasSubstr("nobody renews " + lock_file())));
+  }
 }
 
 }  // namespace

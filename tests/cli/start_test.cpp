@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "support/programs.h"
@@ -77,19 +79,80 @@ TEST_F(Start, ALoadThatIsNoCheckpointIsRefused) {
   EXPECT_FALSE(fs::exists(in_folder("zz")));
 }
 
+TEST_F(Start, APipeForMetricsAndAnIterationAsTheFolderToSaveToAreRefused) {
+  ASSERT_EQ(mkfifo(in_folder("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(refusal({"--metrics-file", in_folder("pipe")}), HasSubstr("it is not a regular file"));
+  fs::create_directories(in_folder("ckpt/iter_0000004"));
+  folder.write("ckpt/iter_0000004/.metadata", "");
+  EXPECT_THAT(refusal({"--save", in_folder("ckpt/iter_0000004")}),
+              AllOf(HasSubstr("is a checkpoint itself"), HasSubstr("--save " + in_folder("ckpt"))));
+}
+
 TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn) {
   const std::string checkpoints = in_folder("checkpoints");
-  const Finished fresh = train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim"});
+  const Finished fresh =
+      train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim", "--save-interval", "1"});
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
-  EXPECT_THAT(fresh.out, HasSubstr("drew the weights of language in "));
+  EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts afresh, since " + checkpoints), Not(HasSubstr("resumes from")),
+                               HasSubstr("drew the weights of language in ")));
   EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
               AllOf(HasSubstr("does not fit the model in"), HasSubstr("where: command line, --load")));
   EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
-              AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000002")));
+              AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000001, iter_0000002")));
   EXPECT_THAT(refusal({"--load", checkpoints}), AllOf(HasSubstr("no optimizer state"), HasSubstr("--no-load-optim")));
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-decay-style", "cosine"}),
+              AllOf(HasSubstr("lr_decay_style is 'constant' in the checkpoint and 'cosine' in this run"),
+                    HasSubstr("--override-opt-param-scheduler")));
   const Finished resumed = train({"--load", checkpoints, "--no-load-optim"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, Not(HasSubstr("drew")));
+
+  // Damage of the newest, and then of every one.
+  const std::string newest = checkpoints + "/iter_0000002/", older = checkpoints + "/iter_0000001/";
+  for (const char* name : {"common.pt", ".metadata", "metadata.json"}) {
+    fs::rename(newest + name, in_folder("aside"));
+    if (name == std::string("metadata.json")) {
+      std::ofstream(newest + name) << "{}";
+      fs::resize_file(newest + name, std::uintmax_t{1} << 33);  // which has no blocks on the disk
+    }
+    EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim"}),
+                AllOf(HasSubstr(newest.substr(0, newest.size() - 1)), HasSubstr(name),
+                      HasSubstr("\n  fix:   iteration 1 in " + checkpoints), HasSubstr("--load-fallback")));
+    // Nemotron's checkpoints have no common.pt, and no fallback.
+    if (name != std::string("common.pt"))
+      EXPECT_THAT(refusal({"--load-nemotron-checkpoint", checkpoints, "--load-fallback"}),
+                  HasSubstr("\n  fix:   `braid ckpt verify " + checkpoints + "/iter_0000002` says what is wrong"));
+    fs::rename(in_folder("aside"), newest + name);
+  }
+  fs::rename(newest, in_folder("aside"));
+  EXPECT_THAT(refusal({"--load", checkpoints}), HasSubstr("has iter_0000001: take the newest that can be read with "));
+  EXPECT_THAT(refusal({"--load-nemotron-checkpoint", checkpoints, "--load-fallback"}),
+              HasSubstr("has iter_0000001: give the folder of one of them"));
+  fs::rename(in_folder("aside"), newest);
+  fs::remove(newest + "common.pt");
+  const Finished fallback = train({"--load", checkpoints, "--no-load-optim", "--load-fallback"});
+  EXPECT_EQ(fallback.exit_code, 0) << fallback.err;
+  EXPECT_THAT(fallback.out, HasSubstr("goes on from iteration 1 of "));
+  fs::remove(older + "common.pt");
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--load-fallback"}),
+              AllOf(HasSubstr("common.pt"), HasSubstr("fix:   there is no older one that can be read")));
+}
+
+// The launcher holds the lock from before it starts a rank until all have ended.
+TEST_F(Start, OfTwoRunsThatSaveToOneFolderTheSecondIsToldWhoHasIt) {
+  const std::string train =
+      fmt::format("{} train {} --save {}", testing::built_program("braid"), recipe, in_folder("ckpt"));
+  const std::string script = fmt::format(
+      "{0} --train-iters 1000000 --log-interval 10 >{1} 2>&1 & first=$!; "
+      "until grep -q ' iteration  ' {1} || ! kill -0 $first; do sleep 0.05; done; "
+      "{0}; code=$?; kill $first; wait $first; echo code $? >>{1}; exit $code",
+      train, in_folder("first"));
+  const Finished second = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_THAT(second.out, IsEmpty());
+  EXPECT_THAT(second.err,
+              AllOf(HasSubstr("another run saves to '" + in_folder("ckpt") + "': pid "), Not(HasSubstr("root cause"))));
+  EXPECT_THAT(testing::read_file(in_folder("first")), HasSubstr("\ncode 0\n"));
 }
 
 TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
@@ -104,7 +167,7 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
   EXPECT_FALSE(fs::exists(in_folder("ckpt")) || fs::exists(in_folder("a")));
   // Rights say yes to root, the file system says no.
   EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none"}),
-              AllOf(HasSubstr("2 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written")));
+              AllOf(HasSubstr("2 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written: No such file")));
 }
 
 TEST_F(Start, AGpuThatIsNotThereIsRefused) {
@@ -119,7 +182,7 @@ TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
   EXPECT_EQ(model.exit_code, 2);
   EXPECT_THAT(model.err, HasSubstr("800 ranks need at least 20"));
   const auto on_one_core = [&](Words words) {
-    words.insert(words.begin(), {"taskset", "--cpu-list", "0", program});
+    words.insert(words.begin(), {"taskset", "--cpu-list", std::to_string(sched_getcpu()), program});
     return testing::run_program(words);
   };
   const Finished crowd = on_one_core({"run", "-n", "17", "--", "true"});
@@ -144,6 +207,31 @@ TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("\n     where: command line, --load (checkpoint.load)\n"),
                              HasSubstr("\n     where: command line, --trace (log.trace_dir)\n"),
                              HasSubstr("\n     where: --log-dir\n"), Not(HasSubstr("root cause"))));
+}
+
+// A rank that writes to the reader itself has the same rule as our launcher: a reader who has gone is no failure.
+TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
+  const std::string script = fmt::format(
+      "export SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=1 "
+      "SLURM_PROCID=0 SLURM_LOCALID=0; cd {}; mkfifo f; exec 3<>f 4>f 3<&- 5>/dev/full; trap '' PIPE; "
+      "for out in 4 5; do {} train recipe.yaml >&$out; echo code $?; done",
+      folder.path(), testing::built_program("braid"));
+  const Finished run = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(run.out, "code 0\ncode 1\n") << run.err;
+  EXPECT_EQ(count(run.err, "standard output is not complete"), 1) << run.err;
+}
+
+TEST_F(Start, AHostThatHasNoAddressIsToldOnce) {
+  const std::string script = fmt::format(
+      "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=no-such-host.invalid MASTER_PORT=1;"
+      "for r in 0 1; do RANK=$r LOCAL_RANK=$r {} train {} --llm-dp 2 --global-batch-size 2 --dist.connect_timeout_s 1 "
+      "& pids=\"$pids $!\"; done; for p in $pids; do wait $p; [ $? = 2 ] || exit 1; done",
+      testing::built_program("braid"), recipe);
+  const Finished run = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(count(run.err, "cannot resolve host 'no-such-host.invalid'"), 1) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("\n  where: MASTER_ADDR\n"),
+                             HasSubstr("rank 1 found no address of no-such-host"), Not(HasSubstr("root cause"))));
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
-
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -213,8 +215,6 @@ TEST(RankMonitor, ACrashInAPeersWakeWaitsForTheLine) {
   crash.get();
 }
 
-// Rank 0's collective breaks because rank 1 has failed, and another thread of rank 0 crashes on the way: the thread
-// that has reported prints the line and ends the process.
 // Returns once the thread has set its id and sleeps, as it does first in what it called after that.
 void wait_until_asleep(const std::atomic<pid_t>& thread) {
   const auto asleep = [&] {
@@ -224,6 +224,8 @@ void wait_until_asleep(const std::atomic<pid_t>& thread) {
   while (thread == 0 || !asleep()) std::this_thread::sleep_for(10ms);
 }
 
+// Rank 0's collective breaks because rank 1 has failed, and another thread of rank 0 crashes on the way: the thread
+// that has reported prints the line and ends the process.
 TEST(RankMonitor, ACrashBesideAReportWaitsForTheLine) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
   FakeRank a(0, board, 2), b(1, board, 2);
@@ -250,6 +252,28 @@ TEST(FailureBoard, RanksOfAnotherRunAreNotTaken) {
   EXPECT_FALSE(board.root_cause());  // its end is no loss
   a.monitor->goodbye();
   board.finish();
+}
+
+// A rank that reads nothing for a while gets the rest of a line as soon as it reads again.
+TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
+  std::promise<void> given_up;  // the board tells its owner after it has waited for the rank
+  FailureBoard board(for_ranks(1), [&](const RootCause&) { given_up.set_value(); });
+  const Fd socket = connect_tcp({"127.0.0.1", board.port()}, 5s);
+  send_some(socket, encode(hello_of(0, 1)), 5s);
+  pollfd entry = {socket.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&entry, 1, 60000), 1);  // its welcome: the rank has joined
+  const int small = 1 << 16;
+  ASSERT_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+  const std::string how(std::size_t{32} << 20, 'x');  // more than the board's own buffer takes
+  board.process_ended({0, how, true});
+  given_up.get_future().wait();
+  std::string got;
+  std::vector<char> buffer(std::size_t{1} << 20);
+  while (got.find("xxx\"") == got.npos && poll(&entry, 1, 20000) == 1)
+    got = got.substr(got.size() - std::min<std::size_t>(got.size(), 10)) +
+          std::string(buffer.data(), static_cast<std::size_t>(
+                                         std::max<ssize_t>(recv(socket.get(), buffer.data(), buffer.size(), 0), 0)));
+  EXPECT_TRUE(got.find("xxx\"") != got.npos) << "the line has no end";
 }
 
 // Two hosts of two ranks: the ranks of host b stop speaking all at once, and every rank of host a hears which host it

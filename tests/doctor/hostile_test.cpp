@@ -266,10 +266,13 @@ class DoctorCommand : public ::testing::Test {
 
 TEST_F(DoctorCommand, ExitCodesTellWhetherACauseWasFound) {
   EXPECT_EQ(doctor({folder_.write("a.log", kError)}).exit_code, 0);
-  EXPECT_EQ(doctor({folder_.write("b.log", "all is well\n")}).exit_code, 0);
+  EXPECT_EQ(doctor({folder_.write("b.log", "all is well\n")}).exit_code, 1);
+  EXPECT_EQ(doctor({folder_.write("e.log", "all is well\n"), "--exit-code", "0"}).exit_code, 0);
+  EXPECT_EQ(doctor({folder_.write("f.log", "")}).exit_code, 0);  // not launched
   EXPECT_EQ(doctor({folder_.write("c.log", "all is well\n"), "--exit-code", "1"}).exit_code, 1);
   EXPECT_EQ(doctor({folder_.path() + "/none.log"}).exit_code, 2);
   EXPECT_EQ(doctor({}).exit_code, 2);
+  EXPECT_EQ(doctor({"/dev/zero"}).exit_code, 2);
   const Finished binary = doctor({folder_.write("d.log", std::string(5000, '\0'))});
   EXPECT_EQ(binary.exit_code, 2);
   EXPECT_THAT(binary.err, HasSubstr("is not text"));

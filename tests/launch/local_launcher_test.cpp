@@ -125,17 +125,21 @@ TEST(LocalLauncher, ArgumentsArriveAsGiven) {
   EXPECT_THAT(run.out, HasSubstr("<a b><-n><--><--help><>"));
 }
 
+void wait_until_both_say(const std::string& word, const RankProcess& launcher) {
+  std::string seen;
+  char buffer[4096];
+  while (seen.find("[0] " + word) == std::string::npos || seen.find("[1] " + word) == std::string::npos) {
+    pollfd entry{launcher.out.get(), POLLIN, 0};
+    const ssize_t size = poll(&entry, 1, 60000) == 1 ? read(launcher.out.get(), buffer, sizeof buffer) : 0;
+    if (size == 0) throw std::runtime_error("the ranks did not say '" + word + "'; seen: " + seen);
+    if (size > 0) seen.append(buffer, static_cast<std::size_t>(size));
+  }
+}
+
 // Starts two ranks under a launcher and waits until both have said "ready".
 RankProcess start_and_wait(const std::string& script) {
   RankProcess launcher = spawn_rank({built_program("braid"), "run", "-n", "2", "--", "bash", "-c", script}, {});
-  std::string seen;
-  char buffer[4096];
-  while (seen.find("[0] ready") == std::string::npos || seen.find("[1] ready") == std::string::npos) {
-    pollfd entry{launcher.out.get(), POLLIN, 0};
-    if (poll(&entry, 1, 60000) != 1) throw std::runtime_error("ranks were not ready; seen: " + seen);
-    const ssize_t size = read(launcher.out.get(), buffer, sizeof buffer);
-    if (size > 0) seen.append(buffer, static_cast<std::size_t>(size));
-  }
+  wait_until_both_say("ready", launcher);
   return launcher;
 }
 
@@ -163,6 +167,17 @@ TEST(LocalLauncher, ASecondSignalDoesNotWait) {
   usleep(300000);
   kill(launcher.pid, SIGINT);
   EXPECT_EQ(exit_code_of(launcher), 128 + SIGINT);
+}
+
+// The kernel and the shell both send SIGHUP when a terminal is closed: the second is no order.
+TEST(LocalLauncher, ASecondHangupIsTheSameAsTheFirst) {
+  signal(SIGHUP, SIG_DFL);  // whoever runs this test may ignore it
+  const RankProcess launcher =
+      start_and_wait("trap 'echo leaving; sleep 0.5; exit 0' HUP; echo ready; sleep 300 & wait");
+  kill(launcher.pid, SIGHUP);
+  wait_until_both_say("leaving", launcher);
+  kill(launcher.pid, SIGHUP);
+  EXPECT_EQ(exit_code_of(launcher), 0);
 }
 
 // A rank that prints faster than anyone can read must not keep the launcher from hearing a signal.

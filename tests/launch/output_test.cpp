@@ -1,10 +1,14 @@
 // What of the ranks' output is shown where: control lines, and the progress bar on a terminal.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
+#include <filesystem>
 
 #include "base/socket.h"
 #include "base/strings.h"
@@ -68,6 +72,41 @@ TEST(Output, BinaryGarbageDoesNotBreakTheLauncher) {
       R"(for start in '\x1e' '\x1ebraid progress ' '\x1ebraid text '; do printf "$start"; head -c 300000 /bin/bash; echo; done; echo over)");
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_THAT(run.out, HasSubstr("\n[0] over\n"));
+}
+
+TEST(Output, WhatCannotBeWrittenIsToldAndFailsTheRun) {
+  const auto run = run_program({"bash", "-c", built_program("braid") + " run -n 2 -- echo a >/dev/full"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(run.err, "braid: part of standard output is lost: No space left on device\n");
+  const std::string failing = built_program("braid") + " run -n 1 -- bash -c 'echo a; exit 3' >/dev/full";
+  EXPECT_EQ(run_program({"bash", "-c", failing}).exit_code, 3);
+
+  const TemporaryFolder logs;
+  std::filesystem::create_symlink("/dev/full", logs.path() + "/rank_0.log");
+  const auto logged = run_shell("echo a; echo b", {"--log-dir", logs.path()});
+  EXPECT_EQ(logged.exit_code, 1);
+  EXPECT_EQ(logged.out, "[0] a\n[0] b\n");
+  EXPECT_EQ(logged.err,
+            fmt::format("braid: cannot write '{}/rank_0.log' any more: No space left on device\n", logs.path()));
+}
+
+// A reader who does not read, and one who is gone; the launcher learns of both after the ranks have ended.
+TEST(Output, TheLastLinesCountToo) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const Fd reader(ends[0]), full(ends[1]);
+  std::string text(1 << 20, 'x');
+  OutputWriter writer(-1, std::chrono::milliseconds(10));
+  writer.write(full.get(), text);
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(writer.finish());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "braid: the last output is lost: nobody took it in time\n");
+  for (ssize_t left = std::ssize(text); left > 0;) left -= read(reader.get(), text.data(), text.size());
+
+  const TemporaryFolder folder;
+  const std::string nobody_reads = "mkfifo f; exec 3<>f 4>f 3<&-; trap '' PIPE; ";
+  const std::string echo = built_program("braid") + " run -n 1 -- echo a >&4";
+  EXPECT_EQ(run_program({"bash", "-c", "cd " + folder.path() + "; " + nobody_reads + echo}).exit_code, 128 + SIGPIPE);
 }
 
 // Plays what a terminal would: \r and "erase to the end of the line" as the bar uses them.

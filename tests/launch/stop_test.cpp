@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <functional>
 #include <map>
 #include <stdexcept>
 
@@ -23,6 +24,18 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+// Appends what can be read until there is enough, or no more.
+void read_until(const Fd& pipe, std::string& text, const std::function<bool()>& enough) {
+  char buffer[4096];
+  while (!enough()) {
+    pollfd entry = {pipe.get(), POLLIN, 0};
+    if (poll(&entry, 1, 60000) < 1) throw std::runtime_error("nothing happens any more: " + text);
+    const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
+    if (size <= 0) return;
+    text.append(buffer, static_cast<std::size_t>(size));
+  }
+}
 
 // A mock run of two ranks that would take hours.
 class LongRun {
@@ -54,8 +67,9 @@ class LongRun {
   const std::string& err() const { return err_; }
 
  private:
-  // A program inherits which signals are ignored.
+  // A program inherits which signals are ignored, from whoever runs these tests as well (nohup).
   static RankProcess start(const std::vector<std::string>& command, const std::vector<int>& ignored) {
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
     for (int signal : ignored) std::signal(signal, SIG_IGN);
     RankProcess process = spawn_rank(command, {});
     for (int signal : ignored) std::signal(signal, SIG_DFL);
@@ -84,9 +98,12 @@ TEST(Stop, SignalsLetTheRanksEndWell) {
   const std::map<std::string, std::string> next = {
       {"SIGTERM", "braid: SIGTERM: going on; a second SIGTERM stops at once\n"},
       {"SIGUSR1", "braid: SIGUSR1: going on; SIGTERM twice stops at once\n"},
+      {"SIGHUP (terminal closed)", "braid: SIGHUP: going on; SIGTERM twice stops at once\n"},
       {"SIGINT (Ctrl-C)", "braid: Ctrl-C: going on; press Ctrl-C again to stop at once\n"}};
-  for (const auto& [signal, name] :
-       {std::pair{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGINT, "SIGINT (Ctrl-C)"}}) {
+  for (const auto& [signal, name] : {std::pair{SIGTERM, "SIGTERM"},
+                                     {SIGUSR1, "SIGUSR1"},
+                                     {SIGHUP, "SIGHUP (terminal closed)"},
+                                     {SIGINT, "SIGINT (Ctrl-C)"}}) {
     LongRun run("obedient");
     run.wait_until_both_say("ready");
     run.wait_for(" iteration       10/");
@@ -99,7 +116,7 @@ TEST(Stop, SignalsLetTheRanksEndWell) {
 
 // The ranks are asked while nobody in them handles signals yet; SIGTERM and SIGUSR1 would kill them.
 TEST(Stop, ASignalThatComesEarlyWaits) {
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     LongRun run("late");
     run.wait_until_both_say("starting");
     run.send(signal);
@@ -111,9 +128,7 @@ TEST(Stop, ASignalThatComesEarlyWaits) {
 TEST(Stop, AWarningBeforeTheOrderIsNoSecondOrder) {
   LongRun run("late");
   run.wait_until_both_say("starting");
-  run.send(SIGUSR1);
-  run.send(SIGTERM);
-  run.send(SIGUSR1);
+  for (const int signal : {SIGUSR1, SIGHUP, SIGTERM, SIGHUP, SIGUSR1}) run.send(signal);
   EXPECT_EQ(run.exit_code(), 0) << run.err();
 }
 
@@ -177,6 +192,28 @@ TEST(Stop, AFailureOnTheWayOutIsAFailure) {
   run.send(SIGTERM);
   EXPECT_EQ(run.exit_code(), 3);
   EXPECT_THAT(run.err(), AllOf(HasSubstr("braid: root cause: rank 1 "), HasSubstr("exited with code 3")));
+}
+
+// What a rank says when a process above it, which sends signals to all ranks, sends it one.
+std::string said_to_launcher(const char* rank, const std::string& script) {
+  std::signal(SIGTERM, SIG_DFL);
+  const RankProcess process = spawn_rank(
+      {"bash", "-c", script},
+      {{"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  std::string out, err;
+  read_until(process.out, out, [&] { return out.find("ready\n") != out.npos; });
+  kill(-process.pid, SIGTERM);
+  read_until(process.err, err, [] { return false; });
+  waitpid(process.pid, nullptr, 0);
+  return err;
+}
+
+TEST(Stop, UnderAnotherLauncherOneRankAnswersASignalToAll) {
+  const std::string run = built_program("mock_run") + " 2 1000000 5";
+  for (const std::string& script : {"exec " + run, run + "; true"}) {  // a shell between them, too
+    EXPECT_EQ(said_to_launcher("1", script), "");
+    EXPECT_EQ(said_to_launcher("0", script), "braid: rank 0 got SIGTERM: saving\n");
+  }
 }
 
 // Under torchrun a rank writes to the reader itself, and SIGPIPE does not end it.

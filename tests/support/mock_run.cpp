@@ -41,7 +41,8 @@ PhaseReport mock_phases(bool is_encoder, double ms) {
 bool a_signal_waits() {
   sigset_t waiting;
   sigpending(&waiting);
-  return sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM) || sigismember(&waiting, SIGUSR1);
+  const auto waits = [&](int signal) { return sigismember(&waiting, signal) == 1; };
+  return waits(SIGINT) || waits(SIGTERM) || waits(SIGHUP) || waits(SIGUSR1);
 }
 
 void say(const char* word) {
@@ -69,7 +70,11 @@ void log_step(RunLog& log, const Options& options, int iteration, bool last) {
 int run_rank(const Options& options, const WorldSpec& spec) {
   say("starting");
   while (options.kind == "late" && !a_signal_waits()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  const StopRequest stop;
+  const StopRequest stop(StopRequest::Clock::now(),
+                         {.rank = spec.rank,
+                          .next = "saving",
+                          .speaks_for_all = spec.launcher != Launcher::Local && spec.rank == 0,
+                          .parent_is_launcher = spec.launcher == Launcher::Local});
   say("ready");
   std::optional<RunLog> log;
   if (spec.rank == 0)

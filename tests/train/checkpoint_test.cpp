@@ -381,9 +381,9 @@ TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
   EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), ::testing::Not(HasSubstr("WARNING"))));
   for (const char* name : {"__1_0.distcp", "__2_0.distcp", "common.pt", ".metadata", "checksums.json"}) {
     flip_bit(name);
-    EXPECT_THAT(said_by_load(config, layout),
-                AllOf(HasSubstr("WARNING: iteration 5 cannot be loaded"), HasSubstr(name),
-                      HasSubstr("goes on from iteration 4"), HasSubstr("\niteration 4\n")))
+    EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("WARNING: iteration 5 cannot be loaded"), HasSubstr(name),
+                                                    HasSubstr("goes on from iteration 4"), HasSubstr("\niteration 4\n"),
+                                                    ::testing::Not(HasSubstr("loaded " + iteration_folder(root(), 5)))))
         << name;
     flip_bit(name);
   }

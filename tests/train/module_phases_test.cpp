@@ -69,8 +69,8 @@ TEST(ModulePhases, ModulesOnTheSameRanksShareARow) {
 
 TEST(ModulePhases, ColumnsStandBelowEachOther) {
   EXPECT_EQ(to_lines({{"images", "language", report_of(20, 60)}, {"language", "images", report_of(79, 1)}}),
-            " time (ms) | images   | waits for language:    60.0 (75 %) | forward:    20.0 (25 %) |\n"
-            " time (ms) | language | waits for images:       1.0 ( 1 %) | forward:    79.0 (99 %) |\n");
+            " time (ms) | images   | bridge wait (language):    60.0 (75 %) | forward:    20.0 (25 %) |\n"
+            " time (ms) | language | bridge wait (images):       1.0 ( 1 %) | forward:    79.0 (99 %) |\n");
 }
 
 TEST(ModulePhases, NoTimeAtAll) {

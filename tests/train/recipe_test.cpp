@@ -50,6 +50,17 @@ TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
   EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}), HasSubstr("command line, --train.iterations"));
 }
 
+TEST(Recipe, AFlagThatDoesNotGoWithTheRecipeIsNamedWithIt) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.lr", "1"}, {"topology.modules.language.dp", "64", "--llm-dp"}}),
+              HasSubstr("where: command line, --llm-dp, against recipe:6, train.global_batch\n"));
+  // Either alone would do.
+  EXPECT_THAT(
+      error_of(kTwoGrids, {{"topology.modules.language.dp", "4", "--llm-dp"}, {"train.micro_batch", "16"}}),
+      HasSubstr("where: command line, --llm-dp and --train.micro_batch, against recipe:6, train.global_batch\n"));
+  EXPECT_THAT(error_of("topology: {modules: {language: }}\ntrain: {global_batch: 0}", {{"train.lr", "1"}}),
+              HasSubstr("where: recipe:2, train.global_batch\n"));
+}
+
 TEST(Recipe, MinLrKeepsItsShareOfALowerLrFromTheCommandLine) {
   const auto min_lr = [](const std::vector<ConfigOverride>& overrides) {
     return parse_recipe("topology: {modules: {language: }}\ntrain: {lr: 3e-3, min_lr: 3e-4}", overrides)
@@ -62,7 +73,9 @@ TEST(Recipe, MinLrKeepsItsShareOfALowerLrFromTheCommandLine) {
   EXPECT_THROW(parse_recipe("topology: {modules: {language: }}\ntrain: {lr: 1e-4, min_lr: 3e-4}"), ConfigError);
 }
 
-TEST(Recipe, LengthsHave64Bits) {
+TEST(Recipe, LengthsAndSeedsHave64Bits) {
+  EXPECT_EQ(parse_recipe(kTwoGrids, {{"train.seed", "5000000000"}}).train.seed, 5'000'000'000);
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.seed", "-1"}}), HasSubstr("train.seed=-1 should be 0 or more"));
   const Recipe recipe = parse_recipe(
       kTwoGrids,
       {{"train.samples", "5000000000"}, {"train.warmup_samples", "3000000000"}, {"train.decay_samples", "4000000000"}});

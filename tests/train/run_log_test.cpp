@@ -121,7 +121,7 @@ TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {
   log_->add_phases({{"images", "language", report}});
   log_->add_memory({.host_mb = 5, .max_host_mb = 6});
   EXPECT_THAT(printed_,
-              HasSubstr(" time (ms) | images | waits for language:    10.0 (100 %) |\n"
+              HasSubstr(" time (ms) | images | bridge wait (language):    10.0 (100 %) |\n"
                         "[fullest of 3 ranks] (after 1 iterations) memory (MB) | host: 5.00 | max host: 6.00\n"));
   run(2, 2);
   log_->add_memory({.allocated_mb = 1, .max_allocated_mb = 2, .reserved_mb = 3, .max_reserved_mb = 4});
@@ -189,6 +189,10 @@ TEST_F(RunLogTest, ARunThatIsDoneAlreadySaysSo) {
   EXPECT_EQ(printed_,
             "already at iteration 100 of 100: nothing to do; train further with a larger "
             "--train-iters and --override-opt-param-scheduler\n");
+  printed_.clear();
+  open({}, {.iterations = 50, .done_before = 100});
+  log_->finish("all iterations done");
+  EXPECT_THAT(printed_, ::testing::StartsWith("already at iteration 100, and this run ends after 50: nothing to do; "));
 }
 
 TEST_F(RunLogTest, AResumedRunWithoutAnIterationIsWhereItWas) {

@@ -23,9 +23,12 @@ TEST(StopRequest, NothingAskedNothingWanted) {
 }
 
 TEST(StopRequest, SignalsAreRequestsWhileItLives) {
+  signal(SIGHUP, SIG_DFL);  // whoever runs this test may ignore it
   const StopRequest stop(kStart);
   raise(SIGUSR1);
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
+  raise(SIGHUP);
+  EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigHup);
   raise(SIGTERM);
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigTerm);
   raise(SIGINT);
@@ -33,16 +36,15 @@ TEST(StopRequest, SignalsAreRequestsWhileItLives) {
 }
 
 TEST(StopRequest, IgnoredSignalsStayIgnored) {
-  for (const int ignored : {SIGINT, SIGTERM, SIGUSR1}) signal(ignored, SIG_IGN);
+  for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(ignored, SIG_IGN);
   {
     const StopRequest stop(kStart);
-    raise(SIGINT);
-    raise(SIGTERM);
+    for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) raise(ignored);
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::None);
     raise(SIGUSR1);  // which nobody sends but to be heard
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
   }
-  for (const int ignored : {SIGINT, SIGTERM, SIGUSR1}) signal(ignored, SIG_DFL);
+  for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(ignored, SIG_DFL);
 }
 
 TEST(StopRequest, ARequestIsForgottenWithIt) {
@@ -88,6 +90,16 @@ TEST(StopRequest, HearsASignalThatWasHeldBack) {
   pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
+TEST(StopRequest, ASignalToThisRankAloneIsAnsweredAtOnce) {
+  ::testing::internal::CaptureStderr();
+  {
+    const StopRequest stop(kStart, {.rank = 3, .next = "saving"});
+    raise(SIGTERM);
+    raise(SIGTERM);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "braid: rank 3 got SIGTERM: saving\n");
+}
+
 TEST(StopRequest, AfterSomeTime) {
   const StopRequest stop(kStart);
   const StopConfig config = {.exit_duration_in_mins = 1.5};
@@ -109,6 +121,7 @@ TEST(StopRequest, ReasonsInWords) {
   EXPECT_EQ(text_of(StopReason::ExitInterval, config), "exit_interval=50 reached");
   EXPECT_EQ(text_of(StopReason::ExitDuration, config), "exit_duration_in_mins=5 reached");
   EXPECT_EQ(text_of(StopReason::SigUsr1, config), "SIGUSR1");
+  EXPECT_EQ(text_of(StopReason::SigHup, config), "SIGHUP (terminal closed)");
   EXPECT_EQ(text_of(StopReason::SigTerm, config), "SIGTERM");
   EXPECT_EQ(text_of(StopReason::SigInt, config), "SIGINT (Ctrl-C)");
 }

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <signal.h>
+
+#include <sys/resource.h>
 
 #include <chrono>
 #include <filesystem>
@@ -37,6 +40,29 @@ bool is_inside(const json& inner, const json& outer) {
 }
 
 void wait_a_little() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
+
+// As on a full disk: what is there stays valid JSON.
+TEST(Trace, EndsWhereItCannotBeWritten) {
+  TemporaryFolder folder;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto at_limit = signal(SIGXFSZ, SIG_IGN);
+  {
+    Trace trace(folder.path(), 3, "");
+    { const auto span = trace.span("first"); }
+    trace.flush();
+    const auto size = std::filesystem::file_size(folder.path() + "/trace_rank_00003.json");
+    const rlimit little = {size + 20, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &little);
+    { const auto span = trace.span("second"); }
+    trace.flush();
+    { const auto span = trace.span("third"); }
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, at_limit);
+  ASSERT_EQ(spans_in(folder).size(), 1u);
+  EXPECT_EQ(spans_in(folder)[0]["name"], "first");
+}
 
 TEST(Trace, SpansNest) {
   TemporaryFolder folder;

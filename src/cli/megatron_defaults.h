@@ -1,0 +1,17 @@
+// What Megatron does where a command line does not say otherwise, and Braid's models never do.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/from_megatron.h"
+#include "cli/megatron_flags.h"
+
+namespace braid {
+
+bool has_experts(const MegatronCommand& command);
+
+// A sentence for each such setting.
+std::vector<std::string> megatron_defaults(const MegatronCommand& command, ModelFamily family);
+
+}  // namespace braid

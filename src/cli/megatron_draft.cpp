@@ -1,0 +1,103 @@
+#include "cli/megatron_draft.h"
+
+#include <algorithm>
+
+#include "base/strings.h"
+#include "cli/megatron_flags.h"
+#include "train/recipe.h"
+
+namespace braid {
+namespace {
+
+// How Megatron's command line says it.
+std::string with_flag(const std::string& fix, const std::string& key) {
+  for (const MegatronFlag& flag : megatron_flags())
+    if (flag.key == key) return fmt::format("{}{}the flag is --{}", fix, fix.empty() ? "" : "; ", flag.name);
+  return fix;
+}
+
+}  // namespace
+
+bool MegatronDraft::has_any(const std::vector<std::string>& flags) const {
+  return std::any_of(flags.begin(), flags.end(), [&](const std::string& flag) { return command_.has(flag); });
+}
+
+std::optional<double> MegatronDraft::number(const std::string& name) {
+  const auto value = command_.text(name);
+  const auto number = value ? parse_double(*value) : std::nullopt;
+  if (value && !number) refuse("--" + name, fmt::format("--{} should be a number, not {}", name, in_quotes(*value)));
+  return number;
+}
+
+int MegatronDraft::integer(const std::string& name, int otherwise) {
+  const auto value = command_.text(name);
+  const auto number = value ? parse_int(*value) : otherwise;
+  if (number && *number >= 0) return *number;
+  refuse("--" + name, fmt::format("--{} should be an integer, 0 or more, not {}", name, in_quotes(*value)));
+  return otherwise;
+}
+
+void MegatronDraft::refuse(const std::string& flag, const std::string& what, const std::string& fix) {
+  // A value may be asked for more than once.
+  const auto is_same = [&](const Problem& other) { return other.what == what; };
+  if (std::none_of(problems_.begin(), problems_.end(), is_same))
+    problems_.push_back({what, fmt::format("--from-megatron, {}", flag), fix});
+}
+
+MegatronRecipe MegatronDraft::finished() {
+  check();
+  return {comments() + recipe_.text(), left_out()};
+}
+
+// What keeps the recipe from being sound, named by the flags that it comes from.
+void MegatronDraft::check() {
+  try {
+    const Recipe recipe = parse_recipe(recipe_.text());
+    const int ranks = Topology(recipe.topology, workload_of(recipe)).world_size();
+    if (command_.ranks && *command_.ranks != ranks)
+      chosen(fmt::format("{} ranks, which follow from the sizes below: '{}' starts {}", ranks, command_.launcher,
+                         *command_.ranks));
+  } catch (const ConfigError& e) {
+    const bool values_refused = !problems_.empty();  // then what follows from them says nothing new
+    for (Problem problem : e.problems()) {
+      const std::string key = problem.where.substr(problem.where.rfind(' ') + 1), from = recipe_.from(key);
+      const std::string where = "--from-megatron, " + from;
+      const auto is_known = [&](const Problem& other) { return other.where == where; };
+      const bool is_flag = from.starts_with("--") && from.find(' ') == std::string::npos;
+      if (values_refused && (!is_flag || std::any_of(problems_.begin(), problems_.end(), is_known))) continue;
+      problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe made of --from-megatron, " + key;
+      if (!is_flag) problem.fix = with_flag(problem.fix, key);
+      problems_.push_back(std::move(problem));
+    }
+  }
+  if (!problems_.empty()) throw ConfigError(std::move(problems_));
+}
+
+std::vector<std::string> MegatronDraft::left_out() const {
+  std::vector<std::string> flags;
+  for (const auto& [flag, value] : command_.unexpanded) flags.push_back(flag.empty() ? value : "--" + flag);
+  for (const auto& entry : answer_.unsupported()) flags.push_back(entry.first);
+  flags.insert(flags.end(), command_.unknown.begin(), command_.unknown.end());
+  return flags;
+}
+
+std::string MegatronDraft::comments() const {
+  std::string text =
+      "# Made by `braid train --from-megatron` of a command line for Megatron-LM; docs/megatron-flags.md lists the "
+      "flags.\n";
+  const auto group = [&](const char* title, const MegatronAnswer::Entries& entries) {
+    if (!entries.empty()) text += fmt::format("# {}:\n{}", title, MegatronAnswer::lines(entries, "#   ", 120));
+  };
+  MegatronAnswer::Entries unexpanded, unknown;
+  for (const auto& [flag, value] : command_.unexpanded)
+    unexpanded.push_back({flag.empty() ? value : "--" + flag + " " + value, ""});
+  for (const std::string& flag : command_.unknown) unknown.push_back({flag, ""});
+  group("Left out, because only a shell knows its value", unexpanded);
+  group("Left out, because Braid does not do that", answer_.unsupported());
+  group("Left out, because it is in no table of Megatron's flags", unknown);
+  group("Left out, because it is so anyway", answer_.already());
+  group("Chosen, since the command line does not say it", chosen_);
+  return text;
+}
+
+}  // namespace braid

@@ -1,0 +1,50 @@
+// A recipe on its way from Megatron's flags: what is written of it, what is left out or chosen, what is wrong.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/from_megatron.h"
+#include "cli/megatron_answer.h"
+#include "cli/recipe_text.h"
+
+namespace braid {
+
+class MegatronDraft {
+ public:
+  explicit MegatronDraft(const MegatronCommand& command) : command_(command) {}
+
+  bool has(const char* flag) const { return command_.has(flag); }
+  bool has_any(const std::vector<std::string>& flags) const;
+
+  // A value that is no number, or for integer() a negative one, is refused, and counts as not given.
+  std::optional<double> number(const std::string& flag);
+  int integer(const std::string& flag, int otherwise);
+
+  void set(const std::string& key, const std::string& value, const std::string& from) { recipe_.set(key, value, from); }
+  template <class Number>
+  void set(const std::string& key, Number value, const std::string& from) {
+    recipe_.set(key, fmt::format("{}", value), from);
+  }
+  void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
+  void refuse(const std::string& flag, const std::string& what, const std::string& fix = "");
+
+  // ConfigError with everything that keeps it from being a sound recipe.
+  MegatronRecipe finished();
+
+ protected:
+  const MegatronCommand& command_;
+  RecipeText recipe_;
+  MegatronAnswer answer_;
+
+ private:
+  void check();
+  std::vector<std::string> left_out() const;
+  std::string comments() const;
+
+  MegatronAnswer::Entries chosen_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace braid

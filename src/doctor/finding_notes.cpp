@@ -1,0 +1,83 @@
+#include "doctor/finding_notes.h"
+
+#include <utility>
+
+#include "doctor/exception_signs.h"
+#include "doctor/launcher_lines.h"
+#include "doctor/line_kinds.h"
+#include "doctor/mentions.h"
+#include "doctor/mismatch.h"
+#include "doctor/text_parts.h"
+
+namespace braid {
+namespace {
+
+// One that a run may have outlived.
+void note_weakly(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  Finding finding = finding_in(sign, marks, line, findings);
+  finding.bare = true;
+  findings.add(std::move(finding));
+}
+
+void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  constexpr std::size_t kMostRefusals = 4;
+  if (const auto sign = sign_of_refusal(trimmed(marks.body))) note_finding(*sign, marks, line, findings);
+  if (has_word(marks.body, "error: ") && findings.refusals.size() < kMostRefusals)
+    findings.refusals.push_back(finding_in(Sign::Remark, marks, line, findings));
+}
+
+}  // namespace
+
+void note_finding(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  Finding finding = finding_in(sign, marks, line, findings);
+  if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
+  if (is_often_outlived(sign, marks.body)) finding.bare = true;
+  if (role_of(sign) == Role::Outside)
+    if (const auto time = time_inside(marks.body)) finding.place.time = time, finding.place.own_time = true;
+  findings.add(std::move(finding));
+}
+
+void note_watchdog(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  const auto sign = sign_in(behind(marks.body, "terminated with exception: ").value_or(""));
+  const bool tells = sign && (role_of(*sign) == Role::Cause || role_of(*sign) == Role::Consequence);
+  note_finding(tells && *sign != Sign::NativeCrash ? *sign : Sign::CollectiveTimeout, marks, line, findings);
+}
+
+void note_work(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  auto work = parse_work(marks.body, marks.rank);
+  if (!work) return;
+  work->place = line.place;
+  work->text = line.shown;
+  findings.add(std::move(*work));
+}
+
+// Scripts go on after most of them.
+void note_shell_error(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  if (!is_of_a_shell(trimmed(marks.body))) return note_remark(marks, line, findings);
+  note_weakly(Sign::ShellError, marks, line, findings);
+}
+
+void note_remark(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
+  if (is_warning(text) || has_word(text, "frame #")) return;
+  if (is_of_the_scheduler(text)) return note_refusal(marks, line, findings);
+  if (is_hangup_by_shell(text)) return note_finding(Sign::Hangup, marks, line, findings);
+  if (is_termination_by_shell(text)) return note_finding(Sign::TerminatedFromOutside, marks, line, findings);
+  if (is_kill_by_shell(text)) return note_weakly(Sign::KilledByShell, marks, line, findings);
+  const bool is_information = marks.level == 'I' || marks.level == 'W';
+  if (!is_named_error(type) && is_information) return;
+  if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));
+  const bool says_something = text.size() > type.size() + 2;
+  if (!says_something) return;
+  // A log that is full of them is read fast.
+  note_weakly(findings.has_room(Sign::PythonError) ? sign_of_unusual(text) : Sign::PythonError, marks, line, findings);
+}
+
+void note_done(const SeenLine& line, Findings& findings) {
+  FileTrace& file = findings.files.back();
+  file.said_done = line.place;
+  file.end_text = line.shown;
+  file.saving.reset();
+}
+
+}  // namespace braid

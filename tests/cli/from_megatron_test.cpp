@@ -1,0 +1,275 @@
+// Recipes made of command lines and scripts for Megatron-LM.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/cli_support.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+// The recipe made of a command line; it is sound if `braid plan show` takes it.
+std::string converted(const std::string& command, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"train", "--from-megatron", command, "--print-recipe"};
+  words.insert(words.end(), more.begin(), more.end());
+  const Finished run = braid(words);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  TemporaryFolder folder;
+  const Finished plan = braid({"plan", "show", folder.write("recipe.yaml", run.out)});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err << run.out;
+  return run.out;
+}
+
+std::string squeezed(std::string text) {  // without the blanks that line up comments
+  std::string result;
+  for (const char c : text)
+    if (c != ' ' || result.empty() || result.back() != ' ') result += c;
+  return result;
+}
+
+TEST(FromMegatron, ALlama) {
+  const std::string recipe =
+      squeezed(converted(R"(torchrun --nproc_per_node 8 --nnodes 2 --node_rank 0 pretrain_gpt.py \
+    --use-mcore-models --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \
+    --group-query-attention --num-query-groups 8 --kv-channels 128 --seq-length 8192 --max-position-embeddings 8192 \
+    --position-embedding-type rope --rotary-base 1000000 --rotary-percent 1.0 --attention-dropout 0.0 \
+    --hidden-dropout 0.0 --swiglu --normalization RMSNorm --init-method-std 0.0134 --attention-backend fused \
+    --apply-layernorm-1p --untie-embeddings-and-output-weights --disable-bias-linear --micro-batch-size 1 \
+    --global-batch-size 128 --train-samples 1953125000 --lr-decay-samples 1949218748 --lr-warmup-samples 3906252 \
+    --lr 0.00015 --min-lr 0.00001 --lr-decay-style cosine --clip-grad 1.0 --weight-decay 0.1 --adam-beta1 0.9 \
+    --adam-beta2 0.95 --bf16 --grad-reduce-in-bf16 --fp8-format hybrid --tensor-model-parallel-size 2 \
+    --pipeline-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce \
+    --mock-data --tokenizer-type NullTokenizer --vocab-size 128000 --data-cache-path "/tmp/a b" --split '99,1,0' \
+    --log-interval 1 --eval-iters 32 --save-interval 1000 --ckpt-format torch_dist --save "/ckpt/my run" \
+    --distributed-timeout-minutes 60 --wandb-project p --recompute-activations --initial-loss-scale 65536)"));
+  for (const char* line : {"layers: 32 # --num-layers",
+                           "hidden: 4096 ",
+                           "ffn: 14336 ",
+                           "heads: 32 ",
+                           "kv_heads: 8 ",
+                           "head_dim: 128 ",
+                           "vocab: 128000 # --vocab-size, padded",
+                           "rope_theta: 1000000 ",
+                           "tie_embeddings: false ",
+                           "init_std: 0.0134 ",
+                           "provider: tiny-llava ",
+                           "dtype: bfloat16 ",
+                           "tp: 2 ",
+                           "pp: 2 ",
+                           " dp: 4\n",
+                           "samples: 1953125000 ",
+                           "decay_style: cosine ",
+                           "sequence_length: 8192 ",
+                           "hang_limit_s: 3600 ",
+                           "save: \"/ckpt/my run\" ",
+                           "zero: true "})
+    EXPECT_THAT(recipe, HasSubstr(line));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: use --bf16\n"), HasSubstr("--wandb-project p"),
+                            HasSubstr("# --swiglu: Llama's MLP is SwiGLU\n"), Not(HasSubstr("images"))));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("--recompute-activations: parts of a layer"), HasSubstr("# --initial-loss-scale"),
+                            Not(HasSubstr("recompute: true")), Not(HasSubstr("loss_scale:"))));
+  EXPECT_THAT(recipe, Not(HasSubstr("--group-query-attention:")));
+}
+
+TEST(FromMegatron, AMambaHybrid) {
+  const std::string recipe = squeezed(converted(
+      "--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer --position-embedding-type none "
+      "--untie-embeddings-and-output-weights --hybrid-layer-pattern M-M-M--M-M*-M-M- --hidden-size 4096 "
+      "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --seq-length 4096 --train-samples "
+      "73242188 "
+      "--lr-warmup-samples 50000 --lr-decay-samples 73192188 --micro-batch-size 4 --global-batch-size 8 --lr 2.5e-4 "
+      "--min-lr 2.5e-5 --lr-decay-style cosine --bf16 --disable-bias-linear --normalization RMSNorm --squared-relu "
+      "--hidden-dropout 0 --attention-dropout 0 --use-mcore-models "
+      "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec --padded-vocab-size 256000",
+      {"--llm-dp", "2"}));
+  for (const char* line : {"pattern: \"M-M-M--M-M*-M-M-\" ", "mamba_heads: 128 ", "mamba_head_dim: 64 ",
+                           "mamba_groups: 8 ", "mamba_state: 128 ", "ffn: 16384 # Megatron's default",
+                           "head_dim: 128 # hidden / heads", "vocab: 256000 ", "dp: 2 # command line", "tp: 4 "})
+    EXPECT_THAT(recipe, HasSubstr(line));
+  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("Chosen")), Not(HasSubstr("does not do that"))));
+}
+
+// Braid has no such model; the nearest one, and what differs.
+TEST(FromMegatron, AMixtureOfExperts) {
+  const std::string recipe = squeezed(converted(
+      "--num-layers 4 --hidden-size 1024 --ffn-hidden-size 2048 --num-attention-heads 16 --group-query-attention "
+      "--num-query-groups 8 --position-embedding-type rope --swiglu --num-experts 8 --moe-router-topk 2 "
+      "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2 --moe-grouped-gemm "
+      "--moe-token-dispatcher-type alltoall --micro-batch-size 1 --global-batch-size 256 --lr 1e-4 --train-iters 500 "
+      "--lr-decay-iters 320 --lr-warmup-fraction .1 --tensor-model-parallel-size 2 --expert-model-parallel-size 8 "
+      "--vocab-size 32000 --bf16 --rotary-base 1000000"));
+  for (const char* line : {"pattern: \"*E*E*E*E\" ", "experts: 8 ", "top_k: 2 ", "expert_ffn: 2048 ", "shared_ffn: 0 ",
+                           "expert_bias_rate: 0 ", "ep: 8 ", " dp: 4\n", "warmup_iterations: 32 ",
+                           "decay_style: linear ", "vocab: 32000 ", "zero: false "})
+    EXPECT_THAT(recipe, HasSubstr(line));
+  for (const char* line : {"# --swiglu: a hybrid's MLPs are squared ReLU",
+                           "# --position-embedding-type rope: Llama has rotary positions, a hybrid's attention none",
+                           "# --rotary-base 1000000: a hybrid's attention has no positions",
+                           "--moe-router-load-balancing-type aux_loss: the only balancing loss",
+                           "Megatron drops out 10 % without --hidden-dropout 0", "language.dp 4: the number of ranks"})
+    EXPECT_THAT(recipe, HasSubstr(line));
+  EXPECT_THAT(recipe, Not(HasSubstr("# --num-layers 4")));  // the pattern is made of it
+}
+
+TEST(FromMegatron, TwoGrids) {
+  const std::string recipe = squeezed(converted(
+      "python -m torch.distributed.run --standalone --nproc-per-node 72 train_hetero.py --model-provider "
+      "nemotron-moe-vlm-54l --dataset-provider mock --encoder-tp 1 --encoder-dp 8 --llm-offset 8 --llm-tp 2 --llm-dp "
+      "32 "
+      "--llm-ep 16 --class-token-len 10 --image-token-id 511 --pixel-shuffle --vision-model-type radio "
+      "--micro-batch-size 1 --num-microbatches 6 --train-iters 5000 --lr 1.2e-3 --min-lr 1.2e-5 --lr-decay-style WSD "
+      "--lr-decay-samples 121046313 --lr-wsd-decay-samples 1 --lr-wsd-decay-style minus_sqrt --weight-decay 0.1 "
+      "--training-stage stage2 --no-overlap-grad-reduce --overlap-grad-reduce --bf16 --packing-buffer-size 4 "
+      "--mimo-encoder-prefetch --max-num-tiles 12 --use-distributed-optimizer"));
+  for (const char* line :
+       {"provider: nemotron-vlm-54l ", "images:\n kind: encoder\n dp: 8 ", "rank_offset: 8 ", "dp: 32 ", "ep: 16 ",
+        "global_batch: 192 # micro batch x replicas x microbatches", "class_tokens: 10 ", "mock_token_id: 511 ",
+        "stage: stage2 ", "prefetch: 2 ", "packing_buffer: 4 "})
+    EXPECT_THAT(recipe, HasSubstr(line));
+  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("# --max-num-tiles 12: sizes of mock images")));
+}
+
+// Megatron's own vision-language scripts: the encoder on the ranks of the language model.
+TEST(FromMegatron, AnEncoderOnTheSameRanks) {
+  const std::string recipe = squeezed(converted(
+      "torchrun --nproc_per_node 8 examples/multimodal/train.py --swiglu --normalization RMSNorm --num-layers 32 "
+      "--hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --ffn-hidden-size "
+      "14336 "
+      "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 1 --seq-length 576 --decoder-seq-length 1024 "
+      "--train-iters 20000 --micro-batch-size 1 --global-batch-size 256 --lr-decay-iters 20000 --lr-warmup-fraction "
+      ".01 "
+      "--lr 0.00015 --min-lr 1.0e-5 --lr-decay-style cosine --bf16 --freeze-LM --freeze-ViT --patch-dim 14 --img-h 336 "
+      "--img-w 336 --disable-bias-linear --language-model-type=mistral_7b --disable-vision-class-token "
+      "--untie-embeddings-and-output-weights --class-token-len 1"));
+  for (const char* line :
+       {"colocated: true ", "images:\n kind: encoder\n dp: 2\n", "output: 4096 ", "sequence_length: 1024 ",
+        "warmup_iterations: 200 ", "freeze_encoders: true ", "freeze_language: true ", "patch: 14 ",
+        "# --class-token-len: tiny-llava has no model.images.encoder.class_tokens"})
+    EXPECT_THAT(recipe, HasSubstr(line));
+}
+
+TEST(FromMegatron, DefaultsOfMegatronThatBraidDoesNotHaveAreTold) {
+  const std::string sizes = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 ";
+  const std::string gpt = squeezed(converted(sizes + "--num-query-groups 2"));
+  EXPECT_THAT(gpt, AllOf(HasSubstr("kv_heads: 4 # no --group-query-attention"), HasSubstr("ffn: 512 "),
+                         HasSubstr("Megatron's MLPs have GELU"), Not(HasSubstr("softmax")), Not(HasSubstr("ties"))));
+  const std::string experts = squeezed(converted(sizes + "--num-experts 4 --swiglu"));
+  EXPECT_THAT(experts, AllOf(HasSubstr("routers score by softmax"), HasSubstr("balances experts over a microbatch"),
+                             HasSubstr("ties the output layer"), Not(HasSubstr("GELU without"))));
+}
+
+TEST(FromMegatron, OfFlagsWithOneKeyTheCloserOneCounts) {
+  const std::string recipe = squeezed(converted(
+      "--decoder-seq-length 128 --encoder-seq-length 64 --seq-length 64 --log-interval 7 --tensorboard-log-interval 1 "
+      "--tensor-model-parallel-size 1 --llm-tp 2 --padded-vocab-size 1024 --vocab-size 1000 --micro-batch-size 1"));
+  for (const char* line : {"sequence_length: 128 # --decoder-seq-length", "interval: 7 # --log-interval",
+                           " tp: 2 # --llm-tp", "vocab: 1024 # --padded-vocab-size"})
+    EXPECT_THAT(recipe, HasSubstr(line));
+}
+
+TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
+  const std::string recipe = converted(
+      "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py --lr $LR --save \"$ROOT/ckpt\" --save-interval 10 \\\n"
+      "  --micro-batch-size 2 ${MODEL_ARGS[@]} --train-iters 10 --my-flag $X --other 3\n");
+  EXPECT_THAT(recipe, AllOf(HasSubstr("only a shell knows its value:\n#   ${DISTRIBUTED_ARGS[@]}\n"),
+                            HasSubstr("#   --lr $LR\n#   --save $ROOT/ckpt\n#   ${MODEL_ARGS[@]}\n#   --my-flag $X\n"),
+                            HasSubstr("in no table of Megatron's flags:\n#   --other 3\n"),
+                            HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("micro_batch: 2")));
+}
+
+TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
+  const Finished run = braid({"train", "--from-megatron",
+                              "--lr $LR --wandb-project p --wandb-exp-name q --own 3 --use-mcore-models "
+                              "--micro-batch-size 1",
+                              "--print-recipe"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err,
+            "braid: left out; the first lines of the recipe say why:\n"
+            "  --lr, --wandb-exp-name q, --wandb-project p, --own 3\n");
+}
+
+TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
+  const std::string train = " x.py --tensor-model-parallel-size 2 --micro-batch-size 1 ";
+  for (const std::string launcher :
+       {"srun -n 16 python", "srun -N2 --ntasks-per-node=8 --label", "mpirun -np 16 -x A python",
+        "srun --ntasks 16 ./own", "srun --nodes 2 --ntasks-per-node 1 torchrun --nproc-per-node 8"})
+    EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr(" dp: 8\n")) << launcher;
+  const std::string script =
+      "ARGS=(\n  --tensor-model-parallel-size 2  # of 8\n  --micro-batch-size 1\n)\nMORE=(--lr 3e-4)\n"
+      "srun -n 16 python x.py \"${ARGS[@]}\" ${MORE[@]} ${OTHER[@]} --bf16\n";
+  EXPECT_THAT(squeezed(converted(script)),
+              AllOf(HasSubstr(" dp: 8\n"), HasSubstr("lr: 3e-4"), HasSubstr("tp: 2 "), HasSubstr("${OTHER[@]}"),
+                    Not(HasSubstr("${ARGS")), Not(HasSubstr("${MORE"))));
+  const std::string branches =
+      "EVAL=(--eval-iters 7)\nif [ $BIG ]; then SIZE=(--lr 1); else SIZE=(--lr 2); "
+      "fi\nREST=\"--tensor-model-parallel-size 2 "
+      "--micro-batch-size 1\"\nALL=($REST --train-iters 3)\npython x.py ${SIZE[@]} ${ALL[@]} --bf16\n";
+  EXPECT_THAT(squeezed(converted(branches)),
+              AllOf(HasSubstr("EVAL, which nothing uses"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
+                    HasSubstr("iterations: 3"), Not(HasSubstr("eval_iters: 7")), Not(HasSubstr("lr: 1 "))));
+  EXPECT_THAT(squeezed(converted("python prepare.py --lr 7\ntorchrun --nproc-per-node 2 x.py --lr 1e-3 --bf16\n"
+                                 "python report.py --lr 3\n")),
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("python, another command"), HasSubstr(" dp: 2\n")));
+  EXPECT_THAT(squeezed(converted("A=(--lr 3e-4)\nB+=(--bf16)")), AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16")));
+  for (const char* count : {"gpu", "$GPUS"})
+    EXPECT_THAT(
+        squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
+        AllOf(HasSubstr(std::string("'torchrun --nproc-per-node ") + count + "' does not say"), HasSubstr(" dp: 1\n")));
+  EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 8" + train + "--llm-dp 3")),
+              HasSubstr("6 ranks, which follow from the sizes below: 'torchrun --nproc-per-node 8' starts 8"));
+  EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 10" + train + "--encoder-dp 2")), HasSubstr(" dp: 4\n"));
+}
+
+TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
+  const std::string recipe = converted("--wandb-project 'a\ntrain: {lr: 7}' --save 'x\"\ny' --lr 1e-3 --train-iters 3");
+  EXPECT_THAT(recipe, AllOf(HasSubstr("#   --wandb-project a train: {lr: 7}: use"), HasSubstr("save: \"x\\\" y\"")));
+}
+
+TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
+  const auto refusal = [](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"train"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished run = braid(all);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_THAT(run.out, IsEmpty());
+    return run.err;
+  };
+  EXPECT_THAT(refusal({"--from-megatron", "--lr 1e-4"}), HasSubstr("add --print-recipe"));
+  EXPECT_THAT(refusal({"--from-megatron", "--save 'x", "--print-recipe"}), HasSubstr("quote"));
+  EXPECT_THAT(refusal({"--from-megatron", "python train.py", "--print-recipe"}), HasSubstr("no flag"));
+  EXPECT_THAT(refusal({BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml", "--from-megatron", "--lr 1", "--print-recipe"}),
+              HasSubstr("there is one already"));
+  EXPECT_THAT(refusal({"--from-megatron", "", "--print-recipe"}), AllOf(HasSubstr("no flag"), HasSubstr("in quotes")));
+  EXPECT_THAT(
+      refusal({"--from-megatron", "--hidden-size big --num-microbatches -1 --lr abc", "--print-recipe"}),
+      AllOf(HasSubstr("3 problems"), HasSubstr("--hidden-size should be an integer"),
+            HasSubstr("--num-microbatches should be an integer"), HasSubstr("--from-megatron, --lr (train.lr)")));
+  EXPECT_THAT(refusal({"--from-megatron",
+                       "--hidden-size 100 --num-attention-heads 8 --hybrid-override-pattern M*M- --num-layers 5",
+                       "--print-recipe"}),
+              AllOf(HasSubstr("--hidden-size 100 does not divide by --num-attention-heads 8"),
+                    HasSubstr("2 x --hidden-size = 200 does not divide by a --mamba-head-dim of 64"),
+                    HasSubstr("--num-layers 5 contradicts the pattern, which has 4")));
+  EXPECT_THAT(refusal({"--from-megatron",
+                       "--hidden-size 64 --num-attention-heads 2 --num-layers 2 --pipeline-model-parallel-size 2",
+                       "--print-recipe"}),
+              HasSubstr("the flag is --untie-embeddings-and-output-weights"));
+  EXPECT_THAT(
+      refusal({"--from-megatron",
+               "--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
+               "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2",
+               "--print-recipe"}),
+      HasSubstr("the recipe made of --from-megatron"));
+  EXPECT_THAT(refusal({"--from-megatron", "--micro-batch-size 3 --global-batch-size 8", "--print-recipe"}),
+              AllOf(HasSubstr("global_batch=8 does not divide"),
+                    HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,88 @@
+// Commands that look at a recipe or a model, and run nothing.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cli/cli_support.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using testing::Finished;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+TEST(PlanCommand, PlanScheduleChecksAndDraws) {
+  const TemporaryFolder folder;
+  const std::string recipe = folder.write("recipe.yaml", kShortRecipe), svg = folder.path() + "/schedule.svg";
+  const Finished plan =
+      braid({"plan", "schedule", recipe, "--svg", svg, "--freeze-vit", "--freeze-projection", "--train.prefetch", "1"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("6 ranks, 2 microbatches"), HasSubstr("images"), HasSubstr("86 %")));
+  EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, microbatch", svg}).out, "8\n");
+  EXPECT_THAT(braid({"plan", "schedule", recipe, "--svg", svg, "--training-stage", "stage1"}).out,
+              ContainsRegex("images +0 +48 %.*\nlanguage +0 +76 %"));
+  EXPECT_EQ(testing::run_program({"grep", "-c", "images backward (projector only), microbatch", svg}).out, "4\n");
+  const Finished piped = braid({"plan", "schedule", recipe, "--svg", "-"});
+  EXPECT_THAT(piped.out, AllOf(::testing::StartsWith("<svg"), ::testing::EndsWith("</svg>\n")));
+}
+
+TEST(PlanCommand, PlanShow) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  EXPECT_THAT(braid({"plan", "show", recipe}).out, AllOf(HasSubstr("world of 6 ranks"), HasSubstr("language.dp-cp")));
+  EXPECT_THAT(braid({"plan", "show", recipe, "--rank", "3"}).out, HasSubstr("language"));
+  const Finished beyond = braid({"plan", "show", recipe, "--rank", "6"});
+  EXPECT_EQ(beyond.exit_code, 2);
+  EXPECT_THAT(beyond.err, HasSubstr("rank 6 is beyond the world of 6"));
+}
+
+TEST(PlanCommand, ModelDescribe) {
+  TemporaryFolder folder;
+  const Finished list = braid({"model", "describe", "tiny-vlm", "--topology", "tp=2,dp=2,encoder.pp=2"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_THAT(list.out, AllOf(HasSubstr("tiny-vlm in bfloat16"), HasSubstr("tp=2 cp=1 pp=1"),
+                              HasSubstr("tp=1 cp=1 pp=2"), HasSubstr("mixer.in_proj.weight")));
+  const Finished recipe =
+      braid({"model", "describe", "tiny-vlm", "--topology", folder.write("r.yaml", kShortRecipe), "--json"});
+  EXPECT_THAT(recipe.out, HasSubstr(R"("name":"language","layout":{"tp":2,)"));
+  const Finished wrong = braid({"model", "describe", "tiny-vlm", "--topology", "ttp=2,encodr.tp=2,ep=0,cp"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err,
+              AllOf(HasSubstr("4 problems"), HasSubstr("did you mean 'tp'?"), HasSubstr("did you mean 'encoder.tp'?"),
+                    HasSubstr("write ep=N"), HasSubstr("write cp=N")));
+  EXPECT_THAT(braid({"model", "describe", "tiny-vlm", "--topology", "tp=3"}).err,
+              HasSubstr("tiny-vlm.language.kv_heads"));
+  const std::string no_tp = folder.write("no_tp.yaml", "topology: {modules: {language: {tp: 0}}}");
+  const Finished zero = braid({"model", "describe", "tiny-vlm", "--topology", no_tp});
+  EXPECT_EQ(zero.exit_code, 2) << zero.err;
+  EXPECT_THAT(zero.err, HasSubstr("topology.modules.language.tp"));
+  EXPECT_THAT(braid({"model", "describe", "tinyvlm"}).err, HasSubstr("did you mean 'tiny-vlm'?"));
+}
+
+TEST(PlanCommand, ForwardRefusesSizesThatCannotBe) {
+  for (const auto& [size, value] : std::vector<std::pair<std::string, std::string>>{
+           {"--tp", "0"}, {"--cp", "0"}, {"--ep", "-2"}, {"--expt-tp", "0"}, {"--pp", "0"}, {"--dp", "1000000"}}) {
+    const Finished run = braid({"forward", ".", "--inputs", "i", "--outputs", "o", size, value});
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(fmt::format("{}: Value {} not in range", size, value)));
+  }
+}
+
+TEST(PlanCommand, EveryShippedRecipeHasASoundSchedule) {
+  int recipes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(BRAID_SOURCE_DIR "/recipes")) {
+    const Finished plan = braid({"plan", "schedule", file.path()});
+    EXPECT_EQ(plan.exit_code, 0) << file.path() << plan.err;
+    EXPECT_THAT(plan.out, HasSubstr("every transfer has its other side"));
+    ++recipes;
+  }
+  EXPECT_GE(recipes, 7);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,236 @@
+// braid train, from its flags to its end.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/socket.h"
+#include "base/strings.h"
+#include "cli/cli_support.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+std::vector<double> losses_in(const std::string& output) {
+  std::vector<double> losses;
+  for (const std::string& line : split(output, '\n')) {
+    const std::size_t loss = line.find("lm loss: ");
+    if (loss != std::string::npos) losses.push_back(std::stod(line.substr(loss + 9)));
+  }
+  return losses;
+}
+
+// Whatever variables the shell had: some BLAS builds need one to work at all. And a recipe from a pipe, which all ranks
+// need and only the first reader gets.
+TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
+  TemporaryFolder folder;
+  const std::string script = fmt::format("env -i {} train <(cat {}) --train-iters 2 --dist.hang_limit_s 60",
+                                         testing::built_program("braid"), folder.write("r.yaml", kShortRecipe));
+  const Finished run = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const std::string job = testing::built_program("braid") + " launch slurm <(echo) --dry-run";
+  EXPECT_THAT(testing::run_program({"bash", "-c", job}).err,
+              HasSubstr("is a pipe of this command, and the job's ranks read"));
+}
+
+TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
+  TemporaryFolder folder;
+  const Finished run = braid({"train", folder.write("r.yaml", kShortRecipe), "--log-dir", folder.path() + "/logs",
+                              "--metrics-file", folder.path() + "/metrics.jsonl", "--trace", folder.path() + "/trace",
+                              "--tensorboard-dir", folder.path() + "/events", "--use-mcore-models"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const std::vector<double> losses = losses_in(run.out);
+  EXPECT_THAT(run.out, HasSubstr("braid: 6 ranks: images on 0-1 (dp 2), language on 2-5 (tp 2, dp 2)\n"));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("braid: tiny-vlm in float32, 8 iterations of 16 samples, learning rate 0.01"),
+                             Not(HasSubstr("global_batch: 16"))));
+  EXPECT_THAT(testing::read_file(folder.path() + "/logs/recipe.yaml"), HasSubstr("global_batch: 16 "));
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("these flags change nothing"), HasSubstr("--use-mcore-models:\n      there is one")));
+  ASSERT_EQ(losses.size(), 2u) << run.out;
+  EXPECT_LT(losses[1], losses[0]);
+  EXPECT_THAT(
+      run.out,
+      ContainsRegex("\n \\[[0-9-]+ [0-9:.]+\\] iteration        8/       8 \\| consumed samples:          128 "
+                    "\\| elapsed time per iteration \\(ms\\): [0-9.]+ \\| throughput per GPU \\(TFLOP/s/GPU\\): "
+                    "[0-9.]+ \\| tokens per GPU \\(tokens/s/GPU\\): [0-9.]+ \\| "
+                    "learning rate: 1\\.000000E-02 \\| "
+                    "global batch size:    16 \\| lm loss: [0-9.E+-]+ \\| loss scale: 1\\.0 \\| grad norm: [0-9.]+ \\| "
+                    "number of skipped iterations:   0 \\| number of nan iterations:   0 \\|"));
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("time (ms) | images   | bridge wait (language):"),
+                    HasSubstr("time (ms) | language | bridge wait (images):"), HasSubstr("all iterations done")));
+  EXPECT_THAT(testing::read_file(folder.path() + "/logs/rank_2.log"), HasSubstr("iteration        8/"));
+  EXPECT_THAT(testing::read_file(folder.path() + "/metrics.jsonl"), HasSubstr("\"iteration\":8,"));
+  EXPECT_THAT(testing::read_file(folder.path() + "/trace/trace_rank_00000.json"),
+              AllOf(HasSubstr("images backward"), HasSubstr("host time (us)")));
+  EXPECT_THAT(testing::run_program({"ls", folder.path() + "/events"}).out, HasSubstr("events.out.tfevents."));
+}
+
+// All twenty layers, narrow: two encoder replicas and a language model of three stages, eight processes.
+TEST(TrainCommand, TheTwentyLayerModelTrains) {
+  const Finished run = braid({"train", BRAID_SOURCE_DIR "/recipes/nemotron-vlm-20l-small.yaml", "--train-iters", "6",
+                              "--seq-length", "64", "--log-interval", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const std::vector<double> losses = losses_in(run.out);
+  ASSERT_EQ(losses.size(), 6u) << run.out;
+  EXPECT_LT(losses.back(), losses.front());
+}
+
+// Asked to stop, a run ends after its iteration, says why, and has succeeded.
+TEST(TrainCommand, TrainStopsAtALimitOrASignal) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const Finished interval = braid({"train", recipe, "--exit-interval", "3"});
+  EXPECT_EQ(interval.exit_code, 0) << interval.err;
+  EXPECT_THAT(interval.out, AllOf(HasSubstr("iteration        3/       8"), HasSubstr("exit_interval=3")));
+  const std::string script = "env --default-signal=HUP " + testing::built_program("braid") + " train " + recipe +
+                             " --train-iters 100000 --save " + folder.path() + "/ckpt --metrics-file " + folder.path() +
+                             "/m & while [ ! -s " + folder.path() + "/m ]; do sleep 0.1; done; kill -HUP $!; wait $!";
+  const Finished signal = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(signal.exit_code, 0) << signal.err;
+  EXPECT_THAT(signal.out,
+              AllOf(ContainsRegex("run ended +SIGHUP \\(terminal closed\\)"), HasSubstr("saved iteration ")));
+  EXPECT_THAT(signal.err, ContainsRegex("braid: SIGHUP: finishing (the )?iteration [^,]+, then saving to "));
+}
+
+TEST(TrainCommand, ALossThatStaysNotANumberEndsTheRun) {
+  TemporaryFolder folder;
+  const Finished run = braid({"train", folder.write("r.yaml", kShortRecipe), "--lr", "1e30", "--clip-grad", "0",
+                              "--train.max_skipped", "2", "--train-iters", "50"});
+  EXPECT_EQ(run.exit_code, 1) << run.out;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("root cause"), HasSubstr("2 steps in a row were skipped"),
+                             HasSubstr("train.max_skipped=2")));
+}
+
+TEST(TrainCommand, MegatronsFlagsAreRecipeKeys) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const Finished run = braid({"train", recipe, "--print-recipe", "--llm-tp", "4", "--bf16", "--overlap-grad-reduce",
+                              "--no-overlap-grad-reduce", "--training-stage", "stage2", "--min-lr=1e-3"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("tp: 4"), HasSubstr("dtype: bfloat16"), HasSubstr("stage: stage2"),
+                             HasSubstr("overlap_grad_reduce: false"), HasSubstr("min_lr: 0.001")));
+  EXPECT_THAT(braid({"train", recipe, "--no-overlap-grad-reduce=true"}).err,
+              AllOf(HasSubstr("--no-overlap-grad-reduce takes no value"),
+                    HasSubstr("leave it out; it stands for --optimizer.overlap_grad_reduce=false\n")));
+  for (const char* flag : {"--freeze-ViT", "--freeze-vit"})
+    EXPECT_THAT(braid({"train", recipe, "--print-recipe", flag}).out, HasSubstr("freeze_encoders: true"));
+  for (const char* flag : {"--freeze-LM", "--freeze-lm"})
+    EXPECT_THAT(braid({"train", recipe, "--print-recipe", flag}).out, HasSubstr("freeze_language: true"));
+}
+
+// Every key, in its section, with its type, its default and Megatron's name.
+TEST(TrainCommand, HelpOfTrainHasEveryRecipeKey) {
+  const std::string help = braid({"train", "--help"}).out;
+  for (const char* section : {"topology", "model", "data", "loader", "train", "optimizer", "loss_scale", "checkpoint",
+                              "log", "stop", "dist", "cluster"})
+    EXPECT_THAT(help, HasSubstr(std::string("\n") + section + "\n  --" + section + "."));
+  EXPECT_THAT(help, AllOf(ContainsRegex("  --train\\.lr NUMBER +highest learning rate \\[0\\.0001\\]; --lr\n"),
+                          HasSubstr("(bfloat16), --fp32 (float32)\n"), HasSubstr("--topology.modules.NAME.tp NUMBER"),
+                          HasSubstr("--encoder-tp; language: --llm-tp"), HasSubstr("--dist.device NAME")));
+  for (const std::string& line : split(help, '\n')) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(TrainCommand, ALowerLearningRateTakesTheLowestWithIt) {
+  for (const char* name : {"tiny-vlm", "tiny-vlm-colocated", "tiny-omni", "tiny-llava"}) {
+    const std::string recipe = std::string(BRAID_SOURCE_DIR "/recipes/") + name + ".yaml";
+    const Finished run = braid({"train", recipe, "--print-recipe", "--train.lr", "1e-4"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr("min_lr: 1e-05"));
+  }
+}
+
+TEST(TrainCommand, PrintRecipeShowsOverridesAndStops) {
+  TemporaryFolder folder;
+  const Finished run = braid(
+      {"train", folder.write("r.yaml", kShortRecipe), "--print-recipe", "--lr", "0.25", "--train.seed=5000000000"});
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 0.25"), HasSubstr("seed: 5000000000")));
+}
+
+TEST(TrainCommand, RecipeKeysMayStandBeforeTheRecipe) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const Finished run = braid({"train", "--lr", "0.25", "--train.seed", "7", recipe, "--print-recipe"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 0.25"), HasSubstr("seed: 7")));
+  EXPECT_EQ(braid({"plan", "show", "--topology.modules.language.dp", "4", recipe}).exit_code, 0);
+}
+
+TEST(TrainCommand, TrainRefusesBadInputBeforeAnyRankStarts) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const Finished problems =
+      braid({"train", recipe, "--global-batch-size", "17", "--topology.modules.language.pp", "2"});
+  EXPECT_EQ(problems.exit_code, 2);
+  EXPECT_THAT(problems.err, HasSubstr("global_batch=17"));
+  EXPECT_THAT(problems.out, Not(HasSubstr("6 ranks")));
+  EXPECT_THAT(braid({"train", recipe, "--trian-iters", "3"}).err, HasSubstr("did you mean --train-iters?"));
+  EXPECT_THAT(braid({"train", recipe, "--train.lr"}).err, HasSubstr("--train.lr needs a value"));
+  EXPECT_THAT(braid({"train", recipe, "--save", "--load", "x"}).err, HasSubstr("--save needs a value"));
+  EXPECT_THAT(braid({"train", recipe, "--lr", "abc"}).err, HasSubstr("where: command line, --lr (train.lr)\n"));
+  EXPECT_THAT(braid({"train", recipe, "--lr", "0.1", "--llm-dp", "64"}).err,
+              AllOf(HasSubstr("where: command line, --llm-dp, against "), HasSubstr(":8, train.global_batch\n")));
+  EXPECT_THAT(braid({"train", recipe, "--seed", "-1"}).err, HasSubstr("train.seed=-1 should be 0 or more"));
+}
+
+TEST(TrainCommand, TrainChecksTheWorldItWasStartedIn) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const Finished lone = braid({"train", recipe}, {{"RANK", "0"}});
+  EXPECT_EQ(lone.exit_code, 2);
+  EXPECT_THAT(lone.err, HasSubstr("WORLD_SIZE is not set, although RANK is"));
+  const Finished small = braid(
+      {"train", recipe},
+      {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  EXPECT_EQ(small.exit_code, 2);
+  EXPECT_THAT(small.err, HasSubstr("topology has 6 ranks, but 4 were started"));
+}
+
+TEST(TrainCommand, ABusyMasterPortIsNamed) {
+  TemporaryFolder folder;
+  const Fd other = listen_tcp("", 0);
+  const std::string port = std::to_string(local_port(other));
+  const Finished run = braid(
+      {"train", folder.write("r.yaml", "topology: {modules: {language: }}")},
+      {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("port " + port), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
+// The backend can be chosen, and a choice that cannot work is the launcher's clear error.
+TEST(TrainCommand, TrainTakesTheBackendItIsTold) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  EXPECT_EQ(braid({"train", recipe, "--train-iters", "2", "--dist.backend", "gloo", "--dist.device", "cpu"}).exit_code,
+            0);
+  const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"}, {{"CUDA_VISIBLE_DEVICES", ""}});
+  EXPECT_EQ(nccl.exit_code, 2);
+  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs a GPU of its own for each of the 6 ranks"),
+                              HasSubstr("fix:   use gloo or auto")));
+}
+
+// Under srun: ranks, address and port all come from SLURM_ variables.
+TEST(TrainCommand, TrainRunsFromSlurmsVariables) {
+  TemporaryFolder folder;
+  const std::string recipe = folder.write("r.yaml", kShortRecipe);
+  const std::string program = testing::built_program("braid");
+  const std::string script =
+      "export SLURM_NTASKS=6 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost "
+      "SLURM_TASKS_PER_NODE=6; "
+      "for r in 0 1 2 3 4 5; do SLURM_PROCID=$r SLURM_LOCALID=$r " +
+      program + " train " + recipe +
+      " --dist.device cpu & pids=\"$pids $!\"; done; for p in $pids; do wait $p || exit 1; done";
+  const Finished run = testing::run_program({"bash", "-c", script});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("iteration        8/       8"));
+}
+
+}  // namespace
+}  // namespace braid

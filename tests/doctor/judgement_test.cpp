@@ -1,0 +1,152 @@
+// What lines mean together: which of them is the cause, and which rank was first.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "doctor/diagnosis_of_text.h"
+
+namespace braid {
+namespace {
+
+using testing::diagnosis_of_text;
+using ::testing::HasSubstr;
+using testing::kNone;
+using ::testing::Not;
+using testing::slug_of;
+using testing::with_prefix;
+
+std::string raised(const std::string& exception) {
+  return "Traceback (most recent call last):\n  File \"/w/train.py\", line 7, in main\n    step()\n" + exception + "\n";
+}
+
+std::string verdict(const std::string& text) {
+  const Diagnosis diagnosis = diagnosis_of_text(text);
+  return fmt::format("{} {}", slug_of(diagnosis), diagnosis.first_rank.value_or(kNone));
+}
+
+// As the summary and the launcher of Braid say it.
+TEST(OwnRuns, EndAsTheirSummarySays) {
+  const std::string start = "braid: 2 ranks: language on 0-1 (tp 2)\n";
+  for (const auto& [cause, line] : std::vector<std::pair<std::string, std::string>>{
+           {"success", "run ended              all iterations done"},
+           {"success", "run ended              exit_interval=4 reached"},
+           {"success", "already at iteration 10 of 10: nothing to do; train further with a larger --train-iters"},
+           {"hangup", "run ended              SIGHUP (terminal closed)"},
+           {"cancelled", "run ended              SIGINT (Ctrl-C)"},
+           {"cancelled", "run ended              SIGUSR1"},
+           {"cancelled", "braid: stopped; nothing was saved: there is no complete checkpoint in 'x'"}})
+    EXPECT_EQ(slug_of(diagnosis_of_text(start + line + "\nlm loss   6.2 -> 5.1\n")), cause) << line;
+}
+
+TEST(Exceptions, AreJudgedByTheirTypeAndTheirWords) {
+  for (const auto& [cause, exception] : std::vector<std::pair<std::string, std::string>>{
+           {"hub-unreachable", "oss2.exceptions.AccessDenied: {'status': 403}"},
+           {"hub-unreachable", "RuntimeError: Failed to download the weights of x"},
+           {"network", "tensorflow.python.framework.errors_impl.UnavailableError: OS Error"},
+           {"cuda-error", "numba.cuda.cudadrv.driver.CudaAPIError: [700] results in UNKNOWN_CUDA_ERROR"},
+           {"cuda-error", "xgboost.core.XGBoostError: Check failed: e == cudaSuccess"},
+           {"import-error", "RuntimeError: apex is not installed"},
+           {"weight-load-mismatch", "ValueError: vocabulary size of the checkpoint does not match"},
+           {"nan-loss", "ValueError: found invalid values: tensor([[nan, nan]])"},
+           {"nccl-timeout", "RuntimeError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"},
+           {"python-error", "ValueError: too many values to unpack"}})
+    EXPECT_EQ(slug_of(diagnosis_of_text(raised(exception))), cause) << exception;
+}
+
+TEST(Exceptions, AMessageMayBeginOnTheNextLine) {
+  const std::string driver = "The NVIDIA driver on your system is too old (found version 10010).\n";
+  EXPECT_EQ(verdict(raised("AssertionError: ") + driver), "cuda-error -1");
+  EXPECT_EQ(verdict(raised("AssertionError: wrong shape") + driver), "python-error -1");  // somebody else's line
+}
+
+TEST(Exceptions, OfAWorkerAreWhatItSaysBelow) {
+  const std::string worker = raised("OSError: Caught OSError in DataLoader worker process 3.") + "Original " +
+                             raised("OSError: [Errno 28] No space left on device");
+  EXPECT_EQ(verdict(with_prefix("[rank2]: ", worker)), "disk-full 2");
+}
+
+TEST(Exceptions, MayTellHowAProcessEnded) {
+  EXPECT_EQ(verdict(raised("ValueError: Error training x: Failed Reason: AlgorithmError: Exit Code: 139")),
+            "segfault -1");
+}
+
+TEST(Exceptions, TheErrorOfAWriterMeansADiskThatIsFull) {
+  EXPECT_EQ(verdict(raised("RuntimeError: [enforce fail at inline_container.cc:603] . Disk quota")), "disk-full -1");
+  EXPECT_EQ(verdict(raised("RuntimeError: [enforce fail at inline_container.cc:145] . PytorchStreamReader failed")),
+            "python-error -1");
+}
+
+TEST(Levels, InformationAndWarningsAreNoCause) {
+  const std::string message = "xla_bridge.py:355] Unable to initialize backend 'cuda': no device\n";
+  EXPECT_EQ(verdict("I1230 20:44:14.322310 139921 " + message), "unknown -1");
+  EXPECT_EQ(verdict("2022-12-30 20:44:13.602311: W external/" + message), "unknown -1");
+  EXPECT_EQ(verdict("E1230 20:44:14.322310 139921 " + message), "cuda-error -1");
+}
+
+std::string waits_in(int rank, int sequence) {
+  return fmt::format(
+      "[rank{0}]:[E1115 10:00:00.1 P.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: "
+      "WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600000 ms\n",
+      rank, sequence);
+}
+
+TEST(Stragglers, AreTheOnesWithTheLowestSequenceNumber) {
+  EXPECT_EQ(verdict(waits_in(0, 78) + waits_in(1, 78) + waits_in(2, 77) + waits_in(3, 78)), "nccl-timeout 2");
+}
+
+TEST(Stragglers, AreNamedByHorovod) {
+  const std::string stalled = "[1,0]<stderr>:Missing ranks:\n[1,0]<stderr>:5: [allreduce.bn1.bias, allreduce.fc ...]\n";
+  EXPECT_EQ(verdict(stalled + stalled), "nccl-timeout 5");
+}
+
+TEST(Ends, WhatALauncherLostWasAProcessThatEnded) {
+  const std::string lost = "ORTE has lost communication with a remote daemon.\n";
+  EXPECT_EQ(verdict(lost), "node-failure -1");
+  EXPECT_EQ(verdict("command terminated with exit code 137\n" + lost), "killed -1");
+  EXPECT_EQ(verdict("[n1:10610] Signal: Segmentation fault (11)\n" + lost), "segfault -1");
+}
+
+TEST(Ends, ANodeThatWasTakenAwayDidNotFail) {
+  EXPECT_EQ(verdict("drain detected: preempted_ranks=[1], deadline=17\nThe actor is dead because its node has died.\n"),
+            "preempted 1");
+  EXPECT_EQ(verdict("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T10:00:00 DUE TO NODE FAILURE ***\n"
+                    "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T10:00:01 DUE TO JOB REQUEUE ***\n"),
+            "node-failure -1");
+}
+
+TEST(Ends, SeveralTasksThatEndedTogetherComeBeforeOne) {
+  const std::string twice = with_prefix("3: ", raised("ValueError: a")) + with_prefix("6: ", raised("ValueError: b"));
+  EXPECT_EQ(verdict(twice + "srun: error: n1: tasks 0-1,3: Exited with exit code 1\n"
+                            "srun: error: n2: task 6: Exited with exit code 1\n"),
+            "python-error 3");
+}
+
+TEST(Ends, ASignalIsNoExitCode) {
+  const Diagnosis diagnosis = diagnosis_of_text("rank 3 died from signal 11\n");
+  EXPECT_EQ(slug_of(diagnosis), "segfault");
+  EXPECT_THAT(diagnosis.explanation, HasSubstr("ended by SIGSEGV"));
+  EXPECT_THAT(diagnosis.explanation, Not(HasSubstr("-11")));
+}
+
+TEST(Starts, LoginsThatAreRefusedAreNoFileModes) {
+  for (const char* line : {"n2: Permission denied (publickey,password).\n", "Host key verification failed.\n",
+                           "ssh: Could not resolve hostname node-0: Name or service not known\n"}) {
+    const Diagnosis diagnosis = diagnosis_of_text(line);
+    EXPECT_EQ(slug_of(diagnosis), "not-launched") << line;
+    EXPECT_THAT(diagnosis.explanation, HasSubstr("cannot log in")) << line;
+  }
+}
+
+TEST(Starts, WrongArgumentsAreNoException) {
+  const Diagnosis diagnosis = diagnosis_of_text("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x\n");
+  EXPECT_EQ(slug_of(diagnosis), "python-error");
+  EXPECT_THAT(diagnosis.explanation, Not(HasSubstr("exception")));
+}
+
+TEST(Starts, SitesRefuseInTheirOwnWords) {
+  EXPECT_EQ(verdict("sbatch: error: you submitted to gpu32 without specifying a GPU32 Account.\n"), "bad-account -1");
+  EXPECT_EQ(verdict("sbatch: error: the partition gpu32 is closed\n"), "bad-partition -1");
+}
+
+}  // namespace
+}  // namespace braid
