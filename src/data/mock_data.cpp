@@ -42,7 +42,7 @@ at::Tensor normal(std::uint64_t seed, const std::string& name, std::int64_t rows
 }  // namespace
 
 MockData::MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed)
-    : config_(config), sequence_length_(config.sequence_length.value_or(provider.sequence_length)), seed_(seed) {
+    : config_(config), sequence_length_(piece_length(config, provider)), seed_(seed) {
   for (const EncoderConfig& encoder : provider.encoders)
     for (const Module& module : topology.modules()) {
       if (module.name != encoder.name) continue;

@@ -17,7 +17,7 @@ class MockData : public SampleSource {
 
   Tokens tokens(std::int64_t sample) const override;
   std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override;
-  int sequence_length() const { return sequence_length_; }
+  int sequence_length() const { return sequence_length_; }  // of each: a piece where samples are packed
 
  private:
   struct Modality {

@@ -42,6 +42,10 @@ std::vector<Problem> room_problems(const MockDataConfig& config, const Provider&
 
 }  // namespace
 
+int piece_length(const MockDataConfig& config, const Provider& provider) {
+  return config.sequence_length.value_or(provider.sequence_length) / config.packed;
+}
+
 const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder) {
   static const MockMediaConfig kDefaults;
   for (const MockMediaConfig& media : config.media)
@@ -59,7 +63,8 @@ void describe(Fields& f, MockMediaConfig& c) {
 
 void describe(Fields& f, MockDataConfig& c) {
   f.field("sequence_length", c.sequence_length, "tokens of a sample; default: the model's");
-  f.field("min_length", c.min_length, "fewest tokens before the padding; default: no padding");
+  f.field("packed", c.packed, "sub-sequences of a sample, all of the same length");
+  f.field("min_length", c.min_length, "fewest tokens of a sub-sequence before the padding; default: no padding");
   f.field("alphabet", c.alphabet, "how many different tokens text has");
   f.field("noise", c.noise, "share of tokens that are random");
   f.named("media", c.media);
@@ -78,10 +83,16 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
   if (length < kRoomForText)
     checks.add("sequence_length", fmt::format("sequence_length={} leaves nothing to learn", length),
                fmt::format("use sequence_length={} or more", kRoomForText));
-  const int shortest = config.min_length.value_or(length);
-  if (config.min_length && (shortest < kRoomForText || shortest > length))
-    checks.add("min_length", fmt::format("min_length={} is not between 2 and sequence_length={}", shortest, length),
-               fmt::format("use min_length={}", length));
+  checks.size("packed", config.packed, std::max(length / kRoomForText, 1));
+  if (!checks.failed() && length % config.packed != 0)
+    checks.add("packed", fmt::format("sequence_length={} does not split into packed={}", length, config.packed),
+               fmt::format("use sequence_length={}", (length / config.packed + 1) * config.packed));
+  const int piece = length / std::max(config.packed, 1), shortest = config.min_length.value_or(piece);
+  if (config.min_length && (shortest < kRoomForText || shortest > piece))
+    checks.add("min_length",
+               fmt::format("min_length={} is not between {} and {}, the tokens of a sub-sequence", shortest,
+                           kRoomForText, piece),
+               fmt::format("use min_length={}", piece));
   int most = vocab_of(provider.language) - 1;
   for (const EncoderConfig& encoder : provider.encoders)
     if (encoder.mock_token_id > 1) most = std::min(most, encoder.mock_token_id - 1);

@@ -19,13 +19,17 @@ struct MockMediaConfig {
 
 struct MockDataConfig {
   std::optional<int> sequence_length{};  // default: the model's
-  std::optional<int> min_length{};       // of a sample's tokens, the rest is padding; default: no padding
+  int packed = 1;                        // sub-sequences of a sample, all of the same length
+  std::optional<int> min_length{};       // of a sub-sequence's tokens, the rest is padding; default: no padding
   int alphabet = 64;                     // how many different tokens text has
   double noise = 0.1;                    // share of random tokens
   std::vector<MockMediaConfig> media{};  // encoders that are not named have the defaults
 };
 
 inline constexpr int kRoomForText = 2;  // tokens that every sample has, so that there is something to learn
+
+// Tokens of a sub-sequence.
+int piece_length(const MockDataConfig& config, const Provider& provider);
 
 const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& encoder);
 

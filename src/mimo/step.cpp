@@ -71,7 +71,7 @@ class Step::Impl {
     }
   }
 
-  StepTotals totals() {
+  at::Tensor finish() {
     for (const auto& moving : moving_) moving->pending.wait();
     at::Tensor mixing = at::zeros({2}, totals_.options());  // load balancing loss, how many forwards it is of
     for (const auto& part : model_.parts())
@@ -79,14 +79,7 @@ class Step::Impl {
         mixing[0] += moe->take_aux_loss().to(at::kDouble);
         if (part->leads) mixing[1] += plan_.options.microbatches;
       }
-    at::Tensor all = at::cat({totals_, mixing, at::tensor(participates_, at::kDouble).to(totals_.device())});
-    model_.groups().world().all_reduce(all);
-    all = all.cpu();
-    const double* values = all.data_ptr<double>();
-    StepTotals totals = {.loss_sum = values[0], .num_tokens = values[1]};
-    if (values[3] > 0) totals.load_balancing_loss = values[2] / values[3];
-    totals.participants.assign(values + 4, values + all.numel());
-    return totals;
+    return at::cat({totals_, mixing, at::tensor(participates_, at::kDouble).to(totals_.device())});
   }
 
  private:
@@ -369,6 +362,11 @@ Step::Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batc
     : impl_(std::make_unique<Impl>(model, plan, batches, input)) {}
 Step::~Step() = default;
 void Step::run(const Op& op) { impl_->run(op); }
-StepTotals Step::totals() { return impl_->totals(); }
+at::Tensor Step::finish() { return impl_->finish(); }
+
+StepTotals::StepTotals(std::span<const double> sums)
+    : loss_sum(sums[0]), num_tokens(sums[1]), participants(sums.begin() + 4, sums.end()) {
+  if (sums[3] > 0) load_balancing_loss = sums[2] / sums[3];
+}
 
 }  // namespace braid

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "mimo/batch_feed.h"
@@ -28,8 +29,10 @@ struct StepInput {
   double loss_scale = 1;
 };
 
-// Sums over all ranks, on every rank.
+// Of sums over the world of what Step::finish() returned.
 struct StepTotals {
+  explicit StepTotals(std::span<const double> sums);
+
   double loss_sum = 0;                          // over all counted tokens of the step
   double num_tokens = 0;                        // those tokens
   std::optional<double> load_balancing_loss{};  // mean over microbatches, replicas and mixtures of experts
@@ -45,8 +48,8 @@ class Step {
   // Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are added up in
   // the parameters' grad; nothing is reduced.
   void run(const Op& op);
-  // After the last: everything sent has arrived. Collective over the world.
-  StepTotals totals();
+  // After the last: this rank's terms of the totals, of type double; everything sent has arrived.
+  at::Tensor finish();
 
  private:
   class Impl;

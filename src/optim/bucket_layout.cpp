@@ -23,11 +23,15 @@ BucketLayout lay_out_buckets(const std::vector<std::int64_t>& sizes, int group_s
     layout.size = bucket.span.end;
     bucket = {.span = {layout.size, layout.size}, .used_end = layout.size, .first_slot = layout.slots.size()};
   };
+  const auto begins_stage = [&](std::size_t parameter) {
+    return !options.stages.empty() && parameter > 0 && options.stages[parameter - 1] != options.stages[parameter];
+  };
   for (std::size_t parameter = sizes.size(); parameter-- > 0;) {
     const std::int64_t begin = round_up(bucket.used_end, kParameterAlignment);
     bucket.used_end = begin + sizes[parameter];
     layout.slots.push_back({parameter, {begin, bucket.used_end}, layout.buckets.size()});
-    if (options.bucket_size > 0 && bucket.used_end - bucket.span.begin >= options.bucket_size) close();
+    const bool full = options.bucket_size > 0 && bucket.used_end - bucket.span.begin >= options.bucket_size;
+    if (full || begins_stage(parameter)) close();
   }
   if (bucket.first_slot < layout.slots.size()) close();
   return layout;

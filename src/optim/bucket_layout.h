@@ -17,6 +17,7 @@ struct Span {
 struct BucketOptions {
   std::int64_t bucket_size = 0;  // elements after which a bucket closes; 0: one bucket
   bool pad_for_bandwidth = false;
+  std::vector<int> stages{};  // by parameter, ascending: a bucket has parameters of one stage; empty: all are of one
 };
 
 struct BucketLayout {

@@ -27,14 +27,16 @@ GradientBuffer::GradientBuffer(std::vector<Parameters::Entry> entries, const Gro
   BRAID_CHECK(!entries_.empty(), "a gradient buffer without parameters on {}", group_.name());
   const at::Tensor& first = entries_[0].value;
   std::vector<std::int64_t> sizes;
+  BucketOptions buckets = options_.buckets;
   for (const Parameters::Entry& entry : entries_) {
     BRAID_CHECK(entry.value.requires_grad(), "{} gets no gradient", entry.spec.name);
     BRAID_CHECK(entry.value.is_contiguous(), "{} is not contiguous", entry.spec.name);
     BRAID_CHECK(entry.value.scalar_type() == first.scalar_type(), "{} and {} differ in dtype", entry.spec.name,
                 entries_[0].spec.name);
     sizes.push_back(entry.value.numel());
+    buckets.stages.push_back(entry.spec.stage);
   }
-  layout_ = lay_out_buckets(sizes, group_.size(), options_.buckets);
+  layout_ = lay_out_buckets(sizes, group_.size(), buckets);
   const at::ScalarType dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   flat_ = at::zeros({layout_.size}, at::TensorOptions(dtype).device(first.device()));
   for (std::size_t slot = 0; slot < layout_.slots.size(); ++slot)
@@ -59,9 +61,9 @@ void GradientBuffer::begin_step() {
     missing_.push_back(bucket.last_slot - bucket.first_slot + 1);
 }
 
-void GradientBuffer::expect_last_microbatch(std::optional<int> stage) {
+void GradientBuffer::expect_last_microbatch(int stage) {
   for (std::size_t slot = 0; slot < last_.size(); ++slot)
-    if (!stage || entry(layout_.slots[slot]).spec.stage == *stage) last_[slot] = true;
+    if (entry(layout_.slots[slot]).spec.stage == stage) last_[slot] = true;
 }
 
 void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
@@ -82,9 +84,10 @@ void GradientBuffer::mark_ready(std::size_t slot) {
     under_way_.push_back(start_next_bucket());
 }
 
-void GradientBuffer::start_reduction() {
+void GradientBuffer::start_reduction(int stage) {
   at::NoGradGuard guard;
-  while (next_bucket_ < layout_.buckets.size()) under_way_.push_back(start_next_bucket());
+  while (next_bucket_ < layout_.buckets.size() && stage_of(layout_.buckets[next_bucket_]) >= stage)
+    under_way_.push_back(start_next_bucket());
 }
 
 void GradientBuffer::finish_reduction() {

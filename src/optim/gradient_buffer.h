@@ -10,7 +10,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <vector>
 
 #include "dist/group.h"
@@ -33,14 +32,14 @@ class GradientBuffer {
   GradientBuffer(const GradientBuffer&) = delete;
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
-  void begin_step();              // all gradients are zero
-  // The next backward of these stages' parameters (none: of all) is the last of this step.
-  void expect_last_microbatch(std::optional<int> stage = {});
-  void start_reduction();   // of every bucket that has not started; collective over the group
-  void finish_reduction();  // likewise, and waits for all
+  void begin_step();                       // all gradients are zero
+  void expect_last_microbatch(int stage);  // the next backward of this stage is the last of this step
+  void start_reduction(int stage);         // of this stage and of those behind it; collective over the group
+  void finish_reduction();                 // of all; likewise
   bool started(std::size_t bucket) const { return bucket < next_bucket_; }
 
   const BucketLayout& layout() const { return layout_; }
+  int stage_of(const BucketLayout::Bucket& bucket) const { return entry(layout_.slots[bucket.first_slot]).spec.stage; }
   const Parameters::Entry& entry(const BucketLayout::Slot& slot) const { return entries_[slot.parameter]; }
   const Group& group() const { return group_; }
   bool sharded() const { return options_.shard; }

@@ -32,20 +32,20 @@ void ModuleOptimizer::finish_parameters() {
   for (auto& part : parts_) part->finish_publishing();
 }
 
-void ModuleOptimizer::expect_last_microbatch(std::optional<int> stage) {
+void ModuleOptimizer::finish_parameters(int stage) {
+  for (auto& part : parts_) part->finish_publishing(stage);
+}
+
+void ModuleOptimizer::expect_last_microbatch(int stage) {
   for (auto& part : parts_) part->gradients().expect_last_microbatch(stage);
 }
 
-void ModuleOptimizer::start_gradients() {
-  for (auto& part : parts_) part->gradients().start_reduction();
+void ModuleOptimizer::start_gradients(int stage) {
+  for (auto& part : parts_) part->gradients().start_reduction(stage);
 }
 
 void ModuleOptimizer::finish_gradients() {
   for (auto& part : parts_) part->finish_gradients();
-}
-
-void ModuleOptimizer::scale(double factor) {
-  for (auto& part : parts_) part->scale(factor);
 }
 
 at::Tensor ModuleOptimizer::sum(at::Tensor (ShardedAdam::*term)() const) const {
@@ -58,10 +58,12 @@ at::Tensor ModuleOptimizer::squared_norm() const { return sum(&ShardedAdam::squa
 at::Tensor ModuleOptimizer::count_zeros() const { return sum(&ShardedAdam::count_zeros); }
 at::Tensor ModuleOptimizer::has_nonfinite() const { return sum(&ShardedAdam::has_nonfinite).clamp_max(1); }
 
-void ModuleOptimizer::step(double lr, double weight_decay, double clip_coefficient) {
+void ModuleOptimizer::step(double lr, double weight_decay, double factor) {
   ++steps_;
-  if (clip_coefficient != 1) scale(clip_coefficient);
-  for (auto& part : parts_) part->update(steps_, lr, weight_decay);
+  for (auto& part : parts_) {
+    if (factor != 1) part->scale(factor);
+    part->update(steps_, lr, weight_decay);
+  }
   for (auto& part : parts_) part->start_publishing();
 }
 

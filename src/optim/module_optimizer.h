@@ -1,7 +1,7 @@
 // The optimizer of one module on one rank. A step, of which all ranks of the module take part in what is collective:
 //
-//   begin_step(); finish_parameters(); forward and backward of every microbatch, the last after
-//   expect_last_microbatch(); finish_gradients() (collective); scale(1 / tokens);
+//   begin_step(); finish_parameters() of each stage; forward and backward of every microbatch, the last after
+//   expect_last_microbatch(); start_gradients() of each stage, finish_gradients() (both collective);
 //   step_all() of optim/global_step.h (collective)
 //
 // Ranks hold parts of a gradient (nn/parallel.h). Dense parameters are summed over dp x cp, and over tp where tp does
@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,26 +29,27 @@ class ModuleOptimizer {
 
   void begin_step();
   // With overlap_param_gather, step() returns while updated parameters are still on their way: this comes before the
-  // module's next forward and before anybody else reads them. Nothing to do where they have arrived.
-  void finish_parameters();
-  void expect_last_microbatch(std::optional<int> stage = {});  // of one stage, or of all
-  void start_gradients();                                      // collective; finish_gradients() waits
+  // next forward of their stage and before anybody else reads them. Nothing to do where they have arrived.
+  void finish_parameters(int stage);
+  void finish_parameters();  // of all stages
+  void expect_last_microbatch(int stage);
+  void start_gradients(int stage);  // the last stage first
   void finish_gradients();
-  void scale(double factor);
 
   // Scalars of type double. Summed over the ranks of the module, the first two count every element once.
   at::Tensor squared_norm() const;
   at::Tensor count_zeros() const;
   at::Tensor has_nonfinite() const;  // 0 or 1, of the gradients on this rank
 
-  // One update of the main copy with gradients times `clip_coefficient`; the model's parameters follow, with
+  // One update of the main copy with gradients times `factor`; the model's parameters follow, with
   // overlap_param_gather only by finish_parameters(). Collective.
-  void step(double lr, double weight_decay, double clip_coefficient);
+  void step(double lr, double weight_decay, double factor);
 
   // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's
   // parameters: take_parameters().
   std::vector<OptimizerState> state() const;
   const std::vector<std::unique_ptr<ShardedAdam>>& parts() const { return parts_; }
+  at::Device device() const { return device_; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
   void publish_parameters();

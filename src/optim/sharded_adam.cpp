@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "base/error.h"
 
@@ -56,6 +54,7 @@ ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& re
     : config_(config),
       replicas_(replicas),
       gradients_(std::move(entries), reduce, buffer_options(config, module_parameters, reduce.size())) {
+  move_parameters_into_buffer();
   for (std::size_t bucket = 0; bucket < gradients_.layout().buckets.size(); ++bucket) {
     const Span owned = gradients_.owned(bucket);
     const auto make = [&] { return at::zeros({owned.size()}, gradients_.tensor_options()); };
@@ -64,7 +63,20 @@ ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& re
   }
   for (const Range& range : ranges_)
     if (counts(range)) add_counted(range);
+  arriving_.resize(shards_.size());
   take_parameters();
+}
+
+void ShardedAdam::move_parameters_into_buffer() {
+  at::NoGradGuard guard;
+  const BucketLayout& layout = gradients_.layout();
+  parameters_ = at::zeros({layout.size}, gradients_.entry(layout.slots[0]).value.options().requires_grad(false));
+  for (const BucketLayout::Slot& slot : layout.slots) {
+    const at::Tensor& value = gradients_.entry(slot).value;
+    const at::Tensor place = part(parameters_, slot.span).view(value.sizes());
+    place.copy_(value);
+    value.set_data(place);
+  }
 }
 
 void ShardedAdam::add_ranges(std::size_t bucket) {
@@ -148,7 +160,6 @@ at::Tensor ShardedAdam::has_nonfinite() const {
 
 void ShardedAdam::update(std::int64_t step, double lr, double weight_decay) {
   at::NoGradGuard guard;
-  finish_publishing();  // which may still read the main copy
   const at::Tensor step_tensor =
       at::full({}, step, at::TensorOptions(at::kFloat).device(gradients_.tensor_options().device()));
   for (const bool decayed : {true, false}) update(decayed, step_tensor, lr, decayed ? weight_decay : 0);
@@ -187,41 +198,26 @@ void ShardedAdam::start_publishing() {
   at::NoGradGuard guard;
   finish_publishing();
   for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket) {
-    Publication publication = start_publishing(bucket);
-    if (config_.overlap_param_gather)
-      under_way_.push_back(std::move(publication));
-    else
-      finish(std::move(publication));
+    arriving_[bucket] = start_publishing(bucket);
+    if (!config_.overlap_param_gather) arriving_[bucket].wait();
   }
+}
+
+Pending ShardedAdam::start_publishing(std::size_t bucket) {
+  at::Tensor own = part(parameters_, shards_[bucket].in_buffer);
+  own.copy_(shards_[bucket].main);
+  if (!gradients_.sharded() || gradients_.group().size() == 1) return {};
+  at::Tensor whole = part(parameters_, gradients_.layout().buckets[bucket].span);
+  return gradients_.group().start_all_gather(whole, own);
+}
+
+void ShardedAdam::finish_publishing(int stage) {
+  for (std::size_t bucket = 0; bucket < arriving_.size(); ++bucket)
+    if (gradients_.stage_of(gradients_.layout().buckets[bucket]) == stage) arriving_[bucket].wait();
 }
 
 void ShardedAdam::finish_publishing() {
-  at::NoGradGuard guard;
-  for (Publication& publication : std::exchange(under_way_, {})) finish(std::move(publication));
-}
-
-ShardedAdam::Publication ShardedAdam::start_publishing(std::size_t bucket) {
-  const BucketLayout& layout = gradients_.layout();
-  const at::Tensor& main = shards_[bucket].main;
-  if (!gradients_.sharded() || gradients_.group().size() == 1) return {bucket, main, {}};
-  const Span& span = layout.buckets[bucket].span;
-  const at::Tensor& value = gradients_.entry(layout.slots[0]).value;
-  const at::ScalarType dtype = value.scalar_type();
-  // The gradients have served: their memory is large enough for the bucket's parameters. A gather that is still under
-  // way when the next step begins needs its own, but only until the first forward.
-  at::Tensor whole = config_.overlap_param_gather ? at::empty({span.size()}, value.options())
-                                                  : gradients_.view(span).view(dtype).slice(0, 0, span.size());
-  return {bucket, whole, gradients_.group().start_all_gather(whole, main.to(dtype))};
-}
-
-void ShardedAdam::finish(Publication publication) {
-  publication.pending.wait();
-  const BucketLayout& layout = gradients_.layout();
-  const BucketLayout::Bucket& bucket = layout.buckets[publication.bucket];
-  for (std::size_t slot = bucket.first_slot; slot <= bucket.last_slot; ++slot) {
-    const at::Tensor& value = gradients_.entry(layout.slots[slot]).value;
-    value.view(-1).copy_(part(publication.whole, moved(layout.slots[slot].span, -bucket.span.begin)));
-  }
+  for (Pending& pending : arriving_) pending.wait();
 }
 
 std::vector<OptimizerState> ShardedAdam::state() const {

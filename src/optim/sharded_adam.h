@@ -1,5 +1,6 @@
 // AdamW on the parameters of one gradient buffer: this rank's share of them with ZeRO, else all. The main copy and both
-// moments are fp32 (double for double parameters).
+// moments are fp32 (double for double parameters). The model's parameters lie in one flat buffer, in the layout of their
+// gradients, so that ranks can gather whole buckets of them in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,10 +51,11 @@ class ShardedAdam {
 
   void update(std::int64_t step, double lr, double weight_decay);
   void take_parameters();     // main copy from the model's parameters
-  void publish_parameters();  // and back, on all ranks; overwrites the gradients
+  void publish_parameters();  // and back, on all ranks
   // The same in two parts. With overlap_param_gather, start only starts it; else it is done then.
   void start_publishing();
-  void finish_publishing();  // nothing to do where nothing was started
+  void finish_publishing(int stage);  // of the parameters of one stage
+  void finish_publishing();
 
   std::vector<OptimizerState> state() const;
   std::vector<BucketState> bucket_state() const;
@@ -71,21 +73,14 @@ class ShardedAdam {
     at::Tensor gradient, main, exp_avg, exp_avg_sq;
   };
 
-  // A bucket's parameters on their way from the main copy into the model.
-  struct Publication {
-    std::size_t bucket;
-    at::Tensor whole;
-    Pending pending;
-  };
-
+  void move_parameters_into_buffer();
   void add_ranges(std::size_t bucket);
   bool counts(const Range& range) const;
   void add_counted(const Range& range);
   void sum_over_replicas();
   const ParamSpec& spec(const Range& range) const;
   void update(bool decayed, const at::Tensor& step, double lr, double weight_decay);
-  Publication start_publishing(std::size_t bucket);
-  void finish(Publication publication);
+  Pending start_publishing(std::size_t bucket);
 
   OptimizerConfig config_;
   Group replicas_;
@@ -93,7 +88,8 @@ class ShardedAdam {
   std::vector<Shard> shards_;  // by bucket
   std::vector<Range> ranges_;  // in buffer order
   std::vector<Span> counted_;  // what counts here, neighbours joined
-  std::vector<Publication> under_way_;
+  at::Tensor parameters_;          // the model's, in the layout of the gradients
+  std::vector<Pending> arriving_;  // by bucket
 };
 
 }  // namespace braid

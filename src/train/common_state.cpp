@@ -54,7 +54,8 @@ PickleValue to_pickle(const CommonState& state) {
       {{"args", pickle_dict({{"iteration", pickle(position.iteration)},
                              {"consumed_train_samples", pickle(position.consumed_samples)},
                              {"world_size", pickle(state.world_size)},
-                             {"recipe", pickle(state.recipe)}})},
+                             {"recipe", pickle(state.recipe)},
+                             {"data_state", pickle(state.data_state)}})},
        {"checkpoint_version", pickle(3.0)},
        {"iteration", pickle(position.iteration)},
        {"opt_param_scheduler", scheduler_state(state.schedule)},
@@ -76,8 +77,13 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   if (run.position.iteration < 0 || run.position.consumed_samples < 0)
     throw DataError(fmt::format("{}: iteration {} after {} samples cannot be", file, run.position.iteration,
                                 run.position.consumed_samples));
-  const PickleValue recipe = args ? find(args, "recipe") : nullptr;
-  if (const auto* text = recipe ? as<std::string>(recipe) : nullptr) run.recipe = *text;
+  const auto text_of = [&](const char* key) {
+    const PickleValue value = args ? find(args, key) : nullptr;
+    const auto* text = value ? as<std::string>(value) : nullptr;
+    return text ? *text : std::string();
+  };
+  run.recipe = text_of("recipe");
+  run.data_state = text_of("data_state");
   return run;
 }
 

@@ -25,7 +25,8 @@ struct CommonState {
   LrSchedule schedule{};
   bool fully_reshardable = true;
   int world_size = 1;
-  std::string recipe{};  // the resolved one, as YAML
+  std::string recipe{};      // the resolved one, as YAML
+  std::string data_state{};  // DataSet::state()
 };
 
 PickleValue to_pickle(const CommonState& state);
@@ -35,6 +36,7 @@ struct StoredRun {
   RunPosition position{};
   ScheduleState scheduler{};  // empty: none was stored
   std::string recipe{};       // empty: another program's
+  std::string data_state{};   // likewise
 };
 StoredRun parse_common(const PickleValue& common, const std::string& file);
 

@@ -17,6 +17,7 @@ class World;
 struct LoadedRun {
   RunPosition position{};
   std::optional<std::int64_t> seed{};       // that random numbers go on with; nothing: the recipe's
+  std::string data_state{};                 // of the data set, or nothing: consumed_samples tells
   std::vector<std::string> missing_sets{};  // parameter sets that the checkpoint was not asked for
 };
 

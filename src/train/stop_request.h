@@ -1,5 +1,5 @@
 // How a run is asked to end before its last iteration: by a signal, after some time, or at some iteration. A rank knows
-// only its own view, so the loop takes the maximum over all ranks after each iteration and everybody ends after the
+// only its own view, so all ranks take the maximum over all of them in each iteration and everybody ends after the
 // same one. A run that ends so has succeeded: it saves and exits with 0.
 #pragma once
 

@@ -1,6 +1,7 @@
 #include "train/together.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -20,6 +21,21 @@ std::vector<double> reduced(const std::vector<double>& values, Reduce how, World
   world.everyone().all_reduce(tensor, how);
   tensor = tensor.cpu();
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms, const Group& world) {
+  std::vector<at::Tensor> on_device;
+  for (const at::Tensor& term : terms) on_device.push_back(term.to(world.device()));
+  at::Tensor sums = at::cat(on_device);
+  world.all_reduce(sums);
+  sums = sums.cpu();
+  const double* next = sums.const_data_ptr<double>();
+  std::vector<std::vector<double>> split;
+  for (const at::Tensor& term : terms) {
+    split.emplace_back(next, next + term.numel());
+    next += term.numel();
+  }
+  return split;
 }
 
 std::string first_text(const std::string& own, World& world) {

@@ -15,6 +15,9 @@ class World;
 // Collective: the values of all ranks, element by element.
 std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world);
 
+// Collective: tensors of type double, each summed over all ranks, at the price of one.
+std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms, const Group& world);
+
 // Collective: the text of the first rank that has one, cut where it is long; empty where nobody has.
 std::string first_text(const std::string& own, World& world);
 

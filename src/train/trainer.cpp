@@ -15,6 +15,7 @@
 #include "dist/world.h"
 #include "plan/frozen.h"
 #include "data/mock_data.h"
+#include "data/packed_samples.h"
 #include "data/sample_batches.h"
 #include "models/flops.h"
 #include "train/host_time.h"
@@ -64,7 +65,8 @@ class Run {
         seed_(recipe.train.seed),
         groups_(world, topology),
         samples_(std::in_place, recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(seed_)),
-        data_(*samples_, media_tokens(recipe.model.model, topology)),
+        packed_(*samples_, recipe.data.packed),
+        data_(packed_, media_tokens(recipe.model.model, topology)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
         clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank()))),
         phases_(topology) {
@@ -72,8 +74,8 @@ class Run {
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
-    load(topology, say);
-    data_.restore(data_.state(position_.consumed_samples));
+    const std::string data_state = load(topology, say);
+    data_.restore(data_state.empty() ? data_.state(position_.consumed_samples) : data_state);
     training_.read_from(data_, position_.consumed_samples);
     if (speaks_) open_log();
   }
@@ -107,13 +109,14 @@ class Run {
     if (speaks_) RunLog::note(text + "\n", context_.launcher_listens);
   }
 
-  void load(const Topology& topology, const std::function<void(const std::string&)>& say) {
+  // Returns the state of the data set, if one was stored.
+  std::string load(const Topology& topology, const std::function<void(const std::string&)>& say) {
     const auto loaded = [&] {
       const auto scope = world_.progress().phase("load checkpoint");
       return load_checkpoint(recipe_.checkpoint, training_, world_, say);
     }();
     draw_weights(loaded ? loaded->missing_sets : parameter_set_names(topology));
-    if (!loaded) return;
+    if (!loaded) return {};
     position_ = loaded->position;
     if (position_.iteration > 0 && position_.iteration < iterations_)
       say(fmt::format("the run goes on after iteration {} and {} samples", position_.iteration,
@@ -122,11 +125,12 @@ class Run {
       saver_->resumed_from(position_.iteration);
       saved_iteration_ = position_.iteration;
     }
-    if (!loaded->seed || *loaded->seed == seed_) return;
+    if (!loaded->seed || *loaded->seed == seed_) return loaded->data_state;
     say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
                     seed_));
     seed_ = *loaded->seed;
     samples_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
+    return loaded->data_state;
   }
 
   // What no checkpoint gives. A large model takes minutes on a CPU.
@@ -152,7 +156,8 @@ class Run {
                   .schedule = training_.schedule(),
                   .fully_reshardable = recipe_.checkpoint.fully_reshardable,
                   .world_size = world_.size(),
-                  .recipe = to_yaml(recipe_)},
+                  .recipe = to_yaml(recipe_),
+                  .data_state = data_.state(position_.consumed_samples)},
                  seed_);
     saved_iteration_ = position_.iteration;
   }
@@ -173,7 +178,7 @@ class Run {
     position_ = {iteration, position_.consumed_samples + recipe_.train.global_batch};
     losses_.push_back(report.loss);
     skipped_in_a_row_ = report.update.stepped ? 0 : skipped_in_a_row_ + 1;
-    const StopReason reason = agreed_stop(iteration);
+    const StopReason reason = report.stop;
     const bool last = reason != StopReason::None || iteration == iterations_ || too_many_skipped();
     if (log_) log_->add(record_of(iteration, report, last), Moment::now());
     ++since_interval_;
@@ -188,7 +193,7 @@ class Run {
     TrainingReport report;
     {
       const auto span = clock_.trace().span("iteration", {{"iteration", iteration}});
-      report = training_.step(clock_);
+      report = training_.step(clock_, [&] { return context_.stop.wanted(recipe_.stop, iteration); });
     }
     if (host_time_) {
       const HostTimes times = host_time_->take();
@@ -214,11 +219,8 @@ class Run {
     return record;
   }
 
-  double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * samples_->sequence_length(); }
-
-  StopReason agreed_stop(std::int64_t iteration) {
-    const auto mine = static_cast<double>(context_.stop.wanted(recipe_.stop, iteration));
-    return static_cast<StopReason>(reduced({mine}, Reduce::Max, world_)[0]);
+  double tokens_per_step() const {
+    return static_cast<double>(recipe_.train.global_batch) * recipe_.data.packed * samples_->sequence_length();
   }
 
   void close_interval() {
@@ -264,6 +266,7 @@ class Run {
   std::int64_t seed_;  // of the data
   const Groups groups_;
   std::optional<MockData> samples_;
+  PackedSamples packed_;
   SampleBatches data_;
   Training training_;
   StepClock clock_;

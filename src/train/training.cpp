@@ -1,5 +1,7 @@
 #include "train/training.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -7,6 +9,7 @@
 #include "base/strings.h"
 #include "dist/world.h"
 #include "plan/frozen.h"
+#include "train/together.h"
 
 namespace braid {
 namespace {
@@ -25,6 +28,7 @@ OptimizerConfig config_for(OptimizerConfig config, const Module& module) {
 
 struct Training::RunningStep {
   StepClock& clock;
+  const std::function<StopReason()>& wanted;
   std::optional<Step> step{};
   TrainingReport report{};
 };
@@ -55,46 +59,33 @@ void Training::read_from(const DataSet& data, std::int64_t first_sample) {
   next_sample_ = first_sample;
 }
 
-TrainingReport Training::step(StepClock& clock) {
+TrainingReport Training::step(StepClock& clock, const std::function<StopReason()>& wanted) {
   for (const Trained& trained : trained_) trained.optimizer->begin_step();
-  RunningStep running = {clock};
+  RunningStep running = {clock, wanted};
   for (const Op& op : plan_.schedule.ranks[static_cast<std::size_t>(model_.world().rank())]) run(op, running);
   next_sample_ += config_.global_batch;
   return running.report;
 }
 
 void Training::run(const Op& op, RunningStep& running) {
-  if (op.kind == Op::Update) return update_all(running);
+  if (op.kind == Op::Update) return update(running);
   const StepClock::Scope scope = measure(op, running.clock);
+  const auto for_optimizers = [&](void (ModuleOptimizer::*call)(int)) {
+    for (const Trained& trained : trained_)
+      if (trained.module == op.stage.module) (trained.optimizer.get()->*call)(op.stage.index);
+  };
   switch (op.kind) {
     case Op::Agree:
       running.step.emplace(model_, plan_, feed_->next_step(next_sample_),
                            StepInput{.micro_batch = config_.micro_batch, .loss_scale = loss_scale_.value()});
       return;
-    case Op::Gather:
-      for (const Trained& trained : trained_)
-        if (trained.module == op.stage.module) trained.optimizer->finish_parameters();
-      return;
-    case Op::Reduce: return reduce(op, running);
-    case Op::Backward: begin_backward(op); [[fallthrough]];
+    case Op::Gather: return for_optimizers(&ModuleOptimizer::finish_parameters);
+    case Op::Reduce: return for_optimizers(&ModuleOptimizer::start_gradients);
+    case Op::Backward:
+      if (op.microbatch + 1 == plan_.options.microbatches) for_optimizers(&ModuleOptimizer::expect_last_microbatch);
+      [[fallthrough]];
     default: running.step->run(op);
   }
-}
-
-void Training::begin_backward(const Op& op) {
-  if (op.microbatch + 1 < plan_.options.microbatches) return;
-  const bool interleaved = topology_.modules()[static_cast<std::size_t>(op.stage.module)].vpp > 1;
-  for (const Trained& trained : trained_)
-    if (trained.module == op.stage.module)
-      trained.optimizer->expect_last_microbatch(interleaved ? std::optional(op.stage.index) : std::nullopt);
-}
-
-// A rank reduces all its stages of a module together, after the last: that of the smallest index.
-void Training::reduce(const Op& op, RunningStep&) {
-  const std::vector<Stage> own = stages_of(topology_, model_.world().rank());
-  const auto first = std::find_if(own.begin(), own.end(), [&](const Stage& s) { return s.module == op.stage.module; });
-  for (const Trained& trained : trained_)
-    if (trained.module == op.stage.module && op.stage == *first) trained.optimizer->start_gradients();
 }
 
 StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
@@ -117,55 +108,73 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
                        {{"microbatch", op.transfers.front().microbatch}});
 }
 
-void Training::update_all(RunningStep& running) {
+// All that ranks must know of each other before the update, by one sum over the world.
+struct Training::Agreed {
+  StepTotals totals;
+  GradientTotals gradients;
+  StopReason stop;
+};
+
+Training::Agreed Training::agree(RunningStep& running) {
+  constexpr int kStopReasons = static_cast<int>(StopReason::SigInt) + 1;
+  at::Tensor stops = at::zeros({kStopReasons}, at::kDouble);
+  stops[static_cast<int>(running.wanted())] = 1;
+  const int modules = static_cast<int>(topology_.modules().size());
+  const std::vector<std::vector<double>> sums =
+      sum_terms({running.step->finish(), gradient_terms(updates(), modules, config_.count_zeros), stops},
+                groups_.world());
+  int stop = kStopReasons - 1;
+  while (stop > 0 && sums[2][static_cast<std::size_t>(stop)] == 0) --stop;
+  return {StepTotals(sums[0]), gradient_totals(sums[1]), static_cast<StopReason>(stop)};
+}
+
+void Training::update(RunningStep& running) {
   StepClock& clock = running.clock;
-  const StepTotals totals = [&] {
+  {
+    const auto scope = clock.measure(Phase::Reduce, "reduce gradients");
+    for (const Trained& trained : trained_) trained.optimizer->finish_gradients();
+  }
+  const Agreed agreed = [&] {
     const auto scope = clock.measure(Phase::PipelineWait, "wait for all ranks");
     feed_->start();
-    return running.step->totals();
+    return agree(running);
   }();
-  finish_gradients(totals, clock);
+  const auto scope = clock.measure(Phase::Optimizer, "optimizer");
+  const StepTotals& totals = agreed.totals;
   TrainingReport& report = running.report;
-  report = {.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
+  report = {.stop = agreed.stop,
+            .loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
             .num_tokens = totals.num_tokens,
             .load_balancing_loss = totals.load_balancing_loss,
             .lr = schedule_.learning_rate(),
             .loss_scale = loss_scale_.value()};
-  if (std::isfinite(report.loss)) report.update = update(clock);
-  {
-    const auto scope = clock.measure(Phase::Optimizer, "expert bias");
-    report.update.stepped ? model_.update_expert_bias() : model_.forget_expert_tokens();
-  }
+  if (std::isfinite(report.loss))
+    report.update = step_all(updates(), agreed.gradients,
+                             {.lr = report.lr,
+                              .weight_decay = schedule_.weight_decay(),
+                              .clip_grad = config_.optimizer.clip_grad,
+                              .factors = gradient_factors(totals)});
+  report.update.stepped ? model_.update_expert_bias() : model_.forget_expert_tokens();
   loss_scale_.update(report.update.stepped);
   if (report.update.stepped) schedule_.step(config_.global_batch);
 }
 
 // Every module's gradients are of the same sum, so all are divided by the same number: the tokens of the whole step.
-void Training::finish_gradients(const StepTotals& totals, StepClock& clock) {
-  const auto scope = clock.measure(Phase::Reduce, "reduce gradients");
+std::vector<double> Training::gradient_factors(const StepTotals& totals) const {
   const double scale = 1 / (std::max(totals.num_tokens, 1.0) * loss_scale_.value());
-  for (const Trained& trained : trained_) {
-    trained.optimizer->finish_gradients();
-    trained.optimizer->scale(scale * correction(totals, trained.module));
+  std::vector<double> factors(topology_.modules().size(), scale);
+  for (std::size_t m = 0; m < factors.size(); ++m) {
+    const Module& module = topology_.modules()[m];
+    if (config_.correct_partial_participation && module.is_encoder && totals.participants[m] > 0)
+      factors[m] *= static_cast<double>(module.dense.size_of("dp")) / totals.participants[m];
   }
+  return factors;
 }
 
-double Training::correction(const StepTotals& totals, int module) const {
-  const Module& m = topology_.modules()[static_cast<std::size_t>(module)];
-  const int participants = totals.participants[static_cast<std::size_t>(module)];
-  if (!config_.correct_partial_participation || !m.is_encoder || participants == 0) return 1;
-  return static_cast<double>(m.dense.size_of("dp")) / participants;
-}
-
-StepReport Training::update(StepClock& clock) {
-  const auto scope = clock.measure(Phase::Optimizer, "optimizer");
-  std::vector<ModuleOptimizer*> modules;
-  for (const Trained& trained : trained_) modules.push_back(trained.optimizer.get());
-  return step_all(modules, groups_.world(),
-                  {.lr = schedule_.learning_rate(),
-                   .weight_decay = schedule_.weight_decay(),
-                   .clip_grad = config_.optimizer.clip_grad,
-                   .count_zeros = config_.count_zeros});
+std::vector<ModuleUpdate> Training::updates() const {
+  std::vector<ModuleUpdate> updates;
+  for (const Trained& trained : trained_) updates.push_back({trained.module, trained.optimizer.get()});
+  return updates;
 }
 
 void Training::draw_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "optim/lr_schedule.h"
 #include "optim/module_optimizer.h"
 #include "train/step_clock.h"
+#include "train/stop_request.h"
 
 namespace braid {
 
@@ -30,6 +32,7 @@ struct TrainingConfig {
 };
 
 struct TrainingReport {
+  StopReason stop = StopReason::None;  // the highest that a rank wants
   double loss = 0;        // mean over the step's counted tokens, before the update
   double num_tokens = 0;  // those tokens
   std::optional<double> load_balancing_loss{};
@@ -46,8 +49,9 @@ class Training {
   // Reads from where the data set stands; `first_sample` is the number of the first one there. The data set outlives
   // this.
   void read_from(const DataSet& data, std::int64_t first_sample);
-  // Collective over the world. A loss or gradient that is not finite anywhere makes no update anywhere.
-  TrainingReport step(StepClock& clock);
+  // Collective over the world. A loss or gradient that is not finite anywhere makes no update anywhere. `wanted` is
+  // asked at the end.
+  TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);
 
   // With MimoOptions::draw_weights off: gives those of these parameter sets that this rank has their first values.
   // `drawn` counts their elements on the way.
@@ -75,13 +79,12 @@ class Training {
   struct RunningStep;
 
   void run(const Op& op, RunningStep& running);
-  void begin_backward(const Op& op);
-  void reduce(const Op& op, RunningStep& running);
-  void update_all(RunningStep& running);
   StepClock::Scope measure(const Op& op, StepClock& clock) const;
-  void finish_gradients(const StepTotals& totals, StepClock& clock);
-  StepReport update(StepClock& clock);
-  double correction(const StepTotals& totals, int module) const;
+  void update(RunningStep& running);
+  struct Agreed;
+  Agreed agree(RunningStep& running);
+  std::vector<double> gradient_factors(const StepTotals& totals) const;
+  std::vector<ModuleUpdate> updates() const;
 
   const Topology& topology_;
   const Groups& groups_;

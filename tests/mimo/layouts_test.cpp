@@ -40,17 +40,17 @@ struct Layout {
   int prefetch = 0;
 };
 
-Topology topology_of(const Layout& layout) {
+Topology topology_of(const Layout& layout, int samples = kSamples) {
   TopologyConfig config;
   config.colocated = layout.colocated;
   for (const Sizes& encoder : layout.encoders)
     config.modules.push_back(testing::module_of("images", "encoder", encoder));
   config.modules.push_back(testing::module_of("language", "language", layout.language));
-  return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = kSamples, .num_experts = 16});
+  return Topology(config, {.micro_batch = layout.micro_batch, .global_batch = samples, .num_experts = 16});
 }
 
 struct Outcome {
-  StepTotals totals;
+  StepTotals totals{std::vector<double>(4)};
   std::map<std::string, at::Tensor> grads;  // whole, by set and parameter
 };
 
@@ -72,14 +72,12 @@ MockDataConfig mixed_data() {
   return {.sequence_length = 32, .min_length = 20, .media = {{.name = "images", .max_size = 6}}};
 }
 
-Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data(), int seed = kSeed) {
-  const Provider provider = small_vlm();
-  const Topology topology = topology_of(layout);
+Outcome run(const Layout& layout, const Provider& provider, const SampleSource& source, int samples = kSamples) {
+  const Topology topology = topology_of(layout, samples);
   const StepPlan plan(
       topology,
-      schedule_options(topology, layout.frozen, kSamples / (layout.micro_batch * layout.language.dp), layout.prefetch));
-  const MockData samples(data_config, provider, topology, static_cast<std::uint64_t>(seed));
-  const SampleBatches data(samples, media_tokens(provider, topology));
+      schedule_options(topology, layout.frozen, samples / (layout.micro_batch * layout.language.dp), layout.prefetch));
+  const SampleBatches data(source, media_tokens(provider, topology));
   Outcome outcome;
   std::mutex mutex;
   testing::on_threads(
@@ -95,7 +93,9 @@ Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data
         Step step(model, plan, feed.next_step(0), {.micro_batch = layout.micro_batch});
         for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())])
           if (op.kind == Op::Load || op.kind == Op::Exchange || op.computes()) step.run(op);
-        const StepTotals totals = step.totals();
+        at::Tensor sums = step.finish();
+        groups.world().all_reduce(sums);
+        const StepTotals totals({sums.const_data_ptr<double>(), static_cast<std::size_t>(sums.numel())});
         const std::lock_guard<std::mutex> lock(mutex);
         outcome.totals = totals;
         for (const auto& set : model.parameter_sets()) {
@@ -110,6 +110,11 @@ Outcome run(const Layout& layout, const MockDataConfig& data_config = mixed_data
       },
       ThreadSemantics::Strict);
   return outcome;
+}
+
+Outcome run(const Layout& layout, const MockDataConfig& config = mixed_data(), int seed = kSeed) {
+  const Provider provider = small_vlm();
+  return run(layout, provider, MockData(config, provider, topology_of({}), static_cast<std::uint64_t>(seed)));
 }
 
 const Outcome& reference() {
@@ -205,6 +210,109 @@ TEST(VlmLayouts, HoldForAHundredMixesOfTextAndImages) {
                         run({.colocated = true, .micro_batch = kSamples}, data, 1000 + mix));
   }
 }
+
+// Enough layers for many stages; those of a rank are apart from each other.
+class InterleavedLayouts : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(InterleavedLayouts, EqualOneProcess) {
+  Provider provider = small_vlm();
+  auto& language = std::get<HybridLmConfig>(provider.language);
+  const int stages = GetParam().language.pp * GetParam().language.vpp;
+  while (language.pattern.size() % static_cast<std::size_t>(stages) != 0) language.pattern += "M*E-";
+  static std::map<std::string, Outcome> references;
+  const MockData data(mixed_data(), provider, topology_of({}), kSeed);
+  const auto [reference, is_new] = references.try_emplace(language.pattern);
+  if (is_new) reference->second = run({.colocated = true, .micro_batch = kSamples}, provider, data);
+  expect_same(run(GetParam(), provider, data), reference->second);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, InterleavedLayouts,
+    ::testing::Values(Layout{.language = {.pp = 2, .vpp = 3}}, Layout{.language = {.pp = 4, .vpp = 2}},
+                      Layout{.language = {.pp = 4, .vpp = 3}},
+                      Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2, .pp = 2, .vpp = 3}},
+                      Layout{.encoders = {{.pp = 2}}, .language = {.pp = 4, .vpp = 2}},
+                      Layout{.encoders = {{.dp = 2}}, .language = {.pp = 2, .vpp = 3}, .colocated = true},
+                      Layout{.encoders = {{.tp = 2, .dp = 2}}, .language = {.pp = 4, .vpp = 3}, .colocated = true}));
+
+// Three sequences of different lengths, 32 tokens in all, as one sample or one by one.
+class Pieces : public SampleSource {
+ public:
+  Pieces(const Provider& provider, bool packed) : packed_(packed) {
+    for (const int length : {8, 14, 10})
+      of_length_.emplace_back(MockDataConfig{.sequence_length = length, .media = mixed_data().media}, provider,
+                              topology_of({}), static_cast<std::uint64_t>(kSeed + length));
+  }
+
+  Tokens tokens(std::int64_t sample) const override {
+    if (!packed_) return of_length_[index(sample % 3)].tokens(sample / 3);
+    std::vector<at::Tensor> ids, labels;
+    std::vector<std::int64_t> lengths;
+    for (const MockData& pieces : of_length_) {
+      const Tokens tokens = pieces.tokens(sample);
+      ids.push_back(tokens.ids);
+      labels.push_back(tokens.labels);
+      lengths.push_back(tokens.ids.size(0));
+    }
+    return {at::cat(ids), at::cat(labels), lengths};
+  }
+
+  std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override {
+    if (!packed_) return of_length_[index(sample % 3)].media(encoder, sample / 3);
+    std::vector<MediaItem> items;
+    for (const MockData& pieces : of_length_)
+      for (MediaItem& item : pieces.media(encoder, sample)) items.push_back(std::move(item));
+    return items;
+  }
+
+ private:
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+  const bool packed_;
+  std::vector<MockData> of_length_;
+};
+
+// The auxiliary loss is about samples, however they are packed.
+Provider without_auxiliary_loss() {
+  Provider provider = small_vlm();
+  std::get<HybridLmConfig>(provider.language).aux_loss_coeff = 0;
+  return provider;
+}
+
+TEST(PackedSamples, TrainLikeTheirPiecesOneByOne) {
+  const Provider provider = without_auxiliary_loss();
+  const Layout one = {.colocated = true, .micro_batch = kSamples};
+  const Layout one_by_one = {.colocated = true, .micro_batch = 1};
+  expect_same(run(one, provider, Pieces(provider, true)),
+              run(one_by_one, provider, Pieces(provider, false), 3 * kSamples));
+}
+
+class PackedLayouts : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(PackedLayouts, EqualOneProcess) {
+  const Provider provider = small_vlm();
+  const Pieces pieces(provider, true);
+  static const Outcome reference = run({.colocated = true, .micro_batch = kSamples}, provider, pieces);
+  expect_same(run(GetParam(), provider, pieces), reference);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, PackedLayouts,
+    ::testing::Values(
+        Layout{.micro_batch = 2}, Layout{.encoders = {{.dp = 2}}, .language = {.dp = 4}},
+        Layout{.encoders = {{.dp = 4}}, .language = {.dp = 2}, .micro_batch = 2}, Layout{.language = {.tp = 2}},
+        Layout{.language = {.tp = 2}, .sp = true}, Layout{.language = {.tp = 4}, .sp = true},
+        Layout{.language = {.cp = 2}}, Layout{.language = {.cp = 2}, .micro_batch = 4}, Layout{.language = {.cp = 4}},
+        Layout{.language = {.tp = 2, .cp = 2}, .sp = true, .micro_batch = 2}, Layout{.language = {.dp = 2, .ep = 2}},
+        Layout{.language = {.tp = 2, .dp = 2, .ep = 4}, .sp = true}, Layout{.language = {.pp = 2}},
+        Layout{.language = {.pp = 2, .vpp = 2}}, Layout{.language = {.cp = 2, .pp = 2, .vpp = 2}, .micro_batch = 2},
+        Layout{.encoders = {{.tp = 2}}, .language = {.pp = 4}},
+        Layout{.encoders = {{.tp = 2, .dp = 2, .pp = 2}}, .language = {.tp = 2, .dp = 2, .pp = 2}, .sp = true},
+        Layout{.encoders = {{.dp = 2}},
+               .language = {.tp = 2, .cp = 2, .dp = 2, .ep = 4, .pp = 2},
+               .sp = true,
+               .recompute = true},
+        Layout{.encoders = {{.dp = 2}}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},
+        Layout{.encoders = {{.tp = 2, .dp = 2}}, .language = {.cp = 2, .dp = 2}, .colocated = true}));
 
 }  // namespace
 }  // namespace braid

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "dist/world.h"
+#include "optim/toy_problem.h"
 #include "optim/module_optimizer.h"
 #include "plan/topology.h"
 #include "support/ranks.h"
@@ -42,12 +43,15 @@ struct OneMatrix {
     optimizer.begin_step();
     parameters.get("w.weight").mul(gradient).sum().backward();
     optimizer.finish_gradients();
-    return step_all({&optimizer}, groups.world(), {.lr = 0.1, .clip_grad = clip_grad, .count_zeros = true});
+    const std::vector<ModuleUpdate> own = {{module.is_encoder ? 0 : 1, &optimizer}};
+    const GradientTotals totals = testing::gradient_totals_of(own, 2, groups.world());
+    return step_all(own, totals, {.lr = 0.1, .clip_grad = clip_grad, .factors = factors});
   }
 
   const Module& module;
   Parameters parameters;
   ModuleOptimizer optimizer;
+  std::vector<double> factors = {1, 1};
 };
 
 TEST(GlobalStep, TakesTheNormOverAllModules) {
@@ -61,6 +65,8 @@ TEST(GlobalStep, TakesTheNormOverAllModules) {
     EXPECT_DOUBLE_EQ(report.grad_norm, std::sqrt(24 * 16 + 24 * 4));
     EXPECT_EQ(report.zeros, 0);
     EXPECT_EQ(mine.step(0, groups, 0).zeros, 48);
+    mine.factors = {0.5, 3};
+    EXPECT_DOUBLE_EQ(mine.step(2, groups, 0).grad_norm, std::sqrt(24 * 4 + 24 * 36));
   });
 }
 
@@ -101,7 +107,8 @@ TEST(GlobalStep, NobodyStepsWhenOneGradientIsNotFinite) {
 
 TEST(GlobalStep, IsJoinedByRanksThatTrainNothing) {
   testing::on_threads(2, [&](World& world) {
-    const StepReport report = step_all({}, world.everyone(), {.lr = 0.1});
+    const GradientTotals totals = testing::gradient_totals_of({}, 1, world.everyone());
+    const StepReport report = step_all({}, totals, {.lr = 0.1, .factors = {1}});
     EXPECT_TRUE(report.stepped);
     EXPECT_EQ(report.grad_norm, 0);
   });

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "dist/group.h"
 #include "nn/parameters.h"
 #include "optim/global_step.h"
 #include "optim/sharded_adam.h"
@@ -156,6 +157,13 @@ inline Trained train_naively(const std::vector<ParamSpec>& specs, Tensors values
     }
   }
   return result;
+}
+
+inline GradientTotals gradient_totals_of(const std::vector<ModuleUpdate>& own, int modules, const Group& world) {
+  at::Tensor sums = gradient_terms(own, modules, /*count_zeros=*/true).to(world.device());
+  world.all_reduce(sums);
+  sums = sums.cpu();
+  return gradient_totals({sums.const_data_ptr<double>(), static_cast<std::size_t>(sums.numel())});
 }
 
 }  // namespace braid::testing
