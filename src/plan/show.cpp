@@ -47,8 +47,11 @@ std::string table_of_modules(const Topology& topology) {
     append_numbers(row, sizes_of(module.dense));
     append_numbers(row, sizes_of(module.expert));
     row.pop_back();
+    if (topology.interleaves()) append_numbers(row, {module.vpp});
   }
-  return format_table(header_of_views({"module", "kind", "ranks"}, topology.modules()[0]), rows);
+  Row header = header_of_views({"module", "kind", "ranks"}, topology.modules()[0]);
+  if (topology.interleaves()) header.push_back("vpp");
+  return format_table(header, rows);
 }
 
 Row row_of_rank(const Module& module, int global_rank) {
@@ -108,7 +111,8 @@ Json json_of(const Module& module) {
                {"kind", kind_of(module)},
                {"rank_offset", module.dense.rank_offset()},
                {"dense", named_values(module.dense, sizes_of(module.dense))},
-               {"expert", named_values(module.expert, sizes_of(module.expert))}};
+               {"expert", named_values(module.expert, sizes_of(module.expert))},
+               {"vpp", module.vpp}};
   for (int rank = module.dense.rank_offset(); rank < module.dense.end(); ++rank)
     json["ranks"].push_back({{"global_rank", rank},
                              {"dense", named_values(module.dense, module.dense.coords(rank))},
@@ -124,6 +128,7 @@ std::string topology_line(const Topology& topology) {
     std::vector<std::string> sizes;
     for (const Dim& dim : module.dense.dims())
       if (dim.size > 1) sizes.push_back(fmt::format("{} {}", dim.name, dim.size));
+    if (module.vpp > 1) sizes.push_back(fmt::format("vpp {}", module.vpp));
     modules.push_back(fmt::format("{} on {} ({})", module.name, module.dense.span(),
                                   sizes.empty() ? "not split" : fmt::format("{}", fmt::join(sizes, ", "))));
   }

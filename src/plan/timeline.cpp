@@ -32,13 +32,17 @@ bool leads(const Module& module, int rank) {
   return grid.coord(rank, "tp") == 0 && grid.coord(rank, "cp") == 0 && grid.coord(rank, "dp") == 0;
 }
 
-// "8 language stage 0 (64 ranks)", of a lane that stands for all ranks of a stage.
+// "8 language stage 0 (64 ranks)", of a lane that stands for all ranks of a stage; with interleaving "stages 0, 4".
 std::string label_of_stages(const Topology& topology, int rank) {
   std::vector<std::string> stages;
-  for (const Module* module : topology.modules_of(rank))
-    if (leads(*module, rank))
-      stages.push_back(fmt::format("{} stage {} ({} ranks)", module->name, module->dense.coord(rank, "pp"),
-                                   module->dense.size() / module->dense.size_of("pp")));
+  for (const Module* module : topology.modules_of(rank)) {
+    if (!leads(*module, rank)) continue;
+    const int pp = module->dense.size_of("pp");
+    std::vector<int> own;
+    for (int stage = module->dense.coord(rank, "pp"); stage < stage_count(*module); stage += pp) own.push_back(stage);
+    stages.push_back(fmt::format("{} {} {} ({} ranks)", module->name, own.size() > 1 ? "stages" : "stage",
+                                 fmt::join(own, ", "), module->dense.size() / pp));
+  }
   return stages.empty() ? "" : fmt::format("{} {}", rank, fmt::join(stages, " + "));
 }
 
@@ -68,13 +72,25 @@ std::string words_of(const Op& op, const Topology& topology, const std::vector<S
                      forward || note.empty() ? "" : fmt::format(" ({})", note));
 }
 
-std::string box(double x, double y, double width, const char* fill, int microbatch, const std::string& title) {
+struct Fill {
+  const char* colour;
+  double opacity;
+};
+
+// Of the stages of one rank and module, later ones are paler.
+double opacity_of(const Stage& stage, const Topology& topology) {
+  const Module& module = topology.modules()[static_cast<std::size_t>(stage.module)];
+  return 1 - 0.5 * (stage.index / module.dense.size_of("pp")) / module.vpp;
+}
+
+std::string box(double x, double y, double width, const Fill& fill, int microbatch, const std::string& title) {
   std::string text;
   if (width >= 9)
     text = fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + kLaneHeight * 0.68, microbatch);
   return fmt::format(
-      "<g><title>{}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>{}</g>\n", title,
-      x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill, text);
+      "<g><title>{}</title><rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\" "
+      "fill-opacity=\"{:.2f}\"/>{}</g>\n",
+      title, x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill.colour, fill.opacity, text);
 }
 
 // Of what there is in this schedule: a frozen module has no backward.
@@ -92,11 +108,12 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
         x, key.second == Op::Forward ? colours.forward : colours.backward, x + 20, label);
     x += 34 + static_cast<int>(kLetterWidth * static_cast<double>(label.size()));
   }
+  std::vector<std::string> notes;
   if (!has_lane_for_each(topology))
-    out += fmt::format(
-        "<text class=\"key\" x=\"{}\" y=\"48\">a lane stands for all ranks of its stage, which do the same at the "
-        "same time</text>\n",
-        kMargin);
+    notes.push_back("a lane stands for all ranks of its stage, which do the same at the same time");
+  if (topology.interleaves()) notes.push_back("of the stages of a rank, later ones are paler");
+  if (!notes.empty())
+    out += fmt::format("<text class=\"key\" x=\"{}\" y=\"48\">{}</text>\n", kMargin, fmt::join(notes, "; "));
   return out;
 }
 
@@ -114,10 +131,11 @@ std::string boxes(const Schedule& schedule, const Topology& topology, const Play
     if (!ops[i].computes()) continue;
     const Colours& colours = colours_of(static_cast<std::size_t>(ops[i].stage.module));
     const std::string title =
-        fmt::format("rank {}: {}, microbatch {}, {:.1f} to {:.1f}", rank, words_of(ops[i], topology, costs),
-                    ops[i].microbatch, spans[i].begin, spans[i].end);
+        fmt::format("rank {}: {}, stage {}, microbatch {}, {:.1f} to {:.1f}", rank, words_of(ops[i], topology, costs),
+                    ops[i].stage.index, ops[i].microbatch, spans[i].begin, spans[i].end);
     out += box(chart.left + spans[i].begin * chart.unit, y, (spans[i].end - spans[i].begin) * chart.unit,
-               ops[i].kind == Op::Forward ? colours.forward : colours.backward, ops[i].microbatch, title);
+               {ops[i].kind == Op::Forward ? colours.forward : colours.backward, opacity_of(ops[i].stage, topology)},
+               ops[i].microbatch, title);
   }
   return out;
 }

@@ -83,6 +83,7 @@ class Topology {
   const Module& module(const std::string& name) const;
   const Module& language() const;  // there is exactly one
   bool colocated() const { return colocated_; }
+  bool interleaves() const { return language().vpp > 1; }  // several pipeline stages on a rank
 
   // Modules that run on this rank, in recipe order: one, or all of them when colocated.
   std::vector<const Module*> modules_of(int global_rank) const;

@@ -232,8 +232,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{.language = {.pp = 4, .vpp = 3}},
                       Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2, .pp = 2, .vpp = 3}},
                       Layout{.encoders = {{.pp = 2}}, .language = {.pp = 4, .vpp = 2}},
-                      Layout{.encoders = {{.dp = 2}}, .language = {.pp = 2, .vpp = 3}, .colocated = true},
-                      Layout{.encoders = {{.tp = 2, .dp = 2}}, .language = {.pp = 4, .vpp = 3}, .colocated = true}));
+                      Layout{.encoders = {{.dp = 2}}, .language = {.pp = 2, .vpp = 3}, .colocated = true, .micro_batch = 2},
+                      Layout{.encoders = {{.tp = 2, .dp = 2}}, .language = {.pp = 4, .vpp = 3}, .colocated = true, .micro_batch = 2}));
 
 // Three sequences of different lengths, 32 tokens in all, as one sample or one by one.
 class Pieces : public SampleSource {
