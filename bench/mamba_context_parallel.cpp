@@ -92,7 +92,7 @@ class StatePassingMamba2 : public Layer {
 
   at::Tensor branch(const at::Tensor& x, const SequenceBatch&) override {
     const at::Tensor normed = rms_norm(x, parameter("in_proj.layer_norm_weight"), config_.norm_eps);
-    const std::vector<at::Tensor> z_xbc_dt = column_linear(normed, parameter("in_proj.weight"), {}, parallel_)
+    const std::vector<at::Tensor> z_xbc_dt = Linear({parameter("in_proj.weight")}, {}, Split::Columns, parallel_)(normed)
                                                  .split_with_sizes({widths_.inner, widths_.conv(), widths_.heads}, 1);
     const std::vector<at::Tensor> x_b_c =
         convolve(z_xbc_dt[1]).split_with_sizes({widths_.inner, widths_.states, widths_.states}, 1);
@@ -105,7 +105,7 @@ class StatePassingMamba2 : public Layer {
                                .dt_bias = parameter("dt_bias")});
     const at::Tensor gated =
         gated_rms_norm(y.flatten(1, 2), z_xbc_dt[0], parameter("norm.weight"), config_.mamba_groups, config_.norm_eps);
-    return row_linear(gated, parameter("out_proj.weight"), {}, parallel_);
+    return Linear({parameter("out_proj.weight")}, {}, Split::Rows, parallel_)(gated);
   }
 
   // Its collectives alone, forward and backward, with tensors of the right sizes.

@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 namespace {

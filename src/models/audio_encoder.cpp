@@ -33,11 +33,10 @@ PackedSequences AudioEncoder::sequences_of(const Lengths& lengths, const at::Dev
 at::Tensor AudioEncoder::embed(const at::Tensor& frames, const Lengths& lengths) const {
   const PackedSequences sequences = sequences_of(lengths, frames.device());
   BRAID_CHECK_EQ(frames.size(0), 2 * sequences.tokens(), "frames of {} clips", lengths.size());
-  const at::Tensor& weight = parameters_.get("embedder.weight");
-  const at::Tensor pairs =
-      frames.to(weight.scalar_type()).reshape({sequences.tokens(), 2 * std::int64_t{config_.mels}});
-  const at::Tensor own = at::gelu(column_linear(pairs, weight, parameters_.get("embedder.bias"), parallel_));
-  return gather_features(own, parallel_) + sinusoids(sequences.position_of, config_.hidden, weight.scalar_type());
+  const Linear embedder(parameters_, "embedder.", Split::Columns, parallel_);
+  const at::Tensor pairs = frames.to(embedder.dtype()).reshape({sequences.tokens(), 2 * std::int64_t{config_.mels}});
+  return gather_features(at::gelu(embedder(pairs)), parallel_) +
+         sinusoids(sequences.position_of, config_.hidden, embedder.dtype());
 }
 
 at::Tensor AudioEncoder::run_layers(at::Tensor x, const Lengths& lengths) const {

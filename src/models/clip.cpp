@@ -35,9 +35,8 @@ at::Tensor Clip::embed(const at::Tensor& patches, const std::vector<PatchGrid>& 
   check_images(images, config_);
   BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
   const auto count = static_cast<std::int64_t>(images.size());
-  const at::Tensor weight = parameters_.get("conv1.weight").flatten(1);
-  const at::Tensor embedded =
-      gather_features(column_linear(patches.to(weight.scalar_type()), weight, {}, parallel_), parallel_);
+  const Linear conv1({parameters_.get("conv1.weight").flatten(1)}, {}, Split::Columns, parallel_);
+  const at::Tensor embedded = gather_features(conv1(patches.to(conv1.dtype())), parallel_);
   const std::int64_t tokens = std::int64_t{config_.patch_side()} * config_.patch_side();
   const at::Tensor class_tokens = parameters_.get("class_token").expand({count, 1, config_.hidden});
   const at::Tensor by_image = at::cat({class_tokens, embedded.reshape({count, tokens, config_.hidden})}, 1);

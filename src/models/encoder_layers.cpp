@@ -22,33 +22,32 @@ class EncoderLayers::TransformerLayer {
         norm_eps_(config.norm_eps),
         gelu_(config.gelu),
         parallel_(parallel),
-        qkv_(parameters, prefix + "self_attention.linear_qkv."),
-        proj_(parameters, prefix + "self_attention.linear_proj."),
+        qkv_(parameters, prefix + "self_attention.linear_qkv.", parallel),
+        proj_(parameters, prefix + "self_attention.linear_proj.", Split::Rows, parallel),
         attention_scale_(parameters.get_if_declared(prefix + "self_attention.layer_scale")),
-        fc1_(parameters, prefix + "mlp.linear_fc1."),
-        fc2_(parameters, prefix + "mlp.linear_fc2."),
+        fc1_(parameters, prefix + "mlp.linear_fc1.", parallel),
+        fc2_(parameters, prefix + "mlp.linear_fc2.", Split::Rows, parallel),
         mlp_scale_(parameters.get_if_declared(prefix + "mlp.layer_scale")) {}
 
   at::Tensor forward(const at::Tensor& x, const PackedSequences& sequences) const {
     const at::Tensor attended = attend(normed_columns(x, qkv_), attention_, false, sequences, parallel_);
-    const at::Tensor y = x + scaled(row_linear(attended, proj_.weight, proj_.bias, parallel_), attention_scale_);
-    return y + scaled(row_linear(activated(normed_columns(y, fc1_)), fc2_.weight, fc2_.bias, parallel_), mlp_scale_);
+    const at::Tensor y = x + scaled(proj_(attended), attention_scale_);
+    return y + scaled(fc2_(activated(normed_columns(y, fc1_))), mlp_scale_);
   }
 
  private:
-  struct Linear {
-    at::Tensor weight, bias, norm_weight, norm_bias;  // the norm: of its input, where it has one
+  struct NormedLinear {
+    at::Tensor norm_weight, norm_bias;
+    Linear linear;
 
-    Linear(const Parameters& parameters, const std::string& prefix)
-        : weight(parameters.get(prefix + "weight")),
-          bias(parameters.get_if_declared(prefix + "bias")),
-          norm_weight(parameters.get_if_declared(prefix + "layer_norm_weight")),
-          norm_bias(parameters.get_if_declared(prefix + "layer_norm_bias")) {}
+    NormedLinear(const Parameters& parameters, const std::string& prefix, const Parallel& parallel)
+        : norm_weight(parameters.get(prefix + "layer_norm_weight")),
+          norm_bias(parameters.get(prefix + "layer_norm_bias")),
+          linear(parameters, prefix, Split::Columns, parallel) {}
   };
 
-  at::Tensor normed_columns(const at::Tensor& x, const Linear& linear) const {
-    const at::Tensor normed = layer_norm(x, linear.norm_weight, linear.norm_bias, norm_eps_);
-    return column_linear(normed, linear.weight, linear.bias, parallel_);
+  at::Tensor normed_columns(const at::Tensor& x, const NormedLinear& columns) const {
+    return columns.linear(layer_norm(x, columns.norm_weight, columns.norm_bias, norm_eps_));
   }
 
   at::Tensor activated(const at::Tensor& x) const {
@@ -63,9 +62,11 @@ class EncoderLayers::TransformerLayer {
   const double norm_eps_;
   const std::string gelu_;
   const Parallel& parallel_;
-  const Linear qkv_, proj_;
+  const NormedLinear qkv_;
+  const Linear proj_;
   const at::Tensor attention_scale_;
-  const Linear fc1_, fc2_;
+  const NormedLinear fc1_;
+  const Linear fc2_;
   const at::Tensor mlp_scale_;
 };
 

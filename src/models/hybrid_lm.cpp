@@ -10,6 +10,7 @@
 #include "nn/moe.h"
 #include "nn/recompute.h"
 #include "nn/self_attention.h"
+#include "ops/activation.h"
 #include "ops/cross_entropy.h"
 #include "ops/norm.h"
 
@@ -20,19 +21,18 @@ class Mlp : public Layer {
  public:
   Mlp(double norm_eps, const Parameters& parameters, const std::string& prefix, const Parallel& parallel)
       : norm_eps_(norm_eps),
-        parallel_(parallel),
         norm_(parameters.get(prefix + "linear_fc1.layer_norm_weight")),
-        fc1_(parameters.get(prefix + "linear_fc1.weight")),
-        fc2_(parameters.get(prefix + "linear_fc2.weight")) {}
+        fc1_(parameters, prefix + "linear_fc1.", Split::Columns, parallel),
+        fc2_(parameters, prefix + "linear_fc2.", Split::Rows, parallel) {}
 
   at::Tensor branch(const at::Tensor& x, const SequenceBatch&) override {
-    return squared_relu_mlp(rms_norm(x, norm_, norm_eps_), fc1_, fc2_, parallel_);
+    return fc2_(squared_relu(fc1_(rms_norm(x, norm_, norm_eps_))));
   }
 
  private:
   const double norm_eps_;
-  const Parallel& parallel_;
-  const at::Tensor norm_, fc1_, fc2_;
+  const at::Tensor norm_;
+  const Linear fc1_, fc2_;
 };
 
 Mamba2Shape mamba_shape(const HybridLmConfig& c) {
@@ -105,7 +105,7 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
 
 at::Tensor HybridLm::logits(const at::Tensor& x) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_norm.weight"), config_.norm_eps);
-  return column_linear(normed, parameters_.get("output_layer.weight"), {}, parallel_);
+  return Linear(parameters_, "output_layer.", Split::Columns, parallel_)(normed);
 }
 
 at::Tensor HybridLm::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {

@@ -6,6 +6,7 @@
 #include "nn/linear.h"
 #include "nn/recompute.h"
 #include "nn/self_attention.h"
+#include "ops/activation.h"
 #include "ops/cross_entropy.h"
 #include "ops/norm.h"
 
@@ -16,23 +17,22 @@ class Llama::DecoderLayer {
   DecoderLayer(const LlamaConfig& config, const Parameters& parameters, const std::string& prefix,
                const Parallel& parallel)
       : norm_eps_(config.norm_eps),
-        parallel_(parallel),
         attention_({config.heads, config.kv_heads, config.head_dim, config.rope_theta}, config.norm_eps, parameters,
                    prefix + "self_attention.", parallel),
         mlp_norm_(parameters.get(prefix + "mlp.linear_fc1.layer_norm_weight")),
-        fc1_(parameters.get(prefix + "mlp.linear_fc1.weight")),
-        fc2_(parameters.get(prefix + "mlp.linear_fc2.weight")) {}
+        fc1_(parameters, prefix + "mlp.linear_fc1.", Split::Columns, parallel),
+        fc2_(parameters, prefix + "mlp.linear_fc2.", Split::Rows, parallel) {}
 
   at::Tensor forward(const at::Tensor& x, const SequenceBatch& batch) {
     const at::Tensor y = x + attention_.branch(x, batch);
-    return y + swiglu_mlp(rms_norm(y, mlp_norm_, norm_eps_), fc1_, fc2_, parallel_);
+    return y + fc2_(swiglu(fc1_(rms_norm(y, mlp_norm_, norm_eps_))));
   }
 
  private:
   const double norm_eps_;
-  const Parallel& parallel_;
   SelfAttention attention_;
-  const at::Tensor mlp_norm_, fc1_, fc2_;
+  const at::Tensor mlp_norm_;
+  const Linear fc1_, fc2_;
 };
 
 Llama::Llama(const LlamaConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
@@ -61,8 +61,9 @@ at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
 
 at::Tensor Llama::logits(const at::Tensor& x) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_layernorm.weight"), config_.norm_eps);
-  const char* weight = config_.tie_embeddings ? "embedding.word_embeddings.weight" : "output_layer.weight";
-  return column_linear(normed, parameters_.get(weight), {}, parallel_);
+  if (!config_.tie_embeddings) return Linear(parameters_, "output_layer.", Split::Columns, parallel_)(normed);
+  // The embedding has gradients too, which autograd adds up.
+  return Linear({parameters_.get("embedding.word_embeddings.weight")}, {}, Split::Columns, parallel_)(normed);
 }
 
 at::Tensor Llama::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "nn/linear.h"
+#include "ops/activation.h"
 
 namespace braid {
 
@@ -14,9 +15,9 @@ Projector::Projector(const ProjectorConfig& config, const Parameters& parameters
 
 at::Tensor Projector::forward(const at::Tensor& x) const {
   if (!affine_)
-    return squared_relu_mlp(x, parameters_.get("encoder.linear_fc1.weight"),
-                            parameters_.get("encoder.linear_fc2.weight"), parallel_);
-  return gather_features(column_linear(x, parameters_.get("encoder.weight"), {}, parallel_), parallel_);
+    return Linear(parameters_, "encoder.linear_fc2.", Split::Rows, parallel_)(
+        squared_relu(Linear(parameters_, "encoder.linear_fc1.", Split::Columns, parallel_)(x)));
+  return gather_features(Linear(parameters_, "encoder.", Split::Columns, parallel_)(x), parallel_);
 }
 
 }  // namespace braid

@@ -92,10 +92,9 @@ at::Tensor Radio::normalize(const at::Tensor& patches) const {
 
 at::Tensor Radio::embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const {
   BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
-  const at::Tensor& weight = parameters_.get("embedder.weight");
+  const Linear embedder(parameters_, "embedder.", Split::Columns, parallel_);
   const at::Tensor pixels = config_.normalize_pixels ? normalize(patches) : patches;
-  const at::Tensor embedded =
-      gather_features(column_linear(pixels.to(weight.scalar_type()), weight, {}, parallel_), parallel_);
+  const at::Tensor embedded = gather_features(embedder(pixels.to(embedder.dtype())), parallel_);
   if (images.empty()) return embedded;
 
   std::vector<std::int64_t> lengths;

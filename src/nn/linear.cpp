@@ -3,22 +3,17 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
 
 #include <limits>
 
-#include "ops/activation.h"
+#include "ops/linear.h"
 
 namespace braid {
 
-at::Tensor column_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                         const Parallel& parallel) {
-  return at::linear(gather_sequence(x, parallel), weight, bias);
-}
-
-at::Tensor row_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Parallel& parallel) {
-  const at::Tensor y = reduce_to_sequence(at::linear(x, weight), parallel);
-  return bias.defined() ? y + bias : y;
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  if (split_ == Split::Columns) return linear(gather_sequence(x, *parallel_), weight_, bias_);
+  const at::Tensor y = reduce_to_sequence(linear(x, weight_, {}), *parallel_);
+  return bias_.defined() ? y + bias_ : y;
 }
 
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel& parallel) {
@@ -32,15 +27,6 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel
     found = found.masked_fill(nowhere.unsqueeze(1), std::numeric_limits<double>::quiet_NaN());
   }
   return reduce_to_sequence(found, parallel);
-}
-
-at::Tensor squared_relu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2,
-                            const Parallel& parallel) {
-  return row_linear(squared_relu(column_linear(x, fc1, {}, parallel)), fc2, {}, parallel);
-}
-
-at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, const Parallel& parallel) {
-  return row_linear(swiglu(column_linear(x, fc1, {}, parallel)), fc2, {}, parallel);
 }
 
 }  // namespace braid

@@ -1,27 +1,41 @@
 // Linear maps split over tp, and the vocabulary split the same way. Weights are this rank's shards.
 #pragma once
 
+#include <string>
+
 #include "nn/parallel.h"
+#include "nn/parameters.h"
 
 namespace braid {
 
-// Output features are split: each rank computes its own, from all rows.   [t, In] -> [T / cp, Out / tp]
-at::Tensor column_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                         const Parallel& parallel);
+enum class Split {
+  Columns,  // output features: each rank computes its own, from all rows   [t, In] -> [T / cp, Out / tp]
+  Rows,     // input features: the ranks' products are summed   [T / cp, In / tp] -> [t, Out]
+};
 
-// Input features are split: the ranks' products are summed; the bias, which every rank has whole, is added after.
-// [T / cp, In / tp] -> [t, Out]
-at::Tensor row_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Parallel& parallel);
+// A linear map with the shard of its weight that this rank has. Backward adds the weight's gradient straight to its sum,
+// where an optimizer keeps one.
+class Linear {
+ public:
+  // A bias is this rank's part with Split::Columns, and whole with Split::Rows.
+  Linear(Weight weight, at::Tensor bias, Split split, const Parallel& parallel)
+      : weight_(std::move(weight)), bias_(std::move(bias)), split_(split), parallel_(&parallel) {}
+  // Of the parameters `prefix`weight and, where there is one, `prefix`bias.
+  Linear(const Parameters& parameters, const std::string& prefix, Split split, const Parallel& parallel)
+      : Linear(parameters.weight(prefix + "weight"), parameters.get_if_declared(prefix + "bias"), split, parallel) {}
 
-// Rows of an embedding whose vocabulary is split over tp; NaN for an id that no rank has.   ids: [T / cp] int64 -> [t,
-// H]
+  at::Tensor operator()(const at::Tensor& x) const;
+  at::ScalarType dtype() const { return weight_.value.scalar_type(); }
+
+ private:
+  Weight weight_;
+  at::Tensor bias_;
+  Split split_;
+  const Parallel* parallel_;
+};
+
+// Rows of an embedding whose vocabulary is split over tp; NaN for an id that no rank has.
+// ids: [T / cp] int64 -> [t, H]
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel& parallel);
-
-// fc2(squared_relu(fc1(x))), fc1 split by columns and fc2 by rows.   [t, H] -> [t, H]
-at::Tensor squared_relu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2,
-                            const Parallel& parallel);
-
-// fc2(swiglu(fc1(x))), where a rank's fc1 gives its share of the gate, then the same share of what it lets through.
-at::Tensor swiglu_mlp(const at::Tensor& x, const at::Tensor& fc1, const at::Tensor& fc2, const Parallel& parallel);
 
 }  // namespace braid

@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 
-#include "nn/linear.h"
 #include "ops/causal_conv.h"
 #include "ops/norm.h"
 
@@ -37,18 +36,17 @@ Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps
       norm_eps_(norm_eps),
       parallel_(parallel),
       pre_norm_(parameters.get(prefix + "in_proj.layer_norm_weight")),
-      in_proj_(parameters.get(prefix + "in_proj.weight")),
+      in_proj_(parameters, prefix + "in_proj.", Split::Columns, parallel),
       conv_weight_(parameters.get(prefix + "conv1d.weight")),
       conv_bias_(parameters.get_if_declared(prefix + "conv1d.bias")),
       A_log_(parameters.get(prefix + "A_log")),
       D_(parameters.get(prefix + "D")),
       dt_bias_(parameters.get(prefix + "dt_bias")),
       gate_norm_(parameters.get(prefix + "norm.weight")),
-      out_proj_(parameters.get(prefix + "out_proj.weight")) {}
+      out_proj_(parameters, prefix + "out_proj.", Split::Rows, parallel) {}
 
 at::Tensor Mamba2::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  const at::Tensor projected = column_linear(rms_norm(x, pre_norm_, norm_eps_), in_proj_, {}, parallel_);
-  return row_linear(mix(projected, batch.sequences), out_proj_, {}, parallel_);
+  return out_proj_(mix(in_proj_(rms_norm(x, pre_norm_, norm_eps_)), batch.sequences));
 }
 
 at::Tensor Mamba2::mix(const at::Tensor& projected, const PackedSequences& sequences) const {

@@ -1,8 +1,7 @@
 #pragma once
 
 #include "nn/layer.h"
-#include "nn/parallel.h"
-#include "nn/parameters.h"
+#include "nn/linear.h"
 #include "ops/ssd_scan.h"
 
 namespace braid {
@@ -27,7 +26,10 @@ class Mamba2 : public Layer {
   const SsdOptions scan_;
   const double norm_eps_;
   const Parallel& parallel_;
-  const at::Tensor pre_norm_, in_proj_, conv_weight_, conv_bias_, A_log_, D_, dt_bias_, gate_norm_, out_proj_;
+  const at::Tensor pre_norm_;
+  const Linear in_proj_;
+  const at::Tensor conv_weight_, conv_bias_, A_log_, D_, dt_bias_, gate_norm_;
+  const Linear out_proj_;
 };
 
 }  // namespace braid

@@ -11,9 +11,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "nn/expert_exchange.h"
-#include "nn/linear.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
 
@@ -42,18 +41,21 @@ Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::str
       parallel_(parallel),
       norm_(parameters.get(prefix + "pre_mlp_layernorm.weight")),
       router_(parameters.get(prefix + "mlp.router.weight")),
-      fc1_(parameters.get(prefix + "mlp.experts.experts.linear_fc1.weight")),
-      fc2_(parameters.get(prefix + "mlp.experts.experts.linear_fc2.weight")),
-      shared_fc1_(parameters.get_if_declared(prefix + "mlp.shared_experts.linear_fc1.weight")),
-      shared_fc2_(parameters.get_if_declared(prefix + "mlp.shared_experts.linear_fc2.weight")),
+      fc1_(parameters.weight(prefix + "mlp.experts.experts.linear_fc1.weight")),
+      fc2_(parameters.weight(prefix + "mlp.experts.experts.linear_fc2.weight")),
       expert_bias_(parameters.get(prefix + "mlp.router.expert_bias")),
       tokens_per_expert_(at::zeros_like(expert_bias_)),
-      aux_loss_sum_(at::zeros({}, expert_bias_.options())) {}
+      aux_loss_sum_(at::zeros({}, expert_bias_.options())) {
+  const std::string shared = prefix + "mlp.shared_experts.";
+  if (!parameters.get_if_declared(shared + "linear_fc1.weight").defined()) return;
+  shared_fc1_.emplace(parameters, shared + "linear_fc1.", Split::Columns, parallel);
+  shared_fc2_.emplace(parameters, shared + "linear_fc2.", Split::Rows, parallel);
+}
 
 at::Tensor Moe::branch(const at::Tensor& x, const SequenceBatch& batch) {
   const at::Tensor normed = rms_norm(x, norm_, options_.norm_eps);
   const at::Tensor routed = all_rows(route_and_compute(own_rows(normed, parallel_), batch), parallel_);
-  return shared_fc1_.defined() ? routed + squared_relu_mlp(normed, shared_fc1_, shared_fc2_, parallel_) : routed;
+  return shared_fc1_ ? routed + (*shared_fc2_)(squared_relu((*shared_fc1_)(normed))) : routed;
 }
 
 at::Tensor Moe::route_and_compute(const at::Tensor& x, const SequenceBatch& batch) {

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "nn/layer.h"
-#include "nn/parallel.h"
-#include "nn/parameters.h"
+#include "nn/linear.h"
 #include "ops/moe.h"
 
 namespace braid {
@@ -42,7 +43,9 @@ class Moe : public Layer {
   const MoeOptions options_;
   const std::string prefix_;
   const Parallel& parallel_;
-  const at::Tensor norm_, router_, fc1_, fc2_, shared_fc1_, shared_fc2_;
+  const at::Tensor norm_, router_;
+  const Weight fc1_, fc2_;
+  std::optional<Linear> shared_fc1_, shared_fc2_;
   at::Tensor expert_bias_, tokens_per_expert_, aux_loss_sum_, balanced_logits_;
 };
 

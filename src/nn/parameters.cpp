@@ -144,11 +144,15 @@ void Parameters::initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn
   }
 }
 
-const at::Tensor& Parameters::get(const std::string& name) const {
+const Parameters::Entry& Parameters::entry(const std::string& name) const {
   const auto found = index_.find(name);
   BRAID_CHECK(found != index_.end(), "no parameter {} on this stage", name);
-  return entries_[found->second].value;
+  return entries_[found->second];
 }
+
+const at::Tensor& Parameters::get(const std::string& name) const { return entry(name).value; }
+
+Weight Parameters::weight(const std::string& name) const { return {entry(name).value, entry(name).gradient}; }
 
 at::Tensor Parameters::get_if_declared(const std::string& name) const {
   return index_.count(name) ? get(name) : at::Tensor();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/param_spec.h"
+#include "tensor/weight.h"
 
 namespace braid {
 
@@ -18,6 +19,7 @@ class Parameters {
   struct Entry {
     ParamSpec spec;
     at::Tensor value;
+    std::shared_ptr<GradientSum> gradient = std::make_shared<GradientSum>();
   };
 
   // Allocates, without filling, the shards of those `specs` that these stages have.
@@ -32,6 +34,7 @@ class Parameters {
   void initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn = nullptr);
 
   const at::Tensor& get(const std::string& name) const;
+  Weight weight(const std::string& name) const;
   at::Tensor get_if_declared(const std::string& name) const;  // undefined when the model has no such parameter
 
   const std::vector<Entry>& entries() const { return entries_; }
@@ -42,6 +45,8 @@ class Parameters {
 
  private:
   ShardPlace place_;
+  const Entry& entry(const std::string& name) const;
+
   std::vector<Entry> entries_;  // in declaration order
   std::map<std::string, std::size_t> index_;
 };

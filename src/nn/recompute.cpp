@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 

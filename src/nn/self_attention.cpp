@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "nn/linear.h"
 #include "ops/attention.h"
 #include "ops/norm.h"
 #include "ops/positions.h"
@@ -28,12 +27,11 @@ SelfAttention::SelfAttention(const AttentionShape& shape, double norm_eps, const
       norm_eps_(norm_eps),
       parallel_(parallel),
       norm_(parameters.get(prefix + "linear_qkv.layer_norm_weight")),
-      qkv_(parameters.get(prefix + "linear_qkv.weight")),
-      proj_(parameters.get(prefix + "linear_proj.weight")) {}
+      qkv_(parameters, prefix + "linear_qkv.", Split::Columns, parallel),
+      proj_(parameters, prefix + "linear_proj.", Split::Rows, parallel) {}
 
 at::Tensor SelfAttention::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  const at::Tensor qkv = column_linear(rms_norm(x, norm_, norm_eps_), qkv_, {}, parallel_);
-  return row_linear(attend(qkv, shape_, true, batch.sequences, parallel_), proj_, {}, parallel_);
+  return proj_(attend(qkv_(rms_norm(x, norm_, norm_eps_)), shape_, true, batch.sequences, parallel_));
 }
 
 }  // namespace braid

@@ -1,8 +1,7 @@
 #pragma once
 
 #include "nn/layer.h"
-#include "nn/parallel.h"
-#include "nn/parameters.h"
+#include "nn/linear.h"
 
 namespace braid {
 
@@ -29,7 +28,8 @@ class SelfAttention : public Layer {
   const AttentionShape shape_;
   const double norm_eps_;
   const Parallel& parallel_;
-  const at::Tensor norm_, qkv_, proj_;
+  const at::Tensor norm_;
+  const Linear qkv_, proj_;
 };
 
 }  // namespace braid

@@ -8,7 +8,7 @@
 #include <ATen/ops/silu_backward.h>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 namespace braid {

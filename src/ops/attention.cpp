@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 // Rows of matrices are (query head of the group, token) pairs, so that the query heads that share a key head are one

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 namespace braid {

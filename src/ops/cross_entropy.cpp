@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 namespace {

@@ -13,7 +13,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "ops/linear.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 
@@ -123,6 +124,21 @@ at::Tensor weight_grad_of(const at::Tensor& grad, const at::Tensor& rows, const 
   return result;
 }
 
+// Undefined where it was added to the weight's sum.
+at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
+                           const ExpertRows& experts) {
+  if (!weight.sum->is_kept()) return weight_grad_of(grad, rows, weight.value, experts);
+  if (has_grouped_kernel(rows, weight.value))
+    weight.sum->value.add_(weight_grad_of(grad, rows, weight.value, experts));
+  else
+    for_each_expert(experts.counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+      at::Tensor sum = weight.sum->value.select(0, expert);
+      add_weight_gradient(grad.narrow(0, begin, count), rows.narrow(0, begin, count), sum);
+    });
+  weight.sum->added();
+  return {};
+}
+
 }  // namespace
 
 ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device& device) {
@@ -131,26 +147,27 @@ ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device
   return {counts, at::tensor(ends, at::kInt).to(device)};
 }
 
-at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts) {
+at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
   const Counts& counts = experts.counts;
-  BRAID_CHECK(rows.dim() == 2 && weight.dim() == 3 && rows.size(1) == weight.size(2), "rows and weights must fit");
-  BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), weight.size(0), "a row count per expert");
+  const at::Tensor& matrices = weight.value;
+  BRAID_CHECK(rows.dim() == 2 && matrices.dim() == 3 && rows.size(1) == matrices.size(2), "rows and weights must fit");
+  BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), matrices.size(0), "a row count per expert");
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
   at::Tensor result;
   {
     at::NoGradGuard guard;
-    result = multiply_rows(rows, weight.transpose(1, 2), experts);
+    result = multiply_rows(rows, matrices.transpose(1, 2), experts);
   }
-  if (!needs_gradient({rows, weight})) return result;
-  const at::Tensor rows_to_save = weight.requires_grad() ? rows : at::Tensor();
+  if (!needs_gradient({rows, matrices})) return result;
+  const at::Tensor rows_to_save = matrices.requires_grad() ? rows : at::Tensor();
   const bool rows_want_grad = rows.requires_grad();
-  return attach_backward("GroupedLinearBackward", {rows, weight}, {result},
+  return attach_backward("GroupedLinearBackward", {rows, matrices}, {result},
                          [rows = rows_to_save, weight, rows_want_grad, experts](const std::vector<at::Tensor>& grads) {
                            const at::Tensor grad = grads[0].contiguous();
                            return std::vector<at::Tensor>{
-                               rows_want_grad ? multiply_rows(grad, weight, experts) : at::Tensor(),
-                               rows.defined() ? weight_grad_of(grad, rows, weight, experts) : at::Tensor()};
+                               rows_want_grad ? multiply_rows(grad, weight.value, experts) : at::Tensor(),
+                               rows.defined() ? weight_gradient(grad, rows, weight, experts) : at::Tensor()};
                          })[0];
 }
 

@@ -2,10 +2,10 @@
 // E experts, k chosen per token, T tokens, R = T * k rows that go to experts.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
+
+#include "tensor/weight.h"
 
 namespace braid {
 
@@ -48,6 +48,6 @@ struct ExpertRows {
 ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device& device);
 
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
-at::Tensor grouped_linear(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
+at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
 
 }  // namespace braid

@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 namespace braid {

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 namespace braid {

@@ -5,7 +5,7 @@
 #include <ATen/ops/sort.h>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "ops/moe.h"
 
 namespace braid {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 // Each sequence gets a whole number of chunks, the last one filled up with slots where x = B = C = s = 0, which change

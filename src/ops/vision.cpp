@@ -11,7 +11,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 namespace {

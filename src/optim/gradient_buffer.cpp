@@ -39,14 +39,20 @@ GradientBuffer::GradientBuffer(std::vector<Parameters::Entry> entries, const Gro
   layout_ = lay_out_buckets(sizes, group_.size(), buckets);
   const at::ScalarType dtype = first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   flat_ = at::zeros({layout_.size}, at::TensorOptions(dtype).device(first.device()));
-  for (std::size_t slot = 0; slot < layout_.slots.size(); ++slot)
-    torch::autograd::impl::set_post_acc_grad_hooks(entry(layout_.slots[slot]).value,
-                                                   std::make_unique<Hook>(*this, slot));
+  for (std::size_t slot = 0; slot < layout_.slots.size(); ++slot) {
+    const Parameters::Entry& parameter = entry(layout_.slots[slot]);
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter.value, std::make_unique<Hook>(*this, slot));
+    parameter.gradient->value = view(layout_.slots[slot].span).view(parameter.value.sizes());
+    parameter.gradient->added = [this, slot] { count(slot); };
+  }
   begin_step();
 }
 
 GradientBuffer::~GradientBuffer() {
-  for (const Parameters::Entry& entry : entries_) torch::autograd::impl::set_post_acc_grad_hooks(entry.value, nullptr);
+  for (const Parameters::Entry& entry : entries_) {
+    torch::autograd::impl::set_post_acc_grad_hooks(entry.value, nullptr);
+    *entry.gradient = {};
+  }
 }
 
 void GradientBuffer::begin_step() {
@@ -68,10 +74,14 @@ void GradientBuffer::expect_last_microbatch(int stage) {
 
 void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
   at::NoGradGuard guard;
+  view(layout_.slots[slot].span).add_(parameter.grad().flatten());
+  parameter.mutable_grad().reset();
+  count(slot);
+}
+
+void GradientBuffer::count(std::size_t slot) {
   const BucketLayout::Slot& place = layout_.slots[slot];
   BRAID_CHECK(!started(place.bucket), "a gradient of {} arrives after its reduction", entry(place).spec.name);
-  view(place.span).add_(parameter.grad().flatten());
-  parameter.mutable_grad().reset();
   if (last_[slot]) mark_ready(slot);
 }
 

@@ -1,5 +1,5 @@
 // The gradients of parameters that are reduced over one group: one flat buffer in fp32 (double for double parameters)
-// into which every backward adds. Backward leaves no .grad behind.
+// into which every backward adds, by GradientSum or through autograd. Backward leaves no .grad behind.
 //
 // With overlap, the reduction of a bucket starts inside the last microbatch's backward, as soon as that has completed
 // the bucket, and goes on while backward does; finish_reduction() waits for it. Buckets start in buffer order on every
@@ -57,6 +57,7 @@ class GradientBuffer {
   };
 
   void accumulate(std::size_t slot, const at::Tensor& parameter);
+  void count(std::size_t slot);  // a gradient that was added
   void mark_ready(std::size_t slot);
   Reduction start_next_bucket();
   void finish(Reduction reduction);

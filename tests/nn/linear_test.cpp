@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "ops/activation.h"
 #include "ops/gradients.h"
 #include "support/layout.h"
 
@@ -99,7 +100,7 @@ const Operator kWholeLinear = [](const Tensors& in) { return at::linear(in[0], i
 
 TEST(ColumnLinear, SplitsTheOutputFeatures) {
   for (const bool with_bias : {true, false})
-    check_split({.op = [](const Tensors& in, const Parallel& p) { return column_linear(in[0], in[1], in[2], p); },
+    check_split({.op = [](const Tensors& in, const Parallel& p) { return Linear({in[1]}, in[2], Split::Columns, p)(in[0]); },
                  .whole = kWholeLinear,
                  .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
                             {random_tensor({kOut, kIn}, 2), kTpRows},
@@ -110,7 +111,7 @@ TEST(ColumnLinear, SplitsTheOutputFeatures) {
 
 TEST(RowLinear, SplitsTheInputFeaturesAndCountsTheBiasOnce) {
   for (const bool with_bias : {true, false})
-    check_split({.op = [](const Tensors& in, const Parallel& p) { return row_linear(in[0], in[1], in[2], p); },
+    check_split({.op = [](const Tensors& in, const Parallel& p) { return Linear({in[1]}, in[2], Split::Rows, p)(in[0]); },
                  .whole = kWholeLinear,
                  .inputs = {{random_tensor({kTokens, kIn}, 1), kInsideColumns},
                             {random_tensor({kOut, kIn}, 2), kTpColumns},
@@ -130,7 +131,9 @@ TEST(Embed, SplitsTheVocabulary) {
 
 TEST(SquaredReluMlp, SplitsItsWidth) {
   check_split(
-      {.op = [](const Tensors& in, const Parallel& p) { return squared_relu_mlp(in[0], in[1], in[2], p); },
+      {.op = [](const Tensors& in, const Parallel& p) { 
+         return Linear({in[2]}, {}, Split::Rows, p)(squared_relu(Linear({in[1]}, {}, Split::Columns, p)(in[0])));
+        },
        .whole = [](const Tensors& in) { return at::linear(at::linear(in[0], in[1]).clamp_min(0).square(), in[2]); },
        .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
                   {random_tensor({kOut, kIn}, 2), kTpRows},

@@ -164,7 +164,7 @@ TEST(Unpermute, OfNoTokensIsEmpty) {
 }
 
 Operator grouped(const Integers& counts) {
-  return [counts](const Tensors& in) { return grouped_linear(in[0], in[1], expert_rows(counts, in[0].device())); };
+  return [counts](const Tensors& in) { return grouped_linear(in[0], {in[1]}, expert_rows(counts, in[0].device())); };
 }
 
 Operator naively_grouped(const Integers& counts) {
@@ -203,7 +203,7 @@ TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
     EXPECT_TRUE(at::equal(got.gradients[1], at::zeros_like(inputs[1])));
   }
   EXPECT_THROW(
-      grouped_linear(random_tensor({3, 8}, 1), random_tensor({2, 16, 8}, 2), expert_rows({1, 1}, test_device())),
+      grouped_linear(random_tensor({3, 8}, 1), {random_tensor({2, 16, 8}, 2)}, expert_rows({1, 1}, test_device())),
       std::logic_error);
 }
 

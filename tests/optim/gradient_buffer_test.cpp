@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/recompute.h"
+#include "ops/linear.h"
 #include "support/ranks.h"
 
 namespace braid {
@@ -76,7 +77,7 @@ TEST(GradientBuffer, OverlapChangesNoGradient) {
         for (const bool last : {false, true}) {
           if (last) buffer.expect_last_microbatch(0);
           at::Tensor loss = at::zeros({});
-          for (const auto& [spec, value] : entries)
+          for (const auto& [spec, value, unused] : entries)
             loss = loss + (value * at::arange(value.numel()).mul(0.1 + world.rank()).sin()).sum();
           loss.backward();
         }
@@ -151,6 +152,27 @@ TEST(GradientBuffer, LeavesParametersAloneWhenItIsGone) {
     { GradientBuffer buffer(entries, world.everyone(), {}); }
     entries[0].value.sum().backward();
     EXPECT_TRUE(entries[0].value.grad().defined());
+  });
+}
+
+// A linear layer adds its weight's gradient to the buffer, in the buffer's precision, and autograd never sees it.
+TEST(GradientBuffer, TakesTheGradientOfALinearLayerDirectly) {
+  testing::on_threads(1, [&](World& world) {
+    const Parameters parameters({{.name = "a.weight", .shape = {3, 4}, .init = {InitRule::Ones}}}, 0, {}, at::kFloat,
+                                at::kCPU);
+    GradientBuffer buffer(parameters.entries(), world.everyone(), {});
+    const at::Tensor x = at::arange(8, at::kFloat).view({2, 4}).requires_grad_(true);
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      if (microbatch == 1) buffer.expect_last_microbatch(0);
+      const at::Tensor y = linear(x, parameters.weight("a.weight"), {});
+      y.sum().backward();
+      EXPECT_EQ(buffer.started(0), false);
+    }
+    EXPECT_FALSE(parameters.get("a.weight").grad().defined());
+    buffer.finish_reduction();
+    const at::Tensor sum = buffer.view(buffer.layout().slots[0].span).view({3, 4});
+    EXPECT_TRUE(sum.equal(2 * x.detach().sum(0).expand({3, 4})));
+    EXPECT_ANY_THROW(linear(x, parameters.weight("a.weight"), {}).sum().backward());
   });
 }
 

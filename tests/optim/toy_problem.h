@@ -94,7 +94,7 @@ struct ToyLoss {
   at::Tensor operator()(const Parameters& parameters, const Module& module, int global_rank, int step,
                         int microbatch) const {
     at::Tensor loss;
-    for (const auto& [spec, value] : parameters.entries()) {
+    for (const auto& [spec, value, unused] : parameters.entries()) {
       if (!spec.trainable || spec.name == "unused") continue;
       const double part = share(spec, module, global_rank, microbatch);
       const at::Tensor factors = shard_of(coefficients(spec, step), spec, parameters.place()).mul(part);

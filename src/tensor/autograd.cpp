@@ -1,4 +1,4 @@
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>

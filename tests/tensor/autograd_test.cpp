@@ -1,5 +1,5 @@
 // What attach_backward promises to operators whose backward is written by hand.
-#include "dist/autograd.h"
+#include "tensor/autograd.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
