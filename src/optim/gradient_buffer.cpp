@@ -73,6 +73,7 @@ void GradientBuffer::expect_last_microbatch(int stage) {
 }
 
 void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
+  if (!parameter.grad().defined()) return;  // a layer has added it itself
   at::NoGradGuard guard;
   view(layout_.slots[slot].span).add_(parameter.grad().flatten());
   parameter.mutable_grad().reset();
