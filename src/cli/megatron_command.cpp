@@ -188,7 +188,7 @@ class ScriptReader {
   std::vector<std::string> unused_, others_;
 };
 
-// Nothing where a factor is no number, or beyond any cluster.
+// Empty when a factor is not a number, or is larger than any cluster.
 std::optional<int> product(const std::string& a, const std::string& b) {
   constexpr int kMost = 1 << 15;
   const auto x = parse_int(a), y = parse_int(b);

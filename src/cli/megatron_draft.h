@@ -18,7 +18,7 @@ class MegatronDraft {
   bool has(const char* flag) const { return command_.has(flag); }
   bool has_any(const std::vector<std::string>& flags) const;
 
-  // A value that is no number, or for integer() a negative one, is refused, and counts as not given.
+  // Refuses a value that is not a number (integer(): also a negative one), and then treats the flag as not given.
   std::optional<double> number(const std::string& flag);
   int integer(const std::string& flag, int otherwise);
 

@@ -24,7 +24,7 @@ std::vector<std::string> own_command_line(int argc, char** argv) {
   return command;
 }
 
-// A word that is no subcommand, where one is due: of braid, and of those of its commands that have some.
+// Refuses an unknown word where braid, or one of its commands that have subcommands, expects a subcommand.
 void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::string>& command_line) {
   const CLI::App* command = &app;
   for (std::size_t i = 1; i < command_line.size() && !command_line[i].starts_with("-"); ++i) {

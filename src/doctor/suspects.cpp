@@ -127,8 +127,8 @@ const Finding* Suspects::best_cause() const {
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
-// What stands before an exception that only says that something failed inside. A lost network is no cause, but judged
-// later.
+// The cause in the lines before an exception that says only that something failed. A lost network does not count here:
+// it is judged later.
 const Finding* Suspects::told_before(const Finding& vague) const {
   const auto before = [&](const Finding& f) {
     return f.place.file == vague.place.file && f.place.line < vague.place.line;

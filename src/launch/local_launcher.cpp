@@ -84,7 +84,7 @@ class LocalRun {
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     if (cut_short_ && options_.stop_words.saved) say(options_.stop_words.saved());
     const bool shown = writer_.finish();
-    // The last lines may have found nobody to read them.
+    // The reader may have exited before the last lines were written.
     while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
     const bool logged = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.log_is_cut(); });
     const int code = exit_code();
