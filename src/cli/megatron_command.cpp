@@ -271,6 +271,10 @@ class CommandReader {
 
 }  // namespace
 
+bool MegatronCommand::has_any(const std::vector<std::string>& names) const {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return has(name); });
+}
+
 std::optional<std::string> MegatronCommand::text(const std::string& name) const {
   const auto found = flags.find(name);
   return found == flags.end() ? std::nullopt : std::optional(found->second);
