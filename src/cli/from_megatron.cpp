@@ -44,6 +44,14 @@ const std::map<std::string, std::vector<std::string>> kGiveWay = {
     {"expert-tensor-parallel-size", {"llm-expt-tp"}},
 };
 
+// Flags that are about the folder of another one. Its value may be one that only a shell knows.
+const std::map<std::string, std::string> kNeeded = {{"save-interval", "save"}, {"exit-on-missing-checkpoint", "load"}};
+
+// These divide layers over stages in their own way; otherwise every stage of Megatron's has as many.
+const std::vector<std::string> kUnevenStages = {
+    "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
+    "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"};
+
 // The keys that a provider's model has: those of Llama and of a hybrid, of RADIO and of CLIP, differ.
 class ModelKeys : public YamlWriter {
  public:
@@ -129,10 +137,17 @@ class Conversion {
       else
         draft_.set(flag.key, recipe_value(flag, value), "--" + name);
     }
-    if (!command_.has("save") && command_.has("save-interval")) {
-      draft_.remove("checkpoint.save_interval");
-      draft_.answer().add_unsupported("--save-interval", "there is no --save FOLDER to save to");
+    for (const auto& [name, needed] : kNeeded) {
+      if (!command_.has(name) || command_.has(needed)) continue;
+      draft_.remove(find_megatron_flag(name)->key);
+      draft_.answer().add_unsupported("--" + name, fmt::format("there is no --{} FOLDER", needed));
     }
+  }
+
+  // Of the defaults of Megatron's that the recipe does not have.
+  template <class Value>
+  void by_default(const char* flag, const std::string& key, const Value& value) {
+    if (!command_.has(flag)) draft_.set(key, value, "Megatron's default");
   }
 
   std::string pattern_given() const {
@@ -172,20 +187,20 @@ class Conversion {
                        heads = std::max(1, draft_.integer("num-attention-heads", 1));
     if (!command_.has("group-query-attention"))  // without it Megatron does not look at --num-query-groups
       draft_.set(at + "kv_heads", heads, "no --group-query-attention");
-    else if (!command_.has("num-query-groups"))
-      draft_.set(at + "kv_heads", 1, "Megatron's default");
+    else
+      by_default("num-query-groups", at + "kv_heads", 1);
     if (!command_.has("kv-channels"))
       draft_.set(at + "head_dim",
                  quotient(hidden, heads, "--hidden-size {} does not divide by --num-attention-heads {}",
                           "--hidden-size", "change one of them, or give --kv-channels"),
                  "hidden / heads");
-    if (!command_.has("ffn-hidden-size")) draft_.set(at + "ffn", ffn(hidden), "Megatron's default");
-    if (!command_.has("init-method-std")) draft_.set(at + "init_std", 0.02, "Megatron's default");
-    if (!command_.has("norm-epsilon")) draft_.set(at + "norm_eps", 1e-5, "Megatron's default");
+    by_default("ffn-hidden-size", at + "ffn", ffn(hidden));
+    by_default("init-method-std", at + "init_std", 0.02);
+    by_default("norm-epsilon", at + "norm_eps", 1e-5);
     if (hybrid_)
       add_hybrid_sizes(hidden);
-    else if (!command_.has("untie-embeddings-and-output-weights"))
-      draft_.set(at + "tie_embeddings", std::string("true"), "Megatron's default");
+    else
+      by_default("untie-embeddings-and-output-weights", at + "tie_embeddings", "true");
     for (const std::string& setting : megatron_defaults(command_, family())) draft_.chosen(setting);
   }
 
@@ -210,14 +225,14 @@ class Conversion {
     }
     if (pattern.find('M') != std::string::npos) {
       const int head_dim = std::max(1, draft_.integer("mamba-head-dim", 64));
-      if (!command_.has("mamba-head-dim")) draft_.set(at + "mamba_head_dim", head_dim, "Megatron's default");
+      by_default("mamba-head-dim", at + "mamba_head_dim", head_dim);
       if (!command_.has("mamba-num-heads"))
         draft_.set(at + "mamba_heads",
                    quotient(2 * hidden, head_dim, "2 x --hidden-size = {} does not divide by a --mamba-head-dim of {}",
                             "--hidden-size", "change one of them, or give --mamba-num-heads"),
                    "2 x hidden / head dim");
-      if (!command_.has("mamba-num-groups")) draft_.set(at + "mamba_groups", 8, "Megatron's default");
-      if (!command_.has("mamba-state-dim")) draft_.set(at + "mamba_state", 128, "Megatron's default");
+      by_default("mamba-num-groups", at + "mamba_groups", 8);
+      by_default("mamba-state-dim", at + "mamba_state", 128);
       draft_.set(at + "mamba_chunk", 128, "Megatron's default");
     }
     if (!experts) return;
@@ -225,17 +240,25 @@ class Conversion {
       draft_.set(at + "expert_ffn",
                  command_.has("ffn-hidden-size") ? draft_.integer("ffn-hidden-size", 0) : ffn(hidden),
                  "--ffn-hidden-size");
-    if (!command_.has("moe-router-topk")) draft_.set(at + "top_k", 2, "Megatron's default");
-    if (!command_.has("moe-shared-expert-intermediate-size")) draft_.set(at + "shared_ffn", 0, "Megatron's default");
-    if (!command_.has("moe-router-topk-scaling-factor")) draft_.set(at + "router_scaling", 1, "Megatron's default");
-    if (!command_.has("moe-aux-loss-coeff")) draft_.set(at + "aux_loss_coeff", 0, "Megatron's default");
+    by_default("moe-router-topk", at + "top_k", 2);
+    by_default("moe-shared-expert-intermediate-size", at + "shared_ffn", 0);
+    by_default("moe-router-topk-scaling-factor", at + "router_scaling", 1);
+    by_default("moe-aux-loss-coeff", at + "aux_loss_coeff", 0);
     if (!command_.has("moe-router-enable-expert-bias"))
       draft_.set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
   }
 
   // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
   std::int64_t size(const char* llm, const char* megatron) {
-    return std::clamp(draft_.integer(llm, draft_.integer(megatron, 1)), 1, 1 << 15);
+    const int in_text = draft_.integer(llm, draft_.integer(megatron, 1));
+    return std::clamp(beside(find_megatron_flag(llm)->key).value_or(in_text), 1, 1 << 15);
+  }
+  // What the flags beside the text say.
+  std::optional<int> beside(const std::string& key) const {
+    std::optional<int> value;
+    for (const ConfigOverride& change : overrides_)
+      if (change.path == key) value = parse_int(change.value);
+    return value;
   }
   std::int64_t tp() { return size("llm-tp", "tensor-model-parallel-size"); }
 
@@ -243,21 +266,31 @@ class Conversion {
     const std::int64_t cp = size("llm-cp", "context-parallel-size"),
                        pp = size("llm-pp", "pipeline-model-parallel-size");
     const std::string language = "topology.modules.language.", images = "topology.modules.images.";
-    draft_.set(language + "kind", std::string("language"), "");
-    dp_ = draft_.integer("llm-dp", 0);
-    for (const ConfigOverride& change : overrides_)
-      if (change.path == language + "dp") dp_ = parse_int(change.value).value_or(0);
+    draft_.set(language + "kind", "language", "");
+    check_stages(pp);
+    dp_ = beside(language + "dp").value_or(draft_.integer("llm-dp", 0));
     if (dp_ < 1) {
       dp_ = replicas(tp() * cp * pp, tp() * cp);
       draft_.set(language + "dp", dp_, "");
     }
     if (!vision_) return;
-    draft_.set(images + "kind", std::string("encoder"), "");
+    draft_.set(images + "kind", "encoder", "");
     if (command_.has_any(kEncoderSizes)) return;
-    draft_.set("topology.colocated", std::string("true"), "Megatron's encoder shares the language model's ranks");
+    draft_.set("topology.colocated", "true", "Megatron's encoder shares the language model's ranks");
     draft_.set(images + "tp", tp(), "");
     draft_.set(images + "pp", pp, "");
     draft_.set(images + "dp", dp_ * cp, "");
+  }
+
+  // Braid may divide layers unevenly; who has that from Megatron has mistyped a number.
+  void check_stages(std::int64_t pp) {
+    const int layers = draft_.integer("num-layers", 0);
+    if (!pattern_given().empty() || command_.has_any(kUnevenStages) || layers % pp == 0) return;
+    const std::int64_t fewer = layers / pp * pp;
+    draft_.refuse(
+        "--num-layers",
+        fmt::format("--num-layers {} does not divide by a --pipeline-model-parallel-size of {}", layers, pp),
+        fmt::format("use {}{}, or change the other", fewer > 0 ? fmt::format("{} or ", fewer) : "", fewer + pp));
   }
 
   // Megatron takes what the ranks leave; without them, the fewest with which experts and batch divide.
@@ -266,13 +299,16 @@ class Conversion {
     for (const std::string& flag : kEncoderSizes) of_encoder *= size(flag.c_str(), flag.c_str());
     const std::int64_t ranks = command_.ranks.value_or(0) - of_encoder;
     if (ranks > 0 && ranks % ranks_of_one == 0) return ranks / ranks_of_one;
+    if (command_.ranks)
+      draft_.refuse(fmt::format("'{}'", command_.launcher),
+                    ranks < 1 ? fmt::format("the encoder takes all of the {} ranks", *command_.ranks)
+                              : fmt::format("{} ranks do not divide by tp x cp x pp = {}", ranks, ranks_of_one),
+                    "start as many ranks as the sizes need, or change the sizes");
     const std::int64_t experts =
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
     const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
     draft_.chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
-                              ranks > 0        ? fmt::format("{} ranks do not divide by tp x cp x pp", ranks)
-                              : command_.ranks ? fmt::format("the encoder takes all of the {} ranks", *command_.ranks)
-                              : command_.launcher.empty()
+                              command_.launcher.empty()
                                   ? "the number of ranks is torchrun's, not Megatron's, to say"
                                   : fmt::format("'{}' does not say how many ranks there are", command_.launcher)));
     return dp;
@@ -287,12 +323,12 @@ class Conversion {
     if (!command_.has("bf16"))
       draft_.set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
                  command_.has("fp16") ? "not fp16" : "no --bf16");
-    if (!command_.has("lr-decay-style")) draft_.set("train.decay_style", std::string("linear"), "Megatron's default");
+    by_default("lr-decay-style", "train.decay_style", "linear");
     if (command_.text("lr-decay-style") == "WSD" && !command_.has("lr-wsd-decay-style"))
-      draft_.set("train.wsd_decay_style", std::string("exponential"), "Megatron's default");
-    if (!command_.has("log-interval")) draft_.set("log.interval", 100, "Megatron's default");
+      draft_.set("train.wsd_decay_style", "exponential", "Megatron's default");
+    by_default("log-interval", "log.interval", 100);
     if (!command_.has("use-distributed-optimizer"))
-      draft_.set("optimizer.zero", std::string("false"), "no --use-distributed-optimizer");
+      draft_.set("optimizer.zero", "false", "no --use-distributed-optimizer");
     if (const auto fraction = draft_.number("lr-warmup-fraction")) add_warmup(*fraction);
   }
 

@@ -249,15 +249,15 @@ class CommandReader {
     if (std::string_view(option.name) == "nnodes") nodes_ = value;
   }
 
-  // Where srun starts torchruns, it starts one on each node.
+  // Where srun starts torchruns, it starts one on each node; on how many, sbatch may have been told.
   void count_ranks() {
     if (per_node_) {
-      const std::string nodes = !tasks_.nodes.empty() ? tasks_.nodes : !tasks_.all.empty() ? tasks_.all : "1";
+      const std::string nodes = tasks_.launcher.empty() ? "1" : tasks_.nodes.empty() ? tasks_.all : tasks_.nodes;
       command_.launcher = "torchrun --nproc-per-node " + *per_node_ + (nodes_ ? " --nnodes " + *nodes_ : "");
       command_.ranks = product(*per_node_, nodes_.value_or(nodes));
     } else if (!tasks_.launcher.empty()) {
       command_.launcher = tasks_.launcher;
-      command_.ranks = tasks_.all.empty() ? product(tasks_.per_node, tasks_.nodes.empty() ? "1" : tasks_.nodes)
+      command_.ranks = tasks_.all.empty() ? product(tasks_.per_node, tasks_.nodes)
                                           : product(tasks_.all, "1");
     }
   }
@@ -288,7 +288,7 @@ MegatronCommand read_megatron_command(std::string_view text) {
   for (const std::string& name : script.others()) command.unexpanded.push_back({"", name + ", another command"});
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",
-                       "give it as one word, in quotes: --from-megatron '--num-layers 32 --hidden-size 4096 ...'"});
+                       "give a script's path, or flags as one word: --from-megatron '--num-layers 32 ...'"});
   return command;
 }
 

@@ -107,8 +107,8 @@ ConfigError refusal(const MegatronAnswer& answer) {
   std::string what = "not all flags can be taken as they are\n" + answer.text();
   what.pop_back();
   return ConfigError({what, "command line",
-                      "write the recipe keys, leave out the rest; or make a recipe of the whole command line with\n"
-                      "         braid train --from-megatron 'FLAGS' --print-recipe > recipe.yaml"});
+                      "write the recipe keys, leave out the rest; or make a recipe of the whole script with\n"
+                      "         braid train --from-megatron SCRIPT --print-recipe > recipe.yaml"});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/clean_text.h"
@@ -15,6 +16,7 @@
 #include "cli/from_megatron.h"
 #include "cli/megatron_flags.h"
 #include "cli/run_start.h"
+#include "cli/shell_file.h"
 #include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
 #include "dist/run_as_rank.h"
@@ -80,6 +82,14 @@ std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const
   return lock;
 }
 
+// Flags, or the path of a script that has them. A word without a flag cannot be but a path.
+std::string megatron_text(const std::string& given) {
+  std::error_code ignored;
+  const bool is_path = std::filesystem::is_regular_file(given, ignored) ||
+                       (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
+  return is_path ? read_shell_file(given, kFromMegatron) : given;
+}
+
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
   if (!options.recipe_path.empty())
     throw ConfigError(
@@ -88,7 +98,7 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   if (!options.print_recipe)
     throw ConfigError({"--from-megatron makes a recipe, which should be looked at before it is run", "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  const MegatronRecipe made = recipe_from_megatron(*options.from_megatron, overrides);
+  const MegatronRecipe made = recipe_from_megatron(megatron_text(*options.from_megatron), overrides);
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
     fmt::print(stderr, "braid: left out; the first lines of the recipe say why:\n  {}\n",
@@ -191,8 +201,9 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->add_flag("--print-recipe", options->print_recipe,
                     "print the whole recipe, every default filled in, and stop");
-  command->add_option(kFromMegatron, options->from_megatron,
-                      "flags of Megatron-LM as one word, in quotes; with --print-recipe: the recipe for them");
+  command->add_option(
+      kFromMegatron, options->from_megatron,
+      "a script for Megatron-LM, or its flags as one word, in quotes; with --print-recipe: the recipe for them");
   command->add_flag("--megatron-flags", options->megatron_flags,
                     "print what becomes of each flag of Megatron-LM, and stop");
   command->allow_extras();
