@@ -189,7 +189,7 @@ void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code) {
   command->add_flag("--all", options->all, "print tensors that are equal, too");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
-      "The exit code is 0 when all are equal bit for bit, 1 when they are not, and 2 when that is not known.\n"
+      "The exit code is 0 when all are equal bit for bit, 1 when they are not, and 2 when that is not known. "
       "common.pt is not compared.");
   command->callback([options, &exit_code] {
     exit_code = 2;  // of everything that is thrown: 1 would say that they differ

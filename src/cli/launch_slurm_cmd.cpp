@@ -207,10 +207,12 @@ void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& 
   command->allow_extras();
   command->footer(
       "Examples:\n"
-      "  braid launch slurm recipes/nemotron-vlm-54l-mock.yaml --account A --partition batch --submit\n"
-      "  braid launch slurm --nodes 4 --partition batch -- torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
-      "  braid launch slurm --nodes 4 --partition batch -- 'cd src && torchrun --nproc_per_node=8 train.py "
-      "\"$DATA\"'\n\n"
+      "  braid launch slurm recipes/nemotron-vlm-54l-mock.yaml --account A \\\n"
+      "    --partition batch --submit\n"
+      "  braid launch slurm --nodes 4 --partition batch -- \\\n"
+      "    torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
+      "  braid launch slurm --nodes 4 --partition batch -- \\\n"
+      "    'cd src && torchrun --nproc_per_node=8 train.py \"$DATA\"'\n\n"
       "With a recipe, its keys can be set here as for braid train (see braid train --help).");
   command->callback([options, command, &command_line, &exit_code] {
     std::vector<std::string> own_options;

@@ -257,8 +257,7 @@ class CommandReader {
       command_.ranks = product(*per_node_, nodes_.value_or(nodes));
     } else if (!tasks_.launcher.empty()) {
       command_.launcher = tasks_.launcher;
-      command_.ranks = tasks_.all.empty() ? product(tasks_.per_node, tasks_.nodes)
-                                          : product(tasks_.all, "1");
+      command_.ranks = tasks_.all.empty() ? product(tasks_.per_node, tasks_.nodes) : product(tasks_.all, "1");
     }
   }
 

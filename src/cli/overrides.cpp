@@ -161,7 +161,7 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
 }
 
 std::string short_overrides_help() {
-  return "Any recipe key can be changed on the command line (--train.lr 1e-4), also by Megatron's name for it\n"
+  return "Any recipe key can be changed on the command line (--train.lr 1e-4), also by Megatron's name for it "
          "(--lr 1e-4); braid train --help lists them.";
 }
 

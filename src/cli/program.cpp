@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
+#include "cli/help_format.h"
 
 namespace {
 
@@ -60,6 +61,7 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   const std::vector<std::string> command_line = own_command_line(argc, argv);
   int exit_code = 0;
   CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
+  app.formatter(std::make_shared<braid::HelpFormat>(braid::columns_of(STDOUT_FILENO)));
   app.require_subcommand(1);
   add_commands(app, command_line, exit_code);
   try {

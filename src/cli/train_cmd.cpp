@@ -14,6 +14,7 @@
 #include "ckpt/save_lock.h"
 #include "cli/commands.h"
 #include "cli/from_megatron.h"
+#include "cli/help_format.h"
 #include "cli/megatron_flags.h"
 #include "cli/run_start.h"
 #include "cli/shell_file.h"
@@ -177,7 +178,9 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
 int train_command(const TrainOptions& options, const std::vector<std::string>& arguments,
                   const std::vector<std::string>& command_line) {
   if (options.megatron_flags) {
-    fmt::print("{}", megatron_flags_tables());
+    const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+    fmt::print("{}",
+               is_terminal ? megatron_flags_list(help_width(columns_of(STDOUT_FILENO))) : megatron_flags_tables());
     return 0;
   }
   if (options.from_megatron) return convert(options, parse_overrides(arguments));
@@ -208,7 +211,7 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
                     "print what becomes of each flag of Megatron-LM, and stop");
   command->allow_extras();
   command->footer([] {
-    return "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each\n"
+    return "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each "
            "process becomes the rank it was started as.\n\n" +
            overrides_help();
   });

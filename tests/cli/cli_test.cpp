@@ -27,12 +27,13 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
     EXPECT_THAT(own.out, HasSubstr("Usage: "));
+    for (const std::string& line : split(own.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
   }
   EXPECT_THAT(braid({"plan", "show", "--help"}).out, HasSubstr("--rank"));
   const std::size_t list = help.out.find("Subcommands:");
   ASSERT_NE(list, std::string::npos);
   int listed = 0;
-  for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.rfind("  ", 0) == 0;
+  for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.find_first_not_of(' ') == 2;
   EXPECT_EQ(listed, 8) << help.out;
 }
 
