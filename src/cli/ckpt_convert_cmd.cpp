@@ -29,7 +29,7 @@ struct ConvertCommand {
 void check(const ConvertCommand& command) {
   const bool from_recipe = !command.recipe.empty(), to_hf = !command.to_hf.empty();
   if (command.paths.size() != (from_recipe ? 1 : 2))
-    misuse(fmt::format("{} folders were given", command.paths.size()),
+    misuse(fmt::format("{} given", counted(std::ssize(command.paths), "folder")),
            from_recipe ? "with --recipe, give the one to write" : "give the one to read and the one to write");
   if (!from_recipe && !(command.language + command.images).empty())
     misuse("--language and --images need a recipe", "name the recipe of the model with --recipe");
