@@ -111,7 +111,7 @@ void convert(const ConvertCommand& command) {
 void add_ckpt_convert_command(CLI::App& ckpt) {
   auto options = std::make_shared<ConvertCommand>();
   CLI::App* command = ckpt.add_subcommand("convert", "Write a checkpoint anew, or from or to Hugging Face folders");
-  command->add_option("paths", options->paths, "the checkpoint to read, and where to write; with --recipe only DST")
+  command->add_option("DST", options->paths, "the checkpoint to read, and where to write; with --recipe only DST")
       ->required()
       ->expected(1, 2)
       ->option_text("[SRC] DST");

@@ -44,7 +44,9 @@ std::string guess_for(const std::string& option, const std::vector<std::string>&
 }
 
 void require_value(const FlagWord& word) {
-  if (!word.value) throw ConfigError({fmt::format("{} needs a value", word.option), "command line", ""});
+  if (!word.value)
+    throw ConfigError({fmt::format("{} needs a value", word.option), "command line",
+                       fmt::format("put it behind: {} VALUE", word.option)});
 }
 
 ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {

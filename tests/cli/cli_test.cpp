@@ -122,6 +122,29 @@ TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
   }
 }
 
+// In our words, not in those of the library that reads the command line.
+TEST(Cli, MisuseIsToldWithWhereAndHow) {
+  const auto told = [](const std::vector<std::string>& arguments) {
+    const Finished run = braid(arguments);
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("\n  where: command line\n"), HasSubstr("\n  fix:   ")));
+    return run.err;
+  };
+  EXPECT_THAT(told({"plan"}), AllOf(HasSubstr("there is no subcommand"), HasSubstr("show, schedule")));
+  EXPECT_THAT(told({"--hepl"}), AllOf(HasSubstr("braid has no option '--hepl'"), HasSubstr("did you mean '--help'?")));
+  EXPECT_THAT(told({"plan", "show", "r.yaml", "--rank", "one"}), HasSubstr("--rank should be a number, not 'one'"));
+  EXPECT_THAT(told({"launch", "interactive", "--nodes", "0"}),
+              HasSubstr("--nodes should be a number greater than 0, not '0'\n"));
+  EXPECT_THAT(told({"ckpt", "convert", "a", "b", "--files", "0"}),
+              HasSubstr("--files should be a number from 1 to 4096"));
+  EXPECT_THAT(told({"model", "describe", "tiny-vlm", "--topolgy", "tp=2"}),
+              AllOf(HasSubstr("unexpected argument '--topolgy'"), HasSubstr("did you mean '--topology'?")));
+  EXPECT_THAT(told({"model", "describe", "tiny-vlm", "one", "two"}), HasSubstr("unexpected argument 'one'"));
+  EXPECT_THAT(told({"plan", "schedule", "r.yaml", "--svg", ""}), HasSubstr("--svg: its value is empty"));
+  EXPECT_THAT(told({"plan", "show", "r.yaml", "--llm-tp"}), HasSubstr("put it behind: --llm-tp VALUE"));
+  EXPECT_EQ(braid({"run", "-n", "1", "--", "echo", ""}).out, "[0] \n");
+}
+
 TEST(Cli, AMistypedSubcommandGetsASuggestion) {
   EXPECT_THAT(braid({"trian"}).err, AllOf(HasSubstr("no subcommand 'trian'"), HasSubstr("did you mean 'train'?")));
   EXPECT_THAT(braid({"launch", "locl"}).err,
