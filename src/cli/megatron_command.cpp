@@ -154,7 +154,14 @@ class ScriptReader {
       const std::vector<Word> more = expanded(inner, line.words);
       words.insert(words.end(), more.begin(), more.end());
     }
-    if (std::none_of(words.begin(), words.end(), is_flag)) return;
+    if (std::none_of(words.begin(), words.end(), is_flag)) {
+      const Word filled = with_values(word_of(text, assignment));
+      const bool is_first = values_.count(name) == 0;
+      values_[name] = is_first && !is_array && !appends && !filled.has_variable
+                          ? filled.text.substr(std::min(filled.text.find('=') + 1, filled.text.size()))
+                          : "";
+      return;
+    }
     FlagVariable& variable = variable_named(name);
     if (!appends && !variable.words.empty()) variable.is_clear = false;
     variable.words.insert(variable.words.end(), words.begin(), words.end());
@@ -168,7 +175,7 @@ class ScriptReader {
       const auto known = std::find_if(variables_.begin(), variables_.end(),
                                       [&](const FlagVariable& v) { return v.name == name && v.is_clear; });
       if (known == variables_.end()) {
-        all.push_back(plain);
+        all.push_back(with_values(plain));
         continue;
       }
       known->is_used = true;
@@ -177,13 +184,36 @@ class ScriptReader {
     return all;
   }
 
+  // The word with the values of the variables in it, if the script gives all of them.
+  Word with_values(const Word& word) const {
+    if (!word.has_variable || word.text.find_first_of("`\\") != std::string::npos) return word;
+    std::string filled;
+    for (std::string_view rest = word.text; !rest.empty();) {
+      const std::size_t dollar = std::min(rest.find('$'), rest.size());
+      filled += rest.substr(0, dollar);
+      rest.remove_prefix(dollar);
+      if (rest.empty()) break;
+      const bool in_braces = rest.substr(1).starts_with('{');
+      rest.remove_prefix(in_braces ? 2 : 1);
+      std::size_t end = 0;
+      while (end < rest.size() && is_identifier(rest.substr(0, end + 1))) ++end;
+      const auto known = values_.find(std::string(rest.substr(0, end)));
+      if (known == values_.end() || known->second.empty() || (in_braces && !rest.substr(end).starts_with('}')))
+        return word;
+      filled += known->second;
+      rest.remove_prefix(end + (in_braces ? 1 : 0));
+    }
+    return {filled};
+  }
+
   FlagVariable& variable_named(const std::string& name) {
     const auto known =
         std::find_if(variables_.begin(), variables_.end(), [&](const FlagVariable& v) { return v.name == name; });
     return known != variables_.end() ? *known : variables_.emplace_back(FlagVariable{name});
   }
 
-  std::vector<FlagVariable> variables_;  // in the order written
+  std::vector<FlagVariable> variables_;        // in the order written
+  std::map<std::string, std::string> values_;  // of other variables; empty where only a shell knows it
   Tasks tasks_;
   std::vector<std::string> unused_, others_;
 };

@@ -230,6 +230,17 @@ TEST(FromMegatron, RanksThatNobodySaysAreNotGuessed) {
     EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr("does not say how many ranks there are")) << launcher;
 }
 
+TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
+  const std::string recipe = squeezed(
+      converted("GPUS=8\nTP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; then PP=1; else PP=2; fi\n"
+                "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-1} "
+                "--pipeline-model-parallel-size $PP)\n"
+                "DIST=\"--nproc_per_node $GPUS --nnodes 1\"\ntorchrun $DIST x.py ${ARGS[@]} --bf16\n"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr(" dp: 4\n"), HasSubstr("tp: 2 "), HasSubstr("save: \"/ckpt/my run_tp2\" "),
+                            HasSubstr("# --load $ROOT/x\n"), HasSubstr("# --lr ${LR:-1}\n"),
+                            HasSubstr("# --pipeline-model-parallel-size $PP\n")));
+}
+
 TEST(FromMegatron, FlagsBesideTheTextCountForWhatFollows) {
   const std::string recipe = squeezed(converted(
       "torchrun --nproc-per-node 8 x.py --tensor-model-parallel-size 2 --micro-batch-size 1", {"--llm-tp=4"}));
