@@ -210,6 +210,7 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   EXPECT_THAT(squeezed(converted("python prepare.py --lr 7\ntorchrun --nproc-per-node 2 x.py --lr 1e-3 --bf16\n"
                                  "python report.py --lr 3\n")),
               AllOf(HasSubstr("lr: 1e-3"), HasSubstr("python, another command"), HasSubstr(" dp: 2\n")));
+  EXPECT_THAT(converted("python x.py --lr 1e-3\nsrun --foo bar"), HasSubstr("srun, another command"));
   EXPECT_THAT(squeezed(converted("A=(--lr 3e-4)\nB+=(--bf16)")), AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16")));
   for (const char* count : {"gpu", "$GPUS"})
     EXPECT_THAT(
