@@ -114,10 +114,21 @@ class Conversion {
         draft_.set(flag.key, recipe_value(flag, value), "--" + name);
     }
     for (const auto& [name, needed] : kNeeded) {
-      if (!command_.has(name) || command_.has(needed)) continue;
+      if (!command_.has(name) || command_.has(needed) || beside(find_megatron_flag(needed)->key)) continue;
       draft_.remove(find_megatron_flag(name)->key);
       draft_.answer().add_unsupported("--" + name, fmt::format("there is no --{} FOLDER", needed));
     }
+  }
+
+  // What the flags beside the text say.
+  std::optional<std::string> beside(const std::string& key) const {
+    std::optional<std::string> value;
+    for (const ConfigOverride& change : overrides_)
+      if (change.path == key) value = change.value;
+    return value;
+  }
+  int beside(const std::string& key, int otherwise) const {
+    return parse_int(beside(key).value_or("")).value_or(otherwise);
   }
 
   // Of the defaults of Megatron's that the recipe does not have.
@@ -227,14 +238,7 @@ class Conversion {
   // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
   std::int64_t size(const char* llm, const char* megatron) {
     const int in_text = draft_.integer(llm, draft_.integer(megatron, 1));
-    return std::clamp(beside(find_megatron_flag(llm)->key).value_or(in_text), 1, 1 << 15);
-  }
-  // What the flags beside the text say.
-  std::optional<int> beside(const std::string& key) const {
-    std::optional<int> value;
-    for (const ConfigOverride& change : overrides_)
-      if (change.path == key) value = parse_int(change.value);
-    return value;
+    return std::clamp(beside(find_megatron_flag(llm)->key, in_text), 1, 1 << 15);
   }
   std::int64_t tp() { return size("llm-tp", "tensor-model-parallel-size"); }
 
@@ -244,7 +248,7 @@ class Conversion {
     const std::string language = "topology.modules.language.", images = "topology.modules.images.";
     draft_.set(language + "kind", "language", "");
     check_stages(pp);
-    dp_ = beside(language + "dp").value_or(draft_.integer("llm-dp", 0));
+    dp_ = beside(language + "dp", draft_.integer("llm-dp", 0));
     if (dp_ < 1) {
       dp_ = replicas(tp() * cp * pp, tp() * cp);
       draft_.set(language + "dp", dp_, "");

@@ -255,6 +255,7 @@ TEST(FromMegatron, WithoutItsFolderAFlagIsLeftOut) {
   EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: there is no --load FOLDER"),
                             HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("--load $CKPT"),
                             Not(HasSubstr("must_exist"))));
+  EXPECT_THAT(converted("--exit-on-missing-checkpoint --load $CKPT", {"--load=ckpt"}), HasSubstr("must_exist: true"));
   EXPECT_THAT(squeezed(converted("--exit-on-missing-checkpoint --load ckpt")),
               AllOf(HasSubstr("load: ckpt "), HasSubstr("must_exist: true ")));
 }
