@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "cli/megatron_flags.h"
 #include "launch/shell_text.h"
@@ -85,6 +86,8 @@ class ScriptReader {
     std::string program;  // of the command that trains
     for (const ShellCommand& command : simple_commands(text)) {
       for (const ShellWord& assignment : command.assignments) assign(text, assignment);
+      if (!command.words.empty() && contains({"export", "local", "readonly"}, command.words[0].value.value_or("")))
+        for (const ShellWord& word : command.words) assign(text, word);
       std::vector<ScriptWord> found = expanded(text, command.words);
       if (std::none_of(found.begin(), found.end(), is_flag)) continue;
       if (is_flag(found.front())) {
@@ -132,11 +135,7 @@ class ScriptReader {
     const std::string inner =
         is_array ? std::string(value.substr(1, value.size() - 2))
                  : word_of(text, {assignment.begin + equals + 1, assignment.end, std::nullopt, "", ""}).text;
-    std::vector<ScriptWord> words;
-    for (const ShellCommand& line : simple_commands(inner)) {
-      const std::vector<ScriptWord> more = expanded(inner, line.words);
-      words.insert(words.end(), more.begin(), more.end());
-    }
+    const std::vector<ScriptWord> words = words_in(inner);
     if (std::none_of(words.begin(), words.end(), is_flag)) {
       const ScriptWord filled = with_values(word_of(text, assignment));
       const bool is_first = values_.count(name) == 0;
@@ -148,6 +147,18 @@ class ScriptReader {
     FlagVariable& variable = variable_named(name);
     if (!appends && !variable.words.empty()) variable.is_clear = false;
     variable.words.insert(variable.words.end(), words.begin(), words.end());
+  }
+
+  // None where the value is no shell text: NAME="a (b".
+  std::vector<ScriptWord> words_in(const std::string& value) try {
+    std::vector<ScriptWord> words;
+    for (const ShellCommand& line : simple_commands(value)) {
+      const std::vector<ScriptWord> more = expanded(value, line.words);
+      words.insert(words.end(), more.begin(), more.end());
+    }
+    return words;
+  } catch (const ConfigError&) {
+    return {};
   }
 
   std::vector<ScriptWord> expanded(std::string_view text, const std::vector<ShellWord>& words) {

@@ -232,11 +232,12 @@ TEST(FromMegatron, RanksThatNobodySaysAreNotGuessed) {
 }
 
 TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
-  const std::string recipe = squeezed(
-      converted("GPUS=8\nTP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; then PP=1; else PP=2; fi\n"
-                "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-1} "
-                "--pipeline-model-parallel-size $PP)\n"
-                "DIST=\"--nproc_per_node $GPUS --nnodes 1\"\ntorchrun $DIST x.py ${ARGS[@]} --bf16\n"));
+  const std::string recipe =
+      squeezed(converted("GPUS=8\nTITLE=\"a (b\"\nexport TP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; "
+                         "then PP=1; else PP=2; fi\n"
+                         "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-1} "
+                         "--pipeline-model-parallel-size $PP)\n"
+                         "DIST=\"--nproc_per_node $GPUS --nnodes 1\"\ntorchrun $DIST x.py ${ARGS[@]} --bf16\n"));
   EXPECT_THAT(recipe, AllOf(HasSubstr(" dp: 4\n"), HasSubstr("tp: 2 "), HasSubstr("save: \"/ckpt/my run_tp2\" "),
                             HasSubstr("# --load $ROOT/x\n"), HasSubstr("# --lr ${LR:-1}\n"),
                             HasSubstr("# --pipeline-model-parallel-size $PP\n")));
