@@ -87,9 +87,9 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
 
 std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
                                                std::shared_ptr<Store> store) {
-  // The watchdog names a hang long before a collective's own time-out could hide it. While ranks connect, Gloo knows
-  // more.
-  const milliseconds timeout = to_ms(std::max(1800.0, 2 * config.hang_limit_s));
+  // The watchdog names a hang long before a collective's own time-out could hide it; that one also counts the time in
+  // which the run is stopped. While ranks connect, Gloo knows more.
+  const milliseconds timeout = std::max<milliseconds>(std::chrono::days(7), to_ms(2 * config.hang_limit_s));
   const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::string fitting = agree_on_backend(spec, device, *store);
   if (config.backend == "nccl" && fitting != "nccl")
