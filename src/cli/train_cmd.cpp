@@ -17,6 +17,7 @@
 #include "cli/run_start.h"
 #include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
+#include "dist/control_line.h"
 #include "dist/run_as_rank.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
@@ -127,11 +128,12 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
                                                      .speaks_for_all = !under_ours && spec.rank == 0,
                                                      .parent_is_launcher = under_ours});
   check_world(spec, topology);
+  bool refused = false, lost_output = false;
   const RunContext context = {.stop = stop,
                               .launcher_listens = under_ours,
                               .job = job,
+                              .on_lost_output = [&] { lost_output = true; },
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
-  bool refused = false;
   run_as_rank(
       spec, recipe.dist, topology.places(),
       [&](World& world) {
@@ -139,7 +141,9 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
         if (!refused) train(recipe, topology, world, context);
       },
       [&] { return stop.asked(); });
-  return refused ? 2 : 0;
+  // For our launcher a rank that ends with a code has failed.
+  if (lost_output && under_ours) RunLog::print_to_stdout(to_control_line(LostOutput{}));
+  return refused ? 2 : lost_output && !under_ours ? 1 : 0;
 }
 
 // Starts the ranks, or is one of them.

@@ -86,9 +86,9 @@ class LocalRun {
     const bool shown = writer_.finish();
     // The reader may have exited before the last lines were written.
     while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
-    const bool logged = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.log_is_cut(); });
+    const bool kept = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.lost_output(); });
     const int code = exit_code();
-    return code == 0 && !(shown && logged) ? 1 : code;
+    return code == 0 && !(shown && kept) ? 1 : code;
   }
 
  private:
