@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
+#include "dist/world_spec.h"
 
 namespace {
 
@@ -45,6 +47,21 @@ void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::strin
   }
 }
 
+// Where a launcher has started every rank with the same mistake, the first one of each host tells it in full. The
+// others say a line each: theirs may be another one.
+void tell(const std::vector<braid::Problem>& problems) {
+  const braid::Env env = braid::process_env();
+  const auto either = [&](const char* of_torchrun, const char* of_slurm) {
+    const auto value = env(of_torchrun);
+    return (value ? value : env(of_slurm)).value_or("0");
+  };
+  std::string text = braid::ConfigError(problems).what();
+  if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
+    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), problems.front().what,
+                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
+  fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(text), STDERR_FILENO));
+}
+
 int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const CLI::App* command = &app;
@@ -52,7 +69,7 @@ int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
   std::string name = command->get_name();
   for (const CLI::App* parent = command->get_parent(); parent; parent = parent->get_parent())
     name = parent->get_name() + " " + name;
-  fmt::print(stderr, "{}\n  fix:   see `{} --help`\n", braid::error_text(error.what(), STDERR_FILENO), name);
+  tell({{error.what(), "", fmt::format("see `{} --help`", name)}});
   return 2;
 }
 
@@ -75,7 +92,7 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   } catch (const CLI::ParseError& e) {
     return report_misuse(app, e);
   } catch (const braid::ConfigError& e) {
-    fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
+    tell(e.problems());
     return 2;
   } catch (const std::exception& e) {
     // That of the output itself, in the words of fmt, is told below.
@@ -101,6 +118,13 @@ int checked_output(int exit_code) {
 }  // namespace
 
 namespace braid {
+
+void open_missing_streams() {
+  int fd = 0;
+  do fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  close(fd);
+}
 
 int run_program(int argc, char** argv, const AddCommands& add_commands) {
   return checked_output(run_command(argc, argv, add_commands));

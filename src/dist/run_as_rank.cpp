@@ -103,7 +103,7 @@ std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const Dist
 }
 
 // Returns the time that is left to connect. There is no board to tell yet: the first rank of each host speaks for the
-// others, which give it the time to and then say less.
+// others, which give it the time to.
 milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config,
                                  const std::function<bool()>& stopped) {
   constexpr milliseconds kOthersWait{2000}, kLeast{1000};
@@ -116,12 +116,7 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
       std::fputs(fmt::format("braid: {}\n", text).c_str(), stderr);
       std::fflush(stderr);
     };
-  try {
-    return std::max(wait_for_name(spec.store.host, wait), kLeast);
-  } catch (const ConfigError& e) {
-    if (speaks) throw;
-    throw ConfigError({fmt::format("rank {} found no address of {}", spec.rank, spec.store.host), "MASTER_ADDR", ""});
-  }
+  return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
 // What a rank needs around it. Whatever the launcher does not serve, rank 0 does.
