@@ -70,15 +70,20 @@ JobIdentity job_from(const Env& env) {
 // is none, and the rank that publishes checkpoints takes the lock.
 constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
 
-std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const JobIdentity& job) {
+std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIdentity& job) {
+  const CheckpointConfig& config = call.recipe.checkpoint;
   if (config.save.empty()) return nullptr;
   const auto say = [](const std::string& text) {
     fmt::print("{}\n", fitted("braid: " + text, STDOUT_FILENO));
     std::fflush(stdout);
   };
-  auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
-  check_save_folder(config);
-  return lock;
+  try {
+    auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
+    check_save_folder(config);  // again: another run may have saved there meanwhile
+    return lock;
+  } catch (const ConfigError& e) {
+    throw ConfigError(located(e.problems(), call.source));
+  }
 }
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
@@ -108,7 +113,7 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
 int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
                  std::vector<std::string> command) {
   // Each rank reads the recipe again.
-  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(options.recipe_path, call.source.text);
+  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(call.source.path, call.source.text);
   const std::string& save = call.recipe.checkpoint.save;
   return launch_local({.ranks = topology.world_size(),
                        .command = command,
@@ -161,7 +166,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
     if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
     throw ConfigError(problems.list);
   }
-  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(recipe.checkpoint, job);
+  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
   return spec ? run_rank(recipe, topology, *spec, job, problems.list)
@@ -189,7 +194,7 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
-  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml");
+  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input");
   command->add_option("--log-dir", options->log_dir,
                       "folder for logs: rank_N.log has what rank N prints, recipe.yaml the whole recipe");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);

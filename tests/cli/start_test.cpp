@@ -105,6 +105,21 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
   EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-decay-style", "cosine"}),
               AllOf(HasSubstr("lr_decay_style is 'constant' in the checkpoint and 'cosine' in this run"),
                     HasSubstr("--override-opt-param-scheduler")));
+  const std::string where = "where: command line, --";
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr", "0.5", "--seed", "3"}),
+              HasSubstr(where + "lr (train.lr)\n"));
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-warmup-samples", "1"}),
+              HasSubstr(where + "lr-warmup-samples (train.warmup_samples)\n"));
+  EXPECT_THAT(refusal({"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}),
+              HasSubstr("--override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler exclude each other"));
+  // What is offered where a run would write over the checkpoints that it starts from.
+  const Words tune = {"--load", checkpoints, "--no-load-optim", "--save", checkpoints};
+  const auto with = [&](Words words, const char* more) {
+    words.push_back(more);
+    return words;
+  };
+  EXPECT_THAT(refusal(with(tune, "--finetune")), HasSubstr("fix:   go on from them without --finetune, or save to"));
+  EXPECT_EQ(train(tune).exit_code, 0);
   const Finished resumed = train({"--load", checkpoints, "--no-load-optim"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, Not(HasSubstr("drew")));
@@ -132,6 +147,10 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
               HasSubstr("has iter_0000001: give the folder of one of them"));
   fs::rename(in_folder("aside"), newest);
   fs::remove(newest + "common.pt");
+  // There is no fallback from the folder of one iteration; what is offered instead goes on.
+  EXPECT_THAT(refusal({"--load", newest, "--no-load-optim", "--load-fallback"}),
+              HasSubstr("\n  fix:   go on from an older one with --load " + checkpoints + "/iter_0000001; "));
+  EXPECT_EQ(train({"--load", checkpoints + "/iter_0000001", "--no-load-optim"}).exit_code, 0);
   const Finished fallback = train({"--load", checkpoints, "--no-load-optim", "--load-fallback"});
   EXPECT_EQ(fallback.exit_code, 0) << fallback.err;
   EXPECT_THAT(fallback.out, HasSubstr("goes on from iteration 1 of "));
@@ -167,9 +186,15 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
                           HasSubstr("where: --log-dir\n"), HasSubstr("--load (checkpoint.load)")));
   refusal({"--save", in_folder("ckpt"), "--metrics-file", in_folder("a/m.jsonl"), "--load", file});
   EXPECT_FALSE(fs::exists(in_folder("ckpt")) || fs::exists(in_folder("a")));
-  // Rights say yes to root, the file system says no.
-  EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none"}),
-              AllOf(HasSubstr("2 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written: No such file")));
+  // Rights say yes to root, the file system says no; and the folder to save to is another run's.
+  fs::create_directories(in_folder("old/iter_0000004"));
+  folder.write("old/iter_0000004/.metadata", "");
+  EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none", "--tensorboard-dir", file,
+                       "--log-dir", in_folder("a/logs"), "--save", in_folder("old")}),
+              AllOf(HasSubstr("4 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written: No such file"),
+                    HasSubstr("has the checkpoints of another run"), HasSubstr("where: command line, --save (")));
+  refusal({"--trace", "/proc/none", "--metrics-file", in_folder("a/m.jsonl"), "--log-dir", in_folder("a/b/logs")});
+  EXPECT_FALSE(fs::exists(in_folder("a")));
 }
 
 TEST_F(Start, AGpuThatIsNotThereIsRefused) {
@@ -249,8 +274,13 @@ TEST_F(Start, UnderAnotherLauncherABadCommandLineOrRecipeIsToldInFullByOneRank) 
   }
 }
 
-TEST_F(Start, WorksWithAllStreamsClosed) {
+TEST_F(Start, WorksWithAllStreamsClosedAndWithTheRecipeOnStandardInput) {
   const std::string program = testing::built_program("braid");
+  const Finished run = testing::run_program(
+      {"bash", "-c",
+       "sed 's/iterations: 2/iterations: 1/' " + recipe + " | " + program + " train - --log-dir " + in_folder("logs")});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("1 iteration of"));
   for (const std::string& command : {program + " train " + recipe, program + " plan show " + recipe})
     EXPECT_EQ(testing::run_program({"bash", "-c", command + " <&- >&- 2>&-"}).exit_code, 0) << command;
 }
