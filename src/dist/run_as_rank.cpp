@@ -87,19 +87,17 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
 
 std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
                                                std::shared_ptr<Store> store) {
-  // The watchdog names a hang long before a collective's own time-out could hide it; that one also counts the time in
-  // which the run is stopped. While ranks connect, Gloo knows more.
-  const milliseconds timeout = std::max<milliseconds>(std::chrono::days(7), to_ms(2 * config.hang_limit_s));
+  // While ranks connect, Gloo knows more than the watchdog.
   const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::string fitting = agree_on_backend(spec, device, *store);
   if (config.backend == "nccl" && fitting != "nccl")
     throw ConfigError({fmt::format("nccl needs a GPU of its own for each of the {} ranks", spec.size), "dist.backend",
                        "use gloo or auto, or fewer ranks per host"});
   if ((config.backend == "auto" ? fitting : config.backend) == "nccl")
-    return make_nccl_factory(std::move(store), device.index(), timeout);
+    return make_nccl_factory(std::move(store), device.index(), kCollectiveTimeout);
   const std::vector<std::string> addresses = gloo_addresses(spec, *store);
   return make_gloo_factory(std::move(store),
-                           {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = timeout});
+                           {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = kCollectiveTimeout});
 }
 
 // Returns the time that is left to connect. There is no board to tell yet: the first rank of each host speaks for the

@@ -172,7 +172,8 @@ TEST_F(Start, OfTwoRunsThatSaveToOneFolderTheSecondIsToldWhoHasIt) {
   EXPECT_EQ(second.exit_code, 2);
   EXPECT_THAT(second.out, IsEmpty());
   EXPECT_THAT(second.err,
-              AllOf(HasSubstr("another run saves to '" + in_folder("ckpt") + "': pid "), Not(HasSubstr("root cause"))));
+              AllOf(HasSubstr("another run saves to '" + in_folder("ckpt") + "': pid "), Not(HasSubstr("root cause")),
+                    HasSubstr("\n  where: command line, --save (checkpoint.save)\n")));
   EXPECT_THAT(testing::read_file(in_folder("first")), HasSubstr("\ncode 0\n"));
 }
 
