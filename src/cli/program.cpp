@@ -55,9 +55,10 @@ void tell(const std::vector<braid::Problem>& problems) {
     const auto value = env(of_torchrun);
     return (value ? value : env(of_slurm)).value_or("0");
   };
+  const std::string& what = problems.front().what;
   std::string text = braid::ConfigError(problems).what();
   if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
-    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), problems.front().what,
+    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), what.substr(0, what.find('\n')),
                        problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
   fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(text), STDERR_FILENO));
 }

@@ -193,7 +193,8 @@ class Blame {
     std::vector<std::string> flags;
     const bool is_typed = place.starts_with("command line");
     for (const Trial& trial : trials_)
-      if (!contains(trial.problems_left, key) && !place.starts_with(fmt::format("command line, {} ", trial.flag)))
+      if (!contains(trial.problems_left, key) &&
+          !(place + " ").starts_with(fmt::format("command line, {} ", trial.flag)))
         flags.push_back(trial.flag);
     if (flags.empty()) return place;
     if (is_typed) return fmt::format("{}, with {}", place, fmt::join(flags, " and "));

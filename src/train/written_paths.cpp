@@ -48,18 +48,20 @@ void try_folder(const fs::path& folder) {
 // Makes folders, or a file; whatever was not there before goes again at the end.
 class Trial {
  public:
-  explicit Trial(const fs::path& folder) {
-    std::error_code ignored;
-    for (fs::path path = folder; !path.empty() && !fs::exists(path, ignored); path = path.parent_path())
-      made_.push_back(path);
-    if (!made_.empty()) fs::create_directories(folder);
-  }
+  Trial() = default;
   ~Trial() {
     std::error_code ignored;
     for (const fs::path& path : made_) fs::remove(path, ignored);  // a folder only when it is empty
   }
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
+
+  void make_folders(const fs::path& folder) {
+    std::error_code ignored;
+    const auto is_there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
+    for (fs::path path = folder; !path.empty() && !is_there(path); path = path.parent_path()) made_.push_back(path);
+    if (!folder.empty()) fs::create_directories(folder);
+  }
 
   void make_file(const fs::path& path) {
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
@@ -77,7 +79,8 @@ std::optional<std::string> fails_to_write(const WrittenPath& written) {
   const fs::path path(written.path);
   const bool is_file = written.kind == WrittenPath::File;
   try {
-    Trial trial(is_file ? path.parent_path() : path);
+    Trial trial;
+    trial.make_folders(is_file ? path.parent_path() : path);
     is_file ? trial.make_file(path) : try_folder(path);
     return std::nullopt;
   } catch (const std::system_error& e) {

@@ -194,8 +194,10 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
                        "--log-dir", in_folder("a/logs"), "--save", in_folder("old")}),
               AllOf(HasSubstr("4 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written: No such file"),
                     HasSubstr("has the checkpoints of another run"), HasSubstr("where: command line, --save (")));
-  refusal({"--trace", "/proc/none", "--metrics-file", in_folder("a/m.jsonl"), "--log-dir", in_folder("a/b/logs")});
+  fs::create_directory_symlink(in_folder("nowhere"), in_folder("link"));
+  refusal({"--trace", in_folder("link"), "--metrics-file", in_folder("a/m.jsonl"), "--log-dir", in_folder("a/b/logs")});
   EXPECT_FALSE(fs::exists(in_folder("a")));
+  EXPECT_TRUE(fs::is_symlink(in_folder("link")));
 }
 
 TEST_F(Start, AGpuThatIsNotThereIsRefused) {
@@ -266,8 +268,8 @@ TEST_F(Start, UnderAnotherLauncherABadCommandLineOrRecipeIsToldInFullByOneRank) 
     EXPECT_EQ(run.exit_code, 2);
     return run.err;
   };
-  const Words bad = {"--llm-tp", "3"}, misuse = {"--log-dir"}, small = {"--global-batch-size", "8"};
-  for (const Words& options : {bad, misuse, small}) {
+  const Words bad = {"--llm-tp", "3"}, misuse = {"--log-dir"}, torchrun = {"--nproc-per-node", "2"}, small = {};
+  for (const Words& options : {bad, misuse, torchrun, small}) {
     EXPECT_THAT(lines(options, first), HasSubstr("  fix:   "));
     const std::string short_line = lines(options, second);
     EXPECT_THAT(short_line, AllOf(StartsWith("braid: rank 1: "), Not(HasSubstr("fix:"))));

@@ -64,6 +64,8 @@ TEST(Recipe, AFlagThatDoesNotGoWithTheRecipeIsNamedWithIt) {
                                                {"topology.modules.language.ep", "1", "--llm-ep"}};
   EXPECT_THAT(error_of(sizes, smaller),
               HasSubstr("where: command line, --llm-tp, against recipe, model.language.vocab\n"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.global_batch", "7"}}),
+              HasSubstr("where: command line, --train.global_batch\n"));
   // And where a flag's own key is named, so is the flag that it does not go with.
   EXPECT_THAT(error_of(sizes, {{"topology.modules.language.tp", "1", "--llm-tp"},
                                {"topology.modules.language.ep", "4", "--llm-ep"}}),
