@@ -58,6 +58,20 @@ ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
   return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
 }
 
+// Two switches that want different values of one key. Of --x and --no-x the last one counts, as of a value given twice.
+void refuse_contradiction(const std::vector<ConfigOverride>& before, const ConfigOverride& change) {
+  for (const ConfigOverride& other : before) {
+    const MegatronFlag* flag = megatron_flag(other.flag);
+    const bool is_other_switch = flag && flag->values == FlagValues::None && other.path == change.path;
+    const bool takes_back =
+        "--no-" + other.flag.substr(2) == change.flag || "--no-" + change.flag.substr(2) == other.flag;
+    if (is_other_switch && other.value != change.value && !takes_back)
+      throw ConfigError({fmt::format("{} and {} exclude each other: they want {} to be {} and {}", other.flag,
+                                     change.flag, change.path, other.value, change.value),
+                         "command line", "leave one of them out"});
+  }
+}
+
 ModelFamily family_of(const LanguageConfig& language) {
   return std::holds_alternative<HybridLmConfig>(language) ? ModelFamily::Hybrid : ModelFamily::Llama;
 }
@@ -83,7 +97,11 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
     if (flag) {
       if (flag->values == FlagValues::One) require_value(word);
       line.answer.add(*flag, word.value.value_or(""), family);
-      if (flag->verdict == FlagVerdict::Taken) line.overrides.push_back(override_of(word, flag));
+      if (flag->verdict == FlagVerdict::Taken) {
+        const ConfigOverride change = override_of(word, flag);
+        if (flag->values == FlagValues::None) refuse_contradiction(line.overrides, change);
+        line.overrides.push_back(change);
+      }
     } else if (word.option.find('.') != std::string::npos) {
       line.overrides.push_back(override_of(word, nullptr));
     } else if (of_torchrun && of_torchrun->kind == TorchrunOption::World) {

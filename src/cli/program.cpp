@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/help_format.h"
 #include "cli/misuse.h"
+#include "dist/world_spec.h"
 
 namespace {
 
@@ -23,6 +25,23 @@ std::vector<std::string> own_command_line(int argc, char** argv) {
   std::vector<std::string> command(argv, argv + argc);
   command[0] = braid::own_executable();
   return command;
+}
+
+// Where a launcher has started every rank with the same mistake, the first one of each host tells it in full. The
+// others say a line each: theirs may be another one.
+int report_problems(const std::vector<braid::Problem>& problems) {
+  const braid::Env env = braid::process_env();
+  const auto either = [&](const char* of_torchrun, const char* of_slurm) {
+    const auto value = env(of_torchrun);
+    return (value ? value : env(of_slurm)).value_or("0");
+  };
+  const std::string& what = problems.front().what;
+  std::string text = braid::ConfigError(problems).what();
+  if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
+    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), what.substr(0, what.find('\n')),
+                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
+  fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(text), STDERR_FILENO));
+  return 2;
 }
 
 int report(const std::exception& error, int exit_code) {
@@ -50,9 +69,9 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
     app.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    return report(braid::ConfigError(braid::misuse_of(app, e)), 2);
+    return report_problems({braid::misuse_of(app, e)});
   } catch (const braid::ConfigError& e) {
-    return report(e, 2);
+    return report_problems(e.problems());
   } catch (const std::exception& e) {
     // That of the output itself, in the words of fmt, is told below.
     const bool of_output = std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file");
@@ -76,6 +95,13 @@ int checked_output(int exit_code) {
 }  // namespace
 
 namespace braid {
+
+void open_missing_streams() {
+  int fd = 0;
+  do fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  close(fd);
+}
 
 int run_program(int argc, char** argv, const AddCommands& add_commands) {
   return checked_output(run_command(argc, argv, add_commands));

@@ -20,6 +20,7 @@
 #include "cli/shell_file.h"
 #include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
+#include "dist/control_line.h"
 #include "dist/run_as_rank.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
@@ -72,15 +73,20 @@ JobIdentity job_from(const Env& env) {
 // is none, and the rank that publishes checkpoints takes the lock.
 constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
 
-std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const JobIdentity& job) {
+std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIdentity& job) {
+  const CheckpointConfig& config = call.recipe.checkpoint;
   if (config.save.empty()) return nullptr;
   const auto say = [](const std::string& text) {
     fmt::print("{}\n", fitted("braid: " + text, STDOUT_FILENO));
     std::fflush(stdout);
   };
-  auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
-  check_save_folder(config);
-  return lock;
+  try {
+    auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
+    check_save_folder(config);  // again: another run may have saved there meanwhile
+    return lock;
+  } catch (const ConfigError& e) {
+    throw ConfigError(located(e.problems(), call.source));
+  }
 }
 
 // Flags, or the path of a script that has them. A word without a flag cannot be but a path.
@@ -118,7 +124,7 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
 int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
                  std::vector<std::string> command) {
   // Each rank reads the recipe again.
-  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(options.recipe_path, call.source.text);
+  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(call.source.path, call.source.text);
   const std::string& save = call.recipe.checkpoint.save;
   return launch_local({.ranks = topology.world_size(),
                        .command = command,
@@ -138,11 +144,12 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
                                                      .speaks_for_all = !under_ours && spec.rank == 0,
                                                      .parent_is_launcher = under_ours});
   check_world(spec, topology);
+  bool refused = false, lost_output = false;
   const RunContext context = {.stop = stop,
                               .launcher_listens = under_ours,
                               .job = job,
+                              .on_lost_output = [&] { lost_output = true; },
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
-  bool refused = false;
   run_as_rank(
       spec, recipe.dist, topology.places(),
       [&](World& world) {
@@ -150,7 +157,9 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
         if (!refused) train(recipe, topology, world, context);
       },
       [&] { return stop.asked(); });
-  return refused ? 2 : 0;
+  // For our launcher a rank that ends with a code has failed.
+  if (lost_output && under_ours) RunLog::print_to_stdout(to_control_line(LostOutput{}));
+  return refused ? 2 : lost_output && !under_ours ? 1 : 0;
 }
 
 // Starts the ranks, or is one of them.
@@ -168,7 +177,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
     if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
     throw ConfigError(problems.list);
   }
-  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(recipe.checkpoint, job);
+  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
   return spec ? run_rank(recipe, topology, *spec, job, problems.list)
@@ -198,7 +207,7 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
-  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml");
+  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input");
   command->add_option("--log-dir", options->log_dir,
                       "folder for logs: rank_N.log has what rank N prints, recipe.yaml the whole recipe");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
