@@ -36,6 +36,7 @@ constexpr std::pair<std::string_view, Sign> kTypes[] = {
     {"FloatingPointError", Sign::NanLoss},
     {"ray.exceptions.", Sign::ConnectionLost},
     {"grpc.", Sign::NetworkTrouble},
+    {"socket.", Sign::NetworkTrouble},
     {"tensorflow.python.framework.errors_impl.UnavailableError", Sign::NetworkTrouble},
     {"tensorflow.python.framework.errors_impl.DeadlineExceeded", Sign::CollectiveTimeout},
     {"etcd.", Sign::RendezvousFailed},
@@ -169,6 +170,14 @@ constexpr Words kWords[] = {
     {Sign::CollectiveTimeout, {"timed out", "nccl"}},
 };
 
+// Long messages end with what may have led to it.
+std::string_view without_guesses(std::string_view message) {
+  for (const char* guess :
+       {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason", "ight be caused"})
+    message = message.substr(0, message.find(guess));
+  return message;
+}
+
 std::optional<Sign> sign_of_type(std::string_view type) {
   for (const auto& [name, sign] : kTypes)
     if (type.starts_with(name)) return sign;
@@ -178,7 +187,7 @@ std::optional<Sign> sign_of_type(std::string_view type) {
 }  // namespace
 
 std::optional<Sign> sign_of_words(std::string_view message) {
-  std::string low(message);
+  std::string low(without_guesses(message));
   std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
   for (const Words& words : kWords)
     if (std::all_of(words.all.begin(), words.all.end(), [&](std::string_view word) { return has_word(low, word); }))

@@ -164,6 +164,7 @@ constexpr Rule kRules[] = {
     {"raining job interrupted", Sign::Preempted},  // SageMaker
     {"Host EC2", Sign::Preempted, "terminated"},   // AWS Batch
     {"imminent node shutdown", Sign::Preempted},   // Kubernetes
+    {"ermination is imminent", Sign::Preempted},
     {"in order to admit critical pod", Sign::Preempted},
     {"was preempted", Sign::Preempted},
     {"been preempted", Sign::Preempted},

@@ -148,7 +148,7 @@ bool take_parentheses(std::string_view& rest, LineMarks& marks, bool first) {
     if (end == std::string_view::npos) return false;
     const std::string_view inside = rest.substr(1, end - 1);
     if (!has_word(inside, "pid=") && !has_word(inside, "rank=") && !inside.starts_with("raylet")) return false;
-    if (const auto rank = rank_named_in(inside)) marks.rank = rank, marks.labelled = false;
+    if (const auto rank = rank_named_in(inside)) marks.rank = rank, marks.labelled = true;
     rest.remove_prefix(end + 1);
   }
   take(rest, ":");

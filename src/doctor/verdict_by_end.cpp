@@ -168,7 +168,8 @@ bool by_crash(Trial& t) {
   }
   // NCCL's watchdog ends its process by an exception that nobody catches.
   const bool is_end_of_watchdog =
-      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV");
+      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
+      (has_word(crash->text, "terminate called") || earlier(lost->place, crash->place));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
