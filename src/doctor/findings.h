@@ -95,6 +95,7 @@ struct Findings {
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
   std::vector<Finding> remarks;      // the last few
+  std::vector<Finding> last_words;   // lines near the end of a file, in words of no known format
   std::vector<Finding> refusals;     // the first few errors of Slurm's that mean nothing else
   std::vector<Enqueued> enqueued;
   std::vector<CollectiveWork> works;  // the first of each rank and group

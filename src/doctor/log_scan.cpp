@@ -6,6 +6,7 @@
 #include "doctor/anchor_scan.h"
 #include "doctor/exit_notes.h"
 #include "doctor/finding_notes.h"
+#include "doctor/last_words.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 #include "doctor/mentions.h"
@@ -57,6 +58,7 @@ class LogScan::Impl {
       line_by_line() ? examine(line) : glance(line);
     }
     findings_.files.back().bytes = reader.bytes();
+    note_last_words(reader.recent(), line.number, findings_);
     state_.tracebacks.end(findings_);
     return true;
   }

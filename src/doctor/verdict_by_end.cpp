@@ -185,6 +185,17 @@ bool by_words(Trial& t) {
   return false;
 }
 
+// What tells of a reason goes before what lost or waited for something.
+bool by_last_words(Trial& t) {
+  const Finding* telling = nullptr;
+  for (const Finding& words : t.findings.last_words)
+    if (!telling || (role_of(telling->sign) == Role::Consequence && role_of(words.sign) != Role::Consequence))
+      telling = &words;
+  if (!telling) return false;
+  t.name(*telling, cause_of(telling->sign));
+  return true;
+}
+
 bool by_exit(Trial& t) {
   const WorkerExit* exit = t.culprit ? t.culprit : find_bad_exit(t);
   if (!exit) return false;

@@ -1,0 +1,109 @@
+#include "doctor/last_words.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/clean_text.h"
+#include "doctor/progress_styles.h"
+#include "doctor/text_parts.h"
+
+namespace braid {
+namespace {
+
+// One of each list, in small letters, must stand in the line. The first row that fits counts.
+struct Words {
+  Sign sign;
+  const char* what;
+  const char* how = "";
+};
+
+constexpr const char* kEnds =
+    "terminat|kill|stopp|cancel|abort|ended|ending|shut|evict|interrupt|reclaim|taken away|preempted|drain";
+
+constexpr Words kWords[] = {
+    {Sign::Preempted, "preempt|spot instance|spot vm|spot node|reclaim|evicted|instance-action", kEnds},
+    {Sign::Preempted, "maintenance", "terminat|kill|shut|drain|migrat"},
+    {Sign::Preempted, "termination notice|interruption notice|higher priority|higher-priority"},
+    {Sign::TimeLimit,
+     "time limit|timelimit|walltime|wall time|wall-clock|run time|runtime|running time|duration|deadline|time budget|"
+     "execution time",
+     "exceed|reached|expired|ran out|longer than| over "},
+    {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time"},
+    {Sign::CgroupOom, "memory", "exceed|ran out|killed|over limit|over its limit|too much|exhausted"},
+    {Sign::CgroupOom, " oom", "kill|terminat|event"},
+    {Sign::JobCancelled, "cancelled by|canceled by|stopped by|terminated by|deleted by|aborted by|killed by",
+     "user|admin|owner|operator|request|api|client"},
+    {Sign::JobCancelled, "cancelled|canceled|cancellation", "job|run |task|workflow|workload|experiment"},
+    {Sign::NodeFailure, "node|host |machine|server|hardware|instance",
+     " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|reboot|went down|has died|"
+     "has failed|crashed|lost connection|lost communication|went away|disappeared|not ready"},
+    {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "full|exceeded|exhausted|ran out|no space"},
+    {Sign::NotLaunched, "image", "pull|not found|manifest unknown|unauthorized"},
+    {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
+     "not found|no such file|permission denied|cannot execute|could not be executed"},
+    {Sign::NotLaunched,
+     "failed to start|failed to launch|failed to create|could not start|could not launch|unable to start|"
+     "unable to launch|cannot start|could not be started|error response from daemon|failed to schedule",
+     "container|pod|job|task|process|step|daemon|sandbox|shim|worker|script|instance"},
+    {Sign::NativeCrash,
+     "segfault|segmentation|core dumped|sigsegv|sigabrt|sigill|sigfpe|stack overflow|panicked at|access violation|"
+     "abort trap|nil pointer"},
+    {Sign::KilledByShell, "sigkill|signal 9|signal: killed|was killed"},
+    {Sign::CollectiveTimeout, "barrier|collective|allreduce|all_reduce|all-reduce|allgather|nccl|rccl|hccl",
+     "timed out|timeout"},
+    {Sign::RendezvousFailed, "rendezvous|coordinator|master|joining the", "timed out|unable|could not|refused|failed"},
+    {Sign::NetworkTrouble, "connection|network|socket|peer",
+     "refused|reset by|lost|unreachable|timed out|broken|aborted"},
+};
+
+// Lines that speak of what may be, or is switched on or off.
+constexpr const char* kConditions =
+    " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
+    "--|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered";
+
+bool has_one_of(std::string_view text, std::string_view words) {
+  while (!words.empty()) {
+    const std::string_view word = words.substr(0, words.find('|'));
+    if (has_word(text, word)) return true;
+    words.remove_prefix(std::min(word.size() + 1, words.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<Sign> sign_of_last_words(std::string_view line) {
+  constexpr std::size_t kLongest = 600;
+  std::string low(line.substr(0, kLongest));
+  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  if (has_one_of(low, kConditions) || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
+  for (const Words& words : kWords)
+    if (has_one_of(low, words.what) && (!*words.how || has_one_of(low, words.how))) return words.sign;
+  return std::nullopt;
+}
+
+void note_last_words(std::string_view text, std::uint64_t last, Findings& findings) {
+  constexpr std::size_t kLines = 30, kMostKept = 16;
+  std::vector<Finding> found;
+  for (std::size_t number = 0; number < kLines && !text.empty() && last > number; ++number) {
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    const std::size_t begin = text.rfind('\n') + 1;
+    const std::string line = clean_text(text.substr(begin));
+    text = text.substr(0, begin);
+    if (!bar_in(line).empty() || step_in(line)) break;  // training went on after what came before
+    const LineMarks marks = marks_of(line);
+    const auto sign = sign_of_last_words(marks.body);
+    if (!sign) continue;
+    SeenLine seen;
+    seen.text = line;
+    seen.shown = line;
+    seen.place = {.file = static_cast<int>(findings.files.size()) - 1, .line = last - number};
+    found.push_back(finding_in(*sign, marks, seen, findings));
+  }
+  std::reverse(found.begin(), found.end());
+  for (Finding& finding : found)
+    if (findings.last_words.size() < kMostKept) findings.last_words.push_back(std::move(finding));
+}
+
+}  // namespace braid
