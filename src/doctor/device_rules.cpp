@@ -246,6 +246,8 @@ constexpr Rule kRules[] = {
     {"CUSPARSE_STATUS_", Sign::CudaError},
     {"CUFFT_", Sign::CudaError},
     {"cuDNN error", Sign::CudaError},
+    {"cuDNN Frontend error", Sign::CudaError},
+    {"[cudnn_frontend] Error", Sign::CudaError},
     {"cuDNN Error", Sign::CudaError},
     {"CUDA_ERROR_", Sign::CudaError},
     {"hipError", Sign::CudaError},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/clean_text.h"
+#include "doctor/line_kinds.h"
 #include "doctor/progress_styles.h"
 #include "doctor/text_parts.h"
 
@@ -60,26 +61,16 @@ constexpr Words kWords[] = {
 // Lines that speak of what may be, or is switched on or off.
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
-    "--|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered";
-
-bool has_one_of(std::string_view text, std::string_view words) {
-  while (!words.empty()) {
-    const std::string_view word = words.substr(0, words.find('|'));
-    if (has_word(text, word)) return true;
-    words.remove_prefix(std::min(word.size() + 1, words.size()));
-  }
-  return false;
-}
+    "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered";
 
 }  // namespace
 
 std::optional<Sign> sign_of_last_words(std::string_view line) {
   constexpr std::size_t kLongest = 600;
-  std::string low(line.substr(0, kLongest));
-  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  const std::string low = in_small_letters(line.substr(0, kLongest));
   if (has_one_of(low, kConditions) || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
   for (const Words& words : kWords)
-    if (has_one_of(low, words.what) && (!*words.how || has_one_of(low, words.how))) return words.sign;
+    if (has_one_of(low, words.what) && has_one_of(low, words.how)) return words.sign;
   return std::nullopt;
 }
 
@@ -94,7 +85,7 @@ void note_last_words(std::string_view text, std::uint64_t last, Findings& findin
     if (!bar_in(line).empty() || step_in(line)) break;  // training went on after what came before
     const LineMarks marks = marks_of(line);
     const auto sign = sign_of_last_words(marks.body);
-    if (!sign) continue;
+    if (!sign || is_of_the_scheduler(trimmed(marks.body))) continue;  // Slurm's words are known
     SeenLine seen;
     seen.text = line;
     seen.shown = line;

@@ -261,7 +261,7 @@ constexpr Rule kRules[] = {
     {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
     {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
-    {" Evicted ", Sign::Preempted, "pod"},
+    {" Evicted  ", Sign::Preempted},              // of kubectl's tables
     {"Memory cgroup out of memory", Sign::CgroupOom},
     {"Killed process", Sign::CgroupOom, "total-vm"},
     {"CANCELLED AT ", Sign::JobCancelled, "*** JOB "},

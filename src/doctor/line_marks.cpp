@@ -63,7 +63,8 @@ constexpr RankPrefix kBracketed[] = {
 };
 constexpr RankPrefix kBare[] = {
     {"%k%r[%n][%w]:"},  // Composer
-    {"%k%=%r:"},       {"%k%=%r |"}, {"%k%=%r|"}, {"%k%=%r -"}, {"%k%=%r>"}, {"%k=%r "}, {"%k:%r "}, {"%k: %r "},
+    {"%k[%r]"},        {"%k%=%r:"}, {"%k%=%r |"}, {"%k%=%r|"}, {"%k%=%r -"},
+    {"%k%=%r>"},       {"%k=%r "},  {"%k:%r "},   {"%k: %r "},
 };
 constexpr RankPrefix kInParentheses[] = {{"(%k%=%r)"}, {"(%k%=%r/%n)"}};
 
@@ -117,7 +118,8 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
     marks.time = glog;
     marks.level = inner[0];
     inner.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, inner.size()) : end + 1);
-  } else if (std::string_view label = inner; first && (rank = take_rank(label)) && label.starts_with("] ")) {
+  } else if (std::string_view label = inner;
+             first && (rank = take_rank(label)) && (label.starts_with("] ") || label.starts_with("]: "))) {
     marks.rank = rank;
     marks.labelled = true;
     inner = label.substr(1);
@@ -161,6 +163,7 @@ bool take_digits(std::string_view& rest, LineMarks& marks, bool first) {
   if (const auto time = take_time(rest)) {
     marks.time = time;
     rest.remove_prefix(std::min(rest.find_first_not_of(".,Z"), rest.size()));
+    if (rest.starts_with(": [") || rest.starts_with(": (")) rest.remove_prefix(2);  // other prefixes follow
     return true;
   }
   const auto rank = take_rank(label);
@@ -226,6 +229,11 @@ bool take_prefix(std::string_view& line, LineMarks& marks, bool first) {
   return taken;
 }
 
+bool is_in_brackets(std::string_view before) {
+  const std::size_t open = before.find_last_of("[<{");
+  return open != std::string_view::npos && before.find_first_of("]>}", open) == std::string_view::npos;
+}
+
 // "rank_3" and "job-rank3", but not "crank3".
 std::optional<int> number_in_name(std::string_view name, std::string_view word) {
   const std::size_t at = name.rfind(word);
@@ -248,6 +256,15 @@ LineMarks marks_of(std::string_view line) {
   return marks;
 }
 
+std::optional<int> rank_numbered_in(std::string_view prefix) {
+  static constexpr const char* kPatterns[] = {"GPU%=%r",    "gpu%=%r", "TPU%=%r", "NPU%=%r", "proc%=%r",
+                                              "rocess%=%r", "ask%=%r", "[r%r]",   "[R%r]",   "PE %r"};
+  for (const char* pattern : kPatterns)
+    if (Caught caught; match_inside(pattern, prefix, caught)) return caught.rank;
+  if (Caught caught; match_front("R%r:", prefix, caught)) return caught.rank;
+  return std::nullopt;
+}
+
 std::optional<int> rank_named_in(std::string_view prefix) {
   for (std::size_t at = 2; (at = prefix.find('k', at + 1)) != std::string_view::npos;) {
     if (prefix[at - 1] != 'n' && prefix[at - 1] != 'N') continue;
@@ -256,17 +273,18 @@ std::optional<int> rank_named_in(std::string_view prefix) {
       if (prefix.substr(0, begin).ends_with(before)) begin -= before.size();
     const char left = begin > 0 ? prefix[begin - 1] : ' ';
     const std::string_view word_before = trimmed(prefix.substr(0, begin));
-    if (std::string_view(" [(|:,<{\t").find(left) == std::string_view::npos || word_before.ends_with("ocal") ||
+    if (std::string_view(" [(|:,<{/\t").find(left) == std::string_view::npos || word_before.ends_with("ocal") ||
         word_before.ends_with("ode"))
       continue;
-    const bool bracketed = left == '[' || left == '(' || left == '<';
+    const bool bracketed = left == '(' || is_in_brackets(prefix.substr(0, begin));
     LineMarks marks;
     std::string_view rest = prefix.substr(begin);
     if (take_rank_prefix(rest, marks, false, kBare)) return marks.rank;
     Caught caught;
     if (const auto length = match_front("%k%=%r", rest, caught)) {
       const std::string_view after = rest.substr(*length);
-      const bool ends = after.empty() || std::string_view("]),>|").find(after[0]) != std::string_view::npos;
+      const bool ends = after.empty() || after.starts_with(" of ") ||
+                        std::string_view("]),>|}").find(after[0]) != std::string_view::npos;
       const bool told = rest.substr(0, *length).find_first_of("=:") != std::string_view::npos;
       if (ends && (bracketed || told)) return caught.rank;
     }

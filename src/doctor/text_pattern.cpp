@@ -35,7 +35,9 @@ bool take_rank_word(std::string_view& text) {
     text = rest;
     return true;
   }
-  return take_any_case(text, "rank");
+  if (!take_any_case(text, "rank")) return false;
+  take_any_case(text, "id");  // Ascend: "RankID:2"
+  return true;
 }
 
 void take_all(std::string_view& text, std::string_view chars, std::size_t most) {

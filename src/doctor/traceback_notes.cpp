@@ -90,6 +90,7 @@ void TracebackNotes::learn(std::string_view prefix, const Place& place, std::str
   auto rank = marks.rank ? marks.rank : rank_inside(prefix);
   if (!rank) rank = rank_named_in(prefix);
   if (Caught caught; !rank && match_inside("GR=%r", prefix, caught)) rank = caught.rank;  // global rank
+  if (!rank) rank = rank_numbered_in(prefix);
   const PrefixShape shape(prefix);
   if (!rank) rank = rank_told_before(shape, recent);
   const int writer = learned_.empty() ? kLearned : learned_.back().writer + 1;
@@ -153,7 +154,8 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
     if (is_wrapper && signal && cause_of_signal(*signal) != Cause::Unknown) return;
   }
   if (type == "SystemExit") return;
-  const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost;
+  const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
+                             (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/"));
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
   if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))

@@ -64,11 +64,14 @@ const WorkerExit* find_bad_exit(const Trial& t) {
   return bad == t.findings.exits.end() ? nullptr : &*bad;
 }
 
-// A daemon or a heartbeat that others miss, after a process that ended by a signal.
+// A daemon or a heartbeat that others miss, after a process that ended by a signal or had trouble with its network.
 bool is_explained(const Trial& t, const Finding& loss) {
   if (loss.sign != Sign::NodeFailure || (!has_word(loss.text, "daemon") && !has_word(loss.text, "eartbeat")))
     return false;
-  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+  const bool is_daemon = has_word(loss.text, "daemon");
+  const Finding* crash = t.suspects.earliest([&](const Finding& f) {
+    return f.sign == Sign::NativeCrash || (is_daemon && f.sign == Sign::NetworkTrouble && f.rank);
+  });
   if (crash && earlier(crash->place, loss.place)) return true;
   return std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
     const auto signal = signal_of_code(e.code);
@@ -167,9 +170,9 @@ bool by_crash(Trial& t) {
     return true;
   }
   // NCCL's watchdog ends its process by an exception that nobody catches.
-  const bool is_end_of_watchdog =
-      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
-      (has_word(crash->text, "terminate called") || earlier(lost->place, crash->place));
+  const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation") &&
+                                  !has_word(crash->text, "SIGSEGV") &&
+                                  (has_word(crash->text, "terminate called") || earlier(lost->place, crash->place));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
@@ -219,6 +222,7 @@ bool by_refusal(Trial& t) {
 
 bool by_emptiness(Trial& t) {
   const bool code_says_so = t.result.exit_code.value_or(0) != 0;
+  if (signal_of_code(t.result.exit_code.value_or(0))) return false;  // what a signal ended had started
   std::uint64_t bytes = 0;
   for (const FileTrace& file : t.findings.files) bytes += file.bytes;
   if (bytes > 0 && (t.findings.program_spoke || code_says_so)) return false;
