@@ -27,7 +27,8 @@ constexpr Words kWords[] = {
     {Sign::Preempted, "maintenance", "terminat|kill|shut|drain|migrat"},
     {Sign::Preempted, "termination notice|interruption notice|higher priority|higher-priority"},
     {Sign::TimeLimit,
-     "time limit|timelimit|walltime|wall time|wall-clock|run time|runtime|running time|duration|deadline|time budget|"
+     "time limit|timelimit|walltime|wall time|wall-clock|wallclock|run time|runtime|running "
+     "time|duration|deadline|time budget|"
      "execution time",
      "exceed|reached|expired|ran out|longer than| over "},
     {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time"},

@@ -282,7 +282,9 @@ class LogScan::Impl {
   }
 
   void progress(std::string_view text) {
-    if (!state_.progress.take(text, line_.place, findings_)) note_context(text, findings_);
+    if (state_.progress.take(text, line_.place, findings_)) return;
+    if (has_word(text, "it/s]") && !has_word(text, "aving")) findings_.files.back().saving.reset();  // other work
+    note_context(text, findings_);
   }
 
   const std::vector<Rule>& rules_ = rules();

@@ -32,7 +32,8 @@ constexpr End kEnds[] = {
     {"exited due to process rank %r with PID %n on", true, 1},
     {"exit status of rank %r: killed by signal %s", true},  // MPD
     {"exit status of rank %r: return code %c", true},
-    {"Abnormal termination (signal %s)"},  // HTCondor
+    {"Abnormal termination (signal %s)"},                 // HTCondor
+    {"ontainer rank %r status failed%*] code %c", true},  // Paddle
     {"CheckpointException ranks:dict_keys([%r", true, 1},
     {"process %r terminated with signal %S", true},  // torch.multiprocessing of old
     {"process %r terminated with exit code %c", true},
@@ -64,22 +65,16 @@ constexpr End kEnds[] = {
     {"erminated with exit code %c"},
     {"exit with status code %c"},
     {"EXIT CODE: %c"},
-    {"Exit Code:%_%c"},
-    {"Exit code:%_%c"},
-    {"exitCode: %c"},
-    {"\"exitCode\":%_%c"},
-    {"exit code:%_%c"},
-    {"non-zero exit code: %c"},
-    {"non-zero exit code %c"},
-    {"exit code %c"},
-    {"exit status %c"},
-    {"exitcode: %c"},
-    {"exitcode=%c"},
+    {"xit code%~%c"},
+    {"xit Code%~%c"},
+    {"xitCode%~%c"},
+    {"xitcode%~%c"},
+    {"xit_code%~%c"},
+    {"xit status%~%c"},
+    {"eturn code%~%c"},
+    {"eturn_code%~%c"},
+    {"eturncode%~%c"},
     {"error code %c"},
-    {"return code %c"},
-    {"return code: %c"},
-    {"returncode: %c"},
-    {"returncode=%c"},
     {"signal %s ("},
 };
 

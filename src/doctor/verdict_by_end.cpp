@@ -111,6 +111,12 @@ bool by_outside(Trial& t) {
   if (!end && !hang && !t.suspects.culprit_rank())
     end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
   if (!end) return false;
+  if (cause_of(end->sign) == Cause::Cancelled)  // by whom, others may say in words of their own
+    for (const Finding& words : t.findings.last_words)
+      if (words.sign == Sign::TimeLimit || words.sign == Sign::Preempted || words.sign == Sign::NodeFailure) {
+        end = &words;
+        break;
+      }
   t.name(*end, cause_of(end->sign));
   if (!is_sudden) t.result.first_host.clear();  // nothing failed, nowhere
   if (!is_sudden) t.result.first_rank = rank_told_by(end->sign, end->text);
