@@ -131,7 +131,7 @@ constexpr Rule kProgress[] = {
     {"train_loss", Sign::Progress},
     {"train loss", Sign::Progress},
     {"grad_norm", Sign::Progress},
-    {"it [00", Sign::Progress},  // a bar without an end
+    {"it [00", Sign::Progress},             // a bar without an end
     {"skipped=", Sign::Progress, "step="},  // DeepSpeed
     {"SamplesPerSec", Sign::Progress},
     {"images/sec", Sign::Progress},
