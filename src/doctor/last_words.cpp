@@ -41,7 +41,7 @@ constexpr Words kWords[] = {
      " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|reboot|went down|has died|"
      "has failed|crashed|lost connection|lost communication|went away|disappeared|not ready"},
     {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "full|exceeded|exhausted|ran out|no space"},
-    {Sign::NotLaunched, "image", "pull|not found|manifest unknown|unauthorized"},
+    {Sign::NotLaunched, "image", "pull|not found|manifest unknown|unauthorized|will run as root"},
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
      "not found|no such file|permission denied|cannot execute|could not be executed"},
     {Sign::NotLaunched,

@@ -1,5 +1,5 @@
-// What the last lines of a log say in plain words. Every scheduler, cloud and container runtime has sentences of its own
-// for the same few ends; where no known format explains a run, these are what is left.
+// What the last lines of a log say in plain words. Every scheduler, cloud and container runtime has sentences of its
+// own for the same few ends; where no known format explains a run, these are what is left.
 #pragma once
 
 #include <optional>

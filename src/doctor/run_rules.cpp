@@ -78,7 +78,7 @@ constexpr Rule kRun[] = {
     {"with exit code 0", Sign::SaysDone},
     {" Completed ", Sign::SaysDone, "0/1"},  // kubectl get pods
     {"successfully completed", Sign::SaysDone},
-    {"ompleted successfully", Sign::SaysDone},
+    {"ompleted successfully", Sign::SaysDone, nullptr, "abort"},
     {"inished successfully", Sign::SaysDone},
     {"raining ends @", Sign::SaysDone},
     {"raining finalized", Sign::SaysDone},
