@@ -243,6 +243,7 @@ constexpr Rule kRules[] = {
     {"died from signal", Sign::ProcessEnd},
     {"died with <Signals.", Sign::ProcessEnd},
     {"first noticed rank", Sign::ProcessEnd},
+    {"PE RANK ", Sign::ProcessEnd, "exit"},  // Cray
     {"exited with code", Sign::ProcessEnd},
     {"exit with status code", Sign::ProcessEnd},
     {"exited on signal", Sign::ProcessEnd},

@@ -102,6 +102,7 @@ struct Findings {
   std::vector<int> named_absent;      // ranks that somebody says it waited for in vain
   Launchers launchers;
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::optional<int> named_failed;                            // the first rank that a line near the end says failed
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
   bool end_contradicted = false;                              // a script says that it ended well, and did not

@@ -8,6 +8,7 @@
 #include "doctor/line_kinds.h"
 #include "doctor/progress_styles.h"
 #include "doctor/text_parts.h"
+#include "doctor/text_pattern.h"
 
 namespace braid {
 namespace {
@@ -29,11 +30,12 @@ constexpr Words kWords[] = {
     {Sign::TimeLimit,
      "time limit|timelimit|walltime|wall time|wall-clock|wallclock|run time|runtime|running "
      "time|duration|deadline|time budget|"
-     "execution time",
+     "execution time|allocation",
      "exceed|reached|expired|ran out|longer than| over "},
-    {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time"},
+    {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time|reason: walltime|reason: timeout"},
+    {Sign::TimeLimit, "longer than the allowed|longer than allowed|maximum allowed time"},
     {Sign::CgroupOom, "memory", "exceed|ran out|killed|over limit|over its limit|too much|exhausted"},
-    {Sign::CgroupOom, " oom", "kill|terminat|event"},
+    {Sign::CgroupOom, " oom|(oom", "kill|terminat|event|exit"},
     {Sign::JobCancelled, "cancelled by|canceled by|stopped by|terminated by|deleted by|aborted by|killed by",
      "user|admin|owner|operator|request|api|client"},
     {Sign::JobCancelled, "cancelled|canceled|cancellation", "job|run |task|workflow|workload|experiment"},
@@ -45,7 +47,7 @@ constexpr Words kWords[] = {
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
      "not found|no such file|permission denied|cannot execute|could not be executed"},
     {Sign::NotLaunched,
-     "failed to start|failed to launch|failed to create|could not start|could not launch|unable to start|"
+     "start failed|failed to start|failed to launch|failed to create|could not start|could not launch|unable to start|"
      "unable to launch|cannot start|could not be started|error response from daemon|failed to schedule",
      "container|pod|job|task|process|step|daemon|sandbox|shim|worker|script|instance"},
     {Sign::NativeCrash,
@@ -54,7 +56,9 @@ constexpr Words kWords[] = {
     {Sign::KilledByShell, "sigkill|signal 9|signal: killed|was killed"},
     {Sign::CollectiveTimeout, "barrier|collective|allreduce|all_reduce|all-reduce|allgather|nccl|rccl|hccl",
      "timed out|timeout"},
-    {Sign::RendezvousFailed, "rendezvous|coordinator|master|joining the", "timed out|unable|could not|refused|failed"},
+    {Sign::CollectiveTimeout, "hang detected|no progress for|seems to hang|appears to be stuck"},
+    {Sign::RendezvousFailed, "rendezvous|coordinator|master|joining the|to join the",
+     "timed out|unable|could not|refused|failed"},
     {Sign::NetworkTrouble, "connection|network|socket|peer",
      "refused|reset by|lost|unreachable|timed out|broken|aborted"},
 };
@@ -63,6 +67,24 @@ constexpr Words kWords[] = {
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
     "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered";
+
+// "task rank 3 on host n2 failed": a launcher of any kind says who it was.
+std::optional<int> rank_that_failed(std::string_view line) {
+  constexpr std::size_t kNear = 60;
+  for (std::size_t at = 1; (at = line.find("ank ", at)) != std::string_view::npos; ++at) {
+    Caught caught;
+    const auto length = match_front("ank %r", line.substr(at), caught);
+    const std::string_view before = trimmed(line.substr(0, at - 1));
+    if (!length || (line[at - 1] != 'r' && line[at - 1] != 'R') || before.ends_with("ocal") || before.ends_with("ode"))
+      continue;
+    const std::string_view near = line.substr(at + *length, kNear);
+    const bool is_prefix = near.starts_with(']') || near.starts_with(')');
+    if (!is_prefix && has_one_of(near, " failed| died| crashed| exited| was killed| aborted| terminated| lost") &&
+        !has_one_of(near, "failed to |exited normally|exited with code 0|exit code 0"))
+      return caught.rank;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -85,6 +107,7 @@ void note_last_words(std::string_view text, std::uint64_t last, Findings& findin
     text = text.substr(0, begin);
     if (!bar_in(line).empty() || step_in(line)) break;  // training went on after what came before
     const LineMarks marks = marks_of(line);
+    if (const auto rank = rank_that_failed(marks.body)) findings.named_failed = rank;
     const auto sign = sign_of_last_words(marks.body);
     if (!sign || is_of_the_scheduler(trimmed(marks.body))) continue;  // Slurm's words are known
     SeenLine seen;

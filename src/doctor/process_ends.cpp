@@ -1,5 +1,7 @@
 #include "doctor/process_ends.h"
 
+#include <csignal>
+
 #include "doctor/text_parts.h"
 #include "doctor/text_pattern.h"
 
@@ -22,6 +24,10 @@ constexpr End kEnds[] = {
     {"Primary job  terminated normally, but %n process returned a non-zero exit code"},
     {"first noticed rank %r) terminated with signal %s", true},  // jsrun
     {"rank %r died from signal %s", true},                       // PALS
+    {"PE RANK %r exit signal Killed", true, -SIGKILL},           // Cray
+    {"PE RANK %r exit signal Segmentation", true, -SIGSEGV},
+    {"PE RANK %r exit signal Abort", true, -SIGABRT},
+    {"PE RANK %r exit code %c", true},
     {"rank %r exited with code %c"},
     {"Rank %r crashed with exit code %c", true},  // Composer
     {"process with rank=[%r", true, 1},           // Paddle

@@ -103,8 +103,9 @@ constexpr Rule kRun[] = {
     {"finished (SUCCEEDED)", Sign::SaysDone},          // torchrun
     {"COMPLETED  ", Sign::SaysDone, "0:0"},            // sacct
     {"to finish... (success)", Sign::SaysDone},        // W&B, whose word it is of the process' end
-    {"exits successfully", Sign::SaysDone},            // DeepSpeed
-    {"peak memory allocated: ", Sign::SaysDone},       // at the end of nanoGPT's descendants
+    {"tatus: Succeeded", Sign::SaysDone},
+    {"exits successfully", Sign::SaysDone},       // DeepSpeed
+    {"peak memory allocated: ", Sign::SaysDone},  // at the end of nanoGPT's descendants
 };
 
 // Anchors that lines of a step have; progress_styles.cpp reads the step. Bars are found by their percent sign.

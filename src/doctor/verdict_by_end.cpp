@@ -154,6 +154,8 @@ bool by_kill(Trial& t) {
   });
   if (said && *signal != SIGKILL) return false;
   t.result.cause = cause_of_signal(*signal);
+  for (const Finding& words : t.findings.last_words)
+    if (t.result.cause == Cause::Killed && words.sign == Sign::CgroupOom) t.result.cause = Cause::HostOom;
   if (!exit->ranks.empty()) t.result.first_rank = exit->ranks[0];
   t.result.first_host = exit->host;
   t.result.exit_code = t.result.exit_code ? t.result.exit_code : std::optional(exit->code);

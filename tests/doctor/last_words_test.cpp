@@ -46,6 +46,15 @@ TEST(LastWords, OfWhatMayBeTellNothing) {
     EXPECT_EQ(cause_of_last_line(line), "unknown") << line;
 }
 
+TEST(LastWords, NameTheRankThatFailed) {
+  const Diagnosis diagnosis = diagnosis_of_text(
+      "start\nValueError: bad shape\n0.06s: flux-shell[0]: FATAL: task-exit: sh: task rank 3 on host n2 failed and "
+      "exit-on-error is set\nflux-job: task(s) exited with exit code 1\n");
+  EXPECT_EQ(slug_of(diagnosis), "python-error");
+  EXPECT_EQ(diagnosis.first_rank, 3);
+  EXPECT_FALSE(diagnosis_of_text("start\nValueError: bad shape\nlocal rank 3 failed\n").first_rank);
+}
+
 TEST(LastWords, SayWhyAJobWasCancelled) {
   EXPECT_EQ(cause_of_last_line("Job deleted at request of root@sched\nMOAB_INFO:  job exceeded wallclock limit"),
             "time-limit");
