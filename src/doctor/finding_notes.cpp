@@ -76,6 +76,7 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   note_rank_behind(marks, line, findings);
   const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
   if (is_warning(text) || has_word(text, "frame #")) return;
+  if (has_one_of(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
   if (is_of_the_scheduler(text)) return note_refusal(marks, line, findings);
   if (is_hangup_by_shell(text)) return note_finding(Sign::Hangup, marks, line, findings);
   if (is_termination_by_shell(text)) return note_finding(Sign::TerminatedFromOutside, marks, line, findings);

@@ -18,6 +18,7 @@ struct Words {
   Sign sign;
   const char* what;
   const char* how = "";
+  const char* end = "";
 };
 
 constexpr const char* kEnds =
@@ -28,30 +29,32 @@ constexpr Words kWords[] = {
     {Sign::Preempted, "maintenance", "terminat|kill|shut|drain|migrat"},
     {Sign::Preempted, "termination notice|interruption notice|higher priority|higher-priority"},
     {Sign::TimeLimit,
-     "time limit|timelimit|walltime|wall time|wall-clock|wallclock|run time|runtime|running "
-     "time|duration|deadline|time budget|"
-     "execution time|allocation",
-     "exceed|reached|expired|ran out|longer than| over "},
+     "time limit|timelimit|walltime|wall time|wall-clock|wallclock|maximum run|max run|maximum allowed|maximum "
+     "duration|"
+     "maximum execution|deadline|time budget|allocation",
+     "exceed|reached|expired|ran out|longer than"},
     {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time|reason: walltime|reason: timeout"},
-    {Sign::TimeLimit, "longer than the allowed|longer than allowed|maximum allowed time"},
-    {Sign::CgroupOom, "memory", "exceed|ran out|killed|over limit|over its limit|too much|exhausted"},
+    {Sign::TimeLimit, "longer than the allowed|longer than allowed"},
+    {Sign::CgroupOom, "memory", "exceed|ran out|over limit|over its limit|too much|exhausted", kEnds},
     {Sign::CgroupOom, " oom|(oom", "kill|terminat|event|exit"},
     {Sign::JobCancelled, "cancelled by|canceled by|stopped by|terminated by|deleted by|aborted by|killed by",
      "user|admin|owner|operator|request|api|client"},
-    {Sign::JobCancelled, "cancelled|canceled|cancellation", "job|run |task|workflow|workload|experiment"},
+    {Sign::JobCancelled,
+     "job cancel|run cancel|task cancel|workflow cancel|was cancelled|was canceled|been cancelled|been canceled|"
+     "cancellation request"},
     {Sign::NodeFailure, "node|host |machine|server|hardware|instance",
-     " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|reboot|went down|has died|"
-     "has failed|crashed|lost connection|lost communication|went away|disappeared|not ready"},
-    {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "full|exceeded|exhausted|ran out|no space"},
+     " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|rebooted|went down|"
+     "has died|has failed|crashed|lost connection|lost communication|went away|disappeared|not ready"},
+    {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "is full|exceeded|exhausted|ran out|no space"},
     {Sign::NotLaunched, "image", "pull|not found|manifest unknown|unauthorized|will run as root"},
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
      "not found|no such file|permission denied|cannot execute|could not be executed"},
     {Sign::NotLaunched,
-     "start failed|failed to start|failed to launch|failed to create|could not start|could not launch|unable to start|"
-     "unable to launch|cannot start|could not be started|error response from daemon|failed to schedule",
+     "start failed|failed to start|failed to launch|failed to create|could not start|could not launch|"
+     "unable to start|unable to launch|cannot start|could not be started|error response from daemon|failed to schedule",
      "container|pod|job|task|process|step|daemon|sandbox|shim|worker|script|instance"},
     {Sign::NativeCrash,
-     "segfault|segmentation|core dumped|sigsegv|sigabrt|sigill|sigfpe|stack overflow|panicked at|access violation|"
+     "segfault|segmentation|core dumped)|sigsegv|sigabrt|sigill|sigfpe|stack overflow|panicked at|access violation|"
      "abort trap|nil pointer"},
     {Sign::KilledByShell, "sigkill|signal 9|signal: killed|was killed"},
     {Sign::CollectiveTimeout, "barrier|collective|allreduce|all_reduce|all-reduce|allgather|nccl|rccl|hccl",
@@ -63,10 +66,16 @@ constexpr Words kWords[] = {
      "refused|reset by|lost|unreachable|timed out|broken|aborted"},
 };
 
-// Lines that speak of what may be, or is switched on or off.
+// Lines that speak of what may be, is switched on or off, is counted, or is over.
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
-    "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered";
+    "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may | might |?|"
+    ": 0| 0 |so far|earlier|deprecated|environment to";
+
+// Of something that went on: only an end from outside is told in a line that is marked so.
+bool is_for_information(std::string_view line) {
+  return is_warning(line) || has_one_of(line, "INFO|rWarning|eWarning|nWarning|wandb|[W|WARN ");
+}
 
 // "task rank 3 on host n2 failed": a launcher of any kind says who it was.
 std::optional<int> rank_that_failed(std::string_view line) {
@@ -93,12 +102,14 @@ std::optional<Sign> sign_of_last_words(std::string_view line) {
   const std::string low = in_small_letters(line.substr(0, kLongest));
   if (has_one_of(low, kConditions) || low.starts_with('{') || low.starts_with('+')) return std::nullopt;
   for (const Words& words : kWords)
-    if (has_one_of(low, words.what) && has_one_of(low, words.how)) return words.sign;
+    if (has_one_of(low, words.what) && has_one_of(low, words.how) && has_one_of(low, words.end))
+      return role_of(words.sign) != Role::Outside && is_for_information(line) ? std::nullopt
+                                                                              : std::optional(words.sign);
   return std::nullopt;
 }
 
 void note_last_words(std::string_view text, std::uint64_t last, Findings& findings) {
-  constexpr std::size_t kLines = 30, kMostKept = 16;
+  constexpr std::size_t kLines = 20, kMostKept = 16;
   std::vector<Finding> found;
   for (std::size_t number = 0; number < kLines && !text.empty() && last > number; ++number) {
     if (text.ends_with('\n')) text.remove_suffix(1);

@@ -42,7 +42,14 @@ TEST(LastWords, OfWhatMayBeTellNothing) {
         "preemption handler installed, will save on SIGTERM", "some pods were Evicted earlier but rescheduled",
         "{\"oom_kill\": 0, \"time_limit\": \"04:00:00\", \"spot\": true}", "FATAL:   0  ERROR: 0  WARN: 3",
         "loss guard: abort if loss is nan: False", "WARNING: no XLA devices found, falling back to CPU",
-        "connection to the metrics server lost, retrying"})
+        "connection to the metrics server lost, retrying", "WARNING: connection to the tracker lost",
+        "n1:123:456 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
+        "[INFO] Epoch duration 12 s over 100 steps",
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [n1]:29500 (errno: 111 - Connection "
+        "refused).",
+        "E0000 00:00:00.000000 1 cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register factory "
+        "for "
+        "plugin cuDNN when one has already been registered"})
     EXPECT_EQ(cause_of_last_line(line), "unknown") << line;
 }
 
