@@ -20,7 +20,7 @@ constexpr Rule kRules[] = {
     {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom, nullptr, "HSA"},  // SYCL
     {"nrt_tensor_allocate", Sign::GpuOom},                     // Neuron
     {"EL0004: ", Sign::GpuOom},                                // Ascend
-    {"CUDA OOM", Sign::GpuOom},
+    {"CUDA OOM", Sign::GpuOom, nullptr, "CUDA OOMs: 0 "},
     {"Status: out of memory", Sign::GpuOom},  // TensorFlow
     {"GPU OOM", Sign::GpuOom},
     {"HIP out of memory", Sign::GpuOom},

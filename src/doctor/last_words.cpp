@@ -44,7 +44,7 @@ constexpr Words kWords[] = {
      "cancellation request"},
     {Sign::NodeFailure, "node|host |machine|server|hardware|instance",
      " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|rebooted|went down|"
-     "has died|has failed|crashed|lost connection|lost communication|went away|disappeared|not ready"},
+     "has died|crashed|lost connection|lost communication|went away|disappeared|not ready"},
     {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "is full|exceeded|exhausted|ran out|no space"},
     {Sign::NotLaunched, "image", "pull|not found|manifest unknown|unauthorized|will run as root"},
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
@@ -70,7 +70,7 @@ constexpr Words kWords[] = {
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
     "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may | might |?|"
-    ": 0| 0 |so far|earlier|deprecated|environment to";
+    ": 0| 0 |so far|earlier|session|deprecated|environment to";
 
 // Of something that went on: only an end from outside is told in a line that is marked so.
 bool is_for_information(std::string_view line) {
@@ -121,6 +121,7 @@ void note_last_words(std::string_view text, std::uint64_t last, Findings& findin
     if (const auto rank = rank_that_failed(marks.body)) findings.named_failed = rank;
     const auto sign = sign_of_last_words(marks.body);
     if (!sign || is_of_the_scheduler(trimmed(marks.body))) continue;  // Slurm's words are known
+    if (role_of(*sign) != Role::Outside && (marks.level == 'I' || marks.level == 'W')) continue;
     SeenLine seen;
     seen.text = line;
     seen.shown = line;

@@ -98,6 +98,8 @@ bool take_digits(std::string_view& rest, LineMarks& marks, bool first) {
   if (const auto time = take_time(rest)) {
     marks.time = time;
     rest.remove_prefix(std::min(rest.find_first_not_of(".,Z"), rest.size()));
+    if (rest.starts_with(" std") && (rest.substr(7, 3) == " F " || rest.substr(7, 3) == " P "))
+      rest.remove_prefix(10);  // as containerd keeps lines: "<time> stderr F text"
     if (rest.starts_with(": [") || rest.starts_with(": (")) rest.remove_prefix(2);  // other prefixes follow
     return true;
   }
