@@ -137,7 +137,7 @@ Sign sign_of_exception(std::string_view exception) {
 Sign sign_of_unusual(std::string_view exception) {
   if (says_not_finite(exception)) return Sign::NanLoss;
   const std::string_view type = exception_type(exception);
-  if (const auto sign = sign_of_type(type)) return *sign;
+  if (const auto sign = sign_of_type(type.empty() ? exception : type)) return *sign;  // "socket.timeout" is small
   return sign_of_words(exception.substr(type.size())).value_or(Sign::PythonError);
 }
 

@@ -46,7 +46,7 @@ constexpr Words kWords[] = {
      " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|rebooted|went down|"
      "has died|crashed|lost connection|lost communication|went away|disappeared|not ready"},
     {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "is full|exceeded|exhausted|ran out|no space"},
-    {Sign::NotLaunched, "image", "pull|not found|manifest unknown|unauthorized|will run as root"},
+    {Sign::NotLaunched, "image", "pull|image not found|manifest unknown|unauthorized|will run as root"},
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
      "not found|no such file|permission denied|cannot execute|could not be executed"},
     {Sign::NotLaunched,
@@ -54,7 +54,8 @@ constexpr Words kWords[] = {
      "unable to start|unable to launch|cannot start|could not be started|error response from daemon|failed to schedule",
      "container|pod|job|task|process|step|daemon|sandbox|shim|worker|script|instance"},
     {Sign::NativeCrash,
-     "segfault|segmentation|core dumped)|sigsegv|sigabrt|sigill|sigfpe|stack overflow|panicked at|access violation|"
+     "segfault|segmentation fault|segmentation violation|core dumped)|sigsegv|sigabrt|sigill|sigfpe|stack "
+     "overflow|panicked at|access violation|"
      "abort trap|nil pointer"},
     {Sign::KilledByShell, "sigkill|signal 9|signal: killed|was killed"},
     {Sign::CollectiveTimeout, "barrier|collective|allreduce|all_reduce|all-reduce|allgather|nccl|rccl|hccl",

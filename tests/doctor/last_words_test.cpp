@@ -45,7 +45,7 @@ TEST(LastWords, OfWhatMayBeTellNothing) {
         "connection to the metrics server lost, retrying", "WARNING: connection to the tracker lost",
         "n1:123:456 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
         "[INFO] Epoch duration 12 s over 100 steps", "failed to import ttsfrd, use WeTextProcessing instead",
-        "|            CUDA OOMs: 0            |",
+        "|            CUDA OOMs: 0            |", "a self-configuring method for image segmentation",
         "W0529 10:21:11.220000 3011 dynamic_rendezvous.py:1341] The node 'w-1' has failed to shutdown the rendezvous",
         "[W socket.cpp:601] [c10d] The client socket has failed to connect to [n1]:29500 (errno: 111 - Connection "
         "refused).",
