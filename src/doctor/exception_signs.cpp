@@ -48,9 +48,9 @@ struct Words {
   const char* what;
   const char* how = "";
 };
-constexpr const char* kDevices = "cuda|gpu|device|tpu|npu|hpu|xpu|hbm";
+constexpr const char* kDevices = "cuda|gpu|device|tpu |tpu:|npu |npu:|hpu |hpu:|xpu |xpu:|hbm";  // not "input"
 constexpr Words kWords[] = {
-    {Sign::GpuOom, "out of memory|oom |insufficient memory|memory not enough", kDevices},
+    {Sign::GpuOom, "out of memory| oom |insufficient memory|memory not enough", kDevices},
     {Sign::GpuOom,
      "mem-fraction-static|insufficient gpu memory|not enough gpu memory|exceeds device memory"},           // SGLang
     {Sign::GpuOom, "no available memory for the cache blocks|larger than the available kv cache memory"},  // vLLM
@@ -63,7 +63,7 @@ constexpr Words kWords[] = {
     {Sign::PortInUse, "already in use", "port|address"},
     {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match"},
     {Sign::StateDictDiffers, "checkpoint",
-     "mismatch|does not match|do not match|different shape|incompatible|must match|unexpected key|missing key"},
+     "mismatch|does not match|do not match|different shape|incompatible shape|must match|unexpected key|missing key"},
     {Sign::StateDictDiffers, "checkpoint has", "model has"},
     {Sign::StateDictDiffers, "missing key|unexpected key", "load|weight"},
     {Sign::StateDictDiffers, "loading weights", "mismatch"},  // Keras
@@ -96,7 +96,7 @@ constexpr Words kWords[] = {
     {Sign::CudaError, "nvidia", "driver"},
     {Sign::CudaError, "no gpu|no cuda|no tpu|no npu|no xpu|no hpu|no neuron", "found|available|detected"},
     {Sign::CudaError, "gpu", "compute capability"},
-    {Sign::CudaError, "tpu|npu|xpu|hpu", "initialization failed|failed to initialize|unable to initialize"},
+    {Sign::CudaError, "tpu |npu |xpu |hpu ", "initialization failed|failed to initialize|unable to initialize"},
     {Sign::CudaError, "no accelerator|cublas|cusolver|curand|cufft|cudnn|nvrtc|ptxas|nrt_"},  // nrt_: Neuron
     {Sign::NetworkTrouble, "unavailable: "},  // gRPC's codes, as XLA tells them
     {Sign::CollectiveTimeout, "deadline_exceeded|deadline exceeded"},

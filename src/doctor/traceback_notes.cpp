@@ -177,8 +177,8 @@ void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool 
   const bool is_quoted = before && is_quoted_from_elsewhere(before->text);
   // "During handling of": what was handled is the cause, unless only what was raised then has a name: programs look
   // things up to find out, and say in their own words what a time-out of a socket means.
-  const bool is_found_out =
-      before && while_handling && before->sign == Sign::PythonError && finding.sign != Sign::PythonError;
+  const bool is_found_out = before && while_handling && before->sign == Sign::PythonError &&
+                            finding.sign != Sign::PythonError && role_of(finding.sign) == Role::Cause;
   if (is_quoted) finding.traceback->in_data |= before->traceback->in_data;
   if (is_quoted || is_found_out) {
     *before = std::move(finding);
