@@ -31,7 +31,7 @@ constexpr Words kWords[] = {
     {Sign::TimeLimit,
      "time limit|timelimit|walltime|wall time|wall-clock|wallclock|maximum run|max run|maximum allowed|maximum "
      "duration|"
-     "maximum execution|deadline|time budget|allocation",
+     "maximum execution|its deadline|job deadline|specified deadline|time budget|allocation",
      "exceed|reached|expired|ran out|longer than"},
     {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time|reason: walltime|reason: timeout"},
     {Sign::TimeLimit, "longer than the allowed|longer than allowed"},
@@ -71,7 +71,7 @@ constexpr Words kWords[] = {
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
     "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may | might |?|"
-    ": 0| 0 |so far|earlier|session|deprecated|environment to";
+    ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to";
 
 // Of something that went on: only an end from outside is told in a line that is marked so.
 bool is_for_information(std::string_view line) {

@@ -41,6 +41,7 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
   if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
+  if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
   if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
   return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
          (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));

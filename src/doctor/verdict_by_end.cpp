@@ -188,7 +188,8 @@ bool by_crash(Trial& t) {
 
 bool by_words(Trial& t) {
   for (const Finding& remark : t.findings.remarks) {
-    const bool is_mended = has_one_of(remark.text, " instead|alling back|gnoring|kipping");  // it goes on without
+    const bool is_mended =
+        has_one_of(remark.text, " instead|alling back|gnoring|kipping|tensorboard|wandb");  // it goes on without
     const auto sign = is_mended || t.findings.survived(remark) ? std::nullopt : sign_of_words(remark.text);
     if (!sign) continue;
     t.name(remark, cause_of(*sign));
