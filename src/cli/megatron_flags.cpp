@@ -106,8 +106,8 @@ std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
 
 std::string megatron_flags_tables() {
   std::string page;
-  add_table(page, FlagVerdict::Taken, "Taken as they are",
-            "Switches stand for the value beside them and take none.", "| flag | recipe key |\n|---|---|");
+  add_table(page, FlagVerdict::Taken, "Taken as they are", "Switches stand for the value beside them and take none.",
+            "| flag | recipe key |\n|---|---|");
   add_table(page, FlagVerdict::AlreadySo, "Already so",
             "These change nothing: `braid train` says so and goes on. With a value, for that value only.",
             "| flag | why |\n|---|---|");
