@@ -10,8 +10,8 @@ namespace braid {
 int columns_of(int fd);     // 80 where it cannot be known
 bool shows_colour(int fd);  // a terminal that can, and NO_COLOR is not set
 
-// Nobody is left to read what is written to `fd`: a pipe whose reader has gone, or a terminal that was closed. What is
-// lost there is no failure; what a full disk loses is one.
+// Whether `fd` is a pipe whose reader has exited, or a closed terminal. Losing output there is not a failure; losing it
+// to a full disk is.
 bool has_no_reader(int fd);
 
 // Wraps lines to the width of `fd` where it is a terminal, continuation lines indented; otherwise unchanged.

@@ -5,7 +5,7 @@
 //   .iter_0000200.complete/           complete, but the old one of that name has to go first
 //   iter_0000200/.tracker_pending     complete, but the tracker does not name it yet
 //   iter_0000100/.metadata.removed    being removed
-//   .iter_0000100.removed             the same, of which nothing but the empty folder is left
+//   .iter_0000100.removed             the same, when only the empty folder is left
 //   .latest_….txt.PID.tmp             a tracker being written
 #pragma once
 

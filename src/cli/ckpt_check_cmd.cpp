@@ -177,7 +177,7 @@ void add_ckpt_verify_command(CLI::App& ckpt, int& exit_code) {
   command->add_option("--iteration", options->iteration, "this one of the folder's iterations");
   command->add_flag("--all", options->all, "all iterations of the folder");
   command->add_flag("--json", options->json, "print JSON, for programs");
-  command->footer("The exit code is 0 when all is well and 1 when something is not.");
+  command->footer("The exit code is 0 when all is well, 1 when something is not, and 2 where there is no checkpoint.");
   command->callback([options, &exit_code] { exit_code = verify(*options); });
 }
 
@@ -189,7 +189,7 @@ void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code) {
   command->add_flag("--all", options->all, "print tensors that are equal, too");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
-      "The exit code is 0 when all are equal bit for bit, 1 when they are not, and 2 when that is not known.\n"
+      "The exit code is 0 when all are equal bit for bit, 1 when they are not, and 2 when that is not known. "
       "common.pt is not compared.");
   command->callback([options, &exit_code] {
     exit_code = 2;  // of everything that is thrown: 1 would say that they differ

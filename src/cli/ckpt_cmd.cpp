@@ -31,7 +31,7 @@ void add_conversion(CLI::App& ckpt, const char* name, const char* help, const Fo
   command->add_option(placeholders.to, folders->to, "folder to write: new, or empty")->required();
   command->callback([folders, convert] {
     const WrittenModel written = convert(folders->from, folders->to);
-    fmt::print("wrote {} tensors, {} bytes, to {}\n", written.tensors, written.bytes, folders->to);
+    fmt::print("wrote {} tensors, {}, to {}\n", written.tensors, readable_bytes(written.bytes), folders->to);
   });
 }
 
@@ -42,11 +42,16 @@ std::string chosen_iteration(const std::string& path, std::optional<std::int64_t
   if (!std::filesystem::is_directory(path, ignored))
     throw ConfigError(
         {fmt::format("there is no folder '{}'", path), "command line", "give the folder of a checkpoint"});
+  const std::vector<std::int64_t> iterations = iterations_in(path);
+  if (iterations.empty() && files_of(path).writers.empty() && !find_iteration(path))
+    throw ConfigError({fmt::format("there is no checkpoint in '{}'", path), "command line",
+                       "give the folder that a run saves to, or one of its iterations, e.g. ckpt/iter_0000100"});
   if (!iteration) return resolve_iteration(path);
   const std::string folder = iteration_folder(path, *iteration);
   if (std::filesystem::is_directory(folder, ignored)) return folder;
   throw ConfigError({fmt::format("there is no {}", folder), "--iteration",
-                     fmt::format("it has {}", fmt::join(iterations_in(path), ", "))});
+                     iterations.empty() ? "leave it out: this folder is that of one iteration"
+                                        : fmt::format("it has {}", fmt::join(iterations, ", "))});
 }
 
 void print_text(std::string_view text) { fmt::print("{}", visible_text(text)); }

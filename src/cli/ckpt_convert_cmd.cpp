@@ -29,7 +29,7 @@ struct ConvertCommand {
 void check(const ConvertCommand& command) {
   const bool from_recipe = !command.recipe.empty(), to_hf = !command.to_hf.empty();
   if (command.paths.size() != (from_recipe ? 1 : 2))
-    misuse(fmt::format("{} folders were given", command.paths.size()),
+    misuse(fmt::format("{} given", counted(std::ssize(command.paths), "folder")),
            from_recipe ? "with --recipe, give the one to write" : "give the one to read and the one to write");
   if (!from_recipe && !(command.language + command.images).empty())
     misuse("--language and --images need a recipe", "name the recipe of the model with --recipe");
@@ -111,7 +111,10 @@ void convert(const ConvertCommand& command) {
 void add_ckpt_convert_command(CLI::App& ckpt) {
   auto options = std::make_shared<ConvertCommand>();
   CLI::App* command = ckpt.add_subcommand("convert", "Write a checkpoint anew, or from or to Hugging Face folders");
-  command->add_option("paths", options->paths, "SRC DST; with --recipe only DST")->required()->expected(1, 2);
+  command->add_option("DST", options->paths, "the checkpoint to read, and where to write; with --recipe only DST")
+      ->required()
+      ->expected(1, 2)
+      ->option_text("[SRC] DST");
   command->add_option("--files", options->files, "how many .distcp files to write")->check(CLI::Range(1, 4096));
   command->add_flag("--no-optimizer", options->no_optimizer, "leave the optimizer's state out");
   command

@@ -1,5 +1,6 @@
 // braid doctor: why a job died, from its log.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -7,6 +8,7 @@
 #include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "cli/commands.h"
 #include "doctor/report.h"
 
@@ -35,7 +37,7 @@ int examine(const DoctorCommand& command) {
   const Diagnosis diagnosis = examine_logs(find_logs(command.logs), exit_code_of(command.exit_code), skipped);
   for (const std::string& name : skipped)
     fmt::print(stderr, "braid: {} is not text, or cannot be read: left out\n", clean_text(name));
-  fmt::print("{}{}", command.json ? to_json(diagnosis) : to_text(diagnosis), command.json ? "\n" : "");
+  fmt::print("{}", command.json ? to_json(diagnosis) + "\n" : fitted(to_text(diagnosis), STDOUT_FILENO));
   return verdict_code(diagnosis);
 }
 

@@ -88,11 +88,13 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   forward->add_flag("--oversubscribe", command->oversubscribe, kOversubscribeHelp);
   forward->footer(
-      "inputs   nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences\n"
-      "         packed into one row.   radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes\n"
-      "         [images, 2]; features_grad, what backward starts from (default: ones).\n"
-      "outputs  logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the\n"
-      "         folder, in published checkpoints, in transformers. Whole tensors, whatever the layout.");
+      "Inputs of nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences packed "
+      "into one row.\n"
+      "Inputs of radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes [images, 2]; features_grad, "
+      "what "
+      "backward starts from (default: ones).\n"
+      "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "
+      "folder, in published checkpoints, in transformers. Whole tensors, whatever the layout.");
   forward->callback([command, &command_line, &exit_code] { exit_code = run(*command, command_line); });
 }
 

@@ -8,6 +8,7 @@
 #include "cli/megatron_defaults.h"
 #include "cli/megatron_draft.h"
 #include "cli/megatron_flags.h"
+#include "cli/model_keys.h"
 #include "train/recipe.h"
 
 namespace braid {
@@ -44,35 +45,18 @@ const std::map<std::string, std::vector<std::string>> kGiveWay = {
     {"expert-tensor-parallel-size", {"llm-expt-tp"}},
 };
 
-// The keys that a provider's model has: those of Llama and of a hybrid, of RADIO and of CLIP, differ.
-class ModelKeys : public YamlWriter {
- public:
-  explicit ModelKeys(const std::string& provider) {
-    ModelConfig config;
-    config.provider = provider;
-    section("model", config);
-  }
-  bool has(const std::string& key) const { return contains(keys_, key); }
+// Flags that are about the folder of another one. Its value may be one that only a shell knows.
+const std::map<std::string, std::string> kNeeded = {{"save-interval", "save"}, {"exit-on-missing-checkpoint", "load"}};
 
- protected:
-  bool enter(const std::string& key) override {
-    path_.push_back(key);
-    return true;
-  }
-  void leave() override { path_.pop_back(); }
-  void line(const std::string& key, const std::string&, const std::string&) override { unset(key.c_str(), ""); }
-  void unset(const char* key, const char*) override {
-    keys_.push_back(fmt::format("{}.{}", fmt::join(path_, "."), key));
-  }
+// These divide layers over stages in their own way; otherwise every stage of Megatron's has as many.
+const std::vector<std::string> kUnevenStages = {
+    "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
+    "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"};
 
- private:
-  std::vector<std::string> path_, keys_;
-};
-
-class Conversion : private MegatronDraft {
+class Conversion {
  public:
   Conversion(const MegatronCommand& command, const std::vector<ConfigOverride>& overrides)
-      : MegatronDraft(command), overrides_(overrides) {}
+      : command_(command), overrides_(overrides), draft_(command) {}
 
   MegatronRecipe run() {
     choose_model();
@@ -80,14 +64,14 @@ class Conversion : private MegatronDraft {
     add_sizes();
     add_topology();
     add_training();
-    for (const ConfigOverride& change : overrides_) recipe_.set(change.path, change.value, "command line");
-    return finished();
+    for (const ConfigOverride& change : overrides_) draft_.set(change.path, change.value, "command line");
+    return draft_.finished();
   }
 
  private:
   void choose_model() {
-    const bool hybrid = has_any({"hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model", "num-experts",
-                                 "num-moe-experts", "squared-relu", "mamba-num-heads"});
+    const bool hybrid = command_.has_any({"hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model",
+                                          "num-experts", "num-moe-experts", "squared-relu", "mamba-num-heads"});
     provider_ = hybrid ? "tiny-vlm" : "tiny-llava";
     const auto named = command_.text("model-provider");
     if (named) {
@@ -96,13 +80,13 @@ class Conversion : private MegatronDraft {
       if (known != kProviders.end() || is_own)
         provider_ = is_own ? *named : known->second;
       else
-        chosen(fmt::format("model.provider {}: there is none that is called {}", provider_, *named));
+        draft_.chosen(fmt::format("model.provider {}: there is none that is called {}", provider_, *named));
     }
     hybrid_ = std::holds_alternative<HybridLmConfig>(provider(provider_).language);
-    vision_ = has_any(kVisionFlags) && !has("llm-only");
+    vision_ = command_.has_any(kVisionFlags) && !command_.has("llm-only");
     // A named model brings its sizes; otherwise the flags give all of them, and the provider is only the kind.
-    own_sizes_ = provider_.starts_with("tiny-") && has("hidden-size");
-    set("model.provider", provider_, named ? "--model-provider" : "with other sizes");
+    own_sizes_ = provider_.starts_with("tiny-") && command_.has("hidden-size");
+    draft_.set("model.provider", provider_, named ? "--model-provider" : "with other sizes");
   }
 
   ModelFamily family() const { return hybrid_ ? ModelFamily::Hybrid : ModelFamily::Llama; }
@@ -117,21 +101,40 @@ class Conversion : private MegatronDraft {
         check_layers();
         continue;
       }
-      answer_.add(flag, value, family());
+      draft_.answer().add(flag, value, family());
       const FlagVerdict verdict = verdict_for(flag, value, family());
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
-      if (const auto rivals = kGiveWay.find(name); rivals != kGiveWay.end() && has_any(rivals->second)) continue;
+      if (const auto rivals = kGiveWay.find(name); rivals != kGiveWay.end() && command_.has_any(rivals->second))
+        continue;
       if (flag.key.starts_with("model.") && !keys.has(flag.key))
-        answer_.add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
+        draft_.answer().add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else
-        set(flag.key, recipe_value(flag, value), "--" + name);
+        draft_.set(flag.key, recipe_value(flag, value), "--" + name);
     }
-    if (!has("save") && has("save-interval")) {
-      recipe_.remove("checkpoint.save_interval");
-      answer_.add_unsupported("--save-interval", "there is no --save FOLDER to save to");
+    for (const auto& [name, needed] : kNeeded) {
+      if (!command_.has(name) || command_.has(needed) || beside(find_megatron_flag(needed)->key)) continue;
+      draft_.remove(find_megatron_flag(name)->key);
+      draft_.answer().add_unsupported("--" + name, fmt::format("there is no --{} FOLDER", needed));
     }
+  }
+
+  // What the flags beside the text say.
+  std::optional<std::string> beside(const std::string& key) const {
+    std::optional<std::string> value;
+    for (const ConfigOverride& change : overrides_)
+      if (change.path == key) value = change.value;
+    return value;
+  }
+  int beside(const std::string& key, int otherwise) const {
+    return parse_int(beside(key).value_or("")).value_or(otherwise);
+  }
+
+  // Of the defaults of Megatron's that the recipe does not have.
+  template <class Value>
+  void by_default(const char* flag, const std::string& key, const Value& value) {
+    if (!command_.has(flag)) draft_.set(key, value, "Megatron's default");
   }
 
   std::string pattern_given() const {
@@ -140,92 +143,102 @@ class Conversion : private MegatronDraft {
 
   // A hybrid's layers are its pattern's. Without one, and with sizes of its own, they are made of --num-layers.
   void check_layers() {
-    const int asked = integer("num-layers", 1);
+    const int asked = draft_.integer("num-layers", 1);
     const std::string given = pattern_given();
     if (given.empty() && own_sizes_) return;
     const std::string pattern = given.empty() ? std::get<HybridLmConfig>(provider(provider_).language).pattern
                                               : given.substr(0, given.find('/'));  // behind it: MTP's
     const auto layers = std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|');
     if (asked == layers)
-      answer_.add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
+      draft_.answer().add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
     else if (given.empty())
-      answer_.add_unsupported(fmt::format("--num-layers {}", asked), fmt::format("{} has {}", provider_, layers));
+      draft_.answer().add_unsupported(fmt::format("--num-layers {}", asked),
+                                      fmt::format("{} has {}", provider_, layers));
     else
-      refuse("--num-layers", fmt::format("--num-layers {} contradicts the pattern, which has {}", asked, layers),
-             fmt::format("leave it out, or write --num-layers {}", layers));
+      draft_.refuse("--num-layers", fmt::format("--num-layers {} contradicts the pattern, which has {}", asked, layers),
+                    fmt::format("leave it out, or write --num-layers {}", layers));
   }
 
   void add_sizes() {
     const std::string at = "model.language.";
-    if (vision_ && has("hidden-size")) set("model.images.projector.output", integer("hidden-size", 1), "--hidden-size");
-    if (const auto vocab = number("vocab-size"); vocab && !has("padded-vocab-size")) {
-      const double unit = static_cast<double>(tp()) * integer("make-vocab-size-divisible-by", 128);
-      set(at + "vocab", std::ceil(*vocab / unit) * unit, "--vocab-size, padded");
-    } else if (own_sizes_ && !has("padded-vocab-size")) {
-      chosen("model.language.vocab is the provider's: no flag has it; set the size of your tokenizer, padded");
+    if (vision_ && command_.has("hidden-size"))
+      draft_.set("model.images.projector.output", draft_.integer("hidden-size", 1), "--hidden-size");
+    if (const auto vocab = draft_.number("vocab-size"); vocab && !command_.has("padded-vocab-size")) {
+      const double unit = static_cast<double>(tp()) * draft_.integer("make-vocab-size-divisible-by", 128);
+      draft_.set(at + "vocab", std::ceil(*vocab / unit) * unit, "--vocab-size, padded");
+    } else if (own_sizes_ && !command_.has("padded-vocab-size")) {
+      draft_.chosen("model.language.vocab is the provider's: no flag has it; set the size of your tokenizer, padded");
     }
     if (!own_sizes_) return;
-    const std::int64_t hidden = integer("hidden-size", 1), heads = std::max(1, integer("num-attention-heads", 1));
-    if (!has("group-query-attention"))  // without it Megatron does not look at --num-query-groups
-      set(at + "kv_heads", heads, "no --group-query-attention");
-    else if (!has("num-query-groups"))
-      set(at + "kv_heads", 1, "Megatron's default");
-    if (!has("kv-channels"))
-      set(at + "head_dim",
-          quotient(hidden, heads, "--hidden-size {} does not divide by --num-attention-heads {}", "--hidden-size",
-                   "change one of them, or give --kv-channels"),
-          "hidden / heads");
-    if (!has("ffn-hidden-size")) set(at + "ffn", ffn(hidden), "Megatron's default");
-    if (!has("init-method-std")) set(at + "init_std", 0.02, "Megatron's default");
-    if (!has("norm-epsilon")) set(at + "norm_eps", 1e-5, "Megatron's default");
+    const std::int64_t hidden = draft_.integer("hidden-size", 1),
+                       heads = std::max(1, draft_.integer("num-attention-heads", 1));
+    if (!command_.has("group-query-attention"))  // without it Megatron does not look at --num-query-groups
+      draft_.set(at + "kv_heads", heads, "no --group-query-attention");
+    else
+      by_default("num-query-groups", at + "kv_heads", 1);
+    if (!command_.has("kv-channels"))
+      draft_.set(at + "head_dim",
+                 quotient(hidden, heads, "--hidden-size {} does not divide by --num-attention-heads {}",
+                          "--hidden-size", "change one of them, or give --kv-channels"),
+                 "hidden / heads");
+    by_default("ffn-hidden-size", at + "ffn", ffn(hidden));
+    by_default("init-method-std", at + "init_std", 0.02);
+    by_default("norm-epsilon", at + "norm_eps", 1e-5);
     if (hybrid_)
       add_hybrid_sizes(hidden);
-    else if (!has("untie-embeddings-and-output-weights"))
-      set(at + "tie_embeddings", std::string("true"), "Megatron's default");
-    for (const std::string& setting : megatron_defaults(command_, family())) chosen(setting);
+    else
+      by_default("untie-embeddings-and-output-weights", at + "tie_embeddings", "true");
+    for (const std::string& setting : megatron_defaults(command_, family())) draft_.chosen(setting);
   }
 
   // As in Megatron, sizes that follow from others must be whole.
   std::int64_t quotient(std::int64_t a, std::int64_t b, const char* what, const char* flag, const char* fix) {
-    if (a % b != 0) refuse(flag, fmt::format(fmt::runtime(what), a, b), fix);
+    if (a % b != 0) draft_.refuse(flag, fmt::format(fmt::runtime(what), a, b), fix);
     return a / b;
   }
 
-  std::int64_t ffn(std::int64_t hidden) const { return has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden; }
+  std::int64_t ffn(std::int64_t hidden) const {
+    return command_.has("swiglu") ? 4 * hidden * 2 / 3 / 64 * 64 : 4 * hidden;
+  }
 
   void add_hybrid_sizes(std::int64_t hidden) {
     const std::string at = "model.language.";
     const bool experts = has_experts(command_);
     std::string pattern = pattern_given();
     if (pattern.empty()) {
-      for (int i = 0; i < std::min(integer("num-layers", 1), kMostLayersWritten); ++i) pattern += experts ? "*E" : "*-";
-      set(at + "pattern", pattern, "--num-layers: attention, then its MLP");
+      for (int i = 0; i < std::min(draft_.integer("num-layers", 1), kMostLayersWritten); ++i)
+        pattern += experts ? "*E" : "*-";
+      draft_.set(at + "pattern", pattern, "--num-layers: attention, then its MLP");
     }
     if (pattern.find('M') != std::string::npos) {
-      const int head_dim = std::max(1, integer("mamba-head-dim", 64));
-      if (!has("mamba-head-dim")) set(at + "mamba_head_dim", head_dim, "Megatron's default");
-      if (!has("mamba-num-heads"))
-        set(at + "mamba_heads",
-            quotient(2 * hidden, head_dim, "2 x --hidden-size = {} does not divide by a --mamba-head-dim of {}",
-                     "--hidden-size", "change one of them, or give --mamba-num-heads"),
-            "2 x hidden / head dim");
-      if (!has("mamba-num-groups")) set(at + "mamba_groups", 8, "Megatron's default");
-      if (!has("mamba-state-dim")) set(at + "mamba_state", 128, "Megatron's default");
-      set(at + "mamba_chunk", 128, "Megatron's default");
+      const int head_dim = std::max(1, draft_.integer("mamba-head-dim", 64));
+      by_default("mamba-head-dim", at + "mamba_head_dim", head_dim);
+      if (!command_.has("mamba-num-heads"))
+        draft_.set(at + "mamba_heads",
+                   quotient(2 * hidden, head_dim, "2 x --hidden-size = {} does not divide by a --mamba-head-dim of {}",
+                            "--hidden-size", "change one of them, or give --mamba-num-heads"),
+                   "2 x hidden / head dim");
+      by_default("mamba-num-groups", at + "mamba_groups", 8);
+      by_default("mamba-state-dim", at + "mamba_state", 128);
+      draft_.set(at + "mamba_chunk", 128, "Megatron's default");
     }
     if (!experts) return;
-    if (!has("moe-ffn-hidden-size"))
-      set(at + "expert_ffn", has("ffn-hidden-size") ? integer("ffn-hidden-size", 0) : ffn(hidden), "--ffn-hidden-size");
-    if (!has("moe-router-topk")) set(at + "top_k", 2, "Megatron's default");
-    if (!has("moe-shared-expert-intermediate-size")) set(at + "shared_ffn", 0, "Megatron's default");
-    if (!has("moe-router-topk-scaling-factor")) set(at + "router_scaling", 1, "Megatron's default");
-    if (!has("moe-aux-loss-coeff")) set(at + "aux_loss_coeff", 0, "Megatron's default");
-    if (!has("moe-router-enable-expert-bias")) set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
+    if (!command_.has("moe-ffn-hidden-size"))
+      draft_.set(at + "expert_ffn",
+                 command_.has("ffn-hidden-size") ? draft_.integer("ffn-hidden-size", 0) : ffn(hidden),
+                 "--ffn-hidden-size");
+    by_default("moe-router-topk", at + "top_k", 2);
+    by_default("moe-shared-expert-intermediate-size", at + "shared_ffn", 0);
+    by_default("moe-router-topk-scaling-factor", at + "router_scaling", 1);
+    by_default("moe-aux-loss-coeff", at + "aux_loss_coeff", 0);
+    if (!command_.has("moe-router-enable-expert-bias"))
+      draft_.set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
   }
 
   // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
   std::int64_t size(const char* llm, const char* megatron) {
-    return std::clamp(integer(llm, integer(megatron, 1)), 1, 1 << 15);
+    const int in_text = draft_.integer(llm, draft_.integer(megatron, 1));
+    return std::clamp(beside(find_megatron_flag(llm)->key, in_text), 1, 1 << 15);
   }
   std::int64_t tp() { return size("llm-tp", "tensor-model-parallel-size"); }
 
@@ -233,71 +246,88 @@ class Conversion : private MegatronDraft {
     const std::int64_t cp = size("llm-cp", "context-parallel-size"),
                        pp = size("llm-pp", "pipeline-model-parallel-size");
     const std::string language = "topology.modules.language.", images = "topology.modules.images.";
-    set(language + "kind", std::string("language"), "");
-    dp_ = integer("llm-dp", 0);
-    for (const ConfigOverride& change : overrides_)
-      if (change.path == language + "dp") dp_ = parse_int(change.value).value_or(0);
+    draft_.set(language + "kind", "language", "");
+    check_stages(pp);
+    dp_ = beside(language + "dp", draft_.integer("llm-dp", 0));
     if (dp_ < 1) {
       dp_ = replicas(tp() * cp * pp, tp() * cp);
-      set(language + "dp", dp_, "");
+      draft_.set(language + "dp", dp_, "");
     }
     if (!vision_) return;
-    set(images + "kind", std::string("encoder"), "");
-    if (has_any(kEncoderSizes)) return;
-    set("topology.colocated", std::string("true"), "Megatron's encoder shares the language model's ranks");
-    set(images + "tp", tp(), "");
-    set(images + "pp", pp, "");
-    set(images + "dp", dp_ * cp, "");
+    draft_.set(images + "kind", "encoder", "");
+    if (command_.has_any(kEncoderSizes)) return;
+    draft_.set("topology.colocated", "true", "Megatron's encoder shares the language model's ranks");
+    draft_.set(images + "tp", tp(), "");
+    draft_.set(images + "pp", pp, "");
+    draft_.set(images + "dp", dp_ * cp, "");
+  }
+
+  // Braid may divide layers unevenly; who has that from Megatron has mistyped a number.
+  void check_stages(std::int64_t pp) {
+    const int layers = draft_.integer("num-layers", 0);
+    if (!pattern_given().empty() || command_.has_any(kUnevenStages) || layers % pp == 0) return;
+    const std::int64_t fewer = layers / pp * pp;
+    draft_.refuse(
+        "--num-layers",
+        fmt::format("--num-layers {} does not divide by a --pipeline-model-parallel-size of {}", layers, pp),
+        fmt::format("use {}{}, or change the other", fewer > 0 ? fmt::format("{} or ", fewer) : "", fewer + pp));
   }
 
   // Megatron takes what the ranks leave; without them, the fewest with which experts and batch divide.
   std::int64_t replicas(std::int64_t ranks_of_one, std::int64_t ranks_of_stage) {
-    std::int64_t of_encoder = vision_ && has_any(kEncoderSizes) ? 1 : 0;
+    std::int64_t of_encoder = vision_ && command_.has_any(kEncoderSizes) ? 1 : 0;
     for (const std::string& flag : kEncoderSizes) of_encoder *= size(flag.c_str(), flag.c_str());
     const std::int64_t ranks = command_.ranks.value_or(0) - of_encoder;
     if (ranks > 0 && ranks % ranks_of_one == 0) return ranks / ranks_of_one;
+    if (command_.ranks)
+      draft_.refuse(fmt::format("'{}'", command_.launcher),
+                    ranks < 1 ? fmt::format("the encoder takes all of the {} ranks", *command_.ranks)
+                              : fmt::format("{} ranks do not divide by tp x cp x pp = {}", ranks, ranks_of_one),
+                    "start as many ranks as the sizes need, or change the sizes");
     const std::int64_t experts =
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
     const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
-    chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
-                       ranks > 0        ? fmt::format("{} ranks do not divide by tp x cp x pp", ranks)
-                       : command_.ranks ? fmt::format("the encoder takes all of the {} ranks", *command_.ranks)
-                       : command_.launcher.empty()
-                           ? "the number of ranks is torchrun's, not Megatron's, to say"
-                           : fmt::format("'{}' does not say how many ranks there are", command_.launcher)));
+    draft_.chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
+                              command_.launcher.empty()
+                                  ? "the number of ranks is torchrun's, not Megatron's, to say"
+                                  : fmt::format("'{}' does not say how many ranks there are", command_.launcher)));
     return dp;
   }
 
   void add_training() {
-    const int micro = std::max(1, integer("micro-batch-size", 1));
-    if (!has("global-batch-size"))
-      set("train.global_batch", 1.0 * micro * static_cast<double>(dp_) * std::max(1, integer("num-microbatches", 1)),
-          "micro batch x replicas" + std::string(has("num-microbatches") ? " x microbatches" : ""));
-    if (!has("bf16"))
-      set("model.dtype", std::string(has("fp16") ? "bfloat16" : "float32"), has("fp16") ? "not fp16" : "no --bf16");
-    if (!has("lr-decay-style")) set("train.decay_style", std::string("linear"), "Megatron's default");
-    if (command_.text("lr-decay-style") == "WSD" && !has("lr-wsd-decay-style"))
-      set("train.wsd_decay_style", std::string("exponential"), "Megatron's default");
-    if (!has("log-interval")) set("log.interval", 100, "Megatron's default");
-    if (!has("use-distributed-optimizer"))
-      set("optimizer.zero", std::string("false"), "no --use-distributed-optimizer");
-    if (const auto fraction = number("lr-warmup-fraction")) add_warmup(*fraction);
+    const int micro = std::max(1, draft_.integer("micro-batch-size", 1));
+    if (!command_.has("global-batch-size"))
+      draft_.set("train.global_batch",
+                 1.0 * micro * static_cast<double>(dp_) * std::max(1, draft_.integer("num-microbatches", 1)),
+                 "micro batch x replicas" + std::string(command_.has("num-microbatches") ? " x microbatches" : ""));
+    if (!command_.has("bf16"))
+      draft_.set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
+                 command_.has("fp16") ? "not fp16" : "no --bf16");
+    by_default("lr-decay-style", "train.decay_style", "linear");
+    if (command_.text("lr-decay-style") == "WSD" && !command_.has("lr-wsd-decay-style"))
+      draft_.set("train.wsd_decay_style", "exponential", "Megatron's default");
+    by_default("log-interval", "log.interval", 100);
+    if (!command_.has("use-distributed-optimizer"))
+      draft_.set("optimizer.zero", "false", "no --use-distributed-optimizer");
+    if (const auto fraction = draft_.number("lr-warmup-fraction")) add_warmup(*fraction);
   }
 
   void add_warmup(double fraction) {
-    const auto samples = number(has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
-    const auto iterations = number(has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
+    const auto samples = draft_.number(command_.has("lr-decay-samples") ? "lr-decay-samples" : "train-samples");
+    const auto iterations = draft_.number(command_.has("lr-decay-iters") ? "lr-decay-iters" : "train-iters");
     if (samples)
-      set("train.warmup_samples", std::floor(fraction * *samples), "--lr-warmup-fraction of the decay");
+      draft_.set("train.warmup_samples", std::floor(fraction * *samples), "--lr-warmup-fraction of the decay");
     else if (iterations)
-      set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
+      draft_.set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
     else
-      answer_.add_unsupported("--lr-warmup-fraction", "a share of a decay whose length no flag gives");
+      draft_.answer().add_unsupported("--lr-warmup-fraction", "a share of a decay whose length no flag gives");
   }
 
   static constexpr int kMostLayersWritten = 4096;
 
+  const MegatronCommand& command_;
   const std::vector<ConfigOverride>& overrides_;
+  MegatronDraft draft_;
   std::string provider_;
   bool hybrid_ = false, vision_ = false, own_sizes_ = false;
   std::int64_t dp_ = 1;

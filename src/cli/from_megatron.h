@@ -22,6 +22,7 @@ struct MegatronCommand {
   std::optional<int> ranks{};  // that it starts; nothing where it does not say
 
   bool has(const std::string& name) const { return flags.count(name) > 0; }
+  bool has_any(const std::vector<std::string>& names) const;
   std::optional<std::string> text(const std::string& name) const;
 };
 

@@ -94,7 +94,7 @@ void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& 
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->allow_extras();
   command->footer(
-      "A torchrun command is run without torchrun: each rank finds torchrun's variables, and a rank that fails\n"
+      "A torchrun command is run without torchrun: each rank finds torchrun's variables, and a rank that fails "
       "ends the run with its reason.\n\n"
       "Example: braid launch local -- torchrun --nproc_per_node=8 train.py");
   command->callback([options, command, &command_line, &exit_code] {

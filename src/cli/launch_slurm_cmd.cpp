@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <memory>
 
 #include "base/files.h"
@@ -13,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/launch_preflight.h"
+#include "cli/shell_file.h"
 #include "launch/rank_command.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
@@ -40,27 +39,6 @@ void take_defaults(LaunchSlurm& launch, const ClusterConfig& cluster, std::optio
   if (launch.requeue || launch.no_requeue) options.requeue = launch.requeue;
   if (ranks && !options.nodes)
     options.nodes = options.gpus_per_node > 0 ? std::max(*ranks / options.gpus_per_node, 1) : 1;
-}
-
-std::string read_all(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
-
-std::string checked_text(const std::string& text, const std::string& path) {
-  if (text.starts_with("\xEF\xBB\xBF"))
-    throw ConfigError({fmt::format("'{}' begins with a byte order mark, which bash takes for part of a word", path),
-                       "--command-file", "save it as UTF-8 without one, e.g. with dos2unix"});
-  if (text.find('\0') != text.npos || text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
-    throw ConfigError({fmt::format("'{}' is no text, or not in UTF-8", path), "--command-file",
-                       "give a file with shell text; a program goes behind --"});
-  return text;
-}
-
-std::string command_in_file(const std::string& path) {
-  if (path == "-") return checked_text(read_all(std::cin), path);
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  if (!file.is_open() || fs::is_directory(path, ignored))
-    throw ConfigError({fmt::format("cannot read '{}'", path), "--command-file", "give a file with shell text, or -"});
-  return checked_text(read_all(file), path);
 }
 
 SlurmJob job_of_file(const SlurmOptions& options, const std::string& path, const std::string& text) {
@@ -135,8 +113,8 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
 
 SlurmJob checked_command_job(LaunchSlurm& launch, const std::vector<std::string>& command_line) {
   const bool in_file = !launch.command_file.empty();
-  const std::string text =
-      in_file ? command_in_file(launch.command_file) : command_text(words_behind_dashes(command_line));
+  const std::string text = in_file ? read_shell_file(launch.command_file, "--command-file")
+                                   : command_text(words_behind_dashes(command_line));
   take_defaults(launch, ClusterConfig{}, std::nullopt);
   complete(launch, title_of_command(launch.command_file, text));
   const SlurmOptions& options = launch.options;
@@ -229,10 +207,12 @@ void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& 
   command->allow_extras();
   command->footer(
       "Examples:\n"
-      "  braid launch slurm recipes/nemotron-vlm-54l-mock.yaml --account A --partition batch --submit\n"
-      "  braid launch slurm --nodes 4 --partition batch -- torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
-      "  braid launch slurm --nodes 4 --partition batch -- 'cd src && torchrun --nproc_per_node=8 train.py "
-      "\"$DATA\"'\n\n"
+      "  braid launch slurm recipes/nemotron-vlm-54l-mock.yaml --account A \\\n"
+      "    --partition batch --submit\n"
+      "  braid launch slurm --nodes 4 --partition batch -- \\\n"
+      "    torchrun --nproc_per_node=8 pretrain_gpt.py --bf16\n"
+      "  braid launch slurm --nodes 4 --partition batch -- \\\n"
+      "    'cd src && torchrun --nproc_per_node=8 train.py \"$DATA\"'\n\n"
       "With a recipe, its keys can be set here as for braid train (see braid train --help).");
   command->callback([options, command, &command_line, &exit_code] {
     std::vector<std::string> own_options;

@@ -50,5 +50,6 @@ void add_commands(CLI::App& app, const std::vector<std::string>& command_line, i
 }  // namespace
 
 int main(int argc, char** argv) {
+  braid::open_missing_streams();
   return needs_tensors(argc, argv) ? become_tensor_program(argv) : braid::run_program(argc, argv, add_commands);
 }

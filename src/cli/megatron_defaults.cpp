@@ -1,7 +1,5 @@
 #include "cli/megatron_defaults.h"
 
-#include <algorithm>
-
 #include "base/strings.h"
 
 namespace braid {
@@ -37,15 +35,12 @@ constexpr Default kDefaults[] = {
 
 }  // namespace
 
-bool has_experts(const MegatronCommand& command) {
-  return command.has("num-experts") || command.has("num-moe-experts");
-}
+bool has_experts(const MegatronCommand& command) { return command.has_any({"num-experts", "num-moe-experts"}); }
 
 std::vector<std::string> megatron_defaults(const MegatronCommand& command, ModelFamily family) {
   std::vector<std::string> told;
   for (const Default& setting : kDefaults) {
-    const std::vector<std::string> flags = split(setting.flags, ' ');
-    const bool is_said = std::any_of(flags.begin(), flags.end(), [&](const auto& flag) { return command.has(flag); });
+    const bool is_said = command.has_any(split(setting.flags, ' '));
     const bool holds = (setting.family == ModelFamily::Any || setting.family == family) &&
                        (!setting.of_experts || has_experts(command));
     if (holds && !is_said) told.push_back(setting.what);

@@ -18,10 +18,6 @@ std::string with_flag(const std::string& fix, const std::string& key) {
 
 }  // namespace
 
-bool MegatronDraft::has_any(const std::vector<std::string>& flags) const {
-  return std::any_of(flags.begin(), flags.end(), [&](const std::string& flag) { return command_.has(flag); });
-}
-
 std::optional<double> MegatronDraft::number(const std::string& name) {
   const auto value = command_.text(name);
   const auto number = value ? parse_double(*value) : std::nullopt;

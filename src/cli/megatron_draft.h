@@ -15,10 +15,7 @@ class MegatronDraft {
  public:
   explicit MegatronDraft(const MegatronCommand& command) : command_(command) {}
 
-  bool has(const char* flag) const { return command_.has(flag); }
-  bool has_any(const std::vector<std::string>& flags) const;
-
-  // A value that is no number, or for integer() a negative one, is refused, and counts as not given.
+  // Refuses a value that is not a number (integer(): also a negative one), and then treats the flag as not given.
   std::optional<double> number(const std::string& flag);
   int integer(const std::string& flag, int otherwise);
 
@@ -27,22 +24,22 @@ class MegatronDraft {
   void set(const std::string& key, Number value, const std::string& from) {
     recipe_.set(key, fmt::format("{}", value), from);
   }
+  void remove(const std::string& key) { recipe_.remove(key); }
+  MegatronAnswer& answer() { return answer_; }
   void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
   void refuse(const std::string& flag, const std::string& what, const std::string& fix = "");
 
   // ConfigError with everything that keeps it from being a sound recipe.
   MegatronRecipe finished();
 
- protected:
-  const MegatronCommand& command_;
-  RecipeText recipe_;
-  MegatronAnswer answer_;
-
  private:
   void check();
   std::vector<std::string> left_out() const;
   std::string comments() const;
 
+  const MegatronCommand& command_;
+  RecipeText recipe_;
+  MegatronAnswer answer_;
   MegatronAnswer::Entries chosen_;
   std::vector<Problem> problems_;
 };

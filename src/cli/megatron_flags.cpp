@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "cli/megatron_table.h"
 
 namespace braid {
@@ -105,8 +106,8 @@ std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
 
 std::string megatron_flags_tables() {
   std::string page;
-  add_table(page, FlagVerdict::Taken, "Taken as they are",
-            "Switches stand for the value in the second column and take none.", "| flag | recipe key |\n|---|---|");
+  add_table(page, FlagVerdict::Taken, "Taken as they are", "Switches stand for the value beside them and take none.",
+            "| flag | recipe key |\n|---|---|");
   add_table(page, FlagVerdict::AlreadySo, "Already so",
             "These change nothing: `braid train` says so and goes on. With a value, for that value only.",
             "| flag | why |\n|---|---|");
@@ -115,6 +116,21 @@ std::string megatron_flags_tables() {
   add_table(page, FlagVerdict::Unsupported, "Not supported", "With what there is instead.",
             "| flag | instead |\n|---|---|");
   return page;
+}
+
+std::string megatron_flags_list(std::size_t width) {
+  std::string list;
+  for (std::string line : split(megatron_flags_tables(), '\n')) {
+    const bool is_flag = line.starts_with("| `"), is_header = line.starts_with('|') && !is_flag;
+    if (is_header) continue;
+    if (is_flag) line = line.substr(2, line.find_last_not_of(" |") - 1);
+    for (const auto& [mark, plain] :
+         {std::pair(" | ", ": "), std::pair("`", ""), std::pair("\\|", "|"), std::pair("## ", "")})
+      for (std::size_t at = line.find(mark); at != line.npos; at = line.find(mark, at))
+        line.replace(at, std::string_view(mark).size(), plain);
+    list += folded(line, width - 4, "    ") + "\n";
+  }
+  return list;
 }
 
 }  // namespace braid

@@ -51,4 +51,7 @@ std::string recipe_value(const MegatronFlag& flag, const std::string& value);
 // The tables of docs/megatron-flags.md, one per verdict, as Markdown.
 std::string megatron_flags_tables();
 
+// The same for a terminal of this width.
+std::string megatron_flags_list(std::size_t width);
+
 }  // namespace braid

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -83,6 +84,10 @@ ProviderLayout layout_from(const std::string& topology, const Provider& provider
 }
 
 void describe_provider(const DescribeOptions& options) {
+  std::error_code ignored;
+  if (!contains(provider_names(), options.provider) && std::filesystem::exists(options.provider, ignored))
+    throw ConfigError({fmt::format("'{}' is a file, not a model provider", options.provider), "command line",
+                       fmt::format("give the model.provider of the recipe, and --topology {}", options.provider)});
   const Provider& chosen = provider(options.provider);
   const ModelDescription model = describe_model(chosen, layout_from(options.topology, chosen), options.dtype);
   if (options.json)

@@ -44,7 +44,9 @@ std::string guess_for(const std::string& option, const std::vector<std::string>&
 }
 
 void require_value(const FlagWord& word) {
-  if (!word.value) throw ConfigError({fmt::format("{} needs a value", word.option), "command line", ""});
+  if (!word.value)
+    throw ConfigError({fmt::format("{} needs a value", word.option), "command line",
+                       fmt::format("put it behind: {} VALUE", word.option)});
 }
 
 ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
@@ -54,6 +56,20 @@ ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
     throw ConfigError({fmt::format("{} takes no value", word.option), "command line",
                        fmt::format("leave it out; it stands for --{}={}", flag->key, flag->value)});
   return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
+}
+
+// Two switches that want different values of one key. Of --x and --no-x the last one counts, as of a value given twice.
+void refuse_contradiction(const std::vector<ConfigOverride>& before, const ConfigOverride& change) {
+  for (const ConfigOverride& other : before) {
+    const MegatronFlag* flag = megatron_flag(other.flag);
+    const bool is_other_switch = flag && flag->values == FlagValues::None && other.path == change.path;
+    const bool takes_back =
+        "--no-" + other.flag.substr(2) == change.flag || "--no-" + change.flag.substr(2) == other.flag;
+    if (is_other_switch && other.value != change.value && !takes_back)
+      throw ConfigError({fmt::format("{} and {} exclude each other: they want {} to be {} and {}", other.flag,
+                                     change.flag, change.path, other.value, change.value),
+                         "command line", "leave one of them out"});
+  }
 }
 
 ModelFamily family_of(const LanguageConfig& language) {
@@ -81,7 +97,11 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
     if (flag) {
       if (flag->values == FlagValues::One) require_value(word);
       line.answer.add(*flag, word.value.value_or(""), family);
-      if (flag->verdict == FlagVerdict::Taken) line.overrides.push_back(override_of(word, flag));
+      if (flag->verdict == FlagVerdict::Taken) {
+        const ConfigOverride change = override_of(word, flag);
+        if (flag->values == FlagValues::None) refuse_contradiction(line.overrides, change);
+        line.overrides.push_back(change);
+      }
     } else if (word.option.find('.') != std::string::npos) {
       line.overrides.push_back(override_of(word, nullptr));
     } else if (of_torchrun && of_torchrun->kind == TorchrunOption::World) {
@@ -107,8 +127,8 @@ ConfigError refusal(const MegatronAnswer& answer) {
   std::string what = "not all flags can be taken as they are\n" + answer.text();
   what.pop_back();
   return ConfigError({what, "command line",
-                      "write the recipe keys, leave out the rest; or make a recipe of the whole command line with\n"
-                      "         braid train --from-megatron 'FLAGS' --print-recipe > recipe.yaml"});
+                      "write the recipe keys, leave out the rest; or make a recipe of the whole script with\n"
+                      "         braid train --from-megatron SCRIPT --print-recipe > recipe.yaml"});
 }
 
 }  // namespace
@@ -161,7 +181,7 @@ std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
 }
 
 std::string short_overrides_help() {
-  return "Any recipe key can be changed on the command line (--train.lr 1e-4), also by Megatron's name for it\n"
+  return "Any recipe key can be changed on the command line (--train.lr 1e-4), also by Megatron's name for it "
          "(--lr 1e-4); braid train --help lists them.";
 }
 

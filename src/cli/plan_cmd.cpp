@@ -88,7 +88,7 @@ void add_schedule_command(CLI::App& plan) {
                        "draw it into this file; - is standard output, which then has nothing else");
   schedule->allow_extras();
   schedule->footer(
-      "A backward is drawn twice as long as a forward, one without gradients of weights as long, that of a\n"
+      "A backward is drawn twice as long as a forward, one without gradients of weights as long, that of a "
       "projector alone a quarter as long; transfers take no time.\n\n" +
       short_overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, schedule->remaining()); });

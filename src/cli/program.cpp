@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +12,11 @@
 
 #include "base/clean_text.h"
 #include "base/process.h"
-#include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
+#include "cli/help_format.h"
+#include "cli/misuse.h"
+#include "dist/world_spec.h"
 
 namespace {
 
@@ -24,46 +27,38 @@ std::vector<std::string> own_command_line(int argc, char** argv) {
   return command;
 }
 
-// A word that is no subcommand, where one is due: of braid, and of those of its commands that have some.
-void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::string>& command_line) {
-  const CLI::App* command = &app;
-  for (std::size_t i = 1; i < command_line.size() && !command_line[i].starts_with("-"); ++i) {
-    std::vector<std::string> names;
-    const CLI::App* next = nullptr;
-    for (const CLI::App* candidate : command->get_subcommands([](const CLI::App*) { return true; })) {
-      names.push_back(candidate->get_name());
-      if (names.back() == command_line[i]) next = candidate;
-    }
-    if (names.empty()) return;
-    if (!next) {
-      const auto guess = braid::nearest(command_line[i], names);
-      throw braid::ConfigError(
-          {fmt::format("{} has no subcommand '{}'", command->get_name(), command_line[i]), "command line",
-           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
-    }
-    command = next;
-  }
+// Where a launcher has started every rank with the same mistake, the first one of each host tells it in full. The
+// others say a line each: theirs may be another one.
+int report_problems(const std::vector<braid::Problem>& problems) {
+  const braid::Env env = braid::process_env();
+  const auto either = [&](const char* of_torchrun, const char* of_slurm) {
+    const auto value = env(of_torchrun);
+    return (value ? value : env(of_slurm)).value_or("0");
+  };
+  const std::string& what = problems.front().what;
+  std::string text = braid::ConfigError(problems).what();
+  if (either("LOCAL_RANK", "SLURM_LOCALID") != "0")
+    text = fmt::format("rank {}: {}{}", either("RANK", "SLURM_PROCID"), what.substr(0, what.find('\n')),
+                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : "");
+  fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(text), STDERR_FILENO));
+  return 2;
 }
 
-int report_misuse(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  std::string name = command->get_name();
-  for (const CLI::App* parent = command->get_parent(); parent; parent = parent->get_parent())
-    name = parent->get_name() + " " + name;
-  fmt::print(stderr, "{}\n  fix:   see `{} --help`\n", braid::error_text(error.what(), STDERR_FILENO), name);
-  return 2;
+int report(const std::exception& error, int exit_code) {
+  fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(error.what()), STDERR_FILENO));
+  return exit_code;
 }
 
 int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   const std::vector<std::string> command_line = own_command_line(argc, argv);
   int exit_code = 0;
   CLI::App app("Braid trains multimodal language models, each module on its own grid of ranks.", "braid");
+  app.formatter(std::make_shared<braid::HelpFormat>(braid::columns_of(STDOUT_FILENO)));
   app.require_subcommand(1);
   add_commands(app, command_line, exit_code);
   try {
-    refuse_unknown_subcommand(app, command_line);
+    braid::refuse_empty_values(app);
+    braid::refuse_unknown_subcommand(app, command_line);
     if (command_line.size() > 2 && command_line[1] == "--version")
       throw braid::ConfigError(
           {fmt::format("unexpected argument '{}'", command_line[2]), "command line", "--version stands alone"});
@@ -73,15 +68,14 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
     words.erase(words.begin());
     app.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
-    return report_misuse(app, e);
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    return report_problems({braid::misuse_of(app, e)});
   } catch (const braid::ConfigError& e) {
-    fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
-    return 2;
+    return report_problems(e.problems());
   } catch (const std::exception& e) {
     // That of the output itself, in the words of fmt, is told below.
     const bool of_output = std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file");
-    if (!of_output) fmt::print(stderr, "{}\n", braid::error_text(braid::visible_text(e.what()), STDERR_FILENO));
-    return std::max(exit_code, 1);
+    return of_output ? std::max(exit_code, 1) : report(e, std::max(exit_code, 1));
   }
   return exit_code;
 }
@@ -101,6 +95,13 @@ int checked_output(int exit_code) {
 }  // namespace
 
 namespace braid {
+
+void open_missing_streams() {
+  int fd = 0;
+  do fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  close(fd);
+}
 
 int run_program(int argc, char** argv, const AddCommands& add_commands) {
   return checked_output(run_command(argc, argv, add_commands));

@@ -1,18 +1,17 @@
 // The recipe's keys as --help lists them, made of the same field tables that read a recipe.
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands.h"
+#include "cli/help_format.h"
 #include "cli/megatron_flags.h"
 #include "train/recipe.h"
 
 namespace braid {
 namespace {
 
-constexpr std::size_t kFlagWidth = 34;
+constexpr std::size_t kFlagWidth = 30;
 
 const char* type_of(const std::string& value) {
   if (value == "true" || value == "false") return "BOOL";
@@ -31,7 +30,7 @@ std::string megatron_names(const std::string& path) {
 
 class HelpWriter : public YamlWriter {
  public:
-  explicit HelpWriter(int columns) : columns_(static_cast<std::size_t>(std::clamp(columns, 60, 120))) {}
+  explicit HelpWriter(int columns) : columns_(help_width(columns)) {}
   std::string take() { return std::move(help_); }
 
  protected:
@@ -87,7 +86,7 @@ std::string overrides_help() {
   recipe.data.media = {MockMediaConfig{.name = "ENCODER"}};
   HelpWriter writer(columns_of(STDOUT_FILENO));
   describe(writer, recipe);
-  return "Recipe keys, each with its type, its meaning, [its default] and Megatron's name for it, where that is\n"
+  return "Recipe keys, each with its type, its meaning, [its default] and Megatron's name for it, where that is "
          "taken too. On the command line they win over the recipe: --train.lr 1e-4.\n" +
          writer.take() +
          "\nOther flags of Megatron's: give them, and all are answered at once; --megatron-flags lists them.";

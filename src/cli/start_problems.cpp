@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/strings.h"
 #include "dist/visible_gpus.h"
 #include "launch/host_room.h"
 #include "train/rank_memory.h"
+#include "train/save_folder.h"
 #include "train/start_checks.h"
+#include "train/written_paths.h"
 
 namespace braid {
 namespace {
@@ -46,24 +49,35 @@ Problems room_problems(const Recipe& recipe, const Topology& topology, const Ran
   return problems;
 }
 
-// Files are only made where nothing else keeps the run from starting.
-Problems path_problems(const StartRequest& request, const Recipe& recipe, bool may_make) {
+Problems path_problems(const StartRequest& request, const Recipe& recipe) {
   std::vector<WrittenPath> paths = written_paths(recipe);
   if (!request.log_dir.empty()) paths.push_back({"--log-dir", request.log_dir});
-  Problems problems = rights_problems(paths);
-  return problems.empty() && may_make ? writing_problems(paths) : problems;
-}
-
-// Keys become the flag that was typed, or the line of the recipe.
-Problems located(Problems problems, const StartRequest& request) {
-  if (problems.empty()) return problems;
-  const YamlReader reader = YamlReader::from_text(request.source.text, request.source.path, request.source.overrides);
-  for (Problem& problem : problems)
-    if (!problem.where.starts_with("--")) problem.where = reader.where(problem.where);
+  Problems problems = writing_problems(paths);
+  const auto is_of_save = [](const Problem& problem) { return problem.where == kSaveKey; };
+  if (std::any_of(problems.begin(), problems.end(), is_of_save)) return problems;
+  try {
+    check_save_folder(recipe.checkpoint);
+  } catch (const ConfigError& e) {
+    append(problems, e.problems());
+  }
   return problems;
 }
 
 }  // namespace
+
+Problems located(Problems problems, const RecipeSource& source) {
+  if (problems.empty()) return problems;
+  const YamlReader reader = YamlReader::from_text(source.text, source.path, source.overrides);
+  for (Problem& problem : problems) {
+    if (problem.where.starts_with("--")) continue;
+    std::vector<std::string> places, typed;
+    for (const std::string& key : split(problem.where, ' ')) places.push_back(reader.where(key));
+    std::copy_if(places.begin(), places.end(), std::back_inserter(typed),
+                 [](const std::string& place) { return place.starts_with("command line"); });
+    problem.where = fmt::format("{}", fmt::join(typed.empty() ? places : typed, "; "));
+  }
+  return problems;
+}
 
 StartProblems start_problems(const StartRequest& request, const Recipe& recipe, const Topology& topology,
                              const std::optional<WorldSpec>& spec) {
@@ -71,12 +85,12 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   const bool first_of_host = !spec || spec->local_rank == 0, first = !spec || spec->rank == 0;
   const RanksHere here = ranks_here(topology, spec);
   const int gpus = visible_gpus();
-  StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus, !spec), request)};
+  StartProblems found = {.list = located(gpu_problems(recipe, here.count, gpus, !spec), request.source)};
   found.ranks_can_meet = found.list.empty();
   if (first_of_host && !request.oversubscribe) append(found.list, room_problems(recipe, topology, here, gpus));
   if (!first) return found;
-  append(found.list, located(load_problems(recipe, topology), request));
-  append(found.list, located(path_problems(request, recipe, found.list.empty()), request));
+  append(found.list, located(load_problems(recipe, topology), request.source));
+  append(found.list, located(path_problems(request, recipe), request.source));
   return found;
 }
 

@@ -19,4 +19,7 @@ void add_commands(CLI::App& app, const std::vector<std::string>& command_line, i
 
 }  // namespace
 
-int main(int argc, char** argv) { return braid::run_program(argc, argv, add_commands); }
+int main(int argc, char** argv) {
+  braid::open_missing_streams();
+  return braid::run_program(argc, argv, add_commands);
+}

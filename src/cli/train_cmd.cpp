@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/clean_text.h"
@@ -13,10 +14,13 @@
 #include "ckpt/save_lock.h"
 #include "cli/commands.h"
 #include "cli/from_megatron.h"
+#include "cli/help_format.h"
 #include "cli/megatron_flags.h"
 #include "cli/run_start.h"
+#include "cli/shell_file.h"
 #include "cli/start_problems.h"
 #include "cli/tensor_commands.h"
+#include "dist/control_line.h"
 #include "dist/run_as_rank.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
@@ -69,15 +73,28 @@ JobIdentity job_from(const Env& env) {
 // is none, and the rank that publishes checkpoints takes the lock.
 constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
 
-std::unique_ptr<SaveLock> lock_save_folder(const CheckpointConfig& config, const JobIdentity& job) {
+std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIdentity& job) {
+  const CheckpointConfig& config = call.recipe.checkpoint;
   if (config.save.empty()) return nullptr;
   const auto say = [](const std::string& text) {
     fmt::print("{}\n", fitted("braid: " + text, STDOUT_FILENO));
     std::fflush(stdout);
   };
-  auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
-  check_save_folder(config);
-  return lock;
+  try {
+    auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
+    check_save_folder(config);  // again: another run may have saved there meanwhile
+    return lock;
+  } catch (const ConfigError& e) {
+    throw ConfigError(located(e.problems(), call.source));
+  }
+}
+
+// Flags, or the path of a script that has them. A word without a flag cannot be but a path.
+std::string megatron_text(const std::string& given) {
+  std::error_code ignored;
+  const bool is_path = std::filesystem::is_regular_file(given, ignored) ||
+                       (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
+  return is_path ? read_shell_file(given, kFromMegatron) : given;
 }
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
@@ -88,7 +105,7 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   if (!options.print_recipe)
     throw ConfigError({"--from-megatron makes a recipe, which should be looked at before it is run", "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  const MegatronRecipe made = recipe_from_megatron(*options.from_megatron, overrides);
+  const MegatronRecipe made = recipe_from_megatron(megatron_text(*options.from_megatron), overrides);
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
     fmt::print(stderr, "braid: left out; the first lines of the recipe say why:\n  {}\n",
@@ -107,7 +124,7 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
 int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
                  std::vector<std::string> command) {
   // Each rank reads the recipe again.
-  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(options.recipe_path, call.source.text);
+  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(call.source.path, call.source.text);
   const std::string& save = call.recipe.checkpoint.save;
   return launch_local({.ranks = topology.world_size(),
                        .command = command,
@@ -127,11 +144,12 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
                                                      .speaks_for_all = !under_ours && spec.rank == 0,
                                                      .parent_is_launcher = under_ours});
   check_world(spec, topology);
+  bool refused = false, lost_output = false;
   const RunContext context = {.stop = stop,
                               .launcher_listens = under_ours,
                               .job = job,
+                              .on_lost_output = [&] { lost_output = true; },
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
-  bool refused = false;
   run_as_rank(
       spec, recipe.dist, topology.places(),
       [&](World& world) {
@@ -139,7 +157,9 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
         if (!refused) train(recipe, topology, world, context);
       },
       [&] { return stop.asked(); });
-  return refused ? 2 : 0;
+  // For our launcher a rank that ends with a code has failed.
+  if (lost_output && under_ours) RunLog::print_to_stdout(to_control_line(LostOutput{}));
+  return refused ? 2 : lost_output && !under_ours ? 1 : 0;
 }
 
 // Starts the ranks, or is one of them.
@@ -157,7 +177,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
     if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
     throw ConfigError(problems.list);
   }
-  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(recipe.checkpoint, job);
+  const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);
   return spec ? run_rank(recipe, topology, *spec, job, problems.list)
@@ -167,7 +187,9 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
 int train_command(const TrainOptions& options, const std::vector<std::string>& arguments,
                   const std::vector<std::string>& command_line) {
   if (options.megatron_flags) {
-    fmt::print("{}", megatron_flags_tables());
+    const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+    fmt::print("{}",
+               is_terminal ? megatron_flags_list(help_width(columns_of(STDOUT_FILENO))) : megatron_flags_tables());
     return 0;
   }
   if (options.from_megatron) return convert(options, parse_overrides(arguments));
@@ -185,19 +207,20 @@ int train_command(const TrainOptions& options, const std::vector<std::string>& a
 void add_train_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
-  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml");
+  command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input");
   command->add_option("--log-dir", options->log_dir,
                       "folder for logs: rank_N.log has what rank N prints, recipe.yaml the whole recipe");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->add_flag("--print-recipe", options->print_recipe,
                     "print the whole recipe, every default filled in, and stop");
-  command->add_option(kFromMegatron, options->from_megatron,
-                      "flags of Megatron-LM as one word, in quotes; with --print-recipe: the recipe for them");
+  command->add_option(
+      kFromMegatron, options->from_megatron,
+      "a script for Megatron-LM, or its flags as one word, in quotes; with --print-recipe: the recipe for them");
   command->add_flag("--megatron-flags", options->megatron_flags,
                     "print what becomes of each flag of Megatron-LM, and stop");
   command->allow_extras();
   command->footer([] {
-    return "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each\n"
+    return "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each "
            "process becomes the rank it was started as.\n\n" +
            overrides_help();
   });

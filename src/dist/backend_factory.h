@@ -16,6 +16,10 @@ namespace braid {
 
 class Store;
 
+// The watchdog (dist/failure_board.h) names a hang long before a collective's own time-out could hide it; that one also
+// counts the time in which the run is stopped.
+inline constexpr std::chrono::milliseconds kCollectiveTimeout = std::chrono::days(7);
+
 class BackendFactory {
  public:
   virtual ~BackendFactory() = default;

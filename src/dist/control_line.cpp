@@ -15,7 +15,10 @@ constexpr std::string_view kProgressMark =
                                "braid progress ",
                            kTextMark =
                                "\x1e"
-                               "braid text ";
+                               "braid text ",
+                           kLostMark =
+                               "\x1e"
+                               "braid lost output";
 constexpr std::string_view kNoLoss = "-";
 
 std::optional<RunProgress> parse_progress(std::string_view text) {
@@ -35,6 +38,8 @@ std::string to_control_line(const RunProgress& progress) {
                      progress.seconds_left);
 }
 
+std::string to_control_line(LostOutput) { return fmt::format("{}\n", kLostMark); }
+
 std::string to_control_lines(const PlainText& text) {
   std::vector<std::string> lines = split(text.text, '\n');
   if (lines.size() > 1 && lines.back().empty()) lines.pop_back();
@@ -45,6 +50,7 @@ std::string to_control_lines(const PlainText& text) {
 
 std::optional<ControlLine> parse_control_line(std::string_view line) {
   if (line.starts_with(kTextMark)) return PlainText{std::string(line.substr(kTextMark.size()))};
+  if (line == kLostMark) return LostOutput{};
   if (!line.starts_with(kProgressMark)) return std::nullopt;
   const auto progress = parse_progress(line.substr(kProgressMark.size()));
   return progress ? std::optional<ControlLine>(*progress) : std::nullopt;

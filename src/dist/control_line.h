@@ -24,10 +24,14 @@ struct PlainText {
   std::string text;
 };
 
-using ControlLine = std::variant<RunProgress, PlainText>;
+// A file that was asked for is not complete: the run is to end with 1, however well it ends.
+struct LostOutput {};
+
+using ControlLine = std::variant<RunProgress, PlainText, LostOutput>;
 
 std::string to_control_line(const RunProgress& progress);  // with its newline
-std::string to_control_lines(const PlainText& text);       // one for each line of the text
+std::string to_control_line(LostOutput lost);
+std::string to_control_lines(const PlainText& text);  // one for each line of the text
 
 // Nothing when it is an ordinary line, or one that only looks like ours; `line` is without its newline.
 std::optional<ControlLine> parse_control_line(std::string_view line);

@@ -104,8 +104,10 @@ class FailureBoard::Impl {
       last_round = stopping_;
       wait_for_events(last_round ? milliseconds(0) : kTick / 2);
       const auto since_last_round = Clock::now() - std::exchange(round_, Clock::now());
-      if (since_last_round > kNotRunning)
+      if (since_last_round > kNotRunning) {
         for (RankRecord& record : ranks_) record.last_heard += since_last_round;
+        if (first_join_) *first_join_ += since_last_round;
+      }
       // Verdicts are taken before the sockets are read and judged after: what a rank said before it ended was sent
       // before it ended.
       const std::vector<ProcessEnd> verdicts = take_verdicts();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "dist/backend_factory.h"
 #include "dist/progress.h"
 
 namespace braid {
@@ -16,7 +17,12 @@ struct Group::State {
   c10::Device device;
   c10::intrusive_ptr<c10d::Backend> backend;
   Progress& progress;
+  bool is_gloo;
   bool through_host;  // Gloo carries CUDA tensors only for some operations: all of them go through host memory
+
+  // Gloo's sends and receives would otherwise give up after the time that ranks have to connect. NCCL's return when
+  // they are queued, but with a limit only when they are done.
+  bool finish(c10d::Work& work) const { return is_gloo ? work.wait(kCollectiveTimeout) : work.wait(); }
 
   // Visible while it lasts, errors named.
   template <class Act>
@@ -36,7 +42,7 @@ struct Group::State {
 
   template <class Start>
   void run(const char* op, std::vector<Meeting> meetings, Start start) const {
-    watched(op, progress.arrive(std::move(meetings)), [&] { return start()->wait(); });
+    watched(op, progress.arrive(std::move(meetings)), [&] { return finish(*start()); });
   }
 
   template <class Start>
@@ -95,7 +101,7 @@ struct Pending::Operation {
 
   void wait() {
     group->watched(name, waits, [&] {
-      for (const auto& work : works) work->wait();
+      for (const auto& work : works) group->finish(*work);
       return true;
     });
     for (Result& result : results) Group::State::from_wire(result.output, result.wire);
@@ -121,9 +127,9 @@ c10d::ReduceOp to_c10d(Reduce op) { return op == Reduce::Sum ? c10d::ReduceOp::S
 Group::Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
              c10::intrusive_ptr<c10d::Backend> backend, Progress& progress) {
   BRAID_CHECK(backend || ranks.size() == 1, "group {} of {} ranks needs a backend", name, ranks.size());
-  const bool through_host = backend && device.is_cuda() && backend->getBackendName() == "gloo";
-  state_ = std::make_shared<State>(
-      State{std::move(name), std::move(ranks), group_rank, device, std::move(backend), progress, through_host});
+  const bool is_gloo = backend && backend->getBackendName() == "gloo";
+  state_ = std::make_shared<State>(State{std::move(name), std::move(ranks), group_rank, device, std::move(backend),
+                                         progress, is_gloo, is_gloo && device.is_cuda()});
 }
 Group::~Group() = default;
 Group::Group(const Group&) = default;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <exception>
 
 namespace braid {
@@ -59,6 +60,11 @@ RankStatus Progress::snapshot() const {
   status.op = joined_ops();
   status.idle_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_change_).count();
   return status;
+}
+
+void Progress::forgive(std::chrono::steady_clock::duration stopped) {
+  std::lock_guard lock(mutex_);
+  last_change_ = std::min(last_change_ + stopped, std::chrono::steady_clock::now());
 }
 
 std::string Progress::op_at_failure() const {

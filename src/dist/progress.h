@@ -62,6 +62,9 @@ class Progress {
 
   RankStatus snapshot() const;
 
+  // The process was stopped for so long: that is no time without progress.
+  void forgive(std::chrono::steady_clock::duration stopped);
+
   // The scopes that were open where an exception started, which has closed them since.
   std::string op_at_failure() const;
 

@@ -36,7 +36,7 @@ constexpr const char* kMonitorThreadName = "braid-monitor";  // seen by debugger
 
 class RankMonitor::Impl {
  public:
-  Impl(const Endpoint& board, Hello hello, const Progress& progress, std::function<void(const RootCause&)> on_failure,
+  Impl(const Endpoint& board, Hello hello, Progress& progress, std::function<void(const RootCause&)> on_failure,
        milliseconds connect_timeout)
       : hello_(std::move(hello)),
         progress_(progress),
@@ -103,7 +103,10 @@ class RankMonitor::Impl {
       eventfd_t ignored;
       eventfd_read(wake_.get(), &ignored);
       const auto since_last_round = Clock::now() - std::exchange(round_, Clock::now());
-      if (since_last_round > kNotRunning) last_heard_ += since_last_round;
+      if (since_last_round > kNotRunning) {
+        last_heard_ += since_last_round;
+        progress_.forgive(since_last_round);
+      }
       if (first_failure_ > 0 && !std::exchange(crash_published_, true)) publish_crash();
       receive();
       if (over_ || concluded_) continue;
@@ -193,7 +196,7 @@ class RankMonitor::Impl {
   }
 
   const Hello hello_;
-  const Progress& progress_;
+  Progress& progress_;
   const std::function<void(const RootCause&)> on_failure_;
   Fd socket_, wake_;
   LineBuffer lines_;
@@ -218,7 +221,7 @@ class RankMonitor::Impl {
   std::thread thread_;
 };
 
-RankMonitor::RankMonitor(const Endpoint& board, Hello hello, const Progress& progress,
+RankMonitor::RankMonitor(const Endpoint& board, Hello hello, Progress& progress,
                          std::function<void(const RootCause&)> on_failure, milliseconds connect_timeout)
     : impl_(std::make_unique<Impl>(board, std::move(hello), progress, std::move(on_failure), connect_timeout)) {}
 RankMonitor::~RankMonitor() = default;

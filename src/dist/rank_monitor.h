@@ -19,8 +19,8 @@ class RankMonitor {
  public:
   // `on_failure` is called once, from the monitor's thread, when any rank has failed; it is expected to end
   // the process, since this rank's own thread may be stuck in a collective for good.
-  RankMonitor(const Endpoint& board, Hello hello, const Progress& progress,
-              std::function<void(const RootCause&)> on_failure, std::chrono::milliseconds connect_timeout);
+  RankMonitor(const Endpoint& board, Hello hello, Progress& progress, std::function<void(const RootCause&)> on_failure,
+              std::chrono::milliseconds connect_timeout);
   ~RankMonitor();
 
   // Publishes this rank's own error and waits for the board's word, which may name another rank. on_failure

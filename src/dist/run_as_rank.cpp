@@ -87,23 +87,21 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
 
 std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
                                                std::shared_ptr<Store> store) {
-  // The watchdog names a hang long before a collective's own time-out could hide it. While ranks connect, Gloo knows
-  // more.
-  const milliseconds timeout = to_ms(std::max(1800.0, 2 * config.hang_limit_s));
+  // While ranks connect, Gloo knows more than the watchdog.
   const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::string fitting = agree_on_backend(spec, device, *store);
   if (config.backend == "nccl" && fitting != "nccl")
     throw ConfigError({fmt::format("nccl needs a GPU of its own for each of the {} ranks", spec.size), "dist.backend",
                        "use gloo or auto, or fewer ranks per host"});
   if ((config.backend == "auto" ? fitting : config.backend) == "nccl")
-    return make_nccl_factory(std::move(store), device.index(), timeout);
+    return make_nccl_factory(std::move(store), device.index(), kCollectiveTimeout);
   const std::vector<std::string> addresses = gloo_addresses(spec, *store);
   return make_gloo_factory(std::move(store),
-                           {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = timeout});
+                           {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = kCollectiveTimeout});
 }
 
 // Returns the time that is left to connect. There is no board to tell yet: the first rank of each host speaks for the
-// others, which give it the time to and then say less.
+// others, which give it the time to.
 milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config,
                                  const std::function<bool()>& stopped) {
   constexpr milliseconds kOthersWait{2000}, kLeast{1000};
@@ -116,12 +114,7 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
       std::fputs(fmt::format("braid: {}\n", text).c_str(), stderr);
       std::fflush(stderr);
     };
-  try {
-    return std::max(wait_for_name(spec.store.host, wait), kLeast);
-  } catch (const ConfigError& e) {
-    if (speaks) throw;
-    throw ConfigError({fmt::format("rank {} found no address of {}", spec.rank, spec.store.host), "MASTER_ADDR", ""});
-  }
+  return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
 // What a rank needs around it. Whatever the launcher does not serve, rank 0 does.

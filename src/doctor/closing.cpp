@@ -40,6 +40,23 @@ void find_host(Diagnosis& result, const Findings& findings, const WorkerExit* cu
     result.first_host = culprit->host;
 }
 
+// What ends or keeps away a job as a whole has none.
+bool has_a_first_rank(Cause cause) {
+  switch (cause) {
+    case Cause::TimeLimit:
+    case Cause::Preempted:
+    case Cause::Cancelled:
+    case Cause::Hangup:
+    case Cause::NotLaunched:
+    case Cause::Rendezvous:
+    case Cause::Network:
+    case Cause::NcclTimeout:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
 void close_verdict(Draft& draft, const Findings& findings, const Suspects& suspects) {
@@ -49,6 +66,7 @@ void close_verdict(Draft& draft, const Findings& findings, const Suspects& suspe
     draft.explain(
         "Its script ended with exit code 0 all the same: in a pipe that is the last command's, unless the script says "
         "`set -o pipefail`.");
+  if (result.failed && !result.first_rank && has_a_first_rank(result.cause)) result.first_rank = findings.named_failed;
   find_host(result, findings, suspects.culprit());
   if (result.failed && result.first_rank) take_exit_among_others(result, findings);
   if (!result.exit_code && suspects.culprit() && result.failed) result.exit_code = suspects.culprit()->code;

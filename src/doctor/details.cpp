@@ -39,6 +39,13 @@ std::string first_of(std::string a, std::string b) { return a.empty() ? b : a; }
 
 }  // namespace
 
+std::string device_in(std::string_view message) {
+  if (has_one_of(message, "CUDA|GPU|HIP")) return "GPU";
+  for (const char* device : {"TPU", "NPU", "XPU", "HPU"})
+    if (has_word(message, device)) return device;
+  return has_one_of(message, "hbm|HBM") ? "TPU" : "GPU";
+}
+
 std::string gpu_memory_text(std::string_view message) {
   const std::string tried = size_after(message, "Tried to allocate ");
   if (tried.empty()) return "";

@@ -10,6 +10,7 @@ namespace braid {
 
 // "It tried to allocate 20.00 GiB on a GPU of 79.11 GiB with 1.20 GiB free and 77.90 GiB in use."; empty when the
 // message has no sizes.
+std::string device_in(std::string_view message);  // "GPU", or what the message says it is
 std::string gpu_memory_text(std::string_view message);
 
 // What EP would have to be: "EP 4 puts 64 of 256 experts on each GPU; EP 16 would give 16 experts/GPU."

@@ -1,4 +1,4 @@
-// What went wrong by itself: memory, devices, numbers.
+// What went wrong by itself: memory, devices.
 #include "doctor/signs.h"
 
 namespace braid {
@@ -20,7 +20,7 @@ constexpr Rule kRules[] = {
     {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom, nullptr, "HSA"},  // SYCL
     {"nrt_tensor_allocate", Sign::GpuOom},                     // Neuron
     {"EL0004: ", Sign::GpuOom},                                // Ascend
-    {"CUDA OOM", Sign::GpuOom},
+    {"CUDA OOM", Sign::GpuOom, nullptr, "CUDA OOMs: 0 "},
     {"Status: out of memory", Sign::GpuOom},  // TensorFlow
     {"GPU OOM", Sign::GpuOom},
     {"HIP out of memory", Sign::GpuOom},
@@ -246,6 +246,8 @@ constexpr Rule kRules[] = {
     {"CUSPARSE_STATUS_", Sign::CudaError},
     {"CUFFT_", Sign::CudaError},
     {"cuDNN error", Sign::CudaError},
+    {"cuDNN Frontend error", Sign::CudaError},
+    {"[cudnn_frontend] Error", Sign::CudaError},
     {"cuDNN Error", Sign::CudaError},
     {"CUDA_ERROR_", Sign::CudaError},
     {"hipError", Sign::CudaError},
@@ -256,70 +258,6 @@ constexpr Rule kRules[] = {
     {"ncclUnhandledCudaError", Sign::CudaError},
     {"AcceleratorError", Sign::CudaError},
     {"invalid device ordinal", Sign::CudaError},
-
-    // Numbers.
-    {"oss is nan", Sign::NanLoss},
-    {"oss is NaN", Sign::NanLoss},
-    {"oss is inf", Sign::NanLoss, nullptr, "inform"},
-    {"oss is Nan", Sign::NanLoss},
-    {"oss became nan", Sign::NanLoss},
-    {"oss became NaN", Sign::NanLoss},
-    {"oss: nan, stopping", Sign::NanLoss},
-    {"oss nan, stopping", Sign::NanLoss},
-    {"NaN loss", Sign::NanLoss},
-    {"nan loss", Sign::NanLoss, nullptr, "nan losses"},
-    {"NaN in l", Sign::NanLoss},  // Megatron: "found NaN in local grad norm"
-    {"found NaN", Sign::NanLoss},
-    {"found nan", Sign::NanLoss, nullptr, "skipping"},
-    {"found Inf in", Sign::NanLoss},
-    {"Unexpected result nan", Sign::NanLoss},
-    {"Unexpected result inf", Sign::NanLoss},
-    {"oss is not finite", Sign::NanLoss},
-    {"oss is NAN", Sign::NanLoss},
-    {"oss=nan", Sign::NanLoss, "top"},
-    {"NaN or Inf", Sign::NanLoss, "Error"},
-    {"nan or inf", Sign::NanLoss, "Error"},
-    {"NaN/Inf", Sign::NanLoss, "Error"},
-    {"nan/inf", Sign::NanLoss, "Error"},
-    {"inf or nan", Sign::NanLoss, "Error"},
-    {"Inf or NaN", Sign::NanLoss, "Error"},
-    {"encountered NaN", Sign::NanLoss},
-    {"ncountered nan", Sign::NanLoss},
-    {"Gradient overflow", Sign::NanLoss, "Error"},
-    {"ContainsNaN", Sign::NanLoss},
-    {"ontains NaN", Sign::NanLoss, "rror"},
-    {"ontains nan", Sign::NanLoss, "rror"},
-    {"Monitored metric", Sign::NanLoss, "is not finite"},  // Lightning
-    {"Model diverged with loss = NaN", Sign::NanLoss},     // TensorFlow
-    {"NanLossDuringTrainingError", Sign::NanLoss},
-    {"Tensor had NaN", Sign::NanLoss},
-    {"Tensor had Inf", Sign::NanLoss},
-    {"invalid value (nan)", Sign::NanLoss},
-    {"TerminateOnNaN", Sign::NanLoss},
-    {"oss diverged", Sign::NanLoss},
-    {"inimum loss scale", Sign::NanLoss},
-    {"onsecutive skipped", Sign::NanLoss, "scale"},
-    {"overflow detected", Sign::NanLoss, "xit"},
-    {"NaN detected", Sign::NanLoss},
-    {"NaNs detected", Sign::NanLoss},
-    {"detected NaN", Sign::NanLoss},
-    {"Nan detected", Sign::NanLoss},
-    {"nan detected", Sign::NanLoss},
-    {"is nan or inf", Sign::NanLoss},
-    {"NaN or Inf ", Sign::NanLoss, "Error"},
-    {"returned nan values", Sign::NanLoss},
-    {"oss scale already at minimum", Sign::NanLoss},
-    {"oss scale is at its minimum", Sign::NanLoss},
-    {"oss scale has reached its minimum", Sign::NanLoss},
-    {"non-finite", Sign::NanLoss, "Error"},
-    {"on-finite loss", Sign::NanLoss},
-    {"not finite", Sign::NanLoss, "oss"},
-    {"not finite", Sign::NanLoss, "rad"},
-    {"on-finite grad", Sign::NanLoss},
-    {"contains either `inf`, `nan`", Sign::NanLoss},
-    {"Invalid loss, terminating", Sign::NanLoss},  // Keras
-    {"raining diverged", Sign::NanLoss},
-    {"infinite or NaN", Sign::NanLoss},
 };
 
 }  // namespace

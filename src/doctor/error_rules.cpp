@@ -50,6 +50,7 @@ constexpr Rule kRules[] = {
     {"No module named 'megatron.core.", Sign::MegatronShadowed},
     {"from 'megatron.core", Sign::MegatronShadowed, "cannot import name"},
     {"ModuleNotFoundError", Sign::MissingImport},
+    {"Error while finding module specification", Sign::MissingImport},
     {"ImportError", Sign::MissingImport},
     {"error while loading shared libraries", Sign::MissingImport},
     {"cannot open shared object file", Sign::MissingImport, "Error"},
@@ -138,7 +139,7 @@ constexpr Rule kRules[] = {
     {"FailedMount", Sign::NotLaunched},
     {"OCI runtime create failed", Sign::NotLaunched},
     {"OCI runtime exec failed", Sign::NotLaunched},
-    {"FATAL:   ", Sign::NotLaunched},  // Apptainer
+    {"FATAL:   ", Sign::NotLaunched, nullptr, "ERROR:"},  // Apptainer
     {"nvidia-container-cli: ", Sign::NotLaunched, "rror"},
     {"exec /", Sign::NotLaunched, ": no such file or directory"},
     {"Unable to locate a modulefile", Sign::NotLaunched},

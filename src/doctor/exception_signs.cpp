@@ -1,7 +1,5 @@
 #include "doctor/exception_signs.h"
 
-#include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -36,138 +34,82 @@ constexpr std::pair<std::string_view, Sign> kTypes[] = {
     {"FloatingPointError", Sign::NanLoss},
     {"ray.exceptions.", Sign::ConnectionLost},
     {"grpc.", Sign::NetworkTrouble},
+    {"socket.", Sign::NetworkTrouble},
     {"tensorflow.python.framework.errors_impl.UnavailableError", Sign::NetworkTrouble},
     {"tensorflow.python.framework.errors_impl.DeadlineExceeded", Sign::CollectiveTimeout},
     {"etcd.", Sign::RendezvousFailed},
-    {"torch.cuda.DeferredCudaCallError", Sign::CudaError}};
+    {"torch.cuda.DeferredCudaCallError", Sign::CudaError},
+    {"pynvml.", Sign::CudaError},
+    {"cudnn", Sign::CudaError}};
 
-// Words in small letters that, together, tell what a message is about. The first row that fits counts.
+// Words in small letters; one of each list must stand in a message. The first row that fits counts.
 struct Words {
   Sign sign;
-  std::array<std::string_view, 3> all{};
+  const char* what;
+  const char* how = "";
 };
+constexpr const char* kDevices = "cuda|gpu|device|tpu |tpu:|npu |npu:|hpu |hpu:|xpu |xpu:|hbm";  // not "input"
 constexpr Words kWords[] = {
-    {Sign::GpuOom, {"out of memory", "cuda"}},
-    {Sign::GpuOom, {"out of memory", "gpu"}},
-    {Sign::GpuOom, {"out of memory", "device"}},
-    {Sign::GpuOom, {"out of memory", "hpu"}},
-    {Sign::GpuOom, {"out of memory", "npu"}},
-    {Sign::GpuOom, {"out of memory", "hbm"}},
-    {Sign::GpuOom, {"mem-fraction-static"}},  // SGLang
-    {Sign::GpuOom, {"insufficient gpu memory"}},
-    {Sign::GpuOom, {"not enough gpu memory"}},
-    {Sign::GpuOom, {"no available memory for the cache blocks"}},  // vLLM
-    {Sign::GpuOom, {"memory not enough", "device"}},
-    {Sign::HostOom, {"out of memory"}},
-    {Sign::HostOom, {"cannot allocate memory"}},
-    {Sign::HostOom, {"not enough memory"}},
-    {Sign::HostOom, {"failed to allocate", "memory"}},
-    {Sign::DiskFull, {"no space left"}},
-    {Sign::DiskFull, {"not enough", "disk space"}},
-    {Sign::DiskFull, {"insufficient", "disk space"}},
-    {Sign::DiskFull, {"disk", " full"}},
-    {Sign::DiskFull, {"disk quota"}},
-    {Sign::TooManyFiles, {"too many open files"}},
-    {Sign::PortInUse, {"already in use", "port"}},
-    {Sign::PortInUse, {"already in use", "address"}},
-    {Sign::StateDictDiffers, {"state_dict", "missing"}},
-    {Sign::StateDictDiffers, {"state_dict", "unexpected"}},
-    {Sign::StateDictDiffers, {"state_dict", "match"}},
-    {Sign::StateDictDiffers, {"state dict", "match"}},
-    {Sign::StateDictDiffers, {"checkpoint", "mismatch"}},
-    {Sign::StateDictDiffers, {"checkpoint", "does not match"}},
-    {Sign::StateDictDiffers, {"checkpoint", "do not match"}},
-    {Sign::StateDictDiffers, {"checkpoint", "different shape"}},
-    {Sign::StateDictDiffers, {"checkpoint", "incompatible", "shape"}},
-    {Sign::StateDictDiffers, {"checkpoint", "must match"}},
-    {Sign::StateDictDiffers, {"checkpoint has", "model has"}},
-    {Sign::StateDictDiffers, {"missing key", "load"}},
-    {Sign::StateDictDiffers, {"loading weights", "mismatch"}},  // Keras
-    {Sign::StateDictDiffers, {"load a weight file"}},
-    {Sign::StateDictDiffers, {"cannot assign value to variable"}},
-    {Sign::StateDictDiffers, {"saved weights", "expect"}},
-    {Sign::StateDictDiffers, {"objects could not be loaded"}},
-    {Sign::MissingImport, {"no module named"}},
-    {Sign::MissingImport, {"could not import"}},
-    {Sign::MissingImport, {"failed to import"}},
-    {Sign::MissingImport, {" not installed"}},
-    {Sign::MissingImport, {"not been installed"}},
-    {Sign::MissingImport, {"to be installed"}},
-    {Sign::MissingImport, {"pip install"}},
-    {Sign::MissingImport, {"please install"}},
-    {Sign::MissingImport, {"conda install"}},
-    {Sign::MissingImport, {"shared object file"}},
-    {Sign::MissingImport, {"undefined symbol"}},
-    {Sign::NotLaunched, {"environment variable", "master_addr"}},
-    {Sign::NotLaunched, {"environment variable", "world_size"}},
-    {Sign::NotLaunched, {"environment variable", "local_rank"}},
-    {Sign::NotLaunched, {"not set", "local_rank"}},
-    {Sign::NotLaunched, {"not set", "world_size"}},
-    {Sign::NotLaunched, {"use torchrun"}},
-    {Sign::NotLaunched, {"torch.distributed.launch", "please"}},
-    {Sign::NotLaunched, {"error initializing torch.distributed"}},
-    {Sign::RendezvousFailed, {"rendezvous"}},
-    {Sign::RendezvousFailed, {"timed out", "waiting for", "workers"}},
-    {Sign::RendezvousFailed, {"timed out", "waiting for", "nodes"}},
-    {Sign::RendezvousFailed, {"connect", "coordinator"}},
-    {Sign::HubUnreachable, {"huggingface.co"}},
-    {Sign::HubUnreachable, {"hugging face hub"}},
-    {Sign::HubUnreachable, {"download", "fail"}},
-    {Sign::HubUnreachable, {"download", "unable"}},
-    {Sign::HubUnreachable, {"download", "could not"}},
-    {Sign::HubUnreachable, {"too many requests"}},
-    {Sign::HubUnreachable, {"rate limit"}},
-    {Sign::HubUnreachable, {"unauthorized"}},
-    {Sign::HubUnreachable, {"access denied", "s3"}},
-    {Sign::HubUnreachable, {"accessdenied"}},
-    {Sign::HubUnreachable, {"credentials", "unable"}},
-    {Sign::HubUnreachable, {"credentials", "not"}},
-    {Sign::HubUnreachable, {"certificate", "verif"}},
-    {Sign::HubUnreachable, {"http error"}},
-    {Sign::HubUnreachable, {"http", "status code"}},
-    {Sign::HubUnreachable, {"https://", "connect"}},
-    {Sign::HubUnreachable, {"https://", "timed out"}},
-    {Sign::HubUnreachable, {"internet connection"}},
-    {Sign::CudaError, {"cuda", " error"}},
-    {Sign::CudaError, {"cuda_error"}},
-    {Sign::CudaError, {"cudasuccess"}},
-    {Sign::CudaError, {"no kernel found"}},
-    {Sign::CudaError, {"no hip gpus"}},
-    {Sign::CudaError, {"level_zero"}},
-    {Sign::CudaError, {"device_lost"}},
-    {Sign::CudaError, {"device lost"}},
-    {Sign::CudaError, {"cuda error"}},
-    {Sign::CudaError, {"cuda call failed"}},
-    {Sign::CudaError, {"cuda", "not available"}},
-    {Sign::CudaError, {"cuda", "not compiled"}},
-    {Sign::CudaError, {"cuda", "driver"}},
-    {Sign::CudaError, {"nvidia", "driver"}},
-    {Sign::CudaError, {"no gpu", "found"}},
-    {Sign::CudaError, {"no gpu", "available"}},
-    {Sign::CudaError, {"no gpu", "detected"}},
-    {Sign::CudaError, {"gpu", "compute capability"}},
-    {Sign::CudaError, {"no accelerator"}},
-    {Sign::CudaError, {"gemm launch failed"}},
-    {Sign::CudaError, {"cublas"}},
-    {Sign::CudaError, {"cusolver"}},
-    {Sign::CudaError, {"curand"}},
-    {Sign::CudaError, {"cufft"}},
-    {Sign::CudaError, {"nrt_"}},  // Neuron
-    {Sign::CudaError, {"no ", "devices found"}},
-    {Sign::CudaError, {"no ", "device found"}},
-    {Sign::CudaError, {"cudnn"}},
-    {Sign::CudaError, {"nvrtc"}},
-    {Sign::CudaError, {"ptxas"}},
-    {Sign::CudaError, {"no kernel image"}},
-    {Sign::CudaError, {"hip error"}},
-    {Sign::NetworkTrouble, {"unavailable: "}},  // gRPC's codes, as XLA tells them
-    {Sign::CollectiveTimeout, {"deadline_exceeded"}},
-    {Sign::CollectiveTimeout, {"deadline exceeded"}},
-    {Sign::CollectiveTimeout, {"timed out", "barrier"}},
-    {Sign::CollectiveTimeout, {"timed out", "collective"}},
-    {Sign::CollectiveTimeout, {"timed out", "all_reduce"}},
-    {Sign::CollectiveTimeout, {"timed out", "nccl"}},
+    {Sign::GpuOom, "out of memory| oom |insufficient memory|memory not enough", kDevices},
+    {Sign::GpuOom,
+     "mem-fraction-static|insufficient gpu memory|not enough gpu memory|exceeds device memory"},           // SGLang
+    {Sign::GpuOom, "no available memory for the cache blocks|larger than the available kv cache memory"},  // vLLM
+    {Sign::HostOom, "out of memory|cannot allocate memory|not enough memory|insufficient memory"},
+    {Sign::HostOom, "failed to allocate", "memory"},
+    {Sign::DiskFull, "no space left|disk quota|quota exceeded"},
+    {Sign::DiskFull, "disk space|storage space", "not enough|insufficient|out of"},
+    {Sign::DiskFull, "disk", " full"},
+    {Sign::TooManyFiles, "too many open files"},
+    {Sign::PortInUse, "already in use", "port|address"},
+    {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match"},
+    {Sign::StateDictDiffers, "checkpoint",
+     "mismatch|does not match|do not match|different shape|incompatible shape|must match|unexpected key|missing key"},
+    {Sign::StateDictDiffers, "checkpoint has", "model has"},
+    {Sign::StateDictDiffers, "missing key|unexpected key", "load|weight"},
+    {Sign::StateDictDiffers, "loading weights", "mismatch"},  // Keras
+    {Sign::StateDictDiffers, "load a weight file|cannot assign value to variable|objects could not be loaded"},
+    {Sign::StateDictDiffers, "saved weights", "expect"},
+    {Sign::MissingImport, "no module named|could not import|failed to import| not installed|not been installed"},
+    {Sign::MissingImport, "to be installed|pip install|please install|conda install|shared object file"},
+    {Sign::MissingImport, "undefined symbol"},
+    {Sign::MissingImport, "operator ", "does not exist"},
+    {Sign::NotLaunched, "environment variable", "master_addr|world_size|local_rank|slurm_"},
+    {Sign::NotLaunched, "not set", "local_rank|world_size"},
+    {Sign::NotLaunched, "'slurm_|'ompi_|'pmi_|use torchrun|error initializing torch.distributed"},
+    {Sign::NotLaunched, "torch.distributed.launch", "please"},
+    {Sign::RendezvousFailed, "rendezvous"},
+    {Sign::RendezvousFailed, "timed out", "waiting for workers|waiting for all|waiting for nodes|nodes to join"},
+    {Sign::RendezvousFailed, "timed out waiting", "workers|nodes"},
+    {Sign::RendezvousFailed, "coordinator", "connect|reach"},
+    {Sign::HubUnreachable, "huggingface.co|hugging face hub|too many requests|rate limit|unauthorized|accessdenied"},
+    {Sign::HubUnreachable, "download", "fail|unable|could not"},
+    {Sign::HubUnreachable, "access denied", "s3"},
+    {Sign::HubUnreachable, "credentials", "unable|not"},
+    {Sign::HubUnreachable, "certificate", "verif"},
+    {Sign::HubUnreachable, "http error|internet connection"},
+    {Sign::HubUnreachable, "http", "status code"},
+    {Sign::HubUnreachable, "https://", "connect|timed out"},
+    {Sign::CudaError, "cuda", " error|not available|not compiled|driver"},
+    {Sign::CudaError,
+     "cuda_error|cudasuccess|cuda call failed|cudageterror|cudacachingallocator|hip error|no hip gpus"},
+    {Sign::CudaError, "no kernel found|no kernel image|level_zero|device_lost|device lost|gemm launch failed|nvml"},
+    {Sign::CudaError, "nvidia", "driver"},
+    {Sign::CudaError, "no gpu|no cuda|no tpu|no npu|no xpu|no hpu|no neuron", "found|available|detected"},
+    {Sign::CudaError, "gpu", "compute capability"},
+    {Sign::CudaError, "tpu |npu |xpu |hpu ", "initialization failed|failed to initialize|unable to initialize"},
+    {Sign::CudaError, "no accelerator|cublas|cusolver|curand|cufft|cudnn|nvrtc|ptxas|nrt_"},  // nrt_: Neuron
+    {Sign::NetworkTrouble, "unavailable: "},  // gRPC's codes, as XLA tells them
+    {Sign::CollectiveTimeout, "deadline_exceeded|deadline exceeded"},
+    {Sign::CollectiveTimeout, "timed out", "barrier|collective|all_reduce|allreduce|broadcast|nccl"},
 };
+
+// Long messages end with what may have led to it.
+std::string_view without_guesses(std::string_view message) {
+  for (const char* guess :
+       {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason", "ight be caused"})
+    message = message.substr(0, message.find(guess));
+  return message;
+}
 
 std::optional<Sign> sign_of_type(std::string_view type) {
   for (const auto& [name, sign] : kTypes)
@@ -178,11 +120,9 @@ std::optional<Sign> sign_of_type(std::string_view type) {
 }  // namespace
 
 std::optional<Sign> sign_of_words(std::string_view message) {
-  std::string low(message);
-  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  const std::string low = in_small_letters(without_guesses(message));
   for (const Words& words : kWords)
-    if (std::all_of(words.all.begin(), words.all.end(), [&](std::string_view word) { return has_word(low, word); }))
-      return words.sign;
+    if (has_one_of(low, words.what) && has_one_of(low, words.how)) return words.sign;
   return std::nullopt;
 }
 
@@ -197,7 +137,7 @@ Sign sign_of_exception(std::string_view exception) {
 Sign sign_of_unusual(std::string_view exception) {
   if (says_not_finite(exception)) return Sign::NanLoss;
   const std::string_view type = exception_type(exception);
-  if (const auto sign = sign_of_type(type)) return *sign;
+  if (const auto sign = sign_of_type(type.empty() ? exception : type)) return *sign;  // "socket.timeout" is small
   return sign_of_words(exception.substr(type.size())).value_or(Sign::PythonError);
 }
 

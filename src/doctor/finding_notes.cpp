@@ -15,8 +15,16 @@ namespace {
 // One that a run may have outlived.
 void note_weakly(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   Finding finding = finding_in(sign, marks, line, findings);
-  finding.bare = true;
+  finding.bare = role_of(sign) == Role::Cause;
   findings.add(std::move(finding));
+}
+
+// Ascend tells in lines without a prefix what its exception before them was about.
+bool tells_more_of_last(const SeenLine& line, const Findings& findings) {
+  if (findings.found.empty()) return false;
+  const Finding& last = findings.found.back();
+  return last.traceback && has_word(last.text, "rror code is ") && last.place.file == line.place.file &&
+         last.place.line + 6 >= line.place.line;
 }
 
 void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findings) {
@@ -31,6 +39,7 @@ void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findin
 void note_finding(Sign sign, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
+  if (!finding.rank && tells_more_of_last(line, findings)) finding.rank = findings.found.back().rank;
   if (is_often_outlived(sign, marks.body)) finding.bare = true;
   if (role_of(sign) == Role::Outside)
     if (const auto time = time_inside(marks.body)) finding.place.time = time, finding.place.own_time = true;
@@ -57,9 +66,17 @@ void note_shell_error(const LineMarks& marks, const SeenLine& line, Findings& fi
   note_weakly(Sign::ShellError, marks, line, findings);
 }
 
+// Ascend names the rank of an exception in the line behind it: "(PID:4242, Device:2, RankID:2)".
+void note_rank_behind(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  if (!marks.rank || !has_word(marks.body, "RankID:") || !tells_more_of_last(line, findings)) return;
+  if (Finding& last = findings.found.back(); !last.rank) last.rank = marks.rank;
+}
+
 void note_remark(const LineMarks& marks, const SeenLine& line, Findings& findings) {
+  note_rank_behind(marks, line, findings);
   const std::string_view text = from_exception(trimmed(marks.body)), type = exception_type(text);
   if (is_warning(text) || has_word(text, "frame #")) return;
+  if (has_one_of(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
   if (is_of_the_scheduler(text)) return note_refusal(marks, line, findings);
   if (is_hangup_by_shell(text)) return note_finding(Sign::Hangup, marks, line, findings);
   if (is_termination_by_shell(text)) return note_finding(Sign::TerminatedFromOutside, marks, line, findings);

@@ -95,12 +95,14 @@ struct Findings {
   std::map<int, RankTrace> ranks;
   std::map<int, std::string> hosts;  // of ranks
   std::vector<Finding> remarks;      // the last few
+  std::vector<Finding> last_words;   // lines near the end of a file, in words of no known format
   std::vector<Finding> refusals;     // the first few errors of Slurm's that mean nothing else
   std::vector<Enqueued> enqueued;
   std::vector<CollectiveWork> works;  // the first of each rank and group
   std::vector<int> named_absent;      // ranks that somebody says it waited for in vain
   Launchers launchers;
   std::optional<std::int64_t> world_size, num_experts, expert_parallel, iteration, iterations;
+  std::optional<int> named_failed;                            // the first rank that a line near the end says failed
   std::optional<int> exit_code;                               // of the whole job
   std::uint64_t differing_experts = 0, differing_others = 0;  // rows of a round trip's table
   bool end_contradicted = false;                              // a script says that it ended well, and did not

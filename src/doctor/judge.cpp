@@ -23,9 +23,10 @@ void Trial::name(const Finding& finding, Cause cause) {
 
 // The first way that comes to a verdict.
 Diagnosis diagnose(const Findings& findings, std::optional<int> exit_code) {
-  static constexpr bool (*kWays[])(Trial&) = {
-      by_cause, by_braid, by_outside, by_good_end, by_mismatch,  by_kill,      by_rendezvous, by_time_out, by_crash,
-      by_loss,  by_words, by_exit,    by_refusal,  by_emptiness, by_exit_code, by_leftovers,  by_stall,    by_nothing};
+  static constexpr bool (*kWays[])(Trial&) = {by_cause,     by_braid,      by_outside,  by_good_end, by_mismatch,
+                                              by_kill,      by_rendezvous, by_time_out, by_crash,    by_loss,
+                                              by_words,     by_last_words, by_exit,     by_refusal,  by_emptiness,
+                                              by_exit_code, by_leftovers,  by_stall,    by_nothing};
   Trial trial(findings, exit_code);
   for (const auto way : kWays)
     if (way(trial)) break;

@@ -58,11 +58,14 @@ void FailureBlock::begin(std::string_view heading) {
 std::optional<WorkerExit> FailureBlock::feed(std::string_view body) {
   --lines_left_;
   const std::string_view text = trimmed(body);
-  const std::size_t colon = text.find(':');
-  if (text.starts_with("=====")) lines_left_ = 0;
+  if (text.ends_with("=====")) lines_left_ = 0;
+  if (text.ends_with("]:")) entry_ = {};
+  std::size_t colon = text.find(" : ");  // behind "rank     "; a prefix that no table has may have others before it
+  colon = colon == npos ? text.find(": ") : colon + 1;
   if (colon == npos) return std::nullopt;
-  const std::string_view key = trimmed(text.substr(0, colon)), value = trimmed(text.substr(colon + 1));
-  if (key.starts_with('[')) entry_ = {};
+  std::string_view key = trimmed(text.substr(0, colon));
+  key.remove_prefix(key.find_last_of(" \t") + 1);
+  const std::string_view value = trimmed(text.substr(colon + 1));
   if (key == "time") {
     entry_.place.time = time_at(value);
     entry_.place.own_time = entry_.place.time.has_value();
@@ -177,6 +180,9 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   // "RuntimeError: Rank 1, node n7, device 1, iteration 5: Unexpected result nan"
   if (Caught caught; role_of(sign) == Role::Cause &&
                      (match_inside(": %k%=%r, ", body, caught) || match_inside(": %k%=%r: ", body, caught)))
+    return caught.rank;
+  if (Caught caught; role_of(sign) == Role::Cause &&
+                     (match_inside(" on %k %r", body, caught) || match_inside(" in %k %r", body, caught)))
     return caught.rank;
   if (sign == Sign::DuplicateGpu) return after(": rank ");
   if (role_of(sign) == Role::Cause && has_word(body, "in device=TPU:")) return after("in device=TPU:");  // XLA

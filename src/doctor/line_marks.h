@@ -33,6 +33,9 @@ std::optional<int> rank_inside(std::string_view body);
 // A rank that a prefix of any form names: "rank=5", "(rank 5)", "Rank 5 |", "mpirank:5"; not local or node ranks.
 std::optional<int> rank_named_in(std::string_view prefix);
 
+// The same where a prefix is known to tell processes apart: by the number of a task or a device.
+std::optional<int> rank_numbered_in(std::string_view prefix);
+
 // "0-2,4" -> 0 1 2 4, at most `limit` of them; empty when it is no such list.
 std::vector<int> unfold_ranks(std::string_view list, std::size_t limit = 1 << 16);
 

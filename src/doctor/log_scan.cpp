@@ -6,6 +6,7 @@
 #include "doctor/anchor_scan.h"
 #include "doctor/exit_notes.h"
 #include "doctor/finding_notes.h"
+#include "doctor/last_words.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
 #include "doctor/mentions.h"
@@ -57,6 +58,7 @@ class LogScan::Impl {
       line_by_line() ? examine(line) : glance(line);
     }
     findings_.files.back().bytes = reader.bytes();
+    note_last_words(reader.recent(), line.number, findings_);
     state_.tracebacks.end(findings_);
     return true;
   }
@@ -280,7 +282,9 @@ class LogScan::Impl {
   }
 
   void progress(std::string_view text) {
-    if (!state_.progress.take(text, line_.place, findings_)) note_context(text, findings_);
+    if (state_.progress.take(text, line_.place, findings_)) return;
+    if (has_word(text, "it/s]") && !has_word(text, "aving")) findings_.files.back().saving.reset();  // other work
+    note_context(text, findings_);
   }
 
   const std::vector<Rule>& rules_ = rules();

@@ -97,10 +97,10 @@ std::string common_prefix(std::string_view text) {
 }
 
 // No line is wider, several are as wide, and nearly all of those go on in the next one. Lines that begin alike are a
-// list; lines that were only cut begin afresh.
+// list; lines that were only cut begin afresh. Where only two are as wide, they must be cut inside a word.
 std::size_t width_of_wrapped(std::string_view text) {
   constexpr std::size_t kFewest = 3, kAlike = 5;
-  std::size_t widest = 0, full = 0, afresh = 0;
+  std::size_t widest = 0, full = 0, afresh = 0, inside_words = 0;
   std::string_view before;  // a line as wide as the widest
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -109,13 +109,15 @@ std::size_t width_of_wrapped(std::string_view text) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     const std::size_t width = columns(line);
     if (width > kWidths.back()) return 0;
-    if (width > widest) widest = width, full = afresh = 0, before = {};
+    if (width > widest) widest = width, full = afresh = inside_words = 0, before = {};
     afresh += !before.empty() && (begins_afresh(line) || line.substr(0, kAlike) == before.substr(0, kAlike));
+    inside_words += !before.empty() && !line.empty() && is_letter(before.back()) && is_letter(line[0]);
     before = width == widest && !has_word(line, "%|") ? line : std::string_view();
     full += !before.empty();
   }
   const bool is_usual = std::find(kWidths.begin(), kWidths.end(), widest) != kWidths.end();
-  return is_usual && full >= kFewest && afresh * 4 < full ? widest : 0;
+  const bool are_enough = full >= kFewest || (full == 2 && inside_words > 0);
+  return is_usual && are_enough && afresh * 4 < full ? widest : 0;
 }
 
 }  // namespace braid

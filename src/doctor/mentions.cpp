@@ -16,6 +16,8 @@ bool is_mention(Sign sign, std::string_view body) {
   std::size_t at = body.size();
   for (const Rule& rule : rules())
     if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
+  const bool is_code = body.substr(at, 12).find_first_of("abcdefghijklmnopqrstuvwxyz ") == std::string_view::npos;
+  if (is_code || has_word(body, "Error while finding module")) return false;
   const std::string_view before = body.substr(0, at);
   const bool is_quoted = std::count(before.begin(), before.end(), '"') % 2 == 1;
   if (has_word(body, "Tried to allocate")) return is_quoted;
@@ -39,6 +41,8 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
   if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
+  if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
+  if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
   return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
          (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
 }
@@ -47,7 +51,7 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
   if (sign == Sign::NotLaunched)
-    return has_word(body, "Lmod") || has_word(body, "odulefile") || has_word(body, "CondaE");
+    return has_one_of(body, "Lmod|odulefile|CondaE|srun: fatal|FATAL:  |Error from server (");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
 }
 

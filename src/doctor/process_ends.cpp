@@ -1,5 +1,7 @@
 #include "doctor/process_ends.h"
 
+#include <csignal>
+
 #include "doctor/text_parts.h"
 #include "doctor/text_pattern.h"
 
@@ -22,6 +24,10 @@ constexpr End kEnds[] = {
     {"Primary job  terminated normally, but %n process returned a non-zero exit code"},
     {"first noticed rank %r) terminated with signal %s", true},  // jsrun
     {"rank %r died from signal %s", true},                       // PALS
+    {"PE RANK %r exit signal Killed", true, -SIGKILL},           // Cray
+    {"PE RANK %r exit signal Segmentation", true, -SIGSEGV},
+    {"PE RANK %r exit signal Abort", true, -SIGABRT},
+    {"PE RANK %r exit code %c", true},
     {"rank %r exited with code %c"},
     {"Rank %r crashed with exit code %c", true},  // Composer
     {"process with rank=[%r", true, 1},           // Paddle
@@ -32,7 +38,8 @@ constexpr End kEnds[] = {
     {"exited due to process rank %r with PID %n on", true, 1},
     {"exit status of rank %r: killed by signal %s", true},  // MPD
     {"exit status of rank %r: return code %c", true},
-    {"Abnormal termination (signal %s)"},  // HTCondor
+    {"Abnormal termination (signal %s)"},                 // HTCondor
+    {"ontainer rank %r status failed%*] code %c", true},  // Paddle
     {"CheckpointException ranks:dict_keys([%r", true, 1},
     {"process %r terminated with signal %S", true},  // torch.multiprocessing of old
     {"process %r terminated with exit code %c", true},
@@ -64,22 +71,16 @@ constexpr End kEnds[] = {
     {"erminated with exit code %c"},
     {"exit with status code %c"},
     {"EXIT CODE: %c"},
-    {"Exit Code:%_%c"},
-    {"Exit code:%_%c"},
-    {"exitCode: %c"},
-    {"\"exitCode\":%_%c"},
-    {"exit code:%_%c"},
-    {"non-zero exit code: %c"},
-    {"non-zero exit code %c"},
-    {"exit code %c"},
-    {"exit status %c"},
-    {"exitcode: %c"},
-    {"exitcode=%c"},
+    {"xit code%~%c"},
+    {"xit Code%~%c"},
+    {"xitCode%~%c"},
+    {"xitcode%~%c"},
+    {"xit_code%~%c"},
+    {"xit status%~%c"},
+    {"eturn code%~%c"},
+    {"eturn_code%~%c"},
+    {"eturncode%~%c"},
     {"error code %c"},
-    {"return code %c"},
-    {"return code: %c"},
-    {"returncode: %c"},
-    {"returncode=%c"},
     {"signal %s ("},
 };
 

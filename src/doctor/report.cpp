@@ -5,12 +5,13 @@
 
 #include "base/clean_text.h"
 #include "base/error.h"
+#include "base/terminal.h"
 #include "doctor/log_scan.h"
 
 namespace braid {
 namespace {
 
-constexpr std::size_t kWidth = 100, kClipped = 220;
+constexpr std::size_t kWidth = 79, kClipped = 220;
 
 // Of a long text the part around its focus.
 std::string clipped(const std::string& text, std::size_t most, std::size_t focus = 0) {
@@ -26,23 +27,9 @@ std::string clipped(const std::string& text, std::size_t most, std::size_t focus
   return (begin > 0 ? "... " : "") + clean.substr(begin, end - begin) + (end < clean.size() ? " ..." : "");
 }
 
-// Words of a paragraph in lines of kWidth, each behind `indent`.
+// A paragraph in lines that fit a terminal, each behind `indent`.
 std::string wrapped(const std::string& text, const std::string& indent) {
-  std::string out, line;
-  const auto flush = [&] {
-    if (!line.empty()) out += indent + line + "\n";
-    line.clear();
-  };
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = text.find(' ', at);
-    if (end == std::string::npos) end = text.size();
-    const std::string word = text.substr(at, end - at);
-    if (!line.empty() && indent.size() + line.size() + 1 + word.size() > kWidth) flush();
-    if (!word.empty()) line += (line.empty() ? "" : " ") + word;
-    at = end + 1;
-  }
-  flush();
-  return out;
+  return indent + folded(text, kWidth - indent.size(), indent) + "\n";
 }
 
 std::string who(const Diagnosis& diagnosis) {

@@ -31,7 +31,7 @@ void note_context(std::string_view body, Findings& findings) {
 
 // "[PG ID 0 PG GUID 0(default_pg) Rank 1] ... last enqueued NCCL work: 811, last completed NCCL work: 807."
 void note_enqueued(const LineMarks& marks, Findings& findings) {
-  const std::size_t at = marks.body.find("last enqueued");
+  const std::size_t at = marks.body.find("ast enqueued");
   const auto work = number_after(marks.body.substr(at), "work");
   const std::size_t group = marks.body.find("[PG "), end = marks.body.find(" Rank", group);
   const auto rank = marks.rank;

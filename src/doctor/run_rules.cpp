@@ -78,7 +78,7 @@ constexpr Rule kRun[] = {
     {"with exit code 0", Sign::SaysDone},
     {" Completed ", Sign::SaysDone, "0/1"},  // kubectl get pods
     {"successfully completed", Sign::SaysDone},
-    {"ompleted successfully", Sign::SaysDone},
+    {"ompleted successfully", Sign::SaysDone, nullptr, "abort"},
     {"inished successfully", Sign::SaysDone},
     {"raining ends @", Sign::SaysDone},
     {"raining finalized", Sign::SaysDone},
@@ -103,8 +103,9 @@ constexpr Rule kRun[] = {
     {"finished (SUCCEEDED)", Sign::SaysDone},          // torchrun
     {"COMPLETED  ", Sign::SaysDone, "0:0"},            // sacct
     {"to finish... (success)", Sign::SaysDone},        // W&B, whose word it is of the process' end
-    {"exits successfully", Sign::SaysDone},            // DeepSpeed
-    {"peak memory allocated: ", Sign::SaysDone},       // at the end of nanoGPT's descendants
+    {"tatus: Succeeded", Sign::SaysDone},
+    {"exits successfully", Sign::SaysDone},       // DeepSpeed
+    {"peak memory allocated: ", Sign::SaysDone},  // at the end of nanoGPT's descendants
 };
 
 // Anchors that lines of a step have; progress_styles.cpp reads the step. Bars are found by their percent sign.
@@ -131,6 +132,7 @@ constexpr Rule kProgress[] = {
     {"train_loss", Sign::Progress},
     {"train loss", Sign::Progress},
     {"grad_norm", Sign::Progress},
+    {"it [00", Sign::Progress},             // a bar without an end
     {"skipped=", Sign::Progress, "step="},  // DeepSpeed
     {"SamplesPerSec", Sign::Progress},
     {"images/sec", Sign::Progress},

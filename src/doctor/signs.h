@@ -107,9 +107,11 @@ struct Rule {
 const std::vector<Rule>& rules();
 
 // Its parts, in this order.
-std::span<const Rule> launcher_rules();  // how launchers, schedulers and processes end
+std::span<const Rule> launcher_rules();  // how reports begin, what keeps a job from being started
+std::span<const Rule> ending_rules();    // how schedulers, signals and processes end a job
 std::span<const Rule> waiting_rules();   // time-outs and lost peers
-std::span<const Rule> device_rules();    // causes: memory, devices, numbers
+std::span<const Rule> device_rules();    // causes: memory, devices
+std::span<const Rule> number_rules();    // causes: what is not finite
 std::span<const Rule> error_rules();     // other causes
 std::span<const Rule> run_rules();       // what a run says of itself
 std::span<const Rule> progress_rules();  // steps of a training, in all the styles

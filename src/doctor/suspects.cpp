@@ -42,6 +42,11 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
                                   [&](const WorkerExit& e) { return e.code != 0 && is_later(e.place); }));
 }
 
+// What could not be started beside a training that was under way, or after it.
+bool is_beside_the_run(const Finding& finding) {
+  return finding.sign == Sign::NotLaunched && finding.bare && finding.place.progress > 0;
+}
+
 // MPICH lists all processes by their rank: the one that crashed, and those that were killed for it.
 bool is_crash_beside_kill(const WorkerExit& exit, const WorkerExit& killed) {
   const auto signal = signal_of_code(exit.code);
@@ -78,7 +83,8 @@ bool is_time_out(Sign sign) {
 
 Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(find_culprit(findings)) {
   for (const Finding& finding : findings.found)
-    if (!findings.survived(finding) && !had_its_turn(finding, findings)) live_.push_back(&finding);
+    if (!findings.survived(finding) && !had_its_turn(finding, findings) && !is_beside_the_run(finding))
+      live_.push_back(&finding);
   for (const Finding* finding : live_)
     if (role_of(finding->sign) == Role::Consequence && finding->rank && finding->sign != Sign::Stopped)
       complained_.insert(*finding->rank);
@@ -127,8 +133,8 @@ const Finding* Suspects::best_cause() const {
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
-// What stands before an exception that only says that something failed inside. A lost network is no cause, but judged
-// later.
+// The cause in the lines before an exception that says only that something failed. A lost network does not count here:
+// it is judged later.
 const Finding* Suspects::told_before(const Finding& vague) const {
   const auto before = [&](const Finding& f) {
     return f.place.file == vague.place.file && f.place.line < vague.place.line;
@@ -140,7 +146,7 @@ const Finding* Suspects::told_before(const Finding& vague) const {
   return earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && before(f); }) ? nullptr : &vague;
 }
 
-// NCCL tells in a later line what its CUDA error was, a container why it did not start.
+// NCCL and Ascend tell in a later line what their error was, a container why it did not start.
 const Finding* Suspects::told_after(const Finding& vague) const {
   constexpr std::uint64_t kLinesAfter = 16;
   const bool by_nccl = has_word(vague.text, "unhandled cuda error") || has_word(vague.text, "UnhandledCudaError");
@@ -148,13 +154,14 @@ const Finding* Suspects::told_after(const Finding& vague) const {
       vague.sign == Sign::NotLaunched && (has_word(vague.text, "pyxis") || has_word(vague.text, "spank"));
   const bool says_nothing =
       vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
-  const bool by_ascend = has_word(vague.text, "NPU error") || has_word(vague.text, "NPU function error");
+  const bool by_ascend = vague.sign == Sign::CudaError && has_word(vague.text, "rror code is ");
   if (by_ascend && first_time_out()) return nullptr;
   if (is_failure_inside(vague)) return told_before(vague);
-  if (!by_nccl && !by_container && !says_nothing) return &vague;
+  if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
-    return is_strong_cause(f) && f.sign != vague.sign && f.rank == vague.rank && f.place.file == vague.place.file &&
-           f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
+    return is_strong_cause(f) && f.sign != vague.sign && (f.rank == vague.rank || (by_ascend && !f.rank)) &&
+           f.place.file == vague.place.file && f.place.line > vague.place.line &&
+           f.place.line <= vague.place.line + kLinesAfter;
   });
   return cause ? cause : &vague;
 }

@@ -31,4 +31,19 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
   return std::nullopt;
 }
 
+bool has_one_of(std::string_view text, std::string_view words) {
+  for (;;) {
+    const std::size_t end = std::min(words.find('|'), words.size());
+    if (has_word(text, words.substr(0, end))) return true;
+    if (end == words.size()) return false;
+    words.remove_prefix(end + 1);
+  }
+}
+
+std::string in_small_letters(std::string_view text) {
+  std::string low(text);
+  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  return low;
+}
+
 }  // namespace braid

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace braid {
@@ -15,6 +16,11 @@ inline bool is_word(char c) { return is_digit(c) || is_letter(c) || c == '_'; }
 std::string_view trimmed(std::string_view text);
 
 inline bool has_word(std::string_view text, std::string_view word) { return text.find(word) != std::string_view::npos; }
+
+// Whether one of them does: "timed out|timeout". An empty list stands in every text.
+bool has_one_of(std::string_view text, std::string_view words);
+
+std::string in_small_letters(std::string_view text);
 
 // Whether text begins with the word; if so, text is moved behind it.
 inline bool take(std::string_view& text, std::string_view word) {

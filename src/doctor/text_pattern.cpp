@@ -35,7 +35,9 @@ bool take_rank_word(std::string_view& text) {
     text = rest;
     return true;
   }
-  return take_any_case(text, "rank");
+  if (!take_any_case(text, "rank")) return false;
+  take_any_case(text, "id");  // Ascend: "RankID:2"
+  return true;
 }
 
 void take_all(std::string_view& text, std::string_view chars, std::size_t most) {
@@ -74,6 +76,8 @@ bool take_element(char kind, std::string_view& text, Caught& caught) {
       return take_rank_word(text);
     case '_':
       return take_all(text, " \t", 40), true;
+    case '~':
+      return take_all(text, " :=\"'\t", 40), true;
     case '=':
       return take_all(text, " :=_-#", 2), true;
     case 'h':
@@ -95,7 +99,13 @@ std::optional<std::size_t> match_front(std::string_view pattern, std::string_vie
   Caught found;
   std::string_view rest = text;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] == '%' && i + 1 < pattern.size()) {
+    if (pattern.substr(i).starts_with("%*")) {
+      const std::string_view next = pattern.substr(i + 2, pattern.find('%', i + 2) - i - 2);
+      const std::size_t at = rest.find(next);
+      if (at == std::string_view::npos) return std::nullopt;
+      rest.remove_prefix(at);
+      ++i;
+    } else if (pattern[i] == '%' && i + 1 < pattern.size()) {
       if (!take_element(pattern[++i], rest, found)) return std::nullopt;
     } else if (!rest.empty() && rest[0] == pattern[i]) {
       rest.remove_prefix(1);

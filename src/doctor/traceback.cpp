@@ -17,12 +17,6 @@ constexpr std::array kExperts = {"moe", "expert"};
 
 bool is_name(char c) { return is_word(c) || c == '.'; }
 
-std::string lower(std::string_view text) {
-  std::string low(text);
-  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
-  return low;
-}
-
 template <std::size_t N>
 bool has_any(const std::string& text, const std::array<const char*, N>& words) {
   return std::any_of(words.begin(), words.end(), [&](const char* w) { return text.find(w) != std::string::npos; });
@@ -48,9 +42,10 @@ void note_frame(std::string_view frame, Traceback& traceback) {
   if (close == std::string_view::npos) return;
   const std::string_view path = frame.substr(open + 1, close - open - 1);
   const std::size_t in = frame.rfind(", in ");
-  const std::string file = lower(path.substr(path.rfind('/') + 1));
-  const std::string place = lower(near_end(path)) + (in == std::string_view::npos ? "" : lower(frame.substr(in)));
-  const std::string own = file + (in == std::string_view::npos ? "" : lower(frame.substr(in)));
+  const std::string file = in_small_letters(path.substr(path.rfind('/') + 1));
+  const std::string place =
+      in_small_letters(near_end(path)) + (in == std::string_view::npos ? "" : in_small_letters(frame.substr(in)));
+  const std::string own = file + (in == std::string_view::npos ? "" : in_small_letters(frame.substr(in)));
   static constexpr std::array kData = {"energon",      "dataloader",    "data_loader",   "dataset",
                                        "task_encoder", "taskencoder",   "collate",       "webdataset",
                                        "utils/data/",  "data_iterator", "sample_loader", "encode_sample"};
@@ -63,7 +58,8 @@ void note_frame(std::string_view frame, Traceback& traceback) {
                       own.find("merge") != std::string::npos || is_in_data_folder(path);
   traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
   static constexpr std::array kRendezvous = {"distributed/rendezvous.py", "elastic/rendezvous", "init_process_group",
-                                             "static_tcp_rendezvous",     "_create_tcp_store",  "_create_c10d_store"};
+                                             "static_tcp_rendezvous",     "_create_tcp_store",  "_create_c10d_store",
+                                             "jax/_src/distributed.py"};
   traceback.in_rendezvous = traceback.in_rendezvous || has_any(std::string(frame), kRendezvous);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
   static constexpr std::array kClients = {"vllm", "sglang", "rollout", "reward"};
@@ -154,7 +150,7 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
   const bool ends_without = !has_frames && !exception_of_traceback(text).empty();
   if (!ends_without && (text.empty() || (indent > 0 && indent >= open.indent))) {
     // The line of code that a frame shows.
-    if (has_any(lower(text), kExperts)) open.traceback.in_experts = true;
+    if (has_any(in_small_letters(text), kExperts)) open.traceback.in_experts = true;
     if (has_word(text, "_first(")) open.traceback.lets_first = true;
     return {true};
   }

@@ -47,15 +47,6 @@ Finding* exception_before(const Finding& finding, Findings& findings) {
   return before == end ? nullptr : &*before;
 }
 
-// "During handling of": what was handled is the cause, except for a lookup that failed, which programs do to find out.
-bool is_lookup(const Finding& finding) {
-  if (finding.sign != Sign::PythonError) return false;
-  const std::string_view type = exception_type(finding.text);
-  for (const char* lookup : {"KeyError", "AttributeError", "IndexError", "StopIteration", "FileNotFoundError"})
-    if (type == lookup) return true;
-  return false;
-}
-
 Finding unfinished_finding(int writer, const Traceback& traceback, const Findings& findings) {
   Finding finding;
   finding.sign = Sign::PythonError;
@@ -99,6 +90,7 @@ void TracebackNotes::learn(std::string_view prefix, const Place& place, std::str
   auto rank = marks.rank ? marks.rank : rank_inside(prefix);
   if (!rank) rank = rank_named_in(prefix);
   if (Caught caught; !rank && match_inside("GR=%r", prefix, caught)) rank = caught.rank;  // global rank
+  if (!rank) rank = rank_numbered_in(prefix);
   const PrefixShape shape(prefix);
   if (!rank) rank = rank_told_before(shape, recent);
   const int writer = learned_.empty() ? kLearned : learned_.back().writer + 1;
@@ -162,7 +154,8 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
     if (is_wrapper && signal && cause_of_signal(*signal) != Cause::Unknown) return;
   }
   if (type == "SystemExit") return;
-  const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost;
+  const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
+                             (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/"));
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
   if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
@@ -182,7 +175,10 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
 void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool is_timed, Findings& findings) {
   Finding* const before = exception_before(finding, findings);
   const bool is_quoted = before && is_quoted_from_elsewhere(before->text);
-  const bool is_found_out = before && while_handling && is_lookup(*before) && finding.sign != Sign::PythonError;
+  // "During handling of": what was handled is the cause, unless only what was raised then has a name: programs look
+  // things up to find out, and say in their own words what a time-out of a socket means.
+  const bool is_found_out = before && while_handling && before->sign == Sign::PythonError &&
+                            finding.sign != Sign::PythonError && role_of(finding.sign) == Role::Cause;
   if (is_quoted) finding.traceback->in_data |= before->traceback->in_data;
   if (is_quoted || is_found_out) {
     *before = std::move(finding);

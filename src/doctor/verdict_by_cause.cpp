@@ -36,6 +36,16 @@ void add_details(Trial& t, const Finding& cause) {
   }
 }
 
+void explain_memory(Trial& t, const std::string& message) {
+  t.draft.explain(gpu_memory_text(message));
+  const std::string device = device_in(message);
+  if (device == "GPU") return;
+  for (std::size_t at = 0; (at = t.result.explanation.find("GPU", at)) != std::string::npos; ++at)
+    t.result.explanation.replace(at, 3, device);
+  if (t.result.cause == Cause::GpuOom)
+    t.draft.fix("Use a smaller batch or sequence, recompute activations, or split the model over more devices.");
+}
+
 // A program that no rank can start: none of them failed first.
 bool is_refused_everywhere(const Trial& t, const Finding& cause) {
   if (cause.sign != Sign::NotLaunched && cause.sign != Sign::UvMissing) return false;
@@ -76,7 +86,7 @@ bool by_cause(Trial& t) {
     t.draft.fix(start.fix);
   }
   if (cause->sign == Sign::WrongArguments) t.draft.fix("Correct the arguments of the program.");
-  if (cause->sign == Sign::GpuOom) t.draft.explain(gpu_memory_text(cause->text));
+  if (cause->sign == Sign::GpuOom) explain_memory(t, cause->text);
   if (cause->sign == Sign::CollectiveMismatch) t.draft.explain(mismatch_told_in(cause->text));
   if (t.result.cause == Cause::MoeOom && t.findings.num_experts)
     t.draft.fix(expert_sizing_text(*t.findings.num_experts, t.findings.expert_parallel));

@@ -64,11 +64,14 @@ const WorkerExit* find_bad_exit(const Trial& t) {
   return bad == t.findings.exits.end() ? nullptr : &*bad;
 }
 
-// A daemon or a heartbeat that others miss, after a process that ended by a signal.
+// A daemon or a heartbeat that others miss, after a process that ended by a signal or had trouble with its network.
 bool is_explained(const Trial& t, const Finding& loss) {
   if (loss.sign != Sign::NodeFailure || (!has_word(loss.text, "daemon") && !has_word(loss.text, "eartbeat")))
     return false;
-  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+  const bool is_daemon = has_word(loss.text, "daemon");
+  const Finding* crash = t.suspects.earliest([&](const Finding& f) {
+    return f.sign == Sign::NativeCrash || (is_daemon && f.sign == Sign::NetworkTrouble && f.rank);
+  });
   if (crash && earlier(crash->place, loss.place)) return true;
   return std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
     const auto signal = signal_of_code(e.code);
@@ -108,6 +111,12 @@ bool by_outside(Trial& t) {
   if (!end && !hang && !t.suspects.culprit_rank())
     end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
   if (!end) return false;
+  if (cause_of(end->sign) == Cause::Cancelled)  // by whom, others may say in words of their own
+    for (const Finding& words : t.findings.last_words)
+      if (words.sign == Sign::TimeLimit || words.sign == Sign::Preempted || words.sign == Sign::NodeFailure) {
+        end = &words;
+        break;
+      }
   t.name(*end, cause_of(end->sign));
   if (!is_sudden) t.result.first_host.clear();  // nothing failed, nowhere
   if (!is_sudden) t.result.first_rank = rank_told_by(end->sign, end->text);
@@ -145,6 +154,8 @@ bool by_kill(Trial& t) {
   });
   if (said && *signal != SIGKILL) return false;
   t.result.cause = cause_of_signal(*signal);
+  for (const Finding& words : t.findings.last_words)
+    if (t.result.cause == Cause::Killed && words.sign == Sign::CgroupOom) t.result.cause = Cause::HostOom;
   if (!exit->ranks.empty()) t.result.first_rank = exit->ranks[0];
   t.result.first_host = exit->host;
   t.result.exit_code = t.result.exit_code ? t.result.exit_code : std::optional(exit->code);
@@ -167,8 +178,9 @@ bool by_crash(Trial& t) {
     return true;
   }
   // NCCL's watchdog ends its process by an exception that nobody catches.
-  const bool is_end_of_watchdog =
-      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV");
+  const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation") &&
+                                  !has_word(crash->text, "SIGSEGV") &&
+                                  (has_word(crash->text, "terminate called") || earlier(lost->place, crash->place));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
@@ -176,12 +188,25 @@ bool by_crash(Trial& t) {
 
 bool by_words(Trial& t) {
   for (const Finding& remark : t.findings.remarks) {
-    const auto sign = t.findings.survived(remark) ? std::nullopt : sign_of_words(remark.text);
+    const bool is_mended =
+        has_one_of(remark.text, " instead|alling back|gnoring|kipping|tensorboard|wandb");  // it goes on without
+    const auto sign = is_mended || t.findings.survived(remark) ? std::nullopt : sign_of_words(remark.text);
     if (!sign) continue;
     t.name(remark, cause_of(*sign));
     return true;
   }
   return false;
+}
+
+// What tells of a reason goes before what lost or waited for something.
+bool by_last_words(Trial& t) {
+  const Finding* telling = nullptr;
+  for (const Finding& words : t.findings.last_words)
+    if (!telling || (role_of(telling->sign) == Role::Consequence && role_of(words.sign) != Role::Consequence))
+      telling = &words;
+  if (!telling) return false;
+  t.name(*telling, cause_of(telling->sign));
+  return true;
 }
 
 bool by_exit(Trial& t) {
@@ -207,6 +232,7 @@ bool by_refusal(Trial& t) {
 
 bool by_emptiness(Trial& t) {
   const bool code_says_so = t.result.exit_code.value_or(0) != 0;
+  if (signal_of_code(t.result.exit_code.value_or(0))) return false;  // what a signal ended had started
   std::uint64_t bytes = 0;
   for (const FileTrace& file : t.findings.files) bytes += file.bytes;
   if (bytes > 0 && (t.findings.program_spoke || code_says_so)) return false;

@@ -30,9 +30,10 @@ bool by_mismatch(Trial& t);  // different collectives
 bool by_kill(Trial& t);      // a signal
 bool by_rendezvous(Trial& t);
 bool by_time_out(Trial& t);
-bool by_crash(Trial& t);      // in native code
-bool by_loss(Trial& t);       // of a connection
-bool by_words(Trial& t);      // of errors that have no known format
+bool by_crash(Trial& t);  // in native code
+bool by_loss(Trial& t);   // of a connection
+bool by_words(Trial& t);  // of errors that have no known format
+bool by_last_words(Trial& t);
 bool by_exit(Trial& t);       // an exit code that a launcher tells
 bool by_refusal(Trial& t);    // Slurm's
 bool by_emptiness(Trial& t);  // of the log

@@ -145,6 +145,7 @@ constexpr Rule kRules[] = {
     {"Horovod detected that one or more processes exited", Sign::Stopped},
     {"waiting for all tasks to connect", Sign::RendezvousFailed},  // JAX
     {"RegisterTask", Sign::RendezvousFailed, "DEADLINE_EXCEEDED"},
+    {"/RegisterTask:", Sign::RendezvousFailed, "rror"},
     {"Failed to connect to distributed JAX controller", Sign::RendezvousFailed},
     {"Timed out waiting for node rank", Sign::RendezvousFailed},
     {"Timeout waiting for the placement group", Sign::RendezvousFailed},
@@ -152,8 +153,8 @@ constexpr Rule kRules[] = {
     {"ing ncclUniqueId from", Sign::UniqueIdTimeout, nullptr, "onnection"},  // older versions: "retreiving"
     {"failed to pass monitoredBarrier", Sign::MonitoredBarrier},
     {"successfully reached monitoredBarrier", Sign::ConnectionLost},
-    {"last enqueued NCCL work", Sign::LastEnqueued},
-    {"last enqueued work", Sign::LastEnqueued},
+    {"ast enqueued NCCL work", Sign::LastEnqueued},
+    {"ast enqueued work", Sign::LastEnqueued},
     {"aught collective operation timeout", Sign::CollectiveTimeout},
     {"watchdog thread terminated", Sign::CollectiveTimeout},
     {"watchdog got stuck", Sign::CollectiveTimeout},

@@ -84,11 +84,11 @@ class LocalRun {
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
     if (cut_short_ && options_.stop_words.saved) say(options_.stop_words.saved());
     const bool shown = writer_.finish();
-    // The last lines may have found nobody to read them.
+    // The reader may have exited before the last lines were written.
     while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
-    const bool logged = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.log_is_cut(); });
+    const bool kept = std::none_of(outputs_.begin(), outputs_.end(), [](const auto& o) { return o.lost_output(); });
     const int code = exit_code();
-    return code == 0 && !(shown && logged) ? 1 : code;
+    return code == 0 && !(shown && kept) ? 1 : code;
   }
 
  private:
@@ -183,6 +183,7 @@ class LocalRun {
   }
 
   void user_signal(int signal) {
+    if (signal == SIGTSTP) return stop_for_a_while();
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
     if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
     if (user_signal_ && comes_again(signal)) return;
@@ -192,6 +193,16 @@ class LocalRun {
     told_to_end_ = told_to_end_ || !comes_again(signal);
     cut_short_ = true;
     user_signal_ = signal;
+  }
+
+  // Ctrl-Z. The ranks are in groups of their own, which the terminal does not reach.
+  void stop_for_a_while() {
+    const auto stopped_at = Clock::now();
+    signal_ranks(SIGSTOP);
+    signals_.stop_this_process();
+    signal_ranks(SIGCONT);
+    for (auto* deadline : {&stop_by_, &term_at_, &kill_at_})
+      if (*deadline) **deadline += Clock::now() - stopped_at;
   }
 
   // Nobody reads our output any more: then there is nobody to run for.

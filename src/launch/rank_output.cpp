@@ -66,6 +66,10 @@ void RankOutput::take_line(const std::string& line, int stream) {
 
 void RankOutput::obey(const ControlLine& control) {
   if (const auto* progress = std::get_if<RunProgress>(&control)) return writer_.show(*progress);
+  if (std::holds_alternative<LostOutput>(control)) {
+    lost_output_ = true;
+    return;
+  }
   const std::string& text = std::get<PlainText>(control).text;
   writer_.write(STDOUT_FILENO, (isatty(STDOUT_FILENO) ? fitting_terminal(text) : text) + "\n");
   append_to_log(text);
@@ -77,7 +81,7 @@ void RankOutput::append_to_log(const std::string& line) {
   if (log_) return;
   writer_.write(STDERR_FILENO, fmt::format("braid: cannot write '{}' any more: {}\n", log_path_, std::strerror(errno)));
   log_.close();
-  log_is_cut_ = true;
+  lost_output_ = true;
 }
 
 }  // namespace braid

@@ -20,7 +20,7 @@ class RankOutput {
   // that a rank which prints without end cannot keep the launcher from everything else.
   bool pump(const Fd& pipe, int stream);
 
-  bool log_is_cut() const { return log_is_cut_; }  // stderr has been told
+  bool lost_output() const { return lost_output_; }  // its log, or what it says is lost; stderr has been told
 
  private:
   void take_line(const std::string& line, int stream);
@@ -30,7 +30,7 @@ class RankOutput {
   OutputWriter& writer_;
   std::string prefix_, coloured_prefix_, log_path_;
   std::ofstream log_;
-  bool log_is_cut_ = false;
+  bool lost_output_ = false;
   std::string pending_out_, pending_err_;  // lines that have not ended yet
 };
 

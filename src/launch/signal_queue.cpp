@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
 // Nothing but a message: a shell that ignores one only keeps other programs from dying of it.
 constexpr int kMessages[] = {SIGUSR1, SIGUSR2};
 
@@ -33,6 +33,15 @@ SignalQueue::SignalQueue() {
 }
 
 SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+void SignalQueue::stop_this_process() const {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+}
 
 int SignalQueue::next() const {
   signalfd_siginfo info;

@@ -17,6 +17,10 @@ class SignalQueue {
   int fd() const { return fd_.get(); }
   int next() const;  // 0: none
 
+  // What SIGTSTP (Ctrl-Z) does where nobody takes it: returns when the process goes on, and at once where no shell is
+  // there to continue it.
+  void stop_this_process() const;
+
  private:
   sigset_t before_;
   Fd fd_;

@@ -167,7 +167,9 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
 // not divide by it.
 class Blame {
  public:
-  Blame(const RecipeSource& source, RecipeChecks checks) {
+  Blame(const RecipeSource& source, RecipeChecks checks, const std::vector<Problem>& problems) {
+    std::vector<std::string> found;
+    for (const Problem& problem : problems) found.push_back(problem.where);
     for (std::size_t i = 0; i < source.overrides.size(); ++i) {
       std::vector<ConfigOverride> others = source.overrides;
       others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
@@ -175,8 +177,12 @@ class Blame {
       try {
         const Reading without = read(source, others, checks);
         if (!without.of_values.empty()) continue;
-        Trial& trial = trials_.emplace_back(Trial{.flag = flag.flag.empty() ? "--" + flag.path : flag.flag});
+        Trial trial = {.flag = flag.flag.empty() ? "--" + flag.path : flag.flag};
         for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
+        // Where another problem takes their place, those that are gone may only be hidden by it.
+        const bool tells = std::all_of(trial.problems_left.begin(), trial.problems_left.end(),
+                                       [&](const std::string& key) { return contains(found, key); });
+        if (tells) trials_.push_back(std::move(trial));
       } catch (const ConfigError&) {  // without this flag, another one has no place to go to
       }
     }
@@ -185,9 +191,13 @@ class Blame {
   std::string where(const std::string& key, const YamlReader& reader) const {
     const std::string place = reader.where(key);
     std::vector<std::string> flags;
+    const bool is_typed = place.starts_with("command line");
     for (const Trial& trial : trials_)
-      if (!contains(trial.problems_left, key)) flags.push_back(trial.flag);
-    if (flags.empty() || place.starts_with("command line")) return place;
+      if (!contains(trial.problems_left, key) &&
+          !(place + " ").starts_with(fmt::format("command line, {} ", trial.flag)))
+        flags.push_back(trial.flag);
+    if (flags.empty()) return place;
+    if (is_typed) return fmt::format("{}, with {}", place, fmt::join(flags, " and "));
     return fmt::format("command line, {}, against {}", fmt::join(flags, " and "), place);
   }
 
@@ -272,13 +282,14 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
 }
 
 RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides) {
-  return {path, read_config(path), std::move(overrides)};
+  const std::string file = path == "-" ? "/dev/stdin" : path;
+  return {file, read_config(file), std::move(overrides)};
 }
 
 Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks) {
   Reading reading = read(source, source.overrides, checks);
   if (!reading.of_whole.empty()) {
-    const Blame blame(source, checks);
+    const Blame blame(source, checks, reading.of_whole);
     for (Problem& problem : reading.of_whole) problem.where = blame.where(problem.where, reading.reader);
   }
   append(reading.of_values, std::move(reading.of_whole));

@@ -73,8 +73,8 @@ TrainLength length_of(const TrainConfig& config);
 // The parameter sets that do not train, by the names mimo/mimo_model.h gives them.
 std::vector<std::string> frozen_sets(const Recipe& recipe);
 
-// What a person gave: a file, and what the command line changes of it. The text is read once, since it may come from a
-// pipe.
+// What a person gave: a file ("-": standard input), and what the command line changes of it. The text is read once,
+// since it may come from a pipe.
 struct RecipeSource {
   std::string path, text;
   std::vector<ConfigOverride> overrides{};

@@ -118,6 +118,7 @@ void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>
   } catch (const std::exception& e) {
     say(fmt::format("braid: {}; the run goes on without it\n", e.what()));
     file.reset();
+    lost_output_ = true;
   }
 }
 

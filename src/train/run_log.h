@@ -72,6 +72,8 @@ class RunLog {
   // Prints the summary of all steps; `ended_by` is text_of() a StopReason.
   void finish(const std::string& ended_by);
 
+  bool lost_output() const { return lost_output_; }  // a file was given up
+
  private:
   struct Pace {  // smoothed, so that the time left does not jump
     double ms = 0, tokens = 0;
@@ -97,6 +99,7 @@ class RunLog {
   std::optional<Pace> pace_;
   std::int64_t iterations_without_phases_ = 0;
   RunSummary summary_;
+  bool lost_output_ = false;
 };
 
 }  // namespace braid

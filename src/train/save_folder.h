@@ -7,6 +7,8 @@
 
 namespace braid {
 
+inline constexpr const char* kSaveKey = "checkpoint.save";
+
 bool is_same_folder(const std::string& a, const std::string& b);
 
 // Whether the run loads the folder that it saves to, or one of its iterations.

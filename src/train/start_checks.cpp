@@ -1,19 +1,13 @@
 #include "train/start_checks.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "base/files.h"
-#include "base/socket.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/file_names.h"
@@ -45,6 +39,33 @@ std::vector<std::string> folders_beside(const fs::path& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored))
     if (entry.is_directory(ignored)) names.push_back(entry.path().filename().string());
   return names;
+}
+
+// The recipe's keys that lead to these differences, with spaces between them.
+std::string keys_behind(const std::vector<ScheduleDifference>& differences, const Recipe& recipe) {
+  const LrScheduleConfig& schedule = recipe.train.schedule;
+  const std::string length = recipe.train.samples ? "train.samples" : "train.iterations train.global_batch";
+  const auto counted = [](const std::string& name, const auto& samples, const auto& iterations,
+                          const std::string& otherwise) {
+    if (samples) return fmt::format("train.{}_samples", name);
+    return iterations ? fmt::format("train.{}_iterations train.global_batch", name) : otherwise;
+  };
+  const std::map<std::string, std::string> keys = {
+      {"max_lr", "train.lr"},
+      {"min_lr", "train.min_lr"},
+      {"lr_decay_style", "train.decay_style"},
+      {"lr_warmup_steps",
+       counted("warmup", schedule.warmup_samples, schedule.warmup_iterations, "train.warmup_iterations")},
+      {"lr_decay_steps", counted("decay", schedule.decay_samples, schedule.decay_iterations, length)},
+      {"start_wd", "train.weight_decay"},
+      {"end_wd", schedule.end_weight_decay ? "train.end_weight_decay" : "train.weight_decay"},
+      {"wd_incr_style", "train.weight_decay_incr_style"},
+      {"wd_incr_steps", length}};
+  std::vector<std::string> found;
+  for (const ScheduleDifference& difference : differences)
+    for (const std::string& key : split(keys.at(difference.key), ' '))
+      if (!contains(found, key)) found.push_back(key);
+  return fmt::format("{}", fmt::join(found, " "));
 }
 
 // One folder that a recipe's key names, to be loaded.
@@ -86,11 +107,12 @@ class LoadCheck {
     if (!checkpoint) return;
     check_model(*checkpoint, scheme, recipe, topology);
     if (!problems_.empty() || !resumes || !config.load_scheduler) return;
+    const LrSchedule own = resolve(recipe.train.schedule, length_of(recipe.train));
     try {
-      check_schedule(resolve(recipe.train.schedule, length_of(recipe.train)), stored.scheduler, config,
-                     checkpoint->folder());
+      check_schedule(own, stored.scheduler, config, checkpoint->folder());
     } catch (const ConfigError& e) {
       problems_ = e.problems();
+      if (config.scheduler == "same") problems_.front().where = keys_behind(differences(own, stored.scheduler), recipe);
     }
   }
 
@@ -117,13 +139,24 @@ class LoadCheck {
     if (auto checkpoint = try_open(folder, stored, error)) return checkpoint;
     const auto iteration = iteration_of(fs::path(folder).filename().string());
     if (key_ != kLoad || folder == path_ || !iteration) {
-      refuse(error, fmt::format("`braid ckpt verify {}` says what is wrong with it", folder));
+      refuse(error, way_on_without(folder));
       return nullptr;
     }
     const auto older = falls_back_ ? newest_sound_before(*iteration, path_) : std::nullopt;
     auto checkpoint = older ? try_open(iteration_folder(path_, *older), stored, ignored) : nullptr;
     if (!checkpoint) refuse(error, falls_back_ ? kNoneIsSound : way_on_from(path_, *iteration));
     return checkpoint;
+  }
+
+  // Where one iteration was asked for: a fallback goes from the newest of a folder to older ones.
+  std::string way_on_without(const std::string& folder) const {
+    const std::string verify = fmt::format("`braid ckpt verify {}` says what is wrong with it", folder);
+    const fs::path path(folder);
+    const std::string root = path.has_parent_path() ? path.parent_path().string() : ".";
+    const auto iteration = iteration_of(path.filename().string());
+    const auto older = key_ == kLoad && iteration ? newest_sound_before(*iteration, root) : std::nullopt;
+    return older ? fmt::format("go on from an older one with --load {}; {}", iteration_folder(root, *older), verify)
+                 : verify;
   }
 
   void check_model(const DistCheckpoint& checkpoint, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
@@ -152,7 +185,7 @@ class LoadCheck {
     const std::string there = iterations_text(path.parent_path().empty() ? "." : path.parent_path().string());
     return refuse(fs::exists(path, ignored) ? fmt::format("'{}' has no .metadata: it is no complete checkpoint", path_)
                                             : fmt::format("there is no checkpoint '{}'", path_),
-                  there.empty() ? kFolder : there);
+                  there.empty() ? kFolder : there + ": give the folder of one of them");
   }
 
   void check_optimizer(const std::vector<StoredSet>& sets, const DistCheckpoint& checkpoint, const Recipe& recipe) {
@@ -172,41 +205,6 @@ class LoadCheck {
   const bool falls_back_;
   Problems problems_;
 };
-
-Problem cannot_write(const WrittenPath& written, const std::string& why) {
-  return {fmt::format("'{}' cannot be written: {}", written.path, why), written.key,
-          written.kind == WrittenPath::File ? "give a file you may write to" : "give a folder you may write to"};
-}
-
-std::optional<std::string> lacks_rights(const WrittenPath& written) {
-  std::error_code ignored;
-  const fs::path path = fs::absolute(written.path, ignored).lexically_normal(), there = nearest_existing(path);
-  const bool is_whole = there == path;
-  if (written.kind == WrittenPath::File && is_whole) {
-    if (fs::is_directory(there, ignored)) return "it is a folder";
-    if (!fs::is_regular_file(there, ignored)) return "it is not a regular file";
-    return access(there.c_str(), W_OK) == 0 ? std::nullopt : std::optional<std::string>(std::strerror(errno));
-  }
-  if (!fs::is_directory(there, ignored)) return fmt::format("'{}' is not a folder", there.string());
-  if (access(there.c_str(), W_OK | X_OK) == 0) return std::nullopt;
-  return is_whole ? std::strerror(errno) : fmt::format("'{}': {}", there.string(), std::strerror(errno));
-}
-
-// A folder is tried with a file that has no name: whatever ends this process, nothing of it stays. File systems that
-// have no such files (NFS) are believed when they say who may write.
-void try_folder(const fs::path& folder) {
-  const Fd fd(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600));
-  if (!fd && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
-    throw_errno(fmt::format("cannot write to '{}'", folder.string()));
-}
-
-void try_to_write(const WrittenPath& written) {
-  const fs::path path(written.path), folder = written.kind == WrittenPath::File ? path.parent_path() : path;
-  if (!folder.empty()) fs::create_directories(folder);
-  if (written.kind == WrittenPath::Folder) return try_folder(folder);
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!fd) throw_errno(fmt::format("cannot open '{}'", written.path));
-}
 
 }  // namespace
 
@@ -234,32 +232,6 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   else if (config.save.empty() || !is_same_folder(config.load, config.save))
     fix = folder + "; leave --load out to start afresh, or give --save the same folder for a run that resumes itself";
   return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, fix);
-}
-
-std::vector<WrittenPath> written_paths(const Recipe& recipe) {
-  std::vector<WrittenPath> paths = {{"checkpoint.save", recipe.checkpoint.save},
-                                    {"log.tensorboard_dir", recipe.log.tensorboard_dir},
-                                    {"log.metrics_file", recipe.log.metrics_file, WrittenPath::File},
-                                    {"log.trace_dir", recipe.log.trace_dir}};
-  std::erase_if(paths, [](const WrittenPath& written) { return written.path.empty(); });
-  return paths;
-}
-
-std::vector<Problem> rights_problems(const std::vector<WrittenPath>& paths) {
-  Problems problems;
-  for (const WrittenPath& written : paths)
-    if (const auto why = lacks_rights(written)) problems.push_back(cannot_write(written, *why));
-  return problems;
-}
-
-std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
-  Problems problems;
-  for (const WrittenPath& written : paths) try {
-      try_to_write(written);
-    } catch (const std::system_error& e) {
-      problems.push_back(cannot_write(written, e.code().message()));
-    }
-  return problems;
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -75,6 +76,8 @@ class Trace::Writer {
     flush_locked();
   }
 
+  bool given_up() const { return given_up_; }
+
  private:
   void add(const Json& event) {
     const std::string text = to_text(event);
@@ -98,7 +101,7 @@ class Trace::Writer {
   std::mutex mutex_;
   GrowingFile file_;
   std::string pending_;
-  bool given_up_ = false;
+  std::atomic<bool> given_up_ = false;
   int pending_events_ = 0, tracks_ = 0;
   const int global_rank_;
   const std::chrono::nanoseconds wall_at_start_;
@@ -142,6 +145,8 @@ Trace::Span Trace::open_span(std::string_view name, std::initializer_list<Arg> a
 void Trace::counter(std::string_view name, std::initializer_list<Arg> values) {
   if (enabled()) writer_->add_counter(name, to_json(values));
 }
+
+bool Trace::lost_output() const { return enabled() && writer_->given_up(); }
 
 void Trace::flush() {
   if (enabled()) writer_->flush();

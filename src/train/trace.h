@@ -58,6 +58,7 @@ class Trace {
   void counter(std::string_view name, std::initializer_list<Arg> values);
 
   void flush();
+  bool lost_output() const;  // it could not be written to its end, which stderr has been told
 
  private:
   class Writer;

@@ -89,6 +89,9 @@ class Run {
     training_.finish_parameters();
     finish_saving();
     if (log_) log_->finish(text_of(reason, recipe_.stop));
+    clock_.trace().flush();
+    const bool lost = (log_ && log_->lost_output()) || clock_.trace().lost_output();
+    if (lost && context_.on_lost_output) context_.on_lost_output();
     return losses_;
   }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct RunContext {
   const StopRequest& stop;
   bool launcher_listens = false;  // see RunFacts
   JobIdentity job{};
-  std::string held_lock{};  // of the folder to save to, by the launcher: see SaveLock::Options
+  std::function<void()> on_lost_output{};  // called at a good end where files that were asked for are not complete
+  std::string held_lock{};                 // of the folder to save to, by the launcher: see SaveLock::Options
 };
 
 // Collective, before train(): whether any rank found something wrong before the start. Of those that did, the first

@@ -74,6 +74,23 @@ TEST_F(CkptCommand, VerifyEndsWithOneWhereSomethingIsWrong) {
   EXPECT_THAT(braid({"ckpt", "verify", copy, "--json"}).out, HasSubstr("\"ok\":false"));
 }
 
+TEST_F(CkptCommand, AFolderWithoutACheckpointIsMisuse) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"ls", folder.path()}, {"verify", folder.path()}, {"convert", folder.path(), folder.path() + "/to"}}) {
+    std::vector<std::string> command = {"ckpt"};
+    command.insert(command.end(), words.begin(), words.end());
+    const Finished run = braid(command);
+    EXPECT_EQ(run.exit_code, 2) << words[0];
+    EXPECT_THAT(run.err, AllOf(HasSubstr("there is no checkpoint in '" + folder.path() + "'\n  where: command line\n"),
+                               HasSubstr("fix:   give the folder that a run saves to")));
+  }
+  EXPECT_THAT(braid({"ckpt", "ls", iteration(1), "--iteration", "1"}).err, HasSubstr("leave it out"));
+  const std::string copy = folder.path() + "/damaged";
+  std::filesystem::copy(iteration(2), copy);
+  std::filesystem::remove(copy + "/.metadata");
+  EXPECT_EQ(braid({"ckpt", "verify", copy}).exit_code, 1);  // it is one, but not a sound one
+}
+
 TEST_F(CkptCommand, DiffEndsLikeDiff) {
   const Finished same = braid({"ckpt", "diff", root(), iteration(2)});
   EXPECT_EQ(same.exit_code, 0) << same.out;

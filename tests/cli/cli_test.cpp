@@ -27,12 +27,13 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
     const Finished own = braid({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
     EXPECT_THAT(own.out, HasSubstr("Usage: "));
+    for (const std::string& line : split(own.out, '\n')) EXPECT_LE(line.size(), 80u) << line;
   }
   EXPECT_THAT(braid({"plan", "show", "--help"}).out, HasSubstr("--rank"));
   const std::size_t list = help.out.find("Subcommands:");
   ASSERT_NE(list, std::string::npos);
   int listed = 0;
-  for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.rfind("  ", 0) == 0;
+  for (const std::string& line : split(help.out.substr(list), '\n')) listed += line.find_first_not_of(' ') == 2;
   EXPECT_EQ(listed, 8) << help.out;
 }
 
@@ -119,6 +120,31 @@ TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
     EXPECT_THAT(run.err, AllOf(HasSubstr("standard output is not complete"), Not(HasSubstr("cannot write"))))
         << arguments;
   }
+}
+
+// In our words, not in those of the library that reads the command line.
+TEST(Cli, MisuseIsToldWithWhereAndHow) {
+  const auto told = [](const std::vector<std::string>& arguments) {
+    const Finished run = braid(arguments);
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("\n  where: command line\n"), HasSubstr("\n  fix:   ")));
+    return run.err;
+  };
+  EXPECT_THAT(told({"plan"}), AllOf(HasSubstr("there is no subcommand"), HasSubstr("show, schedule")));
+  EXPECT_THAT(told({"--hepl"}), AllOf(HasSubstr("braid has no option '--hepl'"), HasSubstr("did you mean '--help'?")));
+  EXPECT_THAT(told({"plan", "show", "r.yaml", "--rank", "one"}), HasSubstr("--rank should be a number, not 'one'"));
+  EXPECT_THAT(told({"launch", "interactive", "--nodes", "0"}),
+              HasSubstr("--nodes should be a number greater than 0, not '0'\n"));
+  EXPECT_THAT(told({"ckpt", "convert", "a", "b", "--files", "0"}),
+              HasSubstr("--files should be a number from 1 to 4096"));
+  EXPECT_THAT(told({"model", "describe", "tiny-vlm", "--topolgy", "tp=2"}),
+              AllOf(HasSubstr("unexpected argument '--topolgy'"), HasSubstr("did you mean '--topology'?")));
+  EXPECT_THAT(told({"model", "describe", "tiny-vlm", "one", "two"}), HasSubstr("unexpected argument 'one'"));
+  const std::string recipe = BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml";
+  EXPECT_THAT(told({"model", "describe", recipe}), HasSubstr("--topology " + recipe));
+  EXPECT_THAT(told({"plan", "schedule", "r.yaml", "--svg", ""}), HasSubstr("--svg: its value is empty"));
+  EXPECT_THAT(told({"plan", "show", "r.yaml", "--llm-tp"}), HasSubstr("put it behind: --llm-tp VALUE"));
+  EXPECT_EQ(braid({"run", "-n", "1", "--", "echo", ""}).out, "[0] \n");
 }
 
 TEST(Cli, AMistypedSubcommandGetsASuggestion) {

@@ -1,29 +1,34 @@
 // Recipes made of command lines and scripts for Megatron-LM.
+#include "cli/from_megatron.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cli/cli_support.h"
+#include "cli/commands.h"
+#include "support/errors.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using testing::error_of;
 using testing::Finished;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::TemporaryFolder;
 
-// The recipe made of a command line; it is sound if `braid plan show` takes it.
+// The recipe made of a command line, which is sound.
 std::string converted(const std::string& command, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> words = {"train", "--from-megatron", command, "--print-recipe"};
-  words.insert(words.end(), more.begin(), more.end());
-  const Finished run = braid(words);
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  TemporaryFolder folder;
-  const Finished plan = braid({"plan", "show", folder.write("recipe.yaml", run.out)});
-  EXPECT_EQ(plan.exit_code, 0) << plan.err << run.out;
-  return run.out;
+  const std::string yaml = recipe_from_megatron(command, parse_overrides(more)).yaml;
+  const Recipe recipe = parse_recipe(yaml);
+  EXPECT_GT(Topology(recipe.topology, workload_of(recipe)).world_size(), 0);
+  return yaml;
+}
+
+std::string refusal(const std::string& command) {
+  return error_of([&] { recipe_from_megatron(command, {}); });
 }
 
 std::string squeezed(std::string text) {  // without the blanks that line up comments
@@ -87,7 +92,7 @@ TEST(FromMegatron, AMambaHybrid) {
       "--min-lr 2.5e-5 --lr-decay-style cosine --bf16 --disable-bias-linear --normalization RMSNorm --squared-relu "
       "--hidden-dropout 0 --attention-dropout 0 --use-mcore-models "
       "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec --padded-vocab-size 256000",
-      {"--llm-dp", "2"}));
+      {"--llm-dp=2"}));
   for (const char* line : {"pattern: \"M-M-M--M-M*-M-M-\" ", "mamba_heads: 128 ", "mamba_head_dim: 64 ",
                            "mamba_groups: 8 ", "mamba_state: 128 ", "ffn: 16384 # Megatron's default",
                            "head_dim: 128 # hidden / heads", "vocab: 256000 ", "dp: 2 # command line", "tp: 4 "})
@@ -183,17 +188,6 @@ TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
                             HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("micro_batch: 2")));
 }
 
-TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
-  const Finished run = braid({"train", "--from-megatron",
-                              "--lr $LR --wandb-project p --wandb-exp-name q --own 3 --use-mcore-models "
-                              "--micro-batch-size 1",
-                              "--print-recipe"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(run.err,
-            "braid: left out; the first lines of the recipe say why:\n"
-            "  --lr, --wandb-exp-name q, --wandb-project p, --own 3\n");
-}
-
 TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   const std::string train = " x.py --tensor-model-parallel-size 2 --micro-batch-size 1 ";
   for (const std::string launcher :
@@ -216,6 +210,7 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   EXPECT_THAT(squeezed(converted("python prepare.py --lr 7\ntorchrun --nproc-per-node 2 x.py --lr 1e-3 --bf16\n"
                                  "python report.py --lr 3\n")),
               AllOf(HasSubstr("lr: 1e-3"), HasSubstr("python, another command"), HasSubstr(" dp: 2\n")));
+  EXPECT_THAT(converted("python x.py --lr 1e-3\nsrun --foo bar"), HasSubstr("srun, another command"));
   EXPECT_THAT(squeezed(converted("A=(--lr 3e-4)\nB+=(--bf16)")), AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16")));
   for (const char* count : {"gpu", "$GPUS"})
     EXPECT_THAT(
@@ -226,49 +221,124 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 10" + train + "--encoder-dp 2")), HasSubstr(" dp: 4\n"));
 }
 
+// Under sbatch the script does not say on how many nodes.
+TEST(FromMegatron, RanksThatNobodySaysAreNotGuessed) {
+  const std::string train =
+      " x.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --hidden-size 64 "
+      "--num-attention-heads 8 --num-layers 4 --untie-embeddings-and-output-weights";
+  for (const char* launcher : {"srun torchrun --nproc-per-node 8", "srun --ntasks-per-node=8 python",
+                               "torchrun --nproc-per-node 8 --nnodes $NODES"})
+    EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr("does not say how many ranks there are")) << launcher;
+}
+
+TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
+  const std::string recipe =
+      squeezed(converted("GPUS=8\nTITLE=\"a (b\"\nexport TP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; "
+                         "then PP=1; else PP=2; fi\n"
+                         "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-1} "
+                         "--pipeline-model-parallel-size $PP)\n"
+                         "DIST=\"--nproc_per_node $GPUS --nnodes 1\"\ntorchrun $DIST x.py ${ARGS[@]} --bf16\n"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr(" dp: 4\n"), HasSubstr("tp: 2 "), HasSubstr("save: \"/ckpt/my run_tp2\" "),
+                            HasSubstr("# --load $ROOT/x\n"), HasSubstr("# --lr ${LR:-1}\n"),
+                            HasSubstr("# --pipeline-model-parallel-size $PP\n")));
+}
+
+TEST(FromMegatron, FlagsBesideTheTextCountForWhatFollows) {
+  const std::string recipe = squeezed(converted(
+      "torchrun --nproc-per-node 8 x.py --tensor-model-parallel-size 2 --micro-batch-size 1", {"--llm-tp=4"}));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("tp: 4 # command line"), HasSubstr(" dp: 2\n"), Not(HasSubstr("which follow"))));
+}
+
+// Only a shell knows the folder; what is about it goes with it.
+TEST(FromMegatron, WithoutItsFolderAFlagIsLeftOut) {
+  const std::string recipe =
+      squeezed(converted("--exit-on-missing-checkpoint --load $CKPT --save $CKPT --save-interval 5 --lr 1e-3"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: there is no --load FOLDER"),
+                            HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("--load $CKPT"),
+                            Not(HasSubstr("must_exist"))));
+  EXPECT_THAT(converted("--exit-on-missing-checkpoint --load $CKPT", {"--load=ckpt"}), HasSubstr("must_exist: true"));
+  EXPECT_THAT(squeezed(converted("--exit-on-missing-checkpoint --load ckpt")),
+              AllOf(HasSubstr("load: ckpt "), HasSubstr("must_exist: true ")));
+}
+
 TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
   const std::string recipe = converted("--wandb-project 'a\ntrain: {lr: 7}' --save 'x\"\ny' --lr 1e-3 --train-iters 3");
   EXPECT_THAT(recipe, AllOf(HasSubstr("#   --wandb-project a train: {lr: 7}: use"), HasSubstr("save: \"x\\\" y\"")));
 }
 
 TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
-  const auto refusal = [](const std::vector<std::string>& words) {
-    std::vector<std::string> all = {"train"};
+  EXPECT_THAT(refusal("--save 'x"), HasSubstr("quote"));
+  EXPECT_THAT(refusal("python train.py"), HasSubstr("no flag"));
+  const std::string sizes = "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights ";
+  for (const std::string model : {"", "--num-experts 2 "})
+    EXPECT_THAT(refusal(sizes + model + "--num-layers 3 --pipeline-model-parallel-size 2"),
+                AllOf(HasSubstr("--num-layers 3 does not divide by a --pipeline-model-parallel-size of 2"),
+                      HasSubstr("use 2 or 4")));
+  converted(sizes + "--num-layers 3 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1");
+  converted(sizes + "--hybrid-layer-pattern *-* --num-layers 3 --pipeline-model-parallel-size 2");
+  EXPECT_THAT(refusal("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4 --lr 1"),
+              AllOf(HasSubstr("6 ranks do not divide by tp x cp x pp = 4"),
+                    HasSubstr("where: --from-megatron, 'torchrun --nproc-per-node 6'")));
+  EXPECT_THAT(refusal("torchrun --nproc-per-node 2 x.py --encoder-dp 2 --lr 1"),
+              HasSubstr("the encoder takes all of the 2 ranks"));
+  EXPECT_THAT(
+      refusal("--hidden-size big --num-microbatches -1 --lr abc"),
+      AllOf(HasSubstr("3 problems"), HasSubstr("--hidden-size should be an integer"),
+            HasSubstr("--num-microbatches should be an integer"), HasSubstr("--from-megatron, --lr (train.lr)")));
+  EXPECT_THAT(refusal("--hidden-size 100 --num-attention-heads 8 --hybrid-override-pattern M*M- --num-layers 5"),
+              AllOf(HasSubstr("--hidden-size 100 does not divide by --num-attention-heads 8"),
+                    HasSubstr("2 x --hidden-size = 200 does not divide by a --mamba-head-dim of 64"),
+                    HasSubstr("--num-layers 5 contradicts the pattern, which has 4")));
+  EXPECT_THAT(refusal("--hidden-size 64 --num-attention-heads 2 --num-layers 2 --pipeline-model-parallel-size 2"),
+              HasSubstr("the flag is --untie-embeddings-and-output-weights"));
+  EXPECT_THAT(
+      refusal("--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
+              "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2"),
+      HasSubstr("the recipe made of --from-megatron"));
+  EXPECT_THAT(refusal("--micro-batch-size 3 --global-batch-size 8"),
+              AllOf(HasSubstr("global_batch=8 does not divide"),
+                    HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
+}
+
+TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
+  const Finished run = braid({"train", "--from-megatron",
+                              "--lr $LR --wandb-project p --wandb-exp-name q --own 3 --use-mcore-models "
+                              "--micro-batch-size 1",
+                              "--print-recipe"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err,
+            "braid: left out; the first lines of the recipe say why:\n"
+            "  --lr, --wandb-exp-name q, --wandb-project p, --own 3\n");
+}
+
+// On the command line: a script's path, or flags as one word.
+TEST(FromMegatron, AScriptIsReadWhereItsPathIsGiven) {
+  const TemporaryFolder folder;
+  const std::string script = folder.write("my run.sh", "#!/bin/bash\nA=(--lr 3e-4)\ntorchrun x.py ${A[@]} --bf16\n");
+  const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
+  EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16"))) << run.err;
+  EXPECT_EQ(braid({"plan", "show", folder.write("recipe.yaml", run.out)}).exit_code, 0);
+}
+
+TEST(FromMegatron, MisuseIsRefused) {
+  const TemporaryFolder folder;
+  const auto refused = [](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"train", "--print-recipe"};
     all.insert(all.end(), words.begin(), words.end());
     const Finished run = braid(all);
     EXPECT_EQ(run.exit_code, 2) << run.out;
     EXPECT_THAT(run.out, IsEmpty());
     return run.err;
   };
-  EXPECT_THAT(refusal({"--from-megatron", "--lr 1e-4"}), HasSubstr("add --print-recipe"));
-  EXPECT_THAT(refusal({"--from-megatron", "--save 'x", "--print-recipe"}), HasSubstr("quote"));
-  EXPECT_THAT(refusal({"--from-megatron", "python train.py", "--print-recipe"}), HasSubstr("no flag"));
-  EXPECT_THAT(refusal({BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml", "--from-megatron", "--lr 1", "--print-recipe"}),
+  const std::string none = folder.path() + "/none.sh";
+  EXPECT_THAT(refused({"--from-megatron", none}),
+              AllOf(HasSubstr("cannot read '" + none + "': No such file"), HasSubstr("where: --from-megatron\n"),
+                    HasSubstr("fix:   give a file with shell text")));
+  EXPECT_THAT(refused({"--from-megatron", folder.path()}), HasSubstr("Is a directory"));
+  EXPECT_THAT(refused({"--from-megatron", ""}), HasSubstr("--from-megatron: its value is empty"));
+  EXPECT_THAT(refused({BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml", "--from-megatron", "--lr 1"}),
               HasSubstr("there is one already"));
-  EXPECT_THAT(refusal({"--from-megatron", "", "--print-recipe"}), AllOf(HasSubstr("no flag"), HasSubstr("in quotes")));
-  EXPECT_THAT(
-      refusal({"--from-megatron", "--hidden-size big --num-microbatches -1 --lr abc", "--print-recipe"}),
-      AllOf(HasSubstr("3 problems"), HasSubstr("--hidden-size should be an integer"),
-            HasSubstr("--num-microbatches should be an integer"), HasSubstr("--from-megatron, --lr (train.lr)")));
-  EXPECT_THAT(refusal({"--from-megatron",
-                       "--hidden-size 100 --num-attention-heads 8 --hybrid-override-pattern M*M- --num-layers 5",
-                       "--print-recipe"}),
-              AllOf(HasSubstr("--hidden-size 100 does not divide by --num-attention-heads 8"),
-                    HasSubstr("2 x --hidden-size = 200 does not divide by a --mamba-head-dim of 64"),
-                    HasSubstr("--num-layers 5 contradicts the pattern, which has 4")));
-  EXPECT_THAT(refusal({"--from-megatron",
-                       "--hidden-size 64 --num-attention-heads 2 --num-layers 2 --pipeline-model-parallel-size 2",
-                       "--print-recipe"}),
-              HasSubstr("the flag is --untie-embeddings-and-output-weights"));
-  EXPECT_THAT(
-      refusal({"--from-megatron",
-               "--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
-               "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2",
-               "--print-recipe"}),
-      HasSubstr("the recipe made of --from-megatron"));
-  EXPECT_THAT(refusal({"--from-megatron", "--micro-batch-size 3 --global-batch-size 8", "--print-recipe"}),
-              AllOf(HasSubstr("global_batch=8 does not divide"),
-                    HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
+  EXPECT_THAT(braid({"train", "--from-megatron", "--lr 1"}).err, HasSubstr("add --print-recipe"));
 }
 
 }  // namespace

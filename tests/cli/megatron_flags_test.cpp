@@ -1,4 +1,6 @@
 // Command lines written for Megatron-LM: one answer for all their flags.
+#include "cli/megatron_flags.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -133,7 +135,7 @@ TEST(MegatronFlags, EveryKeyInTheTableIsARecipeKey) {
     add_keys(braid({"train", std::string(BRAID_SOURCE_DIR "/recipes/") + recipe + ".yaml", "--print-recipe"}).out,
              keys);
   int checked = 0;
-  for (const std::string& line : split(braid({"train", "--megatron-flags"}).out, '\n')) {
+  for (const std::string& line : split(megatron_flags_tables(), '\n')) {
     const std::vector<std::string> cells = split(line, '|');
     if (cells.size() < 3 || !cells[2].starts_with(" `")) continue;
     const std::string key = split(split(cells[2], '`')[1], '=')[0];
@@ -141,6 +143,13 @@ TEST(MegatronFlags, EveryKeyInTheTableIsARecipeKey) {
     ++checked;
   }
   EXPECT_GT(checked, 100);
+}
+
+TEST(MegatronFlags, TheListFitsTheTerminal) {
+  const std::string list = megatron_flags_list(80);
+  for (const std::string& line : split(list, '\n')) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_THAT(list, AllOf(HasSubstr("\n--bf16: model.dtype=bfloat16\n"),
+                          HasSubstr("\n--hidden-size: model.language.hidden\n"), Not(HasSubstr("`"))));
 }
 
 }  // namespace

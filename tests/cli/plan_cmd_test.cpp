@@ -69,7 +69,7 @@ TEST(PlanCommand, ForwardRefusesSizesThatCannotBe) {
            {"--tp", "0"}, {"--cp", "0"}, {"--ep", "-2"}, {"--expt-tp", "0"}, {"--pp", "0"}, {"--dp", "1000000"}}) {
     const Finished run = braid({"forward", ".", "--inputs", "i", "--outputs", "o", size, value});
     EXPECT_EQ(run.exit_code, 2) << run.err;
-    EXPECT_THAT(run.err, HasSubstr(fmt::format("{}: Value {} not in range", size, value)));
+    EXPECT_THAT(run.err, HasSubstr(fmt::format("{} should be a number from 1 to 131072, not '{}'", size, value)));
   }
 }
 

@@ -14,10 +14,12 @@ namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using testing::Finished;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using testing::TemporaryFolder;
 
 using Words = std::vector<std::string>;
@@ -103,6 +105,21 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
   EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-decay-style", "cosine"}),
               AllOf(HasSubstr("lr_decay_style is 'constant' in the checkpoint and 'cosine' in this run"),
                     HasSubstr("--override-opt-param-scheduler")));
+  const std::string where = "where: command line, --";
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr", "0.5", "--seed", "3"}),
+              HasSubstr(where + "lr (train.lr)\n"));
+  EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-warmup-samples", "1"}),
+              HasSubstr(where + "lr-warmup-samples (train.warmup_samples)\n"));
+  EXPECT_THAT(refusal({"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}),
+              HasSubstr("--override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler exclude each other"));
+  // What is offered where a run would write over the checkpoints that it starts from.
+  const Words tune = {"--load", checkpoints, "--no-load-optim", "--save", checkpoints};
+  const auto with = [&](Words words, const char* more) {
+    words.push_back(more);
+    return words;
+  };
+  EXPECT_THAT(refusal(with(tune, "--finetune")), HasSubstr("fix:   go on from them without --finetune, or save to"));
+  EXPECT_EQ(train(tune).exit_code, 0);
   const Finished resumed = train({"--load", checkpoints, "--no-load-optim"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, Not(HasSubstr("drew")));
@@ -130,6 +147,10 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
               HasSubstr("has iter_0000001: give the folder of one of them"));
   fs::rename(in_folder("aside"), newest);
   fs::remove(newest + "common.pt");
+  // There is no fallback from the folder of one iteration; what is offered instead goes on.
+  EXPECT_THAT(refusal({"--load", newest, "--no-load-optim", "--load-fallback"}),
+              HasSubstr("\n  fix:   go on from an older one with --load " + checkpoints + "/iter_0000001; "));
+  EXPECT_EQ(train({"--load", checkpoints + "/iter_0000001", "--no-load-optim"}).exit_code, 0);
   const Finished fallback = train({"--load", checkpoints, "--no-load-optim", "--load-fallback"});
   EXPECT_EQ(fallback.exit_code, 0) << fallback.err;
   EXPECT_THAT(fallback.out, HasSubstr("goes on from iteration 1 of "));
@@ -151,7 +172,8 @@ TEST_F(Start, OfTwoRunsThatSaveToOneFolderTheSecondIsToldWhoHasIt) {
   EXPECT_EQ(second.exit_code, 2);
   EXPECT_THAT(second.out, IsEmpty());
   EXPECT_THAT(second.err,
-              AllOf(HasSubstr("another run saves to '" + in_folder("ckpt") + "': pid "), Not(HasSubstr("root cause"))));
+              AllOf(HasSubstr("another run saves to '" + in_folder("ckpt") + "': pid "), Not(HasSubstr("root cause")),
+                    HasSubstr("\n  where: command line, --save (checkpoint.save)\n")));
   EXPECT_THAT(testing::read_file(in_folder("first")), HasSubstr("\ncode 0\n"));
 }
 
@@ -165,9 +187,17 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
                           HasSubstr("where: --log-dir\n"), HasSubstr("--load (checkpoint.load)")));
   refusal({"--save", in_folder("ckpt"), "--metrics-file", in_folder("a/m.jsonl"), "--load", file});
   EXPECT_FALSE(fs::exists(in_folder("ckpt")) || fs::exists(in_folder("a")));
-  // Rights say yes to root, the file system says no.
-  EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none"}),
-              AllOf(HasSubstr("2 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written: No such file")));
+  // Rights say yes to root, the file system says no; and the folder to save to is another run's.
+  fs::create_directories(in_folder("old/iter_0000004"));
+  folder.write("old/iter_0000004/.metadata", "");
+  EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none", "--tensorboard-dir", file,
+                       "--log-dir", in_folder("a/logs"), "--save", in_folder("old")}),
+              AllOf(HasSubstr("4 problems"), HasSubstr("'/proc/none/m.jsonl' cannot be written: No such file"),
+                    HasSubstr("has the checkpoints of another run"), HasSubstr("where: command line, --save (")));
+  fs::create_directory_symlink(in_folder("nowhere"), in_folder("link"));
+  refusal({"--trace", in_folder("link"), "--metrics-file", in_folder("a/m.jsonl"), "--log-dir", in_folder("a/b/logs")});
+  EXPECT_FALSE(fs::exists(in_folder("a")));
+  EXPECT_TRUE(fs::is_symlink(in_folder("link")));
 }
 
 TEST_F(Start, AGpuThatIsNotThereIsRefused) {
@@ -213,12 +243,49 @@ TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
 TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
   const std::string script = fmt::format(
       "export SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=1 "
-      "SLURM_PROCID=0 SLURM_LOCALID=0; cd {}; mkfifo f; exec 3<>f 4>f 3<&- 5>/dev/full; trap '' PIPE; "
-      "for out in 4 5; do {} train recipe.yaml >&$out; echo code $?; done",
-      folder.path(), testing::built_program("braid"));
+      "SLURM_PROCID=0 SLURM_LOCALID=0; cd {1}; mkfifo f; exec 3<>f 4>f 3<&- 5>/dev/full; trap '' PIPE; "
+      "for out in 4 5; do {0} train recipe.yaml >&$out; echo code $?; done; "
+      // Files that are cut, as by a full disk, under this launcher and under our own.
+      "trap '' XFSZ; ulimit -f 1; {0} train recipe.yaml --train-iters 20 --metrics-file m >/dev/null; echo code $?; "
+      "unset ${{!SLURM_@}}; {0} train recipe.yaml --trace traces; echo code $?",
+      testing::built_program("braid"), folder.path());
   const Finished run = testing::run_program({"bash", "-c", script});
-  EXPECT_EQ(run.out, "code 0\ncode 1\n") << run.err;
+  EXPECT_THAT(run.out, AllOf(StartsWith("code 0\ncode 1\ncode 1\n"), EndsWith("\ncode 1\n"))) << run.err;
   EXPECT_EQ(count(run.err, "standard output is not complete"), 1) << run.err;
+}
+
+TEST_F(Start, UnderAnotherLauncherABadCommandLineOrRecipeIsToldInFullByOneRank) {
+  const std::map<std::string, std::string> second = {{"RANK", "1"},
+                                                     {"LOCAL_RANK", "1"},
+                                                     {"WORLD_SIZE", "2"},
+                                                     {"LOCAL_WORLD_SIZE", "2"},
+                                                     {"MASTER_ADDR", "localhost"},
+                                                     {"MASTER_PORT", "1"}};
+  auto first = second;
+  first["RANK"] = first["LOCAL_RANK"] = "0";
+  const auto lines = [&](const Words& options, const auto& env) {
+    const Finished run = train(options, env);
+    EXPECT_EQ(run.exit_code, 2);
+    return run.err;
+  };
+  const Words bad = {"--llm-tp", "3"}, misuse = {"--log-dir"}, torchrun = {"--nproc-per-node", "2"}, small = {};
+  for (const Words& options : {bad, misuse, torchrun, small}) {
+    EXPECT_THAT(lines(options, first), HasSubstr("  fix:   "));
+    const std::string short_line = lines(options, second);
+    EXPECT_THAT(short_line, AllOf(StartsWith("braid: rank 1: "), Not(HasSubstr("fix:"))));
+    EXPECT_EQ(count(short_line, "\n"), 1) << short_line;
+  }
+}
+
+TEST_F(Start, WorksWithAllStreamsClosedAndWithTheRecipeOnStandardInput) {
+  const std::string program = testing::built_program("braid");
+  const Finished run = testing::run_program(
+      {"bash", "-c",
+       "sed 's/iterations: 2/iterations: 1/' " + recipe + " | " + program + " train - --log-dir " + in_folder("logs")});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("1 iteration of"));
+  for (const std::string& command : {program + " train " + recipe, program + " plan show " + recipe})
+    EXPECT_EQ(testing::run_program({"bash", "-c", command + " <&- >&- 2>&-"}).exit_code, 0) << command;
 }
 
 TEST_F(Start, AHostThatHasNoAddressIsToldOnce) {
@@ -229,9 +296,9 @@ TEST_F(Start, AHostThatHasNoAddressIsToldOnce) {
       testing::built_program("braid"), recipe);
   const Finished run = testing::run_program({"bash", "-c", script});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(count(run.err, "cannot resolve host 'no-such-host.invalid'"), 1) << run.err;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("\n  where: MASTER_ADDR\n"),
-                             HasSubstr("rank 1 found no address of no-such-host"), Not(HasSubstr("root cause"))));
+  EXPECT_EQ(count(run.err, "where: MASTER_ADDR\n"), 1) << run.err;
+  EXPECT_EQ(count(run.err, "braid: rank 1: cannot resolve host 'no-such-host.invalid'"), 1) << run.err;
+  EXPECT_THAT(run.err, Not(HasSubstr("root cause")));
 }
 
 }  // namespace

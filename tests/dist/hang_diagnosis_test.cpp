@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 namespace braid {
 namespace {
 
@@ -163,6 +166,19 @@ TEST(Progress, ShowsWhatIsOpen) {
   }
   EXPECT_EQ(progress.snapshot().op, "iteration 3");
   EXPECT_TRUE(progress.snapshot().waits.empty());
+}
+
+TEST(Progress, TimeInWhichTheProcessWasStoppedIsNotIdle) {
+  const auto start = std::chrono::steady_clock::now();
+  Progress progress;
+  const std::chrono::milliseconds stopped(50);
+  std::this_thread::sleep_for(stopped);
+  progress.forgive(stopped);
+  const double idle_s = progress.snapshot().idle_s;
+  const std::chrono::duration<double> ran = std::chrono::steady_clock::now() - start - stopped;
+  EXPECT_LE(idle_s, ran.count());
+  progress.forgive(std::chrono::hours(1));  // it went on, and moved, before anybody saw that it was stopped
+  EXPECT_GE(progress.snapshot().idle_s, 0);
 }
 
 TEST(Progress, RemembersWhereAnExceptionStarted) {

@@ -8,11 +8,15 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <numeric>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "dist/backend_factory.h"
+#include "dist/progress.h"
+#include "dist/store.h"
 #include "plan/topology.h"
 #include "support/ranks.h"
 
@@ -115,6 +119,27 @@ TEST(World, NothingListensBeyondLoopbackInLocalMode) {
     EXPECT_THAT(listening_addresses(getppid()),
                 ::testing::ElementsAre("0100007F"));  // store and failure board
   });
+}
+
+// The board says when a wait is too long. Gloo's own limit is that of connecting.
+TEST(Gloo, AReceiveMayTakeLongerThanConnecting) {
+  const std::chrono::seconds to_connect(2);
+  StoreServer server("127.0.0.1", 0);
+  const auto run = [&](int rank) {
+    Progress progress;
+    auto store = std::make_shared<Store>(Endpoint{"127.0.0.1", server.port()}, std::chrono::seconds(60));
+    std::shared_ptr<BackendFactory> gloo = make_gloo_factory(
+        std::move(store), {.addresses = {"127.0.0.1"}, .connect_timeout = to_connect, .timeout = kCollectiveTimeout});
+    World world(rank, 2, c10::kCPU, std::move(gloo), progress);
+    const Group all = world.everyone();
+    at::Tensor x = at::full({1}, 7.f + static_cast<float>(rank));
+    if (rank == 0) return all.receive(x, 1), x.item<float>();
+    std::this_thread::sleep_for(to_connect + std::chrono::milliseconds(500));
+    return all.send(x, 0), x.item<float>();
+  };
+  auto other = std::async(std::launch::async, run, 1);
+  EXPECT_EQ(run(0), 8);
+  other.get();
 }
 
 }  // namespace

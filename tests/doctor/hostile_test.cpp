@@ -267,6 +267,9 @@ class DoctorCommand : public ::testing::Test {
 TEST_F(DoctorCommand, ExitCodesTellWhetherACauseWasFound) {
   EXPECT_EQ(doctor({folder_.write("a.log", kError)}).exit_code, 0);
   EXPECT_EQ(doctor({folder_.write("b.log", "all is well\n")}).exit_code, 1);
+  const std::string empty = folder_.write("empty.log", "");
+  EXPECT_THAT(doctor({empty}).out, HasSubstr("not-launched: "));
+  EXPECT_THAT(doctor({empty, "--exit-code", "137"}).out, HasSubstr("killed: "));
   EXPECT_EQ(doctor({folder_.write("e.log", "all is well\n"), "--exit-code", "0"}).exit_code, 0);
   EXPECT_EQ(doctor({folder_.write("f.log", "")}).exit_code, 0);  // not launched
   EXPECT_EQ(doctor({folder_.write("c.log", "all is well\n"), "--exit-code", "1"}).exit_code, 1);

@@ -148,5 +148,20 @@ TEST(Starts, SitesRefuseInTheirOwnWords) {
   EXPECT_EQ(verdict("sbatch: error: the partition gpu32 is closed\n"), "bad-partition -1");
 }
 
+// What a program raises on its way out, when it misses its peers, does not hide what sent it there.
+TEST(Chains, OfExceptionsKeepTheirCause) {
+  const std::string handling = "\nDuring handling of the above exception, another exception occurred:\n\n";
+  const std::string frames =
+      "Traceback (most recent call last):\n  File \"/w/train.py\", line 10, in <module>\n    main()\n";
+  EXPECT_EQ(
+      slug_of(diagnosis_of_text(frames + "ValueError: bad\n" + handling + frames +
+                                "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, remote process exited "
+                                "or there was a network error\n")),
+      "python-error");
+  EXPECT_EQ(slug_of(diagnosis_of_text(frames + "socket.timeout: timed out\n" + handling + frames +
+                                      "OSError: We couldn't connect to 'https://huggingface.co' to load this file\n")),
+            "hub-unreachable");
+}
+
 }  // namespace
 }  // namespace braid

@@ -18,7 +18,9 @@ TEST(LineMarks, KnowTheWritersOfLines) {
         Case{"[rank11]: text", 11, "text"}, Case{"[rank3]:   File \"x\"", 3, "  File \"x\""},
         Case{"[Rank 7] text", 7, "text"}, Case{"[default2]:[rank10]: text", 10, "text"},
         Case{"4: [rank4]:[E1115 10:31:04.4 P.cpp:685] text", 4, "text"}, Case{"[1,6]<stderr>: text", 6, "text"},
-        Case{"job-x/0 [default1]:[rank9]: text", 9, "text"}}) {
+        Case{"job-x/0 [default1]:[rank9]: text", 9, "text"}, Case{"[5]: text", 5, "text"},
+        Case{"Rank[3] text", 3, "text"}, Case{"2026-11-15T09:40:29.5Z stderr F [rank3]: text", 3, "text"},
+        Case{"2026-11-15T09:40:29Z: [1,6]<stderr>: text", 6, "text"}}) {
     const LineMarks marks = marks_of(c.line);
     ASSERT_TRUE(marks.rank) << c.line;
     EXPECT_EQ(*marks.rank, c.rank) << c.line;

@@ -245,6 +245,13 @@ TEST(Wrapped, LinesAreJoined) {
   EXPECT_EQ(width_of_wrapped(wrapped_at(80, text)), 80u);
 }
 
+TEST(Wrapped, ASingleLongLineIsJoined) {
+  const std::string text = "RuntimeError: " + std::string(60, 'x') + " and CUDA error: an illegal memory access " +
+                           std::string(60, 'y') + " at the end\n";
+  EXPECT_EQ(width_of_wrapped("start\n" + wrapped_at(80, text)), 80u);
+  EXPECT_EQ(width_of_wrapped("start\n" + std::string(80, '-') + "\na table\n" + std::string(80, '-') + "\n"), 0u);
+}
+
 TEST(Wrapped, ListsOfLinesOfOneWidthAreNot) {
   std::string list;
   for (int i = 100; i < 200; ++i) list += fmt::format("step {} | {:70}\n", i, "loss: 2.3");

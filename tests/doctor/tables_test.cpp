@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "doctor/diagnosis_of_text.h"
 
 namespace braid {
@@ -267,6 +270,28 @@ TEST(EvidenceText, IsCutAroundWhatMatched) {
   EXPECT_EQ(slug_of(diagnosis), "gpu-oom");
   EXPECT_THAT(to_text(diagnosis), HasSubstr("... xxx"));
   EXPECT_THAT(to_text(diagnosis), HasSubstr("CUDA out of memory. Tried to allocate 2.00 GiB yyy"));
+}
+
+TEST(ReportText, FitsATerminal) {
+  const std::string text =
+      to_text(diagnosis_of_text("[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to "
+                                "allocate 1.50 GiB.\nsrun: error: a31: task 5: Exited with exit "
+                                "code 1\nsrun: error: a31: tasks 0-4,6-7: Terminated\n"));
+  std::size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("job.log:") == std::string::npos) widest = std::max(widest, line.size());  // evidence is quoted whole
+  EXPECT_LE(widest, 80u) << text;
+  EXPECT_THAT(text, HasSubstr("fix:\n  Use a smaller"));
+}
+
+TEST(DeviceMemory, IsToldOfTheDeviceThatTheMessageNames) {
+  const Diagnosis tpu = diagnosis_of_text(
+      "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: TPU backend error: Ran out of memory in memory space "
+      "hbm. Used 17.3G of 15.9G hbm.\n");
+  EXPECT_EQ(slug_of(tpu), "gpu-oom");
+  EXPECT_THAT(tpu.explanation, HasSubstr("A TPU ran out of memory"));
+  EXPECT_THAT(tpu.fix, Not(HasSubstr("CUDA")));
 }
 
 TEST(FileNames, AreNoProofOfARank) {

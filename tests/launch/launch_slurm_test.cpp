@@ -253,7 +253,7 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"--command-file", "/tmp"}), HasSubstr("cannot read '/tmp'"));
   EXPECT_THAT(refusal({"--command-file", folder_.write("bom.sh", "\xEF\xBB\xBFtorchrun x.py")}),
               HasSubstr("begins with a byte order mark"));
-  EXPECT_THAT(refusal({"--command-file", testing::built_program("braid")}), HasSubstr("is no text"));
+  EXPECT_THAT(refusal({"--command-file", folder_.write("a.out", std::string("\x7f" "ELF\0", 5))}), HasSubstr("is no text"));
 }
 
 TEST_F(LaunchSlurm, DirectivesInACommandFileAreSaidToMeanNothing) {

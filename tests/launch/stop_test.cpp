@@ -8,10 +8,13 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <stdexcept>
 
+#include "base/process.h"
+#include "base/strings.h"
 #include "launch/rank_process.h"
 #include "support/programs.h"
 
@@ -56,6 +59,23 @@ class LongRun {
   }
   void send(int signal) const { kill(process_.pid, signal); }
 
+  void wait_until_stopped() const {
+    int status = 0;
+    ASSERT_EQ(waitpid(process_.pid, &status, WUNTRACED), process_.pid);
+    ASSERT_TRUE(WIFSTOPPED(status));
+  }
+  // As /proc tells them, one letter per rank.
+  std::string states_of_ranks() const {
+    std::string states;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const auto pid = parse_int(entry.path().filename().string());
+      if (!pid || parent_of(*pid) != process_.pid) continue;
+      const std::string stat = testing::read_file(entry.path() / "stat");
+      states += stat.substr(stat.rfind(')') + 2, 1);
+    }
+    return states;
+  }
+
   int exit_code() {
     while (read_some()) {
     }
@@ -69,7 +89,7 @@ class LongRun {
  private:
   // A program inherits which signals are ignored, from whoever runs these tests as well (nohup).
   static RankProcess start(const std::vector<std::string>& command, const std::vector<int>& ignored) {
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) std::signal(signal, SIG_DFL);
     for (int signal : ignored) std::signal(signal, SIG_IGN);
     RankProcess process = spawn_rank(command, {});
     for (int signal : ignored) std::signal(signal, SIG_DFL);
@@ -112,6 +132,22 @@ TEST(Stop, SignalsLetTheRanksEndWell) {
     EXPECT_THAT(run.out(), HasSubstr(std::string("run ended              ") + name));
     EXPECT_EQ(run.err(), next.at(name));
   }
+}
+
+TEST(Stop, CtrlZStopsTheRanksTooAndTheyGoOnWithTheLauncher) {
+  LongRun run("obedient");
+  run.wait_until_both_say("ready");
+  run.wait_for(" iteration       10/");
+  for (int again = 0; again < 2; ++again) {
+    run.send(SIGTSTP);
+    run.wait_until_stopped();
+    for (int i = 0; i < 6000 && run.states_of_ranks() != "TT"; ++i) usleep(10000);  // each sees its signal when it runs
+    EXPECT_EQ(run.states_of_ranks(), "TT");
+    run.send(SIGCONT);
+  }
+  run.wait_for(" iteration       40/");
+  run.send(SIGTERM);
+  EXPECT_EQ(run.exit_code(), 0) << run.err();
 }
 
 // The ranks are asked while nobody in them handles signals yet; SIGTERM and SIGUSR1 would kill them.

@@ -1,11 +1,12 @@
 """Hugging Face models into a training checkpoint and out again: transformers wrote them, and loads what comes back."""
 import json
-import subprocess
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from hf_roundtrip_test import BRAID, answer, assert_same_tensors, convert, nemotron_h, radio, randomize, tensors_of
+
+from programs import run_program
 
 # The models of hf_roundtrip_test, as a recipe has them.
 RECIPE = """
@@ -72,8 +73,8 @@ def test_torch_reads_the_checkpoint(tmp_path):
 
 def test_training_starts_from_the_weights(tmp_path):
     save_models(tmp_path, torch.float32)
-    run = subprocess.run([BRAID, "train", tmp_path / "recipe.yaml", "--load", tmp_path / "ckpt", "--finetune", "--train.lr",
-                          "0", "--save", tmp_path / "trained"], capture_output=True, text=True, timeout=900)
+    run = run_program([BRAID, "train", tmp_path / "recipe.yaml", "--load", tmp_path / "ckpt", "--finetune", "--train.lr",
+                       "0", "--save", tmp_path / "trained"])
     assert run.returncode == 0, run.stderr
     convert("convert", tmp_path / "trained", tmp_path / "back", "--to-hf", "language")
     back, original = tensors_of(tmp_path / "back"), tensors_of(tmp_path / "language")
@@ -84,8 +85,8 @@ def test_training_starts_from_the_weights(tmp_path):
 def test_a_model_that_does_not_fit_is_refused(tmp_path):
     save_models(tmp_path, torch.float32)
     (tmp_path / "other.yaml").write_text((RECIPE % "float32").replace("ffn: 48", "ffn: 64"))
-    run = subprocess.run([BRAID, "ckpt", "convert", "--recipe", tmp_path / "other.yaml", "--language",
-                          tmp_path / "language", tmp_path / "new"], capture_output=True, text=True, timeout=900)
+    run = run_program([BRAID, "ckpt", "convert", "--recipe", tmp_path / "other.yaml", "--language",
+                       tmp_path / "language", tmp_path / "new"])
     assert run.returncode == 2
     assert "the recipe has ffn: 64, the folder ffn: 48" in run.stderr
     assert "decoder.layers.3.mlp.linear_fc1.weight is [48, 32], the recipe's [64, 32]" in run.stderr

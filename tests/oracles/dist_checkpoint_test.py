@@ -5,7 +5,6 @@ Two ranks load what we wrote and save what we then read; `checkpoints` starts th
 import argparse
 import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from programs import run_program
 
 WORLD = 2
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -41,8 +42,7 @@ def equal(got, wanted):
 
 
 def probe(*arguments):
-    done = subprocess.run([os.environ["BRAID_CKPT_PROBE"], *map(str, arguments)], capture_output=True, text=True,
-                          timeout=900)
+    done = run_program([os.environ["BRAID_CKPT_PROBE"], *map(str, arguments)])
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -118,8 +118,8 @@ def checkpoints(tmp_path_factory):
     save_file(tensors(), folder / "tensors.safetensors")
     probe("write", folder / "tensors.safetensors", folder / "ours", "--writers", 3)
     # not as a script: megatron-core spawns processes, and each would run this file's imports again
-    ranks = subprocess.run([sys.executable, "-c", f"import {Path(__file__).stem} as test; test.work('{folder}')"],
-                           cwd=Path(__file__).parent, capture_output=True, text=True, timeout=900)
+    ranks = run_program([sys.executable, "-c", f"import {Path(__file__).stem} as test; test.work('{folder}')"],
+                        cwd=Path(__file__).parent)
     assert ranks.returncode == 0, ranks.stderr
     return folder
 

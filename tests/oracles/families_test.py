@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import os
-import subprocess
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from torch import nn
 from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaForCausalLM
 
 from hf_models import GRAD_BAR, LOSS_BAR, OUTPUT_BAR, assert_close, randomise
+from programs import run_program
 
 # Where both sides compute in double and sum in other orders.
 SAME = 1e-11
@@ -29,7 +29,7 @@ def probe(folder, family, config, weights, inputs):
     tensors = {**{f"weight.{name}": weight for name, weight in weights.items()}, **inputs}
     save_file({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, folder / "in.st")
     command = [os.path.abspath(os.environ["BRAID_FAMILY_PROBE"]), family, "config.json", "in.st", "out.st"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+    result = run_program(command, cwd=folder)
     assert result.returncode == 0, result.stderr
     return load_file(folder / "out.st")
 

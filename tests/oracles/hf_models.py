@@ -6,12 +6,13 @@ weight is random, at a scale that keeps activations near 1.
 
 import math
 import os
-import subprocess
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers.core_model_loading import revert_weight_conversion
+
+from programs import run_program
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
@@ -72,7 +73,7 @@ def run_braid(folder, model_dir, inputs, flags, outputs):
         save_file({name: tensor.contiguous() for name, tensor in inputs.items()}, folder / "in.safetensors")
         inputs = folder / "in.safetensors"
     command = [os.environ["BRAID"], "forward", model_dir, "--inputs", inputs, "--outputs", outputs]
-    return subprocess.run(command + flags.split(), capture_output=True, text=True, timeout=900)
+    return run_program(command + flags.split())
 
 
 def braid_forward(folder, model_dir, inputs, flags=""):

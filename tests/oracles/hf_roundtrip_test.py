@@ -1,13 +1,14 @@
 """Hugging Face models through Braid and back: transformers writes them, loads what comes back, and computes the same."""
 import json
 import os
-import subprocess
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import NemotronHConfig, NemotronHForCausalLM, RadioConfig, RadioModel
+
+from programs import run_program
 
 BRAID = os.environ["BRAID"]
 
@@ -49,7 +50,7 @@ def answer(model):
 
 
 def braid(*arguments):
-    return subprocess.run([BRAID, "ckpt", *map(str, arguments)], capture_output=True, text=True, timeout=900)
+    return run_program([BRAID, "ckpt", *map(str, arguments)])
 
 
 def convert(*arguments):

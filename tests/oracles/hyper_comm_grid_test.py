@@ -9,11 +9,12 @@ dense and the expert view of the same ranks. Members, order of groups and order 
 import json
 import os
 import random
-import subprocess
 
 import pytest
 
 from megatron.core.hyper_comm_grid import HyperCommGrid
+
+from programs import run_program
 
 TOPOLOGIES = 100
 DENSE = ["tp", "cp", "dp", "pp"]
@@ -80,7 +81,7 @@ def recipe_of(topology):
 def plan_of(topology, folder):
     recipe = folder / "recipe.yaml"
     recipe.write_text(recipe_of(topology))
-    result = subprocess.run([os.environ["BRAID"], "plan", "show", str(recipe), "--json"], capture_output=True, text=True)
+    result = run_program([os.environ["BRAID"], "plan", "show", str(recipe), "--json"])
     assert result.returncode == 0, f"{recipe.read_text()}\n{result.stderr}"
     return json.loads(result.stdout)
 

@@ -9,12 +9,13 @@ oracle. Rates, weight decays and the state at the end must agree, and so must wh
 import itertools
 import os
 import random
-import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+from programs import run_program
 
 DECAYS = [(style, None) for style in ("constant", "linear", "cosine", "inverse-square-root")]
 DECAYS += [("WSD", style) for style in ("exponential", "linear", "cosine", "minus_sqrt")]
@@ -95,7 +96,7 @@ def points_of(rng, oracle):
 
 def probe(*lines):
     text = "".join(f"{line}\n" for line in lines)
-    run = subprocess.run([os.environ["BRAID_LR_PROBE"]], input=text, capture_output=True, text=True, timeout=900)
+    run = run_program([os.environ["BRAID_LR_PROBE"]], input=text)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()
 

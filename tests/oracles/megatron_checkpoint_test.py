@@ -13,7 +13,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 import types
 import zlib
@@ -24,6 +23,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from programs import run_program
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 VLM = [RECIPES / "tiny-vlm-colocated.yaml", "--encoder-dp", 2, "--llm-dp", 1, "--llm-ep", 2,
@@ -339,8 +340,7 @@ def work(folder):
 
 
 def train(*arguments, fails=False):
-    run = subprocess.run([os.environ["BRAID"], "train", *map(str, arguments)], capture_output=True, text=True,
-                         timeout=900)
+    run = run_program([os.environ["BRAID"], "train", *map(str, arguments)])
     assert (run.returncode != 0) == fails, run.stdout + run.stderr
     return run.stderr
 
@@ -371,8 +371,8 @@ def ours(folder):
 def megatron(folder):
     """What megatron-core's ranks found."""
     # not as a script: megatron-core spawns processes, and each would run this file's imports again
-    ranks = subprocess.run([sys.executable, "-c", f"import {Path(__file__).stem} as test; test.work('{folder}')"],
-                           cwd=Path(__file__).parent, capture_output=True, text=True, timeout=900)
+    ranks = run_program([sys.executable, "-c", f"import {Path(__file__).stem} as test; test.work('{folder}')"],
+                        cwd=Path(__file__).parent)
     assert ranks.returncode == 0, ranks.stderr
     return [pickle.loads((folder / f"result_{rank}").read_bytes()) for rank in range(WORLD)]
 

@@ -15,6 +15,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
 
+from programs import run_program
+
 METADATA_PROBE = os.environ["BRAID_METADATA_PROBE"]
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
@@ -129,7 +131,7 @@ def in_processes():
 
 
 def probe(path, *more):
-    run = subprocess.run([METADATA_PROBE, path, *more], capture_output=True, text=True, timeout=900)
+    run = run_program([METADATA_PROBE, path, *more])
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
@@ -172,6 +174,6 @@ def test_what_is_no_index_is_refused(tmp_path):
     path = tmp_path / ".metadata"
     for value, message in [(os.system, "'posix.system', which is not one that checkpoints use"), ({}, "this is no index")]:
         path.write_bytes(pickle.dumps(value))
-        run = subprocess.run([METADATA_PROBE, path], capture_output=True, text=True, timeout=900)
+        run = run_program([METADATA_PROBE, path])
         assert run.returncode == 1
         assert str(path) in run.stderr and message in run.stderr

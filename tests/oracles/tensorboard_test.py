@@ -4,11 +4,12 @@ import os
 import re
 import socket
 import struct
-import subprocess
 import time
 
 import pytest
 from tensorboard.backend.event_processing import event_accumulator, event_file_loader
+
+from programs import run_program
 
 EVENT_PROBE = os.environ["BRAID_EVENT_PROBE"]
 MOCK_RUN = os.environ["BRAID_MOCK_RUN"]
@@ -20,7 +21,7 @@ def float32(value):
 
 def write_events(folder, scalars):
     lines = "".join(f"{tag}\t{value!r}\t{step}\n" for tag, value, step in scalars)
-    probe = subprocess.run([EVENT_PROBE, folder], input=lines, capture_output=True, text=True, timeout=900)
+    probe = run_program([EVENT_PROBE, folder], input=lines)
     assert probe.returncode == 0, probe.stderr
     return probe.stdout.strip()
 
@@ -113,8 +114,7 @@ def test_a_changed_byte_is_noticed(tmp_path):
 
 
 def test_a_run_has_megatrons_tags(tmp_path):
-    run = subprocess.run([MOCK_RUN, "2", "25", "1"], env=dict(os.environ, BRAID_TEST_TENSORBOARD_DIR=str(tmp_path)),
-                         capture_output=True, text=True, timeout=900)
+    run = run_program([MOCK_RUN, "2", "25", "1"], env=dict(os.environ, BRAID_TEST_TENSORBOARD_DIR=str(tmp_path)))
     assert run.returncode == 0, run.stderr
     scalars = read_scalars(tmp_path)
     for tag in ["lm loss", "learning-rate", "grad-norm", "batch-size", "loss-scale", "num-zeros", "iteration-time-ms",

@@ -7,10 +7,11 @@ import os
 import random
 import re
 import shlex
-import subprocess
 
 import pytest
 from torch.distributed.run import get_args_parser
+
+from programs import run_program
 
 BRAID = os.environ["BRAID"]
 # Not among the random ones: another program, other ways to run it, refused with srun, or ends the parser.
@@ -80,7 +81,7 @@ def test_what_torch_refuses(words):
 
 
 def launch(words):
-    return subprocess.run([BRAID, "launch", "slurm", "--dry-run", "--", "torchrun", *words], capture_output=True, text=True)
+    return run_program([BRAID, "launch", "slurm", "--dry-run", "--", "torchrun", *words])
 
 
 def braid_runs(words):

@@ -1,8 +1,9 @@
 """Braid among torch's own programs: braid train as torchrun's worker, and torch.distributed under braid run."""
 import os
 import re
-import subprocess
 import sys
+
+from programs import run_program
 
 BRAID = os.environ["BRAID"]
 
@@ -37,8 +38,8 @@ def test_torchrun_starts_braid(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--no-python"]
-    ours = subprocess.run([BRAID, "train", recipe], capture_output=True, text=True, timeout=900)
-    theirs = subprocess.run(torchrun + [BRAID, "train", recipe], capture_output=True, text=True, timeout=900)
+    ours = run_program([BRAID, "train", recipe])
+    theirs = run_program(torchrun + [BRAID, "train", recipe])
     assert ours.returncode == 0, ours.stderr
     assert theirs.returncode == 0, theirs.stderr
     assert last_loss(theirs.stdout) == last_loss(ours.stdout)
@@ -47,8 +48,7 @@ def test_torchrun_starts_braid(tmp_path):
 def test_braid_run_starts_torch_distributed(tmp_path):
     script = tmp_path / "all_reduce.py"
     script.write_text(ALL_REDUCE)
-    run = subprocess.run([BRAID, "run", "-n", "3", "--", sys.executable, script],
-                         capture_output=True, text=True, timeout=900)
+    run = run_program([BRAID, "run", "-n", "3", "--", sys.executable, script])
     assert run.returncode == 0, run.stderr
     for rank in range(3):
         assert f"[{rank}] rank {rank} of 3 has 6.0" in run.stdout

@@ -20,6 +20,7 @@ import keeper
 
 NODES = ("n1", "n2", "n3", "n4")
 GPUS_PER_NODE = 8
+TIMEOUT_S = 900  # for what hangs; a busy machine may need long
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
 FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
                 "TIMEOUT"}
@@ -130,7 +131,7 @@ class Cluster:
         self.keeper.stdin.close()
         self.keeper.wait()
 
-    def wait_until(self, ready, what, timeout=900, pause=0.1):
+    def wait_until(self, ready, what, timeout=TIMEOUT_S, pause=0.1):
         """Waits for ready() to be true and returns what it said."""
         end = time.monotonic() + timeout
         while not (answer := ready()):
@@ -177,7 +178,7 @@ class Cluster:
         """What `scontrol show job` says of it."""
         return dict(re.findall(r"(\S+?)=(\S*)", self.client("scontrol", "--oneliner", "show", "job", job)))
 
-    def wait(self, job, states=FINAL_STATES, timeout=900):
+    def wait(self, job, states=FINAL_STATES, timeout=TIMEOUT_S):
         """Waits until the job is in one of the states, and returns it as job() does."""
         def arrived():
             found = self.job(job)
@@ -199,7 +200,7 @@ class Cluster:
         """What one of Slurm's programs answers."""
         if self.stopped:
             raise RuntimeError(f"the cluster was stopped before {argv[0]}")
-        done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=900,
+        done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=TIMEOUT_S,
                               capture_output=True)
         if done.returncode:
             raise RuntimeError(f"{argv}: {done.stderr}")

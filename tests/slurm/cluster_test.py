@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import keeper
+from cluster import TIMEOUT_S
 
 WHERE_AM_I = """#!/bin/sh
 #SBATCH --nodes=4 --ntasks-per-node=2 --gpus-per-node=2 --exclusive
@@ -49,7 +50,7 @@ def test_a_node_that_vanishes_ends_its_job_and_can_come_back(cluster, tmp_path):
 
 def test_nothing_is_left_of_a_test_run_that_is_killed(cluster):
     run = subprocess.run([sys.executable, "-c", KILLED.format(script=SLEEPS)], cwd=os.path.dirname(__file__),
-                         stdout=subprocess.PIPE, text=True, timeout=900)
+                         stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S)
     assert run.returncode == -signal.SIGKILL
     folder, *pids = run.stdout.split()
     assert len(pids) > 10

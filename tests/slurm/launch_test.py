@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 
+from cluster import TIMEOUT_S
 from scripts import BRAID, GPUS, NODES, PYTHON, RANKS, Job, local_losses, small_recipe
 
 RECIPES = pathlib.Path(__file__).parents[2] / "recipes"
@@ -52,7 +53,7 @@ def program(folder, text):
 def braid(cluster, *words, folder=None):
     """The program, on a machine of the cluster."""
     return subprocess.run([BRAID, *map(str, words)], env=cluster.env, cwd=folder, capture_output=True, text=True,
-                          timeout=900)
+                          timeout=TIMEOUT_S)
 
 
 # --- what is under way at once ---------------------------------------------------------------------------------------

@@ -49,14 +49,14 @@ class Job:
         return losses(self.log_file.with_suffix(".jsonl"))
 
     def wait_for_line(self, text):
-        self.cluster.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}", timeout=900)
+        self.cluster.wait_until(lambda: text in self.log(), f"'{text}' in {self.log_file}")
 
     def rank(self, number):
         """The rank's process id."""
         return self.cluster.tasks(self.number)[number]
 
     def end(self):
-        return self.cluster.wait(self.number, timeout=900)["JobState"]
+        return self.cluster.wait(self.number)["JobState"]
 
     def diagnosis(self):
         """The doctor's, of a log in which Braid's ranks are on the nodes they ran on, not all on this host."""

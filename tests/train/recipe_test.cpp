@@ -57,6 +57,19 @@ TEST(Recipe, AFlagThatDoesNotGoWithTheRecipeIsNamedWithIt) {
   EXPECT_THAT(
       error_of(kTwoGrids, {{"topology.modules.language.dp", "4", "--llm-dp"}, {"train.micro_batch", "16"}}),
       HasSubstr("where: command line, --llm-dp and --train.micro_batch, against recipe:6, train.global_batch\n"));
+  // Without --llm-ep the topology would be wrong, and the model not be looked at: that does not make it the cause.
+  const std::string sizes = "topology: {modules: {language: {tp: 2, dp: 2, ep: 2}}}";
+  const std::vector<ConfigOverride> smaller = {{"topology.modules.language.tp", "3", "--llm-tp"},
+                                               {"topology.modules.language.dp", "1", "--llm-dp"},
+                                               {"topology.modules.language.ep", "1", "--llm-ep"}};
+  EXPECT_THAT(error_of(sizes, smaller),
+              HasSubstr("where: command line, --llm-tp, against recipe, model.language.vocab\n"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.global_batch", "7"}}),
+              HasSubstr("where: command line, --train.global_batch\n"));
+  // And where a flag's own key is named, so is the flag that it does not go with.
+  EXPECT_THAT(error_of(sizes, {{"topology.modules.language.tp", "1", "--llm-tp"},
+                               {"topology.modules.language.ep", "4", "--llm-ep"}}),
+              HasSubstr("where: command line, --llm-ep (topology.modules.language.ep), with --llm-tp\n"));
   EXPECT_THAT(error_of("topology: {modules: {language: }}\ntrain: {global_batch: 0}", {{"train.lr", "1"}}),
               HasSubstr("where: recipe:2, train.global_batch\n"));
 }

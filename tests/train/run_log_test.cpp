@@ -263,6 +263,7 @@ TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
   TemporaryFolder folder;
   open({.log_interval = 1000, .metrics_file = folder.path() + "/metrics.jsonl"}, {.iterations = 1000});
   run(1, 1);
+  EXPECT_FALSE(log_->lost_output());
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -273,6 +274,7 @@ TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(lines_with("metrics.jsonl"),
               ElementsAre(AllOf(HasSubstr("braid: cannot write '"), HasSubstr("; the run goes on without it"))));
+  EXPECT_TRUE(log_->lost_output());
 }
 
 TEST_F(RunLogTest, IntervalsThatMakeNoSense) {

@@ -51,11 +51,13 @@ TEST(Trace, EndsWhereItCannotBeWritten) {
     Trace trace(folder.path(), 3, "");
     { const auto span = trace.span("first"); }
     trace.flush();
+    EXPECT_FALSE(trace.lost_output());
     const auto size = std::filesystem::file_size(folder.path() + "/trace_rank_00003.json");
     const rlimit little = {size + 20, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &little);
     { const auto span = trace.span("second"); }
     trace.flush();
+    EXPECT_TRUE(trace.lost_output());
     { const auto span = trace.span("third"); }
   }
   setrlimit(RLIMIT_FSIZE, &before);

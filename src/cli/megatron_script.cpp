@@ -1,0 +1,224 @@
+#include "cli/megatron_script.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "cli/megatron_flags.h"
+#include "launch/shell_text.h"
+
+namespace braid {
+namespace {
+
+// Patterns like M-M*- have no file that matches them: the shell leaves them as they are, and so do we.
+ScriptWord word_of(std::string_view text, const ShellWord& word) {
+  if (word.value) return {*word.value};
+  std::string raw(text.substr(word.begin, word.end - word.begin));
+  const bool has_variable = raw.find_first_of("$`") != std::string::npos;
+  std::erase_if(raw, [](char c) { return c == '"' || c == '\''; });
+  return {raw, has_variable};
+}
+
+constexpr std::pair<std::string_view, std::string LauncherTasks::*> kCounts[] = {
+    {"--ntasks", &LauncherTasks::all},
+    {"-n", &LauncherTasks::all},
+    {"-np", &LauncherTasks::all},
+    {"--np", &LauncherTasks::all},
+    {"--nodes", &LauncherTasks::nodes},
+    {"-N", &LauncherTasks::nodes},
+    {"--npernode", &LauncherTasks::per_node},
+    {"--ntasks-per-node", &LauncherTasks::per_node},
+};
+
+// Whether srun's options end here: at the program, or at a flag of Megatron's, whatever the program is called.
+bool ends_launcher(const ScriptWord& word) {
+  if (is_flag(word)) return find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) != nullptr;
+  const std::string name = word.text.substr(word.text.rfind('/') + 1);
+  return !is_option(word) && (name == "torchrun" || name.starts_with("python") || name.ends_with(".py") ||
+                              name.ends_with(".sh") || name == "bash" || name == "env" || name == "uv");
+}
+
+// Takes srun or mpirun and their options off the front of a command; those that say how many tasks there are count.
+void take_launcher(std::vector<ScriptWord>& words, LauncherTasks& tasks) {
+  const std::string name = words.empty() ? "" : words[0].text.substr(words[0].text.rfind('/') + 1);
+  if (name != "srun" && name != "mpirun" && name != "mpiexec") return;
+  tasks.launcher = name;
+  const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
+  for (auto word = words.begin() + 1; word < end; ++word) {
+    const std::size_t equals = word->text.find('=');
+    for (const auto& [option, count] : kCounts) {
+      if (word->text.substr(0, equals) == option)
+        tasks.*count =
+            equals != std::string::npos ? word->text.substr(equals + 1) : (word + 1 < end ? word[1].text : "");
+      else if (option.size() == 2 && word->text.starts_with(option) && parse_int(word->text.substr(2)))
+        tasks.*count = word->text.substr(2);  // -n16
+    }
+  }
+  words.erase(words.begin(), end);
+}
+
+// A variable that holds flags: ARGS=(--lr 1 ...) or ARGS="--lr 1 ...".
+struct FlagVariable {
+  std::string name;
+  std::vector<ScriptWord> words{};
+  bool is_clear = true;  // false: assigned more than once, as in the branches of an if
+  bool is_used = false;
+};
+
+// The name in $NAME, ${NAME}, ${NAME[@]} or ${NAME[*]}; empty for any other word.
+std::string expanded_name(std::string_view word) {
+  if (!word.starts_with('$')) return "";
+  word.remove_prefix(1);
+  if (word.starts_with('{') && word.ends_with('}')) word = word.substr(1, word.size() - 2);
+  if (word.ends_with("[@]") || word.ends_with("[*]")) word.remove_suffix(3);
+  return is_identifier(word) ? std::string(word) : "";
+}
+
+class ScriptReader {
+ public:
+  TrainingCommand read(std::string_view text) {
+    TrainingCommand result;
+    std::vector<ScriptWord>& words = result.words;
+    std::vector<ScriptWord> training;
+    std::string program;  // of the command that trains
+    for (const ShellCommand& command : simple_commands(text)) {
+      for (const ShellWord& assignment : command.assignments) assign(text, assignment);
+      if (!command.words.empty() && contains({"export", "local", "readonly"}, command.words[0].value.value_or("")))
+        for (const ShellWord& word : command.words) assign(text, word);
+      std::vector<ScriptWord> found = expanded(text, command.words);
+      if (std::none_of(found.begin(), found.end(), is_flag)) continue;
+      if (is_flag(found.front())) {
+        words.insert(words.end(), found.begin(), found.end());
+        continue;
+      }
+      LauncherTasks tasks;
+      take_launcher(found, tasks);
+      if (found.empty()) {
+        result.others.push_back(tasks.launcher);
+        continue;
+      }
+      const bool trains = training.empty() || flags_of_megatron(found) > flags_of_megatron(training);
+      if (!training.empty()) result.others.push_back(trains ? program : found.front().text);
+      if (!trains) continue;
+      training = std::move(found);
+      program = training.front().text;
+      result.tasks = tasks;
+    }
+    words.insert(words.end(), training.begin(), training.end());
+    const bool only_assigns = words.empty();
+    for (const FlagVariable& variable : variables_)
+      if (only_assigns && variable.is_clear)
+        words.insert(words.end(), variable.words.begin(), variable.words.end());
+      else if (!variable.is_used && variable.is_clear)
+        result.unused.push_back(variable.name);
+    return result;
+  }
+
+ private:
+  static std::ptrdiff_t flags_of_megatron(const std::vector<ScriptWord>& words) {
+    return std::count_if(words.begin(), words.end(), [](const ScriptWord& word) {
+      return is_flag(word) && find_megatron_flag(word.text.substr(2, word.text.find('=') - 2));
+    });
+  }
+
+  void assign(std::string_view text, const ShellWord& assignment) {
+    const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
+    const std::size_t equals = raw.find('=');
+    if (equals == raw.npos || equals == 0) return;
+    const bool appends = raw[equals - 1] == '+';
+    const std::string name(raw.substr(0, equals - (appends ? 1 : 0)));
+    const std::string_view value = raw.substr(equals + 1);
+    const bool is_array = value.starts_with('(') && value.ends_with(')');
+    const std::string inner =
+        is_array ? std::string(value.substr(1, value.size() - 2))
+                 : word_of(text, {assignment.begin + equals + 1, assignment.end, std::nullopt, "", ""}).text;
+    const std::vector<ScriptWord> words = words_in(inner);
+    if (std::none_of(words.begin(), words.end(), is_flag)) {
+      const ScriptWord filled = with_values(word_of(text, assignment));
+      const bool is_first = values_.count(name) == 0;
+      values_[name] = is_first && !is_array && !appends && !filled.has_variable
+                          ? filled.text.substr(std::min(filled.text.find('=') + 1, filled.text.size()))
+                          : "";
+      return;
+    }
+    FlagVariable& variable = variable_named(name);
+    if (!appends && !variable.words.empty()) variable.is_clear = false;
+    variable.words.insert(variable.words.end(), words.begin(), words.end());
+  }
+
+  // None where the value is no shell text: NAME="a (b".
+  std::vector<ScriptWord> words_in(const std::string& value) try {
+    std::vector<ScriptWord> words;
+    for (const ShellCommand& line : simple_commands(value)) {
+      const std::vector<ScriptWord> more = expanded(value, line.words);
+      words.insert(words.end(), more.begin(), more.end());
+    }
+    return words;
+  } catch (const ConfigError&) {
+    return {};
+  }
+
+  std::vector<ScriptWord> expanded(std::string_view text, const std::vector<ShellWord>& words) {
+    std::vector<ScriptWord> all;
+    for (const ShellWord& word : words) {
+      const ScriptWord plain = word_of(text, word);
+      const std::string name = expanded_name(plain.text);
+      const auto known = std::find_if(variables_.begin(), variables_.end(),
+                                      [&](const FlagVariable& v) { return v.name == name && v.is_clear; });
+      if (known == variables_.end()) {
+        all.push_back(with_values(plain));
+        continue;
+      }
+      known->is_used = true;
+      all.insert(all.end(), known->words.begin(), known->words.end());
+    }
+    return all;
+  }
+
+  // The word with the values of the variables in it, if the script gives all of them.
+  ScriptWord with_values(const ScriptWord& word) const {
+    if (!word.has_variable || word.text.find_first_of("`\\") != std::string::npos) return word;
+    std::string filled;
+    for (std::string_view rest = word.text; !rest.empty();) {
+      const std::size_t dollar = std::min(rest.find('$'), rest.size());
+      filled += rest.substr(0, dollar);
+      rest.remove_prefix(dollar);
+      if (rest.empty()) break;
+      const bool in_braces = rest.substr(1).starts_with('{');
+      rest.remove_prefix(in_braces ? 2 : 1);
+      std::size_t end = 0;
+      while (end < rest.size() && is_identifier(rest.substr(0, end + 1))) ++end;
+      const auto known = values_.find(std::string(rest.substr(0, end)));
+      if (known == values_.end() || known->second.empty() || (in_braces && !rest.substr(end).starts_with('}')))
+        return word;
+      filled += known->second;
+      rest.remove_prefix(end + (in_braces ? 1 : 0));
+    }
+    return {filled};
+  }
+
+  FlagVariable& variable_named(const std::string& name) {
+    const auto known =
+        std::find_if(variables_.begin(), variables_.end(), [&](const FlagVariable& v) { return v.name == name; });
+    return known != variables_.end() ? *known : variables_.emplace_back(FlagVariable{name});
+  }
+
+  std::vector<FlagVariable> variables_;        // in the order written
+  std::map<std::string, std::string> values_;  // of other variables; empty where only a shell knows it
+};
+
+}  // namespace
+
+bool is_flag(const ScriptWord& word) { return word.text.starts_with("--") && word.text.size() > 2; }
+
+bool is_option(const ScriptWord& word) {
+  return is_flag(word) ||
+         (word.text.size() > 1 && word.text[0] == '-' && std::isalpha(static_cast<unsigned char>(word.text[1])));
+}
+
+TrainingCommand read_training_command(std::string_view text) { return ScriptReader().read(text); }
+
+}  // namespace braid
