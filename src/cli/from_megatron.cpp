@@ -248,6 +248,7 @@ class Conversion {
     const std::string language = "topology.modules.language.", images = "topology.modules.images.";
     draft_.set(language + "kind", "language", "");
     check_stages(pp);
+    add_virtual_stages(pp);
     dp_ = beside(language + "dp", draft_.integer("llm-dp", 0));
     if (dp_ < 1) {
       dp_ = replicas(tp() * cp * pp, tp() * cp);
@@ -271,6 +272,22 @@ class Conversion {
         "--num-layers",
         fmt::format("--num-layers {} does not divide by a --pipeline-model-parallel-size of {}", layers, pp),
         fmt::format("use {}{}, or change the other", fewer > 0 ? fmt::format("{} or ", fewer) : "", fewer + pp));
+  }
+
+  void add_virtual_stages(std::int64_t pp) {
+    const int of_stage = draft_.integer("num-layers-per-virtual-pipeline-stage", 0);
+    if (of_stage < 1) return;
+    const std::string pattern = pattern_given();
+    const std::int64_t layers =
+        pattern.empty() ? draft_.integer("num-layers", 0)
+                        : static_cast<std::int64_t>(pattern.size()) - std::count(pattern.begin(), pattern.end(), '|');
+    const std::int64_t of_rank = layers / pp;
+    if (of_rank % of_stage == 0 && of_rank > 0)
+      draft_.set("topology.modules.language.vpp", of_rank / of_stage, "--num-layers-per-virtual-pipeline-stage");
+    else
+      draft_.refuse("--num-layers-per-virtual-pipeline-stage",
+                    fmt::format("the {} layers of a pipeline rank do not divide by {}", of_rank, of_stage),
+                    "use a number that divides them");
   }
 
   // Megatron takes what the ranks leave; without them, the fewest with which experts and batch divide.

@@ -11,7 +11,7 @@ constexpr const char* kNoEvaluation = "there is no evaluation during training: s
 constexpr const char* kNoFp8 = "use --bf16";
 constexpr const char* kNoWandb = "use --tensorboard-dir (wandb reads its files) or --metrics-file";
 constexpr const char* kNoFsdp = "use --use-distributed-optimizer: optimizer state is sharded, parameters are not";
-constexpr const char* kNoInterleaving = "pipelines run 1F1B without interleaving";
+constexpr const char* kOneInterleaving = "interleaved stages take turns in groups of pp microbatches; exchanges overlap";
 constexpr const char* kNoVirtualStages = "in a hybrid's model.language.pattern, | begins a pipeline stage";
 constexpr const char* kNoProfile = "use --trace DIR: a timeline of every rank";
 constexpr const char* kRanksFollow = "ranks follow from the topology; Braid reads its launcher's variables";
@@ -106,6 +106,7 @@ void add_taken(std::vector<Row>& rows) {
           taken_switch("override-opt-param-scheduler", "checkpoint.scheduler", "recipe"),
           taken_switch("overwrite-checkpoints", "checkpoint.overwrite", "true"),
           taken("packing-buffer-size", "loader.packing_buffer"),
+          taken("num-virtual-stages-per-pipeline-rank", "topology.modules.language.vpp"),
           taken("pipeline-model-parallel-size", "topology.modules.language.pp"),
           taken("save", "checkpoint.save"),
           taken("save-interval", "checkpoint.save_interval"),
@@ -199,11 +200,11 @@ void add_parallelism(std::vector<Row>& rows) {
            .why = kSequenceForHeads,
            .only_for = "a2a",
            .otherwise = kSequenceForHeads},
-          no("num-layers-per-virtual-pipeline-stage", kOne, kNoInterleaving),
-          no("num-virtual-stages-per-pipeline-rank", kOne, kNoInterleaving),
-          no("microbatch-group-size-per-virtual-pipeline-stage", kOne, kNoInterleaving),
-          no("overlap-p2p-communication-warmup-flush", kNone, kNoInterleaving),
-          no("no-overlap-p2p-communication", kNone, kNoInterleaving),
+          in_unit(0, rewritten("num-layers-per-virtual-pipeline-stage", "topology.modules.language.vpp",
+                               "N: layers / pp / the flag's number")),
+          no("microbatch-group-size-per-virtual-pipeline-stage", kOne, kOneInterleaving),
+          no("overlap-p2p-communication-warmup-flush", kNone, kOneInterleaving),
+          no("no-overlap-p2p-communication", kNone, kOneInterleaving),
           no("decoder-first-pipeline-num-layers", kOne, kNoVirtualStages),
           no("decoder-last-pipeline-num-layers", kOne, kNoVirtualStages),
           no("pipeline-model-parallel-layout", kOne, kNoVirtualStages),

@@ -276,6 +276,8 @@ TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
                       HasSubstr("use 2 or 4")));
   converted(sizes + "--num-layers 3 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1");
   converted(sizes + "--hybrid-layer-pattern *-* --num-layers 3 --pipeline-model-parallel-size 2");
+  EXPECT_THAT(refusal(sizes + "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3"),
+              HasSubstr("the 4 layers of a pipeline rank do not divide by 3"));
   EXPECT_THAT(refusal("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4 --lr 1"),
               AllOf(HasSubstr("6 ranks do not divide by tp x cp x pp = 4"),
                     HasSubstr("where: --from-megatron, 'torchrun --nproc-per-node 6'")));
@@ -312,6 +314,14 @@ TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
 }
 
 // On the command line: a script's path, or flags as one word.
+TEST(FromMegatron, VirtualStagesAreThoseOfTheRecipe) {
+  const std::string model =
+      "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights --num-layers 12 "
+      "--pipeline-model-parallel-size 2 --global-batch-size 8 ";
+  EXPECT_THAT(converted(model + "--num-layers-per-virtual-pipeline-stage 2"), HasSubstr("vpp: 3"));
+  EXPECT_THAT(converted(model + "--num-virtual-stages-per-pipeline-rank 2"), HasSubstr("vpp: 2"));
+}
+
 TEST(FromMegatron, AScriptIsReadWhereItsPathIsGiven) {
   const TemporaryFolder folder;
   const std::string script = folder.write("my run.sh", "#!/bin/bash\nA=(--lr 3e-4)\ntorchrun x.py ${A[@]} --bf16\n");
