@@ -14,7 +14,7 @@
 #include "dist/visible_gpus.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
-#include "models/forward_files.h"
+#include "forward/forward_files.h"
 
 namespace braid {
 namespace {

@@ -88,58 +88,6 @@ std::vector<std::int64_t> agree_on_rows(const std::vector<std::int64_t>& rows_to
   return {answer.data_ptr<std::int64_t>(), answer.data_ptr<std::int64_t>() + answer.numel()};
 }
 
-// What travels ahead of a tensor whose shape the other side does not know.
-struct Header {
-  static constexpr std::int64_t kMaxDims = 8, kSize = 3 + kMaxDims;
-  at::ScalarType dtype = at::kFloat;
-  bool requires_grad = false;
-  std::vector<std::int64_t> shape;
-
-  static Header of(const at::Tensor& x) {
-    BRAID_CHECK(x.dim() <= kMaxDims, "a tensor of {} dimensions cannot travel", x.dim());
-    return {x.scalar_type(), needs_gradient(x), x.sizes().vec()};
-  }
-
-  at::Tensor pack(const Group& group) const {
-    std::vector<std::int64_t> words(kSize, 0);
-    words[0] = static_cast<std::int64_t>(dtype);
-    words[1] = requires_grad;
-    words[2] = static_cast<std::int64_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), words.begin() + 3);
-    return at::tensor(words, at::kLong).to(group.device());
-  }
-
-  static Header unpack(const at::Tensor& packed) {
-    const at::Tensor host = packed.cpu();
-    const auto* words = host.data_ptr<std::int64_t>();
-    const bool plausible = words[0] >= 0 && words[0] < static_cast<std::int64_t>(at::ScalarType::NumOptions) &&
-                           words[2] >= 0 && words[2] <= kMaxDims && *std::min_element(words + 3, words + kSize) >= 0;
-    if (!plausible) throw CommError("what arrived is not a tensor's header: the ranks are out of step");
-    return {static_cast<at::ScalarType>(words[0]), words[1] != 0, {words + 3, words + 3 + words[2]}};
-  }
-
-  at::Tensor make_tensor(const Group& group) const {
-    return at::empty(shape, at::TensorOptions(dtype).device(group.device()));
-  }
-};
-
-at::Tensor sum_at_root(const at::Tensor& grad, int root, const Group& group) {
-  at::Tensor total = sum_over(grad, group);
-  return group.rank() == root ? total : at::Tensor();
-}
-
-void send_tensor(const at::Tensor& x, int to, const Group& group) {
-  at::NoGradGuard guard;
-  if (x.numel() > 0) group.send(x.contiguous(), to);
-}
-
-at::Tensor receive_tensor(const Header& header, int from, const Group& group) {
-  at::NoGradGuard guard;
-  at::Tensor x = header.make_tensor(group);
-  if (x.numel() > 0) group.receive(x, from);
-  return x;
-}
-
 }  // namespace
 
 at::Tensor all_reduce(const at::Tensor& x, const Group& group) {
@@ -179,38 +127,15 @@ at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows
 }
 
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group) {
-  const bool is_root = group.rank() == root;
-  at::Tensor packed = (is_root ? Header::of(x) : Header{}).pack(group);
-  group.broadcast(packed, root);
-  const Header header = Header::unpack(packed);
   at::Tensor y = without_grad([&] {
-    at::Tensor copy = is_root ? x.contiguous().clone() : header.make_tensor(group);
+    at::Tensor copy = group.rank() == root ? x.contiguous().clone() : at::empty_like(x);
     if (copy.numel() > 0) group.broadcast(copy, root);
     return copy;
   });
-  if (!header.requires_grad) return y;
-  return attach("BroadcastBackward", is_root ? x : at::Tensor(), y,
-                [group, root](const at::Tensor& grad) { return sum_at_root(grad, root, group); });
-}
-
-at::Tensor send(const at::Tensor& x, int to, const Group& group) {
-  const Header header = Header::of(x);
-  group.send(header.pack(group), to);
-  send_tensor(x, to, group);
-  if (!header.requires_grad) return {};
-  return attach("SendBackward", x, at::zeros({}, x.options().requires_grad(false)),
-                [group, to, header](const at::Tensor&) { return receive_tensor(header, to, group); });
-}
-
-at::Tensor receive(int from, const Group& group) {
-  at::Tensor packed = Header{}.pack(group);
-  group.receive(packed, from);
-  const Header header = Header::unpack(packed);
-  at::Tensor x = receive_tensor(header, from, group);
-  if (!header.requires_grad) return x;
-  return attach("ReceiveBackward", {}, x, [group, from](const at::Tensor& grad) {
-    send_tensor(grad, from, group);
-    return at::Tensor();
+  if (!needs_gradient(x)) return y;
+  return attach("BroadcastBackward", x, y, [group, root](const at::Tensor& grad) {
+    const at::Tensor total = sum_over(grad, group);
+    return group.rank() == root ? total : at::Tensor();
   });
 }
 

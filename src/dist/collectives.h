@@ -29,13 +29,7 @@ at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
                       const std::vector<std::int64_t>& rows_from, const Group& group);
 
-// Only the root's x is read; elsewhere it may be undefined, since shape and dtype travel first.
+// Of the root's x. Elsewhere x has the same shape and dtype, wants a gradient where the root's does, and is not read.
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group);
-
-// A tensor to one other rank; shape and dtype travel first, an empty tensor is fine. When x needs a gradient,
-// send returns a scalar that stands for it: backward from it (or from a sum it is part of) receives the
-// gradient that the receiver's backward sends. Otherwise the scalar is undefined.
-at::Tensor send(const at::Tensor& x, int to, const Group& group);
-at::Tensor receive(int from, const Group& group);
 
 }  // namespace braid

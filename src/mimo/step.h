@@ -1,9 +1,8 @@
-// Forwards, backwards and exchanges of one step, as the schedule lists them for this rank.
+// Forwards, backwards and exchanges of one step of a multimodal model, as the schedule lists them for this rank.
 //
 // Encoder ranks turn media into embeddings of the language model's width. The first rank of each encoder replica's last
 // stage sends the embeddings of each language replica to that replica's first rank; there they are shared with the
-// replica's other ranks and put where the encoder's tokens stand. Gradients go back the same way. Exchanges are started
-// where the list has them, and awaited where what they bring is read.
+// replica's other ranks and put where the encoder's tokens stand. Gradients go back the same way.
 #pragma once
 
 #include <memory>
@@ -12,17 +11,10 @@
 #include <vector>
 
 #include "mimo/batch_feed.h"
+#include "mimo/executor.h"
 #include "mimo/mimo_model.h"
 
 namespace braid {
-
-// What one step needs of the plan.
-struct StepPlan {
-  StepPlan(const Topology& topology, const ScheduleOptions& options);  // verified
-  const ScheduleOptions options;
-  const std::vector<Edge> edges;
-  const Schedule schedule;
-};
 
 struct StepInput {
   int micro_batch = 1;  // samples per language replica and microbatch

@@ -84,4 +84,18 @@ std::vector<Edge> make_edges(const Topology& topology) {
   return edges;
 }
 
+std::vector<int> edges_into(const std::vector<Edge>& edges, const Stage& stage, int rank) {
+  std::vector<int> found;
+  for (std::size_t e = 0; e < edges.size(); ++e)
+    if (edges[e].to == stage && edges[e].to_rank == rank) found.push_back(static_cast<int>(e));
+  return found;
+}
+
+std::vector<int> edges_from(const std::vector<Edge>& edges, const Stage& stage, int rank) {
+  std::vector<int> found;
+  for (std::size_t e = 0; e < edges.size(); ++e)
+    if (edges[e].from == stage && edges[e].from_rank == rank) found.push_back(static_cast<int>(e));
+  return found;
+}
+
 }  // namespace braid

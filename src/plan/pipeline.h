@@ -47,4 +47,8 @@ struct Edge {
 // of every language replica that has samples in common with it.
 std::vector<Edge> make_edges(const Topology& topology);
 
+// Those that end or begin at a stage on one rank, as indices, ascending.
+std::vector<int> edges_into(const std::vector<Edge>& edges, const Stage& stage, int rank);
+std::vector<int> edges_from(const std::vector<Edge>& edges, const Stage& stage, int rank);
+
 }  // namespace braid

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "models/forward.h"
+#include "forward/forward.h"
 #include "ops/cross_entropy.h"
 #include "support/layout.h"
 #include "support/relative_error.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "models/forward_files.h"
+#include "forward/forward_files.h"
 #include "models/hf_json.h"
 #include "models/hf_model.h"
 #include "models/hf_nemotron_h.h"

@@ -12,8 +12,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "dist/collectives.h"
-#include "models/assemble.h"
 #include "models/forward_check.h"
 #include "models/projector.h"
 #include "support/errors.h"
@@ -23,9 +21,9 @@ namespace {
 
 using ::testing::AllOf;
 using testing::draw_everything;
+using testing::expect_same;
 using ::testing::HasSubstr;
 using testing::Layout;
-using testing::module_of;
 using ::testing::Not;
 using testing::relative_error;
 using testing::waves;
@@ -54,99 +52,40 @@ at::Tensor patches_for(const RadioConfig& config, const std::vector<PatchGrid>& 
   return waves({total_patches(images), config.channels * config.patch * config.patch}, 0.37);
 }
 
-// The images' module in that layout, and a rank of the language's.
-Topology topology_with_images(const Layout& layout) {
-  ModuleConfig images = module_of(layout, "images");
-  images.kind = "encoder";
-  TopologyConfig config;
-  config.modules = {images, module_of({}, "language")};
-  return Topology(config, {.micro_batch = 1, .global_batch = 1});
-}
-
-struct Result {
-  at::Tensor features;  // [P, H]
-  NamedTensors grads;
-};
-
 // Features, and gradients of their sum weighted by fixed numbers.
-Result run_rank(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
-                const at::Tensor& patches, const at::Tensor& loss_weights, World& world) {
-  const Topology topology = topology_with_images(layout);
-  const Module& module = topology.module("images");
-  const Groups groups(world, topology);
-  const at::TensorOptions options = at::TensorOptions(at::kDouble);
-  const std::vector<ParamSpec> specs = declare_parameters(config, layout.pp);
-  if (!module.dense.contains(world.rank())) {  // the language module's rank, which has no part in this
-    Parameters none({}, 0, {}, at::kDouble, world.device());
-    assemble_gradients(specs, none, module, groups.world(), options);
-    return {};
-  }
-  const Parallel parallel = make_parallel(groups, "images", false);
-  const Group& pp = groups.get("images", "pp");
-  Parameters parameters(specs, pp.rank(), shard_place(module, world.rank()), at::kDouble, world.device());
-  draw_everything(parameters);
-  const Radio radio(config, parameters, parallel, pp.rank(), pp.size(), layout.recompute);
-
-  const at::Tensor input = radio.is_first_stage() ? radio.embed(patches, images) : receive(pp.rank() - 1, pp);
-  const at::Tensor hidden = radio.run_layers(input, images);
-  Result result;
-  if (radio.is_last_stage()) {
-    result.features = radio.features(hidden, images);
-    // Every tp rank has the same features; together their losses count once.
-    (result.features * loss_weights).sum().div(layout.tp).backward();
-  } else {
-    send(hidden, pp.rank() + 1, pp).backward();
-  }
-  result.grads = assemble_gradients(specs, parameters, module, groups.world(), options);
-  return result;
-}
-
-// Features as the last stage's ranks have them, gradients as rank 0 collects them.
-Result run(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
-           const at::Tensor& patches, const at::Tensor& loss_weights) {
-  Result result;
-  const int ranks = layout.tp * layout.pp;
-  testing::on_threads(ranks + 1, [&](World& world) {
-    Result mine = run_rank(config, images, layout, patches, loss_weights, world);
-    if (world.rank() == 0) result.grads = mine.grads;
-    if (world.rank() == ranks - 1) result.features = mine.features.detach();
+ForwardResult run(const RadioConfig& config, const std::vector<PatchGrid>& images, const Layout& layout,
+                  const at::Tensor& patches, const at::Tensor& loss_weights) {
+  const ImageBatch batch = {.patches = patches, .feature_grads = loss_weights, .images = images};
+  return testing::in_layout(layout, [&](const ForwardOptions& options, const Topology& topology, World& world) {
+    return forward_vision(config, draw_everything, batch, options, topology, world);
   });
-  return result;
 }
 
-Result run(const RadioConfig& config, const Layout& layout = {}) {
+ForwardResult run(const RadioConfig& config, const Layout& layout = {}) {
   return run(config, kImages, layout, patches_for(config, kImages),
              waves({total_patches(kImages), config.hidden}, 0.9));
-}
-
-void expect_same(const Result& got, const Result& expected) {
-  EXPECT_LE(relative_error(got.features, expected.features), kTolerance) << "features";
-  ASSERT_EQ(got.grads.size(), expected.grads.size());
-  for (std::size_t i = 0; i < got.grads.size(); ++i) {
-    ASSERT_EQ(got.grads[i].first, expected.grads[i].first);
-    EXPECT_GT(expected.grads[i].second.abs().max().item<double>(), 0) << got.grads[i].first;
-    EXPECT_LE(relative_error(got.grads[i].second, expected.grads[i].second), kTolerance) << got.grads[i].first;
-  }
 }
 
 TEST(Radio, PackedImagesEqualEachImageAlone) {
   const RadioConfig config = small_radio();
   const at::Tensor patches = patches_for(config, kImages);
   const at::Tensor loss_weights = waves({total_patches(kImages), config.hidden}, 0.9);
-  Result alone;
+  ForwardResult alone;
   std::vector<at::Tensor> features;
   std::int64_t begin = 0;
   for (const PatchGrid& image : kImages) {
-    const Result one = run(config, {image}, {}, patches.narrow(0, begin, image.patches()),
+    const ForwardResult one = run(config, {image}, {}, patches.narrow(0, begin, image.patches()),
                            loss_weights.narrow(0, begin, image.patches()));
-    features.push_back(one.features);
-    if (alone.grads.empty())
-      alone.grads = one.grads;
-    else
+    features.push_back(one.output);
+    if (alone.grads.empty()) {
+      alone = one;
+    } else {
+      alone.loss += one.loss;
       for (std::size_t i = 0; i < one.grads.size(); ++i) alone.grads[i].second += one.grads[i].second;
+    }
     begin += image.patches();
   }
-  alone.features = at::cat(features);
+  alone.output = at::cat(features);
   expect_same(run(config), alone);
 }
 
@@ -171,23 +110,23 @@ TEST(Radio, OptionalPartsMayBeAbsent) {
   expect_same(run(config, {.tp = 2}), run(config));
   RadioConfig exact = config;
   exact.gelu = "erf";
-  EXPECT_GT(relative_error(run(exact).features, run(config).features), 1e-6);
+  EXPECT_GT(relative_error(run(exact).output, run(config).output), 1e-6);
 }
 
 TEST(Radio, NoClassTokens) {
   RadioConfig config = small_radio();
   config.class_tokens = 0;
-  const Result result = run(config, {.tp = 2});
-  EXPECT_EQ(result.features.sizes(), (std::vector<std::int64_t>{total_patches(kImages), config.hidden}));
-  EXPECT_LE(relative_error(result.features, run(config).features), kTolerance);
+  const ForwardResult result = run(config, {.tp = 2});
+  EXPECT_EQ(result.output.sizes(), (std::vector<std::int64_t>{total_patches(kImages), config.hidden}));
+  EXPECT_LE(relative_error(result.output, run(config).output), kTolerance);
 }
 
 // A microbatch without images still takes part in every collective.
 TEST(Radio, NoImages) {
   const RadioConfig config = small_radio();
-  const Result result =
+  const ForwardResult result =
       run(config, {}, {.tp = 2, .pp = 2}, patches_for(config, {}), at::zeros({0, config.hidden}, at::kDouble));
-  EXPECT_EQ(result.features.sizes(), (std::vector<std::int64_t>{0, config.hidden}));
+  EXPECT_EQ(result.output.sizes(), (std::vector<std::int64_t>{0, config.hidden}));
   for (const auto& [name, grad] : result.grads) EXPECT_EQ(grad.abs().max().item<double>(), 0) << name;
 }
 
@@ -275,21 +214,16 @@ TEST(Radio, ImagesTooLargeToExistAreRefused) {
 NamedTensors project(const ProjectorConfig& config, int tp) {
   NamedTensors result;  // the output, then gradients
   const at::Tensor x = waves({5, config.input}, 0.7), loss_weights = waves({5, config.output}, 0.3);
-  testing::on_threads(tp + 1, [&](World& world) {
-    const Topology topology = topology_with_images({.tp = tp});
-    const Module& module = topology.module("images");
+  testing::on_threads(tp, [&](World& world) {
+    const Topology topology = testing::topology_of({.tp = tp});
+    const Module& module = topology.language();
     const Groups groups(world, topology);
     const std::vector<ParamSpec> specs = declare_parameters(config);
-    const bool takes_part = module.dense.contains(world.rank());
-    Parameters parameters(takes_part ? specs : std::vector<ParamSpec>(), 0,
-                          takes_part ? shard_place(module, world.rank()) : ShardPlace(), at::kDouble, world.device());
-    at::Tensor y;
-    if (takes_part) {
-      parameters.initialize(5);
-      const Parallel parallel = make_parallel(groups, "images", false);
-      y = Projector(config, parameters, parallel).forward(x);
-      (y * loss_weights).sum().div(tp).backward();
-    }
+    Parameters parameters(specs, 0, shard_place(module, world.rank()), at::kDouble, world.device());
+    parameters.initialize(5);
+    const Parallel parallel = make_parallel(groups, module.name, false);
+    const at::Tensor y = Projector(config, parameters, parallel).forward(x);
+    (y * loss_weights).sum().div(tp).backward();
     const NamedTensors grads =
         assemble_gradients(specs, parameters, module, groups.world(), at::TensorOptions(at::kDouble));
     if (world.rank() != 0) return;

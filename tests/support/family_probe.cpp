@@ -20,7 +20,7 @@
 #include "ckpt/load.h"
 #include "dist/thread_backend.h"
 #include "dist/world.h"
-#include "models/forward.h"
+#include "forward/forward.h"
 
 namespace {
 

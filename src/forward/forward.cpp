@@ -1,16 +1,19 @@
-#include "models/forward.h"
+#include "forward/forward.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
-#include "dist/collectives.h"
 #include "dist/world.h"
 #include "models/audio_encoder.h"
 #include "models/clip.h"
 #include "models/hybrid_lm.h"
 #include "models/llama.h"
+#include "mimo/executor.h"
+#include "mimo/merge.h"
+#include "models/providers.h"
 #include "models/radio.h"
 #include "ops/cross_entropy.h"
 
@@ -61,7 +64,7 @@ ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int glo
 
 // What an encoder gets: pieces (images, clips) end to end, each some rows of the input and of the features.
 template <class Piece>
-struct EncoderBatch {
+struct PieceBatch {
   at::Tensor input, feature_grads;
   std::vector<Piece> pieces;
   std::vector<std::int64_t> input_offsets, feature_offsets;  // of the pieces, 0 ... all rows
@@ -74,7 +77,7 @@ std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& lengths, s
   return offsets;
 }
 
-EncoderBatch<PatchGrid> encoder_batch(const ImageBatch& batch, std::int64_t hidden) {
+PieceBatch<PatchGrid> encoder_batch(const ImageBatch& batch, std::int64_t hidden) {
   std::vector<std::int64_t> patches;
   for (const PatchGrid& image : batch.images) patches.push_back(image.patches());
   const std::vector<std::int64_t> offsets = offsets_of(patches);
@@ -94,6 +97,7 @@ std::vector<Box> feature_boxes(const std::vector<std::int64_t>& offsets, std::in
 struct RankRun {
   RankRun(const ForwardOptions& options, const Topology& topology, World& world)
       : options(options),
+        topology(topology),
         module(topology.language()),
         groups(world, topology),
         parallel(make_parallel(groups, module.name, options.sequence_parallel)),
@@ -108,9 +112,13 @@ struct RankRun {
 
   at::TensorOptions tensor_options() const { return at::TensorOptions(options.dtype).device(world.device()); }
 
-  // Backward from the loss of the last stage, stage by stage: those before it receive their gradients.
-  void run_backward(const at::Tensor& loss_or_sent) const {
-    if (options.grads && loss_or_sent.defined()) loss_or_sent.backward();
+  // One microbatch through all stages, and back where there is something to begin with.
+  void run(StageWork& work, bool backward) const {
+    const StepPlan plan(topology, {.microbatches = 1, .forward_only = !backward});
+    Executor executor(plan, topology, groups.world(), tensor_options(), work);
+    for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())])
+      if (op.computes() || op.kind == Op::Load || op.kind == Op::Exchange) executor.run(op);
+    executor.finish();
   }
 
   NamedTensors collect_gradients(const std::vector<ParamSpec>& specs, const Parameters& parameters) const {
@@ -129,6 +137,7 @@ struct RankRun {
   }
 
   const ForwardOptions& options;
+  const Topology& topology;
   const Module& module;
   const Groups groups;
   const Parallel parallel;
@@ -149,89 +158,145 @@ std::vector<Box> logit_boxes(const TokenBatch& batch, std::int64_t vocab, const 
            .size = {end - begin, columns}}};
 }
 
+// The only stage that a rank has of a language model, on its replica's tokens.
+template <class Model>
+class LanguageWork : public StageWork {
+ public:
+  LanguageWork(const Model& model, std::int64_t width, const ReplicaBatch& batch, std::int64_t counted_labels,
+               const RankRun& rank)
+      : model_(model), width_(width), batch_(batch), counted_labels_(counted_labels), rank_(rank) {}
+
+  void load(const Stage&, int) override {}
+
+  at::Tensor forward(const Stage&, int, const std::vector<at::Tensor>& inputs) override {
+    const SequenceBatch sequences = {.sequences = pack_sequences(batch_.offsets, rank_.world.device()),
+                                     .samples = 1,
+                                     .aux_loss_scale = rank_.options.aux_loss_scale};
+    const at::Tensor x =
+        model_.run_layers(model_.is_first_stage() ? model_.embed(own(batch_.ids)) : inputs.at(0), sequences);
+    if (!model_.is_last_stage()) return x;
+    const at::Tensor scores = model_.logits(x);
+    logits = rank_.options.grads ? scores.detach().clone() : scores;  // backward overwrites them
+    if (!batch_.labels.defined()) return scores;
+    loss = model_.token_losses(scores, own(batch_.labels)).sum() / static_cast<double>(counted_labels_);
+    return loss;
+  }
+
+  at::Tensor gradient_of_last(int, const at::Tensor& output) override { return at::ones_like(output); }
+  EdgeRows rows_over(int, int) const override { return {0, own_rows_of(batch_.ids.size(0), rank_.parallel), width_}; }
+
+  at::Tensor logits{}, loss{};  // of the last stage
+
+ private:
+  at::Tensor own(const at::Tensor& tokens) const { return own_tokens(tokens, rank_.parallel).to(rank_.world.device()); }
+
+  const Model& model_;
+  const std::int64_t width_;
+  const ReplicaBatch& batch_;
+  const std::int64_t counted_labels_;
+  const RankRun& rank_;
+};
+
 template <class Model, class Config>
 ForwardResult run_language(const Config& config, const Fill& fill, const TokenBatch& batch,
                            const ForwardOptions& options, const Topology& topology, World& world) {
-  at::AutoGradMode grad_mode(options.grads);
   const RankRun rank(options, topology, world);
   const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
   const Parameters parameters = rank.make_parameters(specs, fill);
   const Model model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
   const ReplicaBatch mine = batch_of_replica(batch, rank.module.dense, world.rank());
-  const SequenceBatch sequences = {.sequences = pack_sequences(mine.offsets, world.device()),
-                                   .samples = 1,
-                                   .aux_loss_scale = options.aux_loss_scale};
-  const auto cp_part = [&](const at::Tensor& tokens) {
-    const Group& cp = rank.parallel.cp;
-    return tokens.chunk(cp.size(), 0)[static_cast<std::size_t>(cp.rank())].to(world.device());
-  };
-  at::Tensor x = model.is_first_stage() ? model.embed(cp_part(mine.ids)) : receive(rank.pp.rank() - 1, rank.pp);
-  x = model.run_layers(x, sequences);
-  at::Tensor logits, loss, sent;
-  if (model.is_last_stage()) {
-    const at::Tensor scores = model.logits(x);
-    logits = options.grads ? scores.detach().clone() : scores;  // backward overwrites them
-    if (mine.labels.defined())
-      loss =
-          model.token_losses(scores, cp_part(mine.labels)).sum() / (batch.labels != kIgnoredLabel).sum().item<double>();
-  } else {
-    sent = send(x, rank.pp.rank() + 1, rank.pp);
-  }
-  rank.run_backward(loss.defined() ? loss : sent);
+  const bool has_loss = batch.labels.defined();
+  LanguageWork<Model> work(model, config.hidden, mine,
+                           has_loss ? (batch.labels != kIgnoredLabel).sum().item<std::int64_t>() : 0, rank);
+  rank.run(work, options.grads && has_loss);
 
   const auto boxes_of = [&](int global_rank) {
     return logit_boxes(batch, config.vocab, rank.module.dense, global_rank);
   };
   if (const std::vector<Box> kept = boxes_of(world.rank()); !kept.empty())
-    logits = logits.narrow(0, 0, kept[0].size[0]);
+    work.logits = work.logits.narrow(0, 0, kept[0].size[0]);
   const Group& everyone = rank.groups.world();
   ForwardResult whole;
-  whole.output = assemble(logits, {batch.ids.size(0), config.vocab}, boxes_of, everyone, rank.tensor_options());
-  if (batch.labels.defined()) whole.loss = rank.sum_of_losses(loss);
+  whole.output = assemble(work.logits, {batch.ids.size(0), config.vocab}, boxes_of, everyone, rank.tensor_options());
+  if (has_loss) whole.loss = rank.sum_of_losses(work.loss);
   if (options.grads) whole.grads = rank.collect_gradients(specs, parameters);
   return whole;
 }
 
+std::vector<std::int64_t> extent_of(const PatchGrid& image) { return {image.rows, image.columns}; }
+std::vector<std::int64_t> extent_of(std::int64_t length) { return {length}; }
+
+// The only stage that a rank has of an encoder, on its replica's pieces.
+template <class Model, class Piece>
+class EncoderWork : public StageWork {
+ public:
+  EncoderWork(const Model& model, const EncoderModel& config, const PieceBatch<Piece>& batch, const RankRun& rank)
+      : model_(model), config_(config), batch_(batch), rank_(rank) {
+    const auto [first, last] = share_of_replica(batch.pieces.size(), rank.module.dense, rank.world.rank());
+    pieces_.assign(batch.pieces.begin() + first, batch.pieces.begin() + last);
+  }
+
+  void load(const Stage&, int) override {}
+
+  at::Tensor forward(const Stage&, int, const std::vector<at::Tensor>& inputs) override {
+    const at::Tensor x = model_.run_layers(
+        model_.is_first_stage() ? model_.embed(own(batch_.input, batch_.input_offsets), pieces_) : inputs.at(0),
+        pieces_);
+    if (!model_.is_last_stage()) return x;
+    const at::Tensor own_features = model_.features(x, pieces_);
+    features = own_features.detach();
+    loss = (batch_.feature_grads.defined()
+                ? own_features * own(batch_.feature_grads, batch_.feature_offsets).to(own_features.options())
+                : own_features)
+               .sum();
+    return loss;
+  }
+
+  // Every tp rank computes the same loss from the same features; together they count it once.
+  at::Tensor gradient_of_last(int, const at::Tensor& output) override {
+    return at::full_like(output, 1.0 / rank_.parallel.tp.size());
+  }
+
+  EdgeRows rows_over(int, int) const override {
+    std::int64_t rows = 0;
+    for (const Piece& piece : pieces_) rows += hidden_rows_of(config_, extent_of(piece));
+    return {0, rows, hidden_of(config_)};
+  }
+
+  at::Tensor features{}, loss{};  // of the last stage
+
+ private:
+  at::Tensor own(const at::Tensor& all, const std::vector<std::int64_t>& offsets) const {
+    const auto [begin, end] = rows_of_replica(offsets, rank_.module.dense, rank_.world.rank());
+    return all.slice(0, begin, end).to(rank_.world.device());
+  }
+
+  const Model& model_;
+  const EncoderModel config_;
+  const PieceBatch<Piece>& batch_;
+  const RankRun& rank_;
+  std::vector<Piece> pieces_;
+};
+
 template <class Model, class Config, class Piece>
-ForwardResult run_encoder(const Config& config, const Fill& fill, const EncoderBatch<Piece>& batch,
+ForwardResult run_encoder(const Config& config, const Fill& fill, const PieceBatch<Piece>& batch,
                           const ForwardOptions& options, const Topology& topology, World& world) {
-  at::AutoGradMode grad_mode(options.grads);
   const RankRun rank(options, topology, world);
-  const Grid& grid = rank.module.dense;
   const std::vector<ParamSpec> specs = declare_parameters(config, rank.pp.size());
   const Parameters parameters = rank.make_parameters(specs, fill);
   const Model model(config, parameters, rank.parallel, rank.pp.rank(), rank.pp.size(), options.recompute);
-  const auto [first, last] = share_of_replica(batch.pieces.size(), grid, world.rank());
-  const std::vector<Piece> pieces(batch.pieces.begin() + first, batch.pieces.begin() + last);
-  const auto own_rows = [&](const at::Tensor& all, const std::vector<std::int64_t>& offsets) {
-    const auto [begin, end] = rows_of_replica(offsets, grid, world.rank());
-    return all.slice(0, begin, end).to(world.device());
-  };
-  at::Tensor x = model.is_first_stage() ? model.embed(own_rows(batch.input, batch.input_offsets), pieces)
-                                        : receive(rank.pp.rank() - 1, rank.pp);
-  x = model.run_layers(x, pieces);
-  at::Tensor features, loss, sent;
-  if (model.is_last_stage()) {
-    const at::Tensor own = model.features(x, pieces);
-    features = own.detach();
-    loss = (batch.feature_grads.defined() ? own * own_rows(batch.feature_grads, batch.feature_offsets).to(own.options())
-                                          : own)
-               .sum();
-  } else {
-    sent = send(x, rank.pp.rank() + 1, rank.pp);
-  }
-  // Every tp rank computes the same loss from the same features; together they count it once.
-  rank.run_backward(loss.defined() ? loss / rank.parallel.tp.size() : sent);
+  EncoderWork<Model, Piece> work(model, config, batch, rank);
+  rank.run(work, options.grads);
 
   const auto boxes_of = [&](int global_rank) {
-    return feature_boxes(batch.feature_offsets, batch.feature_width, grid, global_rank);
+    return feature_boxes(batch.feature_offsets, batch.feature_width, rank.module.dense, global_rank);
   };
   const Group& everyone = rank.groups.world();
   ForwardResult whole;
-  whole.output = assemble(features, {batch.feature_offsets.back(), batch.feature_width}, boxes_of, everyone,
+  whole.output = assemble(work.features, {batch.feature_offsets.back(), batch.feature_width}, boxes_of, everyone,
                           rank.tensor_options());
   if (options.grads) {
-    whole.loss = rank.sum_of_losses(loss);
+    whole.loss = rank.sum_of_losses(work.loss);
     whole.grads = rank.collect_gradients(specs, parameters);
   }
   return whole;
@@ -261,7 +326,7 @@ ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const I
 
 ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
                             const ForwardOptions& options, const Topology& topology, World& world) {
-  const EncoderBatch<std::int64_t> clips = {batch.frames,
+  const PieceBatch<std::int64_t> clips = {batch.frames,
                                             batch.feature_grads,
                                             batch.lengths,
                                             offsets_of(batch.lengths),

@@ -1,4 +1,4 @@
-#include "models/forward_files.h"
+#include "forward/forward_files.h"
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "base/strings.h"
 #include "ckpt/load.h"
 #include "dist/world.h"
-#include "models/forward.h"
+#include "forward/forward.h"
 #include "models/hf_model.h"
 #include "models/radio.h"
 #include "ops/cross_entropy.h"

@@ -1,0 +1,177 @@
+#include "mimo/executor.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace braid {
+
+StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)
+    : options(options), edges(make_edges(topology)), schedule(verified_schedule(topology, options)) {}
+
+Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& world,
+                   const at::TensorOptions& tensors, StageWork& work)
+    : plan_(plan),
+      topology_(topology),
+      world_(world),
+      rank_(world.ranks()[static_cast<std::size_t>(world.rank())]),
+      tensors_(tensors),
+      work_(work) {
+  for (const Stage& stage : stages_of(topology, rank_))
+    places_.push_back({stage, edges_into(plan.edges, stage, rank_), edges_from(plan.edges, stage, rank_),
+                       std::vector<State>(static_cast<std::size_t>(plan.options.microbatches))});
+}
+
+void Executor::run(const Op& op) {
+  switch (op.kind) {
+    case Op::Load: return work_.load(op.stage, op.microbatch);
+    case Op::Forward: return forward(op);
+    case Op::Backward: return backward(op);
+    case Op::Exchange: return exchange(op.transfers);
+    default: throw_check_failed(__FILE__, __LINE__, "an op that stages have no part in");
+  }
+}
+
+void Executor::finish() {
+  for (const auto& moving : moving_) moving->pending.wait();
+  moving_.clear();
+}
+
+Executor::Place& Executor::place(const Stage& stage) {
+  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.stage == stage; });
+  BRAID_CHECK(found != places_.end(), "stage {} is not on rank {}", stage.index, rank_);
+  return *found;
+}
+
+Executor::State& Executor::state(const Stage& stage, int microbatch) {
+  return place(stage).states[static_cast<std::size_t>(microbatch)];
+}
+
+at::Tensor& Executor::input_over(int e, int microbatch) {
+  const Place& to = place(edge(e).to);
+  State& s = state(edge(e).to, microbatch);
+  s.inputs.resize(to.into.size());
+  return s.inputs[static_cast<std::size_t>(std::find(to.into.begin(), to.into.end(), e) - to.into.begin())];
+}
+
+void Executor::await(State& state) {
+  for (const auto& moving : state.arriving) moving->pending.wait();
+  state.arriving.clear();
+}
+
+// --- forwards and backwards
+
+void Executor::forward(const Op& op) {
+  Place& here = place(op.stage);
+  State& s = state(op.stage, op.microbatch);
+  await(s);
+  for (const int e : here.into) {
+    if (!is_within(e)) continue;
+    input_over(e, op.microbatch) = output_over(e, op.microbatch).requires_grad_(is_trained(edge(e).from));
+    count_use(e, op.microbatch);
+  }
+  const bool trains = is_trained(op.stage);
+  at::AutoGradMode grad_mode(trains);
+  s.output = work_.forward(op.stage, op.microbatch, s.inputs);
+  s.uses_left = here.from.size();
+  if (trains) return;
+  s.inputs.clear();
+  if (here.from.empty()) s.output.reset();
+}
+
+void Executor::backward(const Op& op) {
+  Place& here = place(op.stage);
+  State& s = state(op.stage, op.microbatch);
+  await(s);
+  for (const int e : here.from) {
+    if (!is_within(e)) continue;
+    output_grad_over(e, op.microbatch).copy_(input_over(e, op.microbatch));
+    input_over(e, op.microbatch).reset();
+  }
+  const bool last_of_all = !topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder &&
+                           is_last(topology_, op.stage);
+  // Every rank of a replica has the same output, and the gradient of one of them is the whole gradient: the others,
+  // which no edge leaves, add nothing.
+  if (!s.output_grad.defined())
+    s.output_grad = last_of_all ? work_.gradient_of_last(op.microbatch, s.output) : at::zeros_like(s.output);
+  s.output.backward(s.output_grad);
+  s.output.reset();
+  s.output_grad.reset();
+  for (at::Tensor& input : s.inputs)
+    input = !input.requires_grad() ? at::Tensor() : input.grad().defined() ? input.grad() : at::zeros_like(input);
+}
+
+// --- transfers
+
+void Executor::exchange(const std::vector<Transfer>& transfers) {
+  at::NoGradGuard guard;
+  // What was sent before the last exchange has been received by now, or is about to be; its memory is wanted back.
+  while (moving_.size() > 1) {
+    moving_.front()->pending.wait();
+    moving_.pop_front();
+  }
+  const auto moving = std::make_shared<Moving>();
+  for (const Transfer& t : transfers)
+    moving->tensors.push_back(t.outgoing ? tensor_to_send(t) : tensor_to_fill(t, moving));
+  std::vector<Group::Transfer> moves;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Edge& e = edge(transfers[i].edge);
+    const int peer = e.from_rank == rank_ ? e.to_rank : e.from_rank;
+    if (moving->tensors[i].numel() > 0) moves.push_back({moving->tensors[i], peer, transfers[i].outgoing});
+    if (transfers[i].outgoing) forget(transfers[i]);
+  }
+  if (!moves.empty()) moving->pending = world_.start_exchange(moves);
+  moving_.push_back(moving);
+}
+
+at::Tensor Executor::tensor_to_send(const Transfer& t) {
+  return (t.kind == Transfer::Gradient ? input_over(t.edge, t.microbatch) : output_over(t.edge, t.microbatch))
+      .contiguous();
+}
+
+at::Tensor Executor::tensor_to_fill(const Transfer& t, const std::shared_ptr<Moving>& moving) {
+  const Edge& e = edge(t.edge);
+  if (t.kind == Transfer::Gradient) {
+    state(e.from, t.microbatch).arriving.push_back(moving);
+    return output_grad_over(t.edge, t.microbatch);
+  }
+  state(e.to, t.microbatch).arriving.push_back(moving);
+  const EdgeRows rows = work_.rows_over(t.edge, t.microbatch);
+  at::Tensor& input = input_over(t.edge, t.microbatch);
+  input = at::empty({rows.rows, rows.width}, tensors_).requires_grad_(is_trained(e.from));
+  return input.detach();
+}
+
+// Of the sender, detached.
+at::Tensor Executor::output_over(int e, int microbatch) {
+  const EdgeRows rows = work_.rows_over(e, microbatch);
+  return state(edge(e).from, microbatch).output.detach().narrow(0, rows.begin, rows.rows);
+}
+
+at::Tensor Executor::output_grad_over(int e, int microbatch) {
+  const EdgeRows rows = work_.rows_over(e, microbatch);
+  State& from = state(edge(e).from, microbatch);
+  if (!from.output_grad.defined())
+    from.output_grad = rows.rows == from.output.size(0) ? at::empty_like(from.output) : at::zeros_like(from.output);
+  return from.output_grad.narrow(0, rows.begin, rows.rows);
+}
+
+// What is sent and needed no more here: a gradient, or the output of a stage that does not train.
+void Executor::forget(const Transfer& t) {
+  if (t.kind == Transfer::Gradient)
+    input_over(t.edge, t.microbatch).reset();
+  else
+    count_use(t.edge, t.microbatch);
+}
+
+void Executor::count_use(int e, int microbatch) {
+  State& from = state(edge(e).from, microbatch);
+  if (--from.uses_left == 0 && !is_trained(edge(e).from)) from.output.reset();
+}
+
+}  // namespace braid

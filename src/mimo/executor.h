@@ -1,0 +1,102 @@
+// Runs what a schedule lists for this rank, whatever its stages compute.
+//
+// Exchanges are started where the list has them, and awaited where what they bring is read. What a stage gets over an
+// edge is a leaf of this rank's autograd graph; its gradient goes back over the same edge.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "dist/group.h"
+#include "plan/schedule.h"
+
+namespace braid {
+
+// What one step needs of the plan.
+struct StepPlan {
+  StepPlan(const Topology& topology, const ScheduleOptions& options);  // verified
+  const ScheduleOptions options;
+  const std::vector<Edge> edges;
+  const Schedule schedule;
+};
+
+// The rows of a stage's output that go over an edge.
+struct EdgeRows {
+  std::int64_t begin = 0, rows = 0, width = 0;
+};
+
+// What the stages of this rank compute.
+class StageWork {
+ public:
+  virtual ~StageWork() = default;
+  virtual void load(const Stage& stage, int microbatch) = 0;
+  // `inputs`: what came over edges_into() the stage on this rank. The output goes on over the edges from the stage; that
+  // of the last stage of all may be anything.
+  virtual at::Tensor forward(const Stage& stage, int microbatch, const std::vector<at::Tensor>& inputs) = 0;
+  // What backward starts with, of the last stage of all.
+  virtual at::Tensor gradient_of_last(int microbatch, const at::Tensor& output) = 0;
+  // Known at both ends of an edge.
+  virtual EdgeRows rows_over(int edge, int microbatch) const = 0;
+};
+
+class Executor {
+ public:
+  // All of these outlive it. `tensors`: what goes over edges.
+  Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
+           StageWork& work);
+
+  void run(const Op& op);  // Load, Forward, Backward or Exchange
+  void finish();           // returns when everything sent has arrived
+
+ private:
+  // What this rank sends and receives at once, until it has.
+  struct Moving {
+    std::vector<at::Tensor> tensors;
+    Pending pending;
+  };
+
+  // A microbatch in a stage, from its first tensor to its last.
+  struct State {
+    std::vector<std::shared_ptr<Moving>> arriving{};  // with inputs, or with the gradient of the output
+    std::vector<at::Tensor> inputs{};                 // by edge into the stage; after backward, their gradients
+    at::Tensor output{}, output_grad{};
+    std::size_t uses_left = 0;  // edges over which the output has not gone yet
+  };
+  struct Place {
+    Stage stage;
+    std::vector<int> into, from;  // edges that end and begin here
+    std::vector<State> states;    // by microbatch
+  };
+
+  void forward(const Op& op);
+  void backward(const Op& op);
+  void exchange(const std::vector<Transfer>& transfers);
+
+  Place& place(const Stage& stage);
+  State& state(const Stage& stage, int microbatch);
+  at::Tensor& input_over(int edge, int microbatch);
+  const Edge& edge(int e) const { return plan_.edges[static_cast<std::size_t>(e)]; }
+  bool is_within(int e) const { return edge(e).from_rank == rank_ && edge(e).to_rank == rank_; }
+  bool is_trained(const Stage& stage) const { return braid::is_trained(topology_, plan_.options, stage); }
+  void await(State& state);
+  at::Tensor output_over(int edge, int microbatch);
+  at::Tensor output_grad_over(int edge, int microbatch);
+  at::Tensor tensor_to_send(const Transfer& t);
+  at::Tensor tensor_to_fill(const Transfer& t, const std::shared_ptr<Moving>& moving);
+  void forget(const Transfer& t);
+  void count_use(int edge, int microbatch);
+
+  const StepPlan& plan_;
+  const Topology& topology_;
+  const Group world_;
+  const int rank_;
+  const at::TensorOptions tensors_;
+  StageWork& work_;
+  std::vector<Place> places_;
+  std::deque<std::shared_ptr<Moving>> moving_;  // oldest first
+};
+
+}  // namespace braid
