@@ -16,19 +16,21 @@ const fs::path kRoot = BRAID_SOURCE_DIR;
 // What each folder may include besides itself; docs/architecture.md draws the same picture.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"base", {}},
-    {"plan", {"base"}},
-    {"dist", {"base", "plan"}},
     {"doctor", {"base"}},
-    {"ops", {"base", "plan", "dist"}},
-    {"nn", {"base", "plan", "dist", "ops"}},
-    {"optim", {"base", "plan", "dist", "ops", "nn"}},
+    {"plan", {"base"}},
+    {"tensor", {"base"}},
+    {"dist", {"base", "plan", "tensor"}},
+    {"ops", {"base", "tensor", "dist"}},
+    {"nn", {"base", "plan", "tensor", "dist", "ops"}},
+    {"optim", {"base", "plan", "tensor", "dist", "nn"}},
     {"ckpt", {"base", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
     {"data", {"base", "plan", "ops", "models"}},
     {"mimo", {"base", "plan", "dist", "ops", "nn", "models", "data"}},
+    {"forward", {"base", "plan", "dist", "ops", "nn", "ckpt", "models", "mimo"}},
     {"launch", {"base", "plan", "dist"}},
     {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models", "data", "mimo"}},
-    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "data", "mimo", "launch", "train", "doctor"}},
+    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "data", "mimo", "forward", "launch", "train", "doctor"}},
 };
 
 std::string read(const fs::path& path) {
