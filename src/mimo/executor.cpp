@@ -37,6 +37,8 @@ void Executor::run(const Op& op) {
   }
 }
 
+void Executor::await(const Op& op) { await(state(op.stage, op.microbatch)); }
+
 void Executor::finish() {
   for (const auto& moving : moving_) moving->pending.wait();
   moving_.clear();

@@ -48,8 +48,9 @@ class Executor {
   Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
            StageWork& work);
 
-  void run(const Op& op);  // Load, Forward, Backward or Exchange
-  void finish();           // returns when everything sent has arrived
+  void run(const Op& op);    // Load, Forward, Backward or Exchange
+  void await(const Op& op);  // what a Forward or Backward reads; run() does so too
+  void finish();             // returns when everything sent has arrived
 
  private:
   // What this rank sends and receives at once, until it has.

@@ -44,6 +44,7 @@ class Step::Impl : public StageWork {
   }
 
   void run(const Op& op) { executor_.run(op); }
+  void await(const Op& op) { executor_.await(op); }
 
   at::Tensor finish() {
     executor_.finish();
@@ -201,6 +202,7 @@ Step::Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batc
     : impl_(std::make_unique<Impl>(model, plan, batches, input)) {}
 Step::~Step() = default;
 void Step::run(const Op& op) { impl_->run(op); }
+void Step::await(const Op& op) { impl_->await(op); }
 at::Tensor Step::finish() { return impl_->finish(); }
 
 StepTotals::StepTotals(std::span<const double> sums)

@@ -40,6 +40,8 @@ class Step {
   // Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are added up in
   // the parameters' grad; nothing is reduced.
   void run(const Op& op);
+  // What a forward or backward reads and other ranks send, so that waiting for it can be told apart.
+  void await(const Op& op);
   // After the last: this rank's terms of the totals, of type double; everything sent has arrived.
   at::Tensor finish();
 

@@ -20,7 +20,15 @@ double PhaseReport::share(Phase phase) const {
   return whole > 0 ? ms(phase) / whole : 0;
 }
 
-PhaseTimers::PhaseTimers(Now now) : now_(std::move(now)), since_(now_()) {}
+std::vector<double> HostClock::take_spans() {
+  std::vector<double> spans;
+  for (std::size_t i = 1; i < marks_.size(); ++i)
+    spans.push_back(std::chrono::duration<double, std::milli>(marks_[i] - marks_[i - 1]).count());
+  marks_.erase(marks_.begin(), marks_.end() - 1);
+  return spans;
+}
+
+PhaseTimers::PhaseTimers(std::unique_ptr<PhaseClock> clock) : clock_(std::move(clock)) { clock_->mark(); }
 
 PhaseTimers::Scope::Scope(PhaseTimers& timers, Phase phase) : timers_(timers), outer_(timers.current_) {
   timers_.enter(phase);
@@ -29,9 +37,8 @@ PhaseTimers::Scope::Scope(PhaseTimers& timers, Phase phase) : timers_(timers), o
 PhaseTimers::Scope::~Scope() { timers_.enter(outer_); }
 
 void PhaseTimers::enter(Phase phase) {
-  const TimePoint now = now_();
-  spent_[static_cast<std::size_t>(current_)] += now - since_;
-  since_ = now;
+  clock_->mark();
+  ended_.push_back(current_);
   current_ = phase;
 }
 
@@ -39,9 +46,10 @@ PhaseReport PhaseTimers::report(int iterations) {
   BRAID_CHECK(iterations > 0, "a report is a mean over iterations, of which there were {}", iterations);
   enter(current_);
   PhaseReport report;
-  for (std::size_t i = 0; i < kPhases; ++i)
-    report.phase_ms[i] = std::chrono::duration<double, std::milli>(spent_[i]).count() / iterations;
-  spent_ = {};
+  const std::vector<double> spans = clock_->take_spans();
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    report.phase_ms[static_cast<std::size_t>(ended_[i])] += spans[i] / iterations;
+  ended_.clear();
   return report;
 }
 

@@ -1,13 +1,13 @@
 // Where the time of an iteration goes. At any moment a rank is in exactly one phase: a scope inside another takes the
 // time from it (a bridge wait inside forward is not forward), so phases add up to the whole.
-//
-// This is time of the host: work queued on a GPU shows in the phase that waits for it.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <vector>
 
 namespace braid {
 
@@ -24,11 +24,30 @@ struct PhaseReport {
   double share(Phase phase) const;  // of the iteration, 0 to 1
 };
 
-class PhaseTimers {
+// Marks moments, of which the time between may be known only later: a GPU's come with its queue of work.
+class PhaseClock {
+ public:
+  virtual ~PhaseClock() = default;
+  virtual void mark() = 0;
+  // Between each mark and the next, in milliseconds; may wait for the last. The last stays, as the next interval's first.
+  virtual std::vector<double> take_spans() = 0;
+};
+
+class HostClock : public PhaseClock {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
   using Now = std::function<TimePoint()>;
+  explicit HostClock(Now now = &std::chrono::steady_clock::now) : now_(std::move(now)) {}
+  void mark() override { marks_.push_back(now_()); }
+  std::vector<double> take_spans() override;
 
+ private:
+  Now now_;
+  std::vector<TimePoint> marks_;
+};
+
+class PhaseTimers {
+ public:
   class Scope {
    public:
     Scope(const Scope&) = delete;
@@ -42,7 +61,7 @@ class PhaseTimers {
     Phase outer_;
   };
 
-  explicit PhaseTimers(Now now = &std::chrono::steady_clock::now);
+  explicit PhaseTimers(std::unique_ptr<PhaseClock> clock = std::make_unique<HostClock>());
 
   // Time outside of every scope is Phase::Other.
   [[nodiscard]] Scope measure(Phase phase) { return {*this, phase}; }
@@ -53,10 +72,9 @@ class PhaseTimers {
  private:
   void enter(Phase phase);
 
-  Now now_;
+  std::unique_ptr<PhaseClock> clock_;
   Phase current_ = Phase::Other;
-  TimePoint since_;
-  std::array<TimePoint::duration, kPhases> spent_{};
+  std::vector<Phase> ended_;  // before each mark but the first
 };
 
 }  // namespace braid

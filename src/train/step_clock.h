@@ -12,7 +12,8 @@ namespace braid {
 
 class StepClock {
  public:
-  explicit StepClock(Trace trace = Trace()) : trace_(std::move(trace)) {}
+  explicit StepClock(Trace trace = Trace(), std::unique_ptr<PhaseClock> clock = std::make_unique<HostClock>())
+      : timers_(std::move(clock)), trace_(std::move(trace)) {}
 
   struct Scope {
     PhaseTimers::Scope timer;

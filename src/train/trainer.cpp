@@ -18,6 +18,7 @@
 #include "data/packed_samples.h"
 #include "data/sample_batches.h"
 #include "models/flops.h"
+#include "train/device_clock.h"
 #include "train/host_time.h"
 #include "train/load_checkpoint.h"
 #include "train/save_checkpoint.h"
@@ -68,7 +69,7 @@ class Run {
         packed_(*samples_, recipe.data.packed),
         data_(packed_, media_tokens(recipe.model.model, topology)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
-        clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank()))),
+        clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank())), make_phase_clock(world.device())),
         phases_(topology) {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     const auto say = [this](const std::string& text) { this->say(text); };

@@ -69,6 +69,10 @@ TrainingReport Training::step(StepClock& clock, const std::function<StopReason()
 
 void Training::run(const Op& op, RunningStep& running) {
   if (op.kind == Op::Update) return update(running);
+  if (op.computes()) {
+    const StepClock::Scope scope = measure_wait(op, running.clock);
+    running.step->await(op);
+  }
   const StepClock::Scope scope = measure(op, running.clock);
   const auto for_optimizers = [&](void (ModuleOptimizer::*call)(int)) {
     for (const Trained& trained : trained_)
@@ -101,11 +105,16 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
     case Op::Reduce: return clock.measure(Phase::Reduce, "reduce gradients");
     default: break;
   }
-  const bool bridge = std::any_of(op.transfers.begin(), op.transfers.end(), [&](const Transfer& t) {
-    return plan_.edges[static_cast<std::size_t>(t.edge)].crosses_modules();
-  });
+  return clock.measure(Phase::PipelineWait, "exchange", {{"microbatch", op.transfers.front().microbatch}});
+}
+
+// A forward waits for what comes into its stage, a backward for the gradient of what leaves it.
+StepClock::Scope Training::measure_wait(const Op& op, StepClock& clock) const {
+  const bool is_encoder = topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder;
+  const bool bridge = op.kind == Op::Forward ? !is_encoder && op.stage.index == 0
+                                             : is_encoder && is_last(topology_, op.stage);
   return clock.measure(bridge ? Phase::BridgeWait : Phase::PipelineWait, bridge ? "bridge" : "pipeline",
-                       {{"microbatch", op.transfers.front().microbatch}});
+                       {{"microbatch", op.microbatch}});
 }
 
 // All that ranks must know of each other before the update, by one sum over the world.

@@ -80,6 +80,7 @@ class Training {
 
   void run(const Op& op, RunningStep& running);
   StepClock::Scope measure(const Op& op, StepClock& clock) const;
+  StepClock::Scope measure_wait(const Op& op, StepClock& clock) const;
   void update(RunningStep& running);
   struct Agreed;
   Agreed agree(RunningStep& running);

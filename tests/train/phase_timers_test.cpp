@@ -17,8 +17,8 @@ class PhaseTimersTest : public ::testing::Test {
     pass(ms);
   }
 
-  PhaseTimers::TimePoint now_{};
-  PhaseTimers timers_{[this] { return now_; }};
+  HostClock::TimePoint now_{};
+  PhaseTimers timers_{std::make_unique<HostClock>([this] { return now_; })};
 };
 
 TEST_F(PhaseTimersTest, ReportsTheMeanOfAnIteration) {
