@@ -9,8 +9,8 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/rewrite.h"
 #include "cli/ckpt_commands.h"
-#include "train/convert_hf.h"
-#include "train/stored_run.h"
+#include "run/convert_hf.h"
+#include "run/stored_run.h"
 
 namespace braid {
 namespace {

@@ -14,7 +14,7 @@
 #include "cli/ckpt_commands.h"
 #include "plan/param_spec.h"
 #include "plan/show.h"
-#include "train/stored_run.h"
+#include "run/stored_run.h"
 
 namespace braid {
 namespace {

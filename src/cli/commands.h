@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace CLI {
 class App;

@@ -9,7 +9,7 @@
 #include "cli/megatron_draft.h"
 #include "cli/megatron_flags.h"
 #include "cli/model_keys.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

@@ -13,7 +13,7 @@
 #include "launch/local_launcher.h"
 #include "launch/rank_command.h"
 #include "plan/topology.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "launch/preflight.h"
 #include "launch/slurm_options.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 

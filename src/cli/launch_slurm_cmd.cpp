@@ -15,7 +15,7 @@
 #include "launch/rank_command.h"
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

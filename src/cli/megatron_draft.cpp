@@ -4,7 +4,7 @@
 
 #include "base/strings.h"
 #include "cli/megatron_flags.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "models/describe.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/strings.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 

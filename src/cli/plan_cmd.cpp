@@ -10,7 +10,7 @@
 #include "plan/frozen.h"
 #include "plan/show.h"
 #include "plan/timeline.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

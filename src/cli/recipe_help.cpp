@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/help_format.h"
 #include "cli/megatron_flags.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

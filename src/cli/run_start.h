@@ -4,7 +4,7 @@
 #include <string>
 
 #include "plan/topology.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 

@@ -8,7 +8,7 @@
 #include "launch/shell_text.h"
 #include "launch/slurm_script.h"
 #include "launch/slurm_step.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 namespace {

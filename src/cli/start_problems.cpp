@@ -6,10 +6,10 @@
 #include "base/strings.h"
 #include "dist/visible_gpus.h"
 #include "launch/host_room.h"
-#include "train/rank_memory.h"
-#include "train/save_folder.h"
-#include "train/start_checks.h"
-#include "train/written_paths.h"
+#include "run/rank_memory.h"
+#include "resume/save_folder.h"
+#include "run/start_checks.h"
+#include "run/written_paths.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dist/world_spec.h"
-#include "train/recipe.h"
+#include "run/recipe.h"
 
 namespace braid {
 

@@ -24,9 +24,9 @@
 #include "dist/run_as_rank.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
-#include "train/recipe.h"
-#include "train/save_folder.h"
-#include "train/trainer.h"
+#include "run/recipe.h"
+#include "resume/save_folder.h"
+#include "run/trainer.h"
 
 namespace braid {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/strings.h"
 #include "dist/world.h"
 #include "plan/frozen.h"
-#include "train/together.h"
+#include "train/all_ranks.h"
 
 namespace braid {
 namespace {

@@ -15,7 +15,7 @@
 #include "optim/loss_scale.h"
 #include "optim/lr_schedule.h"
 #include "optim/module_optimizer.h"
-#include "train/step_clock.h"
+#include "log/step_clock.h"
 #include "train/stop_request.h"
 
 namespace braid {

@@ -27,10 +27,15 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"models", {"base", "plan", "dist", "ops", "nn", "ckpt"}},
     {"data", {"base", "plan", "ops", "models"}},
     {"mimo", {"base", "plan", "dist", "ops", "nn", "models", "data"}},
-    {"forward", {"base", "plan", "dist", "ops", "nn", "ckpt", "models", "mimo"}},
+    {"hf", {"base", "ckpt", "models"}},
+    {"forward", {"base", "plan", "dist", "ops", "nn", "ckpt", "models", "hf", "mimo"}},
     {"launch", {"base", "plan", "dist"}},
-    {"train", {"base", "plan", "dist", "ops", "nn", "optim", "ckpt", "models", "data", "mimo"}},
-    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "data", "mimo", "forward", "launch", "train", "doctor"}},
+    {"log", {"base", "plan", "dist"}},
+    {"train", {"base", "plan", "dist", "optim", "mimo", "log"}},
+    {"resume", {"base", "plan", "dist", "optim", "ckpt", "models", "train"}},
+    {"run", {"base", "plan", "dist", "nn", "optim", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
+    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "log", "train",
+             "resume", "run", "doctor"}},
 };
 
 std::string read(const fs::path& path) {

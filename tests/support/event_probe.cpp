@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "train/event_file.h"
+#include "log/event_file.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

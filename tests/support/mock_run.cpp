@@ -16,7 +16,7 @@
 #include "base/process.h"
 #include "dist/world_spec.h"
 #include "launch/local_launcher.h"
-#include "train/run_log.h"
+#include "log/run_log.h"
 #include "train/stop_request.h"
 
 namespace {

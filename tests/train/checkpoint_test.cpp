@@ -17,8 +17,8 @@
 #include "dist/world.h"
 #include "support/errors.h"
 #include "support/programs.h"
-#include "train/load_checkpoint.h"
-#include "train/save_checkpoint.h"
+#include "resume/load_checkpoint.h"
+#include "resume/save_checkpoint.h"
 #include "train/training_run.h"
 
 namespace braid {

@@ -9,7 +9,7 @@
 
 #include "dist/world.h"
 #include "support/ranks.h"
-#include "train/rank_memory.h"
+#include "run/rank_memory.h"
 #include "train/training_run.h"
 
 namespace braid {

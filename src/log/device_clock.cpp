@@ -1,0 +1,42 @@
+#include "log/device_clock.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/Event.h>
+
+#include <deque>
+
+namespace braid {
+namespace {
+
+class DeviceClock : public PhaseClock {
+ public:
+  explicit DeviceClock(const c10::Device& device) : device_(device) {}
+
+  void mark() override {
+    if (marks_ == events_.size()) events_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
+    events_[marks_++].record(at::accelerator::getCurrentStream(device_.index()));
+  }
+
+  std::vector<double> take_spans() override {
+    events_[marks_ - 1].synchronize();
+    std::vector<double> spans;
+    for (std::size_t i = 1; i < marks_; ++i) spans.push_back(events_[i - 1].elapsedTime(events_[i]));
+    std::swap(events_[0], events_[marks_ - 1]);
+    marks_ = 1;
+    return spans;
+  }
+
+ private:
+  const c10::Device device_;
+  std::deque<c10::Event> events_;  // used again after each report
+  std::size_t marks_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<PhaseClock> make_phase_clock(const c10::Device& device) {
+  if (device.is_cpu()) return std::make_unique<HostClock>();
+  return std::make_unique<DeviceClock>(device);
+}
+
+}  // namespace braid

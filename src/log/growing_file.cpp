@@ -1,0 +1,68 @@
+#include "log/growing_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+int flags_of(GrowingFile::Start start) {
+  switch (start) {
+    case GrowingFile::Start::Empty:
+      return O_TRUNC;
+    case GrowingFile::Start::New:
+      return O_EXCL;
+    case GrowingFile::Start::AtEnd:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+GrowingFile::GrowingFile(std::string path, Start start) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags_of(start), 0666);
+  if (fd_ < 0) throw_errno(fmt::format("cannot open '{}' for writing", path_));
+  size_ = ::lseek(fd_, 0, SEEK_END);
+  if (size_ >= 0) return;
+  const int reason = errno;
+  ::close(fd_);
+  errno = reason;
+  throw_errno(fmt::format("'{}' is not a file that can grow", path_));
+}
+
+GrowingFile::~GrowingFile() { ::close(fd_); }
+
+void GrowingFile::append(std::string_view text, std::string_view ending) {
+  const std::string bytes = std::string(text).append(ending);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written =
+        ::pwrite(fd_, bytes.data() + done, bytes.size() - done, size_ + static_cast<std::int64_t>(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) take_back(ending);
+    done += static_cast<std::size_t>(written);
+  }
+  size_ += static_cast<std::int64_t>(text.size());
+}
+
+// The file stays whole, without the text that did not fit.
+void GrowingFile::take_back(std::string_view ending) {
+  const int reason = errno;
+  const bool is_back = ::ftruncate(fd_, size_) == 0 && ::pwrite(fd_, ending.data(), ending.size(), size_) >= 0;
+  errno = is_back ? reason : errno;
+  throw_errno(fmt::format("cannot write '{}'", path_));
+}
+
+char GrowingFile::last_char() const {
+  char last = 0;
+  if (::pread(fd_, &last, 1, size_ - 1) != 1) throw_errno(fmt::format("cannot read '{}'", path_));
+  return last;
+}
+
+}  // namespace braid

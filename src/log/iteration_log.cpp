@@ -1,0 +1,92 @@
+#include "log/iteration_log.h"
+
+#include <fmt/chrono.h>
+
+#include <cmath>
+#include <ctime>
+
+namespace braid {
+namespace {
+
+std::string timestamp(std::chrono::system_clock::time_point time) {
+  const auto since_epoch = std::chrono::floor<std::chrono::microseconds>(time.time_since_epoch());
+  const auto whole_seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
+  const std::time_t seconds = whole_seconds.count();
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:06}", local, (since_epoch - whole_seconds).count());
+}
+
+// Python prints no sign of a NaN, and so neither did the logs that tools know.
+double plain(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
+}  // namespace
+
+std::string to_line(const IterationRecord& record) {
+  std::string line = fmt::format(
+      " [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} | elapsed time per iteration (ms): {:.1f} |",
+      timestamp(record.time), record.iteration, record.iterations, record.consumed_samples, record.elapsed_ms);
+  if (record.tflops_per_gpu) line += fmt::format(" throughput per GPU (TFLOP/s/GPU): {:.1f} |", *record.tflops_per_gpu);
+  if (record.tokens_per_gpu) line += fmt::format(" tokens per GPU (tokens/s/GPU): {:.1f} |", *record.tokens_per_gpu);
+  if (record.learning_rate) line += fmt::format(" learning rate: {:.6E} |", *record.learning_rate);
+  line += fmt::format(" global batch size: {:5d} |", record.global_batch);
+  if (record.lm_loss) line += fmt::format(" lm loss: {:.6E} |", plain(*record.lm_loss));
+  if (record.seq_load_balancing_loss)
+    line += fmt::format(" seq_load_balancing_loss: {:.6E} |", plain(*record.seq_load_balancing_loss));
+  line += fmt::format(" loss scale: {:.1f} |", record.loss_scale);
+  if (record.grad_norm) line += fmt::format(" grad norm: {:.3f} |", plain(*record.grad_norm));
+  if (record.num_zeros) line += fmt::format(" num zeros: {} |", *record.num_zeros);
+  return line + fmt::format(" number of skipped iterations: {:3d} | number of nan iterations: {:3d} |",
+                            record.skipped_iterations, record.nan_iterations);
+}
+
+IterationLog::IterationLog(const Config& config, const Moment& start)
+    : config_(config), interval_{.since = start.steady} {}
+
+void IterationLog::Mean::add(std::optional<double> value) {
+  if (!value || !std::isfinite(*value)) return;
+  sum += *value;
+  ++count;
+}
+
+std::optional<IterationRecord> IterationLog::add(const StepRecord& step, const Moment& now) {
+  ++interval_.iterations;
+  interval_.tokens += step.num_tokens;
+  if (step.lm_loss && !std::isfinite(*step.lm_loss)) ++interval_.nans;
+  if (step.skipped) {
+    ++interval_.skipped;
+  } else {
+    interval_.lm_loss.add(step.lm_loss);
+    interval_.seq_load_balancing_loss.add(step.seq_load_balancing_loss);
+  }
+  if (!closes_interval(config_.log_interval, step.iteration, step.last || step.iteration == config_.iterations))
+    return std::nullopt;
+  const IterationRecord record = record_of(step, now);
+  interval_ = {.since = now.steady};
+  return record;
+}
+
+IterationRecord IterationLog::record_of(const StepRecord& last, const Moment& now) const {
+  const double elapsed_s = std::chrono::duration<double>(now.steady - interval_.since).count();
+  const auto per_gpu = [&](double done) {
+    return done > 0 && elapsed_s > 0 ? std::optional(done / elapsed_s / config_.ranks) : std::nullopt;
+  };
+  return {.time = now.wall,
+          .iteration = last.iteration,
+          .iterations = config_.iterations,
+          .consumed_samples = last.consumed_samples,
+          .elapsed_ms = 1e3 * elapsed_s / interval_.iterations,
+          .tflops_per_gpu = per_gpu(1e-12 * config_.flops_per_iteration * interval_.iterations),
+          .tokens_per_gpu = per_gpu(interval_.tokens),
+          .learning_rate = last.learning_rate,
+          .global_batch = config_.global_batch,
+          .lm_loss = interval_.lm_loss.value_or(last.lm_loss),
+          .seq_load_balancing_loss = interval_.seq_load_balancing_loss.value_or(last.seq_load_balancing_loss),
+          .loss_scale = last.loss_scale,
+          .grad_norm = last.grad_norm,
+          .num_zeros = last.num_zeros,
+          .skipped_iterations = interval_.skipped,
+          .nan_iterations = interval_.nans};
+}
+
+}  // namespace braid

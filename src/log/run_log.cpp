@@ -1,0 +1,247 @@
+#include "log/run_log.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "dist/control_line.h"
+#include "log/event_file.h"
+#include "log/metrics_file.h"
+
+namespace braid {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kBetweenProgress{100};
+constexpr double kWeightOfNewest = 0.1;
+
+// What cannot be written is the user's to mend, and is named by the key that asked for it.
+template <class Make>
+auto opened(const char* key, const char* fix, const Make& make) {
+  try {
+    return make();
+  } catch (const std::exception& e) {
+    throw ConfigError({e.what(), key, fix});
+  }
+}
+
+std::unique_ptr<EventFile> open_events(const std::string& folder) {
+  if (folder.empty()) return nullptr;
+  return opened("log.tensorboard_dir", "give a folder you may write to",
+                [&] { return std::make_unique<EventFile>(folder); });
+}
+
+std::unique_ptr<MetricsFile> open_metrics(const std::string& path) {
+  if (path.empty()) return nullptr;
+  return opened("log.metrics_file", "give a file you may write to", [&] {
+    if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+      std::filesystem::create_directories(folder);
+    return std::make_unique<MetricsFile>(path);
+  });
+}
+
+double ms_between(steady_clock::time_point from, steady_clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+double per_second(double amount, double ms) { return ms > 0 ? 1e3 * amount / ms : 0; }
+
+}  // namespace
+
+void describe(Fields& f, LogConfig& c) {
+  f.field("interval", c.log_interval, "iterations between log lines and TensorBoard points");
+  f.field("tensorboard_dir", c.tensorboard_dir, "folder for TensorBoard event files; empty: none");
+  f.field("metrics_file", c.metrics_file, "file that gets one JSON line per iteration; empty: none");
+  f.field("trace_dir", c.trace_dir, "folder for a timeline of each rank (Perfetto, Chrome); empty: none");
+  f.field("num_zeros", c.log_num_zeros, "count the zeros of the gradient");
+  f.field("progress", c.progress, "draw a progress bar on a terminal");
+}
+
+std::vector<Problem> validate(const LogConfig& config) {
+  if (config.log_interval > 0) return {};
+  return {{fmt::format("log.interval={} should be greater than 0", config.log_interval), "log.interval", ""}};
+}
+
+Trace open_trace(const LogConfig& config, int global_rank, const std::string& place) {
+  if (config.trace_dir.empty()) return {};
+  return opened("log.trace_dir", "give a folder you may write to",
+                [&] { return Trace(config.trace_dir, global_rank, place); });
+}
+
+void RunLog::print_to_stdout(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  // Nobody reads the log any more. Ranks that talk to others get no SIGPIPE (dist/rank_monitor.h, BrokenPipeGuard):
+  // they are asked to come to a good end.
+  if (!written && errno == EPIPE) kill(getpid(), SIGTERM);
+}
+
+RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& start, Print print)
+    : config_(config),
+      facts_(facts),
+      print_(std::move(print)),
+      start_(start.steady),
+      iterations_({.iterations = facts.iterations,
+                   .log_interval = config.log_interval,
+                   .global_batch = facts.global_batch,
+                   .ranks = facts.ranks,
+                   .flops_per_iteration = facts.flops_per_iteration},
+                  start),
+      events_(open_events(config.tensorboard_dir)),
+      metrics_(open_metrics(config.metrics_file)),
+      last_step_(start.steady) {
+  summary_.iterations = facts.iterations;
+  summary_.last_iteration = facts.done_before;
+  summary_.flops_per_iteration = facts.flops_per_iteration;
+  summary_.ranks = facts.ranks;
+}
+
+RunLog::~RunLog() = default;
+
+// Under another launcher there is nobody to take control lines out again.
+void RunLog::note(const std::string& text, bool launcher_listens, const Print& print) {
+  print(launcher_listens ? to_control_lines({text}) : text);
+}
+
+void RunLog::say(const std::string& text) { note(text, facts_.launcher_listens, print_); }
+
+template <class File>
+void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>& act) {
+  if (!file) return;
+  try {
+    act(*file);
+  } catch (const std::exception& e) {
+    say(fmt::format("braid: {}; the run goes on without it\n", e.what()));
+    file.reset();
+    lost_output_ = true;
+  }
+}
+
+void RunLog::add(const StepRecord& step, const Moment& now) {
+  const double iteration_ms = ms_between(std::exchange(last_step_, now.steady), now.steady);
+  count(step);
+  add_metrics(step, iteration_ms);
+  if (const auto record = iterations_.add(step, now)) {
+    say(to_line(*record) + "\n");
+    add_scalars(*record);
+  }
+  show_progress(step, iteration_ms, now);
+}
+
+void RunLog::count(const StepRecord& step) {
+  ++summary_.iterations_done;
+  ++iterations_without_phases_;
+  summary_.last_iteration = step.iteration;
+  summary_.tokens += step.num_tokens;
+  if (step.skipped) ++summary_.skipped_iterations;
+  if (!step.lm_loss) return;
+  if (!std::isfinite(*step.lm_loss)) ++summary_.nan_iterations;
+  if (!summary_.first_loss) summary_.first_loss = step.lm_loss;
+  summary_.last_loss = step.lm_loss;
+}
+
+void RunLog::add_metrics(const StepRecord& step, double iteration_ms) {
+  write<MetricsFile>(metrics_, [&](MetricsFile& file) {
+    file.add({.iteration = step.iteration,
+              .consumed_samples = step.consumed_samples,
+              .lm_loss = step.lm_loss,
+              .grad_norm = step.grad_norm,
+              .learning_rate = step.learning_rate,
+              .loss_scale = step.loss_scale,
+              .num_zeros = step.num_zeros,
+              .seq_load_balancing_loss = step.seq_load_balancing_loss,
+              .iteration_ms = iteration_ms,
+              .tokens_per_s = per_second(step.num_tokens, iteration_ms),
+              .skipped = step.skipped});
+  });
+}
+
+void RunLog::add_scalars(const IterationRecord& record) {
+  write<EventFile>(events_, [&](EventFile& file) {
+    const auto scalar = [&](const std::string& tag, std::optional<double> value) {
+      if (!value) return;
+      file.add_scalar(tag, *value, record.iteration);
+      file.add_scalar(tag + " vs samples", *value, record.consumed_samples);
+    };
+    scalar("lm loss", record.lm_loss);
+    scalar("seq_load_balancing_loss", record.seq_load_balancing_loss);
+    scalar("learning-rate", record.learning_rate);
+    scalar("batch-size", record.global_batch);
+    scalar("loss-scale", record.loss_scale);
+    scalar("grad-norm", record.grad_norm);
+    if (record.num_zeros) scalar("num-zeros", static_cast<double>(*record.num_zeros));
+    scalar("iteration-time-ms", record.elapsed_ms);
+    scalar("throughput", record.tflops_per_gpu);
+    scalar("tokens-per-second-per-gpu", record.tokens_per_gpu);
+    file.flush();
+  });
+}
+
+void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Moment& now) {
+  if (!config_.progress || !facts_.launcher_listens) return;
+  if (!pace_) pace_ = Pace{iteration_ms, step.num_tokens};
+  pace_->ms += kWeightOfNewest * (iteration_ms - pace_->ms);
+  pace_->tokens += kWeightOfNewest * (step.num_tokens - pace_->tokens);
+  if (last_shown_ && now.steady - *last_shown_ < kBetweenProgress && !step.last) return;
+  last_shown_ = now.steady;
+  print_(to_control_line(
+      RunProgress{.iteration = step.iteration,
+                  .iterations = facts_.iterations,
+                  .lm_loss = step.lm_loss,
+                  .tokens_per_s = per_second(pace_->tokens, pace_->ms),
+                  .seconds_left = 1e-3 * pace_->ms * static_cast<double>(facts_.iterations - step.iteration)}));
+}
+
+void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
+  const auto iterations = static_cast<double>(std::exchange(iterations_without_phases_, 0));
+  if (summary_.phases.empty())
+    for (const ModulePhases& row : phases) summary_.phases.push_back({row.module, row.waits_for});
+  for (std::size_t row = 0; row < phases.size(); ++row)
+    for (std::size_t i = 0; i < kPhases; ++i)
+      summary_.phases.at(row).mean.phase_ms[i] += iterations * phases[row].mean.phase_ms[i];
+  say(to_lines(phases));
+  write<EventFile>(events_, [&](EventFile& file) {
+    for (const ModulePhases& row : phases)
+      for (std::size_t i = 0; i < kPhases; ++i)
+        file.add_scalar(fmt::format("time-ms/{}/{}", row.module, name_of(static_cast<Phase>(i))), row.mean.phase_ms[i],
+                        summary_.last_iteration);
+    file.flush();
+  });
+}
+
+void RunLog::add_memory(const MemoryUse& fullest) {
+  // Once, as Megatron does: what a run allocates it has allocated by then, and TensorBoard shows the rest.
+  if (!summary_.memory)
+    say(fmt::format("[fullest of {} ranks] (after {} iterations) {}\n", facts_.ranks, summary_.last_iteration,
+                    to_line(fullest)));
+  summary_.memory = fullest;
+  write<EventFile>(events_, [&](EventFile& file) {
+    if (fullest.max_reserved_mb > 0) {
+      file.add_scalar("mem/cuda-allocated-mb", fullest.allocated_mb, summary_.last_iteration);
+      file.add_scalar("mem/cuda-peak-mb", fullest.max_allocated_mb, summary_.last_iteration);
+    }
+    file.add_scalar("mem/host-rss-mb", fullest.host_mb, summary_.last_iteration);
+    file.add_scalar("mem/host-peak-mb", fullest.max_host_mb, summary_.last_iteration);
+    file.flush();
+  });
+}
+
+void RunLog::finish(const std::string& ended_by) {
+  if (facts_.done_before > 0 && facts_.done_before >= facts_.iterations)
+    return say(fmt::format(
+        "already at iteration {}{}: nothing to do; train further with a larger --train-iters and "
+        "--override-opt-param-scheduler\n",
+        facts_.done_before,
+        facts_.done_before == facts_.iterations ? fmt::format(" of {}", facts_.iterations)
+                                                : fmt::format(", and this run ends after {}", facts_.iterations)));
+  summary_.ended_by = ended_by;
+  summary_.seconds = 1e-3 * ms_between(start_, last_step_);
+  say(to_text(summary_));
+}
+
+}  // namespace braid

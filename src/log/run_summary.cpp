@@ -1,0 +1,67 @@
+#include "log/run_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/table.h"
+
+namespace braid {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string loss_text(const std::optional<double>& loss) { return loss ? fmt::format("{:.4f}", *loss) : "none"; }
+
+std::string rate_text(double per_second, int ranks, const char* unit) {
+  return fmt::format("{:.4g} {} ({:.4g} per rank)", per_second, unit, per_second / ranks);
+}
+
+void add_speed(Rows& rows, const RunSummary& summary) {
+  if (summary.iterations_done == 0 || summary.seconds <= 0) return;
+  const auto done = static_cast<double>(summary.iterations_done);
+  rows.push_back({"time per iteration", fmt::format("{:.1f} ms", 1e3 * summary.seconds / done)});
+  if (summary.tokens > 0)
+    rows.push_back({"throughput", rate_text(summary.tokens / summary.seconds, summary.ranks, "tokens/s")});
+  if (summary.flops_per_iteration > 0)
+    rows.push_back(
+        {"compute", rate_text(1e-12 * summary.flops_per_iteration * done / summary.seconds, summary.ranks, "TFLOP/s")});
+}
+
+std::string memory_text(const MemoryUse& memory) {
+  const std::string host = fmt::format("{:.0f} MB of the host", memory.max_host_mb);
+  return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB of the GPU, {}", memory.max_reserved_mb, host) : host;
+}
+
+// A row for each phase: with a column for each the table would be wider than most terminals.
+std::string phase_table(const std::vector<ModulePhases>& phases) {
+  std::vector<std::string> header = {"share of time"};
+  for (const ModulePhases& module : phases) header.push_back(module.module);
+  Rows rows;
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    if (std::all_of(phases.begin(), phases.end(), [&](const ModulePhases& m) { return m.mean.ms(phase) == 0; }))
+      continue;
+    std::vector<std::string>& row = rows.emplace_back(1, name_of(phase));
+    for (const ModulePhases& module : phases) row.push_back(fmt::format("{:.0f} %", 100 * module.mean.share(phase)));
+  }
+  return format_table(header, rows);
+}
+
+}  // namespace
+
+std::string to_text(const RunSummary& summary) {
+  Rows rows = {
+      {"iterations",
+       fmt::format("{} (now at {} of {})", summary.iterations_done, summary.last_iteration, summary.iterations)},
+      {"lm loss", fmt::format("{} -> {}", loss_text(summary.first_loss), loss_text(summary.last_loss))},
+  };
+  add_speed(rows, summary);
+  rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
+  if (summary.memory) rows.push_back({"most memory of a rank", memory_text(*summary.memory)});
+  std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
+  if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);
+  return text;
+}
+
+}  // namespace braid

@@ -1,0 +1,30 @@
+// What is left to say when a run is over.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "log/memory_use.h"
+#include "log/module_phases.h"
+
+namespace braid {
+
+struct RunSummary {
+  std::string ended_by{};            // "all iterations done", "SIGTERM"
+  std::int64_t iterations_done = 0;  // by this process; less than last_iteration when resumed
+  std::int64_t last_iteration = 0, iterations = 0;
+  int skipped_iterations = 0, nan_iterations = 0;
+  std::optional<double> first_loss{}, last_loss{};
+  double seconds = 0, tokens = 0;
+  double flops_per_iteration = 0;  // 0: unknown
+  int ranks = 1;
+  std::optional<MemoryUse> memory{};
+  std::vector<ModulePhases> phases{};  // sums or means over the run: only shares are shown
+};
+
+// A table, and below it one with the share of time that each module spent in each phase.
+std::string to_text(const RunSummary& summary);
+
+}  // namespace braid

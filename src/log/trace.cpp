@@ -1,0 +1,155 @@
+#include "log/trace.h"
+
+#include <nlohmann/json.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "log/growing_file.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr int kEventsPerFlush = 256;
+
+// Names of spans are ours and ASCII, but a name that is not UTF-8 must not throw out of a destructor.
+std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+Json to_json(std::initializer_list<Trace::Arg> args) {
+  Json values;
+  for (const Trace::Arg& arg : args) values[arg.name] = arg.value;
+  return values;
+}
+
+}  // namespace
+
+class Trace::Writer {
+ public:
+  Writer(const std::string& path, int global_rank)
+      : file_(path, GrowingFile::Start::Empty),
+        global_rank_(global_rank),
+        wall_at_start_(std::chrono::system_clock::now().time_since_epoch()),
+        steady_at_start_(SteadyClock::now()) {}
+
+  ~Writer() { flush(); }
+
+  // Whole microseconds, rounded down at both ends of a span, keep the nesting exact, and 2^53 holds them as a double.
+  std::int64_t now_us() const {
+    const auto now = wall_at_start_ + (SteadyClock::now() - steady_at_start_);
+    return std::chrono::floor<std::chrono::microseconds>(now).count();
+  }
+
+  void add_metadata(const std::string& kind, int track, const Json& args) {
+    add({{"ph", "M"}, {"name", kind}, {"pid", global_rank_}, {"tid", track}, {"args", args}});
+  }
+
+  void add_complete(const std::string& name, int track, std::int64_t start_us, const Json& args) {
+    Json event = {{"ph", "X"},    {"name", name},   {"pid", global_rank_},
+                  {"tid", track}, {"ts", start_us}, {"dur", now_us() - start_us}};
+    if (!args.empty()) event["args"] = args;
+    add(event);
+  }
+
+  void add_counter(std::string_view name, const Json& values) {
+    add({{"ph", "C"}, {"name", name}, {"pid", global_rank_}, {"ts", now_us()}, {"args", values}});
+  }
+
+  int add_track(const std::string& name) {
+    const int track = [&] {
+      std::lock_guard lock(mutex_);
+      return tracks_++;
+    }();
+    add_metadata("thread_name", track, {{"name", name}});
+    return track;
+  }
+
+  void flush() {
+    std::lock_guard lock(mutex_);
+    flush_locked();
+  }
+
+  bool given_up() const { return given_up_; }
+
+ private:
+  void add(const Json& event) {
+    const std::string text = to_text(event);
+    std::lock_guard lock(mutex_);
+    pending_ += (file_.size() == 0 && pending_.empty() ? "[\n" : ",\n") + text;
+    if (++pending_events_ >= kEventsPerFlush) flush_locked();
+  }
+
+  // A trace is not worth the run that it watches: where it cannot be written, it ends.
+  void flush_locked() {
+    pending_events_ = 0;
+    if (pending_.empty() || given_up_) return pending_.clear();
+    try {
+      file_.append(std::exchange(pending_, {}), "\n]\n");
+    } catch (const std::exception& e) {
+      given_up_ = true;
+      std::fputs(fmt::format("braid: {}; the trace of rank {} ends here\n", e.what(), global_rank_).c_str(), stderr);
+    }
+  }
+
+  std::mutex mutex_;
+  GrowingFile file_;
+  std::string pending_;
+  std::atomic<bool> given_up_ = false;
+  int pending_events_ = 0, tracks_ = 0;
+  const int global_rank_;
+  const std::chrono::nanoseconds wall_at_start_;
+  const SteadyClock::time_point steady_at_start_;
+};
+
+struct Trace::Span::Open {
+  Writer& writer;
+  std::string name;
+  int track;
+  Json args;
+  std::int64_t start_us;
+};
+
+void Trace::Span::Close::operator()(Open* open) const noexcept {
+  const std::unique_ptr<Open> ended(open);
+  ended->writer.add_complete(ended->name, ended->track, ended->start_us, ended->args);
+}
+
+Trace::Trace() = default;
+Trace::Trace(Trace&&) noexcept = default;
+Trace::~Trace() = default;
+
+Trace::Trace(const std::string& folder, int global_rank, const std::string& place) {
+  std::filesystem::create_directories(folder);
+  writer_ = std::make_unique<Writer>(fmt::format("{}/trace_rank_{:05}.json", folder, global_rank), global_rank);
+  writer_->add_metadata("process_name", kMainTrack, {{"name", fmt::format("rank {}: {}", global_rank, place)}});
+  writer_->add_metadata("process_sort_index", kMainTrack, {{"sort_index", global_rank}});
+  writer_->add_track("main");
+  writer_->flush();
+}
+
+int Trace::add_track(const std::string& name) { return enabled() ? writer_->add_track(name) : kMainTrack; }
+
+Trace::Span Trace::open_span(std::string_view name, std::initializer_list<Arg> args, int track) {
+  Span span;
+  span.open_.reset(new Span::Open{*writer_, std::string(name), track, to_json(args), writer_->now_us()});
+  return span;
+}
+
+void Trace::counter(std::string_view name, std::initializer_list<Arg> values) {
+  if (enabled()) writer_->add_counter(name, to_json(values));
+}
+
+bool Trace::lost_output() const { return enabled() && writer_->given_up(); }
+
+void Trace::flush() {
+  if (enabled()) writer_->flush();
+}
+
+}  // namespace braid

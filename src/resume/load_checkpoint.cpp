@@ -1,0 +1,354 @@
+#include "resume/load_checkpoint.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/dist_checkpoint.h"
+#include "dist/world.h"
+#include "plan/frozen.h"
+#include "resume/choose_iteration.h"
+#include "resume/resume_checks.h"
+#include "train/all_ranks.h"
+#include "resume/training_state.h"
+#include "resume/wanted_tensors.h"
+
+namespace braid {
+namespace {
+
+using Say = std::function<void(const std::string& text)>;
+
+// Weights of a checkpoint that no part of the model asks for: an encoder that the topology leaves out, for one.
+void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
+  std::set<std::string> keys;
+  for (const WantedTensor& tensor : wanted) keys.insert(tensor.key);
+  std::vector<std::string> unused;
+  for (const auto& [key, tensor] : checkpoint.metadata().tensors)
+    if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
+  if (!unused.empty())
+    say(fmt::format("{} has {} tensors that this run does not use, {} the first", checkpoint.folder(), unused.size(),
+                    in_quotes(unused.front())));
+}
+
+// A checkpoint that is not what was written, on one rank or on several.
+struct Damaged : DataError {
+  using DataError::DataError;
+};
+
+// Reads tensors into this rank's, together with the other ranks' reading of theirs. Returns what to say of it once the
+// checkpoint has proved to be sound.
+std::string read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say,
+                     const std::function<void(const std::function<void()>&)>& hold) {
+  std::atomic<std::int64_t> done = 0;
+  std::int64_t total = 0;
+  for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
+  const auto start = std::chrono::steady_clock::now();
+  const auto amount = [&] { return Amount{static_cast<double>(done), static_cast<double>(total)}; };
+  work_together(
+      world,
+      [&] {
+        hold([&] {
+          for (const StateTensor& tensor : tensors) {
+            checkpoint.read(tensor.key, tensor.begin, tensor.value);
+            done += static_cast<std::int64_t>(tensor.value.nbytes());
+          }
+        });
+      },
+      amount,
+      [&](const Amount& all, double seconds) {
+        say(fmt::format("loading {}: {} of {} after {:.0f} s", checkpoint.folder(), readable_bytes(all.done),
+                        readable_bytes(all.total), seconds));
+      });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double bytes = reduced({static_cast<double>(checkpoint.bytes_read())}, Reduce::Sum, world)[0];
+  return fmt::format("loaded {}: {} in {:.1f} s ({}/s)", checkpoint.folder(), readable_bytes(bytes), seconds,
+                     readable_bytes(bytes / std::max(seconds, 1e-3)));
+}
+
+class Load {
+ public:
+  Load(const CheckpointConfig& config, Training& training, World& world, const std::string& folder, const Say& say)
+      : config_(config),
+        training_(training),
+        world_(world),
+        say_(say),
+        sets_(stored_sets(training.model().provider(), training.model().topology())) {
+    guarded([&] { checkpoint_.emplace(folder); });
+  }
+
+  // Damaged when the checkpoint is not what was written.
+  LoadedRun resume() {
+    StoredRun stored;
+    if (!config_.finetune) guarded([&] { stored = read_run(*checkpoint_); });
+    const bool with_optimizer = config_.load_optimizer && !config_.finetune;
+    std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
+    check_wanted(wanted_of(sets_), *checkpoint_, "is it of another model, or of other sizes?");
+    if (!config_.finetune && config_.load_scheduler)
+      check_schedule(training_.schedule(), stored.scheduler, config_, checkpoint_->folder());
+    name_unused(wanted_of(sets_), *checkpoint_, say_);
+    if (with_optimizer)
+      for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
+    const std::string loaded = read(tensors);
+    if (with_optimizer)
+      guarded([&] { resume_optimizers(stored); });
+    else
+      refresh_optimizers();
+    if (with_optimizer) check_unread();
+    say_(loaded);
+    if (config_.finetune) return {};
+    if (config_.load_scheduler) resume_schedule(stored.scheduler);
+    std::optional<std::int64_t> seed;
+    if (config_.load_rng) guarded([&] { seed = stored_seed(); });
+    return {stored.position, seed, stored.data_state};
+  }
+
+  // Weights in Nemotron's naming, of all sets or of some; returns the names of the others.
+  std::vector<std::string> take_weights(const std::function<bool(const StoredSet&)>& wants) {
+    std::vector<StoredSet> sets =
+        stored_sets(training_.model().provider(), training_.model().topology(), KeyScheme::Nemotron);
+    std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
+    for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_->metadata()) + set.rule.prefix;
+    check_wanted(wanted_of(sets), *checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
+    name_unused(wanted_of(sets), *checkpoint_, say_);
+    say_(read(model_state(training_.model(), sets, nullptr)));
+    refresh_optimizers();
+    std::vector<std::string> others = parameter_set_names(training_.model().topology());
+    for (const StoredSet& set : sets) std::erase(others, set.name);
+    return others;
+  }
+
+ private:
+  bool falls_back() const { return config_.load_fallback == "always"; }
+
+  static void as_damage(const std::function<void()>& act) {
+    try {
+      act();
+    } catch (const DataError& e) {
+      throw Damaged(e.what());
+    }
+  }
+
+  // One rank's part, in which nobody meets. Where an older checkpoint may be taken instead of one that is damaged, all
+  // ranks have to know that it is; otherwise the first to find out ends the run.
+  void guarded(const std::function<void()>& act) {
+    if (!falls_back()) return as_damage(act);
+    std::string error;
+    try {
+      act();
+    } catch (const DataError& e) {
+      error = e.what();
+    } catch (const std::system_error& e) {
+      error = e.what();
+    }
+    if (const std::string text = first_text(error, world_); !text.empty()) throw Damaged(text);
+  }
+
+  std::string read(const std::vector<StateTensor>& tensors) {
+    std::exception_ptr error;
+    std::string loaded =
+        read_all(tensors, *checkpoint_, world_, say_, [&](const std::function<void()>& work) { hold(work, error); });
+    guarded([&] {
+      if (error) std::rethrow_exception(error);
+    });
+    return loaded;
+  }
+
+  // Work among collectives goes on without its result until all ranks can be told.
+  void hold(const std::function<void()>& work, std::exception_ptr& error) const {
+    if (!falls_back()) return as_damage(work);
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+
+  void resume_schedule(const ScheduleState& stored) {
+    LrSchedule& schedule = training_.schedule();
+    const LrSchedule there = with_state(schedule, stored);
+    if (config_.scheduler == "checkpoint")
+      schedule = there;
+    else
+      schedule.num_steps = there.num_steps;
+  }
+
+  std::vector<StateTensor> wanted_optimizer_state() {
+    const std::string fix =
+        "was it saved without the optimizer, or with other parts frozen, or by bucket in another layout (tp, pp, ep)? "
+        "load the weights alone with --no-load-optim or --finetune";
+    const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
+      return has_key_with(checkpoint_->metadata(), set.branch + "optimizer.distributed.") ||
+             has_key_with(checkpoint_->metadata(), set.branch + "chained_0.optimizer.distributed.");
+    });
+    if (by_bucket) check_splits();
+    const auto format = by_bucket ? OptimizerFormat::ByBucket : OptimizerFormat::FullyReshardable;
+    std::vector<StateTensor> tensors = optimizer_state(training_, sets_, nullptr, format);
+    std::vector<WantedTensor> wanted;
+    for (const StateTensor& tensor : tensors) wanted.push_back({tensor.key, tensor.shape});
+    check_wanted(wanted, *checkpoint_, fix);
+    return tensors;
+  }
+
+  // Buckets of another split may have the same sizes and other contents.
+  void check_splits() {
+    std::vector<std::pair<const Module*, PickleValue>> splits;
+    guarded([&] {
+      for (const Training::Trained& trained : training_.trained()) {
+        const Module& module = training_.model().topology().modules()[static_cast<std::size_t>(trained.module)];
+        const std::string branch = branch_of(module);
+        splits.emplace_back(&module, find_object(fmt::format("{}optimizer.{}split/", branch, branch)));
+      }
+    });
+    for (const auto& [module, split] : splits) {
+      const auto* saved = split ? as<std::string>(split) : nullptr;
+      if (saved && *saved != split_of(*module))
+        throw DataError(fmt::format(
+            "{} has optimizer state by bucket of {} split by {}, this run splits it by {}; use that split, or load the "
+            "weights alone with --no-load-optim or --finetune",
+            checkpoint_->folder(), module->name, *saved, split_of(*module)));
+    }
+  }
+
+  PickleValue find_object(const std::string& begin) {
+    const auto& objects = checkpoint_->metadata().objects;
+    const auto found = objects.lower_bound(begin);
+    return found != objects.end() && found->first.starts_with(begin) ? checkpoint_->read_object(found->first) : nullptr;
+  }
+
+  void resume_optimizers(const StoredRun& stored) {
+    for (const Training::Trained& trained : training_.trained()) {
+      const std::string branch =
+          branch_of(training_.model().topology().modules()[static_cast<std::size_t>(trained.module)]);
+      const std::string where = fmt::format("{}optimizer.{}", branch, branch);
+      const PickleValue groups = find_object(where + "param_groups/");
+      const auto steps = groups ? steps_of(groups) : std::nullopt;
+      trained.optimizer->set_steps(steps.value_or(stored.position.iteration));
+    }
+    if (training_.loss_scale().dynamic()) resume_loss_scale();
+  }
+
+  // All ranks have the same, those too on which nothing trains.
+  void resume_loss_scale() {
+    for (const StoredSet& set : sets_) {
+      const PickleValue scale = find_object(fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
+      if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt)
+        return training_.loss_scale().restore(*state);
+    }
+  }
+
+  // A run that resumes wants to know of every damage. What no rank had to read, such as objects of other ranks, is
+  // dealt out among them.
+  void check_unread() {
+    const std::vector<bool> own = checkpoint_->checked();
+    if (own.empty()) return;
+    at::Tensor read = at::empty({static_cast<std::int64_t>(own.size())}, at::kByte);
+    std::copy(own.begin(), own.end(), read.mutable_data_ptr<std::uint8_t>());
+    read = read.to(world_.device());
+    world_.everyone().all_reduce(read, Reduce::Max);
+    read = read.cpu();
+    std::vector<bool> wanted(own.size());
+    int next = 0;
+    for (std::size_t block = 0; block < own.size(); ++block)
+      if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
+    std::exception_ptr error;
+    work_together(
+        world_, [&] { hold([&] { checkpoint_->check(wanted); }, error); }, [] { return Amount(); },
+        [&](const Amount&, double seconds) {
+          say_(fmt::format("checking what no rank had to read, for {:.0f} s", seconds));
+        });
+    guarded([&] {
+      if (error) std::rethrow_exception(error);
+    });
+  }
+
+  void refresh_optimizers() {
+    for (const Training::Trained& trained : training_.trained()) trained.optimizer->take_parameters();
+  }
+
+  std::optional<std::int64_t> stored_seed() {
+    const PickleValue state = find_object(sets_.front().branch + "rng_state/");
+    const auto seed = state ? seed_of(state) : std::nullopt;
+    if (!seed) say_("the checkpoint has no state of random numbers: samples go on with train.seed");
+    return seed;
+  }
+
+  const CheckpointConfig& config_;
+  Training& training_;
+  World& world_;
+  const Say& say_;
+  std::optional<DistCheckpoint> checkpoint_;
+  const std::vector<StoredSet> sets_;
+};
+
+bool is_vision_encoder(const StoredSet& set) { return set.rule.prefix == "vision_model."; }
+
+LoadedRun resume_newest(const CheckpointConfig& config, Training& training, World& world, std::int64_t iteration,
+                        const Say& say) {
+  const std::string& root = config.load;
+  std::string newest_error;
+  for (;;) {
+    try {
+      LoadedRun run = Load(config, training, world, iteration_folder(root, iteration), say).resume();
+      if (!newest_error.empty())
+        say(fmt::format("WARNING: the run goes on from iteration {} of {}, an older one (--load-fallback)", iteration,
+                        root));
+      return run;
+    } catch (const Damaged& e) {
+      if (config.load_fallback != "always")
+        throw DataError(fmt::format("{}; {}", e.what(), way_on_from(root, iteration)));
+      if (newest_error.empty()) newest_error = e.what();
+      const auto older = newest_before(iteration, root, world);
+      if (!older) throw DataError(fmt::format("{}; {}", newest_error, kNoneIsSound));
+      say(fmt::format("WARNING: iteration {} cannot be loaded: {}; trying iteration {} (--load-fallback)", iteration,
+                      e.what(), *older));
+      iteration = *older;
+    }
+  }
+}
+
+// What Nemotron's naming has no place for, or what the topology lacks, is told before anything is read.
+void check_sets(const CheckpointConfig& config, const MimoModel& model) {
+  const std::vector<StoredSet> sets = stored_sets(model.provider(), model.topology(), KeyScheme::Nemotron);
+  if (!config.load_nemotron.empty() && sets.size() != stored_sets(model.provider(), model.topology()).size())
+    throw ConfigError({"Nemotron checkpoints have no place for encoders of sound", "checkpoint.load_nemotron",
+                       "leave the module out of the topology, or take the vision encoder alone: --load-vision-from"});
+  if (!config.load_vision_from.empty() && !std::any_of(sets.begin(), sets.end(), is_vision_encoder))
+    throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
+}
+
+}  // namespace
+
+std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
+                                         const Say& say) {
+  if (!config.load_nemotron.empty() || !config.load_vision_from.empty()) {
+    check_sets(config, training.model());
+    const bool all = !config.load_nemotron.empty();
+    Load load(config, training, world, resolve_iteration(all ? config.load_nemotron : config.load_vision_from), say);
+    return LoadedRun{.missing_sets =
+                         load.take_weights([&](const StoredSet& set) { return all || is_vision_encoder(set); })};
+  }
+  if (config.load.empty()) return std::nullopt;
+  if (std::filesystem::exists(config.load + "/.metadata"))  // an iteration's own folder
+    return Load(config, training, world, without_end_slash(config.load), say).resume();
+  const auto iteration = chosen_iteration(config.load, config.load_fallback == "always", world, say);
+  if (!iteration) {
+    if (config.must_exist || config.finetune)
+      throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",
+                         "give the folder of one, or leave out --finetune and --exit-on-missing-checkpoint"});
+    say(fmt::format("no checkpoint in {}: the run starts afresh", config.load));
+    return std::nullopt;
+  }
+  return resume_newest(config, training, world, *iteration, say);
+}
+
+}  // namespace braid

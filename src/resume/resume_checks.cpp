@@ -1,0 +1,74 @@
+#include "resume/resume_checks.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/file_names.h"
+
+namespace braid {
+namespace {
+
+// Texts come out of a file.
+std::string text_of(const StateValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return in_quotes(*text);
+  return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
+}
+
+}  // namespace
+
+StoredRun read_run(const DistCheckpoint& checkpoint) {
+  const std::string& folder = checkpoint.folder();
+  StoredRun stored = parse_common(checkpoint.common(), fmt::format("{}/{}", folder, kCommonFile));
+  const std::int64_t iteration = stored.position.iteration;
+  if (iteration_of(std::filesystem::path(folder).filename().string()) != iteration)
+    throw DataError(
+        fmt::format("{}/{} is of iteration {}; the folder is not what its name says", folder, kCommonFile, iteration));
+  return stored;
+}
+
+void check_schedule(const LrSchedule& own, const ScheduleState& stored, const CheckpointConfig& config,
+                    const std::string& folder) {
+  const char* const key = "checkpoint.scheduler";
+  if (config.scheduler == "checkpoint")
+    if (const auto why = why_unusable(with_state(own, stored)))
+      throw ConfigError({fmt::format("the schedule in {} cannot be used: {}", folder, *why), key,
+                         "take this run's rates and lengths with --override-opt-param-scheduler"});
+  if (config.scheduler != "same") return;
+  std::vector<std::string> texts;
+  for (const ScheduleDifference& difference : differences(own, stored))
+    texts.push_back(fmt::format("{} is {} in the checkpoint and {} in this run", difference.key,
+                                text_of(difference.stored), text_of(difference.own)));
+  if (texts.empty()) return;
+  throw ConfigError({fmt::format("the learning rate would not go on as in {} (lengths are in samples): {}", folder,
+                                 fmt::join(texts, ", ")),
+                     key,
+                     "use the same rates and lengths (with another --train-iters, give the old decay by "
+                     "--lr-decay-samples), or take this run's with --override-opt-param-scheduler, or the "
+                     "checkpoint's with --use-checkpoint-opt-param-scheduler"});
+}
+
+std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::string& root) {
+  std::vector<std::int64_t> older = iterations_in(root);
+  std::erase_if(older, [&](std::int64_t iteration) { return iteration >= end; });
+  for (; !older.empty(); older.pop_back()) {
+    try {
+      read_run(DistCheckpoint(iteration_folder(root, older.back())));
+      return older.back();
+    } catch (const std::exception&) {  // nor is this one
+    }
+  }
+  return std::nullopt;
+}
+
+std::string way_on_from(const std::string& root, std::int64_t iteration) {
+  const auto older = newest_sound_before(iteration, root);
+  if (!older) return kNoneIsSound;
+  return fmt::format(
+      "iteration {} in {} looks complete: go on from it with --load-fallback, which takes the newest one that can be "
+      "read (or check it first: braid ckpt verify {} --iteration {})",
+      *older, root, root, *older);
+}
+
+}  // namespace braid

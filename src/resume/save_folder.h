@@ -1,0 +1,21 @@
+// Whether the checkpoints in the folder that a run saves to are its own.
+#pragma once
+
+#include <string>
+
+#include "resume/checkpoint_config.h"
+
+namespace braid {
+
+inline constexpr const char* kSaveKey = "checkpoint.save";
+
+bool is_same_folder(const std::string& a, const std::string& b);
+
+// Whether the run loads the folder that it saves to, or one of its iterations.
+bool resumes_in_place(const CheckpointConfig& config);
+
+// ConfigError when the folder has checkpoints that this run does not go on from, since its own would take their place,
+// or is one itself.
+void check_save_folder(const CheckpointConfig& config);
+
+}  // namespace braid

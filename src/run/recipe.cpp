@@ -1,0 +1,314 @@
+#include "run/recipe.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+using Problems = std::vector<Problem>;
+
+void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), std::back_inserter(all)); }
+
+void check_at_least(Problems& problems, const char* key, std::int64_t value, std::int64_t least) {
+  if (value >= least) return;
+  problems.push_back({fmt::format("{}={} should be {} or more", key, value, least), key, ""});
+}
+
+void check_seconds(Problems& problems, const char* key, double value) {
+  constexpr double kYear = 365 * 86400.0;
+  if (value > 0 && value <= kYear) return;
+  problems.push_back(
+      {fmt::format("{}={} should be greater than 0 and at most a year ({} s)", key, value, kYear), key, ""});
+}
+
+Problems train_problems(const Recipe& recipe) {
+  Problems problems;
+  const TrainConfig& train = recipe.train;
+  check_at_least(problems, "train.iterations", train.iterations, 1);
+  check_at_least(problems, "train.samples", train.samples.value_or(1), 1);
+  check_at_least(problems, "train.seed", train.seed, 0);
+  check_at_least(problems, "train.prefetch", train.prefetch, 0);
+  check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
+  check_at_least(problems, "loader.num_workers", recipe.loader.num_workers, 1);
+  check_at_least(problems, "loader.packing_buffer", recipe.loader.packing_buffer.value_or(1), 1);
+  append(problems, validate(train.schedule, length_of(train), "train"));
+  append(problems, validate(recipe.optimizer, "optimizer"));
+  append(problems, validate(recipe.loss_scale, "loss_scale"));
+  append(problems, validate(recipe.checkpoint));
+  append(problems, validate(recipe.log));
+  append(problems, validate(recipe.stop));
+  append(problems, validate(recipe.cluster));
+  check_seconds(problems, "dist.hang_limit_s", recipe.dist.hang_limit_s);
+  check_seconds(problems, "dist.silence_limit_s", recipe.dist.silence_limit_s);
+  check_seconds(problems, "dist.connect_timeout_s", recipe.dist.connect_timeout_s);
+  return problems;
+}
+
+const EncoderConfig* find_encoder(const Provider& provider, const std::string& name) {
+  for (const EncoderConfig& encoder : provider.encoders)
+    if (encoder.name == name) return &encoder;
+  return nullptr;
+}
+
+Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
+  std::vector<std::string> names;
+  for (const EncoderConfig& encoder : provider.encoders) names.push_back(encoder.name);
+  const auto guess = nearest(module.name, names);
+  return {fmt::format("{} has no encoder '{}'", provider.name, module.name), "topology.modules." + module.name,
+          guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))};
+}
+
+// Whether the model fits the sizes of its grids. The topology itself is sound.
+Problems model_problems(const Recipe& recipe) {
+  Problems problems;
+  const Provider& model = recipe.model.model;
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    const EncoderConfig* encoder = find_encoder(model, module.name);
+    if (module.kind == "language") {
+      append(problems, validate_language(model, layout_sizes(module), "model"));
+      append(problems, validate(recipe.data, model, layout_sizes(module), "data"));
+    } else if (module.cp > 1) {
+      problems.push_back({fmt::format("{} is an encoder, which does not run with cp={}", module.name, module.cp),
+                          fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
+    } else if (encoder) {
+      append(problems, validate_encoder(model, *encoder, layout_sizes(module), "model"));
+    } else {
+      problems.push_back(no_such_encoder(model, module));
+    }
+  }
+  return problems;
+}
+
+Problems prefetch_problems(const Recipe& recipe) {
+  if (recipe.train.prefetch <= 0) return {};
+  const bool one_can =
+      std::any_of(recipe.topology.modules.begin(), recipe.topology.modules.end(),
+                  [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
+  if (one_can && !recipe.topology.colocated) return {};
+  return {{fmt::format("prefetch={}, but no encoder can run ahead: it needs ranks of its own and pp=1",
+                       recipe.train.prefetch),
+           "train.prefetch", "use prefetch=0"}};
+}
+
+Problems freeze_problems(const Recipe& recipe) {
+  const std::size_t encoders = recipe.topology.modules.size() - 1;
+  if (frozen_sets(recipe).size() < 2 * encoders + 1) return {};
+  const TrainConfig& train = recipe.train;
+  return {{"every part of the model is frozen: there is nothing to train",
+           train.freeze_language ? "train.freeze_language" : "train.stage",
+           encoders > 0
+               ? "leave one of train.freeze_encoders, freeze_projection, freeze_language false and do not name a "
+                 "train.stage that freezes it"
+               : "a model without encoders has only its language part: use train.stage=stage3 and "
+                 "train.freeze_language=false"}};
+}
+
+Problems validate(const Recipe& recipe) {
+  Problems problems = validate(recipe.topology, workload_of(recipe));
+  if (problems.empty()) problems = model_problems(recipe);
+  if (problems.empty()) problems = freeze_problems(recipe);
+  append(problems, prefetch_problems(recipe));
+  append(problems, train_problems(recipe));
+  return problems;
+}
+
+// So that a printed recipe has every default.
+void name_media(Recipe& recipe) {
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    const auto is_named = [&](const MockMediaConfig& media) { return media.name == module.name; };
+    std::vector<MockMediaConfig>& media = recipe.data.media;
+    if (!find_encoder(recipe.model.model, module.name) || std::any_of(media.begin(), media.end(), is_named)) continue;
+    media.push_back(mock_of(recipe.data, module.name));
+    media.back().name = module.name;
+  }
+}
+
+bool is_changed(const std::vector<ConfigOverride>& overrides, const std::string& path) {
+  return std::any_of(overrides.begin(), overrides.end(), [&](const ConfigOverride& o) { return o.path == path; });
+}
+
+// Whoever lowers the learning rate on the command line below the recipe's min_lr means the schedule, not an error:
+// min_lr stays the same share of lr.
+void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& overrides, LrScheduleConfig& schedule) {
+  if (!is_changed(overrides, "train.lr") || is_changed(overrides, "train.min_lr")) return;
+  const LrScheduleConfig& before = as_written.train.schedule;
+  if (schedule.lr < 0 || schedule.min_lr <= schedule.lr || before.min_lr > before.lr) return;
+  schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
+}
+
+// The recipe with these overrides, and what is wrong with it; `where` of each problem is a place in the file or a flag,
+// or still a key where only the whole recipe shows the problem.
+struct Reading {
+  YamlReader reader;
+  Recipe recipe{};
+  Problems of_values{}, of_whole{};
+};
+
+Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
+  Reading reading = {.reader = YamlReader::from_text(source.text, source.path, overrides)};
+  YamlReader as_written = YamlReader::from_text(source.text, source.path);
+  Recipe before;
+  describe(reading.reader, reading.recipe);
+  describe(as_written, before);
+  lower_min_lr(before, overrides, reading.recipe.train.schedule);
+  name_media(reading.recipe);
+  reading.of_values = reading.reader.finish();
+  // A topology read only in part would complain about things the reader has named already.
+  if (!reading.of_values.empty()) return reading;
+  const Recipe& recipe = reading.recipe;
+  reading.of_whole = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
+  return reading;
+}
+
+// The flags without which a problem would disappear, each taken alone: "--llm-tp 3", say, where the recipe's heads do
+// not divide by it.
+class Blame {
+ public:
+  Blame(const RecipeSource& source, RecipeChecks checks, const std::vector<Problem>& problems) {
+    std::vector<std::string> found;
+    for (const Problem& problem : problems) found.push_back(problem.where);
+    for (std::size_t i = 0; i < source.overrides.size(); ++i) {
+      std::vector<ConfigOverride> others = source.overrides;
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+      const ConfigOverride& flag = source.overrides[i];
+      try {
+        const Reading without = read(source, others, checks);
+        if (!without.of_values.empty()) continue;
+        Trial trial = {.flag = flag.flag.empty() ? "--" + flag.path : flag.flag};
+        for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
+        // Where another problem takes their place, those that are gone may only be hidden by it.
+        const bool tells = std::all_of(trial.problems_left.begin(), trial.problems_left.end(),
+                                       [&](const std::string& key) { return contains(found, key); });
+        if (tells) trials_.push_back(std::move(trial));
+      } catch (const ConfigError&) {  // without this flag, another one has no place to go to
+      }
+    }
+  }
+
+  std::string where(const std::string& key, const YamlReader& reader) const {
+    const std::string place = reader.where(key);
+    std::vector<std::string> flags;
+    const bool is_typed = place.starts_with("command line");
+    for (const Trial& trial : trials_)
+      if (!contains(trial.problems_left, key) &&
+          !(place + " ").starts_with(fmt::format("command line, {} ", trial.flag)))
+        flags.push_back(trial.flag);
+    if (flags.empty()) return place;
+    if (is_typed) return fmt::format("{}, with {}", place, fmt::join(flags, " and "));
+    return fmt::format("command line, {}, against {}", fmt::join(flags, " and "), place);
+  }
+
+ private:
+  struct Trial {
+    std::string flag;
+    std::vector<std::string> problems_left{};  // without it, by key
+  };
+  std::vector<Trial> trials_;
+};
+
+}  // namespace
+
+void describe(Fields& f, ModelConfig& c) {
+  f.choice("provider", c.provider, provider_names(), "which model");
+  f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "of parameters and activations");
+  f.field("sequence_parallel", c.sequence_parallel, "split the language model's residual stream over tp");
+  f.field("recompute", c.recompute, "keep only each layer's input for backward");
+  if (c.model.name != c.provider) c.model = provider(c.provider);
+  f.section("language", c.model.language);
+  for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
+}
+
+void describe(Fields& f, LoaderConfig& c) {
+  f.field("num_workers", c.num_workers, "of a data set: readers per language replica");
+  f.field("packing_buffer", c.packing_buffer, "of a data set: samples to choose from when packing");
+}
+
+void describe(Fields& f, TrainConfig& c) {
+  f.field("iterations", c.iterations, "optimizer steps");
+  f.field("samples", c.samples, "length of the run in samples; wins over iterations");
+  f.field("micro_batch", c.micro_batch, "samples per language replica and microbatch");
+  f.field("global_batch", c.global_batch, "samples per step");
+  f.field("seed", c.seed, "one seed, the same run again");
+  f.field("prefetch", c.prefetch, "microbatches that encoders may run ahead of what the pipeline needs");
+  f.choice("stage", c.stage, {"stage1", "stage2", "stage3"},
+           "stage1 trains the projectors only, stage2 also the language model, stage3 everything");
+  f.field("freeze_encoders", c.freeze_encoders, "encoders do not train");
+  f.field("freeze_projection", c.freeze_projection, "projectors do not train");
+  f.field("freeze_language", c.freeze_language, "the language model does not train");
+  f.field("correct_partial_participation", c.correct_partial_participation,
+          "scale encoder gradients by replicas / replicas with input");
+  f.field("max_skipped", c.max_skipped, "steps in a row without a finite loss and gradient that end the run");
+  describe(f, c.schedule);
+}
+
+void describe(Fields& f, Recipe& r) {
+  f.section("topology", r.topology);
+  f.section("model", r.model);
+  f.section("data", r.data);
+  f.section("loader", r.loader);
+  f.section("train", r.train);
+  f.section("optimizer", r.optimizer);
+  f.section("loss_scale", r.loss_scale);
+  f.section("checkpoint", r.checkpoint);
+  f.section("log", r.log);
+  f.section("stop", r.stop);
+  f.section("dist", r.dist);
+  f.section("cluster", r.cluster);
+}
+
+Workload workload_of(const Recipe& recipe) {
+  return {.micro_batch = recipe.train.micro_batch,
+          .global_batch = recipe.train.global_batch,
+          .num_experts = experts_of(recipe.model.model.language)};
+}
+
+TrainLength length_of(const TrainConfig& config) {
+  return {.iterations = config.iterations, .samples = config.samples, .global_batch = config.global_batch};
+}
+
+std::vector<std::string> frozen_sets(const Recipe& recipe) {
+  const TrainConfig& train = recipe.train;
+  std::vector<std::string> sets;
+  for (const ModuleConfig& module : recipe.topology.modules) {
+    const bool encoder = module.kind == "encoder";
+    if (encoder && (train.freeze_encoders || train.stage != "stage3")) sets.push_back(module.name + ".encoder");
+    if (encoder && train.freeze_projection) sets.push_back(module.name + ".projector");
+    if (!encoder && (train.freeze_language || train.stage == "stage1")) sets.push_back(module.name);
+  }
+  return sets;
+}
+
+RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides) {
+  const std::string file = path == "-" ? "/dev/stdin" : path;
+  return {file, read_config(file), std::move(overrides)};
+}
+
+Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks) {
+  Reading reading = read(source, source.overrides, checks);
+  if (!reading.of_whole.empty()) {
+    const Blame blame(source, checks, reading.of_whole);
+    for (Problem& problem : reading.of_whole) problem.where = blame.where(problem.where, reading.reader);
+  }
+  append(reading.of_values, std::move(reading.of_whole));
+  if (!reading.of_values.empty()) throw ConfigError(std::move(reading.of_values));
+  return std::move(reading.recipe);
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides, RecipeChecks checks) {
+  return parse_recipe(read_recipe(path, overrides), checks);
+}
+
+Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides) {
+  return parse_recipe(RecipeSource{"recipe", yaml, overrides});
+}
+
+std::string to_yaml(Recipe recipe) {
+  YamlWriter writer;
+  describe(writer, recipe);
+  return writer.text();
+}
+
+}  // namespace braid

@@ -1,0 +1,94 @@
+// A run as one value: what a YAML file says, with every default filled in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dist/dist_config.h"
+#include "data/mock_data_config.h"
+#include "models/providers.h"
+#include "optim/loss_scale.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer_config.h"
+#include "plan/cluster_config.h"
+#include "plan/topology.h"
+#include "resume/checkpoint_config.h"
+#include "log/run_log.h"
+#include "train/stop_request.h"
+
+namespace braid {
+
+struct ModelConfig {
+  std::string provider = "tiny-vlm";
+  std::string dtype = "bfloat16";
+  bool sequence_parallel = false;
+  bool recompute = false;
+  Provider model = tiny_vlm();  // the provider's, as far as the recipe does not change it
+};
+
+struct TrainConfig {
+  std::int64_t iterations = 100;
+  std::optional<std::int64_t> samples{};  // wins over iterations
+  int micro_batch = 1;                    // samples per language replica and microbatch
+  int global_batch = 8;                   // samples per step
+  std::int64_t seed = 1234;
+  int prefetch = 0;  // microbatches that encoders may run ahead
+  std::string stage = "stage3";
+  bool freeze_encoders = false, freeze_projection = false, freeze_language = false;
+  bool correct_partial_participation = false;
+  int max_skipped = 10;  // steps in a row without a finite loss and gradient that end the run
+  LrScheduleConfig schedule{};
+};
+
+// How a data set is read. Mock samples are made where they are needed: nothing of this concerns them.
+struct LoaderConfig {
+  int num_workers = 1;                  // that read for one language replica
+  std::optional<int> packing_buffer{};  // samples to choose from when packing sequences
+};
+
+struct Recipe {
+  TopologyConfig topology{};
+  ModelConfig model{};
+  MockDataConfig data{};
+  LoaderConfig loader{};
+  TrainConfig train{};
+  OptimizerConfig optimizer{};
+  LossScaleConfig loss_scale{};
+  CheckpointConfig checkpoint{};
+  LogConfig log{};
+  StopConfig stop{};
+  DistConfig dist{};
+  ClusterConfig cluster{};
+};
+
+void describe(Fields& fields, ModelConfig& config);
+void describe(Fields& fields, LoaderConfig& config);
+void describe(Fields& fields, TrainConfig& config);
+void describe(Fields& fields, Recipe& recipe);
+
+Workload workload_of(const Recipe& recipe);
+TrainLength length_of(const TrainConfig& config);
+
+// The parameter sets that do not train, by the names mimo/mimo_model.h gives them.
+std::vector<std::string> frozen_sets(const Recipe& recipe);
+
+// What a person gave: a file ("-": standard input), and what the command line changes of it. The text is read once,
+// since it may come from a pipe.
+struct RecipeSource {
+  std::string path, text;
+  std::vector<ConfigOverride> overrides{};
+};
+RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides = {});
+
+// Every problem of the file and of the topology is in one ConfigError. To look at a topology it need not fit the model.
+enum class RecipeChecks { All, TopologyOnly };
+Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks = RecipeChecks::All);
+Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},
+                   RecipeChecks checks = RecipeChecks::All);
+Recipe parse_recipe(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {});
+
+// The resolved recipe as YAML; parsing it gives the same recipe again.
+std::string to_yaml(Recipe recipe);
+
+}  // namespace braid

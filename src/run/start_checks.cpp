@@ -1,0 +1,237 @@
+#include "run/start_checks.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/files.h"
+#include "base/strings.h"
+#include "ckpt/checkpoint_folder.h"
+#include "ckpt/file_names.h"
+#include "resume/resume_checks.h"
+#include "resume/save_folder.h"
+#include "resume/stored_sets.h"
+#include "resume/wanted_tensors.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using Problems = std::vector<Problem>;
+
+std::string iterations_text(const std::string& root) {
+  std::vector<std::string> names;
+  for (const std::int64_t iteration : iterations_in(root)) names.push_back(fmt::format("iter_{:07}", iteration));
+  constexpr std::size_t kShown = 5;
+  if (names.empty()) return "";
+  const bool cut = names.size() > kShown;
+  if (cut) names.erase(names.begin(), names.end() - kShown);
+  return fmt::format("{} has {}{}", root, cut ? "..., " : "", fmt::join(names, ", "));
+}
+
+std::vector<std::string> folders_beside(const fs::path& path) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  const fs::path parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored))
+    if (entry.is_directory(ignored)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+// The recipe's keys that lead to these differences, with spaces between them.
+std::string keys_behind(const std::vector<ScheduleDifference>& differences, const Recipe& recipe) {
+  const LrScheduleConfig& schedule = recipe.train.schedule;
+  const std::string length = recipe.train.samples ? "train.samples" : "train.iterations train.global_batch";
+  const auto counted = [](const std::string& name, const auto& samples, const auto& iterations,
+                          const std::string& otherwise) {
+    if (samples) return fmt::format("train.{}_samples", name);
+    return iterations ? fmt::format("train.{}_iterations train.global_batch", name) : otherwise;
+  };
+  const std::map<std::string, std::string> keys = {
+      {"max_lr", "train.lr"},
+      {"min_lr", "train.min_lr"},
+      {"lr_decay_style", "train.decay_style"},
+      {"lr_warmup_steps",
+       counted("warmup", schedule.warmup_samples, schedule.warmup_iterations, "train.warmup_iterations")},
+      {"lr_decay_steps", counted("decay", schedule.decay_samples, schedule.decay_iterations, length)},
+      {"start_wd", "train.weight_decay"},
+      {"end_wd", schedule.end_weight_decay ? "train.end_weight_decay" : "train.weight_decay"},
+      {"wd_incr_style", "train.weight_decay_incr_style"},
+      {"wd_incr_steps", length}};
+  std::vector<std::string> found;
+  for (const ScheduleDifference& difference : differences)
+    for (const std::string& key : split(keys.at(difference.key), ' '))
+      if (!contains(found, key)) found.push_back(key);
+  return fmt::format("{}", fmt::join(found, " "));
+}
+
+// One folder that a recipe's key names, to be loaded.
+class LoadCheck {
+ public:
+  // With a fallback, an older iteration will do where the newest is damaged or cannot be found.
+  LoadCheck(const char* key, const std::string& path, bool falls_back)
+      : key_(key), path_(without_end_slash(path)), falls_back_(falls_back) {}
+
+  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none.
+  std::optional<std::string> find(const std::optional<std::string>& fix_of_missing) {
+    const fs::path path(path_);
+    std::error_code ignored;
+    if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
+      return refuse(fmt::format("'{}' is a file, not a folder of checkpoints", path_), kFolder);
+    if (path.filename().string().starts_with("iter_") && !fs::exists(path / kIndexFile, ignored))
+      return refuse_iteration(path);
+    try {
+      if (const auto folder = find_iteration(path_, falls_back_)) return folder;
+    } catch (const DataError& e) {
+      const std::string there = iterations_text(path_);
+      if (there.empty()) return refuse(e.what(), kFolder);
+      return refuse(e.what(), key_ == kLoad ? there + ": take the newest that can be read with --load-fallback"
+                                            : there + ": give the folder of one of them");
+    }
+    if (!fix_of_missing) return std::nullopt;
+    if (fs::exists(path, ignored)) return refuse(fmt::format("there is no checkpoint in '{}'", path_), *fix_of_missing);
+    const auto guess = nearest(path.filename().string(), folders_beside(path));
+    return refuse(fmt::format("there is no folder '{}'", path_),
+                  guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : *fix_of_missing);
+  }
+
+  // What the launcher can tell of the checkpoint without reading its tensors.
+  void check(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+    const CheckpointConfig& config = recipe.checkpoint;
+    const bool resumes = scheme == KeyScheme::Modules && !config.finetune;
+    StoredRun stored;
+    const auto checkpoint = opened(folder, resumes ? &stored : nullptr);
+    if (!checkpoint) return;
+    check_model(*checkpoint, scheme, recipe, topology);
+    if (!problems_.empty() || !resumes || !config.load_scheduler) return;
+    const LrSchedule own = resolve(recipe.train.schedule, length_of(recipe.train));
+    try {
+      check_schedule(own, stored.scheduler, config, checkpoint->folder());
+    } catch (const ConfigError& e) {
+      problems_ = e.problems();
+      if (config.scheduler == "same") problems_.front().where = keys_behind(differences(own, stored.scheduler), recipe);
+    }
+  }
+
+  Problems take() { return std::move(problems_); }
+
+  static constexpr const char *kLoad = "checkpoint.load", *kNemotron = "checkpoint.load_nemotron",
+                              *kVision = "checkpoint.load_vision_from", *kFolder = "give the folder of a checkpoint";
+
+ private:
+  static std::unique_ptr<DistCheckpoint> try_open(const std::string& folder, StoredRun* stored, std::string& error) {
+    try {
+      auto checkpoint = std::make_unique<DistCheckpoint>(folder);
+      if (stored) *stored = read_run(*checkpoint);
+      return checkpoint;
+    } catch (const std::exception& e) {
+      error = e.what();
+      return nullptr;
+    }
+  }
+
+  // The checkpoint, or an older one where it is damaged and that will do; nothing when it is refused.
+  std::unique_ptr<DistCheckpoint> opened(const std::string& folder, StoredRun* stored) {
+    std::string error, ignored;
+    if (auto checkpoint = try_open(folder, stored, error)) return checkpoint;
+    const auto iteration = iteration_of(fs::path(folder).filename().string());
+    if (key_ != kLoad || folder == path_ || !iteration) {
+      refuse(error, way_on_without(folder));
+      return nullptr;
+    }
+    const auto older = falls_back_ ? newest_sound_before(*iteration, path_) : std::nullopt;
+    auto checkpoint = older ? try_open(iteration_folder(path_, *older), stored, ignored) : nullptr;
+    if (!checkpoint) refuse(error, falls_back_ ? kNoneIsSound : way_on_from(path_, *iteration));
+    return checkpoint;
+  }
+
+  // Where one iteration was asked for: a fallback goes from the newest of a folder to older ones.
+  std::string way_on_without(const std::string& folder) const {
+    const std::string verify = fmt::format("`braid ckpt verify {}` says what is wrong with it", folder);
+    const fs::path path(folder);
+    const std::string root = path.has_parent_path() ? path.parent_path().string() : ".";
+    const auto iteration = iteration_of(path.filename().string());
+    const auto older = key_ == kLoad && iteration ? newest_sound_before(*iteration, root) : std::nullopt;
+    return older ? fmt::format("go on from an older one with --load {}; {}", iteration_folder(root, *older), verify)
+                 : verify;
+  }
+
+  void check_model(const DistCheckpoint& checkpoint, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
+    std::vector<StoredSet> sets = stored_sets(recipe.model.model, topology, scheme);
+    if (scheme == KeyScheme::Nemotron)
+      for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint.metadata()) + set.rule.prefix;
+    if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
+    try {
+      check_wanted(wanted_of(sets), checkpoint, "is it of another model, or of other sizes?");
+    } catch (const DataError& e) {
+      refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
+                                   recipe.model.provider, checkpoint.folder()));
+      return;
+    }
+    if (scheme == KeyScheme::Modules && recipe.checkpoint.load_optimizer && !recipe.checkpoint.finetune)
+      check_optimizer(sets, checkpoint, recipe);
+  }
+
+  std::optional<std::string> refuse(std::string what, std::string fix) {
+    problems_.push_back({std::move(what), key_, std::move(fix)});
+    return std::nullopt;
+  }
+
+  std::optional<std::string> refuse_iteration(const fs::path& path) {
+    std::error_code ignored;
+    const std::string there = iterations_text(path.parent_path().empty() ? "." : path.parent_path().string());
+    return refuse(fs::exists(path, ignored) ? fmt::format("'{}' has no .metadata: it is no complete checkpoint", path_)
+                                            : fmt::format("there is no checkpoint '{}'", path_),
+                  there.empty() ? kFolder : there + ": give the folder of one of them");
+  }
+
+  void check_optimizer(const std::vector<StoredSet>& sets, const DistCheckpoint& checkpoint, const Recipe& recipe) {
+    const std::vector<std::string> frozen = frozen_sets(recipe);
+    for (const StoredSet& set : sets) {
+      const DistMetadata& metadata = checkpoint.metadata();
+      if (contains(frozen, set.name) || has_key_with(metadata, set.branch + "optimizer.") ||
+          has_key_with(metadata, set.branch + "chained_0.optimizer."))
+        continue;
+      refuse(fmt::format("{} has no optimizer state of {}", checkpoint.folder(), set.name),
+             "take the weights alone with --no-load-optim or --finetune");
+      return;
+    }
+  }
+
+  const std::string key_, path_;
+  const bool falls_back_;
+  Problems problems_;
+};
+
+}  // namespace
+
+std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology) {
+  const CheckpointConfig& config = recipe.checkpoint;
+  const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
+    LoadCheck load(key, path, std::string_view(key) == LoadCheck::kLoad && config.load_fallback == "always");
+    try {
+      if (const auto folder = load.find(fix)) load.check(*folder, scheme, recipe, topology);
+    } catch (const fs::filesystem_error& e) {
+      return Problems{{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), key,
+                       "give a checkpoint that you may read"}};
+    }
+    return load.take();
+  };
+  const std::string folder = LoadCheck::kFolder;
+  if (!config.load_nemotron.empty())
+    return check(LoadCheck::kNemotron, config.load_nemotron, KeyScheme::Nemotron, folder);
+  if (!config.load_vision_from.empty())
+    return check(LoadCheck::kVision, config.load_vision_from, KeyScheme::Nemotron, folder);
+  if (config.load.empty()) return {};
+  std::optional<std::string> fix;  // none: a run that will resume itself starts afresh
+  if (config.must_exist || config.finetune)
+    fix = folder + ", or leave out --finetune and --exit-on-missing-checkpoint";
+  else if (config.save.empty() || !is_same_folder(config.load, config.save))
+    fix = folder + "; leave --load out to start afresh, or give --save the same folder for a run that resumes itself";
+  return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, fix);
+}
+
+}  // namespace braid

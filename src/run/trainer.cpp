@@ -1,0 +1,300 @@
+#include "run/trainer.h"
+
+#include <ATen/DeviceAccelerator.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "dist/world.h"
+#include "plan/frozen.h"
+#include "data/mock_data.h"
+#include "data/packed_samples.h"
+#include "data/sample_batches.h"
+#include "models/flops.h"
+#include "log/device_clock.h"
+#include "log/host_time.h"
+#include "resume/load_checkpoint.h"
+#include "resume/save_checkpoint.h"
+#include "resume/save_folder.h"
+#include "train/all_ranks.h"
+#include "train/training.h"
+#include "resume/training_state.h"
+
+namespace braid {
+namespace {
+
+// The language rank with tp 0, cp 0, dp 0 and the last pipeline stage speaks for the run.
+int logging_rank(const Topology& topology) {
+  const Grid& grid = topology.language().dense;
+  return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
+}
+
+TrainingConfig training_config(const Recipe& recipe) {
+  return {.model = {.dtype = dtype_named(recipe.model.dtype),
+                    .sequence_parallel = recipe.model.sequence_parallel,
+                    .recompute = recipe.model.recompute,
+                    .frozen = frozen_sets(recipe),
+                    .seed = static_cast<std::uint64_t>(recipe.train.seed),
+                    .draw_weights = false},
+          .optimizer = recipe.optimizer,
+          .schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
+          .loss_scale = recipe.loss_scale,
+          .micro_batch = recipe.train.micro_batch,
+          .global_batch = recipe.train.global_batch,
+          .prefetch = recipe.train.prefetch,
+          .correct_partial_participation = recipe.train.correct_partial_participation,
+          .count_zeros = recipe.log.log_num_zeros};
+}
+
+// One rank's run.
+class Run {
+ public:
+  Run(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context)
+      : recipe_(recipe),
+        world_(world),
+        context_(context),
+        iterations_(iterations_of(length_of(recipe.train))),
+        speaks_(world.rank() == logging_rank(topology)),
+        language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
+        seed_(recipe.train.seed),
+        groups_(world, topology),
+        samples_(std::in_place, recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(seed_)),
+        packed_(*samples_, recipe.data.packed),
+        data_(packed_, media_tokens(recipe.model.model, topology)),
+        training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
+        clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank())), make_phase_clock(world.device())),
+        phases_(topology) {
+    if (clock_.trace().enabled()) host_time_.emplace(world.progress());
+    const auto say = [this](const std::string& text) { this->say(text); };
+    if (!recipe.checkpoint.save.empty())
+      saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
+    const std::string data_state = load(topology, say);
+    data_.restore(data_state.empty() ? data_.state(position_.consumed_samples) : data_state);
+    training_.read_from(data_, position_.consumed_samples);
+    if (speaks_) open_log();
+  }
+
+  std::vector<double> run() {
+    StopReason reason = StopReason::None;
+    while (position_.iteration < iterations_ && reason == StopReason::None) {
+      const auto scope = world_.progress().phase(fmt::format("iteration {}", position_.iteration + 1));
+      reason = run_iteration(position_.iteration + 1);
+    }
+    training_.finish_parameters();
+    finish_saving();
+    if (log_) log_->finish(text_of(reason, recipe_.stop));
+    clock_.trace().flush();
+    const bool lost = (log_ && log_->lost_output()) || clock_.trace().lost_output();
+    if (lost && context_.on_lost_output) context_.on_lost_output();
+    return losses_;
+  }
+
+ private:
+  void open_log() {
+    const RunFacts facts = {
+        .iterations = iterations_,
+        .done_before = position_.iteration,
+        .global_batch = recipe_.train.global_batch,
+        .ranks = world_.size(),
+        .flops_per_iteration =
+            count_flops(recipe_.model.model.language, tokens_per_step(), samples_->sequence_length()).total(),
+        .launcher_listens = context_.launcher_listens};
+    log_.emplace(recipe_.log, facts, Moment::now());
+  }
+
+  void say(const std::string& text) {
+    if (speaks_) RunLog::note(text + "\n", context_.launcher_listens);
+  }
+
+  // Returns the state of the data set, if one was stored.
+  std::string load(const Topology& topology, const std::function<void(const std::string&)>& say) {
+    const auto loaded = [&] {
+      const auto scope = world_.progress().phase("load checkpoint");
+      return load_checkpoint(recipe_.checkpoint, training_, world_, say);
+    }();
+    draw_weights(loaded ? loaded->missing_sets : parameter_set_names(topology));
+    if (!loaded) return {};
+    position_ = loaded->position;
+    if (position_.iteration > 0 && position_.iteration < iterations_)
+      say(fmt::format("the run goes on after iteration {} and {} samples", position_.iteration,
+                      position_.consumed_samples));
+    if (resumes_in_place(recipe_.checkpoint)) {
+      saver_->resumed_from(position_.iteration);
+      saved_iteration_ = position_.iteration;
+    }
+    if (!loaded->seed || *loaded->seed == seed_) return loaded->data_state;
+    say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
+                    seed_));
+    seed_ = *loaded->seed;
+    samples_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
+    return loaded->data_state;
+  }
+
+  // What no checkpoint gives. A large model takes minutes on a CPU.
+  void draw_weights(const std::vector<std::string>& sets) {
+    if (sets.empty()) return;
+    const auto scope = world_.progress().phase("draw weights");
+    std::atomic<std::int64_t> drawn = 0;
+    const auto total = static_cast<double>(training_.elements_of(sets));
+    const auto start = std::chrono::steady_clock::now();
+    work_together(
+        world_, [&] { training_.draw_weights(sets, drawn); },
+        [&] {
+          return Amount{static_cast<double>(drawn), total};
+        },
+        [&](const Amount& all, double) { say(fmt::format("drawing weights: {:.0f} %", 100 * all.done / all.total)); });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    say(fmt::format("drew the weights of {} in {:.1f} s", fmt::join(sets, ", "), seconds.count()));
+  }
+
+  void save() {
+    const auto scope = world_.progress().phase("save checkpoint");
+    saver_->save({.position = position_,
+                  .schedule = training_.schedule(),
+                  .fully_reshardable = recipe_.checkpoint.fully_reshardable,
+                  .world_size = world_.size(),
+                  .recipe = to_yaml(recipe_),
+                  .data_state = data_.state(position_.consumed_samples)},
+                 seed_);
+    saved_iteration_ = position_.iteration;
+  }
+
+  void finish_saving() {
+    if (!saver_) return;
+    if (position_.iteration > saved_iteration_) save();
+    saver_->finish();
+  }
+
+  bool save_is_due() const {
+    const std::optional<int>& interval = recipe_.checkpoint.save_interval;
+    return saver_ && interval && position_.iteration % *interval == 0;
+  }
+
+  StopReason run_iteration(std::int64_t iteration) {
+    const TrainingReport report = step(iteration);
+    position_ = {iteration, position_.consumed_samples + recipe_.train.global_batch};
+    losses_.push_back(report.loss);
+    skipped_in_a_row_ = report.update.stepped ? 0 : skipped_in_a_row_ + 1;
+    const StopReason reason = report.stop;
+    const bool last = reason != StopReason::None || iteration == iterations_ || too_many_skipped();
+    if (log_) log_->add(record_of(iteration, report, last), Moment::now());
+    ++since_interval_;
+    if (closes_interval(recipe_.log.log_interval, iteration, last)) close_interval();
+    if (too_many_skipped()) give_up(report);
+    if (saver_) saver_->check();
+    if (save_is_due()) save();
+    return reason;
+  }
+
+  TrainingReport step(std::int64_t iteration) {
+    TrainingReport report;
+    {
+      const auto span = clock_.trace().span("iteration", {{"iteration", iteration}});
+      report = training_.step(clock_, [&] { return context_.stop.wanted(recipe_.stop, iteration); });
+    }
+    if (host_time_) {
+      const HostTimes times = host_time_->take();
+      clock_.trace().counter("host time (us)", {{"operators", std::llround(times.operators_ms * 1e3)},
+                                                {"communication", std::llround(times.communication_ms * 1e3)},
+                                                {"own", std::llround(times.own_ms * 1e3)}});
+    }
+    return report;
+  }
+
+  StepRecord record_of(std::int64_t iteration, const TrainingReport& report, bool last) const {
+    StepRecord record = {.iteration = iteration,
+                         .consumed_samples = position_.consumed_samples,
+                         .lm_loss = report.loss,
+                         .loss_scale = report.loss_scale,
+                         .seq_load_balancing_loss = report.load_balancing_loss,
+                         .num_tokens = tokens_per_step(),
+                         .skipped = !report.update.stepped,
+                         .last = last};
+    if (language_trains_) record.learning_rate = report.lr;  // a module that does not train has none
+    if (report.update.stepped) record.grad_norm = report.update.grad_norm;
+    if (recipe_.log.log_num_zeros && report.update.stepped) record.num_zeros = report.update.zeros;
+    return record;
+  }
+
+  double tokens_per_step() const {
+    return static_cast<double>(recipe_.train.global_batch) * recipe_.data.packed * samples_->sequence_length();
+  }
+
+  void close_interval() {
+    const PhaseReport report = clock_.timers().report(std::exchange(since_interval_, 0));
+    const std::vector<double> phases = reduced(phases_.to_values(world_.rank(), report), Reduce::Sum, world_);
+    const std::vector<double> memory = reduced(to_values(memory_of_rank()), Reduce::Max, world_);
+    if (!log_) return;
+    log_->add_phases(phases_.means(phases));
+    log_->add_memory(memory_of(memory));
+  }
+
+  MemoryUse memory_of_rank() const {
+    MemoryUse memory = host_memory();
+    if (world_.device().is_cpu()) return memory;
+    constexpr auto kAllPools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const auto stats = at::accelerator::getDeviceStats(world_.device().index());
+    const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1024 / 1024; };
+    memory.allocated_mb = megabytes(stats.allocated_bytes[kAllPools].current);
+    memory.max_allocated_mb = megabytes(stats.allocated_bytes[kAllPools].peak);
+    memory.reserved_mb = megabytes(stats.reserved_bytes[kAllPools].current);
+    memory.max_reserved_mb = megabytes(stats.reserved_bytes[kAllPools].peak);
+    return memory;
+  }
+
+  bool too_many_skipped() const { return skipped_in_a_row_ >= recipe_.train.max_skipped; }
+
+  void give_up(const TrainingReport& report) {
+    const std::string what = std::isfinite(report.loss) ? "a gradient was not finite" : "the loss was not finite";
+    if (log_) log_->finish(fmt::format("{} steps in a row skipped", skipped_in_a_row_));
+    throw DataError(fmt::format(
+        "{} steps in a row were skipped, in the last one because {} (train.max_skipped={}); lower train.lr, or look at "
+        "the samples from number {} on",
+        skipped_in_a_row_, what, recipe_.train.max_skipped,
+        position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
+  }
+
+  const Recipe& recipe_;
+  World& world_;
+  const RunContext& context_;
+  const std::int64_t iterations_;
+  const bool speaks_;  // for the run
+  const bool language_trains_;
+  std::int64_t seed_;  // of the data
+  const Groups groups_;
+  std::optional<MockData> samples_;
+  PackedSamples packed_;
+  SampleBatches data_;
+  Training training_;
+  StepClock clock_;
+  const PhaseTable phases_;
+  std::optional<HostTime> host_time_;  // when there is a trace
+  std::optional<RunLog> log_;          // on the logging rank
+  RunPosition position_;
+  std::int64_t saved_iteration_ = 0;
+  std::optional<CheckpointSaver> saver_;  // when there is a folder to save to
+  std::vector<double> losses_;
+  int since_interval_ = 0, skipped_in_a_row_ = 0;
+};
+
+}  // namespace
+
+bool refused_together(const std::vector<Problem>& problems, World& world) {
+  const double own = problems.empty() ? 0 : world.size() - world.rank();
+  const double first = reduced({own}, Reduce::Max, world)[0];
+  if (own > 0 && own == first) std::fputs(fmt::format("braid: {}\n", ConfigError(problems).what()).c_str(), stderr);
+  return first > 0;
+}
+
+std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context) {
+  return Run(recipe, topology, world, context).run();
+}
+
+}  // namespace braid

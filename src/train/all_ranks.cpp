@@ -1,0 +1,110 @@
+#include "train/all_ranks.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "base/growing_pause.h"
+#include "dist/world.h"
+
+namespace braid {
+
+std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world) {
+  at::Tensor tensor = at::tensor(values, at::kDouble).to(world.device());
+  world.everyone().all_reduce(tensor, how);
+  tensor = tensor.cpu();
+  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms, const Group& world) {
+  std::vector<at::Tensor> on_device;
+  for (const at::Tensor& term : terms) on_device.push_back(term.to(world.device()));
+  at::Tensor sums = at::cat(on_device);
+  world.all_reduce(sums);
+  sums = sums.cpu();
+  const double* next = sums.const_data_ptr<double>();
+  std::vector<std::vector<double>> split;
+  for (const at::Tensor& term : terms) {
+    split.emplace_back(next, next + term.numel());
+    next += term.numel();
+  }
+  return split;
+}
+
+std::string first_text(const std::string& own, World& world) {
+  constexpr std::size_t kLongest = 1000;
+  const double first = world.size() - reduced({own.empty() ? 0.0 : world.size() - world.rank()}, Reduce::Max, world)[0];
+  if (first == world.size()) return "";
+  std::vector<double> letters(kLongest);
+  if (first == world.rank())
+    std::transform(own.begin(), own.begin() + std::min(std::ssize(own), std::ssize(letters)), letters.begin(),
+                   [](char c) { return static_cast<unsigned char>(c); });
+  std::string text;
+  for (const double letter : reduced(letters, Reduce::Sum, world))
+    if (letter > 0) text += static_cast<char>(static_cast<unsigned char>(letter));
+  return text;
+}
+
+void wait_together(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
+                   const std::function<void(const Amount& of_all, double seconds)>& report) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLongestPause(500);
+  const auto start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const GrowingPause pause(kLongestPause);
+  double next_report = 5;
+  while (true) {
+    const double busy = finished() ? 0 : 1;
+    const Amount own = amount();
+    const std::vector<double> sums = reduced({busy, own.done, own.total}, Reduce::Sum, world);
+    if (sums[0] == 0) return;
+    if (seconds() > next_report) {
+      report({sums[1], sums[2]}, seconds());
+      next_report *= 1.5;
+    }
+    pause();
+  }
+}
+
+void work_together(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
+                   const std::function<void(const Amount& of_all, double seconds)>& report) {
+  std::atomic<bool> done = false;
+  std::exception_ptr error;
+  std::thread thread([&] {
+    const c10::DeviceGuard device(world.device());
+    const at::NoGradGuard no_grad;
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    done = true;
+  });
+  const auto rethrow = [&] {
+    if (!done) return;
+    if (thread.joinable()) thread.join();
+    if (error) std::rethrow_exception(error);
+  };
+  try {
+    wait_together(
+        world,
+        [&] {
+          rethrow();  // before meeting the others, who need not hear of it from a collective
+          return done.load();
+        },
+        amount, report);
+  } catch (...) {
+    if (thread.joinable()) thread.join();
+    throw;
+  }
+  rethrow();
+}
+
+}  // namespace braid

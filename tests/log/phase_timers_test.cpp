@@ -1,0 +1,79 @@
+#include "log/phase_timers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+
+class PhaseTimersTest : public ::testing::Test {
+ protected:
+  void pass(int ms) { now_ += milliseconds(ms); }
+  void spend(Phase phase, int ms) {
+    auto scope = timers_.measure(phase);
+    pass(ms);
+  }
+
+  HostClock::TimePoint now_{};
+  PhaseTimers timers_{std::make_unique<HostClock>([this] { return now_; })};
+};
+
+TEST_F(PhaseTimersTest, ReportsTheMeanOfAnIteration) {
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    spend(Phase::Optimizer, 5 + 10 * iteration);
+    spend(Phase::Forward, 25);
+    spend(Phase::Backward, 60);
+    pass(5);
+  }
+  const PhaseReport report = timers_.report(2);
+  EXPECT_DOUBLE_EQ(report.iteration_ms(), 100);
+  EXPECT_THAT(report.phase_ms, ElementsAre(25, 60, 0, 0, 0, 10, 5));
+  EXPECT_DOUBLE_EQ(report.share(Phase::Backward), 0.6);
+}
+
+TEST_F(PhaseTimersTest, AnInnerPhaseTakesItsTimeFromTheOuterOne) {
+  {
+    auto forward = timers_.measure(Phase::Forward);
+    pass(10);
+    spend(Phase::BridgeWait, 25);
+    pass(15);
+    {
+      auto wait = timers_.measure(Phase::PipelineWait);
+      pass(1);
+      spend(Phase::Reduce, 9);
+    }
+  }
+  EXPECT_THAT(timers_.report(1).phase_ms, ElementsAre(25, 0, 25, 1, 9, 0, 0));
+}
+
+TEST_F(PhaseTimersTest, SharesAddUpToOne) {
+  spend(Phase::Forward, 7);
+  pass(3);
+  spend(Phase::Reduce, 11);
+  const PhaseReport report = timers_.report(3);
+  double shares = 0;
+  for (std::size_t i = 0; i < kPhases; ++i) shares += report.share(static_cast<Phase>(i));
+  EXPECT_DOUBLE_EQ(shares, 1);
+  EXPECT_DOUBLE_EQ(report.iteration_ms(), 7);
+}
+
+TEST_F(PhaseTimersTest, AReportStartsTheNextInterval) {
+  spend(Phase::Forward, 50);
+  timers_.report(1);
+  spend(Phase::Forward, 4);
+  EXPECT_THAT(timers_.report(1).phase_ms, ElementsAre(4, 0, 0, 0, 0, 0, 0));
+}
+
+TEST_F(PhaseTimersTest, APhaseMaySpanAReport) {
+  auto forward = timers_.measure(Phase::Forward);
+  pass(3);
+  EXPECT_DOUBLE_EQ(timers_.report(1).ms(Phase::Forward), 3);
+  pass(4);
+  EXPECT_THAT(timers_.report(1).phase_ms, ElementsAre(4, 0, 0, 0, 0, 0, 0));
+}
+
+}  // namespace
+}  // namespace braid

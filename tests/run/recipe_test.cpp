@@ -1,0 +1,201 @@
+#include "run/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/errors.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::string error_of(const std::string& yaml, const std::vector<ConfigOverride>& overrides = {}) {
+  return testing::error_of([&] { parse_recipe(yaml, overrides); });
+}
+
+const std::string kTwoGrids = R"(
+topology:
+  modules:
+    images: {kind: encoder, dp: 2}
+    language: {tp: 2, dp: 2}
+train: {micro_batch: 4, global_batch: 32}
+)";
+
+TEST(Recipe, FillsInDefaults) {
+  const Recipe recipe = parse_recipe(kTwoGrids);
+  EXPECT_EQ(recipe.topology.modules.at(1).tp, 2);
+  EXPECT_EQ(recipe.train.global_batch, 32);
+  EXPECT_EQ(recipe.dist.hang_limit_s, 300);
+  EXPECT_EQ(recipe.dist.silence_limit_s, 30);
+}
+
+TEST(Recipe, PrintedRecipeReadsBackTheSame) {
+  const std::string printed = to_yaml(parse_recipe(kTwoGrids, {{"train.lr", "0.125"}}));
+  EXPECT_EQ(to_yaml(parse_recipe(printed)), printed);
+  EXPECT_THAT(printed, HasSubstr("lr: 0.125"));
+}
+
+TEST(Recipe, PrintedRecipeHasTheMediaOfTheEncodersThatRun) {
+  EXPECT_THAT(to_yaml(parse_recipe(kTwoGrids)), HasSubstr("  media:\n    images:\n      share: 0.5 "));
+  EXPECT_THAT(to_yaml(parse_recipe("topology: {modules: {language: }}")), Not(HasSubstr("share:")));
+}
+
+TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
+  EXPECT_EQ(parse_recipe(kTwoGrids, {{"topology.modules.language.dp", "4"}}).topology.modules.at(1).dp, 4);
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}), HasSubstr("command line, --train.iterations"));
+}
+
+TEST(Recipe, AFlagThatDoesNotGoWithTheRecipeIsNamedWithIt) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.lr", "1"}, {"topology.modules.language.dp", "64", "--llm-dp"}}),
+              HasSubstr("where: command line, --llm-dp, against recipe:6, train.global_batch\n"));
+  // Either alone would do.
+  EXPECT_THAT(
+      error_of(kTwoGrids, {{"topology.modules.language.dp", "4", "--llm-dp"}, {"train.micro_batch", "16"}}),
+      HasSubstr("where: command line, --llm-dp and --train.micro_batch, against recipe:6, train.global_batch\n"));
+  // Without --llm-ep the topology would be wrong, and the model not be looked at: that does not make it the cause.
+  const std::string sizes = "topology: {modules: {language: {tp: 2, dp: 2, ep: 2}}}";
+  const std::vector<ConfigOverride> smaller = {{"topology.modules.language.tp", "3", "--llm-tp"},
+                                               {"topology.modules.language.dp", "1", "--llm-dp"},
+                                               {"topology.modules.language.ep", "1", "--llm-ep"}};
+  EXPECT_THAT(error_of(sizes, smaller),
+              HasSubstr("where: command line, --llm-tp, against recipe, model.language.vocab\n"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.global_batch", "7"}}),
+              HasSubstr("where: command line, --train.global_batch\n"));
+  // And where a flag's own key is named, so is the flag that it does not go with.
+  EXPECT_THAT(error_of(sizes, {{"topology.modules.language.tp", "1", "--llm-tp"},
+                               {"topology.modules.language.ep", "4", "--llm-ep"}}),
+              HasSubstr("where: command line, --llm-ep (topology.modules.language.ep), with --llm-tp\n"));
+  EXPECT_THAT(error_of("topology: {modules: {language: }}\ntrain: {global_batch: 0}", {{"train.lr", "1"}}),
+              HasSubstr("where: recipe:2, train.global_batch\n"));
+}
+
+TEST(Recipe, MinLrKeepsItsShareOfALowerLrFromTheCommandLine) {
+  const auto min_lr = [](const std::vector<ConfigOverride>& overrides) {
+    return parse_recipe("topology: {modules: {language: }}\ntrain: {lr: 3e-3, min_lr: 3e-4}", overrides)
+        .train.schedule.min_lr;
+  };
+  EXPECT_EQ(min_lr({{"train.lr", "1e-4"}}), 1e-5);
+  EXPECT_EQ(min_lr({{"train.lr", "1e-3"}}), 3e-4);
+  EXPECT_EQ(min_lr({{"train.lr", "0"}}), 0);
+  EXPECT_THROW(min_lr({{"train.lr", "1e-4"}, {"train.min_lr", "3e-4"}}), ConfigError);
+  EXPECT_THROW(parse_recipe("topology: {modules: {language: }}\ntrain: {lr: 1e-4, min_lr: 3e-4}"), ConfigError);
+}
+
+TEST(Recipe, LengthsAndSeedsHave64Bits) {
+  EXPECT_EQ(parse_recipe(kTwoGrids, {{"train.seed", "5000000000"}}).train.seed, 5'000'000'000);
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.seed", "-1"}}), HasSubstr("train.seed=-1 should be 0 or more"));
+  const Recipe recipe = parse_recipe(
+      kTwoGrids,
+      {{"train.samples", "5000000000"}, {"train.warmup_samples", "3000000000"}, {"train.decay_samples", "4000000000"}});
+  EXPECT_EQ(iterations_of(length_of(recipe.train)), 156'250'000);
+  EXPECT_EQ(resolve(recipe.train.schedule, length_of(recipe.train)).lr_warmup_steps, 3'000'000'000);
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "9000000000000000000"}}),
+              AllOf(HasSubstr("iterations=9000000000000000000 is out of range"), HasSubstr("--train.iterations"),
+                    HasSubstr("at most 281474976710656")));  // 2^53 samples of 32 in each
+}
+
+TEST(Recipe, TopologyAndTrainingProblemsComeTogether) {
+  EXPECT_THAT(
+      error_of(kTwoGrids, {{"train.global_batch", "33"}, {"train.lr", "-1"}, {"topology.modules.images.dp", "3"}}),
+      AllOf(HasSubstr("global_batch=33"), HasSubstr("lr=-1"), HasSubstr("images"), HasSubstr("problems")));
+}
+
+TEST(Recipe, ExpertsMustDivideOverEp) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"model.language.experts", "6"}, {"topology.modules.language.ep", "4"}}),
+              AllOf(HasSubstr("6"), HasSubstr("ep"), HasSubstr("topology.modules.language")));
+}
+
+TEST(Recipe, AProviderBringsItsSizesAndTheRecipeChangesThem) {
+  const Recipe recipe = parse_recipe(
+      kTwoGrids,
+      {{"model.provider", "nemotron-vlm-20l"}, {"model.language.experts", "16"}, {"model.images.encoder.layers", "4"}});
+  const auto& language = std::get<HybridLmConfig>(recipe.model.model.language);
+  EXPECT_EQ(language.hidden, 2688);
+  EXPECT_EQ(language.experts, 16);
+  EXPECT_EQ(std::get<RadioConfig>(recipe.model.model.encoders[0].model).layers, 4);
+  EXPECT_EQ(to_yaml(parse_recipe(to_yaml(recipe))), to_yaml(recipe));
+}
+
+TEST(Recipe, ModelMustFitItsGrids) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"topology.modules.language.tp", "3"}}), HasSubstr("model.language.kv_heads"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"topology.modules.images.tp", "8"}}), HasSubstr("model.images.encoder.heads"));
+  EXPECT_THAT(error_of("topology: {modules: {image: {kind: encoder}, language: {}}}"),
+              AllOf(HasSubstr("tiny-vlm has no encoder 'image'"), HasSubstr("did you mean 'images'?")));
+  EXPECT_THAT(error_of(kTwoGrids, {{"data.sequence_length", "63"}}), HasSubstr("data.sequence_length"));
+  EXPECT_THAT(error_of(kTwoGrids + "data: {media: {sound: {share: 2}}}\n"),
+              AllOf(HasSubstr("no encoder 'sound'"), HasSubstr("share=2")));
+}
+
+TEST(Recipe, StagesAndFlagsSayWhatIsFrozen) {
+  const auto frozen = [](const std::vector<ConfigOverride>& overrides) {
+    return frozen_sets(parse_recipe(kTwoGrids, overrides));
+  };
+  EXPECT_THAT(frozen({}), IsEmpty());
+  EXPECT_THAT(frozen({{"train.stage", "stage1"}}), ElementsAre("images.encoder", "language"));
+  EXPECT_THAT(frozen({{"train.stage", "stage2"}}), ElementsAre("images.encoder"));
+  EXPECT_THAT(frozen({{"train.freeze_projection", "true"}, {"train.freeze_encoders", "true"}}),
+              ElementsAre("images.encoder", "images.projector"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.stage", "stage1"}, {"train.freeze_projection", "true"}}),
+              HasSubstr("nothing to train"));
+  EXPECT_THAT(error_of("topology: {modules: {language: {}}}", {{"train.stage", "stage1"}}),
+              HasSubstr("nothing to train"));
+}
+
+TEST(Recipe, WsdNeedsItsParameters) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.decay_style", "WSD"}}),
+              AllOf(HasSubstr("train.wsd_decay_samples"), HasSubstr("train.wsd_decay_style")));
+}
+
+TEST(Recipe, UnknownKeysAndTypesNameTheLine) {
+  EXPECT_THAT(error_of("topology:\n  modules:\n    language: {tq: 2}\ntrain:\n  lr: fast\n"),
+              AllOf(HasSubstr("unknown key 'tq'"), HasSubstr("did you mean 'tp'?"), HasSubstr("recipe:3"),
+                    HasSubstr("lr should be a number, not 'fast'"), HasSubstr("recipe:5")));
+}
+
+// What people compare runs by: a change here is a change of the experiment.
+TEST(Recipe, TheRunsOfManyNodesArePinned) {
+  struct Pinned {
+    const char* name;
+    int ranks, encoder_dp, language_dp, ep, global_batch, microbatches, iterations;
+  };
+  for (const Pinned& pinned :
+       {Pinned{"9n", 72, 8, 32, 16, 192, 6, 5000}, Pinned{"9n-gbs768", 72, 8, 32, 16, 768, 24, 5000},
+        Pinned{"33n", 264, 8, 128, 8, 768, 6, 158946}, Pinned{"68n", 544, 32, 256, 8, 768, 3, 158946},
+        Pinned{"100n", 800, 32, 384, 8, 768, 2, 158946}}) {
+    SCOPED_TRACE(pinned.name);
+    const Recipe recipe =
+        load_recipe(fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, pinned.name));
+    const ModuleConfig &images = recipe.topology.modules.at(0), &language = recipe.topology.modules.at(1);
+    EXPECT_EQ(recipe.topology.world_size, pinned.ranks);
+    EXPECT_EQ(images.tp, 1);
+    EXPECT_EQ(images.dp, pinned.encoder_dp);
+    EXPECT_EQ(language.tp, 2);
+    EXPECT_EQ(language.dp, pinned.language_dp);
+    EXPECT_EQ(language.ep, pinned.ep);
+    EXPECT_EQ(recipe.train.global_batch, pinned.global_batch);
+    EXPECT_EQ(pinned.global_batch, pinned.microbatches * recipe.train.micro_batch * language.dp);
+    EXPECT_EQ(iterations_of(length_of(recipe.train)), pinned.iterations);
+    EXPECT_EQ(recipe.train.schedule.lr, 1.2e-3);
+    EXPECT_EQ(recipe.train.schedule.min_lr, 1.2e-5);
+    EXPECT_EQ(recipe.train.schedule.weight_decay, 0.1);
+    EXPECT_EQ(recipe.train.schedule.decay_samples, 121046313);
+    EXPECT_EQ(recipe.train.schedule.wsd_decay_style, "minus_sqrt");
+    EXPECT_EQ(parse_wall_time(recipe.cluster.time), std::chrono::hours(4));
+    if (!recipe.cluster.requeue) continue;
+    EXPECT_EQ(recipe.train.schedule.warmup_samples, 1024000);
+    EXPECT_EQ(recipe.train.schedule.wsd_decay_samples, 18310547);
+    EXPECT_EQ(recipe.loader.packing_buffer, 128);
+    EXPECT_EQ(recipe.loader.num_workers, 1);
+    EXPECT_EQ(recipe.log.log_interval, 100);
+    EXPECT_EQ(recipe.checkpoint.save_interval, 1000);
+    EXPECT_EQ(recipe.checkpoint.save, recipe.checkpoint.load);  // else it could not resume
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,78 @@
+// A whole run from a recipe, in several layouts: one rank that does everything is the oracle.
+#include "run/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ckpt/checkpoint_folder.h"
+#include "support/programs.h"
+#include "support/ranks.h"
+
+namespace braid {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::Pointwise;
+
+Recipe recipe_with(const std::string& topology, const std::vector<ConfigOverride>& overrides = {}) {
+  return parse_recipe("topology: " + topology + R"(
+model: {dtype: float64, language: {pattern: "M*E-"}, images: {encoder: {layers: 2}}}
+data: {sequence_length: 32, min_length: 24}
+train: {iterations: 12, micro_batch: 2, global_batch: 8, lr: 1e-2}
+)",
+                      overrides);
+}
+
+const char* const kOneRank = "{colocated: true, modules: {images: {kind: encoder}, language: {}}}";
+
+// Every rank's view of the losses, which must be the same.
+std::vector<double> losses_of(const Recipe& recipe) {
+  const Topology topology(recipe.topology, workload_of(recipe));
+  const StopRequest stop;
+  std::vector<std::vector<double>> losses(static_cast<std::size_t>(topology.world_size()));
+  testing::on_threads(topology.world_size(), [&](World& world) {
+    losses[static_cast<std::size_t>(world.rank())] = train(recipe, topology, world, {.stop = stop});
+  });
+  for (const auto& other : losses) EXPECT_EQ(other, losses[0]);
+  return losses[0];
+}
+
+TEST(Trainer, LossFallsAndIsTheSameInEveryLayout) {
+  const std::vector<double> alone = losses_of(recipe_with(kOneRank));
+  EXPECT_LT(alone.back(), 0.85 * alone.front());
+  for (const char* topology : {"{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2}}}",
+                               "{colocated: true, modules: {images: {kind: encoder, dp: 2}, language: {tp: 2}}}"})
+    EXPECT_THAT(losses_of(recipe_with(topology, {{"model.sequence_parallel", "true"}})),
+                Pointwise(DoubleNear(1e-9), alone));
+}
+
+// A run that ends early for any reason saves; the next one goes on from there, in another layout, with other samples to
+// come, as if it had never ended.
+TEST(Trainer, AStoppedRunIsResumed) {
+  const testing::TemporaryFolder folder;
+  const ConfigOverride save = {"checkpoint.save", folder.path()}, load = {"checkpoint.load", folder.path()};
+  const std::vector<double> whole = losses_of(recipe_with(kOneRank));
+  const std::vector<double> first = losses_of(recipe_with(kOneRank, {save, load, {"stop.exit_interval", "5"}}));
+  ASSERT_EQ(first.size(), 5);
+  EXPECT_EQ(latest_iteration(folder.path()), 5);
+  const char* const apart = "{modules: {images: {kind: encoder, dp: 2}, language: {tp: 2, dp: 2}}}";
+  const std::vector<double> second =
+      losses_of(recipe_with(apart, {save, load, {"checkpoint.save_interval", "3"}, {"checkpoint.keep_last", "2"}}));
+  EXPECT_THAT(second, Pointwise(DoubleNear(1e-9), std::vector(whole.begin() + 5, whole.end())));
+  EXPECT_EQ(iterations_in(folder.path()), (std::vector<std::int64_t>{9, 12}));
+  EXPECT_TRUE(losses_of(recipe_with(kOneRank, {save, load})).empty()) << "all iterations were done";
+}
+
+// The checkpoint's seed, not the recipe's, says which samples come next; unless one wants the recipe's.
+TEST(Trainer, ResumedSamplesGoOnWithTheCheckpointsSeed) {
+  const testing::TemporaryFolder folder;
+  const ConfigOverride load = {"checkpoint.load", folder.path()}, other_seed = {"train.seed", "99"};
+  const std::vector<double> whole = losses_of(recipe_with(kOneRank));
+  losses_of(recipe_with(kOneRank, {{"checkpoint.save", folder.path()}, {"stop.exit_interval", "5"}}));
+  const std::vector<double> rest(whole.begin() + 5, whole.end());
+  EXPECT_EQ(losses_of(recipe_with(kOneRank, {load, other_seed})), rest);
+  EXPECT_NE(losses_of(recipe_with(kOneRank, {load, other_seed, {"checkpoint.load_rng", "false"}})), rest);
+}
+
+}  // namespace
+}  // namespace braid
