@@ -13,7 +13,7 @@
 #include "cli/ckpt_commands.h"
 #include "cli/commands.h"
 #include "cli/tensor_commands.h"
-#include "models/hf_model.h"
+#include "hf/model.h"
 
 namespace braid {
 namespace {

@@ -15,7 +15,7 @@
 #include "ckpt/load.h"
 #include "dist/world.h"
 #include "forward/forward.h"
-#include "models/hf_model.h"
+#include "hf/model.h"
 #include "models/radio.h"
 #include "ops/cross_entropy.h"
 

@@ -8,7 +8,7 @@
 
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/verify.h"
-#include "models/hf_model.h"
+#include "hf/model.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -1,4 +1,4 @@
-#include "models/hf_radio.h"
+#include "hf/radio.h"
 
 #include <nlohmann/json.hpp>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "models/hf_json.h"
+#include "hf/json.h"
 
 namespace braid {
 namespace {

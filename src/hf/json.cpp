@@ -1,4 +1,4 @@
-#include "models/hf_json.h"
+#include "hf/json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "models/hf_model.h"
+#include "hf/model.h"
 
 #include <nlohmann/json.hpp>
 
@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "ckpt/load.h"
-#include "models/hf_json.h"
-#include "models/hf_nemotron_h.h"
-#include "models/hf_radio.h"
+#include "hf/json.h"
+#include "hf/nemotron_h.h"
+#include "hf/radio.h"
 
 namespace braid {
 namespace {

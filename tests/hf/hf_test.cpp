@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "forward/forward_files.h"
-#include "models/hf_json.h"
-#include "models/hf_model.h"
-#include "models/hf_nemotron_h.h"
-#include "models/hf_radio.h"
+#include "hf/json.h"
+#include "hf/model.h"
+#include "hf/nemotron_h.h"
+#include "hf/radio.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

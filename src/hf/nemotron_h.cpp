@@ -1,11 +1,11 @@
-#include "models/hf_nemotron_h.h"
+#include "hf/nemotron_h.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
 
-#include "models/hf_json.h"
+#include "hf/json.h"
 
 namespace braid {
 namespace {
