@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "cli/launch_commands.h"
-#include "launch/job_record.h"
-#include "launch/logged_progress.h"
-#include "launch/shell_text.h"
+#include "slurm/job_record.h"
+#include "slurm/logged_progress.h"
+#include "shell/text.h"
 
 namespace braid {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cli/launch_commands.h"
 #include "cli/launch_preflight.h"
-#include "launch/interactive.h"
+#include "slurm/interactive.h"
 
 namespace braid {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/tensor_commands.h"
 #include "launch/host_room.h"
 #include "launch/local_launcher.h"
-#include "launch/rank_command.h"
+#include "shell/rank_command.h"
 #include "plan/topology.h"
 #include "run/recipe.h"
 

@@ -9,9 +9,9 @@
 
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "launch/shell_text.h"
-#include "launch/slurm_step.h"
-#include "launch/text_checks.h"
+#include "shell/text.h"
+#include "slurm/step.h"
+#include "shell/text_checks.h"
 #include "models/providers.h"
 #include "plan/fixes.h"
 #include "plan/param_spec.h"

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "launch/preflight.h"
-#include "launch/slurm_options.h"
+#include "slurm/preflight.h"
+#include "slurm/options.h"
 #include "run/recipe.h"
 
 namespace braid {

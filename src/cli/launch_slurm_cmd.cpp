@@ -12,9 +12,9 @@
 #include "cli/launch_commands.h"
 #include "cli/launch_preflight.h"
 #include "cli/shell_file.h"
-#include "launch/rank_command.h"
-#include "launch/shell_text.h"
-#include "launch/slurm_script.h"
+#include "shell/rank_command.h"
+#include "shell/text.h"
+#include "slurm/script.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -6,7 +6,7 @@
 #include "cli/from_megatron.h"
 #include "cli/megatron_flags.h"
 #include "cli/megatron_script.h"
-#include "launch/torchrun_options.h"
+#include "shell/torchrun_options.h"
 
 namespace braid {
 namespace {

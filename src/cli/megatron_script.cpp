@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "cli/megatron_flags.h"
-#include "launch/shell_text.h"
+#include "shell/text.h"
 
 namespace braid {
 namespace {

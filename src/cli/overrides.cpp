@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/megatron_answer.h"
 #include "cli/megatron_flags.h"
-#include "launch/torchrun_options.h"
+#include "shell/torchrun_options.h"
 
 namespace braid {
 namespace {

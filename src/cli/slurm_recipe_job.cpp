@@ -5,9 +5,9 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/tensor_commands.h"
-#include "launch/shell_text.h"
-#include "launch/slurm_script.h"
-#include "launch/slurm_step.h"
+#include "shell/text.h"
+#include "slurm/script.h"
+#include "slurm/step.h"
 #include "run/recipe.h"
 
 namespace braid {

@@ -8,9 +8,9 @@
 #include "base/strings.h"
 #include "ckpt/atomic_file.h"
 #include "cli/launch_commands.h"
-#include "launch/preflight.h"
-#include "launch/shell_text.h"
-#include "launch/slurm_script.h"
+#include "slurm/preflight.h"
+#include "shell/text.h"
+#include "slurm/script.h"
 
 namespace braid {
 namespace {

@@ -30,12 +30,14 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"hf", {"base", "ckpt", "models"}},
     {"forward", {"base", "plan", "dist", "ops", "nn", "ckpt", "models", "hf", "mimo"}},
     {"launch", {"base", "plan", "dist"}},
+    {"shell", {"base"}},
+    {"slurm", {"base", "plan", "shell"}},
     {"log", {"base", "plan", "dist"}},
     {"train", {"base", "plan", "dist", "optim", "mimo", "log"}},
     {"resume", {"base", "plan", "dist", "optim", "ckpt", "models", "train"}},
     {"run", {"base", "plan", "dist", "nn", "optim", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
-    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "log", "train",
-             "resume", "run", "doctor"}},
+    {"cli", {"base", "plan", "dist", "optim", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "shell", "slurm", "log",
+             "train", "resume", "run", "doctor"}},
 };
 
 std::string read(const fs::path& path) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "launch/shell_text.h"
-#include "launch/slurm_script.h"
+#include "shell/text.h"
+#include "slurm/script.h"
 #include "support/programs.h"
 
 namespace braid::testing {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launch/job_record.h"
-#include "launch/logged_progress.h"
+#include "slurm/job_record.h"
+#include "slurm/logged_progress.h"
 #include "support/programs.h"
 
 namespace braid {

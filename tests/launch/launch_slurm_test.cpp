@@ -11,7 +11,7 @@
 #include <set>
 
 #include "base/strings.h"
-#include "launch/shell_text.h"
+#include "shell/text.h"
 #include "launch/shellcheck.h"
 #include "support/programs.h"
 

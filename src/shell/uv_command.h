@@ -1,0 +1,20 @@
+// `uv run` in a command: where its program is, and which `uv sync` makes the same environment.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "shell/text.h"
+
+namespace braid {
+
+struct UvRunCall {
+  std::size_t program = 0;  // index of the first word that is not uv's
+  std::string sync{};       // "uv sync --extra vlm"; empty when it would not be the project's environment
+};
+
+std::optional<UvRunCall> uv_run_call(std::string_view text, const ShellCommand& command);
+
+}  // namespace braid

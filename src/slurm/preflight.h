@@ -1,0 +1,64 @@
+// What is looked at before a job is submitted: whether its ranks fill its nodes, its experts fit a GPU, its files are
+// where every node sees them, and Slurm knows its partition and account. Each check adds what it finds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shell/parallel_flags.h"
+#include "slurm/view.h"
+#include "plan/topology.h"
+
+namespace braid {
+
+struct Preflight {
+  std::vector<Problem> problems;  // the job would fail
+  std::vector<Problem> warnings;  // it may
+};
+
+struct Allocation {
+  int nodes = 1, gpus_per_node = 8;
+  std::int64_t gpus() const { return std::int64_t{nodes} * gpus_per_node; }
+};
+
+// A recipe's ranks against the GPUs of the job; the fix names the nearest node counts that work.
+void check_nodes(const TopologyConfig& topology, const Workload& workload, const Allocation& allocation,
+                 Preflight& preflight);
+
+// The same for what the flags of a foreign program say.
+void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight);
+
+// What one GPU holds of a model's weights. Tensor parallelism splits the others, only expert parallelism the experts.
+struct WeightsPerGpu {
+  std::string module = "language";
+  int experts = 0, ep = 1;
+  double expert_bytes = 0;                  // of all experts, as far as not split by ep
+  double other_bytes = 0;                   // on one GPU
+  std::vector<std::int64_t> possible_ep{};  // that fit the job's GPUs
+};
+// `gpu_gb` is the size of a GPU's memory.
+void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& preflight);
+
+struct PathUse {
+  std::string what;  // "--container", "HF_HOME"
+  std::string path;
+  enum Kind {
+    MustExist,  // an image, the source of a mount
+    Shared,     // every node reads or writes it
+    Written,    // as Shared, and written from here on: it must be writable
+  } kind = Shared;
+};
+// Whether anything can be said about a path: "/lustre/team" cannot be seen where there is no /lustre.
+bool can_be_seen(const std::string& path);
+void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight);
+
+// Against what sinfo and sacctmgr say; `view` of a machine without Slurm finds nothing.
+struct SlurmRequest {
+  std::string account{}, partition{}, time{};
+  Allocation allocation{};
+};
+void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight);
+
+}  // namespace braid
