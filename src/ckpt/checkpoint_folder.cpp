@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/atomic_file.h"
+#include "formats/atomic_file.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/unfinished_saves.h"
 

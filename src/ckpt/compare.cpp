@@ -10,7 +10,7 @@
 #include <limits>
 #include <set>
 
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "ckpt/slabs.h"
 #include "plan/param_spec.h"
 

@@ -15,7 +15,7 @@
 #include "base/strings.h"
 #include "ckpt/file_names.h"
 #include "ckpt/flat_json.h"
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "ckpt/stored_part.h"
 #include "plan/param_spec.h"
 

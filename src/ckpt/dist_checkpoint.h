@@ -17,7 +17,7 @@
 
 #include "ckpt/checked_file.h"
 #include "ckpt/dist_metadata.h"
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 
 namespace at {
 class Tensor;

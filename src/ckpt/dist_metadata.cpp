@@ -8,7 +8,7 @@
 
 #include "base/strings.h"
 #include "ckpt/file_names.h"
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 
 namespace braid {
 namespace {

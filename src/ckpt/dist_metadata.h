@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ckpt/safetensors.h"
+#include "formats/safetensors.h"
 #include "plan/param_spec.h"
 
 namespace braid {

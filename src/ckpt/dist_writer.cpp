@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "ckpt/dist_checkpoint.h"
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "ckpt/torch_archive.h"
 
 namespace braid {

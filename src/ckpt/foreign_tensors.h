@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/safetensors.h"
+#include "formats/safetensors.h"
 #include "plan/param_spec.h"
 
 namespace braid {

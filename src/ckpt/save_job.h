@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 
 namespace braid {
 

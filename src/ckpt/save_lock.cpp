@@ -22,7 +22,7 @@
 #include "base/process.h"
 #include "base/socket.h"
 #include "base/strings.h"
-#include "ckpt/atomic_file.h"
+#include "formats/atomic_file.h"
 #include "ckpt/checked_file.h"
 
 namespace braid {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/pickle.h"
-#include "ckpt/safetensors.h"
+#include "formats/pickle.h"
+#include "formats/safetensors.h"
 
 namespace braid {
 

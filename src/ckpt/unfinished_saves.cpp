@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/atomic_file.h"
+#include "formats/atomic_file.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/file_names.h"
 #include "ckpt/save_lock.h"

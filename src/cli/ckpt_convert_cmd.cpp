@@ -7,7 +7,7 @@
 
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/rewrite.h"
+#include "ckpt/rewrite_checkpoint.h"
 #include "cli/ckpt_commands.h"
 #include "run/convert_hf.h"
 #include "run/stored_run.h"

@@ -6,7 +6,7 @@
 
 #include "base/process.h"
 #include "base/strings.h"
-#include "ckpt/atomic_file.h"
+#include "formats/atomic_file.h"
 #include "cli/launch_commands.h"
 #include "slurm/preflight.h"
 #include "shell/text.h"

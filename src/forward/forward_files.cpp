@@ -12,7 +12,7 @@
 #include <span>
 
 #include "base/strings.h"
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "dist/world.h"
 #include "forward/forward.h"
 #include "hf/model.h"

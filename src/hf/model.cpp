@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "hf/json.h"
 #include "hf/nemotron_h.h"
 #include "hf/radio.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 #include "optim/loss_scale.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer_config.h"

@@ -15,7 +15,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <ctime>
 
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 #include "support/errors.h"
 
 namespace braid {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ckpt/atomic_file.h"
+#include "formats/atomic_file.h"
 #include "ckpt/small_checkpoint.h"
 #include "support/programs.h"
 

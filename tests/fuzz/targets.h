@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "ckpt/checksums.h"
 #include "ckpt/dist_metadata.h"
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 #include "ckpt/sealed_text.h"
 
 namespace braid::testing {

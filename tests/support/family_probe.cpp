@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "dist/thread_backend.h"
 #include "dist/world.h"
 #include "forward/forward.h"

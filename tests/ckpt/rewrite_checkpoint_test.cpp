@@ -1,5 +1,5 @@
 // A checkpoint written anew holds the same, whatever files and chunks it is in.
-#include "ckpt/rewrite.h"
+#include "ckpt/rewrite_checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "ckpt/utf8.h"
+#include "formats/utf8.h"
 
 #include <charconv>
 #include <cstdint>

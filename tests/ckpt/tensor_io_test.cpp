@@ -1,5 +1,5 @@
 // Shards of parameters straight out of a file: whatever the layout, they are the slices of the whole parameter.
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>

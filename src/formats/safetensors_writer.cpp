@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "ckpt/safetensors.h"
+#include "formats/safetensors.h"
 
 namespace braid {
 namespace {

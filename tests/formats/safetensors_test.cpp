@@ -1,5 +1,5 @@
 // Safetensors files: what is written is read back, and whatever is wrong with a file from elsewhere is named.
-#include "ckpt/safetensors.h"
+#include "formats/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

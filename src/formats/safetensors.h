@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/atomic_file.h"
+#include "formats/atomic_file.h"
 
 namespace braid {
 

@@ -1,4 +1,4 @@
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/pickle.h"
-#include "ckpt/pickle_opcodes.h"
-#include "ckpt/utf8.h"
+#include "formats/pickle.h"
+#include "formats/pickle_opcodes.h"
+#include "formats/utf8.h"
 
 namespace braid {
 namespace {

@@ -1,6 +1,6 @@
 // Pickles: those of Python come back as what they say, ours are read again, and whatever is wrong is named with its
 // place. tests/oracles has Python read ours.
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

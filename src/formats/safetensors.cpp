@@ -1,4 +1,4 @@
-#include "ckpt/safetensors.h"
+#include "formats/safetensors.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include <set>
 
 #include "base/strings.h"
-#include "ckpt/safetensors_header.h"
+#include "formats/safetensors_header.h"
 
 namespace braid {
 namespace {

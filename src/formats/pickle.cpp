@@ -1,11 +1,11 @@
-#include "ckpt/pickle.h"
+#include "formats/pickle.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "base/clean_text.h"
-#include "ckpt/pickle_opcodes.h"
+#include "formats/pickle_opcodes.h"
 
 namespace braid {
 namespace {

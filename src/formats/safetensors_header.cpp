@@ -1,4 +1,4 @@
-#include "ckpt/safetensors_header.h"
+#include "formats/safetensors_header.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "ckpt/rewrite.h"
+#include "ckpt/rewrite_checkpoint.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/load.h"
+#include "ckpt/tensor_io.h"
 #include "ckpt/save_lock.h"
 #include "ckpt/slabs.h"
 #include "ckpt/unfinished_saves.h"
