@@ -89,6 +89,8 @@ const std::map<std::string, Layout> kLayouts = {
     {"buckets",
      {.images = {.tp = 2, .dp = 2}, .language = {.dp = 2, .pp = 2}, .overlap = true, .gather_overlap = true}},
     {"wide", {.images = {.dp = 8}, .language = {.dp = 8}}},
+    {"interleaved",
+     {.images = {.dp = 2}, .language = {.dp = 2, .pp = 2, .vpp = 2}, .overlap = true, .gather_overlap = true}},
 };
 
 // Saved once for all tests that load it.
@@ -132,6 +134,9 @@ std::vector<Pair> pairs() {
   add("no zero", {"buckets", "apart"});
   add("buckets", {"pipelines", "wide"});
   add("wide", {"one"});
+  add("interleaved", {"one", "pipelines", "interleaved"});
+  add("pipelines", {"interleaved"});
+  add("apart", {"interleaved"});
   return pairs;
 }
 
