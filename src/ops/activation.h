@@ -1,18 +1,28 @@
+// Activations. Each saves only its inputs.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "tensor/autograd.h"
 
 namespace braid {
 
 at::Tensor squared_relu(const at::Tensor& x);  // max(x, 0)^2
+at::Tensor squared_relu_forward(const at::Tensor& x);
+at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x);
 
 // max(x, 0)^2 * scale, one scale per row; the product is taken in the wider of the two dtypes, the result has x's.
 // x: [R, F], scale: [R]
 at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale);
+at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale);
+// Of x and scale; undefined for one that requires none.
+Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale);
 
-// gate * sigmoid(gate) * up, of a row's two halves. Saves only x.   x: [T, gate | up] = [T, 2 F] -> [T, F]
+// gate * sigmoid(gate) * up, of a row's two halves.   x: [T, gate | up] = [T, 2 F] -> [T, F]
 at::Tensor swiglu(const at::Tensor& x);
+at::Tensor swiglu_forward(const at::Tensor& x);
+at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x);
 
-at::Tensor quick_gelu(const at::Tensor& x);  // x * sigmoid(1.702 x). Saves only x.
+at::Tensor quick_gelu(const at::Tensor& x);  // x * sigmoid(1.702 x)
+at::Tensor quick_gelu_forward(const at::Tensor& x);
+at::Tensor quick_gelu_backward(const at::Tensor& grad, const at::Tensor& x);
 
 }  // namespace braid

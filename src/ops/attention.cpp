@@ -2,14 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 // Rows of matrices are (query head of the group, token) pairs, so that the query heads that share a key head are one
@@ -21,8 +18,8 @@ namespace {
 constexpr std::int64_t kQueryBlock = 256;
 
 struct Attention {
-  at::Tensor q, k, v;
-  PackedSequences sequences;
+  const at::Tensor &q, &k, &v;
+  const PackedSequences& sequences;
   bool causal;
   double scale;
 
@@ -72,34 +69,30 @@ at::Tensor scores(const Attention& a, const Block& block, const at::Tensor& quer
   return result;
 }
 
-struct Forward {
-  at::Tensor out, log_sum_exp;  // [T, Hq, Dh], [T, Hq, 1]
-};
-
-Forward forward_in_blocks(const Attention& a) {
-  Forward result{at::empty(a.q.sizes(), a.q.options()), {}};
-  result.log_sum_exp =
-      at::empty({a.q.size(0), a.q.size(1), 1}, result.out.options().dtype(at::toOpMathType(a.q.scalar_type())));
+OutputAndSaved<AttentionSaved> forward_in_blocks(const Attention& a) {
+  const at::Tensor out = at::empty(a.q.sizes(), a.q.options());
+  const at::Tensor log_sum_exp =
+      at::empty({a.q.size(0), a.q.size(1), 1}, out.options().dtype(at::toOpMathType(a.q.scalar_type())));
   for (const Block& block : blocks_of(a)) {
     const at::Tensor queries = a.to_matrices(block.queries_of(a.q));
     const at::Tensor s = scores(a, block, queries, a.to_matrices(block.keys_of(a.k)));
-    const at::Tensor log_sum_exp = s.logsumexp(2, /*keepdim=*/true);
-    const at::Tensor out = at::bmm((s - log_sum_exp).exp_(), a.to_matrices(block.keys_of(a.v)));
-    block.queries_of(result.out).copy_(Attention::to_tokens(out, block.queries()));
-    block.queries_of(result.log_sum_exp).copy_(Attention::to_tokens(log_sum_exp, block.queries()));
+    const at::Tensor log_sums = s.logsumexp(2, /*keepdim=*/true);
+    const at::Tensor weighted = at::bmm((s - log_sums).exp_(), a.to_matrices(block.keys_of(a.v)));
+    block.queries_of(out).copy_(Attention::to_tokens(weighted, block.queries()));
+    block.queries_of(log_sum_exp).copy_(Attention::to_tokens(log_sums, block.queries()));
   }
-  return result;
+  return {out, {out, log_sum_exp, {}, {}}};
 }
 
-std::vector<at::Tensor> backward_in_blocks(const Attention& a, const Forward& forward, const at::Tensor& output_grad) {
-  const auto wide = forward.log_sum_exp.options();
+Tensors backward_in_blocks(const Attention& a, const AttentionSaved& saved, const at::Tensor& output_grad) {
+  const auto wide = saved.log_sum_exp.options();
   at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options());
   const at::Tensor grad_k = at::zeros(a.k.sizes(), wide), grad_v = at::zeros(a.v.sizes(), wide);
   for (const Block& block : blocks_of(a)) {
     const at::Tensor queries = a.to_matrices(block.queries_of(a.q)), keys = a.to_matrices(block.keys_of(a.k));
-    const at::Tensor log_sum_exp = a.to_matrices(block.queries_of(forward.log_sum_exp));
+    const at::Tensor log_sum_exp = a.to_matrices(block.queries_of(saved.log_sum_exp));
     const at::Tensor grad_out = a.to_matrices(block.queries_of(output_grad));
-    const at::Tensor out = a.to_matrices(block.queries_of(forward.out));
+    const at::Tensor out = a.to_matrices(block.queries_of(saved.out));
     const at::Tensor probabilities = scores(a, block, queries, keys).sub_(log_sum_exp).exp_();
     const at::Tensor grad_scores = at::bmm(grad_out, a.to_matrices(block.keys_of(a.v)).transpose(1, 2))
                                        .sub_((grad_out * out).sum(2, /*keepdim=*/true))
@@ -113,19 +106,6 @@ std::vector<at::Tensor> backward_in_blocks(const Attention& a, const Forward& fo
   return {grad_q, grad_k.to(a.k.scalar_type()), grad_v.to(a.v.scalar_type())};
 }
 
-at::Tensor attention_in_blocks(const Attention& a) {
-  Forward forward;
-  {
-    at::NoGradGuard guard;
-    forward = forward_in_blocks(a);
-  }
-  if (!needs_gradient({a.q, a.k, a.v})) return forward.out;
-  const Forward saved{forward.out.detach(), forward.log_sum_exp};
-  return attach_backward(
-      "AttentionBackward", {a.q, a.k, a.v}, {forward.out},
-      [a, saved](const std::vector<at::Tensor>& grads) { return backward_in_blocks(a, saved, grads[0]); })[0];
-}
-
 bool flash_can(const Attention& a) {
   const at::ScalarType dtype = a.q.scalar_type();
   const std::int64_t width = a.q.size(2);
@@ -133,36 +113,48 @@ bool flash_can(const Attention& a) {
          width <= 256;
 }
 
-at::Tensor attention_by_flash(const Attention& a) {
+OutputAndSaved<AttentionSaved> forward_by_flash(const Attention& a) {
   const at::Tensor& cu_seqlens = a.sequences.cu_seqlens;
   const std::int64_t longest = a.sequences.max_length;
-  at::Tensor out, log_sum_exp, random_state, unused;
-  {
-    at::NoGradGuard guard;
-    std::tie(out, log_sum_exp, random_state, unused, std::ignore) = at::_flash_attention_forward(
-        a.q.contiguous(), a.k.contiguous(), a.v.contiguous(), cu_seqlens, cu_seqlens, longest, longest,
-        /*dropout_p=*/0, a.causal, /*return_debug_mask=*/false, a.scale);
-  }
-  if (!needs_gradient({a.q, a.k, a.v})) return out;
-  return attach_backward("FlashAttentionBackward", {a.q, a.k, a.v}, {out},
-                         [=, saved = out.detach()](const std::vector<at::Tensor>& grads) {
-                           const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
-                               grads[0].contiguous(), a.q.contiguous(), a.k.contiguous(), a.v.contiguous(), saved,
-                               log_sum_exp, cu_seqlens, cu_seqlens, longest, longest, /*dropout_p=*/0, a.causal,
-                               random_state, unused, a.scale);
-                           return std::vector<at::Tensor>{grad_q, grad_k, grad_v};
-                         })[0];
+  const auto [out, log_sum_exp, random_state, unused, debug_mask] =
+      at::_flash_attention_forward(a.q.contiguous(), a.k.contiguous(), a.v.contiguous(), cu_seqlens, cu_seqlens,
+                                   longest, longest, /*dropout_p=*/0, a.causal, /*return_debug_mask=*/false, a.scale);
+  return {out, {out, log_sum_exp, random_state, unused}};
+}
+
+Tensors backward_by_flash(const Attention& a, const AttentionSaved& saved, const at::Tensor& output_grad) {
+  const at::Tensor& cu_seqlens = a.sequences.cu_seqlens;
+  const std::int64_t longest = a.sequences.max_length;
+  const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
+      output_grad.contiguous(), a.q.contiguous(), a.k.contiguous(), a.v.contiguous(), saved.out, saved.log_sum_exp,
+      cu_seqlens, cu_seqlens, longest, longest, /*dropout_p=*/0, a.causal, saved.random_state, saved.unused, a.scale);
+  return {grad_q, grad_k, grad_v};
 }
 
 }  // namespace
+
+OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                 const PackedSequences& sequences, bool causal, double scale) {
+  const Attention a{q, k, v, sequences, causal, scale};
+  return flash_can(a) ? forward_by_flash(a) : forward_in_blocks(a);
+}
+
+Tensors attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionSaved& saved, const PackedSequences& sequences, bool causal, double scale) {
+  const Attention a{q, k, v, sequences, causal, scale};
+  return flash_can(a) ? backward_by_flash(a, saved, grad) : backward_in_blocks(a, saved, grad);
+}
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedSequences& sequences,
                      bool causal, double scale) {
   BRAID_CHECK_EQ(q.size(0), sequences.tokens(), "tokens of attention");
   BRAID_CHECK_EQ(q.size(1) % k.size(1), 0, "{} query heads on {} key heads", q.size(1), k.size(1));
   BRAID_CHECK(k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(2) == q.size(2), "shapes of attention");
-  const Attention a{q, k, v, sequences, causal, scale};
-  return flash_can(a) ? attention_by_flash(a) : attention_in_blocks(a);
+  return differentiable(
+      "AttentionBackward", {q, k, v}, [&] { return attention_forward(q, k, v, sequences, causal, scale); },
+      [q, k, v, sequences, causal, scale](const at::Tensor& grad, const AttentionSaved& saved) {
+        return attention_backward(grad, q, k, v, saved, sequences, causal, scale);
+      });
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/packed_sequences.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 
@@ -9,5 +10,15 @@ namespace braid {
 // matrix of all tokens by all tokens.   q: [T, Hq, Dh], k, v: [T, Hkv, Dh] -> [T, Hq, Dh]
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedSequences& sequences,
                      bool causal, double scale);
+
+struct AttentionSaved {
+  at::Tensor out, log_sum_exp;      // [T, Hq, Dh], [T, Hq, 1]; flash attention has a layout of its own for the latter
+  at::Tensor random_state, unused;  // what libtorch's flash attention wants back; undefined elsewhere
+};
+OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                 const PackedSequences& sequences, bool causal, double scale);
+Tensors attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionSaved& saved, const PackedSequences& sequences, bool causal,
+                           double scale);  // of q, k, v
 
 }  // namespace braid

@@ -1,20 +1,18 @@
 #include "ops/causal_conv.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 namespace braid {
 namespace {
 
 struct Convolution {
-  at::Tensor x, weight, bias;
-  PackedSequences sequences;
+  const at::Tensor &x, &weight, &bias;
+  const PackedSequences& sequences;
 
   std::int64_t taps() const { return weight.size(1); }
   // No token looks back further than this, so nothing needs shifting by more.
@@ -41,37 +39,39 @@ struct Convolution {
       sum.slice(0, back).addcmul_(rows_seen(wide, back), weight_at(back));
     return sum;
   }
-
-  std::vector<at::Tensor> backward(const at::Tensor& output_grad) const {
-    const at::Tensor wide = widen(x), grad = at::silu_backward(widen(output_grad), before_silu());
-    at::Tensor grad_x = at::zeros_like(wide, at::MemoryFormat::Contiguous);
-    at::Tensor grad_weight = at::zeros({weight.size(0), taps()}, wide.options());
-    for (std::int64_t back = 0; back < reach(); ++back) {
-      const at::Tensor arriving = rows_looking_back(grad.slice(0, back), back);
-      grad_x.slice(0, 0, grad_x.size(0) - back).addcmul_(arriving, weight_at(back));
-      grad_weight.select(1, taps() - 1 - back).copy_((arriving * rows_seen(wide, back)).sum(0));
-    }
-    return {grad_x.to(x.scalar_type()), grad_weight.to(weight.scalar_type()),
-            bias.defined() ? grad.sum(0).to(bias.scalar_type()) : at::Tensor()};
-  }
 };
 
 }  // namespace
+
+at::Tensor causal_conv_silu_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                    const PackedSequences& sequences) {
+  return at::silu(Convolution{x, weight, bias, sequences}.before_silu()).to(x.scalar_type());
+}
+
+Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                  const at::Tensor& bias, const PackedSequences& sequences) {
+  const Convolution conv{x, weight, bias, sequences};
+  const at::Tensor wide = widen(x), grad_sum = at::silu_backward(widen(grad), conv.before_silu());
+  at::Tensor grad_x = at::zeros_like(wide, at::MemoryFormat::Contiguous);
+  at::Tensor grad_weight = at::zeros({weight.size(0), conv.taps()}, wide.options());
+  for (std::int64_t back = 0; back < conv.reach(); ++back) {
+    const at::Tensor arriving = conv.rows_looking_back(grad_sum.slice(0, back), back);
+    grad_x.slice(0, 0, grad_x.size(0) - back).addcmul_(arriving, conv.weight_at(back));
+    grad_weight.select(1, conv.taps() - 1 - back).copy_((arriving * conv.rows_seen(wide, back)).sum(0));
+  }
+  return {grad_x.to(x.scalar_type()), grad_weight.to(weight.scalar_type()),
+          bias.defined() ? grad_sum.sum(0).to(bias.scalar_type()) : at::Tensor()};
+}
 
 at::Tensor causal_conv_silu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const PackedSequences& sequences) {
   BRAID_CHECK_EQ(x.size(0), sequences.tokens(), "tokens of causal_conv_silu");
   BRAID_CHECK_EQ(x.size(1), weight.size(0), "channels of causal_conv_silu");
-  const Convolution convolution{x, weight, bias, sequences};
-  at::Tensor out;
-  {
-    at::NoGradGuard guard;
-    out = at::silu(convolution.before_silu()).to(x.scalar_type());
-  }
-  if (!needs_gradient({x, weight, bias})) return out;
-  return attach_backward(
-      "CausalConvSiluBackward", {x, weight, bias}, {out},
-      [convolution](const std::vector<at::Tensor>& grads) { return convolution.backward(grads[0]); })[0];
+  return differentiable(
+      "CausalConvSiluBackward", {x, weight, bias}, [&] { return causal_conv_silu_forward(x, weight, bias, sequences); },
+      [x, weight, bias, sequences](const at::Tensor& grad) {
+        return causal_conv_silu_backward(grad, x, weight, bias, sequences);
+      });
 }
 
 }  // namespace braid

@@ -2,7 +2,6 @@
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
@@ -11,11 +10,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
-#include <utility>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 
 namespace braid {
 namespace {
@@ -42,11 +38,6 @@ struct Targets {
   }
 };
 
-// Softmax is exp(logit - max) / sum, over all ranks.
-struct RowSums {
-  at::Tensor max, sum;  // [T]
-};
-
 // [rows, V / size], a copy in the dtype of the row sums
 at::Tensor exponentials(const at::Tensor& logits, const at::Tensor& max) { return (logits - max.unsqueeze(1)).exp_(); }
 
@@ -70,8 +61,10 @@ void reduce(at::Tensor& values, Reduce op, const Group& group) {
   if (values.numel() > 0) group.all_reduce(values, op);
 }
 
-// The losses, and the row sums that backward needs.
-std::pair<at::Tensor, RowSums> losses_of(const at::Tensor& logits, const at::Tensor& labels, const Group& group) {
+}  // namespace
+
+OutputAndSaved<RowSums> vocab_parallel_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& labels,
+                                                             const Group& group) {
   const at::ScalarType dtype = at::toOpMathType(logits.scalar_type());
   at::Tensor max = logits.amax(1).to(dtype);
   reduce(max, Reduce::Max, group);
@@ -93,40 +86,31 @@ std::pair<at::Tensor, RowSums> losses_of(const at::Tensor& logits, const at::Ten
   return {loss, {max, sums[0]}};
 }
 
-// Overwrites the logits with (softmax - [column == label]) * grad.
-void turn_into_gradient(const at::Tensor& logits, const at::Tensor& labels, const RowSums& row_sums,
-                        const at::Tensor& grad, const Group& group) {
+at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits,
+                                                 const at::Tensor& labels, const RowSums& row_sums,
+                                                 const Group& group) {
   const Targets targets(labels, logits.size(1), group);
   const at::Tensor hit = targets.here.to(row_sums.sum.scalar_type()).unsqueeze(1).neg_();
-  const at::Tensor ignored = (labels == kIgnoredLabel).unsqueeze(1);
+  const at::Tensor ignored = (labels == kIgnoredLabel).unsqueeze(1), gradient = logits.detach();
   for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
     const auto block = [&](const at::Tensor& x) { return x.narrow(0, begin, rows); };
     at::Tensor result = exponentials(block(logits), block(row_sums.max)).div_(block(row_sums.sum).unsqueeze(1));
     result.scatter_add_(1, block(targets.column), block(hit)).mul_(block(grad).unsqueeze(1));
-    block(logits).copy_(result.masked_fill_(block(ignored), 0));
+    block(gradient).copy_(result.masked_fill_(block(ignored), 0));
   });
+  return gradient;
 }
-
-}  // namespace
 
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group) {
   BRAID_CHECK(logits.dim() == 2 && labels.dim() == 1 && logits.size(0) == labels.size(0), "one label per row");
-  at::Tensor loss;
-  RowSums row_sums;
-  {
-    at::NoGradGuard guard;
-    check_labels_on_host(labels, logits.size(1) * group.size());
-    std::tie(loss, row_sums) = losses_of(logits, labels, group);
-  }
-  if (!needs_gradient({logits})) return loss;
-  const auto backward = [logits, labels, row_sums, group,
-                         version = logits._version()](const std::vector<at::Tensor>& grads) {
-    BRAID_CHECK_EQ(logits._version(), version, "the logits of a cross entropy changed before its backward");
-    const at::Tensor gradient = logits.detach();
-    turn_into_gradient(gradient, labels, row_sums, grads[0], group);
-    return std::vector<at::Tensor>{gradient};
-  };
-  return attach_backward("VocabParallelCrossEntropyBackward", {logits}, {loss}, backward)[0];
+  check_labels_on_host(labels, logits.size(1) * group.size());
+  return differentiable(
+      "VocabParallelCrossEntropyBackward", {logits},
+      [&] { return vocab_parallel_cross_entropy_forward(logits, labels, group); },
+      [logits, labels, group, version = logits._version()](const at::Tensor& grad, const RowSums& row_sums) {
+        BRAID_CHECK_EQ(logits._version(), version, "the logits of a cross entropy changed before its backward");
+        return vocab_parallel_cross_entropy_backward(grad, logits, labels, row_sums, group);
+      });
 }
 
 }  // namespace braid

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 
 #include "dist/group.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 
@@ -19,5 +18,15 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 // to read them after backward copies them first.   logits: [T, V / size], labels: [T] int64, global -> [T] fp32 or
 // wider
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group);
+
+// What is saved beside logits and labels. Softmax is exp(logit - max) / sum, over all ranks.
+struct RowSums {
+  at::Tensor max, sum;  // [T]
+};
+OutputAndSaved<RowSums> vocab_parallel_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& labels,
+                                                             const Group& group);
+// Overwrites the logits with their gradient, (softmax - [column == label]) * grad, and returns them.
+at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits,
+                                                 const at::Tensor& labels, const RowSums& row_sums, const Group& group);
 
 }  // namespace braid

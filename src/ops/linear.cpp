@@ -1,11 +1,8 @@
 #include "ops/linear.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-
-#include "tensor/autograd.h"
 
 namespace braid {
 
@@ -18,22 +15,24 @@ void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, at::Tensor
     sum.add_(at::mm(grad.t(), x));
 }
 
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::linear(x, weight, bias);
+}
+
+Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, bool bias_wants_gradient) {
+  add_weight_gradient(grad, x, weight.sum->value);
+  weight.sum->added();
+  return {x.requires_grad() ? grad.mm(weight.value) : at::Tensor(), at::Tensor(),
+          bias_wants_gradient ? grad.sum(0) : at::Tensor()};
+}
+
 at::Tensor linear(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
   if (!weight.sum->is_kept() || !needs_gradient({weight.value})) return at::linear(x, weight.value, bias);
-  at::Tensor y;
-  {
-    at::NoGradGuard guard;
-    y = at::linear(x, weight.value, bias);
-  }
-  const bool bias_trains = bias.defined() && bias.requires_grad();
-  return attach_backward("LinearBackward", {x, weight.value, bias}, {y},
-                         [x, weight, bias_trains](const std::vector<at::Tensor>& grads) {
-                           const at::Tensor& grad = grads[0];
-                           add_weight_gradient(grad, x, weight.sum->value);
-                           weight.sum->added();
-                           return std::vector<at::Tensor>{x.requires_grad() ? grad.mm(weight.value) : at::Tensor(),
-                                                          at::Tensor(), bias_trains ? grad.sum(0) : at::Tensor()};
-                         })[0];
+  return differentiable(
+      "LinearBackward", {x, weight.value, bias}, [&] { return linear_forward(x, weight.value, bias); },
+      [x, weight, bias_trains = bias.defined() && bias.requires_grad()](const at::Tensor& grad) {
+        return linear_backward(grad, x, weight, bias_trains);
+      });
 }
 
 }  // namespace braid

@@ -1,6 +1,5 @@
 #include "ops/moe.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -14,7 +13,6 @@
 
 #include "base/error.h"
 #include "ops/linear.h"
-#include "tensor/autograd.h"
 
 namespace braid {
 
@@ -27,19 +25,19 @@ ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts) 
   return {.order = std::get<1>(at::sort(flat, /*stable=*/true, /*dim=*/0, /*descending=*/false)), .counts = counts};
 }
 
-namespace {
-
-at::Tensor rows_of_tokens(const at::Tensor& x, const at::Tensor& order, std::int64_t top_k) {
+at::Tensor permute_to_experts_forward(const at::Tensor& x, const at::Tensor& order, std::int64_t top_k) {
   return x.index_select(0, order.div(top_k, "floor"));
 }
 
 // Gathers through the inverse order: unlike adding at an index, the sum is the same on every run. ATen sums bf16 in
 // fp32.
-at::Tensor sum_of_rows(const at::Tensor& rows, const at::Tensor& order, std::int64_t top_k) {
+at::Tensor permute_to_experts_backward(const at::Tensor& grad, const at::Tensor& order, std::int64_t top_k) {
   at::Tensor inverse = at::empty_like(order);
   inverse.scatter_(0, order, at::arange(order.numel(), order.options()));
-  return rows.index_select(0, inverse).view({rows.size(0) / top_k, top_k, rows.size(1)}).sum(1);
+  return grad.index_select(0, inverse).view({grad.size(0) / top_k, top_k, grad.size(1)}).sum(1);
 }
+
+namespace {
 
 void check_row_count(std::int64_t rows, const ExpertOrder& order, std::int64_t top_k) {
   BRAID_CHECK_EQ(rows, order.order.numel(), "rows sorted by expert");
@@ -50,30 +48,16 @@ void check_row_count(std::int64_t rows, const ExpertOrder& order, std::int64_t t
 
 at::Tensor permute_to_experts(const at::Tensor& x, const ExpertOrder& order, std::int64_t top_k) {
   check_row_count(x.size(0) * top_k, order, top_k);
-  at::Tensor rows;
-  {
-    at::NoGradGuard guard;
-    rows = rows_of_tokens(x, order.order, top_k);
-  }
-  if (!needs_gradient({x})) return rows;
-  return attach_backward("PermuteToExpertsBackward", {x}, {rows},
-                         [order = order.order, top_k](const std::vector<at::Tensor>& grads) {
-                           return std::vector<at::Tensor>{sum_of_rows(grads[0], order, top_k)};
-                         })[0];
+  return differentiable(
+      "PermuteToExpertsBackward", {x}, [&] { return permute_to_experts_forward(x, order.order, top_k); },
+      [order = order.order, top_k](const at::Tensor& grad) { return permute_to_experts_backward(grad, order, top_k); });
 }
 
 at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k) {
   check_row_count(rows.size(0), order, top_k);
-  at::Tensor x;
-  {
-    at::NoGradGuard guard;
-    x = sum_of_rows(rows, order.order, top_k);
-  }
-  if (!needs_gradient({rows})) return x;
-  return attach_backward("UnpermuteFromExpertsBackward", {rows}, {x},
-                         [order = order.order, top_k](const std::vector<at::Tensor>& grads) {
-                           return std::vector<at::Tensor>{rows_of_tokens(grads[0], order, top_k)};
-                         })[0];
+  return differentiable(
+      "UnpermuteFromExpertsBackward", {rows}, [&] { return permute_to_experts_backward(rows, order.order, top_k); },
+      [order = order.order, top_k](const at::Tensor& grad) { return permute_to_experts_forward(grad, order, top_k); });
 }
 
 namespace {
@@ -147,6 +131,17 @@ ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device
   return {counts, at::tensor(ends, at::kInt).to(device)};
 }
 
+at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts) {
+  return multiply_rows(rows, weight.transpose(1, 2), experts);
+}
+
+Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
+                                const ExpertRows& experts, bool rows_want_gradient) {
+  const at::Tensor dense = grad.contiguous();
+  return {rows_want_gradient ? multiply_rows(dense, weight.value, experts) : at::Tensor(),
+          rows.defined() ? weight_gradient(dense, rows, weight, experts) : at::Tensor()};
+}
+
 at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
   const Counts& counts = experts.counts;
   const at::Tensor& matrices = weight.value;
@@ -154,21 +149,10 @@ at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const Ex
   BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), matrices.size(0), "a row count per expert");
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
-  at::Tensor result;
-  {
-    at::NoGradGuard guard;
-    result = multiply_rows(rows, matrices.transpose(1, 2), experts);
-  }
-  if (!needs_gradient({rows, matrices})) return result;
-  const at::Tensor rows_to_save = matrices.requires_grad() ? rows : at::Tensor();
-  const bool rows_want_grad = rows.requires_grad();
-  return attach_backward("GroupedLinearBackward", {rows, matrices}, {result},
-                         [rows = rows_to_save, weight, rows_want_grad, experts](const std::vector<at::Tensor>& grads) {
-                           const at::Tensor grad = grads[0].contiguous();
-                           return std::vector<at::Tensor>{
-                               rows_want_grad ? multiply_rows(grad, weight.value, experts) : at::Tensor(),
-                               rows.defined() ? weight_gradient(grad, rows, weight, experts) : at::Tensor()};
-                         })[0];
+  return differentiable(
+      "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },
+      [rows = matrices.requires_grad() ? rows : at::Tensor(), weight, experts, rows_train = rows.requires_grad()](
+          const at::Tensor& grad) { return grouped_linear_backward(grad, rows, weight, experts, rows_train); });
 }
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensor/autograd.h"
 #include "tensor/weight.h"
 
 namespace braid {
@@ -26,6 +27,10 @@ struct RouterOptions {
 // The bias moves the choice only, never the weights. Ties go to the lower expert index on every device.
 // logits: [T, E] fp32 or wider, bias: [E]
 Routing route(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options);
+Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options);
+// Of the logits, from the gradients of scores and weights. Saved: scores and experts.
+at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weights_grad, const at::Tensor& scores,
+                          const at::Tensor& experts, const RouterOptions& options);
 
 // How rows are sorted by expert, stably: row i of the sorted order is slot `order[i]` of the flattened [T * k].
 struct ExpertOrder {
@@ -38,6 +43,9 @@ ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts);
 at::Tensor permute_to_experts(const at::Tensor& x, const ExpertOrder& order, std::int64_t top_k);
 // The transpose: sums the k rows of each token.   rows: [T * k, H] -> [T, H]
 at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k);
+// One pair for both: the backward of one is the forward of the other. Saved: order, [T * k].
+at::Tensor permute_to_experts_forward(const at::Tensor& x, const at::Tensor& order, std::int64_t top_k);
+at::Tensor permute_to_experts_backward(const at::Tensor& grad, const at::Tensor& order, std::int64_t top_k);
 
 // How many rows each expert has, one expert's after the other's: on the host for loops, and where they end on the
 // device for kernels, so that nothing is copied between the two later.
@@ -49,5 +57,10 @@ ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device
 
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
 at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
+at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
+// Of rows and weight. Saved: the rows if the weight wants a gradient, else undefined. The weight's gradient is
+// undefined too where it was added to the weight's sum.
+Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
+                                const ExpertRows& experts, bool rows_want_gradient);
 
 }  // namespace braid

@@ -1,10 +1,8 @@
 #include "ops/norm.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 namespace braid {
@@ -30,66 +28,81 @@ at::Tensor gated(const at::Tensor& y, const at::Tensor& z, std::int64_t groups) 
 
 }  // namespace
 
+OutputAndSaved<at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = widen(x), inverse_root = inverse_root_mean_square(wide, eps);
+  return {(wide * inverse_root).mul_(widen(weight)).to(x.scalar_type()), inverse_root};
+}
+
+Tensors rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                          const at::Tensor& inverse_root) {
+  const at::Tensor wide_grad = widen(grad), normalized = widen(x) * inverse_root;
+  const at::Tensor grad_x = grad_of_normalized(wide_grad * widen(weight), normalized, inverse_root);
+  return {grad_x.to(x.scalar_type()), sum_over_tokens(wide_grad * normalized, weight)};
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   BRAID_CHECK_EQ(weight.numel(), x.size(-1), "weight of rms_norm");
-  at::Tensor out, inverse_root;
-  {
-    at::NoGradGuard guard;
-    const at::Tensor wide = widen(x);
-    inverse_root = inverse_root_mean_square(wide, eps);
-    out = (wide * inverse_root).mul_(widen(weight)).to(x.scalar_type());
-  }
-  if (!needs_gradient({x, weight})) return out;
-  return attach_backward("RmsNormBackward", {x, weight}, {out}, [=](const std::vector<at::Tensor>& grads) {
-    const at::Tensor grad = widen(grads[0]), normalized = widen(x) * inverse_root;
-    const at::Tensor grad_x = grad_of_normalized(grad * widen(weight), normalized, inverse_root);
-    return std::vector<at::Tensor>{grad_x.to(x.scalar_type()), sum_over_tokens(grad * normalized, weight)};
-  })[0];
+  return differentiable(
+      "RmsNormBackward", {x, weight}, [&] { return rms_norm_forward(x, weight, eps); },
+      [x, weight](const at::Tensor& grad, const at::Tensor& inverse_root) {
+        return rms_norm_backward(grad, x, weight, inverse_root);
+      });
+}
+
+OutputAndSaved<at::Tensor> gated_rms_norm_forward(const at::Tensor& y, const at::Tensor& z, const at::Tensor& weight,
+                                                  std::int64_t groups, double eps) {
+  const at::Tensor g = gated(y, z, groups), inverse_root = inverse_root_mean_square(g, eps);
+  return {(g * inverse_root).flatten(-2).mul_(widen(weight)).to(y.scalar_type()), inverse_root};
+}
+
+Tensors gated_rms_norm_backward(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& z,
+                                const at::Tensor& weight, const at::Tensor& inverse_root) {
+  const std::int64_t groups = inverse_root.size(-2);
+  const at::Tensor wide_grad = widen(grad), normalized = gated(y, z, groups).mul_(inverse_root);
+  const at::Tensor grad_normalized = (wide_grad * widen(weight)).unflatten(-1, {groups, -1});
+  const at::Tensor grad_g = grad_of_normalized(grad_normalized, normalized, inverse_root).flatten(-2);
+  const at::Tensor grad_y = grad_g * at::silu(widen(z));
+  const at::Tensor grad_z = at::silu_backward(grad_g * widen(y), widen(z));
+  return {grad_y.to(y.scalar_type()), grad_z.to(z.scalar_type()),
+          sum_over_tokens(wide_grad * normalized.flatten(-2), weight)};
 }
 
 at::Tensor gated_rms_norm(const at::Tensor& y, const at::Tensor& z, const at::Tensor& weight, std::int64_t groups,
                           double eps) {
   BRAID_CHECK_EQ(weight.numel(), y.size(-1), "weight of gated_rms_norm");
   BRAID_CHECK_EQ(y.size(-1) % groups, 0, "{} channels in {} groups", y.size(-1), groups);
-  at::Tensor out, inverse_root;
-  {
-    at::NoGradGuard guard;
-    const at::Tensor g = gated(y, z, groups);
-    inverse_root = inverse_root_mean_square(g, eps);
-    out = (g * inverse_root).flatten(-2).mul_(widen(weight)).to(y.scalar_type());
-  }
-  if (!needs_gradient({y, z, weight})) return out;
-  return attach_backward("GatedRmsNormBackward", {y, z, weight}, {out}, [=](const std::vector<at::Tensor>& grads) {
-    const at::Tensor grad = widen(grads[0]), normalized = gated(y, z, groups).mul_(inverse_root);
-    const at::Tensor grad_normalized = (grad * widen(weight)).unflatten(-1, {groups, -1});
-    const at::Tensor grad_g = grad_of_normalized(grad_normalized, normalized, inverse_root).flatten(-2);
-    const at::Tensor grad_y = grad_g * at::silu(widen(z));
-    const at::Tensor grad_z = at::silu_backward(grad_g * widen(y), widen(z));
-    return std::vector<at::Tensor>{grad_y.to(y.scalar_type()), grad_z.to(z.scalar_type()),
-                                   sum_over_tokens(grad * normalized.flatten(-2), weight)};
-  })[0];
+  return differentiable(
+      "GatedRmsNormBackward", {y, z, weight}, [&] { return gated_rms_norm_forward(y, z, weight, groups, eps); },
+      [y, z, weight](const at::Tensor& grad, const at::Tensor& inverse_root) {
+        return gated_rms_norm_backward(grad, y, z, weight, inverse_root);
+      });
+}
+
+OutputAndSaved<LayerNormStatistics> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
+                                                       const at::Tensor& bias, double eps) {
+  const at::Tensor wide = widen(x), mean = wide.mean(-1, /*keepdim=*/true), centered = wide - mean;
+  const at::Tensor inverse_root = inverse_root_mean_square(centered, eps);
+  const at::Tensor out = at::addcmul(widen(bias), centered * inverse_root, widen(weight)).to(x.scalar_type());
+  return {out, {mean, inverse_root}};
+}
+
+Tensors layer_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, const LayerNormStatistics& saved) {
+  const at::Tensor wide_grad = widen(grad), normalized = (widen(x) - saved.mean).mul_(saved.inverse_root);
+  const at::Tensor grad_centered = grad_of_normalized(wide_grad * widen(weight), normalized, saved.inverse_root);
+  const at::Tensor grad_x = grad_centered - grad_centered.mean(-1, /*keepdim=*/true);
+  return {grad_x.to(x.scalar_type()), sum_over_tokens(wide_grad * normalized, weight),
+          sum_over_tokens(wide_grad, bias)};
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
   BRAID_CHECK_EQ(weight.numel(), x.size(-1), "weight of layer_norm");
   BRAID_CHECK_EQ(bias.numel(), x.size(-1), "bias of layer_norm");
-  at::Tensor out, mean, inverse_root;
-  {
-    at::NoGradGuard guard;
-    const at::Tensor wide = widen(x);
-    mean = wide.mean(-1, /*keepdim=*/true);
-    const at::Tensor centered = wide - mean;
-    inverse_root = inverse_root_mean_square(centered, eps);
-    out = at::addcmul(widen(bias), centered * inverse_root, widen(weight)).to(x.scalar_type());
-  }
-  if (!needs_gradient({x, weight, bias})) return out;
-  return attach_backward("LayerNormBackward", {x, weight, bias}, {out}, [=](const std::vector<at::Tensor>& grads) {
-    const at::Tensor grad = widen(grads[0]), normalized = (widen(x) - mean).mul_(inverse_root);
-    const at::Tensor grad_centered = grad_of_normalized(grad * widen(weight), normalized, inverse_root);
-    const at::Tensor grad_x = grad_centered - grad_centered.mean(-1, /*keepdim=*/true);
-    return std::vector<at::Tensor>{grad_x.to(x.scalar_type()), sum_over_tokens(grad * normalized, weight),
-                                   sum_over_tokens(grad, bias)};
-  })[0];
+  return differentiable(
+      "LayerNormBackward", {x, weight, bias}, [&] { return layer_norm_forward(x, weight, bias, eps); },
+      [x, weight, bias](const at::Tensor& grad, const LayerNormStatistics& saved) {
+        return layer_norm_backward(grad, x, weight, bias, saved);
+      });
 }
 
 }  // namespace braid

@@ -2,14 +2,12 @@
 
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 
 #include <cmath>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 namespace braid {
@@ -36,18 +34,20 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, double theta
 
 }  // namespace
 
+at::Tensor rotary_embedding_forward(const at::Tensor& x, const at::Tensor& positions, double theta) {
+  return rotate(x, positions, theta, 1);
+}
+
+at::Tensor rotary_embedding_backward(const at::Tensor& grad, const at::Tensor& positions, double theta) {
+  return rotate(grad, positions, theta, -1);
+}
+
 at::Tensor rotary_embedding(const at::Tensor& x, const at::Tensor& positions, double theta) {
   BRAID_CHECK_EQ(x.size(-1) % 2, 0, "rotary embedding turns pairs of channels");
   BRAID_CHECK_EQ(x.size(0), positions.size(0), "positions of the rows of rotary_embedding");
-  at::Tensor y;
-  {
-    at::NoGradGuard guard;
-    y = rotate(x, positions, theta, 1);
-  }
-  if (!needs_gradient({x})) return y;
-  return attach_backward("RotaryEmbeddingBackward", {x}, {y}, [positions, theta](const std::vector<at::Tensor>& grads) {
-    return std::vector<at::Tensor>{rotate(grads[0], positions, theta, -1)};
-  })[0];
+  return differentiable(
+      "RotaryEmbeddingBackward", {x}, [&] { return rotary_embedding_forward(x, positions, theta); },
+      [positions, theta](const at::Tensor& grad) { return rotary_embedding_backward(grad, positions, theta); });
 }
 
 at::Tensor sinusoids(const at::Tensor& positions, std::int64_t width, at::ScalarType dtype) {

@@ -1,11 +1,9 @@
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/sort.h>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 #include "ops/moe.h"
 
 namespace braid {
@@ -25,16 +23,23 @@ at::Tensor chosen_grad(const at::Tensor& chosen, const at::Tensor& weights_grad,
   return (grad - (grad * (chosen / sum)).sum(1, /*keepdim=*/true)) / sum;
 }
 
+}  // namespace
+
+Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options) {
+  const at::Tensor scores = logits.to(at::toOpMathType(logits.scalar_type())).sigmoid();
+  // A stable sort, because topk leaves the order of ties to the device.
+  const at::Tensor order = std::get<1>(at::sort(scores + bias, /*stable=*/true, /*dim=*/1, /*descending=*/true));
+  const at::Tensor experts = order.narrow(1, 0, options.top_k).contiguous();
+  return {.scores = scores, .experts = experts, .weights = weights_of(scores.gather(1, experts), options)};
+}
+
 // A token chooses an expert once, so that the chosen entries can be read, changed and written back: no atomic adds.
-at::Tensor logits_grad(const at::Tensor& scores, const at::Tensor& experts, const std::vector<at::Tensor>& output_grads,
-                       const RouterOptions& options) {
-  const at::Tensor &scores_grad = output_grads[0], &weights_grad = output_grads[1];
+at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weights_grad, const at::Tensor& scores,
+                          const at::Tensor& experts, const RouterOptions& options) {
   const at::Tensor of_chosen = chosen_grad(scores.gather(1, experts), weights_grad, options);
   const at::Tensor total = scores_grad.scatter(1, experts, scores_grad.gather(1, experts) + of_chosen);
   return at::sigmoid_backward(total, scores);
 }
-
-}  // namespace
 
 Routing route(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options) {
   BRAID_CHECK(logits.dim() == 2 && bias.dim() == 1 && bias.size(0) == logits.size(1), "one bias per expert");
@@ -42,20 +47,14 @@ Routing route(const at::Tensor& logits, const at::Tensor& bias, const RouterOpti
   Routing routing;
   {
     at::NoGradGuard guard;
-    routing.scores = logits.to(at::toOpMathType(logits.scalar_type())).sigmoid();
-    // A stable sort, because topk leaves the order of ties to the device.
-    const at::Tensor order =
-        std::get<1>(at::sort(routing.scores + bias, /*stable=*/true, /*dim=*/1, /*descending=*/true));
-    routing.experts = order.narrow(1, 0, options.top_k).contiguous();
-    routing.weights = weights_of(routing.scores.gather(1, routing.experts), options);
+    routing = route_forward(logits, bias, options);
   }
   if (!needs_gradient({logits})) return routing;
   const auto backward = [scores = routing.scores.detach(), experts = routing.experts, options,
-                         dtype = logits.scalar_type()](const std::vector<at::Tensor>& grads) {
-    return std::vector<at::Tensor>{logits_grad(scores, experts, grads, options).to(dtype)};
+                         dtype = logits.scalar_type()](const Tensors& grads) {
+    return Tensors{route_backward(grads[0], grads[1], scores, experts, options).to(dtype)};
   };
-  const std::vector<at::Tensor> outputs =
-      attach_backward("RouteBackward", {logits}, {routing.scores, routing.weights}, backward);
+  const Tensors outputs = attach_backward("RouteBackward", {logits}, {routing.scores, routing.weights}, backward);
   return {.scores = outputs[0], .experts = routing.experts, .weights = outputs[1]};
 }
 

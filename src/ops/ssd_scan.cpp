@@ -1,13 +1,11 @@
 #include "ops/ssd_scan.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 #include "ops/widen.h"
 
 // Each sequence gets a whole number of chunks, the last one filled up with slots where x = B = C = s = 0, which change
@@ -97,11 +95,8 @@ class Scan {
   Scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences)
       : in_(inputs), options_(options), layout_(sequences, options.chunk) {}
 
-  struct Forward {
-    at::Tensor y, states;  // [T, h, p], [chunks, g, r * p, n] before each chunk
-  };
-  Forward forward() const;
-  std::vector<at::Tensor> backward(const at::Tensor& states, const at::Tensor& output_grad) const;
+  OutputAndSaved<at::Tensor> forward() const;
+  SsdInputs backward(const at::Tensor& states, const at::Tensor& output_grad) const;
 
  private:
   std::int64_t groups() const { return in_.B.size(1); }
@@ -133,8 +128,8 @@ class Scan {
   at::Tensor states_before_chunks(const Chunked& all) const;
   at::Tensor state_grads_after_chunks(const Chunked& all, const at::Tensor& grad_y) const;
 
-  SsdInputs in_;
-  SsdOptions options_;
+  const SsdInputs& in_;
+  const SsdOptions& options_;
   ChunkLayout layout_;
 };
 
@@ -181,7 +176,7 @@ at::Tensor Scan::states_before_chunks(const Chunked& all) const {
   return states;
 }
 
-Scan::Forward Scan::forward() const {
+OutputAndSaved<at::Tensor> Scan::forward() const {
   const Chunked all = chunked(steps(raw_steps()));
   const at::Tensor states = states_before_chunks(all), skip = wide(in_.D).view({groups(), -1, 1, 1});
   at::Tensor y = at::empty(all.x.sizes(), in_.x.options());
@@ -279,7 +274,7 @@ at::Tensor Scan::grad_of_raw_steps(const at::Tensor& raw, const at::Tensor& grad
   return at::softplus_backward(grad_steps, raw, /*beta=*/1, /*threshold=*/20).mul_(inside);
 }
 
-std::vector<at::Tensor> Scan::backward(const at::Tensor& states, const at::Tensor& output_grad) const {
+SsdInputs Scan::backward(const at::Tensor& states, const at::Tensor& output_grad) const {
   const at::Tensor raw = raw_steps();
   const Chunked all = chunked(steps(raw));
   const at::Tensor grad_y = per_head(output_grad), skip = wide(in_.D).view({groups(), -1, 1, 1});
@@ -304,35 +299,39 @@ std::vector<at::Tensor> Scan::backward(const at::Tensor& states, const at::Tenso
   }
 
   const at::Tensor grad_raw = grad_of_raw_steps(raw, layout_.to_tokens(grad_s.flatten(2, 3)));
-  return {layout_.to_tokens(grad_x.flatten(2, 3)),
-          grad_raw.to(in_.dt.scalar_type()),
-          (grad_A.flatten() * A()).to(in_.A_log.scalar_type()),
-          layout_.to_tokens(grad_B),
-          layout_.to_tokens(grad_C),
-          grad_D.flatten().to(in_.D.scalar_type()),
-          grad_raw.sum(0).to(in_.dt_bias.scalar_type())};
+  return {.x = layout_.to_tokens(grad_x.flatten(2, 3)),
+          .dt = grad_raw.to(in_.dt.scalar_type()),
+          .A_log = (grad_A.flatten() * A()).to(in_.A_log.scalar_type()),
+          .B = layout_.to_tokens(grad_B),
+          .C = layout_.to_tokens(grad_C),
+          .D = grad_D.flatten().to(in_.D.scalar_type()),
+          .dt_bias = grad_raw.sum(0).to(in_.dt_bias.scalar_type())};
 }
 
+Tensors in_order(const SsdInputs& in) { return {in.x, in.dt, in.A_log, in.B, in.C, in.D, in.dt_bias}; }
+
 }  // namespace
+
+OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
+                                            const PackedSequences& sequences) {
+  return Scan(inputs, options, sequences).forward();
+}
+
+SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+                            const SsdOptions& options, const PackedSequences& sequences) {
+  return Scan(inputs, options, sequences).backward(states, grad);
+}
 
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
   BRAID_CHECK_EQ(inputs.x.size(0), sequences.tokens(), "tokens of ssd_scan");
   BRAID_CHECK_EQ(inputs.x.size(1) % inputs.B.size(1), 0, "heads and groups of ssd_scan");
   BRAID_CHECK(inputs.B.sizes() == inputs.C.sizes(), "B and C of ssd_scan differ in shape");
   BRAID_CHECK(options.chunk > 0, "chunks of {} tokens", options.chunk);
-  const Scan scan(inputs, options, sequences);
-  Scan::Forward forward;
-  {
-    at::NoGradGuard guard;
-    forward = scan.forward();
-  }
-  const std::vector<at::Tensor> differentiable = {inputs.x, inputs.dt, inputs.A_log,  inputs.B,
-                                                  inputs.C, inputs.D,  inputs.dt_bias};
-  if (!needs_gradient(differentiable)) return forward.y;
-  return attach_backward("SsdScanBackward", differentiable, {forward.y},
-                         [scan, states = forward.states](const std::vector<at::Tensor>& grads) {
-                           return scan.backward(states, grads[0]);
-                         })[0];
+  return differentiable(
+      "SsdScanBackward", in_order(inputs), [&] { return ssd_scan_forward(inputs, options, sequences); },
+      [inputs, options, sequences](const at::Tensor& grad, const at::Tensor& states) {
+        return in_order(ssd_scan_backward(grad, inputs, states, options, sequences));
+      });
 }
 
 }  // namespace braid

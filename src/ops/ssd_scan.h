@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/packed_sequences.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 
@@ -27,5 +28,12 @@ struct SsdOptions {
 // between chunks by passing the state on. Saves its inputs and the states at chunk borders; the rest is recomputed in
 // backward. Arithmetic in fp32, or in double for double tensors.   y: [T, h, p] in x's dtype
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences);
+
+// Saved: the state before each chunk, [chunks, g, h / g * p, n]
+OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
+                                            const PackedSequences& sequences);
+// The gradient of each input, in its dtype.
+SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+                            const SsdOptions& options, const PackedSequences& sequences);
 
 }  // namespace braid

@@ -1,7 +1,6 @@
 #include "ops/vision.h"
 
 #include <ATen/OpMathType.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
@@ -11,7 +10,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "tensor/autograd.h"
 
 namespace braid {
 namespace {
@@ -32,48 +30,36 @@ at::Tensor resize_matrix(std::int64_t count, std::int64_t size, std::int64_t sid
   return matrix.to(options);
 }
 
-// Bilinear resizing is linear in rows and columns apart, hence two small matrix products.
-struct Resize {
-  std::int64_t side, channels;
-  at::Tensor to_rows, to_columns;  // [rows, side], [columns, side], in the dtype of the arithmetic
-
-  Resize(const at::Tensor& table, PatchGrid grid)
-      : side(std::llround(std::sqrt(static_cast<double>(table.size(0))))), channels(table.size(1)) {
-    BRAID_CHECK_EQ(side * side, table.size(0), "a position table must be square");
-    const at::TensorOptions options = table.options().dtype(at::toOpMathType(table.scalar_type())).requires_grad(false);
-    const std::int64_t size = std::max(grid.rows, grid.columns);
-    to_rows = resize_matrix(grid.rows, size, side, options);
-    to_columns = resize_matrix(grid.columns, size, side, options);
-  }
-
-  at::Tensor forward(const at::Tensor& table) const {
-    const std::int64_t rows = to_rows.size(0), columns = to_columns.size(0);
-    const at::Tensor wide = table.to(to_rows.scalar_type()).reshape({side, side * channels});
-    const at::Tensor stretched = at::mm(to_rows, wide).view({rows, side, channels});
-    return at::matmul(to_columns, stretched).view({rows * columns, channels}).to(table.scalar_type());
-  }
-
-  at::Tensor backward(const at::Tensor& grad) const {
-    const std::int64_t rows = to_rows.size(0), columns = to_columns.size(0);
-    const at::Tensor wide = grad.to(to_rows.scalar_type()).reshape({rows, columns, channels});
-    const at::Tensor stretched = at::matmul(to_columns.t(), wide).view({rows, side * channels});
-    return at::mm(to_rows.t(), stretched).view({side * side, channels}).to(grad.scalar_type());
-  }
-};
+ResizeMatrices resize_matrices(const at::Tensor& table, PatchGrid grid) {
+  const auto side = std::llround(std::sqrt(static_cast<double>(table.size(0))));
+  BRAID_CHECK_EQ(side * side, table.size(0), "a position table must be square");
+  const at::TensorOptions options = table.options().dtype(at::toOpMathType(table.scalar_type())).requires_grad(false);
+  const std::int64_t size = std::max(grid.rows, grid.columns);
+  return {resize_matrix(grid.rows, size, side, options), resize_matrix(grid.columns, size, side, options)};
+}
 
 }  // namespace
 
+OutputAndSaved<ResizeMatrices> interpolate_positions_forward(const at::Tensor& table, PatchGrid grid) {
+  const ResizeMatrices matrices = resize_matrices(table, grid);
+  const std::int64_t side = matrices.to_rows.size(1), channels = table.size(1);
+  const at::Tensor wide = table.to(matrices.to_rows.scalar_type()).reshape({side, side * channels});
+  const at::Tensor stretched = at::mm(matrices.to_rows, wide).view({grid.rows, side, channels});
+  const at::Tensor positions = at::matmul(matrices.to_columns, stretched).view({grid.patches(), channels});
+  return {positions.to(table.scalar_type()), matrices};
+}
+
+at::Tensor interpolate_positions_backward(const at::Tensor& grad, const ResizeMatrices& saved) {
+  const std::int64_t rows = saved.to_rows.size(0), side = saved.to_rows.size(1), channels = grad.size(1);
+  const at::Tensor wide = grad.to(saved.to_rows.scalar_type()).reshape({rows, saved.to_columns.size(0), channels});
+  const at::Tensor stretched = at::matmul(saved.to_columns.t(), wide).view({rows, side * channels});
+  return at::mm(saved.to_rows.t(), stretched).view({side * side, channels}).to(grad.scalar_type());
+}
+
 at::Tensor interpolate_positions(const at::Tensor& table, PatchGrid grid) {
-  const Resize resize(table, grid);
-  at::Tensor positions;
-  {
-    at::NoGradGuard guard;
-    positions = resize.forward(table);
-  }
-  if (!needs_gradient({table})) return positions;
-  return attach_backward(
-      "InterpolatePositionsBackward", {table}, {positions},
-      [resize](const std::vector<at::Tensor>& grads) { return std::vector<at::Tensor>{resize.backward(grads[0])}; })[0];
+  return differentiable(
+      "InterpolatePositionsBackward", {table}, [&] { return interpolate_positions_forward(table, grid); },
+      interpolate_positions_backward);
 }
 
 namespace {
@@ -100,21 +86,24 @@ void check_images(const at::Tensor& x, const std::vector<PatchGrid>& images) {
 
 }  // namespace
 
+at::Tensor pixel_shuffle_forward(const at::Tensor& x, const std::vector<PatchGrid>& images) {
+  const at::Tensor tokens = at::empty({x.size(0) / 4, x.size(1) * 4}, x.options().requires_grad(false));
+  for_each_image(x, tokens, images, [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); });
+  return tokens;
+}
+
+at::Tensor pixel_shuffle_backward(const at::Tensor& grad, const std::vector<PatchGrid>& images) {
+  const at::Tensor patches = at::empty({grad.size(0) * 4, grad.size(1) / 4}, grad.options());
+  for_each_image(patches, grad.contiguous(), images,
+                 [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); });
+  return patches;
+}
+
 at::Tensor pixel_shuffle(const at::Tensor& x, const std::vector<PatchGrid>& images) {
   check_images(x, images);
-  const at::Tensor tokens = at::empty({x.size(0) / 4, x.size(1) * 4}, x.options().requires_grad(false));
-  {
-    at::NoGradGuard guard;
-    for_each_image(x, tokens, images, [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); });
-  }
-  if (!needs_gradient({x})) return tokens;
-  const auto backward = [images](const std::vector<at::Tensor>& grads) {
-    const at::Tensor grad = at::empty({grads[0].size(0) * 4, grads[0].size(1) / 4}, grads[0].options());
-    for_each_image(grad, grads[0].contiguous(), images,
-                   [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); });
-    return std::vector<at::Tensor>{grad};
-  };
-  return attach_backward("PixelShuffleBackward", {x}, {tokens}, backward)[0];
+  return differentiable(
+      "PixelShuffleBackward", {x}, [&] { return pixel_shuffle_forward(x, images); },
+      [images](const at::Tensor& grad) { return pixel_shuffle_backward(grad, images); });
 }
 
 }  // namespace braid

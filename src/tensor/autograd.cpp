@@ -1,6 +1,5 @@
 #include "tensor/autograd.h"
 
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -37,14 +36,13 @@ class HandwrittenNode : public torch::autograd::Node {
 
 }  // namespace
 
-bool needs_gradient(const std::vector<at::Tensor>& tensors) {
+bool needs_gradient(const Tensors& tensors) {
   return at::GradMode::is_enabled() && std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
            return tensor.defined() && tensor.requires_grad();
          });
 }
 
-std::vector<at::Tensor> attach_backward(const char* name, const std::vector<at::Tensor>& inputs,
-                                        std::vector<at::Tensor> outputs, Backward backward) {
+Tensors attach_backward(const char* name, const Tensors& inputs, Tensors outputs, Backward backward) {
   std::shared_ptr<HandwrittenNode> node(new HandwrittenNode(name, std::move(backward)), torch::autograd::deleteNode);
   torch::autograd::edge_list edges;
   for (const at::Tensor& input : inputs)

@@ -1,24 +1,64 @@
-// Operations whose backward is written by hand, for libtorch's autograd. One node class serves them all.
+// Operations whose backward is written by hand, for libtorch's autograd. An operator `x` is a pair of functions on
+// plain tensors, x_forward and x_backward, and `x` itself, which checks its inputs and joins the pair with
+// differentiable(). A device brings its own operator by taking another way inside the pair.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <functional>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace braid {
 
+using Tensors = std::vector<at::Tensor>;
+
 // From the gradients of the outputs (zeros where none arrived) to those of the inputs, in order; an undefined tensor
 // means no gradient. What it captures lives until backward has run once. Capture inputs as they are and outputs only
 // detached: an output that owns its own history is never freed.
-using Backward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& output_grads)>;
+using Backward = std::function<Tensors(const Tensors& output_grads)>;
 
 // Whether a gradient is wanted for any of these right now.
-bool needs_gradient(const std::vector<at::Tensor>& tensors);
+bool needs_gradient(const Tensors& tensors);
 
 // Makes `outputs`, computed outside autograd's sight (NoGradGuard), remember `backward`. Undefined inputs are allowed:
 // without any defined one the outputs are leaves whose gradient goes elsewhere.
-std::vector<at::Tensor> attach_backward(const char* name, const std::vector<at::Tensor>& inputs,
-                                        std::vector<at::Tensor> outputs, Backward backward);
+Tensors attach_backward(const char* name, const Tensors& inputs, Tensors outputs, Backward backward);
+
+// What a forward returns whose backward needs more than the inputs. `saved` may contain the output.
+template <class Saved>
+struct OutputAndSaved {
+  at::Tensor output;
+  Saved saved;
+};
+
+// The output of forward(), computed outside autograd's sight; where an input wants a gradient, it remembers `backward`.
+//   forward()             -> at::Tensor, or OutputAndSaved<Saved>
+//   backward(grad)        -> the gradient of the one input, or Tensors: those of all inputs, in order
+//   backward(grad, saved) -> the same, after an OutputAndSaved
+// What lives until then is what `backward` captures, and `saved`. Operators with several outputs use attach_backward.
+template <class ForwardFunction, class BackwardFunction>
+at::Tensor differentiable(const char* name, const Tensors& inputs, const ForwardFunction& forward,
+                          BackwardFunction backward) {
+  auto result = [&] {
+    at::NoGradGuard guard;
+    return forward();
+  }();
+  if constexpr (std::is_same_v<decltype(result), at::Tensor>) {
+    if (!needs_gradient(inputs)) return result;
+    return attach_backward(name, inputs, {result}, [backward = std::move(backward)](const Tensors& grads) {
+      return Tensors{backward(grads[0])};
+    })[0];
+  } else {
+    if (!needs_gradient(inputs)) return result.output;
+    const at::Tensor output = result.output.detach();  // what is saved must not own this history
+    return attach_backward(name, inputs, {output},
+                           [backward = std::move(backward), saved = std::move(result.saved)](const Tensors& grads) {
+                             return Tensors{backward(grads[0], saved)};
+                           })[0];
+  }
+}
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// What attach_backward promises to operators whose backward is written by hand.
+// What attach_backward and differentiable promise to operators whose backward is written by hand.
 #include "tensor/autograd.h"
 
 #include <ATen/ATen.h>
@@ -93,6 +93,61 @@ TEST(AttachBackward, FreesWhatWasCapturedAfterBackward) {
       attach_backward("HoldingBackward", {x}, {x.detach()}, [token](const Tensors& grads) { return grads; })[0];
   EXPECT_EQ(token.use_count(), 2);
   y.backward(numbers(2));
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+TEST(Differentiable, ComputesOutsideAutogradAndRunsBackward) {
+  const at::Tensor x = numbers(3).requires_grad_(), w = numbers(3, 5);
+  bool recorded = true;
+  const at::Tensor y = differentiable(
+      "ProductBackward", {x, w},
+      [&] {
+        const at::Tensor product = x * w;
+        recorded = product.requires_grad();
+        return product;
+      },
+      [w](const at::Tensor& grad) {
+        return Tensors{grad * w, at::Tensor()};
+      });
+  EXPECT_FALSE(recorded);
+  y.backward(numbers(3, 10));
+  EXPECT_TRUE(at::equal(x.grad(), numbers(3, 10) * w));
+}
+
+at::Tensor root(const at::Tensor& x, const std::shared_ptr<int>& token) {
+  struct Saved {
+    at::Tensor output;
+    std::shared_ptr<int> token;
+  };
+  return differentiable(
+      "RootBackward", {x},
+      [&] {
+        const at::Tensor y = x.sqrt();
+        return OutputAndSaved<Saved>{y, {y, token}};
+      },
+      [](const at::Tensor& grad, const Saved& saved) { return grad / (saved.output * 2); });
+}
+
+TEST(Differentiable, GivesBackwardWhatForwardSaved) {
+  const at::Tensor x = numbers(3).requires_grad_();
+  root(x, nullptr).backward(numbers(3));
+  EXPECT_TRUE(at::equal(x.grad(), numbers(3) / (numbers(3).sqrt() * 2)));
+}
+
+TEST(Differentiable, SavesNothingWithoutAGradientToCompute) {
+  const auto token = std::make_shared<int>(0);
+  const at::Tensor y = root(numbers(3), token);
+  EXPECT_FALSE(y.requires_grad());
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+// An output among what its own backward saved would keep itself alive.
+TEST(Differentiable, FreesASavedOutputThatIsNeverUsed) {
+  const auto token = std::make_shared<int>(0);
+  {
+    const at::Tensor y = root(numbers(3).requires_grad_(), token);
+    EXPECT_EQ(token.use_count(), 2);
+  }
   EXPECT_EQ(token.use_count(), 1);
 }
 
