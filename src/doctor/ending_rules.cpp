@@ -51,7 +51,7 @@ constexpr Rule kRules[] = {
     {"missed too many heartbeats", Sign::NodeFailure},  // Ray
     {"NodeDiedError", Sign::NodeFailure},
     {"detected missing heartbeats", Sign::NodeFailure},
-    {"another task died", Sign::NodeFailure},
+    {"another task died", Sign::NodeFailure, nullptr, "Barrier timed out"},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
     {"JobState=NODE_FAIL", Sign::NodeFailure},
     {"JobState=TIMEOUT", Sign::TimeLimit},

@@ -23,6 +23,7 @@ constexpr Rule kRules[] = {
     {"ENOSPC", Sign::DiskFull},
     {"EDQUOT", Sign::DiskFull},
     {"File too large", Sign::DiskFull, "[Errno 27]"},
+    {" requested and ", Sign::DiskFull, " written"},  // NumPy
     {"errno = 28", Sign::DiskFull},
     {"PytorchStreamWriter failed writing", Sign::DiskFull},
     {"basic_ios::clear: iostream error", Sign::DiskFull},  // torch.save
@@ -68,6 +69,8 @@ constexpr Rule kRules[] = {
     {"Failed to import transformers", Sign::MissingImport},
     {"partially initialized module", Sign::MissingImport},
     {"numpy.dtype size changed", Sign::MissingImport},
+    {"Numpy is not available", Sign::MissingImport},
+    {"_ARRAY_API not found", Sign::MissingImport},
     {"requires the following packages that were not found", Sign::MissingImport},
     {"Could not find module", Sign::MissingImport, "Error"},
     {"undefined symbol: ", Sign::MissingImport},
@@ -111,6 +114,7 @@ constexpr Rule kRules[] = {
     {"Missing key in checkpoint", Sign::StateDictDiffers},
     {"Trying to set a tensor of shape", Sign::StateDictDiffers},
     {"hape mismatch for loaded", Sign::StateDictDiffers},
+    {"global shape metadata", Sign::StateDictDiffers},
     {"launched with torchrun", Sign::NotLaunched, nullptr, "not launched with torchrun, "},
     {"launched using torchrun", Sign::NotLaunched},
     {"launched via torchrun", Sign::NotLaunched},
@@ -125,10 +129,10 @@ constexpr Rule kRules[] = {
     {": exec format error", Sign::NotLaunched},
     {": Exec format error", Sign::NotLaunched},
     {"No such file or directory: ", Sign::ImageMissing, ".sqsh"},
-    {"could not open image", Sign::ImageMissing},
+    {"could not open image", Sign::ImageMissing, "FATAL"},
     {"a container with name", Sign::ImageMissing, "does not exist"},
     {"Unable to handle ", Sign::ImageMissing, " uri: "},  // Apptainer, Singularity
-    {"failed to open image", Sign::ImageMissing},
+    {"failed to open image", Sign::ImageMissing, "FATAL"},
     {"while getting image info", Sign::ImageMissing},
     {"InvalidImageName", Sign::NotLaunched},
     {"CreateContainerConfigError", Sign::NotLaunched},

@@ -23,8 +23,8 @@ void note_weakly(Sign sign, const LineMarks& marks, const SeenLine& line, Findin
 bool tells_more_of_last(const SeenLine& line, const Findings& findings) {
   if (findings.found.empty()) return false;
   const Finding& last = findings.found.back();
-  return last.traceback && has_word(last.text, "rror code is ") && last.place.file == line.place.file &&
-         last.place.line + 6 >= line.place.line;
+  return last.traceback && has_one_of(last.text, "rror code is |Inner error is") &&
+         last.place.file == line.place.file && last.place.line + 6 >= line.place.line;
 }
 
 void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findings) {

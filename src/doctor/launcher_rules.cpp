@@ -10,6 +10,7 @@ constexpr Rule kRules[] = {
     {"During handling of the above exception", Sign::ChainDuring},
     {"Exception ignored in", Sign::NotFatal},
     {"--- Logging error ---", Sign::NotFatal},
+    {"Error in atexit._run_exitfuncs", Sign::NotFatal},
     {"Root Cause (first observed failure)", Sign::FailureBlock},
     {"Failures:", Sign::FailureBlock},
     {"braid: root cause: rank ", Sign::BraidRootCause},
@@ -27,6 +28,7 @@ constexpr Rule kRules[] = {
     // A launcher cannot log in to a host.
     {"ssh: Could not resolve hostname", Sign::NotLaunched},
     {"ssh: connect to host", Sign::NotLaunched},
+    {"not reachable via ssh", Sign::NotLaunched},  // DeepSpeed
     {"kex_exchange_identification: ", Sign::NotLaunched},
     {"Permission denied (publickey", Sign::NotLaunched},
     {"Permission denied (password", Sign::NotLaunched},

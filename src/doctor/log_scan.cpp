@@ -249,7 +249,7 @@ class LogScan::Impl {
         return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
       case Sign::AbsentRank:
         if (is_list_of_absent(trimmed(body))) note_absent(body, findings_);
-        return;
+        return note_lagging(line_.text, findings_);
       case Sign::ChainDuring:
         return state_.tracebacks.during_handling(marks);
       case Sign::NotFatal:
@@ -262,7 +262,8 @@ class LogScan::Impl {
         return;
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
-        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed) note_absent(body, findings_);
+        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has_word(body, "timed out task"))
+          note_absent(body, findings_);
         if (sign == Sign::CollectiveTimeout) note_work(marks, line_, findings_);
         if (is_noise(sign, marks)) return;
         note_finding(sign, marks, line_, findings_);

@@ -5,9 +5,12 @@ namespace braid {
 namespace {
 
 constexpr Rule kRun[] = {
-    {"/job:jax_worker/replica:", Sign::AbsentRank},  // JAX
-    {"[missing ranks: ", Sign::AbsentRank},          // Horovod
-    {": [allreduce.", Sign::AbsentRank},             // below its "Missing ranks:"
+    {"/job:jax_worker/replica:", Sign::AbsentRank},    // JAX
+    {"[missing ranks: ", Sign::AbsentRank},            // Horovod
+    {"but didn't join collective", Sign::AbsentRank},  // PyTorch's report of a desync
+    {"are the lagging ranks that caused", Sign::AbsentRank},
+    {"joined but didn't finish", Sign::AbsentRank},
+    {": [allreduce.", Sign::AbsentRank},  // below its "Missing ranks:"
     {": [allgather.", Sign::AbsentRank},
     {": [broadcast.", Sign::AbsentRank},
     {"HorovodAllreduce", Sign::AbsentRank},
@@ -28,6 +31,8 @@ constexpr Rule kRun[] = {
     {"aved checkpoint", Sign::Saved},
     {"heckpoint saved", Sign::Saved},
     {"aved model", Sign::Saved},
+    {"odel saved", Sign::Saved},
+    {"tate saved", Sign::Saved},
     {"Saving ", Sign::Saving, "heckpoint"},
     {"saving ", Sign::Saving, "heckpoint"},
     {"aving item", Sign::Saving},  // Orbax

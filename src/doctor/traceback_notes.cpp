@@ -47,6 +47,16 @@ Finding* exception_before(const Finding& finding, Findings& findings) {
   return before == end ? nullptr : &*before;
 }
 
+// All ranks print that a checkpoint failed on some of them: "CheckpointException ranks:dict_keys([2, 3])".
+std::optional<int> rank_elsewhere(std::string_view exception, const LineMarks& marks) {
+  const std::string_view rest = behind(exception, "CheckpointException ranks:dict_keys([").value_or("");
+  std::string list(rest.substr(0, rest.find(']')));
+  std::erase(list, ' ');
+  const std::vector<int> ranks = unfold_ranks(list);
+  const bool is_own = !marks.rank || std::find(ranks.begin(), ranks.end(), *marks.rank) != ranks.end();
+  return ranks.empty() || is_own ? std::nullopt : std::optional(ranks.front());
+}
+
 Finding unfinished_finding(int writer, const Traceback& traceback, const Findings& findings) {
   Finding finding;
   finding.sign = Sign::PythonError;
@@ -154,8 +164,10 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
     if (is_wrapper && signal && cause_of_signal(*signal) != Cause::Unknown) return;
   }
   if (type == "SystemExit") return;
+  const std::optional<int> elsewhere = std::exchange(failed_elsewhere_, rank_elsewhere(traceback.exception, marks));
   const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
-                             (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/"));
+                             (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/")) ||
+                             (sign == Sign::StoreTimeout && has_word(traceback.frame, "elastic/"));
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
   if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
@@ -163,6 +175,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   marks.body = traceback.exception;
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
+  if (elsewhere) finding.rank = elsewhere;
   if (!finding.rank) finding.rank = spawned_rank_;
   if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
   if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;

@@ -48,8 +48,9 @@ class TracebackNotes {
   std::vector<Learned> learned_;
   std::map<int, int> ranks_;  // of writers whose lines have their rank only in the first
   std::optional<int> spawned_rank_;
-  std::uint64_t not_fatal_ = 0;      // the line that says so
-  std::set<std::uint64_t> ignored_;  // where tracebacks begin that ended nothing
+  std::optional<int> failed_elsewhere_;  // as the last exception tells
+  std::uint64_t not_fatal_ = 0;          // the line that says so
+  std::set<std::uint64_t> ignored_;      // where tracebacks begin that ended nothing
   TracebackAssembler tracebacks_;
   std::set<int> handling_;  // writers
 

@@ -108,6 +108,11 @@ bool by_outside(Trial& t) {
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
+  // Somebody cancels, or a limit ends, what hangs since NCCL lost its network.
+  const Finding* lost = t.suspects.earliest(
+      [](const Finding& f) { return f.sign == Sign::NetworkTrouble && has_word(f.text, "NCCL WARN"); });
+  const bool may_be_for_it = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
+  if (may_be_for_it && lost && earlier(lost->place, end->place)) return false;
   if (!end && !hang && !t.suspects.culprit_rank())
     end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
   if (!end) return false;

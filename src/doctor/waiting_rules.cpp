@@ -46,7 +46,10 @@ constexpr Rule kRules[] = {
     {"Client Error: ", Sign::HubUnreachable, "for url"},
     {"Server Error: ", Sign::HubUnreachable, "for url"},
     {"Error executing an HTTP request", Sign::HubUnreachable},  // Google's storage
-    {"couldn't connect to the Hub", Sign::HubUnreachable},
+    {"ouldn't connect to the Hub", Sign::HubUnreachable},
+    {"error sending request for url (", Sign::HubUnreachable},  // Xet
+    {"HTTP status client error (", Sign::HubUnreachable},
+    {"HTTP status server error (", Sign::HubUnreachable},
     {"not find the requested files in the disk cache", Sign::HubUnreachable},
     {"not a valid model identifier listed on", Sign::HubUnreachable},
     {"is not a local folder and is not a valid model", Sign::HubUnreachable},
@@ -118,6 +121,7 @@ constexpr Rule kRules[] = {
     {"rank table timeout", Sign::RendezvousFailed},
     {"has already checked in", Sign::RendezvousFailed},  // NCCL
     {"mismatched rank count", Sign::RendezvousFailed},
+    {"have assigned same rank", Sign::RendezvousFailed},
     {"waiting for rendezvous", Sign::RendezvousFailed, "imed out"},  // Determined
     {"not all containers are connected", Sign::RendezvousFailed},
     {"StartAbort", Sign::RendezvousFailed, "DEADLINE_EXCEEDED"},  // TensorFlow
@@ -158,6 +162,7 @@ constexpr Rule kRules[] = {
     {"aught collective operation timeout", Sign::CollectiveTimeout},
     {"watchdog thread terminated", Sign::CollectiveTimeout},
     {"watchdog got stuck", Sign::CollectiveTimeout},
+    {"watchdog hang", Sign::CollectiveTimeout},
     {"Heartbeat monitor timed out", Sign::CollectiveTimeout},
     {"Notify register times out", Sign::CollectiveTimeout},  // Ascend
     {"Getting socket times out", Sign::CollectiveTimeout},
@@ -194,7 +199,7 @@ constexpr Rule kRules[] = {
     {"HCCL function error", Sign::ConnectionLost},
     {"atl_status: FAILURE", Sign::ConnectionLost},  // oneCCL
     {"call hccl api failed", Sign::ConnectionLost},
-    {"Inner error is reported as above", Sign::ConnectionLost},
+    {"Inner error is reported as above", Sign::ConnectionLost, "Hccl"},
     {": oneCCL: ", Sign::ConnectionLost, "transport"},
     {": oneCCL: atl", Sign::ConnectionLost},
     {"Getaddrinfo failed", Sign::NetworkTrouble},

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <tuple>
 
 #include "doctor/diagnosis_of_text.h"
 
@@ -108,18 +109,33 @@ TEST(ErrorTable, FamiliesOfMessages) {
         "RuntimeError: HIP error: invalid device function", "RuntimeError: Triton Error [CUDA]: misaligned address",
         "RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
         "RuntimeError: the provided PTX was compiled with an unsupported toolchain.",
-        "RuntimeError: MIOpen Error: miopenStatusUnknownError", "RuntimeError: CURAND_STATUS_LAUNCH_FAILURE"}},
+        "RuntimeError: MIOpen Error: miopenStatusUnknownError", "RuntimeError: CURAND_STATUS_LAUNCH_FAILURE",
+        "triton.runtime.autotuner.OutOfResources: out of resource: registers",
+        "RuntimeError: Expected is_sm80 || is_sm90 to be true, but got false.",
+        "AssertionError: Device compute capability 8.9 or higher required for FP8 execution.",
+        "RuntimeError: The Inner error is reported as above. The current working operator name is MatMul."}},
       {"gpu-oom",
        {"RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
-        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm."}},
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.",
+        "RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure]. Out of device memory",
+        "RuntimeError: FATAL ERROR :: MODULE:PT_SYNHELPER workspace Allocation of size ::12884901888 failed!",
+        "ValueError: Free memory on device is less than desired GPU memory utilization (0.9, 71.2 GiB).",
+        "ValueError: The max seq len is larger than the KV cache. Try increasing `gpu_memory_utilization`.",
+        "RuntimeError: No executable batch size found, reached zero.",
+        "RuntimeError: Device(id:3) memory isn't enough and alloc failed",
+        "RuntimeError: rocblas error: rocblas_status_memory_error"}},
       {"host-oom",
        {"ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
-        "mxnet.base.MXNetError: [20:11:02] src/storage/cpu_device_storage.h:75: Failed to allocate CPU Memory"}},
+        "mxnet.base.MXNetError: [20:11:02] src/storage/cpu_device_storage.h:75: Failed to allocate CPU Memory",
+        "polars.exceptions.ComputeError: memory allocation of 34359738368 bytes failed",
+        "OSError: Cannot allocate write+execute memory for ffi.callback()",
+        "TerminatedWorkerError: A worker was terminated, maybe by an excessive memory usage. The exit codes are {-9}"}},
       {"disk-full",
        {"OSError: [Errno 122] Disk quota exceeded: '/w/ckpt'",
         "RuntimeError: [enforce fail at inline_container.cc:325] . unexpected pos 1207959616 vs 1207959510",
         "ray.exceptions.OutOfDiskError: Local disk is full",
-        "errors_impl.ResourceExhaustedError: /ckpt/model.ckpt; No space left on device"}},
+        "errors_impl.ResourceExhaustedError: /ckpt/model.ckpt; No space left on device",
+        "OSError: 16777216 requested and 7340032 written"}},
       {"shm-bus-error",
        {"RuntimeError: posix_fallocate failed : No space left on device",
         "RuntimeError: Error: failed to extend /dev/shm/nccl-AbCdEf to 9637892 bytes"}},
@@ -132,12 +148,15 @@ TEST(ErrorTable, FamiliesOfMessages) {
       {"import-error",
        {"ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by a.so)",
         "AttributeError: partially initialized module 'torch' has no attribute 'nn'",
-        "importlib.metadata.PackageNotFoundError: No package metadata was found for bitsandbytes"}},
+        "importlib.metadata.PackageNotFoundError: No package metadata was found for bitsandbytes",
+        "RuntimeError: Numpy is not available", "AttributeError: _ARRAY_API not found"}},
       {"weight-load-mismatch",
        {"ValueError: Size mismatch between saved torch.Size([2, 3]) and current: torch.Size([2, 4]) for a.weight",
         "ValueError: Requested shape: (2, 3) is not compatible with the stored shape: (3, 2).",
         "errors_impl.InvalidArgumentError: Assign requires shapes of both tensors to match.",
-        "ValueError: loaded state dict contains a parameter group that doesn't match the size"}},
+        "ValueError: loaded state dict contains a parameter group that doesn't match the size",
+        "CheckpointingException: Cannot find global shape metadata for N-D flattened tensor",
+        "ValueError: decoder.layers has shape [1] in the checkpoint, expected shape [2]"}},
       {"fp8-roundtrip-mismatch", {"AssertionError: FP8 round trip mismatch for layers.0.weight"}},
       {"collective-mismatch",
        {"errors_impl.FailedPreconditionError: Mismatched allreduce tensor shapes: One or more ranks sent",
@@ -152,7 +171,11 @@ TEST(ErrorTable, FamiliesOfMessages) {
         "ssl.SSLError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
         "OSError: bert is not a local folder and is not a valid model identifier listed on 'https://huggingface.co'",
         "urllib.error.HTTPError: HTTP Error 403: Forbidden",
-        "errors_impl.AbortedError: All 10 retry attempts failed. The last failure: Error executing an HTTP request"}},
+        "errors_impl.AbortedError: All 10 retry attempts failed. The last failure: Error executing an HTTP request",
+        "RuntimeError: CAS service error : Reqwest Error: HTTP status client error (403 Forbidden)",
+        "RuntimeError: IO Error: error sending request for url (https://cas-server.xethub.hf.co)",
+        "PermissionError: The AWS Access Key Id you provided does not exist in our records.",
+        "fsspec.exceptions.FSTimeoutError"}},
       {"nan-loss",
        {"AssertionError: Rank 3: found NaN in local forward loss calculation", "ValueError: Loss is nan, stopping",
         "FloatingPointError: Minimum loss scale reached (0.0001).",
@@ -161,7 +184,14 @@ TEST(ErrorTable, FamiliesOfMessages) {
         "errors_impl.InvalidArgumentError: Gradient for w is NaN : Tensor had NaN values",
         "NanLossDuringTrainingError: NaN loss during training.",
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."}},
-      {"too-many-files", {"OSError: [Errno 24] Too many open files", "RuntimeError: received 0 items of ancdata"}},
+      {"too-many-files",
+       {"OSError: [Errno 24] Too many open files", "RuntimeError: received 0 items of ancdata",
+        "errors_impl.ResourceExhaustedError: /logs/events.out; Too many open files"}},
+      {"python-error",
+       {"AssertionError: An error occurred: a tensor on cuda:0 is not on the expected device meta!",
+        "FatalSampleError: encode_sample could not open image a.jpg",
+        "ValueError: unknown key in {'gpu_memory_utilization': 0.5}"}},
+      {"not-launched", {"RuntimeError: Using hostfile at /job/hostfile but host=n2 was not reachable via ssh."}},
       {"unused-parameters",
        {"RuntimeError: Expected to have finished reduction in the prior iteration before x",
         "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the loss"}},
@@ -249,6 +279,54 @@ TEST(Mismatch, DifferentOperationsAtOneNumberNameTheirRanks) {
   EXPECT_THAT(diagnosis.explanation,
               HasSubstr("At sequence number 77 ranks 0-1,3 called ALLREDUCE of 10, rank 2 called BROADCAST of 10."));
   EXPECT_EQ(slug_of(diagnosis_of_text(timed_out(0, "ALLREDUCE") + timed_out(1, "ALLREDUCE"))), "nccl-timeout");
+}
+
+// What came first, and what only follows from it or guesses at it.
+TEST(Precedence, OfWhatIsSaidInSeveralLines) {
+  const std::string traceback = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n";
+  const std::string hang = timed_out(0, "ALLREDUCE");
+  for (const auto& [text, cause, rank] : std::vector<std::tuple<std::string, const char*, int>>{
+           // PyTorch's report of a desync names who did not come.
+           {hang + "\t   [6] finished collective #182, but didn't join collective #183 (count from 1)\n",
+            "nccl-timeout", 6},
+           {hang + "\t - To our best knowledge, ranks [2, 5] are the lagging ranks that caused this timeout.\n",
+            "nccl-timeout", 2},
+           {hang + "\t   [1] joined but didn't finish collective #12 (count from 1)\n", "nccl-timeout", 1},
+           {"F1115 10:00:00.0 1 client.h:77] This most likely indicates that another task died. DEADLINE_EXCEEDED: "
+            "Barrier timed out. Id: a::0. The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed "
+            "out task names: /job:jax_worker/replica:0/task:1\n",
+            "nccl-timeout", 1},
+           {"[rank1]:[F1115 10:00:00.1 P.cpp:1] [PG ID 0 PG GUID 0 Rank 1] Terminating the process after attempting to "
+            "dump debug info, due to ProcessGroupNCCL watchdog hang.\n",
+            "nccl-timeout", 1},
+           // A job that hangs without its network is cancelled.
+           {"n1:1:2 [4] net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer n2<3> with error 12\n"
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n",
+            "network", kNone},
+           // The kernel tells of a program's own mistakes, too.
+           {with_prefix("[rank3]: ",
+                        traceback + "RuntimeError: CUDA error: an illegal memory access was encountered\n") +
+                "NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python, MMU Fault\n",
+            "cuda-error", 3},
+           {with_prefix("[rank3]: ", traceback + "RuntimeError: CUDA error: unspecified launch failure\n") +
+                "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, GPU has fallen off the bus.\n",
+            "node-failure", 3},
+           // All ranks print that a checkpoint failed on one.
+           {with_prefix("[rank0]: ", traceback + "CheckpointException: CheckpointException ranks:dict_keys([2])\n" +
+                                         "Traceback (most recent call last): (RANK 2)\n  File \"/w/a.py\", line 1, in "
+                                         "f\nOSError: [Errno 28] No space left on device\n"),
+            "disk-full", 2},
+           {"Training completed\nError in atexit._run_exitfuncs:\n" + traceback + "KeyboardInterrupt\n", "success",
+            kNone},
+           {"Saving model to out\nModel saved to out/model.bin\n" + hang, "nccl-timeout", 0},
+           {traceback + "  File \"/l/torch/distributed/elastic/agent/server/api.py\", line 1, in _assign_worker_ranks\n"
+                        "  File \"/l/torch/distributed/elastic/utils/store.py\", line 31, in get_all\n"
+                        "torch.distributed.DistStoreError: Socket Timeout\n",
+            "rendezvous", kNone}}) {
+    const Diagnosis diagnosis = diagnosis_of_text(text);
+    EXPECT_EQ(slug_of(diagnosis), cause) << text;
+    EXPECT_EQ(diagnosis.first_rank.value_or(kNone), rank) << text;
+  }
 }
 
 TEST(Advice, IsForTheLauncherInTheLog) {
