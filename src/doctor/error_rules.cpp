@@ -78,6 +78,7 @@ constexpr Rule kRules[] = {
     {"Inconsistency detected by ld.so", Sign::MissingImport},
     {"No matching distribution found for", Sign::MissingImport},
     {"Ninja is required to load", Sign::MissingImport},
+    {"Unable to load NCCL library", Sign::MissingImport},  // JAX
     {"'NoneType' object is not an iterator", Sign::CacheNotShared},
     {"Weight mismatch detected", Sign::WeightsDiffer},
     {"size mismatch for ", Sign::StateDictDiffers},

@@ -92,7 +92,8 @@ constexpr Words kWords[] = {
     {Sign::HubUnreachable, "access key id"},
     {Sign::HubUnreachable, "credentials", "unable|not"},
     {Sign::HubUnreachable, "certificate", "verif"},
-    {Sign::HubUnreachable, "http error|internet connection"},
+    {Sign::HubUnreachable, "http error|internet connection|hub is not reachable|offline mode is enabled"},
+    {Sign::HubUnreachable, "couldn't find cache for|pipe:curl|pipe:aws|pipe:gsutil"},
     {Sign::HubUnreachable, "http", "status code"},
     {Sign::HubUnreachable, "https://", "connect|timed out"},
     {Sign::CudaError, "cuda |cuda-|cuda_", " error|not available|not compiled|driver"},  // not "cuda:0"
@@ -100,6 +101,7 @@ constexpr Words kWords[] = {
      "cuda_error|cudasuccess|cuda call failed|cudageterror|cudacachingallocator|hip error|no hip gpus"},
     {Sign::CudaError, "no kernel found|no kernel image|level_zero|device_lost|device lost|gemm launch failed|nvml"},
     {Sign::CudaError, "nvidia", "driver"},
+    {Sign::CudaError, "libcuda.so"},
     {Sign::CudaError, "no gpu|no cuda|no tpu|no npu|no xpu|no hpu|no neuron", "found|available|detected"},
     {Sign::CudaError, "compute capability", "gpu|require|at least|or higher"},
     {Sign::CudaError, "tpu |npu |xpu |hpu ", "initialization failed|failed to initialize|unable to initialize"},

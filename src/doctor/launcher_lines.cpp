@@ -184,6 +184,8 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   if (Caught caught; role_of(sign) == Role::Cause &&
                      (match_inside(" on %k %r", body, caught) || match_inside(" in %k %r", body, caught)))
     return caught.rank;
+  if (Caught caught; sign == Sign::ConnectionLost && match_inside("from rank %r, retcode", body, caught))
+    return caught.rank;  // NCCL
   if (sign == Sign::DuplicateGpu) return after(": rank ");
   if (role_of(sign) == Role::Cause && has_word(body, "in device=TPU:")) return after("in device=TPU:");  // XLA
   if (sign == Sign::CollectiveMismatch) return after("Rank ");

@@ -113,6 +113,7 @@ TEST(ErrorTable, FamiliesOfMessages) {
         "triton.runtime.autotuner.OutOfResources: out of resource: registers",
         "RuntimeError: Expected is_sm80 || is_sm90 to be true, but got false.",
         "AssertionError: Device compute capability 8.9 or higher required for FP8 execution.",
+        "AssertionError: libcuda.so cannot found!",
         "RuntimeError: The Inner error is reported as above. The current working operator name is MatMul."}},
       {"gpu-oom",
        {"RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
@@ -149,7 +150,8 @@ TEST(ErrorTable, FamiliesOfMessages) {
        {"ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by a.so)",
         "AttributeError: partially initialized module 'torch' has no attribute 'nn'",
         "importlib.metadata.PackageNotFoundError: No package metadata was found for bitsandbytes",
-        "RuntimeError: Numpy is not available", "AttributeError: _ARRAY_API not found"}},
+        "RuntimeError: Numpy is not available", "AttributeError: _ARRAY_API not found",
+        "XlaRuntimeError: INTERNAL: NCCL operation ncclGetUniqueId(&id) failed: Unable to load NCCL library."}},
       {"weight-load-mismatch",
        {"ValueError: Size mismatch between saved torch.Size([2, 3]) and current: torch.Size([2, 4]) for a.weight",
         "ValueError: Requested shape: (2, 3) is not compatible with the stored shape: (3, 2).",
@@ -175,7 +177,9 @@ TEST(ErrorTable, FamiliesOfMessages) {
         "RuntimeError: CAS service error : Reqwest Error: HTTP status client error (403 Forbidden)",
         "RuntimeError: IO Error: error sending request for url (https://cas-server.xethub.hf.co)",
         "PermissionError: The AWS Access Key Id you provided does not exist in our records.",
-        "fsspec.exceptions.FSTimeoutError"}},
+        "fsspec.exceptions.FSTimeoutError", "ConnectionError: Offline mode is enabled.",
+        "ConnectionError: Couldn't find cache for allenai/c4 for config 'en'",
+        "OSError: (('pipe:curl -s -L https://x/a.tar',), {}): exit 22 (read) {} @ <Pipe>"}},
       {"nan-loss",
        {"AssertionError: Rank 3: found NaN in local forward loss calculation", "ValueError: Loss is nan, stopping",
         "FloatingPointError: Minimum loss scale reached (0.0001).",
@@ -299,6 +303,9 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {"[rank1]:[F1115 10:00:00.1 P.cpp:1] [PG ID 0 PG GUID 0 Rank 1] Terminating the process after attempting to "
             "dump debug info, due to ProcessGroupNCCL watchdog hang.\n",
             "nccl-timeout", 1},
+           {hang + with_prefix("[rank1]: ", traceback + "DistBackendError: NCCL error in: a.cpp:1, unhandled system "
+                                                        "error (run with NCCL_DEBUG=INFO for details)\n"),
+            "nccl-timeout", 0},
            // A job that hangs without its network is cancelled.
            {"n1:1:2 [4] net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer n2<3> with error 12\n"
             "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n",
