@@ -24,16 +24,20 @@ int writer_of(const LineMarks& marks) {
   return marks.rank ? *marks.rank : marks.local_rank ? kLocalRanks + *marks.local_rank : kNoRank;
 }
 
-// Who writes behind a prefix may have said its rank in lines before.
+// Who writes behind a prefix may have said its rank in lines before, if it is not one that all ranks have.
 std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view recent) {
+  std::optional<int> told;
   for (std::size_t end = recent.size(); end > 0;) {
     const std::size_t begin = recent.rfind('\n', end - 1);
     const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
     if (const auto length = shape.match(line))
-      if (const auto rank = rank_named_in(line.substr(*length))) return rank;
+      if (const auto rank = rank_named_in(line.substr(*length))) {
+        if (told && told != rank) return std::nullopt;
+        told = rank;
+      }
     end = begin == std::string_view::npos ? 0 : begin;
   }
-  return std::nullopt;
+  return told;
 }
 
 // The exception of this rank before this one, if others wrote little in between.
