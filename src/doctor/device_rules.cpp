@@ -239,6 +239,8 @@ constexpr Rule kRules[] = {
     {"find an engine to execute", Sign::CudaError},
     {"valid cuDNN algorithm", Sign::CudaError},
     {"Cuda error", Sign::CudaError},
+    {"== cudaSuccess", Sign::CudaError},
+    {"INTERNAL ASSERT FAILED", Sign::CudaError, "/cuda/"},
     {"Cuda failure", Sign::CudaError},
     {"HIP error", Sign::CudaError},
     {"NPU error", Sign::CudaError},

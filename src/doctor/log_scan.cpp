@@ -250,6 +250,11 @@ class LogScan::Impl {
       case Sign::AbsentRank:
         if (is_list_of_absent(trimmed(body))) note_absent(body, findings_);
         return note_lagging(line_.text, findings_);
+      case Sign::RankBlock:
+        state_.rank.reset();
+        if (const auto rank = number_after(body, "Begin global rank"); rank && *rank < 1 << 20)
+          state_.rank = static_cast<int>(*rank);
+        return;
       case Sign::ChainDuring:
         return state_.tracebacks.during_handling(marks);
       case Sign::NotFatal:

@@ -80,10 +80,11 @@ void note_absent(std::string_view body, Findings& findings) {
   }
 }
 
-// "[6] finished collective #182, but didn't join collective #183", "ranks [2, 5] are the lagging ranks"
+// "[6] finished collective #182, but didn't join collective #183", "ranks [2, 5] are the lagging ranks", "missing
+// ranks: {3}"
 void note_lagging(std::string_view text, Findings& findings) {
-  for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish"}) {
-    const std::size_t end = text.find(words), open = text.substr(0, end).rfind('[');
+  for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish", "}"}) {
+    const std::size_t end = text.find(words), open = text.substr(0, end).find_last_of("[{");
     if (end == std::string_view::npos || open == std::string_view::npos) continue;
     const std::vector<int> ranks = ranks_in(text.substr(open + 1, end - open - 1));
     const bool may_all_be_stuck = has_word(words, "didn't finish");

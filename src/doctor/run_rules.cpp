@@ -9,6 +9,7 @@ constexpr Rule kRun[] = {
     {"[missing ranks: ", Sign::AbsentRank},            // Horovod
     {"but didn't join collective", Sign::AbsentRank},  // PyTorch's report of a desync
     {"are the lagging ranks that caused", Sign::AbsentRank},
+    {"missing ranks: {", Sign::AbsentRank},  // its flight recorder
     {"joined but didn't finish", Sign::AbsentRank},
     {": [allreduce.", Sign::AbsentRank},  // below its "Missing ranks:"
     {": [allgather.", Sign::AbsentRank},
@@ -16,6 +17,8 @@ constexpr Rule kRun[] = {
     {"HorovodAllreduce", Sign::AbsentRank},
     {"HorovodAllgather", Sign::AbsentRank},
     {"HorovodBroadcast", Sign::AbsentRank},
+    {"Begin global rank ", Sign::RankBlock},  // Composer
+    {"End global rank ", Sign::RankBlock},
     {"num_experts", Sign::Experts},
     {"num-experts", Sign::Experts},
     {"expert_model_parallel", Sign::Experts},

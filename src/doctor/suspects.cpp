@@ -14,11 +14,11 @@ bool is_strong_cause(const Finding& finding) {
          !finding.bare;
 }
 
-// An exception of XLA's and TensorFlow's.
+// An exception of XLA's, TensorFlow's and k2's.
 bool is_failure_inside(const Finding& finding) {
   if (finding.sign != Sign::PythonError) return false;
   for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
-                           "errors_impl.UnknownError", "errors_impl.AbortedError"})
+                           "errors_impl.UnknownError", "errors_impl.AbortedError", "Some bad things happened"})
     if (has_word(finding.text, word)) return true;
   return false;
 }

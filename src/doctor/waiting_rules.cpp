@@ -70,6 +70,7 @@ constexpr Rule kRules[] = {
     {"An error occurred (", Sign::HubUnreachable, "when calling"},
     {"Unable to locate credentials", Sign::HubUnreachable},
     {"download failed: s3://", Sign::HubUnreachable},
+    {"Smudge error", Sign::HubUnreachable},                // git lfs
     {"AccessDeniedException: 403", Sign::HubUnreachable},  // gsutil
     {"ServiceException: 4", Sign::HubUnreachable},
     {"curl: (", Sign::HubUnreachable, nullptr, "curl: (23)"},

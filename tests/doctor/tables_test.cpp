@@ -114,6 +114,7 @@ TEST(ErrorTable, FamiliesOfMessages) {
         "RuntimeError: Expected is_sm80 || is_sm90 to be true, but got false.",
         "AssertionError: Device compute capability 8.9 or higher required for FP8 execution.",
         "AssertionError: libcuda.so cannot found!",
+        "RuntimeError: handle_0 INTERNAL ASSERT FAILED at \"../c10/cuda/driver_api.cpp\":15, please report a bug",
         "RuntimeError: The Inner error is reported as above. The current working operator name is MatMul."}},
       {"gpu-oom",
        {"RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
@@ -296,6 +297,7 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {hang + "\t - To our best knowledge, ranks [2, 5] are the lagging ranks that caused this timeout.\n",
             "nccl-timeout", 2},
            {hang + "\t   [1] joined but didn't finish collective #12 (count from 1)\n", "nccl-timeout", 1},
+           {hang + "missing ranks: {3}\n", "nccl-timeout", 3},  // the flight recorder
            {"F1115 10:00:00.0 1 client.h:77] This most likely indicates that another task died. DEADLINE_EXCEEDED: "
             "Barrier timed out. Id: a::0. The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed "
             "out task names: /job:jax_worker/replica:0/task:1\n",
@@ -323,6 +325,15 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
                                          "Traceback (most recent call last): (RANK 2)\n  File \"/w/a.py\", line 1, in "
                                          "f\nOSError: [Errno 28] No space left on device\n"),
             "disk-full", 2},
+           // Whose traceback it is stands before it.
+           {"-----Begin global rank 1 STDERR-----\n" + traceback +
+                "ValueError: bad\n-----End global rank 1 STDERR-----\n",
+            "python-error", 1},
+           {"[2026-11-15 10:00:00,670] [ERROR] [a.b:500] [PID:42] [RANK:6] " + traceback + "ValueError: bad\n",
+            "python-error", 6},
+           {"[F] k2/csrc/eval.h:147 Check failed: e == cudaSuccess (98 vs. 0)\n" + traceback +
+                "RuntimeError: \n    Some bad things happened. Please read the above error messages.\n",
+            "cuda-error", kNone},
            {"Training completed\nError in atexit._run_exitfuncs:\n" + traceback + "KeyboardInterrupt\n", "success",
             kNone},
            {"Saving model to out\nModel saved to out/model.bin\n" + hang, "nccl-timeout", 0},
