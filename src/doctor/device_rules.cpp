@@ -114,10 +114,10 @@ constexpr Rule kRules[] = {
     {"uncorrectable ECC error", Sign::Hardware},
     {"Uncorrectable ECC error", Sign::Hardware},
     {"fallen off the bus", Sign::Hardware},
-    {"): 13, ", Sign::CudaError, "Xid (PCI:"},  // what a program did wrong
-    {"): 31, ", Sign::CudaError, "Xid (PCI:"},
-    {"): 43, ", Sign::CudaError, "Xid (PCI:"},
-    {"): 45, ", Sign::CudaError, "Xid (PCI:"},
+    {"Xid (PCI:", Sign::CudaError, "): 13, "},  // what a program did wrong
+    {"Xid (PCI:", Sign::CudaError, "): 31, "},
+    {"Xid (PCI:", Sign::CudaError, "): 43, "},
+    {"Xid (PCI:", Sign::CudaError, "): 45, "},
     {"NVRM: Xid", Sign::Hardware},
     {"GPU is lost", Sign::Hardware},
     {"Xid (PCI:", Sign::Hardware},
