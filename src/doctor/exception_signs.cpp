@@ -30,7 +30,7 @@ constexpr std::pair<std::string_view, Sign> kTypes[] = {
     {"s3transfer.", Sign::HubUnreachable},
     {"azure.", Sign::HubUnreachable},
     {"oss2.", Sign::HubUnreachable},
-    {"datasets.exceptions.", Sign::HubUnreachable},
+    {"datasets.exceptions.DatasetNotFound", Sign::HubUnreachable},
     {"fsspec.exceptions.", Sign::HubUnreachable},
     {"FloatingPointError", Sign::NanLoss},
     {"ray.exceptions.", Sign::ConnectionLost},
@@ -119,6 +119,13 @@ std::string_view without_guesses(std::string_view message) {
   return message;
 }
 
+// Its words are names in the program, and tell nothing else.
+bool is_slip_of_the_program(std::string_view type) {
+  for (const char* slip : {"AttributeError", "TypeError", "NameError", "UnboundLocalError", "SyntaxError"})
+    if (type.ends_with(slip)) return true;
+  return false;
+}
+
 std::optional<Sign> sign_of_type(std::string_view type) {
   for (const auto& [name, sign] : kTypes)
     if (type.starts_with(name)) return sign;
@@ -146,8 +153,9 @@ Sign sign_of_exception(std::string_view exception) {
 }
 
 Sign sign_of_unusual(std::string_view exception) {
-  if (says_not_finite(exception)) return Sign::NanLoss;
   const std::string_view type = exception_type(exception);
+  if (is_slip_of_the_program(type)) return Sign::PythonError;
+  if (says_not_finite(exception)) return Sign::NanLoss;
   if (const auto sign = sign_of_type(type.empty() ? exception : type)) return *sign;  // "socket.timeout" is small
   return sign_of_words(exception.substr(type.size())).value_or(Sign::PythonError);
 }

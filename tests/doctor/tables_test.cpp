@@ -195,6 +195,8 @@ TEST(ErrorTable, FamiliesOfMessages) {
       {"python-error",
        {"AssertionError: An error occurred: a tensor on cuda:0 is not on the expected device meta!",
         "FatalSampleError: encode_sample could not open image a.jpg",
+        "AttributeError: 'Namespace' object has no attribute 'rendezvous_endpoint'",
+        "datasets.exceptions.DatasetGenerationError: An error occurred while generating the dataset",
         "ValueError: unknown key in {'gpu_memory_utilization': 0.5}"}},
       {"not-launched", {"RuntimeError: Using hostfile at /job/hostfile but host=n2 was not reachable via ssh."}},
       {"unused-parameters",
