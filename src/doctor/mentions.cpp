@@ -12,7 +12,7 @@ namespace {
 // Programs and models write about these errors. "Tried to allocate" only the error itself says.
 bool is_mention(Sign sign, std::string_view body) {
   if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
-  if (has_word(body, "ErrorMessage \"")) return false;  // SageMaker quotes the exception
+  if (has_one_of(body, "ErrorMessage \"|\"error\":|\"exception\":")) return false;  // SageMaker, JSON
   std::size_t at = body.size();
   for (const Rule& rule : rules())
     if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));

@@ -195,7 +195,9 @@ bool by_words(Trial& t) {
   for (const Finding& remark : t.findings.remarks) {
     const bool is_mended =
         has_one_of(remark.text, " instead|alling back|gnoring|kipping|tensorboard|wandb");  // it goes on without
-    const auto sign = is_mended || t.findings.survived(remark) ? std::nullopt : sign_of_words(remark.text);
+    if (is_mended || t.findings.survived(remark)) continue;
+    auto sign = sign_of_words(remark.text);
+    if (!sign && has_one_of(remark.text, "Error('|Error(\"")) sign = Sign::PythonError;  // as repr() has it
     if (!sign) continue;
     t.name(remark, cause_of(*sign));
     return true;

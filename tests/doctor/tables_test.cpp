@@ -336,6 +336,11 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {"[F] k2/csrc/eval.h:147 Check failed: e == cudaSuccess (98 vs. 0)\n" + traceback +
                 "RuntimeError: \n    Some bad things happened. Please read the above error messages.\n",
             "cuda-error", kNone},
+           // Programs that tell of their exceptions in a line of their own.
+           {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},
+           {"{\"level\": \"error\", \"error\": \"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 "
+            "GiB.\"}\n",
+            "gpu-oom", kNone},
            {"Training completed\nError in atexit._run_exitfuncs:\n" + traceback + "KeyboardInterrupt\n", "success",
             kNone},
            {"Saving model to out\nModel saved to out/model.bin\n" + hang, "nccl-timeout", 0},
