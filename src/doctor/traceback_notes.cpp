@@ -40,6 +40,21 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
   return told;
 }
 
+// The line before a traceback may say whose it is: "Rank 5 encountered an exception:".
+std::optional<int> rank_announced(std::string_view recent) {
+  const std::size_t traceback = recent.rfind("Traceback (most"), end = recent.substr(0, traceback).rfind('\n');
+  if (traceback == std::string_view::npos || end == std::string_view::npos) return std::nullopt;
+  const std::size_t begin = end == 0 ? std::string_view::npos : recent.rfind('\n', end - 1);
+  const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
+  const bool tells = has_one_of(line, "xception|rror|ailed|nan|NaN") && !exception_type(trimmed(line)).size();
+  if (!tells || line.starts_with("[rank") || has_one_of(line, "NCCL|atchdog|exitcode|local_rank|srun: "))
+    return std::nullopt;
+  if (const auto rank = rank_inside(line)) return rank;
+  Caught caught;
+  if (match_front("%k %r ", line, caught)) return caught.rank;
+  return rank_named_in(line);
+}
+
 // The exception of this rank before this one, if others wrote little in between.
 Finding* exception_before(const Finding& finding, Findings& findings) {
   constexpr std::ptrdiff_t kBetween = 16;
@@ -94,6 +109,8 @@ void TracebackNotes::begin(const LineMarks& marks, const Place& place, const See
                              has_word(before, "traceback :") ||  // torchrun's list of failures
                              has_word(before, "Exception Group") ||
                              has_word(before, "\xe2\x94\x80");  // the frame that Rich draws
+  if (is_understood && !marks.rank && !marks.local_rank)
+    if (const auto rank = rank_announced(line.recent)) ranks_[writer_of(marks)] = *rank;
   if (is_understood || prefix.size() > kLongestPrefix) return tracebacks_.begin(writer_of(marks), place);
   learn(prefix, place, line.recent);
 }

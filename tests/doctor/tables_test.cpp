@@ -328,6 +328,10 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
                                          "f\nOSError: [Errno 28] No space left on device\n"),
             "disk-full", 2},
            // Whose traceback it is stands before it.
+           {"Rank 5 encountered an exception:\n" + traceback + "ValueError: bad\n", "python-error", 5},
+           {"ERROR | [rank5] | trainer:fit:12 - An error has been caught\n" + traceback + "ValueError: bad\n",
+            "python-error", 5},
+           {hang + traceback + "ValueError: bad\n", "python-error", kNone},
            {"-----Begin global rank 1 STDERR-----\n" + traceback +
                 "ValueError: bad\n-----End global rank 1 STDERR-----\n",
             "python-error", 1},
