@@ -18,6 +18,7 @@ constexpr Rule kRules[] = {
     {"out of disk space", Sign::DiskFull},
     {"Out of disk space", Sign::DiskFull},
     {"OutOfDiskError", Sign::DiskFull},                                          // Ray
+    {"Disk full while running", Sign::DiskFull},                                 // Azure
     {"enforce fail at inline_container.cc", Sign::DiskFull, nullptr, "Reader"},  // torch.save cannot write
     {"file write failed", Sign::DiskFull},
     {"ENOSPC", Sign::DiskFull},
@@ -191,6 +192,16 @@ constexpr Rule kRules[] = {
     {"ImagePullBackOff", Sign::NotLaunched},
     {"ErrImagePull", Sign::NotLaunched},
     {"CannotPullContainer", Sign::NotLaunched},  // ECS
+    {"CannotStartContainer", Sign::NotLaunched},
+    {"ResourceInitializationError", Sign::NotLaunched},
+    {"Cannot connect to the Docker daemon", Sign::NotLaunched},
+    {"initializing source docker://", Sign::NotLaunched},  // Podman
+    {"enroot-", Sign::NotLaunched, ": failed to "},
+    {"[ERROR] Command not found: ", Sign::NotLaunched},  // Enroot
+    {"Failed to execute '", Sign::NotLaunched, "condor"},
+    {"No slot '", Sign::NotLaunched, "specified on host"},        // DeepSpeed
+    {"No available node types can fulfill", Sign::NotLaunched},   // Ray
+    {"Resources are insufficient in region", Sign::NotLaunched},  // Vertex AI
     {"docker: Error response from daemon", Sign::NotLaunched},
     {"executable file not found", Sign::NotLaunched},
     {"was unable to launch the specified", Sign::NotLaunched},

@@ -78,9 +78,7 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   if (is_warning(text) || has_word(text, "frame #")) return;
   if (has_one_of(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
   if (is_of_the_scheduler(text)) return note_refusal(marks, line, findings);
-  if (is_hangup_by_shell(text)) return note_finding(Sign::Hangup, marks, line, findings);
-  if (is_termination_by_shell(text)) return note_finding(Sign::TerminatedFromOutside, marks, line, findings);
-  if (is_kill_by_shell(text)) return note_weakly(Sign::KilledByShell, marks, line, findings);
+  if (const auto end = sign_of_end_by_shell(text)) return note_weakly(*end, marks, line, findings);
   const bool is_information = marks.level == 'I' || marks.level == 'W';
   if (!is_named_error(type) && is_information) return;
   if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));

@@ -44,7 +44,7 @@ constexpr Words kWords[] = {
      "cancellation request"},
     {Sign::NodeFailure, "node|host |machine|server|hardware|instance",
      " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|rebooted|went down|"
-     "has died|crashed|lost connection|lost communication|went away|disappeared|not ready"},
+     "has died|crashed|lost connection|lost communication|went away|disappeared|not ready|failure detected"},
     {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "is full|exceeded|exhausted|ran out|no space"},
     {Sign::NotLaunched, "image", "pull|image not found|manifest unknown|unauthorized|will run as root"},
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
@@ -71,7 +71,7 @@ constexpr Words kWords[] = {
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
     "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may | might |?|"
-    ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to";
+    ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to|mpispawn_";
 
 // Of something that went on: only an end from outside is told in a line that is marked so.
 bool is_for_information(std::string_view line) {

@@ -173,6 +173,12 @@ constexpr Rule kRemarks[] = {
     {"Killed", Sign::Remark},
     {"Terminated", Sign::Remark},
     {"Hangup", Sign::Remark},
+    {"zsh: killed", Sign::Remark},
+    {"zsh: terminated", Sign::Remark},
+    {"zsh: hangup", Sign::Remark},
+    {" killed     ", Sign::Remark},  // zsh, of a job in the background
+    {" terminated  ", Sign::Remark},
+    {" hangup     ", Sign::Remark},
 };
 
 }  // namespace

@@ -27,8 +27,8 @@ bool is_failure_inside(const Finding& finding) {
 bool had_its_turn(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched) return false;
   bool may_pass = false;
-  for (const char* word :
-       {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach", "nsuffi"})
+  for (const char* word : {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach",
+                           "nsuffi", "node types can"})
     may_pass = may_pass || has_word(wait.text, word);
   const auto is_later = [&](const Place& place) {
     return place.file == wait.place.file && place.line > wait.place.line;

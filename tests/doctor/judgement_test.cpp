@@ -53,6 +53,29 @@ TEST(Exceptions, AreJudgedByTheirTypeAndTheirWords) {
     EXPECT_EQ(slug_of(diagnosis_of_text(raised(exception))), cause) << exception;
 }
 
+// The prefix is of the process, or the node, that started it.
+TEST(SpawnedProcesses, AreNamedByTheirNumber) {
+  const std::string text = raised("torch.multiprocessing.spawn.ProcessRaisedException: ") +
+                           "\n-- Process 2 terminated with the following error:\n" + raised("KeyError: 'x'") +
+                           "\nThe above exception was the direct cause of:\n\n" +
+                           raised("AttributeError: no such thing");
+  for (const char* prefix : {"", "(head, rank=0, pid=2972) ", "0: ", "[rank0]: ", "train-0 | "})
+    EXPECT_EQ(verdict(with_prefix(prefix, text)), "python-error 2") << prefix;
+}
+
+// Who sees that the network failed cancels the job, or lets it wait until its time is over.
+TEST(EndsFromOutside, AfterTroubleOfTheNetworkExplainNothing) {
+  const std::string trouble =
+      "n1:42:60 [0] transport/net_ib.cc:1402 NCCL WARN NET/IB : Got completion from peer 10.0.0.3<4567> with "
+      "status=12\n";
+  for (const char* why : {"", " DUE TO TIME LIMIT"}) {
+    const std::string end =
+        fmt::format("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29{} ***\n", why);
+    EXPECT_EQ(slug_of(diagnosis_of_text(trouble + end)), "network") << why;
+    EXPECT_NE(slug_of(diagnosis_of_text(end + trouble)), "network") << why;
+  }
+}
+
 TEST(Exceptions, AMessageMayBeginOnTheNextLine) {
   const std::string driver = "The NVIDIA driver on your system is too old (found version 10010).\n";
   EXPECT_EQ(verdict(raised("AssertionError: ") + driver), "cuda-error -1");
