@@ -264,6 +264,7 @@ constexpr Rule kRules[] = {
     {"Signals.SIGTERM: 15", Sign::TerminatedFromOutside},
     {"aught SIGTERM", Sign::TerminatedFromOutside},
     {"SIGTERM received", Sign::TerminatedFromOutside},
+    {"eceiving SIGTERM", Sign::TerminatedFromOutside},                // Megatron
     {"Stopping container ", Sign::TerminatedFromOutside, "Killing"},  // Kubernetes
 
     // How processes end: the table in process_ends.cpp reads these.
@@ -315,6 +316,7 @@ constexpr Rule kRules[] = {
     {"xitcode", Sign::ProcessEnd, nullptr, "(pid: "},  // torchrun: see FailureBlock
     {"xit_code", Sign::ProcessEnd},
     {"xit_status", Sign::ProcessEnd},            // PBS, Grid Engine
+    {": exited abnormally", Sign::ProcessEnd},   // srun
     {"signal termination: ", Sign::ProcessEnd},  // LSF
     {"Normal termination (return value", Sign::ProcessEnd},
     {"MPI process (rank: ", Sign::ProcessEnd},   // MVAPICH

@@ -145,7 +145,15 @@ constexpr Rule kRules[] = {
     {"exec /", Sign::NotLaunched, ": no such file or directory"},
     {"Unable to locate a modulefile", Sign::NotLaunched},
     {"CondaError: ", Sign::NotLaunched},
-    {"EnvironmentLocationNotFound", Sign::NotLaunched},  // conda
+    {"CommandNotFoundError: ", Sign::NotLaunched},  // conda
+    {"zsh: no such file or directory: ./", Sign::NotLaunched},
+    {"zsh: permission denied: ", Sign::NotLaunched},
+    {"can't find '__main__' module in", Sign::NotLaunched},
+    {"See 'docker ", Sign::NotLaunched, "--help"},
+    {"docker: permission denied while trying", Sign::NotLaunched},
+    {"the container name \"", Sign::NotLaunched, "already in use"},  // Podman
+    {"You must be logged in to the server", Sign::NotLaunched},      // kubectl
+    {"EnvironmentLocationNotFound", Sign::NotLaunched},              // conda
     {"EnvironmentNameNotFound", Sign::NotLaunched},
     {"Lmod has detected the following error", Sign::NotLaunched},
     {"FailedCreatePodSandBox", Sign::NotLaunched},
@@ -216,6 +224,7 @@ constexpr Rule kRules[] = {
     {": Permission denied", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, "sh: "},
+    {": not found", Sign::NotLaunched, ": exec: "},
     {": No such file or directory", Sign::ShellError, "bash: "},
     {": Permission denied", Sign::ShellError, "bash: "},
     {"can't open file ", Sign::NotLaunched, "[Errno 2]"},

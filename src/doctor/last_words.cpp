@@ -29,10 +29,11 @@ constexpr Words kWords[] = {
     {Sign::Preempted, "maintenance", "terminat|kill|shut|drain|migrat"},
     {Sign::Preempted, "termination notice|interruption notice|higher priority|higher-priority"},
     {Sign::TimeLimit,
-     "time limit|timelimit|walltime|wall time|wall-clock|wallclock|maximum run|max run|maximum allowed|maximum "
+     "time limit|timelimit|walltime|wall time|wall clock|wall-clock|wallclock|maximum run|max run|maximum "
+     "allowed|maximum "
      "duration|"
      "maximum execution|its deadline|job deadline|specified deadline|time budget|allocation",
-     "exceed|reached|expired|ran out|longer than"},
+     "exceed|reached|expired|ran out|longer than|hit the"},
     {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time|reason: walltime|reason: timeout"},
     {Sign::TimeLimit, "longer than the allowed|longer than allowed"},
     {Sign::CgroupOom, "memory", "exceed|ran out|over limit|over its limit|too much|exhausted", kEnds},
@@ -44,7 +45,7 @@ constexpr Words kWords[] = {
      "cancellation request"},
     {Sign::NodeFailure, "node|host |machine|server|hardware|instance",
      " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|rebooted|went down|"
-     "has died|crashed|lost connection|lost communication|went away|disappeared|not ready|failure detected"},
+     "has died|crashed|lost connection|lost communication|went away|disappeared|not ready|failure detected|is faulty"},
     {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "is full|exceeded|exhausted|ran out|no space"},
     {Sign::NotLaunched, "image", "pull|image not found|manifest unknown|unauthorized|will run as root"},
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",

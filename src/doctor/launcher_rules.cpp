@@ -105,8 +105,11 @@ constexpr Rule kRules[] = {
     {"Job violates queue", Sign::StepConfig},
     {"rejected by all possible destinations", Sign::StepConfig},
     {"Illegal attribute or resource value", Sign::StepConfig},
-    {"Bad resource requirement", Sign::StepConfig},  // LSF
-    {"unsatisfiable request", Sign::StepConfig},     // Flux
+    {"Bad resource requirement", Sign::StepConfig},                    // LSF
+    {"Not enough resources available to schedule", Sign::StepConfig},  // jsrun
+    {"JSM server is not responding", Sign::NodeFailure},
+    {"Error initializing RM connection", Sign::NotLaunched},
+    {"unsatisfiable request", Sign::StepConfig},  // Flux
     {"job.exception type=exec", Sign::NotLaunched, "start failed"},
     {"Unknown queue", Sign::BadPartition},  // PBS
     {"No such queue", Sign::BadPartition},  // LSF

@@ -51,7 +51,8 @@ bool is_list_of_absent(std::string_view text) {
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
 bool is_of_a_shell(std::string_view text) {
   for (const char* shell : {"bash: ", "-bash: ", "/bin/bash: ", "sh: ", "/bin/sh: "})
-    for (const char* program : {"python", "torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "activate"})
+    for (const char* program :
+         {"python", "torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "activate", "./", ".sh"})
       if (text.starts_with(shell) && has_word(text, program))
         return true;  // others are looked for in vain all the time
   const std::size_t at = text.find(": line ");

@@ -51,7 +51,8 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
   if (sign == Sign::NotLaunched)
-    return has_one_of(body, "Lmod|odulefile|CondaE|srun: fatal|FATAL:  |Error from server (");
+    return has_one_of(
+        body, "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|command not found");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
 }
 

@@ -43,7 +43,8 @@ constexpr End kEnds[] = {
     {"CheckpointException ranks:dict_keys([%r", true, 1},
     {"MPI process (rank: %r, pid: %n) terminated with signal %s", true},  // MVAPICH
     {"MPI process (rank: %r, pid: %n) exited with status %c", true},
-    {"signal termination: %s"},  // LSF
+    {" task %r: exited abnormally", true, 1},  // srun
+    {"signal termination: %s"},                // LSF
     {"signal termination: Killed", false, -SIGKILL},
     {"signal termination: Segmentation", false, -SIGSEGV},
     {"signal termination: Abort", false, -SIGABRT},

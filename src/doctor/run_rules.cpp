@@ -53,6 +53,8 @@ constexpr Rule kRun[] = {
     {"[after training is done]", Sign::EndedWell},
 
     // Ends of other trainers. One process says it, so it is not believed against one that failed.
+    {"[exiting program at iteration", Sign::SaysDone},  // Megatron, as its arguments say
+    {"[exiting program after ", Sign::SaysDone, " minutes]"},
     {"'train_runtime'", Sign::SaysDone},  // Hugging Face
     {"train_runtime  ", Sign::SaysDone},
     {"raining complete", Sign::SaysDone},

@@ -147,7 +147,9 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(marks, traceback.exception, line, findings);
   Sign sign = sign_of_exception(traceback.exception);
   bool is_wrapper = has_word(type, "CalledProcessError") || has_word(type, "CheckpointException");
-  if (auto exit = ProcessEnds().feed(traceback.exception, line.place.line)) {
+  auto exit = ProcessEnds().feed(traceback.exception, line.place.line);
+  const bool is_of_launcher = traceback.in_launcher && sign == Sign::PythonError, is_of_child = is_of_launcher && exit;
+  if (exit) {
     const auto signal = signal_of_code(exit->code);
     is_wrapper = is_wrapper || (sign == Sign::PythonError && signal);
     if (is_wrapper || traceback.in_launcher) note_process_end(std::move(*exit), marks, line, findings);
@@ -157,7 +159,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
                              (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/"));
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
-  if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
+  if (is_of_child || (traceback.in_launcher && sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
     note_absent(traceback.exception, findings);
   marks.body = traceback.exception;
@@ -168,7 +170,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
   if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;
   finding.traceback = traceback;
-  finding.bare = is_wrapper;
+  finding.bare = is_wrapper || is_of_launcher;
   note_context(traceback.exception, findings);
   add(std::move(finding), writer, while_handling, marks.time.has_value(), findings);
 }

@@ -76,6 +76,28 @@ TEST(EndsFromOutside, AfterTroubleOfTheNetworkExplainNothing) {
   }
 }
 
+// Scripts go on after most of what they look for in vain.
+TEST(Starts, WhatIsNotFoundBeforeAnExceptionIsNoCause) {
+  for (const char* line : {"bash: module: command not found", "/bin/sh: nvidia-smi: command not found",
+                           "CommandNotFoundError: Your shell has not been properly configured"}) {
+    EXPECT_EQ(verdict(fmt::format("{}\n", line)), "not-launched -1");
+    EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nTraining completed\n", line)), "success -1") << line;
+  }
+}
+
+TEST(Starts, ALauncherMayFailItself) {
+  const auto launcher = [](const char* exception) {
+    return std::string(
+               "Traceback (most recent call last):\n  File \"/x/deepspeed/launcher/runner.py\", line 5, in main\n") +
+           exception + "\n";
+  };
+  EXPECT_EQ(verdict(launcher("FileNotFoundError: [Errno 2] No such file or directory: 'pdsh'")), "not-launched -1");
+  EXPECT_EQ(verdict(launcher("ValueError: no such option")), "python-error -1");
+  EXPECT_EQ(verdict(raised("KeyError: 'x'") + launcher("ValueError: no such option")), "python-error -1");
+  EXPECT_EQ(verdict(launcher("Exception: process 3 terminated with exit code 17")), "unknown 3");
+}
+
 TEST(Exceptions, AMessageMayBeginOnTheNextLine) {
   const std::string driver = "The NVIDIA driver on your system is too old (found version 10010).\n";
   EXPECT_EQ(verdict(raised("AssertionError: ") + driver), "cuda-error -1");

@@ -52,6 +52,9 @@ TEST(EndTable, LaunchersTellHowProcessesEnded) {
         {"Abort(1090831) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:\n"
          "MPIDI_OFI_mpi_init_hook(1473): OFI addrinfo() failed (ofi_init.c:1473)",
          "network", 3},
+        {"srun: StepId=4711.0 task 3: exited abnormally\n"
+         "slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***",
+         "unknown", 3},
         {"srun: error: n1: task 3: Exited with exit code 1\n"
          "slurmstepd: error: Failed to send MESSAGE_TASK_EXIT: Connection refused",
          "unknown", 3},
@@ -152,7 +155,8 @@ TEST(EndTable, FamiliesOfMessages) {
         "[mpiexec@n1] Sending Ctrl-C to processes as requested", "srun: Force Terminated job 4711",
         "[INFO] [launch.py:319:sigkill_handler] Main process received SIGINT, exiting",
         "ray.exceptions.TaskCancelledError: Task: TaskID(abc) was cancelled", "Job 'raysubmit_abc' was stopped",
-        "##[error]The operation was canceled.", "  Normal  Killing  10s  kubelet  Stopping container pytorch"}},
+        "##[error]The operation was canceled.", "  Normal  Killing  10s  kubelet  Stopping container pytorch",
+        " [exiting program after receiving SIGTERM.] datetime: 2026-11-15 10:00:00"}},
       {"killed",
        {"Exited with signal termination: 9.", "Exited with signal termination: Killed.", "Exit_status=265",
         "train.service: Main process exited, code=killed, status=9/KILL", "zsh: killed     python train.py",
@@ -182,13 +186,23 @@ TEST(EndTable, FamiliesOfMessages) {
         "Error: initializing source docker://x/y: reading manifest latest in docker.io/x/y: unauthorized",
         "enroot-nsenter: failed to execute: /etc/rc: Permission denied",
         "ResourceInitializationError: unable to pull secrets or registry auth",
-        "Resources are insufficient in region: us-central1."}},
+        "Resources are insufficient in region: us-central1.",
+        "11-15-2026 12:40:29:123 4242 main: Error initializing RM connection. Exiting.",
+        "/.singularity.d/actions/exec: 9: exec: --nv: not found",
+        "bash: ./train.sh: Permission denied",
+        "zsh: permission denied: ./train.sh",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'mpirun'",
+        "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
+        "/usr/bin/python: can't find '__main__' module in '/w/train'",
+        "See 'docker run --help'.",
+        "kubectl: error: You must be logged in to the server (Unauthorized)"}},
       {"step-config",
        {"sbatch: error: Batch job submission failed: Memory required by task is not available",
         "qsub: Job violates queue and/or server resource limits", "Unable to run job: unknown resource \"gpux\".",
         "qsub: Illegal attribute or resource value Resource_List.select",
         "RUNLIMIT: Cannot exceed queue's hard limit(s). Job not submitted.",
-        "flux-alloc: ERROR: [Errno 22] unsatisfiable request"}},
+        "flux-alloc: ERROR: [Errno 22] unsatisfiable request",
+        "ERROR: Not enough resources available to schedule job."}},
       {"bad-partition", {"Unable to run job: Job was rejected because job requests unknown queue \"gpux.q\"."}},
       {"network", {"ORTE does not know how to route a message to the specified daemon"}},
       {"disk-full", {"{\"NonCompliant\":\"Disk full while running job.\"}"}},
@@ -197,7 +211,10 @@ TEST(EndTable, FamiliesOfMessages) {
        {"AlgorithmError: Traceback (most recent call last): File \"t.py\", line 4, in <module> main() RuntimeError: "
         "CUDA "
         "out of memory. Tried to allocate 2.00 GiB, exit code: 1"}},
-      {"success", {"\t(1) Normal termination (return value 0)"}},
+      {"success",
+       {"\t(1) Normal termination (return value 0)",
+        " [exiting program at iteration 1000] datetime: 2026-11-15 10:00:00",
+        " [exiting program after 1380.0 minutes] datetime: 2026-11-15 10:00:00"}},
   };
   for (const Case& c : cases)
     for (const char* message : c.messages) {
