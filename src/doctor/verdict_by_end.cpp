@@ -79,6 +79,14 @@ bool is_explained(const Trial& t, const Finding& loss) {
   });
 }
 
+// What srun does to a step after some of its tasks ended with an exit code of their own.
+bool is_rest(const Trial& t, const Finding& end) {
+  return end.sign == Sign::StepCancelled &&
+         std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
+           return e.code != 0 && !signal_of_code(e.code) && earlier(e.place, end.place);
+         });
+}
+
 void succeed(Trial& t) {
   t.result.failed = false;
   t.result.cause = Cause::Success;
@@ -116,12 +124,13 @@ bool by_outside(Trial& t) {
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
-  // Who sees that the network failed cancels the job, or waits until its time is over.
-  const Finding* network = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NetworkTrouble; });
+  // Who sees that the network failed, or that a rank lost another, cancels the job, or waits until its time is over.
+  const Finding* network = t.suspects.earliest(
+      [](const Finding& f) { return f.sign == Sign::NetworkTrouble || (f.sign == Sign::ConnectionLost && f.rank); });
   const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
   if (may_follow && network && earlier(network->place, end->place)) return false;
   if (!end && !hang && !t.suspects.culprit_rank())
-    end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
+    end = t.suspects.earliest([&](const Finding& f) { return role_of(f.sign) == Role::Outside && !is_rest(t, f); });
   if (!end) return false;
   if (cause_of(end->sign) == Cause::Cancelled)  // by whom, others may say in words of their own
     for (const Finding& words : t.findings.last_words)

@@ -73,6 +73,8 @@ TEST(EndsFromOutside, AfterTroubleOfTheNetworkExplainNothing) {
         fmt::format("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29{} ***\n", why);
     EXPECT_EQ(slug_of(diagnosis_of_text(trouble + end)), "network") << why;
     EXPECT_NE(slug_of(diagnosis_of_text(end + trouble)), "network") << why;
+    const std::string lost = "[rank3]: RuntimeError: [pair.cc:589] Connection closed by peer [10.0.0.3]:4567\n";
+    EXPECT_EQ(slug_of(diagnosis_of_text(lost + end)), "network") << why;
   }
 }
 
@@ -96,6 +98,13 @@ TEST(Starts, ALauncherMayFailItself) {
   EXPECT_EQ(verdict(launcher("ValueError: no such option")), "python-error -1");
   EXPECT_EQ(verdict(raised("KeyError: 'x'") + launcher("ValueError: no such option")), "python-error -1");
   EXPECT_EQ(verdict(launcher("Exception: process 3 terminated with exit code 17")), "unknown 3");
+}
+
+TEST(EndsFromOutside, TheRestOfAStepIsNotCancelledByAnybody) {
+  const std::string failed = "srun: error: n1: tasks 0-7: Exited with exit code 1\n",
+                    end = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n";
+  EXPECT_EQ(verdict(failed + end), "unknown -1");
+  EXPECT_EQ(verdict(end + "srun: error: n1: tasks 0-7: Killed\n"), "cancelled -1");
 }
 
 TEST(Exceptions, AMessageMayBeginOnTheNextLine) {
