@@ -130,7 +130,23 @@ const Finding* Suspects::best_cause() const {
   const bool is_kill = weak && weak->sign == Sign::KilledByShell;
   if (is_kill && earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; })) return nullptr;
   const bool may_be_consequence = weak && (is_kill || weak->traceback);
+  if (is_kill && failed_before(weak->place)) return nullptr;
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
+}
+
+bool Suspects::failed_before(const Place& place) const {
+  const auto tells = [&](const Finding* f) {
+    const bool is_failure = f->sign == Sign::NetworkTrouble || f->sign == Sign::RendezvousFailed ||
+                            f->sign == Sign::NativeCrash || (f->sign == Sign::ConnectionLost && f->rank);
+    return is_failure && earlier(f->place, place);
+  };
+  const auto is_bad = [&](const WorkerExit& exit) {
+    const auto signal = signal_of_code(exit.code);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(exit.place) &&
+           earlier(exit.place, place);
+  };
+  return std::any_of(live_.begin(), live_.end(), tells) ||
+         std::any_of(findings_.exits.begin(), findings_.exits.end(), is_bad);
 }
 
 // The cause in the lines before an exception that says only that something failed. A lost network does not count here:
@@ -185,7 +201,8 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
     const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
                                                             [&](int rank) { return complained_.count(rank) > 0; });
     const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
-    return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !findings_.survived(e.place);
+    const bool is_whole_job = e.ranks.empty() && !signal_of_code(e.code);
+    return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !is_whole_job && !findings_.survived(e.place);
   });
 }
 

@@ -27,6 +27,9 @@ class Suspects {
   const Finding* first_time_out() const;
   const Finding* best_cause() const;
 
+  // A process crashed or was killed, ranks could not meet, or lost each other, without a word of why.
+  bool failed_before(const Place& place) const;
+
   // Ranks timed out in, or right after, the saving of a checkpoint.
   bool timed_out_while_saving() const;
 

@@ -124,13 +124,13 @@ bool by_outside(Trial& t) {
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
-  // Who sees that the network failed, or that a rank lost another, cancels the job, or waits until its time is over.
-  const Finding* network = t.suspects.earliest(
-      [](const Finding& f) { return f.sign == Sign::NetworkTrouble || (f.sign == Sign::ConnectionLost && f.rank); });
+  // Who sees that a run failed cancels the job, or lets it wait until its time is over.
   const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
-  if (may_follow && network && earlier(network->place, end->place)) return false;
+  if (may_follow && t.suspects.failed_before(end->place)) return false;
   if (!end && !hang && !t.suspects.culprit_rank())
-    end = t.suspects.earliest([&](const Finding& f) { return role_of(f.sign) == Role::Outside && !is_rest(t, f); });
+    end = t.suspects.earliest([&](const Finding& f) {
+      return role_of(f.sign) == Role::Outside && !is_rest(t, f) && !t.suspects.failed_before(f.place);
+    });
   if (!end) return false;
   if (cause_of(end->sign) == Cause::Cancelled)  // by whom, others may say in words of their own
     for (const Finding& words : t.findings.last_words)
