@@ -128,7 +128,11 @@ const Finding* Suspects::best_cause() const {
   if (weak && by_signal && weak->sign != Sign::KilledByShell && weak->sign != Sign::CudaError) return nullptr;
   const Finding* hang = first_time_out();
   const bool is_kill = weak && weak->sign == Sign::KilledByShell;
-  if (is_kill && earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; })) return nullptr;
+  if (is_kill && earliest([&](const Finding& f) {
+        const bool may_follow = f.sign == Sign::JobCancelled || f.sign == Sign::TimeLimit;
+        return role_of(f.sign) == Role::Outside && (!may_follow || earlier(f.place, weak->place));
+      }))
+    return nullptr;
   const bool may_be_consequence = weak && (is_kill || weak->traceback);
   if (is_kill && failed_before(weak->place)) return nullptr;
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
@@ -137,7 +141,8 @@ const Finding* Suspects::best_cause() const {
 bool Suspects::failed_before(const Place& place) const {
   const auto tells = [&](const Finding* f) {
     const bool is_failure = f->sign == Sign::NetworkTrouble || f->sign == Sign::RendezvousFailed ||
-                            f->sign == Sign::NativeCrash || (f->sign == Sign::ConnectionLost && f->rank);
+                            f->sign == Sign::NativeCrash ||
+                            (f->sign == Sign::ConnectionLost && !has_one_of(f->text, "aylet|Actor|worker died"));
     return is_failure && earlier(f->place, place);
   };
   const auto is_bad = [&](const WorkerExit& exit) {
@@ -194,6 +199,8 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
   const auto& exits = findings_.exits;
+  const Finding* cut =
+      earliest([](const Finding& f) { return f.sign == Sign::StepCancelled || f.sign == Sign::JobCancelled; });
   const auto is_first = [&](const WorkerExit& e) { return e.root && e.ranks == exits.front().ranks; };
   const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
   const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
@@ -202,6 +209,7 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
                                                             [&](int rank) { return complained_.count(rank) > 0; });
     const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
     const bool is_whole_job = e.ranks.empty() && !signal_of_code(e.code);
+    if (cut && signal_of_code(e.code) == SIGKILL && earlier(cut->place, e.place)) return false;
     return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !is_whole_job && !findings_.survived(e.place);
   });
 }

@@ -95,6 +95,7 @@ constexpr Rule kRules[] = {
 
     // Workers that could not meet.
     {"RendezvousTimeoutError", Sign::RendezvousFailed},
+    {"Failed to meet rendezvous", Sign::RendezvousFailed, "'init'"},  // XLA
     {"RendezvousConnectionError", Sign::RendezvousFailed},
     {"RendezvousClosedError", Sign::RendezvousFailed},
     {"RendezvousStateError", Sign::RendezvousFailed},

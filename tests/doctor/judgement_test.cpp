@@ -63,19 +63,34 @@ TEST(SpawnedProcesses, AreNamedByTheirNumber) {
     EXPECT_EQ(verdict(with_prefix(prefix, text)), "python-error 2") << prefix;
 }
 
-// Who sees that the network failed cancels the job, or lets it wait until its time is over.
-TEST(EndsFromOutside, AfterTroubleOfTheNetworkExplainNothing) {
-  const std::string trouble =
-      "n1:42:60 [0] transport/net_ib.cc:1402 NCCL WARN NET/IB : Got completion from peer 10.0.0.3<4567> with "
-      "status=12\n";
-  for (const char* why : {"", " DUE TO TIME LIMIT"}) {
-    const std::string end =
-        fmt::format("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29{} ***\n", why);
-    EXPECT_EQ(slug_of(diagnosis_of_text(trouble + end)), "network") << why;
-    EXPECT_NE(slug_of(diagnosis_of_text(end + trouble)), "network") << why;
-    const std::string lost = "[rank3]: RuntimeError: [pair.cc:589] Connection closed by peer [10.0.0.3]:4567\n";
-    EXPECT_EQ(slug_of(diagnosis_of_text(lost + end)), "network") << why;
-  }
+// Who sees that a run failed cancels the job, kills it, or lets it wait until its time is over.
+TEST(EndsFromOutside, AreNotTheCauseOfWhatFailedBefore) {
+  const std::string cut = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n";
+  const std::vector<std::pair<std::string, std::string>> failures = {
+      {"network", "n1:42:60 [0] transport/net_ib.cc:1402 NCCL WARN NET/IB : Got completion from peer 10.0.0.3<4567>\n"},
+      {"network", "[rank3]: RuntimeError: [pair.cc:589] Connection closed by peer [10.0.0.3]:4567\n"},
+      {"rendezvous", "RuntimeError: mesh_service.cc:243 : Failed to meet rendezvous 'init': Socket closed (14)\n"},
+      {"segfault", "n1: rank 3 died from signal 11\n"},
+      {"segfault", "Fatal Python error: Segmentation fault\n"},
+      {"killed", "mpirun noticed that process rank 3 with PID 4242 on node n2 exited on signal 9 (Killed).\n"}};
+  const std::vector<std::string> ends = {
+      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n",
+      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 DUE TO TIME LIMIT ***\n",
+      raised("KeyboardInterrupt"),
+      "Killed\n",
+      "ERROR: Job failed: exit code 1\n",
+      cut + "srun: error: n1: tasks 0-7: Killed\n"};
+  for (const auto& [cause, failure] : failures)
+    for (const std::string& end : ends) EXPECT_EQ(slug_of(diagnosis_of_text(failure + end)), cause) << failure << end;
+  for (const std::string& end : {ends[0], ends[1]})
+    EXPECT_NE(slug_of(diagnosis_of_text(end + failures[0].second)), "network") << end;
+}
+
+// Slurm tells the time of its place, others may tell that of Greenwich.
+TEST(EndsFromOutside, TimeZonesDoNotPutThemBeforeACause) {
+  EXPECT_EQ(slug_of(diagnosis_of_text(with_prefix("2026-11-15T17:40:20Z ", raised("ValueError: bad")) +
+                                      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n")),
+            "python-error");
 }
 
 // Scripts go on after most of what they look for in vain.
