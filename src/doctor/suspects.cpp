@@ -23,23 +23,28 @@ bool is_failure_inside(const Finding& finding) {
   return false;
 }
 
-// A pod that waited for its node, and then failed for another reason.
+// A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
-  if (wait.sign != Sign::NotLaunched) return false;
-  bool may_pass = false;
-  for (const char* word : {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach",
-                           "nsuffi", "node types can"})
-    may_pass = may_pass || has_word(wait.text, word);
+  if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
+  const bool is_beside = wait.bare && has_one_of(wait.text, "not found|CommandNotFoundE|odulefile|Lmod") &&
+                         !has_one_of(wait.text,
+                                     "python|torchrun|deepspeed|accelerate|mpi|srun|singularity|apptainer|"
+                                     "docker|horovodrun|.py|./|exec");
+  const bool may_pass =
+      is_beside ||
+      has_one_of(wait.text, "FailedScheduling|nschedulable|FailedMount|FailedAttach|nsuffi|node types can");
   const auto is_later = [&](const Place& place) {
     return place.file == wait.place.file && place.line > wait.place.line;
   };
   const auto tells = [&](const Finding& f) {
     const Role role = role_of(f.sign);
-    return f.sign != wait.sign && (role == Role::Cause || role == Role::Outside) && is_later(f.place);
+    return f.sign != wait.sign && role <= Role::Consequence && f.sign != Sign::Stopped && is_later(f.place);
+  };
+  const auto ended = [&](const WorkerExit& e) {  // what a script misses may end it with an exit code
+    return (is_beside ? signal_of_code(e.code).has_value() : e.code != 0) && is_later(e.place);
   };
   return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) ||
-                      std::any_of(findings.exits.begin(), findings.exits.end(),
-                                  [&](const WorkerExit& e) { return e.code != 0 && is_later(e.place); }));
+                      std::any_of(findings.exits.begin(), findings.exits.end(), ended));
 }
 
 // What could not be started beside a training that was under way, or after it.

@@ -100,7 +100,21 @@ TEST(Starts, WhatIsNotFoundBeforeAnExceptionIsNoCause) {
     EXPECT_EQ(verdict(fmt::format("{}\n", line)), "not-launched -1");
     EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
     EXPECT_EQ(verdict(fmt::format("{}\nTraining completed\n", line)), "success -1") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nsrun: error: n1: task 3: Killed\n", line)), "killed 3") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nRuntimeError: Connection reset by peer\n", line)), "network -1") << line;
   }
+}
+
+TEST(Starts, AProgramThatIsMissingStopsOthersToo) {
+  EXPECT_EQ(verdict("bash: line 1: torchrun: command not found\ntorch.distributed.DistStoreError: Timed out after 301 "
+                    "seconds waiting for clients. 1/2 clients joined.\n"),
+            "not-launched -1");
+}
+
+TEST(Ends, AScriptThatIsPrintedTellsOfNone) {
+  for (const char* line :
+       {"trap 'echo Caught SIGTERM' TERM", "+ echo 'Got SIGHUP'", "# DUE TO TIME LIMIT", "echo OOMKilled"})
+    EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
 }
 
 TEST(Starts, ALauncherMayFailItself) {
