@@ -12,13 +12,12 @@ namespace {
 
 // "Killed", "run.sh: line 3:  4242 Killed   python train.py"; zsh's words are small: "zsh: killed     python train.py".
 // Of jobs in the background: "[1]+  Killed   python train.py", "[1]  + 4242 killed     python train.py".
-bool is_end_by_shell(std::string_view text, std::string_view word) {
+bool is_end_by_shell(std::string_view text, std::string_view word, std::string_view small) {
   if (text == word) return true;
-  const std::string small = in_small_letters(word);
   if (std::string_view rest = text; take(rest, "zsh: ")) return rest.starts_with(small);
   if (std::string_view rest = text; take(rest, "[") && take_number(rest) && take(rest, "]")) {
     rest.remove_prefix(std::min(rest.find_first_not_of(" +-0123456789"), rest.size()));
-    return rest.starts_with(std::string(word) + "  ") || rest.starts_with(small + "  ");
+    return (take(rest, word) || take(rest, small)) && rest.starts_with("  ");
   }
   const std::size_t at = text.find(word), line = text.find(": line ");
   return at != std::string_view::npos && line < at && at > 1 && text[at - 1] == ' ' && is_digit(text[at - 2]);
@@ -27,9 +26,10 @@ bool is_end_by_shell(std::string_view text, std::string_view word) {
 }  // namespace
 
 std::optional<Sign> sign_of_end_by_shell(std::string_view text) {
-  if (is_end_by_shell(text, "Hangup")) return Sign::Hangup;
-  if (is_end_by_shell(text, "Terminated")) return Sign::TerminatedFromOutside;
-  return is_end_by_shell(text, "Killed") ? std::optional(Sign::KilledByShell) : std::nullopt;
+  if (is_end_by_shell(text, "Hangup", "hangup")) return Sign::Hangup;
+  if (is_end_by_shell(text, "Terminated", "terminated")) return Sign::TerminatedFromOutside;
+  if (is_end_by_shell(text, "Killed", "killed")) return Sign::KilledByShell;
+  return std::nullopt;
 }
 
 std::optional<int> rank_before_list(std::string_view text) {

@@ -95,6 +95,7 @@ Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(fin
       complained_.insert(*finding->rank);
   for (const RootCauseLine& line : findings.braid)
     if (!braid_ && !findings.survived(line.place)) braid_ = &line;
+  find_first_failure();
 }
 
 std::optional<int> Suspects::culprit_rank() const {
@@ -143,20 +144,21 @@ const Finding* Suspects::best_cause() const {
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
-bool Suspects::failed_before(const Place& place) const {
-  const auto tells = [&](const Finding* f) {
-    const bool is_failure = f->sign == Sign::NetworkTrouble || f->sign == Sign::RendezvousFailed ||
-                            f->sign == Sign::NativeCrash ||
-                            (f->sign == Sign::ConnectionLost && !has_one_of(f->text, "aylet|Actor|worker died"));
-    return is_failure && earlier(f->place, place);
+bool Suspects::failed_before(const Place& place) const { return first_failure_ && earlier(*first_failure_, place); }
+
+void Suspects::find_first_failure() {
+  const auto take_earlier = [&](const Place& place) {
+    if (!first_failure_ || earlier(place, *first_failure_)) first_failure_ = place;
   };
-  const auto is_bad = [&](const WorkerExit& exit) {
+  for (const Finding* f : live_)
+    if (f->sign == Sign::NetworkTrouble || f->sign == Sign::RendezvousFailed || f->sign == Sign::NativeCrash ||
+        (f->sign == Sign::ConnectionLost && !has_one_of(f->text, "aylet|Actor|worker died")))
+      take_earlier(f->place);
+  for (const WorkerExit& exit : findings_.exits) {
     const auto signal = signal_of_code(exit.code);
-    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(exit.place) &&
-           earlier(exit.place, place);
-  };
-  return std::any_of(live_.begin(), live_.end(), tells) ||
-         std::any_of(findings_.exits.begin(), findings_.exits.end(), is_bad);
+    if (signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(exit.place))
+      take_earlier(exit.place);
+  }
 }
 
 // The cause in the lines before an exception that says only that something failed. A lost network does not count here:

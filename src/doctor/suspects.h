@@ -46,6 +46,7 @@ class Suspects {
   Cause refined(const Finding& cause) const;
 
  private:
+  void find_first_failure();
   const Finding* told_after(const Finding& vague) const;
   const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
@@ -56,6 +57,7 @@ class Suspects {
   std::set<int> complained_;
   const WorkerExit* culprit_ = nullptr;
   const RootCauseLine* braid_ = nullptr;
+  std::optional<Place> first_failure_;  // see failed_before
 };
 
 }  // namespace braid
