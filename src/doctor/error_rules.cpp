@@ -18,6 +18,7 @@ constexpr Rule kRules[] = {
     {"out of disk space", Sign::DiskFull},
     {"Out of disk space", Sign::DiskFull},
     {"OutOfDiskError", Sign::DiskFull},                                          // Ray
+    {"Disk full while running", Sign::DiskFull},                                 // Azure
     {"enforce fail at inline_container.cc", Sign::DiskFull, nullptr, "Reader"},  // torch.save cannot write
     {"file write failed", Sign::DiskFull},
     {"ENOSPC", Sign::DiskFull},
@@ -149,7 +150,15 @@ constexpr Rule kRules[] = {
     {"exec /", Sign::NotLaunched, ": no such file or directory"},
     {"Unable to locate a modulefile", Sign::NotLaunched},
     {"CondaError: ", Sign::NotLaunched},
-    {"EnvironmentLocationNotFound", Sign::NotLaunched},  // conda
+    {"CommandNotFoundError: ", Sign::NotLaunched},  // conda
+    {"zsh: no such file or directory: ./", Sign::NotLaunched},
+    {"zsh: permission denied: ", Sign::NotLaunched},
+    {"can't find '__main__' module in", Sign::NotLaunched},
+    {"See 'docker ", Sign::NotLaunched, "--help"},
+    {"docker: permission denied while trying", Sign::NotLaunched},
+    {"the container name \"", Sign::NotLaunched, "already in use"},  // Podman
+    {"You must be logged in to the server", Sign::NotLaunched},      // kubectl
+    {"EnvironmentLocationNotFound", Sign::NotLaunched},              // conda
     {"EnvironmentNameNotFound", Sign::NotLaunched},
     {"Lmod has detected the following error", Sign::NotLaunched},
     {"FailedCreatePodSandBox", Sign::NotLaunched},
@@ -196,6 +205,16 @@ constexpr Rule kRules[] = {
     {"ImagePullBackOff", Sign::NotLaunched},
     {"ErrImagePull", Sign::NotLaunched},
     {"CannotPullContainer", Sign::NotLaunched},  // ECS
+    {"CannotStartContainer", Sign::NotLaunched},
+    {"ResourceInitializationError", Sign::NotLaunched},
+    {"Cannot connect to the Docker daemon", Sign::NotLaunched},
+    {"initializing source docker://", Sign::NotLaunched},  // Podman
+    {"enroot-", Sign::NotLaunched, ": failed to "},
+    {"[ERROR] Command not found: ", Sign::NotLaunched},  // Enroot
+    {"Failed to execute '", Sign::NotLaunched, "condor"},
+    {"No slot '", Sign::NotLaunched, "specified on host"},        // DeepSpeed
+    {"No available node types can fulfill", Sign::NotLaunched},   // Ray
+    {"Resources are insufficient in region", Sign::NotLaunched},  // Vertex AI
     {"docker: Error response from daemon", Sign::NotLaunched},
     {"executable file not found", Sign::NotLaunched},
     {"was unable to launch the specified", Sign::NotLaunched},
@@ -210,6 +229,7 @@ constexpr Rule kRules[] = {
     {": Permission denied", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, "sh: "},
+    {": not found", Sign::NotLaunched, ": exec: "},
     {": No such file or directory", Sign::ShellError, "bash: "},
     {": Permission denied", Sign::ShellError, "bash: "},
     {"can't open file ", Sign::NotLaunched, "[Errno 2]"},

@@ -79,6 +79,8 @@ constexpr Words kWords[] = {
     {Sign::MissingImport, "undefined symbol"},
     {Sign::MissingImport, "operator ", "does not exist"},
     {Sign::NotLaunched, "environment variable", "master_addr|world_size|local_rank|slurm_"},
+    {Sign::NotLaunched, "no such file or directory: ",
+     "'mpirun'|'mpiexec'|'pdsh'|'ssh'|'srun'|'sbatch'|'qsub'|'bsub'|'docker'|'singularity'|'apptainer'|'torchrun'"},
     {Sign::NotLaunched, "not set", "local_rank|world_size"},
     {Sign::NotLaunched, "'slurm_|'ompi_|'pmi_|use torchrun|error initializing torch.distributed"},
     {Sign::NotLaunched, "torch.distributed.launch", "please"},

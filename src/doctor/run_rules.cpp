@@ -61,6 +61,8 @@ constexpr Rule kRun[] = {
     {"[after training is done]", Sign::EndedWell},
 
     // Ends of other trainers. One process says it, so it is not believed against one that failed.
+    {"[exiting program at iteration", Sign::SaysDone},  // Megatron, as its arguments say
+    {"[exiting program after ", Sign::SaysDone, " minutes]"},
     {"'train_runtime'", Sign::SaysDone},  // Hugging Face
     {"train_runtime  ", Sign::SaysDone},
     {"raining complete", Sign::SaysDone},
@@ -181,6 +183,12 @@ constexpr Rule kRemarks[] = {
     {"Killed", Sign::Remark},
     {"Terminated", Sign::Remark},
     {"Hangup", Sign::Remark},
+    {"zsh: killed", Sign::Remark},
+    {"zsh: terminated", Sign::Remark},
+    {"zsh: hangup", Sign::Remark},
+    {" killed     ", Sign::Remark},  // zsh, of a job in the background
+    {" terminated  ", Sign::Remark},
+    {" hangup     ", Sign::Remark},
 };
 
 }  // namespace

@@ -175,10 +175,12 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   const bool while_handling = handling_.erase(writer) > 0;
   const std::string_view type = exception_type(traceback.exception);
   if (ignored_.erase(traceback.begin.line) > 0) return;
-  if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception, line, findings);
+  if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(marks, traceback.exception, line, findings);
   Sign sign = sign_of_exception(traceback.exception);
   bool is_wrapper = has_word(type, "CalledProcessError") || has_word(type, "CheckpointException");
-  if (auto exit = ProcessEnds().feed(traceback.exception, line.place.line)) {
+  auto exit = ProcessEnds().feed(traceback.exception, line.place.line);
+  const bool is_of_launcher = traceback.in_launcher && sign == Sign::PythonError, is_of_child = is_of_launcher && exit;
+  if (exit) {
     const auto signal = signal_of_code(exit->code);
     is_wrapper = is_wrapper || (sign == Sign::PythonError && signal);
     if (is_wrapper || traceback.in_launcher) note_process_end(std::move(*exit), marks, line, findings);
@@ -190,18 +192,19 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
                              (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/")) ||
                              (sign == Sign::StoreTimeout && has_word(traceback.frame, "elastic/"));
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
-  if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
+  if (is_of_child || (traceback.in_launcher && sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
     note_absent(traceback.exception, findings);
   marks.body = traceback.exception;
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
   if (elsewhere) finding.rank = elsewhere;
-  if (!finding.rank) finding.rank = spawned_rank_;
+  // The prefix of what a process says of one that it started is its own, or its node's.
+  if (spawned_rank_ && (!finding.rank || writer == spawned_by_)) finding.rank = spawned_rank_, finding.labelled = false;
   if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
   if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;
   finding.traceback = traceback;
-  finding.bare = is_wrapper;
+  finding.bare = is_wrapper || is_of_launcher;
   note_context(traceback.exception, findings);
   add(std::move(finding), writer, while_handling, marks.time.has_value(), findings);
 }
@@ -244,22 +247,25 @@ void TracebackNotes::continue_message(int writer, const LineMarks& marks, const 
 }
 
 void TracebackNotes::quoted(std::string_view text, LineMarks marks, const SeenLine& line, Findings& findings) {
-  constexpr std::string_view kBreak = "\\n";
-  std::string exception;
+  const bool is_joined = text.starts_with(" File");  // some services make one line of all
+  const std::string_view between = is_joined ? " " : "\\n";
+  std::string_view exception;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find(kBreak), text.size());
+    const std::size_t end = std::min(text.find(between), text.size());
     std::string_view part = text.substr(0, end);
     part = part.substr(0, part.find("\","));
-    if (!exception_type(part).empty()) exception = part;
-    text.remove_prefix(std::min(end + kBreak.size(), text.size()));
+    const std::string_view type = exception_type(part);
+    if (is_joined ? is_named_error(type) : !type.empty()) exception = is_joined ? text : part;
+    text.remove_prefix(std::min(end + between.size(), text.size()));
   }
   if (exception.empty()) return;
   marks.body = exception;
   findings.add(finding_in(sign_of_exception(exception), marks, line, findings));
 }
 
-void TracebackNotes::spawned(std::string_view body, const SeenLine& line, Findings& findings) {
-  if (const auto rank = note_spawned_exit(body, line, findings)) spawned_rank_ = rank;
+void TracebackNotes::spawned(LineMarks marks, std::string_view body, const SeenLine& line, Findings& findings) {
+  learned(line.text, marks);
+  if (const auto rank = note_spawned_exit(body, line, findings)) spawned_rank_ = rank, spawned_by_ = writer_of(marks);
 }
 
 void TracebackNotes::end(Findings& findings) {

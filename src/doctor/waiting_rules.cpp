@@ -99,6 +99,7 @@ constexpr Rule kRules[] = {
 
     // Workers that could not meet.
     {"RendezvousTimeoutError", Sign::RendezvousFailed},
+    {"Failed to meet rendezvous", Sign::RendezvousFailed, "'init'"},  // XLA
     {"RendezvousConnectionError", Sign::RendezvousFailed},
     {"RendezvousClosedError", Sign::RendezvousFailed},
     {"RendezvousStateError", Sign::RendezvousFailed},
@@ -220,6 +221,8 @@ constexpr Rule kRules[] = {
     {"NCCL WARN Timeout waiting for", Sign::NetworkTrouble},
     {"NCCL WARN Connect to", Sign::NetworkTrouble},
     {"ORTE_ERROR_LOG: Unreachable", Sign::NetworkTrouble},
+    {"ORTE does not know how to route a message", Sign::NetworkTrouble},
+    {"MPIDI_OFI_", Sign::NetworkTrouble, "failed"},  // MPICH
     {"unable to reach each other for MPI communications", Sign::NetworkTrouble},
     {"PML add procs failed", Sign::NetworkTrouble},
     {"Socket timed out on send/recv operation", Sign::NetworkTrouble},  // Slurm
@@ -265,7 +268,7 @@ constexpr Rule kRules[] = {
     {"Failed to execute operation", Sign::ConnectionLost, "rank"},
     {"Software caused connection abort", Sign::ConnectionLost},
     {"HYDU_sock_", Sign::ConnectionLost, "error"},  // MPICH
-    {"one of the processes terminated badly", Sign::ConnectionLost},
+    {"one of the processes terminated badly", Sign::Stopped},
     {"peer process has unexpectedly disconnected", Sign::ConnectionLost},     // Open MPI
     {"tried to connect with a different incarnation", Sign::ConnectionLost},  // JAX
     {"JAX distributed service detected fatal errors", Sign::ConnectionLost},

@@ -44,6 +44,23 @@ TEST(EndTable, LaunchersTellHowProcessesEnded) {
         {"command terminated with exit code 137", "killed", kNone},
         {"The node was low on resource: memory. Container main was using 9Gi.", "host-oom", kNone},
         {"trainer_1 exited with code 137", "killed", kNone},
+        {"[n2:mpispawn_1][child_handler] MPI process (rank: 3, pid: 4242) terminated with signal 11 -> abort job",
+         "segfault", 3},
+        {"[n2:mpispawn_1][child_handler] MPI process (rank: 3, pid: 4242) exited with status 1\n"
+         "[n1:mpirun_rsh][process_mpispawn_connection] mpispawn_1 from node n2 aborted: MPI process error (1)",
+         "unknown", 3},
+        {"Abort(1090831) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:\n"
+         "MPIDI_OFI_mpi_init_hook(1473): OFI addrinfo() failed (ofi_init.c:1473)",
+         "network", 3},
+        {"srun: StepId=4711.0 task 3: exited abnormally\n"
+         "slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***",
+         "unknown", 3},
+        {"srun: error: n1: task 3: Exited with exit code 1\n"
+         "slurmstepd: error: Failed to send MESSAGE_TASK_EXIT: Connection refused",
+         "unknown", 3},
+        {"slurmstepd: error: execve(): python3.11: No such file or directory\n"
+         "srun: error: n1: task 0: Exited with exit code 2\nsrun: error: n1: task 1: Exited with exit code 2",
+         "not-launched", kNone},
         {"make: *** [Makefile:12: train] Error 137", "killed", kNone},
         {"run.sh: line 12: 4242 Killed                  python train.py", "killed", kNone},
         {"run.sh: line 12: 4242 Hangup                  python train.py", "hangup", kNone},
@@ -93,6 +110,118 @@ TEST(EndTable, LaunchersTellHowProcessesEnded) {
     EXPECT_EQ(slug_of(diagnosis), c.cause) << c.text;
     EXPECT_EQ(diagnosis.first_rank.value_or(kNone), c.rank) << c.text;
   }
+}
+
+// One message each, of schedulers, launchers, containers, clouds and shells.
+TEST(EndTable, FamiliesOfMessages) {
+  struct Case {
+    const char* cause;
+    std::vector<const char*> messages;
+  };
+  const std::vector<Case> cases = {
+      {"time-limit",
+       {"State: TIMEOUT (exit code 0)", "JobState=DEADLINE Reason=DeadLine", "=>> PBS: job killed: cput 3632 exceeded",
+        "TERM_CPULIMIT: job killed after reaching LSF CPU usage limit.", "TERM_WINDOW: job killed by queue run window",
+        "Job 4711 exceeded job hard limit \"h_rt\" of queue \"gpu.q@n1\" (3601 > limit:3600) - sending SIGKILL",
+        "1.2s: job.exception type=timeout severity=0 resource allocation expired",
+        "\tJob exceeded allowed execute duration of 1+00:00:00", "[mpiexec@n1] APPLICATION TIMED OUT, TIMEOUT = 3600s",
+        "timeout: sending signal TERM to command 'python'", "ERROR: Job failed: execution took longer than 1h0m0s",
+        "modal.exception.FunctionTimeoutError: Task's current input hit its timeout of 3600s",
+        "statusReason: Job attempt duration exceeded timeout", "srun: error: n1: task 0: Exited with exit code 124"}},
+      {"preempted",
+       {"TERM_REQUEUE_OWNER: job killed and requeued by owner.", "Handling auto-requeue signal: 10",
+        "Task failed due to Spot VM preemption with exit code 50001.", "2026-11-15 10:00:00 Interrupted - Training job",
+        "##[error]The runner has received a shutdown signal."}},
+      {"node-failure",
+       {"slurmstepd: error: Prolog failed on node n7", "srun: error: Prolog hung on node n7",
+        "srun: error: Nodes n[7-8] are still not ready", "JobState=BOOT_FAIL Reason=None",
+        "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0",
+        "srun: error: Aborting, io error and missing step on node 0",
+        "srun: error: timeout waiting for task launch, started 63 of 64 tasks",
+        "0.5s: job.exception type=exec severity=0 lost contact with job shell on broker n7 (rank 3)",
+        "0.5s: job.exception type=node-failure severity=0 broker n7 is offline",
+        "024 (4711.000.000) 2026-11-15 12:50:29 Job reconnection failed",
+        "Task state is FAILED due to VM reporting timeout with exit code 50002.",
+        "Run train-1 stopped: Node failure detected on node n7"}},
+      {"host-oom",
+       {"State: OUT_OF_MEMORY (exit code 0)", "TERM_SWAP: job killed after reaching LSF swap usage limit.",
+        "Job 4711 exceeded job hard limit \"h_vmem\" of queue \"gpu.q@n1\" (21G > limit:20G) - sending SIGKILL",
+        "\tError from slot1@n1: Job has gone over cgroup memory limit of 65536 megabytes.",
+        "Nov 15 10:00:00 n1 systemd[1]: train.service: Failed with result 'oom-kill'."}},
+      {"cancelled",
+       {"State: CANCELLED (exit code 0)", "salloc: Job allocation 4711 has been revoked.",
+        "Job 4711.pbs deleted by u@login1", "TERM_FORCE_OWNER: job killed by owner without time for cleanup.",
+        "[Nov15 12:40] job.exception type=cancel severity=0 userid=1000", "^Cmpirun: killing job...",
+        "[mpiexec@n1] Sending Ctrl-C to processes as requested", "srun: Force Terminated job 4711",
+        "[INFO] [launch.py:319:sigkill_handler] Main process received SIGINT, exiting",
+        "ray.exceptions.TaskCancelledError: Task: TaskID(abc) was cancelled", "Job 'raysubmit_abc' was stopped",
+        "##[error]The operation was canceled.", "  Normal  Killing  10s  kubelet  Stopping container pytorch",
+        " [exiting program after receiving SIGTERM.] datetime: 2026-11-15 10:00:00"}},
+      {"killed",
+       {"Exited with signal termination: 9.", "Exited with signal termination: Killed.", "Exit_status=265",
+        "train.service: Main process exited, code=killed, status=9/KILL", "zsh: killed     python train.py",
+        "[1]    4242 killed     python train.py", "[1]  + 4242 killed     python train.py",
+        "[1]+  Killed                  nohup python train.py", "Task exited with return code Negsignal.SIGKILL"}},
+      {"segfault",
+       {"Exited with signal termination: Segmentation fault.", "[1]    4242 segmentation fault  python train.py",
+        "train.service: Main process exited, code=dumped, status=11/SEGV"}},
+      {"not-launched",
+       {"There are not enough slots available in the system to satisfy the 8",
+        "zsh: command not found: torchrun",
+        "Your job has requested more processes than the ppr for",
+        "trainer_1 exited with code 127",
+        "A request was made to bind to that would result in binding more",
+        "sbatch: error: Unable to open file train.sbatch",
+        "sbatch: error: Batch script contains DOS line breaks",
+        "srun: error: Unable to confirm allocation for job 4711: Invalid job id specified",
+        "srun: error: Unable to allocate resources: Invalid/Protocol authentication error",
+        "srun: error: Invalid MPI type 'pmix', please check --mpi=list for acceptable types",
+        "0.1s: job.exception type=exec severity=0 task 0 (host n1): start failed: pythn: No such file or directory",
+        "Error from slot1@n1: Failed to execute '/var/lib/condor/execute/dir_1/condor_exec.exe': (errno=2)",
+        "ValueError: No slot '8' specified on host 'localhost'",
+        "SSH with hostname n2 port 22 was not successful.",
+        "pdsh@n1: module path \"/usr/lib/pdsh\" insecure.",
+        "(autoscaler +1m10s) Error: No available node types can fulfill resource request {'GPU': 8.0}.",
+        "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
+        "Error: initializing source docker://x/y: reading manifest latest in docker.io/x/y: unauthorized",
+        "enroot-nsenter: failed to execute: /etc/rc: Permission denied",
+        "ResourceInitializationError: unable to pull secrets or registry auth",
+        "Resources are insufficient in region: us-central1.",
+        "11-15-2026 12:40:29:123 4242 main: Error initializing RM connection. Exiting.",
+        "/.singularity.d/actions/exec: 9: exec: --nv: not found",
+        "bash: ./train.sh: Permission denied",
+        "zsh: permission denied: ./train.sh",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'mpirun'",
+        "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
+        "/usr/bin/python: can't find '__main__' module in '/w/train'",
+        "See 'docker run --help'.",
+        "kubectl: error: You must be logged in to the server (Unauthorized)"}},
+      {"step-config",
+       {"sbatch: error: Batch job submission failed: Memory required by task is not available",
+        "qsub: Job violates queue and/or server resource limits", "Unable to run job: unknown resource \"gpux\".",
+        "qsub: Illegal attribute or resource value Resource_List.select",
+        "RUNLIMIT: Cannot exceed queue's hard limit(s). Job not submitted.",
+        "flux-alloc: ERROR: [Errno 22] unsatisfiable request",
+        "ERROR: Not enough resources available to schedule job."}},
+      {"bad-partition", {"Unable to run job: Job was rejected because job requests unknown queue \"gpux.q\"."}},
+      {"network", {"ORTE does not know how to route a message to the specified daemon"}},
+      {"disk-full", {"{\"NonCompliant\":\"Disk full while running job.\"}"}},
+      {"python-error", {"ErrorMessage \"KeyError: 'text'"}},
+      {"gpu-oom",
+       {"AlgorithmError: Traceback (most recent call last): File \"t.py\", line 4, in <module> main() RuntimeError: "
+        "CUDA "
+        "out of memory. Tried to allocate 2.00 GiB, exit code: 1"}},
+      {"success",
+       {"\t(1) Normal termination (return value 0)",
+        " [exiting program at iteration 1000] datetime: 2026-11-15 10:00:00",
+        " [exiting program after 1380.0 minutes] datetime: 2026-11-15 10:00:00"}},
+  };
+  for (const Case& c : cases)
+    for (const char* message : c.messages) {
+      const Diagnosis diagnosis = diagnosis_of_text(fmt::format("loading the data\n{}\n", message));
+      EXPECT_EQ(slug_of(diagnosis), c.cause) << message;
+      EXPECT_EQ(diagnosis.first_rank.value_or(kNone), kNone) << message;
+    }
 }
 
 TEST(ErrorTable, FamiliesOfMessages) {
