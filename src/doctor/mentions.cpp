@@ -12,7 +12,7 @@ namespace {
 // Programs and models write about these errors. "Tried to allocate" only the error itself says.
 bool is_mention(Sign sign, std::string_view body) {
   if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
-  if (has_word(body, "ErrorMessage \"")) return false;  // SageMaker quotes the exception
+  if (has_one_of(body, "ErrorMessage \"|\"error\":|\"exception\":")) return false;  // SageMaker, JSON
   std::size_t at = body.size();
   for (const Rule& rule : rules())
     if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
@@ -26,6 +26,13 @@ bool is_mention(Sign sign, std::string_view body) {
   return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
 }
 
+// A script that is printed, by `set -x` or as a whole.
+bool is_source_of_shell(std::string_view body) {
+  for (const char* word : {"+ ", "++ ", "trap ", "echo ", "# ", "#SBATCH"})
+    if (body.starts_with(word)) return true;
+  return false;
+}
+
 // Services that keep metrics: training goes on without them.
 bool is_of_a_tracker(std::string_view body) {
   for (const char* name : {"wandb", "mlflow", "clearml", "neptune", "comet_ml", "swanlab", "tensorboard"})
@@ -37,7 +44,7 @@ bool is_of_a_tracker(std::string_view body) {
 
 bool is_noise(Sign sign, const LineMarks& marks) {
   const std::string_view body = marks.body;
-  if (body.find("frame #") < 4) return true;
+  if (body.find("frame #") < 4 || is_source_of_shell(body)) return true;
   if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
   if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
@@ -51,7 +58,8 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
   if (sign == Sign::NotLaunched)
-    return has_one_of(body, "Lmod|odulefile|CondaE|srun: fatal|FATAL:  |Error from server (");
+    return has_one_of(
+        body, "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|command not found");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
 }
 

@@ -5,14 +5,20 @@ namespace braid {
 namespace {
 
 constexpr Rule kRun[] = {
-    {"/job:jax_worker/replica:", Sign::AbsentRank},  // JAX
-    {"[missing ranks: ", Sign::AbsentRank},          // Horovod
-    {": [allreduce.", Sign::AbsentRank},             // below its "Missing ranks:"
+    {"/job:jax_worker/replica:", Sign::AbsentRank},    // JAX
+    {"[missing ranks: ", Sign::AbsentRank},            // Horovod
+    {"but didn't join collective", Sign::AbsentRank},  // PyTorch's report of a desync
+    {"are the lagging ranks that caused", Sign::AbsentRank},
+    {"missing ranks: {", Sign::AbsentRank},  // its flight recorder
+    {"joined but didn't finish", Sign::AbsentRank},
+    {": [allreduce.", Sign::AbsentRank},  // below its "Missing ranks:"
     {": [allgather.", Sign::AbsentRank},
     {": [broadcast.", Sign::AbsentRank},
     {"HorovodAllreduce", Sign::AbsentRank},
     {"HorovodAllgather", Sign::AbsentRank},
     {"HorovodBroadcast", Sign::AbsentRank},
+    {"Begin global rank ", Sign::RankBlock},  // Composer
+    {"End global rank ", Sign::RankBlock},
     {"num_experts", Sign::Experts},
     {"num-experts", Sign::Experts},
     {"expert_model_parallel", Sign::Experts},
@@ -28,6 +34,8 @@ constexpr Rule kRun[] = {
     {"aved checkpoint", Sign::Saved},
     {"heckpoint saved", Sign::Saved},
     {"aved model", Sign::Saved},
+    {"odel saved", Sign::Saved},
+    {"tate saved", Sign::Saved},
     {"Saving ", Sign::Saving, "heckpoint"},
     {"saving ", Sign::Saving, "heckpoint"},
     {"aving item", Sign::Saving},  // Orbax
@@ -53,6 +61,8 @@ constexpr Rule kRun[] = {
     {"[after training is done]", Sign::EndedWell},
 
     // Ends of other trainers. One process says it, so it is not believed against one that failed.
+    {"[exiting program at iteration", Sign::SaysDone},  // Megatron, as its arguments say
+    {"[exiting program after ", Sign::SaysDone, " minutes]"},
     {"'train_runtime'", Sign::SaysDone},  // Hugging Face
     {"train_runtime  ", Sign::SaysDone},
     {"raining complete", Sign::SaysDone},
@@ -173,6 +183,12 @@ constexpr Rule kRemarks[] = {
     {"Killed", Sign::Remark},
     {"Terminated", Sign::Remark},
     {"Hangup", Sign::Remark},
+    {"zsh: killed", Sign::Remark},
+    {"zsh: terminated", Sign::Remark},
+    {"zsh: hangup", Sign::Remark},
+    {" killed     ", Sign::Remark},  // zsh, of a job in the background
+    {" terminated  ", Sign::Remark},
+    {" hangup     ", Sign::Remark},
 };
 
 }  // namespace

@@ -57,9 +57,9 @@ void note_frame(std::string_view frame, Traceback& traceback) {
   traceback.in_data = traceback.in_data || has_any(place, kData) || file == "data.py" ||
                       own.find("merge") != std::string::npos || is_in_data_folder(path);
   traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
-  static constexpr std::array kRendezvous = {"distributed/rendezvous.py", "elastic/rendezvous", "init_process_group",
-                                             "static_tcp_rendezvous",     "_create_tcp_store",  "_create_c10d_store",
-                                             "jax/_src/distributed.py"};
+  static constexpr std::array kRendezvous = {"distributed/rendezvous.py", "elastic/rendezvous",   "init_process_group",
+                                             "static_tcp_rendezvous",     "_create_tcp_store",    "_create_c10d_store",
+                                             "jax/_src/distributed.py",   "_assign_worker_ranks", "in _rendezvous"};
   traceback.in_rendezvous = traceback.in_rendezvous || has_any(std::string(frame), kRendezvous);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
   static constexpr std::array kClients = {"vllm", "sglang", "rollout", "reward"};

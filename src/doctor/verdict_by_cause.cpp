@@ -52,6 +52,9 @@ bool is_refused_everywhere(const Trial& t, const Finding& cause) {
   std::set<int> ranks;
   for (const Finding* finding : t.suspects.live())
     if (finding->sign == cause.sign && finding->rank) ranks.insert(*finding->rank);
+  for (const WorkerExit& exit : t.findings.exits)
+    if (!cause.rank && exit.code != 0 && signal_of_code(exit.code) != SIGTERM)
+      ranks.insert(exit.ranks.begin(), exit.ranks.end());
   return ranks.size() > 1;
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "doctor/diagnosis_of_text.h"
 
 namespace braid {
@@ -51,6 +53,89 @@ TEST(Exceptions, AreJudgedByTheirTypeAndTheirWords) {
            {"nccl-timeout", "RuntimeError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"},
            {"python-error", "ValueError: too many values to unpack"}})
     EXPECT_EQ(slug_of(diagnosis_of_text(raised(exception))), cause) << exception;
+}
+
+// The prefix is of the process, or the node, that started it.
+TEST(SpawnedProcesses, AreNamedByTheirNumber) {
+  const std::string text = raised("torch.multiprocessing.spawn.ProcessRaisedException: ") +
+                           "\n-- Process 2 terminated with the following error:\n" + raised("KeyError: 'x'") +
+                           "\nThe above exception was the direct cause of:\n\n" +
+                           raised("AttributeError: no such thing");
+  for (const char* prefix : {"", "(head, rank=0, pid=2972) ", "0: ", "[rank0]: ", "train-0 | "})
+    EXPECT_EQ(verdict(with_prefix(prefix, text)), "python-error 2") << prefix;
+}
+
+// Who sees that a run failed cancels the job, kills it, or lets it wait until its time is over.
+TEST(EndsFromOutside, AreNotTheCauseOfWhatFailedBefore) {
+  const std::string cut = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n";
+  const std::vector<std::pair<std::string, std::string>> failures = {
+      {"network", "n1:42:60 [0] transport/net_ib.cc:1402 NCCL WARN NET/IB : Got completion from peer 10.0.0.3<4567>\n"},
+      {"network", "[rank3]: RuntimeError: [pair.cc:589] Connection closed by peer [10.0.0.3]:4567\n"},
+      {"rendezvous", "RuntimeError: mesh_service.cc:243 : Failed to meet rendezvous 'init': Socket closed (14)\n"},
+      {"segfault", "n1: rank 3 died from signal 11\n"},
+      {"segfault", "Fatal Python error: Segmentation fault\n"},
+      {"killed", "mpirun noticed that process rank 3 with PID 4242 on node n2 exited on signal 9 (Killed).\n"}};
+  const std::vector<std::string> ends = {
+      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n",
+      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 DUE TO TIME LIMIT ***\n",
+      raised("KeyboardInterrupt"),
+      "Killed\n",
+      "ERROR: Job failed: exit code 1\n",
+      cut + "srun: error: n1: tasks 0-7: Killed\n"};
+  for (const auto& [cause, failure] : failures)
+    for (const std::string& end : ends) EXPECT_EQ(slug_of(diagnosis_of_text(failure + end)), cause) << failure << end;
+  for (const std::string& end : {ends[0], ends[1]})
+    EXPECT_NE(slug_of(diagnosis_of_text(end + failures[0].second)), "network") << end;
+}
+
+// Slurm tells the time of its place, others may tell that of Greenwich.
+TEST(EndsFromOutside, TimeZonesDoNotPutThemBeforeACause) {
+  EXPECT_EQ(slug_of(diagnosis_of_text(with_prefix("2026-11-15T17:40:20Z ", raised("ValueError: bad")) +
+                                      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n")),
+            "python-error");
+}
+
+// Scripts go on after most of what they look for in vain.
+TEST(Starts, WhatIsNotFoundBeforeAnExceptionIsNoCause) {
+  for (const char* line : {"bash: module: command not found", "/bin/sh: nvidia-smi: command not found",
+                           "CommandNotFoundError: Your shell has not been properly configured"}) {
+    EXPECT_EQ(verdict(fmt::format("{}\n", line)), "not-launched -1");
+    EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nTraining completed\n", line)), "success -1") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nsrun: error: n1: task 3: Killed\n", line)), "killed 3") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nRuntimeError: Connection reset by peer\n", line)), "network -1") << line;
+  }
+}
+
+TEST(Starts, AProgramThatIsMissingStopsOthersToo) {
+  EXPECT_EQ(verdict("bash: line 1: torchrun: command not found\ntorch.distributed.DistStoreError: Timed out after 301 "
+                    "seconds waiting for clients. 1/2 clients joined.\n"),
+            "not-launched -1");
+}
+
+TEST(Ends, AScriptThatIsPrintedTellsOfNone) {
+  for (const char* line :
+       {"trap 'echo Caught SIGTERM' TERM", "+ echo 'Got SIGHUP'", "# DUE TO TIME LIMIT", "echo OOMKilled"})
+    EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
+}
+
+TEST(Starts, ALauncherMayFailItself) {
+  const auto launcher = [](const char* exception) {
+    return std::string(
+               "Traceback (most recent call last):\n  File \"/x/deepspeed/launcher/runner.py\", line 5, in main\n") +
+           exception + "\n";
+  };
+  EXPECT_EQ(verdict(launcher("FileNotFoundError: [Errno 2] No such file or directory: 'pdsh'")), "not-launched -1");
+  EXPECT_EQ(verdict(launcher("ValueError: no such option")), "python-error -1");
+  EXPECT_EQ(verdict(raised("KeyError: 'x'") + launcher("ValueError: no such option")), "python-error -1");
+  EXPECT_EQ(verdict(launcher("Exception: process 3 terminated with exit code 17")), "unknown 3");
+}
+
+TEST(EndsFromOutside, TheRestOfAStepIsNotCancelledByAnybody) {
+  const std::string failed = "srun: error: n1: tasks 0-7: Exited with exit code 1\n",
+                    end = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n";
+  EXPECT_EQ(verdict(failed + end), "unknown -1");
+  EXPECT_EQ(verdict(end + "srun: error: n1: tasks 0-7: Killed\n"), "cancelled -1");
 }
 
 TEST(Exceptions, AMessageMayBeginOnTheNextLine) {
@@ -161,6 +246,78 @@ TEST(Chains, OfExceptionsKeepTheirCause) {
   EXPECT_EQ(slug_of(diagnosis_of_text(frames + "socket.timeout: timed out\n" + handling + frames +
                                       "OSError: We couldn't connect to 'https://huggingface.co' to load this file\n")),
             "hub-unreachable");
+}
+
+// What came first, and what only follows from it or guesses at it.
+TEST(Precedence, OfWhatIsSaidInSeveralLines) {
+  const std::string traceback = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n";
+  const std::string hang =
+      "[rank0]:[E1115 10:00:00.1 P.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, "
+      "OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600000 milliseconds\n";
+  for (const auto& [text, cause, rank] : std::vector<std::tuple<std::string, const char*, int>>{
+           // PyTorch's report of a desync names who did not come.
+           {hang + "\t   [6] finished collective #182, but didn't join collective #183 (count from 1)\n",
+            "nccl-timeout", 6},
+           {hang + "\t - To our best knowledge, ranks [2, 5] are the lagging ranks that caused this timeout.\n",
+            "nccl-timeout", 2},
+           {hang + "\t   [1] joined but didn't finish collective #12 (count from 1)\n", "nccl-timeout", 1},
+           {hang + "missing ranks: {3}\n", "nccl-timeout", 3},  // the flight recorder
+           {"F1115 10:00:00.0 1 client.h:77] This most likely indicates that another task died. DEADLINE_EXCEEDED: "
+            "Barrier timed out. Id: a::0. The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed "
+            "out task names: /job:jax_worker/replica:0/task:1\n",
+            "nccl-timeout", 1},
+           {"[rank1]:[F1115 10:00:00.1 P.cpp:1] [PG ID 0 PG GUID 0 Rank 1] Terminating the process after attempting to "
+            "dump debug info, due to ProcessGroupNCCL watchdog hang.\n",
+            "nccl-timeout", 1},
+           {hang + with_prefix("[rank1]: ", traceback + "DistBackendError: NCCL error in: a.cpp:1, unhandled system "
+                                                        "error (run with NCCL_DEBUG=INFO for details)\n"),
+            "nccl-timeout", 0},
+           // A job that hangs without its network is cancelled.
+           {"n1:1:2 [4] net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer n2<3> with error 12\n"
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n",
+            "network", kNone},
+           // The kernel tells of a program's own mistakes, too.
+           {with_prefix("[rank3]: ",
+                        traceback + "RuntimeError: CUDA error: an illegal memory access was encountered\n") +
+                "NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python, MMU Fault\n",
+            "cuda-error", 3},
+           {with_prefix("[rank3]: ", traceback + "RuntimeError: CUDA error: unspecified launch failure\n") +
+                "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, GPU has fallen off the bus.\n",
+            "node-failure", 3},
+           // All ranks print that a checkpoint failed on one.
+           {with_prefix("[rank0]: ", traceback + "CheckpointException: CheckpointException ranks:dict_keys([2])\n" +
+                                         "Traceback (most recent call last): (RANK 2)\n  File \"/w/a.py\", line 1, in "
+                                         "f\nOSError: [Errno 28] No space left on device\n"),
+            "disk-full", 2},
+           // Whose traceback it is stands before it.
+           {"Rank 5 encountered an exception:\n" + traceback + "ValueError: bad\n", "python-error", 5},
+           {"ERROR | [rank5] | trainer:fit:12 - An error has been caught\n" + traceback + "ValueError: bad\n",
+            "python-error", 5},
+           {hang + traceback + "ValueError: bad\n", "python-error", kNone},
+           {"-----Begin global rank 1 STDERR-----\n" + traceback +
+                "ValueError: bad\n-----End global rank 1 STDERR-----\n",
+            "python-error", 1},
+           {"[2026-11-15 10:00:00,670] [ERROR] [a.b:500] [PID:42] [RANK:6] " + traceback + "ValueError: bad\n",
+            "python-error", 6},
+           {"[F] k2/csrc/eval.h:147 Check failed: e == cudaSuccess (98 vs. 0)\n" + traceback +
+                "RuntimeError: \n    Some bad things happened. Please read the above error messages.\n",
+            "cuda-error", kNone},
+           // Programs that tell of their exceptions in a line of their own.
+           {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},
+           {"{\"level\": \"error\", \"error\": \"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 "
+            "GiB.\"}\n",
+            "gpu-oom", kNone},
+           {"Training completed\nError in atexit._run_exitfuncs:\n" + traceback + "KeyboardInterrupt\n", "success",
+            kNone},
+           {"Saving model to out\nModel saved to out/model.bin\n" + hang, "nccl-timeout", 0},
+           {traceback + "  File \"/l/torch/distributed/elastic/agent/server/api.py\", line 1, in _assign_worker_ranks\n"
+                        "  File \"/l/torch/distributed/elastic/utils/store.py\", line 31, in get_all\n"
+                        "torch.distributed.DistStoreError: Socket Timeout\n",
+            "rendezvous", kNone}}) {
+    const Diagnosis diagnosis = diagnosis_of_text(text);
+    EXPECT_EQ(slug_of(diagnosis), cause) << text;
+    EXPECT_EQ(diagnosis.first_rank.value_or(kNone), rank) << text;
+  }
 }
 
 }  // namespace
