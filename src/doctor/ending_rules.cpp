@@ -82,6 +82,7 @@ constexpr Rule kRules[] = {
     {"missed too many heartbeats", Sign::NodeFailure},  // Ray
     {"NodeDiedError", Sign::NodeFailure},
     {"detected missing heartbeats", Sign::NodeFailure},
+    {"another task died", Sign::ConnectionLost, "Socket closed"},  // a guess
     {"another task died", Sign::NodeFailure, nullptr, "Barrier timed out"},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
     {"JobState=NODE_FAIL", Sign::NodeFailure},

@@ -294,6 +294,11 @@ constexpr Rule kRules[] = {
     {"libc++abi: terminating", Sign::NativeCrash},
     {"detected by the Java Runtime Environment", Sign::NativeCrash},
     {"KeyboardInterrupt", Sign::Interrupted},
+    {"NCCL error", Sign::PythonError, "invalid argument"},  // the program's own mistakes
+    {"NCCL error", Sign::PythonError, "invalid usage"},
+    {"NCCL Error 4: ", Sign::PythonError},
+    {"NCCL Error 5: ", Sign::PythonError},
+    {"ncclCommInitRank failed: invalid", Sign::PythonError},
     {"ncclSystemError", Sign::NetworkTrouble},  // where it does not say what it was
     {"unhandled system error", Sign::NetworkTrouble},
     {"ncclInternalError", Sign::ConnectionLost},

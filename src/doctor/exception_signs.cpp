@@ -64,6 +64,9 @@ constexpr Words kWords[] = {
     {Sign::DiskFull, "disk space|storage space", "not enough|insufficient|out of"},
     {Sign::DiskFull, "disk", " full"},
     {Sign::TooManyFiles, "too many open files"},
+    {Sign::NanLoss, "loss scale|loss_scale|loss-scale|lossscale|grad scale|grad_scale|gradient scale|gradscaler",
+     "too small|too low|is small|minimum|min_loss|min_scale|underflow|below|decrease|reached 0|is 0|is zero|is "
+     "nan|inf"},
     {Sign::PortInUse, "already in use", "port|address"},
     {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match"},
     {Sign::StateDictDiffers, "checkpoint",

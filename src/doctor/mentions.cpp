@@ -40,6 +40,13 @@ bool is_of_a_tracker(std::string_view body) {
   return false;
 }
 
+// The program says itself that it can do without.
+bool says_it_goes_on(std::string_view body) {
+  return has_one_of(body,
+                    "etrying|will retry|accepting this|ontinuing anyway|ontinue anyway|roceeding anyway|"
+                    "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
+}
+
 }  // namespace
 
 bool is_noise(Sign sign, const LineMarks& marks) {
@@ -50,7 +57,7 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
   if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
   if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
-  return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
+  return is_warning(body.substr(0, 200)) || says_it_goes_on(body) ||
          (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
 }
 

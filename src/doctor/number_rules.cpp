@@ -57,6 +57,8 @@ constexpr Rule kRules[] = {
     {"returned nan values", Sign::NanLoss},
     {"oss scale already at minimum", Sign::NanLoss},
     {"oss scale is at its minimum", Sign::NanLoss},
+    {"cale is too small", Sign::NanLoss},
+    {"cale reached minimum", Sign::NanLoss},
     {"oss scale has reached its minimum", Sign::NanLoss},
     {"non-finite", Sign::NanLoss, "Error"},
     {"on-finite loss", Sign::NanLoss},

@@ -184,6 +184,10 @@ const Finding* Suspects::told_after(const Finding& vague) const {
       vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
   const bool by_ascend = vague.sign == Sign::CudaError && has_word(vague.text, "rror code is ");
   if (by_ascend && first_time_out()) return nullptr;
+  if (vague.sign == Sign::PythonError && has_one_of(vague.text, "NCCL|nccl")) {  // NCCL says elsewhere what was wrong
+    const Finding* told = earliest([](const Finding& f) { return is_strong_cause(f) && f.sign != Sign::PythonError; });
+    return told ? told : &vague;
+  }
   if (is_failure_inside(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
@@ -215,7 +219,8 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
     const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
                                                             [&](int rank) { return complained_.count(rank) > 0; });
     const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
-    const bool is_whole_job = e.ranks.empty() && !signal_of_code(e.code);
+    const auto signal = signal_of_code(e.code);  // who loses the others aborts
+    const bool is_whole_job = e.ranks.empty() && (!signal || *signal == SIGABRT);
     if (cut && signal_of_code(e.code) == SIGKILL && earlier(cut->place, e.place)) return false;
     return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !is_whole_job && !findings_.survived(e.place);
   });
@@ -226,6 +231,18 @@ const Finding* Suspects::outside_before(const Finding& cause) const {
     return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled && f.sign != Sign::Interrupted &&
            earlier(f.place, cause.place);
   });
+}
+
+bool Suspects::is_explained_from_outside(const Finding& cause) const {
+  const bool tells_of_another =
+      cause.sign == Sign::PythonError &&
+      has_one_of(
+          cause.text,
+          "TuneError|did not complete|BrokenProcessPool|TerminatedWorkerError|BrokenExecutor|terminated abruptly|"
+          "exited unexpectedly|died unexpectedly|worker died|orker failed|process died|was killed|EOFError");
+  return tells_of_another && earliest([](const Finding& f) {
+           return f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure || f.sign == Sign::Preempted;
+         });
 }
 
 const Finding* Suspects::hardware_behind(const Finding& cause) const {
