@@ -7,6 +7,8 @@ namespace {
 constexpr Rule kRules[] = {
     // Memory, on a device or a host.
     {"java.lang.OutOfMemoryError", Sign::HostOom},
+    {"RayOutOfMemoryError", Sign::HostOom},
+    {"of the memory on node", Sign::HostOom, "ore than"},
     {"Failed to allocate CPU Memory", Sign::HostOom},  // MXNet
     {"CPU memory allocation failed", Sign::HostOom},
     {"DefaultCPUAllocator", Sign::HostOom, "allocate"},

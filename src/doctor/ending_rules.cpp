@@ -222,7 +222,8 @@ constexpr Rule kRules[] = {
     {"ray.exceptions.OutOfMemoryError", Sign::CgroupOom},
     {"cgroup out-of-memory handler", Sign::CgroupOom},
     {"memory limit", Sign::CgroupOom, "xceed"},
-    {"over memory limit", Sign::CgroupOom},  // HTCondor
+    {"memory budget", Sign::CgroupOom, "xceed"},  // Dask
+    {"over memory limit", Sign::CgroupOom},       // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
     {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
     {" Evicted  ", Sign::Preempted},              // of kubectl's tables

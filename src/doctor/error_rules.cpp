@@ -243,7 +243,10 @@ constexpr Rule kRules[] = {
     {": error: too few arguments", Sign::WrongArguments},
     {": error: no such option", Sign::WrongArguments},  // optparse
     {"error: Unrecognized options", Sign::WrongArguments},
-    {"Error: No such option", Sign::WrongArguments},  // click
+    {"Unrecognized or misplaced option", Sign::WrongArguments},  // tyro
+    {" Parsing error ", Sign::WrongArguments, "\xe2\x94\x80"},
+    {"Could not consume arg: ", Sign::WrongArguments},  // Fire
+    {"Error: No such option", Sign::WrongArguments},    // click
     {"Error: Missing option", Sign::WrongArguments},
     {"Error: Missing argument", Sign::WrongArguments},
     {"Error: Invalid value for", Sign::WrongArguments},

@@ -68,7 +68,7 @@ constexpr Words kWords[] = {
      "too small|too low|is small|minimum|min_loss|min_scale|underflow|below|decrease|reached 0|is 0|is zero|is "
      "nan|inf"},
     {Sign::PortInUse, "already in use", "port|address"},
-    {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match"},
+    {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match|not in |not found"},
     {Sign::StateDictDiffers, "checkpoint",
      "mismatch|does not match|do not match|different shape|incompatible shape|must match|unexpected key|missing key|"
      "expected shape"},

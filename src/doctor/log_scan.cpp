@@ -106,6 +106,7 @@ class LogScan::Impl {
     }
     if (!state_.trace) return;
     state_.trace->labelled = marks.labelled;
+    ++state_.trace->lines;
     state_.trace->last = {
         .file = state_.file, .line = line.number, .time = state_.last_time, .own_time = marks.time.has_value()};
   }

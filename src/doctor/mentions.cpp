@@ -67,7 +67,7 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::NotLaunched)
     return has_one_of(
         body, "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|command not found");
-  return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
+  return sign == Sign::HubUnreachable || sign == Sign::NanLoss || sign == Sign::PortInUse;
 }
 
 }  // namespace braid

@@ -134,6 +134,7 @@ constexpr Rule kProgress[] = {
     {"mloss: ", Sign::Progress},  // torchtitan, in colour
     {" Loss: ", Sign::Progress},
     {"\tLoss:", Sign::Progress},
+    {"#011Loss: ", Sign::Progress},  // a tab, as syslog has it
     {"\tLoss ", Sign::Progress},
     {"loss = ", Sign::Progress},  // TensorFlow
     {"train/loss", Sign::Progress},

@@ -239,9 +239,16 @@ bool Suspects::is_explained_from_outside(const Finding& cause) const {
       has_one_of(
           cause.text,
           "TuneError|did not complete|BrokenProcessPool|TerminatedWorkerError|BrokenExecutor|terminated abruptly|"
-          "exited unexpectedly|died unexpectedly|worker died|orker failed|process died|was killed|EOFError");
-  return tells_of_another && earliest([](const Finding& f) {
-           return f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure || f.sign == Sign::Preempted;
+          "raining failed|KilledWorker|ob aborted|exited unexpectedly|died unexpectedly|worker died|orker "
+          "failed|process died|was killed|EOFError");
+  if (!tells_of_another) return false;
+  const auto is_by_signal = [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place);
+  };
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(), is_by_signal) || earliest([](const Finding& f) {
+           return f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure || f.sign == Sign::Preempted ||
+                  f.sign == Sign::NativeCrash || f.sign == Sign::ConnectionLost;
          });
 }
 

@@ -78,6 +78,25 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {traceback + "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated "
                         "abruptly\n[ 8.1] Memory cgroup out of memory: Killed process 42 (python) total-vm:9kB\n",
             "host-oom", kNone},
+           {"munmap_chunk(): invalid pointer\nWorker process 21944 was killed by signal 6\n" + traceback +
+                "distributed.scheduler.KilledWorker: ('train-8c0b', <Worker 'tcp://10.0.0.2:42'>)\n",
+            "segfault", kNone},
+           {"ERROR Scheduler: Lost executor 0 on 10.0.0.2: Remote RPC client disassociated. Likely due to containers "
+            "exceeding thresholds, or network issues.\nml.java.XGBoostError: XGBoostModel training failed\n",
+            "network", kNone},
+           {"ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node n1 is used (15 / 16 GB).\n",
+            "host-oom", kNone},
+           // What was tried, and done without.
+           {"/d/tcp_socket.cc:86: Failed bind on 10.0.0.2:30051 , error: Address already in use\n" + traceback +
+                "AttributeError: 'list' object has no attribute 'local_scope'\n",
+            "python-error", kNone},
+           {"n1:4:4 [0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed\n", "unknown", kNone},
+           // The log of one rank.
+           {"[n1:1/2] 2026-11-15 10:00:00 INFO: a\n[n1:1/2] 2026-11-15 10:00:01 INFO: b\n" + traceback +
+                "ValueError: bad\n",
+            "python-error", 1},
+           {traceback + "KeyError: \"pooler.weight from model not in state dict: ['decoder.weight']\"\n",
+            "weight-load-mismatch", kNone},
            // A notebook's traceback begins with its type, which is no prefix.
            {"ValueError                                Traceback (most recent call last)\n<ipython-input-23-4bb7> in "
             "<module>()\n----> 1 fit(data)\n\n~/lib/a.py in fit(self)\n    336   x = 1\n--> 338   self.wait()\n\n"
