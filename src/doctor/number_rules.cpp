@@ -48,6 +48,8 @@ constexpr Rule kRules[] = {
     {"onsecutive skipped", Sign::NanLoss, "scale"},
     {"overflow detected", Sign::NanLoss, "xit"},
     {"NaN detected", Sign::NanLoss},
+    {"due to NaN", Sign::NanLoss, "raining"},
+    {"due to nan", Sign::NanLoss, "raining"},
     {"NaNs detected", Sign::NanLoss},
     {"detected NaN", Sign::NanLoss},
     {"Nan detected", Sign::NanLoss},

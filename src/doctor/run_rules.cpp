@@ -36,6 +36,10 @@ constexpr Rule kRun[] = {
     {"aved model", Sign::Saved},
     {"odel saved", Sign::Saved},
     {"tate saved", Sign::Saved},
+    {"task/s, elapsed", Sign::Saved},  // mm*: it goes on with other work
+    {"unning evaluation", Sign::Saved},
+    {"unning Evaluation", Sign::Saved},
+    {"unning validation", Sign::Saved},
     {"Saving ", Sign::Saving, "heckpoint"},
     {"saving ", Sign::Saving, "heckpoint"},
     {"aving item", Sign::Saving},  // Orbax
@@ -106,13 +110,13 @@ constexpr Rule kRun[] = {
     {"Training exit with code 0", Sign::SaysDone},
     {"raining done", Sign::SaysDone},
     {"raining successfully", Sign::SaysDone},
-    {"`Trainer.fit` stopped: `max_", Sign::SaysDone},  // Lightning
-    {"Total training time: ", Sign::SaysDone},         // detectron2
-    {"raining SUCCESS", Sign::SaysDone},               // SageMaker
-    {"Successfully completed.", Sign::SaysDone},       // LSF
-    {"finished (SUCCEEDED)", Sign::SaysDone},          // torchrun
-    {"COMPLETED  ", Sign::SaysDone, "0:0"},            // sacct
-    {"to finish... (success)", Sign::SaysDone},        // W&B, whose word it is of the process' end
+    {"`Trainer.fit` stopped: `max_", Sign::SaysDone},    // Lightning
+    {"Total training time: ", Sign::SaysDone},           // detectron2
+    {"raining SUCCESS", Sign::SaysDone},                 // SageMaker
+    {"Successfully completed.", Sign::ScriptEndedWell},  // LSF, which may say so before what the job printed
+    {"finished (SUCCEEDED)", Sign::SaysDone},            // torchrun
+    {"COMPLETED  ", Sign::SaysDone, "0:0"},              // sacct
+    {"to finish... (success)", Sign::SaysDone},          // W&B, whose word it is of the process' end
     {"tatus: Succeeded", Sign::SaysDone},
     {"exits successfully", Sign::SaysDone},       // DeepSpeed
     {"peak memory allocated: ", Sign::SaysDone},  // at the end of nanoGPT's descendants

@@ -120,6 +120,14 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {"Installed CUDA version 11.7 does not match the version torch was compiled with 11.6, accepting this "
             "combination\n['python', 'a.py'] exits with return code = -11\n",
             "segfault", kNone},
+           {"2026-11-15,10:00:00 | INFO | Loss is nan, stopping training\nwandb: Waiting for W&B process to finish... "
+            "(success).\n",
+            "nan-loss", kNone},
+           {"Saving checkpoint at 1 epochs\n[>>>>] 41022/41022, 412.2 task/s, elapsed: 100s, ETA:     0s\n" + hang,
+            "nccl-timeout", 0},
+           {"Successfully completed.\n\nThe output (if any) follows:\n\nepoch 1 loss 0.4\nepoch 2 loss 0.3\n"
+            "epoch 3 loss 0.2\n",
+            "success", kNone},
            {traceback + "RuntimeError: grad_scale is too small, exiting: 1.29e-26\n", "nan-loss", kNone},
            // Programs that tell of their exceptions in a line of their own.
            {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},
