@@ -283,6 +283,7 @@ constexpr Rule kRules[] = {
     {"reported by process [", Sign::ProcessEnd},
     {"exited due to process rank", Sign::ProcessEnd},
     {"exit status of rank ", Sign::ProcessEnd},
+    {"process exited without calling finalize", Sign::ProcessEnd},  // MS-MPI
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle

@@ -91,6 +91,8 @@ constexpr Words kWords[] = {
     {Sign::RendezvousFailed, "timed out", "waiting for workers|waiting for all|waiting for nodes|nodes to join"},
     {Sign::RendezvousFailed, "timed out waiting", "workers|nodes"},
     {Sign::RendezvousFailed, "coordinator", "connect|reach"},
+    {Sign::RendezvousFailed, "failed to connect|not connect|unable to connect|trying to connect",
+     "grpc://|tcp://|scheduler|tracker|remote server|parameter server|master"},
     {Sign::HubUnreachable, "huggingface.co|hugging face hub|too many requests|rate limit|unauthorized|accessdenied"},
     {Sign::HubUnreachable, "download", "fail|unable|could not"},
     {Sign::HubUnreachable, "access denied", "s3"},

@@ -45,7 +45,7 @@ std::optional<int> rank_before_list(std::string_view text) {
 
 bool is_list_of_absent(std::string_view text) {
   return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]") ||
-         rank_before_list(text);
+         text.ends_with("].") || rank_before_list(text);
 }
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.

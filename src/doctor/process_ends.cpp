@@ -95,6 +95,7 @@ constexpr End kEnds[] = {
     {"eturncode%~%c"},
     {"error code %c"},
     {"signal %s ("},
+    {"process exited without calling finalize", true, 1},  // MS-MPI
 };
 
 // Lines that name a process, before the line with its code.

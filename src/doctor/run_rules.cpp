@@ -5,8 +5,10 @@ namespace braid {
 namespace {
 
 constexpr Rule kRun[] = {
-    {"/job:jax_worker/replica:", Sign::AbsentRank},    // JAX
-    {"[missing ranks: ", Sign::AbsentRank},            // Horovod
+    {"/job:jax_worker/replica:", Sign::AbsentRank},     // JAX
+    {"[missing ranks: ", Sign::AbsentRank},             // Horovod
+    {"ranks have not called it: [", Sign::AbsentRank},  // Ray
+    {"following ranks to join the", Sign::AbsentRank},
     {"but didn't join collective", Sign::AbsentRank},  // PyTorch's report of a desync
     {"are the lagging ranks that caused", Sign::AbsentRank},
     {"missing ranks: {", Sign::AbsentRank},  // its flight recorder

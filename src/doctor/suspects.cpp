@@ -23,6 +23,16 @@ bool is_failure_inside(const Finding& finding) {
   return false;
 }
 
+// An exception that says no more than that a process, or what it did, is gone.
+bool tells_of_another(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  const std::string low = in_small_letters(finding.text);
+  return has_one_of(low, "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror") ||
+         (has_one_of(low, "worker|process|actor|executor|trial|child|training|job") &&
+          has_one_of(low,
+                     "died| dead|killed|alive|unexpectedly|abruptly|crashed| gone| failed|aborted|not complete| lost"));
+}
+
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
@@ -233,22 +243,16 @@ const Finding* Suspects::outside_before(const Finding& cause) const {
   });
 }
 
-bool Suspects::is_explained_from_outside(const Finding& cause) const {
-  const bool tells_of_another =
-      cause.sign == Sign::PythonError &&
-      has_one_of(
-          cause.text,
-          "TuneError|did not complete|BrokenProcessPool|TerminatedWorkerError|BrokenExecutor|terminated abruptly|"
-          "raining failed|KilledWorker|ob aborted|exited unexpectedly|died unexpectedly|worker died|orker "
-          "failed|process died|was killed|EOFError");
-  if (!tells_of_another) return false;
+bool Suspects::is_explained_by_others(const Finding& cause) const {
+  if (!tells_of_another(cause)) return false;
   const auto is_by_signal = [&](const WorkerExit& e) {
     const auto signal = signal_of_code(e.code);
     return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place);
   };
-  return std::any_of(findings_.exits.begin(), findings_.exits.end(), is_by_signal) || earliest([](const Finding& f) {
-           return f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure || f.sign == Sign::Preempted ||
-                  f.sign == Sign::NativeCrash || f.sign == Sign::ConnectionLost;
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(), is_by_signal) || earliest([&](const Finding& f) {
+           const bool was_lost = role_of(f.sign) == Role::Consequence && f.sign != Sign::Stopped;
+           return f.sign == Sign::NativeCrash || f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure ||
+                  f.sign == Sign::Preempted || (was_lost && earlier(f.place, cause.place));
          });
 }
 

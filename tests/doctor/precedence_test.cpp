@@ -97,6 +97,16 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
             "python-error", 1},
            {traceback + "KeyError: \"pooler.weight from model not in state dict: ['decoder.weight']\"\n",
             "weight-load-mismatch", kNone},
+           {traceback + "RuntimeError: One or more background workers are no longer alive. Exiting.\n" +
+                "slurmstepd: error: Detected 6 oom_kill events in StepId=60312245.batch.\n",
+            "host-oom", kNone},
+           {traceback + "ray.train.BroadcastCollectiveTimeoutError: The broadcast operation timed out after 1800 s.\n"
+                        "The following ranks have not called it: [3]\n"
+                        "ray.train.WorkerGroupError: Training failed due to worker errors\n",
+            "nccl-timeout", 3},
+           {with_prefix("[rank1]: ", traceback + "RuntimeError: DataLoader worker (pid 7) exited unexpectedly\n") +
+                hang,
+            "python-error", 1},
            // A notebook's traceback begins with its type, which is no prefix.
            {"ValueError                                Traceback (most recent call last)\n<ipython-input-23-4bb7> in "
             "<module>()\n----> 1 fit(data)\n\n~/lib/a.py in fit(self)\n    336   x = 1\n--> 338   self.wait()\n\n"
@@ -128,6 +138,13 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {"Successfully completed.\n\nThe output (if any) follows:\n\nepoch 1 loss 0.4\nepoch 2 loss 0.3\n"
             "epoch 3 loss 0.2\n",
             "success", kNone},
+           {"A: Caught Win32 exception 0xc0000005: Access violation.\njob aborted:\n[ranks] message\n\n[0] "
+            "terminated\n\n"
+            "[1] process exited without calling finalize\n",
+            "segfault", 1},
+           {traceback + "RuntimeError: Deadline exceeded: Failed to connect to remote server at address: "
+                        "grpc://10.59.106.169:8470. Error from gRPC: Deadline Exceeded.\n",
+            "rendezvous", kNone},
            {traceback + "RuntimeError: grad_scale is too small, exiting: 1.29e-26\n", "nan-loss", kNone},
            // Programs that tell of their exceptions in a line of their own.
            {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},
