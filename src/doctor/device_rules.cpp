@@ -48,6 +48,8 @@ constexpr Rule kRules[] = {
     {"cudaErrorMemoryAllocation", Sign::GpuOom},
     {"Cuda failure", Sign::GpuOom, "out of memory"},
     {"cudaMalloc", Sign::GpuOom, "out of memory"},
+    {"== cudaSuccess", Sign::GpuOom, "out of memory"},
+    {"Out of GPU memory", Sign::GpuOom},
     {"cuda runtime error (2)", Sign::GpuOom},
     {"CUDA error 2: ", Sign::GpuOom},
     {"CUDA Error: out of memory", Sign::GpuOom},

@@ -267,8 +267,7 @@ constexpr Rule kRules[] = {
     {"Process abort signal` is detected", Sign::NativeCrash},  // Paddle
     {"ccess violation", Sign::NativeCrash, "rror"},
     {"xception 0xc0000005", Sign::NativeCrash},
-    {"xit code -1073741", Sign::NativeCrash},  // Windows' codes of crashes
-    {"xit code 0xc00000", Sign::NativeCrash},
+    {"Execution halted", Sign::PythonError},  // R
     {"corrupted double-linked list", Sign::NativeCrash},
     {"realloc(): invalid", Sign::NativeCrash},
     {"trap invalid opcode", Sign::NativeCrash},

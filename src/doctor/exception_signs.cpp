@@ -55,7 +55,8 @@ constexpr Words kWords[] = {
     {Sign::GpuOom,
      "mem-fraction-static|insufficient gpu memory|not enough gpu memory|exceeds device memory"},  // SGLang
     {Sign::GpuOom, "gpu memory utilization|gpu_memory_utilization", "increas|decreas|less than"},
-    {Sign::GpuOom, "enough gpu ram|no executable batch size"},
+    {Sign::GpuOom, "enough gpu ram|no executable batch size|out of gpu memory"},
+    {Sign::GpuOom, "not fit", "gpu memory|memory of the gpu|device memory"},
     {Sign::GpuOom, "memory isn't enough", "device"},                                                       // MindSpore
     {Sign::GpuOom, "no available memory for the cache blocks|larger than the available kv cache memory"},  // vLLM
     {Sign::HostOom, "out of memory|cannot allocate memory|not enough memory|insufficient memory"},

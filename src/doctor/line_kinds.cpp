@@ -13,7 +13,7 @@ namespace {
 // "Killed", "run.sh: line 3:  4242 Killed   python train.py"; zsh's words are small: "zsh: killed     python train.py".
 // Of jobs in the background: "[1]+  Killed   python train.py", "[1]  + 4242 killed     python train.py".
 bool is_end_by_shell(std::string_view text, std::string_view word, std::string_view small) {
-  if (text == word) return true;
+  if (text == word || (has_word(text, "*** [") && text.ends_with("] " + std::string(word)))) return true;  // make
   if (std::string_view rest = text; take(rest, "zsh: ")) return rest.starts_with(small);
   if (std::string_view rest = text; take(rest, "[") && take_number(rest) && take(rest, "]")) {
     rest.remove_prefix(std::min(rest.find_first_not_of(" +-0123456789"), rest.size()));

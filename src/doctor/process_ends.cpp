@@ -82,6 +82,7 @@ constexpr End kEnds[] = {
     {"exited with code: %c"},
     {"erminated with exit code %c"},
     {"exit with status code %c"},
+    {"xited with status%~%c"},
     {"EXIT CODE: %c"},
     {"xit code%~%c"},
     {"xit Code%~%c"},

@@ -13,9 +13,9 @@ constexpr Rule kRun[] = {
     {"are the lagging ranks that caused", Sign::AbsentRank},
     {"missing ranks: {", Sign::AbsentRank},  // its flight recorder
     {"joined but didn't finish", Sign::AbsentRank},
-    {": [allreduce.", Sign::AbsentRank},  // below its "Missing ranks:"
-    {": [allgather.", Sign::AbsentRank},
-    {": [broadcast.", Sign::AbsentRank},
+    {"[allreduce.", Sign::AbsentRank},  // below its "Missing ranks:"
+    {"[allgather.", Sign::AbsentRank},
+    {"[broadcast.", Sign::AbsentRank},
     {"HorovodAllreduce", Sign::AbsentRank},
     {"HorovodAllgather", Sign::AbsentRank},
     {"HorovodBroadcast", Sign::AbsentRank},

@@ -71,11 +71,13 @@ Finding* exception_before(const Finding& finding, Findings& findings) {
   return before == end ? nullptr : &*before;
 }
 
-// What the lines before an exception without a message say: "NaN detected", then "AssertionError".
+// What the lines before an exception without a message, or which refers to them, say: "NaN detected", then
+// "AssertionError".
 Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
   constexpr std::uint64_t kLinesBefore = 12;
   const std::string_view exception = traceback.exception;
-  if (exception_type(exception).size() + 2 < exception.size()) return Sign::PythonError;
+  const bool is_bare = exception_type(exception).size() + 2 >= exception.size();
+  if (!is_bare && !has_one_of(exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
   const auto is_near = [&](const Finding& f) {
     return f.place.file == traceback.begin.file && f.place.line < traceback.begin.line &&
            f.place.line + kLinesBefore >= traceback.begin.line && (!f.rank || !rank || f.rank == rank);

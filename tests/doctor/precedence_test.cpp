@@ -70,6 +70,9 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            // An exception without a message means what was said right before it.
            {"I1115 10:00:00 51 train.py:275] NaN detected\n" + traceback + "AssertionError\n", "nan-loss", kNone},
            {"ERROR: not enough disk space on /scratch\n" + traceback + "RuntimeError\n", "disk-full", kNone},
+           {"[ERROR] DEVICE(42,python) memory_manager.cc] Device(id:0) memory isn't enough and alloc failed\n" +
+                traceback + "RuntimeError: Exec graph failed\n",
+            "gpu-oom", kNone},
            {"NaN detected\n" + traceback + "KeyError: 'labels'\n", "python-error", kNone},
            // Who only lost a process knows less than the kernel.
            {traceback + "ray.tune.error.TuneError: ('Trials did not complete', [a])\n" +
@@ -145,6 +148,13 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {traceback + "RuntimeError: Deadline exceeded: Failed to connect to remote server at address: "
                         "grpc://10.59.106.169:8470. Error from gRPC: Deadline Exceeded.\n",
             "rendezvous", kNone},
+           {"Process finished with exit code -1073741819 (0xC0000005)\n", "segfault", kNone},
+           {"make: *** [Makefile:3: train] Killed\n", "killed", kNone},
+           {"F0703 10:00:00.1 42 syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory\n"
+            "Aborted (core dumped)\n",
+            "gpu-oom", kNone},
+           {"Error in fit(model) : object 'x' not found\nExecution halted\n", "python-error", kNone},
+           {"Missing ranks:\n2: [allreduce.grad]\n", "nccl-timeout", 2},  // no label of a launcher
            {traceback + "RuntimeError: grad_scale is too small, exiting: 1.29e-26\n", "nan-loss", kNone},
            // Programs that tell of their exceptions in a line of their own.
            {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},
