@@ -40,6 +40,8 @@ constexpr Rule kRules[] = {
     {"walltime limit", Sign::TimeLimit, "xceed"},
     {"exceeded walltime", Sign::TimeLimit},
     {"exceeded the time limit", Sign::TimeLimit},
+    {"xceeded the maximum ", Sign::TimeLimit, "timeout"},
+    {"xceeded the maximum ", Sign::TimeLimit, "duration"},
     {"exceeded wall-clock time", Sign::TimeLimit},      // HTCondor
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
@@ -307,6 +309,7 @@ constexpr Rule kRules[] = {
     {"exit with status code", Sign::ProcessEnd},
     {"exited on signal", Sign::ProcessEnd},
     {"exited with signal", Sign::ProcessEnd},
+    {"xited by signal", Sign::ProcessEnd},  // LSF
     {"terminated with signal", Sign::ProcessEnd, nullptr, "process "},
     {"terminated by signal", Sign::ProcessEnd},
     {"terminated with code", Sign::ProcessEnd},

@@ -78,6 +78,8 @@ constexpr Rule kRules[] = {
     {"in static TLS block", Sign::MissingImport},
     {"Inconsistency detected by ld.so", Sign::MissingImport},
     {"No matching distribution found for", Sign::MissingImport},
+    {"ailed building wheel for", Sign::MissingImport},
+    {"ould not build wheels for", Sign::MissingImport},
     {"Ninja is required to load", Sign::MissingImport},
     {"Unable to load NCCL library", Sign::MissingImport},  // JAX
     {"'NoneType' object is not an iterator", Sign::CacheNotShared},

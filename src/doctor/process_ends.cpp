@@ -68,6 +68,7 @@ constexpr End kEnds[] = {
     {"] Error %c"},
     {"exited on signal %s"},
     {"exited with signal %s"},
+    {"xited by signal %s"},
     {"terminated with signal %s"},
     {"terminated by signal %s"},
     {"terminated by signal %S"},

@@ -88,6 +88,7 @@ constexpr Rule kRun[] = {
     {"Completed training", Sign::SaysDone},
     {"Job succeeded", Sign::SaysDone},
     {"JobSucceeded", Sign::SaysDone},  // Kubeflow
+    {"Job completed", Sign::SaysDone, nullptr, "rror"},
     {"State: ", Sign::SaysDone, "Succeeded"},
     {"phase: Succeeded", Sign::SaysDone},
     {"JobState=COMPLETED", Sign::SaysDone},

@@ -85,6 +85,7 @@ constexpr Rule kRules[] = {
     {"locate the file on the Hub", Sign::HubUnreachable},
     {"couldn't connect to 'https://", Sign::HubUnreachable},
     {"urlopen error", Sign::HubUnreachable},
+    {"E: Failed to fetch http", Sign::HubUnreachable},  // apt
     {"urllib.error.HTTPError", Sign::HubUnreachable},
     {"requests.exceptions.HTTPError", Sign::HubUnreachable},
     {"aiohttp.client_exceptions.Client", Sign::HubUnreachable},

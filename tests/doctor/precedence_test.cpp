@@ -155,6 +155,13 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
             "gpu-oom", kNone},
            {"Error in fit(model) : object 'x' not found\nExecution halted\n", "python-error", kNone},
            {"Missing ranks:\n2: [allreduce.grad]\n", "nccl-timeout", 2},  // no label of a launcher
+           {"replica workerpool0-0: the job was cancelled because it exceeded the maximum timeout of 604800s\n",
+            "time-limit", kNone},
+           {"botocore.ResourceLimitExceeded: An error occurred (ResourceLimitExceeded) when calling the "
+            "CreateTrainingJob operation: The account-level service limit is 0\n",
+            "not-launched", kNone},
+           {"ERROR: Failed building wheel for flash-attn\n", "import-error", kNone},
+           {"Exited by signal 11.\n\nResource usage summary:\n", "segfault", kNone},
            {traceback + "RuntimeError: grad_scale is too small, exiting: 1.29e-26\n", "nan-loss", kNone},
            // Programs that tell of their exceptions in a line of their own.
            {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},
