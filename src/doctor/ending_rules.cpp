@@ -316,9 +316,9 @@ constexpr Rule kRules[] = {
     {"erminated with exit code", Sign::ProcessEnd, nullptr, "rocess "},
     {"killed by signal", Sign::ProcessEnd, nullptr, "is killed by signal"},
     {"error code -", Sign::ProcessEnd},
-    {"xit code -1073741", Sign::NativeCrash},  // Windows
-    {"xit code 0xc00000", Sign::NativeCrash},
-    {"xit code 322122", Sign::NativeCrash},
+    {"xit code", Sign::NativeCrash, " -1073741"},  // Windows
+    {"xit code", Sign::NativeCrash, " 0xc00000"},
+    {"xit code", Sign::NativeCrash, " 322122"},
     {"xit code", Sign::ProcessEnd, nullptr, "== failed"},
     {"xited with status", Sign::ProcessEnd},
     {"xit Code", Sign::ProcessEnd},

@@ -268,7 +268,7 @@ constexpr Rule kRules[] = {
     {"pure virtual method called", Sign::NativeCrash},
     {"Process abort signal` is detected", Sign::NativeCrash},  // Paddle
     {"ccess violation", Sign::NativeCrash, "rror"},
-    {"xception 0xc0000005", Sign::NativeCrash},
+    {"Win32 exception 0x", Sign::NativeCrash},
     {"Execution halted", Sign::PythonError},  // R
     {"corrupted double-linked list", Sign::NativeCrash},
     {"realloc(): invalid", Sign::NativeCrash},
