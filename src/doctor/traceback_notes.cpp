@@ -77,6 +77,7 @@ Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const
   constexpr std::uint64_t kLinesBefore = 12;
   const std::string_view exception = traceback.exception;
   const bool is_bare = exception_type(exception).size() + 2 >= exception.size();
+  if (is_bare && traceback.checks_finite) return Sign::NanLoss;
   if (!is_bare && !has_one_of(exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
   const auto is_near = [&](const Finding& f) {
     return f.place.file == traceback.begin.file && f.place.line < traceback.begin.line &&

@@ -73,6 +73,11 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {"[ERROR] DEVICE(42,python) memory_manager.cc] Device(id:0) memory isn't enough and alloc failed\n" +
                 traceback + "RuntimeError: Exec graph failed\n",
             "gpu-oom", kNone},
+           {traceback + "    assert torch.isfinite(loss).all()\n           ^^^^^^^^^^^^\nAssertionError\n", "nan-loss",
+            kNone},
+           {traceback +
+                "    assert torch.isfinite(loss)\n  File \"/w/b.py\", line 2, in g\n    assert x\nAssertionError\n",
+            "python-error", kNone},
            {"NaN detected\n" + traceback + "KeyError: 'labels'\n", "python-error", kNone},
            // Who only lost a process knows less than the kernel.
            {traceback + "ray.tune.error.TuneError: ('Trials did not complete', [a])\n" +
