@@ -321,6 +321,7 @@ constexpr Rule kRules[] = {
     {"xit code", Sign::NativeCrash, " 322122"},
     {"xit code", Sign::ProcessEnd, nullptr, "== failed"},
     {"xited with status", Sign::ProcessEnd},
+    {"# Ended (code ", Sign::ProcessEnd},  // Kaldi, ESPnet
     {"xit Code", Sign::ProcessEnd},
     {"xitCode", Sign::ProcessEnd},
     {"xitcode", Sign::ProcessEnd, nullptr, "(pid: "},  // torchrun: see FailureBlock

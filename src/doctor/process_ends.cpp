@@ -84,6 +84,7 @@ constexpr End kEnds[] = {
     {"erminated with exit code %c"},
     {"exit with status code %c"},
     {"xited with status%~%c"},
+    {"# Ended (code %c"},  // Kaldi, ESPnet
     {"EXIT CODE: %c"},
     {"xit code%~%c"},
     {"xit Code%~%c"},

@@ -154,6 +154,8 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
                         "grpc://10.59.106.169:8470. Error from gRPC: Deadline Exceeded.\n",
             "rendezvous", kNone},
            {"Process finished with exit code -1073741819 (0xC0000005)\n", "segfault", kNone},
+           {"# Ended (code 137) at Tue Jul  5 11:20:43 UTC 2022, elapsed time 12 seconds\n", "killed", kNone},
+           {"# Ended (code 0) at Tue Jul  5 11:20:43 UTC 2022, elapsed time 12 seconds\n", "success", kNone},
            {"make: *** [Makefile:3: train] Killed\n", "killed", kNone},
            {"F0703 10:00:00.1 42 syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory\n"
             "Aborted (core dumped)\n",
