@@ -225,7 +225,8 @@ constexpr Rule kRules[] = {
     {"cgroup out-of-memory handler", Sign::CgroupOom},
     {"memory limit", Sign::CgroupOom, "xceed"},
     {"memory budget", Sign::CgroupOom, "xceed"},  // Dask
-    {"over memory limit", Sign::CgroupOom},       // HTCondor
+    {"exceeded MEM usage", Sign::CgroupOom},
+    {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
     {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
     {" Evicted  ", Sign::Preempted},              // of kubectl's tables

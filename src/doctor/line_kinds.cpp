@@ -131,7 +131,8 @@ bool is_named_error(std::string_view type) {
 
 std::string_view from_exception(std::string_view text) {
   constexpr std::size_t kLongestPrefix = 120;
-  take(text, "ErrorMessage \"");  // SageMaker quotes it
+  take(text, "ErrorMessage \"");                // SageMaker quotes it
+  take(text, "Exception in thread \"main\" ");  // Java
   if (!exception_type(text).empty()) return text;
   for (std::size_t at = 0; (at = text.find(' ', at)) != std::string_view::npos && at < kLongestPrefix;) {
     const char before = at > 0 ? text[at - 1] : ' ';

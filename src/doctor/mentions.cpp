@@ -12,7 +12,8 @@ namespace {
 // Programs and models write about these errors. "Tried to allocate" only the error itself says.
 bool is_mention(Sign sign, std::string_view body) {
   if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
-  if (has_one_of(body, "ErrorMessage \"|\"error\":|\"exception\":")) return false;  // SageMaker, JSON
+  if (has_one_of(body, "ErrorMessage \"|\"error\":|\"exception\":|cudaMalloc: "))
+    return false;  // SageMaker, JSON, Kaldi
   std::size_t at = body.size();
   for (const Rule& rule : rules())
     if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
@@ -57,6 +58,7 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
   if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
   if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
+  if (sign == Sign::NanLoss && has_one_of(body, "stopping|aborting|exiting|terminating")) return false;
   return is_warning(body.substr(0, 200)) || says_it_goes_on(body) ||
          (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
 }

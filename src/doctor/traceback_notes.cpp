@@ -211,7 +211,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
     if (is_wrapper || traceback.in_launcher) note_process_end(std::move(*exit), marks, line, findings);
     if (is_wrapper && signal && cause_of_signal(*signal) != Cause::Unknown) return;
   }
-  if (type == "SystemExit") return;
+  if (type == "SystemExit" && sign != Sign::NanLoss) return;
   const std::optional<int> elsewhere = std::exchange(failed_elsewhere_, rank_elsewhere(traceback.exception, marks));
   const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
                              (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/")) ||

@@ -156,6 +156,13 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {"Process finished with exit code -1073741819 (0xC0000005)\n", "segfault", kNone},
            {"# Ended (code 137) at Tue Jul  5 11:20:43 UTC 2022, elapsed time 12 seconds\n", "killed", kNone},
            {"# Ended (code 0) at Tue Jul  5 11:20:43 UTC 2022, elapsed time 12 seconds\n", "success", kNone},
+           {traceback + "SystemExit: loss diverged to inf\n", "nan-loss", kNone},
+           {"[WARNING] Loss is not finite; stopping\n", "nan-loss", kNone},
+           {"Exception in thread \"main\" org.apache.spark.SparkException: Job aborted due to stage failure\n",
+            "python-error", kNone},
+           {"ERROR (nnet3-train[5.5]:MallocPitch():cu-allocator.cc:526) Failed to allocate a memory region of 2097152 "
+            "bytes.  cudaMalloc: out of memory\n",
+            "gpu-oom", kNone},
            {"make: *** [Makefile:3: train] Killed\n", "killed", kNone},
            {"F0703 10:00:00.1 42 syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory\n"
             "Aborted (core dumped)\n",
