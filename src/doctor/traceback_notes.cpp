@@ -81,12 +81,13 @@ Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const
   if (!is_bare && !has_one_of(exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
   const auto is_near = [&](const Finding& f) {
     return f.place.file == traceback.begin.file && f.place.line < traceback.begin.line &&
-           f.place.line + kLinesBefore >= traceback.begin.line && (!f.rank || !rank || f.rank == rank);
+           f.place.line + kLinesBefore >= traceback.begin.line;
   };
+  const auto is_own = [&](const Finding& f) { return !f.rank || !rank || f.rank == rank; };
   for (auto f = findings.found.rbegin(); f != findings.found.rend() && is_near(*f); ++f)
-    if (role_of(f->sign) == Role::Cause && !f->traceback) return f->sign;
+    if (role_of(f->sign) == Role::Cause && !f->traceback && is_own(*f)) return f->sign;
   for (auto f = findings.remarks.rbegin(); f != findings.remarks.rend() && is_near(*f); ++f)
-    if (const Sign sign = sign_of_unusual(f->text); sign != Sign::PythonError) return sign;
+    if (const Sign sign = sign_of_unusual(f->text); sign != Sign::PythonError && is_own(*f)) return sign;
   return Sign::PythonError;
 }
 

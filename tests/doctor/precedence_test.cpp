@@ -78,6 +78,9 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {traceback +
                 "    assert torch.isfinite(loss)\n  File \"/w/b.py\", line 2, in g\n    assert x\nAssertionError\n",
             "python-error", kNone},
+           {"[rank1]: NaN detected\n[rank0]: CUDA error: unknown error\n" +
+                with_prefix("[rank1]: ", traceback + "AssertionError\n"),
+            "nan-loss", 1},
            {"NaN detected\n" + traceback + "KeyError: 'labels'\n", "python-error", kNone},
            // Who only lost a process knows less than the kernel.
            {traceback + "ray.tune.error.TuneError: ('Trials did not complete', [a])\n" +
