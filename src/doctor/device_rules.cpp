@@ -7,6 +7,8 @@ namespace {
 constexpr Rule kRules[] = {
     // Memory, on a device or a host.
     {"java.lang.OutOfMemoryError", Sign::HostOom},
+    {"RayOutOfMemoryError", Sign::HostOom},
+    {"of the memory on node", Sign::HostOom, "ore than"},
     {"Failed to allocate CPU Memory", Sign::HostOom},  // MXNet
     {"CPU memory allocation failed", Sign::HostOom},
     {"DefaultCPUAllocator", Sign::HostOom, "allocate"},
@@ -46,6 +48,8 @@ constexpr Rule kRules[] = {
     {"cudaErrorMemoryAllocation", Sign::GpuOom},
     {"Cuda failure", Sign::GpuOom, "out of memory"},
     {"cudaMalloc", Sign::GpuOom, "out of memory"},
+    {"== cudaSuccess", Sign::GpuOom, "out of memory"},
+    {"Out of GPU memory", Sign::GpuOom},
     {"cuda runtime error (2)", Sign::GpuOom},
     {"CUDA error 2: ", Sign::GpuOom},
     {"CUDA Error: out of memory", Sign::GpuOom},

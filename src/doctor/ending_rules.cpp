@@ -40,6 +40,8 @@ constexpr Rule kRules[] = {
     {"walltime limit", Sign::TimeLimit, "xceed"},
     {"exceeded walltime", Sign::TimeLimit},
     {"exceeded the time limit", Sign::TimeLimit},
+    {"xceeded the maximum ", Sign::TimeLimit, "timeout"},
+    {"xceeded the maximum ", Sign::TimeLimit, "duration"},
     {"exceeded wall-clock time", Sign::TimeLimit},      // HTCondor
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
@@ -82,6 +84,7 @@ constexpr Rule kRules[] = {
     {"missed too many heartbeats", Sign::NodeFailure},  // Ray
     {"NodeDiedError", Sign::NodeFailure},
     {"detected missing heartbeats", Sign::NodeFailure},
+    {"another task died", Sign::ConnectionLost, "Socket closed"},  // a guess
     {"another task died", Sign::NodeFailure, nullptr, "Barrier timed out"},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
     {"JobState=NODE_FAIL", Sign::NodeFailure},
@@ -221,6 +224,8 @@ constexpr Rule kRules[] = {
     {"ray.exceptions.OutOfMemoryError", Sign::CgroupOom},
     {"cgroup out-of-memory handler", Sign::CgroupOom},
     {"memory limit", Sign::CgroupOom, "xceed"},
+    {"memory budget", Sign::CgroupOom, "xceed"},  // Dask
+    {"exceeded MEM usage", Sign::CgroupOom},
     {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
     {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
@@ -281,6 +286,7 @@ constexpr Rule kRules[] = {
     {"reported by process [", Sign::ProcessEnd},
     {"exited due to process rank", Sign::ProcessEnd},
     {"exit status of rank ", Sign::ProcessEnd},
+    {"process exited without calling finalize", Sign::ProcessEnd},  // MS-MPI
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle
@@ -304,13 +310,19 @@ constexpr Rule kRules[] = {
     {"exit with status code", Sign::ProcessEnd},
     {"exited on signal", Sign::ProcessEnd},
     {"exited with signal", Sign::ProcessEnd},
+    {"xited by signal", Sign::ProcessEnd},  // LSF
     {"terminated with signal", Sign::ProcessEnd, nullptr, "process "},
     {"terminated by signal", Sign::ProcessEnd},
     {"terminated with code", Sign::ProcessEnd},
     {"erminated with exit code", Sign::ProcessEnd, nullptr, "rocess "},
     {"killed by signal", Sign::ProcessEnd, nullptr, "is killed by signal"},
     {"error code -", Sign::ProcessEnd},
+    {"xit code", Sign::NativeCrash, " -1073741"},  // Windows
+    {"xit code", Sign::NativeCrash, " 0xc00000"},
+    {"xit code", Sign::NativeCrash, " 322122"},
     {"xit code", Sign::ProcessEnd, nullptr, "== failed"},
+    {"xited with status", Sign::ProcessEnd},
+    {"# Ended (code ", Sign::ProcessEnd},  // Kaldi, ESPnet
     {"xit Code", Sign::ProcessEnd},
     {"xitCode", Sign::ProcessEnd},
     {"xitcode", Sign::ProcessEnd, nullptr, "(pid: "},  // torchrun: see FailureBlock

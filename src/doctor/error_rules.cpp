@@ -78,6 +78,8 @@ constexpr Rule kRules[] = {
     {"in static TLS block", Sign::MissingImport},
     {"Inconsistency detected by ld.so", Sign::MissingImport},
     {"No matching distribution found for", Sign::MissingImport},
+    {"ailed building wheel for", Sign::MissingImport},
+    {"ould not build wheels for", Sign::MissingImport},
     {"Ninja is required to load", Sign::MissingImport},
     {"Unable to load NCCL library", Sign::MissingImport},  // JAX
     {"'NoneType' object is not an iterator", Sign::CacheNotShared},
@@ -243,7 +245,10 @@ constexpr Rule kRules[] = {
     {": error: too few arguments", Sign::WrongArguments},
     {": error: no such option", Sign::WrongArguments},  // optparse
     {"error: Unrecognized options", Sign::WrongArguments},
-    {"Error: No such option", Sign::WrongArguments},  // click
+    {"Unrecognized or misplaced option", Sign::WrongArguments},  // tyro
+    {" Parsing error ", Sign::WrongArguments, "\xe2\x94\x80"},
+    {"Could not consume arg: ", Sign::WrongArguments},  // Fire
+    {"Error: No such option", Sign::WrongArguments},    // click
     {"Error: Missing option", Sign::WrongArguments},
     {"Error: Missing argument", Sign::WrongArguments},
     {"Error: Invalid value for", Sign::WrongArguments},
@@ -263,6 +268,8 @@ constexpr Rule kRules[] = {
     {"pure virtual method called", Sign::NativeCrash},
     {"Process abort signal` is detected", Sign::NativeCrash},  // Paddle
     {"ccess violation", Sign::NativeCrash, "rror"},
+    {"Win32 exception 0x", Sign::NativeCrash},
+    {"Execution halted", Sign::PythonError},  // R
     {"corrupted double-linked list", Sign::NativeCrash},
     {"realloc(): invalid", Sign::NativeCrash},
     {"trap invalid opcode", Sign::NativeCrash},
@@ -294,6 +301,11 @@ constexpr Rule kRules[] = {
     {"libc++abi: terminating", Sign::NativeCrash},
     {"detected by the Java Runtime Environment", Sign::NativeCrash},
     {"KeyboardInterrupt", Sign::Interrupted},
+    {"NCCL error", Sign::PythonError, "invalid argument"},  // the program's own mistakes
+    {"NCCL error", Sign::PythonError, "invalid usage"},
+    {"NCCL Error 4: ", Sign::PythonError},
+    {"NCCL Error 5: ", Sign::PythonError},
+    {"ncclCommInitRank failed: invalid", Sign::PythonError},
     {"ncclSystemError", Sign::NetworkTrouble},  // where it does not say what it was
     {"unhandled system error", Sign::NetworkTrouble},
     {"ncclInternalError", Sign::ConnectionLost},

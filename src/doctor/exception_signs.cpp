@@ -55,7 +55,8 @@ constexpr Words kWords[] = {
     {Sign::GpuOom,
      "mem-fraction-static|insufficient gpu memory|not enough gpu memory|exceeds device memory"},  // SGLang
     {Sign::GpuOom, "gpu memory utilization|gpu_memory_utilization", "increas|decreas|less than"},
-    {Sign::GpuOom, "enough gpu ram|no executable batch size"},
+    {Sign::GpuOom, "enough gpu ram|no executable batch size|out of gpu memory"},
+    {Sign::GpuOom, "not fit", "gpu memory|memory of the gpu|device memory"},
     {Sign::GpuOom, "memory isn't enough", "device"},                                                       // MindSpore
     {Sign::GpuOom, "no available memory for the cache blocks|larger than the available kv cache memory"},  // vLLM
     {Sign::HostOom, "out of memory|cannot allocate memory|not enough memory|insufficient memory"},
@@ -64,8 +65,11 @@ constexpr Words kWords[] = {
     {Sign::DiskFull, "disk space|storage space", "not enough|insufficient|out of"},
     {Sign::DiskFull, "disk", " full"},
     {Sign::TooManyFiles, "too many open files"},
+    {Sign::NanLoss, "loss scale|loss_scale|loss-scale|lossscale|grad scale|grad_scale|gradient scale|gradscaler",
+     "too small|too low|is small|minimum|min_loss|min_scale|underflow|below|decrease|reached 0|is 0|is zero|is "
+     "nan|inf"},
     {Sign::PortInUse, "already in use", "port|address"},
-    {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match"},
+    {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match|not in |not found"},
     {Sign::StateDictDiffers, "checkpoint",
      "mismatch|does not match|do not match|different shape|incompatible shape|must match|unexpected key|missing key|"
      "expected shape"},
@@ -88,6 +92,8 @@ constexpr Words kWords[] = {
     {Sign::RendezvousFailed, "timed out", "waiting for workers|waiting for all|waiting for nodes|nodes to join"},
     {Sign::RendezvousFailed, "timed out waiting", "workers|nodes"},
     {Sign::RendezvousFailed, "coordinator", "connect|reach"},
+    {Sign::RendezvousFailed, "failed to connect|not connect|unable to connect|trying to connect",
+     "grpc://|tcp://|scheduler|tracker|remote server|parameter server|master"},
     {Sign::HubUnreachable, "huggingface.co|hugging face hub|too many requests|rate limit|unauthorized|accessdenied"},
     {Sign::HubUnreachable, "download", "fail|unable|could not"},
     {Sign::HubUnreachable, "access denied", "s3"},

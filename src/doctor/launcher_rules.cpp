@@ -44,6 +44,9 @@ constexpr Rule kRules[] = {
     {"ssh exited with exit code 127", Sign::NotLaunched},
     {"/ssh] exited with return code", Sign::NotLaunched},  // gcloud
 
+    {"ResourceLimitExceeded", Sign::NotLaunched},  // clouds: fewer machines than asked for
+    {"Quota '", Sign::NotLaunched, "xceeded"},
+
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
     {"CPU job setup is not valid", Sign::GpuSpecMissing},

@@ -13,7 +13,7 @@ namespace {
 // "Killed", "run.sh: line 3:  4242 Killed   python train.py"; zsh's words are small: "zsh: killed     python train.py".
 // Of jobs in the background: "[1]+  Killed   python train.py", "[1]  + 4242 killed     python train.py".
 bool is_end_by_shell(std::string_view text, std::string_view word, std::string_view small) {
-  if (text == word) return true;
+  if (text == word || (has_word(text, "*** [") && text.ends_with("] " + std::string(word)))) return true;  // make
   if (std::string_view rest = text; take(rest, "zsh: ")) return rest.starts_with(small);
   if (std::string_view rest = text; take(rest, "[") && take_number(rest) && take(rest, "]")) {
     rest.remove_prefix(std::min(rest.find_first_not_of(" +-0123456789"), rest.size()));
@@ -45,7 +45,7 @@ std::optional<int> rank_before_list(std::string_view text) {
 
 bool is_list_of_absent(std::string_view text) {
   return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]") ||
-         rank_before_list(text);
+         text.ends_with("].") || rank_before_list(text);
 }
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
@@ -131,7 +131,8 @@ bool is_named_error(std::string_view type) {
 
 std::string_view from_exception(std::string_view text) {
   constexpr std::size_t kLongestPrefix = 120;
-  take(text, "ErrorMessage \"");  // SageMaker quotes it
+  take(text, "ErrorMessage \"");                // SageMaker quotes it
+  take(text, "Exception in thread \"main\" ");  // Java
   if (!exception_type(text).empty()) return text;
   for (std::size_t at = 0; (at = text.find(' ', at)) != std::string_view::npos && at < kLongestPrefix;) {
     const char before = at > 0 ? text[at - 1] : ' ';

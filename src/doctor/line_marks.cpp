@@ -54,6 +54,10 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
     const std::size_t end = inner.find(']');
     if (end == std::string_view::npos || end > 60) return false;
     marks.time = time;
+    std::size_t name = end - 1;
+    while (name > 0 && is_digit(inner[name])) --name;
+    if (is_letter(inner[name]) || inner[name] == '=' || inner[name] == ' ')
+      if (const auto named = rank_named_in(rest.substr(0, end + 2))) marks.rank = named;  // "[10:00:00 rank3]"
     inner.remove_prefix(end + 1);
   } else if (const auto glog = glog_time(inner)) {
     const std::size_t end = inner.find(']');

@@ -106,6 +106,7 @@ class LogScan::Impl {
     }
     if (!state_.trace) return;
     state_.trace->labelled = marks.labelled;
+    ++state_.trace->lines;
     state_.trace->last = {
         .file = state_.file, .line = line.number, .time = state_.last_time, .own_time = marks.time.has_value()};
   }
@@ -248,7 +249,7 @@ class LogScan::Impl {
         note_absent(body, findings_);
         return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
       case Sign::AbsentRank:
-        if (is_list_of_absent(trimmed(body))) note_absent(body, findings_);
+        if (is_list_of_absent(trimmed(body))) note_absent(line_.text, findings_);  // "2: [" looks like a label
         return note_lagging(line_.text, findings_);
       case Sign::RankBlock:
         state_.rank.reset();

@@ -68,6 +68,7 @@ constexpr End kEnds[] = {
     {"] Error %c"},
     {"exited on signal %s"},
     {"exited with signal %s"},
+    {"xited by signal %s"},
     {"terminated with signal %s"},
     {"terminated by signal %s"},
     {"terminated by signal %S"},
@@ -82,6 +83,8 @@ constexpr End kEnds[] = {
     {"exited with code: %c"},
     {"erminated with exit code %c"},
     {"exit with status code %c"},
+    {"xited with status%~%c"},
+    {"# Ended (code %c"},  // Kaldi, ESPnet
     {"EXIT CODE: %c"},
     {"xit code%~%c"},
     {"xit Code%~%c"},
@@ -95,6 +98,7 @@ constexpr End kEnds[] = {
     {"eturncode%~%c"},
     {"error code %c"},
     {"signal %s ("},
+    {"process exited without calling finalize", true, 1},  // MS-MPI
 };
 
 // Lines that name a process, before the line with its code.

@@ -58,7 +58,7 @@ void note_absent(std::string_view body, Findings& findings) {
   if (findings.named_absent.size() > kMostAbsent) return;
   if (has_word(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
   if (const auto rank = rank_before_list(body)) findings.named_absent.push_back(*rank);         // Horovod
-  for (const char* words : {"/task:", "missing ranks: "})                                       // JAX, Horovod
+  for (const char* words : {"/task:", "missing ranks: ", "not called it: [", "call: ["})        // JAX, Horovod, Ray
     if (const auto behind_words = behind(body, words)) {
       std::string_view rest = *behind_words;
       if (const auto rank = take_number(rest); rank && *rank < 1 << 20)

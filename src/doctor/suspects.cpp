@@ -23,6 +23,16 @@ bool is_failure_inside(const Finding& finding) {
   return false;
 }
 
+// An exception that says no more than that a process, or what it did, is gone.
+bool tells_of_another(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  const std::string low = in_small_letters(finding.text);
+  return has_one_of(low, "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror") ||
+         (has_one_of(low, "worker|process|actor|executor|trial|child|training|job") &&
+          has_one_of(low,
+                     "died| dead|killed|alive|unexpectedly|abruptly|crashed| gone| failed|aborted|not complete| lost"));
+}
+
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
@@ -184,6 +194,10 @@ const Finding* Suspects::told_after(const Finding& vague) const {
       vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
   const bool by_ascend = vague.sign == Sign::CudaError && has_word(vague.text, "rror code is ");
   if (by_ascend && first_time_out()) return nullptr;
+  if (vague.sign == Sign::PythonError && has_one_of(vague.text, "NCCL|nccl")) {  // NCCL says elsewhere what was wrong
+    const Finding* told = earliest([](const Finding& f) { return is_strong_cause(f) && f.sign != Sign::PythonError; });
+    return told ? told : &vague;
+  }
   if (is_failure_inside(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
@@ -215,7 +229,8 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
     const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
                                                             [&](int rank) { return complained_.count(rank) > 0; });
     const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
-    const bool is_whole_job = e.ranks.empty() && !signal_of_code(e.code);
+    const auto signal = signal_of_code(e.code);  // who loses the others aborts
+    const bool is_whole_job = e.ranks.empty() && (!signal || *signal == SIGABRT);
     if (cut && signal_of_code(e.code) == SIGKILL && earlier(cut->place, e.place)) return false;
     return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !is_whole_job && !findings_.survived(e.place);
   });
@@ -226,6 +241,19 @@ const Finding* Suspects::outside_before(const Finding& cause) const {
     return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled && f.sign != Sign::Interrupted &&
            earlier(f.place, cause.place);
   });
+}
+
+bool Suspects::is_explained_by_others(const Finding& cause) const {
+  if (!tells_of_another(cause)) return false;
+  const auto is_by_signal = [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place);
+  };
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(), is_by_signal) || earliest([&](const Finding& f) {
+           const bool was_lost = role_of(f.sign) == Role::Consequence && f.sign != Sign::Stopped;
+           return f.sign == Sign::NativeCrash || f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure ||
+                  f.sign == Sign::Preempted || (was_lost && earlier(f.place, cause.place));
+         });
 }
 
 const Finding* Suspects::hardware_behind(const Finding& cause) const {

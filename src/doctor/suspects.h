@@ -39,6 +39,9 @@ class Suspects {
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
   const Finding* outside_before(const Finding& cause) const;
 
+  // It only tells of a process that is gone, and others say more about that.
+  bool is_explained_by_others(const Finding& cause) const;
+
   // What the kernel says of a GPU whose user only sees a CUDA error.
   const Finding* hardware_behind(const Finding& cause) const;
 

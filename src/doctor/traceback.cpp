@@ -152,6 +152,8 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     // The line of code that a frame shows.
     if (has_any(in_small_letters(text), kExperts)) open.traceback.in_experts = true;
     if (has_word(text, "_first(")) open.traceback.lets_first = true;
+    if (text.find_first_not_of(" ^~") != std::string_view::npos)
+      open.traceback.checks_finite = has_one_of(text, "isnan|isfinite|isinf|is_finite|all_finite|allfinite");
     return {true};
   }
   const bool in_place = indent < open.indent || open.indent == 0 || ends_without;

@@ -55,6 +55,11 @@ std::optional<int> rank_announced(std::string_view recent) {
   return rank_named_in(line);
 }
 
+// "ValueError                      Traceback (most recent call last)" in IPython: the exception comes again at the end.
+bool is_head_of_notebook(std::string_view before) {
+  return before.ends_with("  ") && (is_named_error(trimmed(before)) || trimmed(before) == "KeyboardInterrupt");
+}
+
 // The exception of this rank before this one, if others wrote little in between.
 Finding* exception_before(const Finding& finding, Findings& findings) {
   constexpr std::ptrdiff_t kBetween = 16;
@@ -64,6 +69,26 @@ Finding* exception_before(const Finding& finding, Findings& findings) {
     return f.traceback && f.rank == finding.rank && f.place.file == finding.place.file;
   });
   return before == end ? nullptr : &*before;
+}
+
+// What the lines before an exception without a message, or which refers to them, say: "NaN detected", then
+// "AssertionError".
+Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
+  constexpr std::uint64_t kLinesBefore = 12;
+  const std::string_view exception = traceback.exception;
+  const bool is_bare = exception_type(exception).size() + 2 >= exception.size();
+  if (is_bare && traceback.checks_finite) return Sign::NanLoss;
+  if (!is_bare && !has_one_of(exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
+  const auto is_near = [&](const Finding& f) {
+    return f.place.file == traceback.begin.file && f.place.line < traceback.begin.line &&
+           f.place.line + kLinesBefore >= traceback.begin.line;
+  };
+  const auto is_own = [&](const Finding& f) { return !f.rank || !rank || f.rank == rank; };
+  for (auto f = findings.found.rbegin(); f != findings.found.rend() && is_near(*f); ++f)
+    if (role_of(f->sign) == Role::Cause && !f->traceback && is_own(*f)) return f->sign;
+  for (auto f = findings.remarks.rbegin(); f != findings.remarks.rend() && is_near(*f); ++f)
+    if (const Sign sign = sign_of_unusual(f->text); sign != Sign::PythonError && is_own(*f)) return sign;
+  return Sign::PythonError;
 }
 
 // All ranks print that a checkpoint failed on some of them: "CheckpointException ranks:dict_keys([2, 3])".
@@ -107,7 +132,7 @@ void TracebackNotes::begin(const LineMarks& marks, const Place& place, const See
   ranks_.erase(writer_of(marks));
   const bool is_understood = trimmed(before).empty() || has_word(before, "Original") ||
                              has_word(before, "traceback :") ||  // torchrun's list of failures
-                             has_word(before, "Exception Group") ||
+                             has_word(before, "Exception Group") || is_head_of_notebook(before) ||
                              has_word(before, "\xe2\x94\x80");  // the frame that Rich draws
   if (is_understood && !marks.rank && !marks.local_rank)
     if (const auto rank = rank_announced(line.recent)) ranks_[writer_of(marks)] = *rank;
@@ -177,6 +202,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   if (ignored_.erase(traceback.begin.line) > 0) return;
   if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(marks, traceback.exception, line, findings);
   Sign sign = sign_of_exception(traceback.exception);
+  if (sign == Sign::PythonError) sign = sign_told_before(traceback, marks.rank, findings);
   bool is_wrapper = has_word(type, "CalledProcessError") || has_word(type, "CheckpointException");
   auto exit = ProcessEnds().feed(traceback.exception, line.place.line);
   const bool is_of_launcher = traceback.in_launcher && sign == Sign::PythonError, is_of_child = is_of_launcher && exit;
@@ -186,7 +212,7 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
     if (is_wrapper || traceback.in_launcher) note_process_end(std::move(*exit), marks, line, findings);
     if (is_wrapper && signal && cause_of_signal(*signal) != Cause::Unknown) return;
   }
-  if (type == "SystemExit") return;
+  if (type == "SystemExit" && sign != Sign::NanLoss) return;
   const std::optional<int> elsewhere = std::exchange(failed_elsewhere_, rank_elsewhere(traceback.exception, marks));
   const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
                              (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/")) ||

@@ -177,7 +177,11 @@ bool by_kill(Trial& t) {
   t.result.cause = cause_of_signal(*signal);
   for (const Finding& words : t.findings.last_words)
     if (t.result.cause == Cause::Killed && words.sign == Sign::CgroupOom) t.result.cause = Cause::HostOom;
-  if (!exit->ranks.empty()) t.result.first_rank = exit->ranks[0];
+  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash && f.rank; });
+  if (!exit->ranks.empty())
+    t.result.first_rank = exit->ranks[0];
+  else if (crash && t.result.cause == Cause::Segfault)
+    t.result.first_rank = crash->rank;
   t.result.first_host = exit->host;
   t.result.exit_code = t.result.exit_code ? t.result.exit_code : std::optional(exit->code);
   t.draft.add_evidence(*exit);

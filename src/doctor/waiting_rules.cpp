@@ -85,6 +85,7 @@ constexpr Rule kRules[] = {
     {"locate the file on the Hub", Sign::HubUnreachable},
     {"couldn't connect to 'https://", Sign::HubUnreachable},
     {"urlopen error", Sign::HubUnreachable},
+    {"E: Failed to fetch http", Sign::HubUnreachable},  // apt
     {"urllib.error.HTTPError", Sign::HubUnreachable},
     {"requests.exceptions.HTTPError", Sign::HubUnreachable},
     {"aiohttp.client_exceptions.Client", Sign::HubUnreachable},
@@ -242,7 +243,7 @@ constexpr Rule kRules[] = {
     {"Connection timed out", Sign::NetworkTrouble},
     {"Connection refused", Sign::NetworkTrouble},
     {"ibv_modify_qp failed", Sign::NetworkTrouble},
-    {"Call to ibv_", Sign::NetworkTrouble, "failed"},
+    {"Call to ibv_", Sign::NetworkTrouble, "failed", "_device"},  // a device that NCCL cannot open it does without
     {"ibv_reg_mr", Sign::NetworkTrouble, "ailed"},
     {"retry count exceeded", Sign::NetworkTrouble},
     {"RETRY_EXC_ERR", Sign::NetworkTrouble},
@@ -276,6 +277,7 @@ constexpr Rule kRules[] = {
     {"Write error [", Sign::ConnectionLost, "gloo"},
     {"RendezvousGracefulExitError", Sign::Stopped},
     {"sendBytes failed", Sign::ConnectionLost},
+    {"RPC client disassociated", Sign::ConnectionLost},  // Spark
     {"Socket closed", Sign::ConnectionLost},
     {"Broken pipe", Sign::ConnectionLost},
     {"NCCL communicator was aborted", Sign::ConnectionLost},

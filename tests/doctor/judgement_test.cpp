@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tuple>
-
 #include "doctor/diagnosis_of_text.h"
 
 namespace braid {
@@ -246,78 +244,6 @@ TEST(Chains, OfExceptionsKeepTheirCause) {
   EXPECT_EQ(slug_of(diagnosis_of_text(frames + "socket.timeout: timed out\n" + handling + frames +
                                       "OSError: We couldn't connect to 'https://huggingface.co' to load this file\n")),
             "hub-unreachable");
-}
-
-// What came first, and what only follows from it or guesses at it.
-TEST(Precedence, OfWhatIsSaidInSeveralLines) {
-  const std::string traceback = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n";
-  const std::string hang =
-      "[rank0]:[E1115 10:00:00.1 P.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, "
-      "OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600000 milliseconds\n";
-  for (const auto& [text, cause, rank] : std::vector<std::tuple<std::string, const char*, int>>{
-           // PyTorch's report of a desync names who did not come.
-           {hang + "\t   [6] finished collective #182, but didn't join collective #183 (count from 1)\n",
-            "nccl-timeout", 6},
-           {hang + "\t - To our best knowledge, ranks [2, 5] are the lagging ranks that caused this timeout.\n",
-            "nccl-timeout", 2},
-           {hang + "\t   [1] joined but didn't finish collective #12 (count from 1)\n", "nccl-timeout", 1},
-           {hang + "missing ranks: {3}\n", "nccl-timeout", 3},  // the flight recorder
-           {"F1115 10:00:00.0 1 client.h:77] This most likely indicates that another task died. DEADLINE_EXCEEDED: "
-            "Barrier timed out. Id: a::0. The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed "
-            "out task names: /job:jax_worker/replica:0/task:1\n",
-            "nccl-timeout", 1},
-           {"[rank1]:[F1115 10:00:00.1 P.cpp:1] [PG ID 0 PG GUID 0 Rank 1] Terminating the process after attempting to "
-            "dump debug info, due to ProcessGroupNCCL watchdog hang.\n",
-            "nccl-timeout", 1},
-           {hang + with_prefix("[rank1]: ", traceback + "DistBackendError: NCCL error in: a.cpp:1, unhandled system "
-                                                        "error (run with NCCL_DEBUG=INFO for details)\n"),
-            "nccl-timeout", 0},
-           // A job that hangs without its network is cancelled.
-           {"n1:1:2 [4] net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer n2<3> with error 12\n"
-            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n",
-            "network", kNone},
-           // The kernel tells of a program's own mistakes, too.
-           {with_prefix("[rank3]: ",
-                        traceback + "RuntimeError: CUDA error: an illegal memory access was encountered\n") +
-                "NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python, MMU Fault\n",
-            "cuda-error", 3},
-           {with_prefix("[rank3]: ", traceback + "RuntimeError: CUDA error: unspecified launch failure\n") +
-                "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, GPU has fallen off the bus.\n",
-            "node-failure", 3},
-           // All ranks print that a checkpoint failed on one.
-           {with_prefix("[rank0]: ", traceback + "CheckpointException: CheckpointException ranks:dict_keys([2])\n" +
-                                         "Traceback (most recent call last): (RANK 2)\n  File \"/w/a.py\", line 1, in "
-                                         "f\nOSError: [Errno 28] No space left on device\n"),
-            "disk-full", 2},
-           // Whose traceback it is stands before it.
-           {"Rank 5 encountered an exception:\n" + traceback + "ValueError: bad\n", "python-error", 5},
-           {"ERROR | [rank5] | trainer:fit:12 - An error has been caught\n" + traceback + "ValueError: bad\n",
-            "python-error", 5},
-           {hang + traceback + "ValueError: bad\n", "python-error", kNone},
-           {"-----Begin global rank 1 STDERR-----\n" + traceback +
-                "ValueError: bad\n-----End global rank 1 STDERR-----\n",
-            "python-error", 1},
-           {"[2026-11-15 10:00:00,670] [ERROR] [a.b:500] [PID:42] [RANK:6] " + traceback + "ValueError: bad\n",
-            "python-error", 6},
-           {"[F] k2/csrc/eval.h:147 Check failed: e == cudaSuccess (98 vs. 0)\n" + traceback +
-                "RuntimeError: \n    Some bad things happened. Please read the above error messages.\n",
-            "cuda-error", kNone},
-           // Programs that tell of their exceptions in a line of their own.
-           {"2026-11-15 10:00:00 ERROR train.py:77 - Training failed: KeyError('labels')\n", "python-error", kNone},
-           {"{\"level\": \"error\", \"error\": \"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 "
-            "GiB.\"}\n",
-            "gpu-oom", kNone},
-           {"Training completed\nError in atexit._run_exitfuncs:\n" + traceback + "KeyboardInterrupt\n", "success",
-            kNone},
-           {"Saving model to out\nModel saved to out/model.bin\n" + hang, "nccl-timeout", 0},
-           {traceback + "  File \"/l/torch/distributed/elastic/agent/server/api.py\", line 1, in _assign_worker_ranks\n"
-                        "  File \"/l/torch/distributed/elastic/utils/store.py\", line 31, in get_all\n"
-                        "torch.distributed.DistStoreError: Socket Timeout\n",
-            "rendezvous", kNone}}) {
-    const Diagnosis diagnosis = diagnosis_of_text(text);
-    EXPECT_EQ(slug_of(diagnosis), cause) << text;
-    EXPECT_EQ(diagnosis.first_rank.value_or(kNone), rank) << text;
-  }
 }
 
 }  // namespace
