@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <unistd.h>
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
@@ -213,7 +214,10 @@ std::string read_config(const std::string& path) {
         {fmt::format("cannot read '{}': {}", path, why), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
   };
   constexpr std::size_t kLongest = 4 << 20;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  // Standard input that is a socket cannot be opened by its name.
+  const bool is_input = path == "-" || path == "/dev/stdin";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      is_input ? fdopen(dup(STDIN_FILENO), "rb") : std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file) refuse(std::strerror(errno));
   std::string text;
   char part[65536];

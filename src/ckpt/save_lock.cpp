@@ -212,8 +212,10 @@ bool SaveLock::create() {
     fs::create_directories(root_);
     write_file(temporary, own_);
   } catch (const std::system_error& e) {
-    // The run that holds the lock has removed it with what killed ones have left.
-    if (e.code() == std::errc::no_such_file_or_directory && fs::is_directory(root_)) return false;
+    // Another run has removed the file with what killed ones have left, or the folder with what it tried to make.
+    std::error_code ignored;
+    const bool is_dangling_link = fs::is_symlink(fs::symlink_status(root_, ignored)) && !fs::exists(root_, ignored);
+    if (e.code() == std::errc::no_such_file_or_directory && !is_dangling_link) return false;
     throw ConfigError({fmt::format("nothing can be saved to '{}': {}", root_, e.what()), "checkpoint.save",
                        "give a folder you may write to"});
   }

@@ -98,9 +98,12 @@ void check(Preflight preflight, const LaunchSlurm& launch, const Allocation& all
 }
 
 SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>& overrides) {
-  if (fs::exists(launch.recipe_path) && !fs::is_directory(launch.recipe_path) && is_own_descriptor(launch.recipe_path))
+  const bool is_stream =
+      launch.recipe_path == "-" || (fs::exists(launch.recipe_path) && !fs::is_directory(launch.recipe_path) &&
+                                    is_own_descriptor(launch.recipe_path));
+  if (is_stream)
     throw ConfigError(
-        {fmt::format("'{}' is a pipe of this command, and the job's ranks read the recipe later", launch.recipe_path),
+        {fmt::format("'{}' is an input of this command, and the job's ranks read the recipe later", launch.recipe_path),
          "command line", "give the path of a file that all nodes see"});
   const Recipe recipe = read_recipe_call(launch.recipe_path, overrides).recipe;
   take_defaults(launch, recipe.cluster, Topology(recipe.topology, workload_of(recipe)).world_size());

@@ -13,11 +13,17 @@
 namespace braid {
 namespace {
 
-// Patterns like M-M*- have no file that matches them: the shell leaves them as they are, and so do we.
+// Whether only a shell knows the value: a variable, a home folder, the files that match. Patterns like M-M*- have no
+// file that matches them: the shell leaves them as they are, and so do we.
+bool is_for_shell(std::string_view raw) {
+  return raw.find_first_of("$`") != raw.npos || raw.starts_with('~') ||
+         (raw.find('/') != raw.npos && raw.find_first_of("*?[") != raw.npos);
+}
+
 ScriptWord word_of(std::string_view text, const ShellWord& word) {
   if (word.value) return {*word.value};
   std::string raw(text.substr(word.begin, word.end - word.begin));
-  const bool has_variable = raw.find_first_of("$`") != std::string::npos;
+  const bool has_variable = is_for_shell(raw);
   std::erase_if(raw, [](char c) { return c == '"' || c == '\''; });
   return {raw, has_variable};
 }
@@ -139,7 +145,7 @@ class ScriptReader {
     if (std::none_of(words.begin(), words.end(), is_flag)) {
       const ScriptWord filled = with_values(word_of(text, assignment));
       const bool is_first = values_.count(name) == 0;
-      values_[name] = is_first && !is_array && !appends && !filled.has_variable
+      values_[name] = is_first && !is_array && !appends && !filled.has_variable && !value.starts_with('~')
                           ? filled.text.substr(std::min(filled.text.find('=') + 1, filled.text.size()))
                           : "";
       return;
@@ -197,7 +203,7 @@ class ScriptReader {
       filled += known->second;
       rest.remove_prefix(end + (in_braces ? 1 : 0));
     }
-    return {filled};
+    return {filled, is_for_shell(filled)};
   }
 
   FlagVariable& variable_named(const std::string& name) {

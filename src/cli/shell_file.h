@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// "-" is standard input. ConfigError, which names `flag`, for what cannot be read or is no text.
+// "-" is standard input. ConfigError, which names `flag`, for what cannot be read or is not text.
 std::string read_shell_file(const std::string& path, const char* flag);
 
 }  // namespace braid

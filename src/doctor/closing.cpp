@@ -67,6 +67,12 @@ void close_verdict(Draft& draft, const Findings& findings, const Suspects& suspe
         "Its script ended with exit code 0 all the same: in a pipe that is the last command's, unless the script says "
         "`set -o pipefail`.");
   if (result.failed && !result.first_rank && has_a_first_rank(result.cause)) result.first_rank = findings.named_failed;
+  // The log of a single rank, and not of the one that speaks for all.
+  const auto only = findings.ranks.begin();
+  const bool is_of_one = findings.ranks.size() == 1 && only->first > 0 && only->second.lines > 1 && !findings.iteration;
+  if (result.failed && !result.first_rank && is_of_one &&
+      (has_a_first_rank(result.cause) || result.cause == Cause::Network))
+    result.first_rank = only->first;
   find_host(result, findings, suspects.culprit());
   if (result.failed && result.first_rank) take_exit_among_others(result, findings);
   if (!result.exit_code && suspects.culprit() && result.failed) result.exit_code = suspects.culprit()->code;

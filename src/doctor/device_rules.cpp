@@ -7,16 +7,20 @@ namespace {
 constexpr Rule kRules[] = {
     // Memory, on a device or a host.
     {"java.lang.OutOfMemoryError", Sign::HostOom},
+    {"RayOutOfMemoryError", Sign::HostOom},
+    {"of the memory on node", Sign::HostOom, "ore than"},
     {"Failed to allocate CPU Memory", Sign::HostOom},  // MXNet
     {"CPU memory allocation failed", Sign::HostOom},
     {"DefaultCPUAllocator", Sign::HostOom, "allocate"},
     {"not enough host memory", Sign::HostOom},
     {"out of host memory", Sign::HostOom},
     {"No space left on device", Sign::DiskFull, "ResourceExhausted"},
+    {"oo many open files", Sign::TooManyFiles},  // TensorFlow counts them among its resources, too
     {"CUDA out of memory", Sign::GpuOom},
     {"CUDA error: out of memory", Sign::GpuOom},
     {" out of memory. Tried to allocate", Sign::GpuOom},
-    {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},    // Gaudi
+    {"MODULE:PT_DEVMEM", Sign::GpuOom, "llocation failed"},  // Gaudi
+    {"workspace Allocation of size", Sign::GpuOom},
     {"ERROR_OUT_OF_RESOURCES", Sign::GpuOom, nullptr, "HSA"},  // SYCL
     {"nrt_tensor_allocate", Sign::GpuOom},                     // Neuron
     {"EL0004: ", Sign::GpuOom},                                // Ascend
@@ -32,6 +36,8 @@ constexpr Rule kRules[] = {
     {"CUDA_ERROR_OUT_OF_MEMORY", Sign::GpuOom},
     {"hipErrorMemoryAllocation", Sign::GpuOom},
     {"OUT_OF_DEVICE_MEMORY", Sign::GpuOom},
+    {"ut of device memory", Sign::GpuOom},
+    {"rocblas_status_memory_error", Sign::GpuOom},
     {"RESOURCE_EXHAUSTED", Sign::GpuOom, "emory"},
     {"RESOURCE_EXHAUSTED", Sign::GpuOom, "Attempting to "},
     {"RESOURCE_EXHAUSTED", Sign::GpuOom, "allocat"},
@@ -42,6 +48,8 @@ constexpr Rule kRules[] = {
     {"cudaErrorMemoryAllocation", Sign::GpuOom},
     {"Cuda failure", Sign::GpuOom, "out of memory"},
     {"cudaMalloc", Sign::GpuOom, "out of memory"},
+    {"== cudaSuccess", Sign::GpuOom, "out of memory"},
+    {"Out of GPU memory", Sign::GpuOom},
     {"cuda runtime error (2)", Sign::GpuOom},
     {"CUDA error 2: ", Sign::GpuOom},
     {"CUDA Error: out of memory", Sign::GpuOom},
@@ -63,7 +71,6 @@ constexpr Rule kRules[] = {
     {"out_of_memory: CUDA", Sign::GpuOom},
     {"on device ordinal", Sign::GpuOom, "allocate"},
     {"ObjectStoreFullError", Sign::HostOom},  // Ray
-    {"oo many open files", Sign::TooManyFiles},
     {"[Errno 24]", Sign::TooManyFiles},
     {"items of ancdata", Sign::TooManyFiles},  // file descriptors between processes
     {"[Errno 23]", Sign::TooManyFiles},
@@ -103,6 +110,7 @@ constexpr Rule kRules[] = {
     {"std::bad_alloc", Sign::HostOom},
     {"Cannot allocate memory", Sign::HostOom},
     {"[Errno 12]", Sign::HostOom},
+    {"memory allocation of ", Sign::HostOom, " failed"},  // Rust
     {"Unable to allocate ", Sign::HostOom, " for an array"},
     {"excessive memory usage", Sign::HostOom, "terminated"},  // joblib
 
@@ -110,6 +118,10 @@ constexpr Rule kRules[] = {
     {"uncorrectable ECC error", Sign::Hardware},
     {"Uncorrectable ECC error", Sign::Hardware},
     {"fallen off the bus", Sign::Hardware},
+    {"Xid (PCI:", Sign::CudaError, "): 13, "},  // what a program did wrong
+    {"Xid (PCI:", Sign::CudaError, "): 31, "},
+    {"Xid (PCI:", Sign::CudaError, "): 43, "},
+    {"Xid (PCI:", Sign::CudaError, "): 45, "},
     {"NVRM: Xid", Sign::Hardware},
     {"GPU is lost", Sign::Hardware},
     {"Xid (PCI:", Sign::Hardware},
@@ -138,6 +150,7 @@ constexpr Rule kRules[] = {
     {"CUDA error: hardware", Sign::Hardware},
     {"Detected failure SLICE_FAILURE_", Sign::Hardware},  // TPU
     {"program continuator has halted", Sign::CudaError},
+    {"device halted prematurely", Sign::CudaError},
     {"all pending programs will fail", Sign::CudaError},
     {"CUDA_ERROR_NO_DEVICE", Sign::Remark, "cuInit"},  // TensorFlow looks for GPUs everywhere
     {"CUDA error", Sign::CudaError},
@@ -171,6 +184,7 @@ constexpr Rule kRules[] = {
     {"Failed to initialize the HCCP process", Sign::CudaError},
     {"synStatus", Sign::CudaError, nullptr, "synSuccess"},  // Gaudi
     {"Device acquire failed", Sign::CudaError},
+    {"synDeviceAcquire", Sign::CudaError, "ail"},
     {"evice critical error", Sign::CudaError},
     {"/dev/kfd", Sign::CudaError, "nable to"},  // ROCm
     {"Nrt::Load", Sign::CudaError, "failed"},   // Neuron
@@ -182,6 +196,7 @@ constexpr Rule kRules[] = {
     {"AclNN_", Sign::CudaError, "rror"},
     {"OPS function error", Sign::CudaError},
     {"reason=[aicore", Sign::CudaError},
+    {"Inner error is reported as above", Sign::CudaError},
     {"reason=[vector core", Sign::CudaError},
     {"reason=[device mem error", Sign::Hardware},
     {"reason=[hbm", Sign::Hardware},
@@ -217,7 +232,7 @@ constexpr Rule kRules[] = {
     {"an unsupported PTX version", Sign::CudaError},
     {"FlashAttention only supports", Sign::CudaError},
     {"Native API failed", Sign::CudaError},
-    {"out of resource: shared memory", Sign::CudaError},
+    {"out of resource: ", Sign::CudaError},  // Triton
     {"CUDA driver error", Sign::CudaError},
     {"cuda runtime error", Sign::CudaError},
     {"cudaGetDeviceCount", Sign::CudaError, "rror"},
@@ -228,12 +243,16 @@ constexpr Rule kRules[] = {
     {"find an engine to execute", Sign::CudaError},
     {"valid cuDNN algorithm", Sign::CudaError},
     {"Cuda error", Sign::CudaError},
+    {"== cudaSuccess", Sign::CudaError},
+    {"INTERNAL ASSERT FAILED", Sign::CudaError, "/cuda/"},
     {"Cuda failure", Sign::CudaError},
     {"HIP error", Sign::CudaError},
     {"NPU error", Sign::CudaError},
     {"device-side assert triggered", Sign::CudaError},
     {"illegal memory access", Sign::CudaError},
+    {"/csrc/ops.cu", Sign::CudaError, "Error "},  // bitsandbytes
     {"no kernel image is available", Sign::CudaError},
+    {"Expected is_sm", Sign::CudaError},
     {"CUDA driver version is insufficient", Sign::CudaError},
     {"driver on your system is too old", Sign::CudaError, "Error"},
     {"Found no NVIDIA driver", Sign::CudaError},

@@ -5,10 +5,30 @@ namespace braid {
 namespace {
 
 constexpr Rule kRules[] = {
+    {"Failed to send MESSAGE_TASK_EXIT", Sign::Stopped},  // Slurm, when srun is gone
+
     // Schedulers end a job: Slurm, LSF, PBS, Kubernetes.
+    {"State: TIMEOUT", Sign::TimeLimit},  // seff
+    {"State: OUT_OF_ME", Sign::CgroupOom},
+    {"State: CANCELLED", Sign::JobCancelled},
+    {"State: NODE_FAIL", Sign::NodeFailure},
     {"DUE TO TIME LIMIT", Sign::TimeLimit},
     {"TERM_RUNLIMIT", Sign::TimeLimit},
+    {"TERM_CPULIMIT", Sign::TimeLimit},
+    {"TERM_DEADLINE", Sign::TimeLimit},
+    {"TERM_WINDOW", Sign::TimeLimit},
     {"PBS: job killed: walltime", Sign::TimeLimit},
+    {"PBS: job killed: cput", Sign::TimeLimit},
+    {"APPLICATION TIMED OUT", Sign::TimeLimit},              // MPICH
+    {"job.exception type=timeout", Sign::TimeLimit},         // Flux
+    {"allowed execute duration", Sign::TimeLimit, "xceed"},  // HTCondor
+    {"allowed job duration", Sign::TimeLimit, "xceed"},
+    {"hard limit \"h_rt\"", Sign::TimeLimit, "xceed"},                   // Grid Engine
+    {"timeout: sending signal", Sign::TimeLimit},                        // coreutils
+    {"FunctionTimeoutError", Sign::TimeLimit},                           // Modal
+    {"ttempt duration exceeded timeout", Sign::TimeLimit},               // AWS Batch
+    {"runs over the maximum runtime", Sign::TimeLimit},                  // Google Batch
+    {"execution took longer than", Sign::TimeLimit},                     // GitLab
     {"time limit for job execution has been reached", Sign::TimeLimit},  // mpirun
     {"this job is timed-out", Sign::TimeLimit},                          // submitit
     {"job is timing out", Sign::TimeLimit},
@@ -20,6 +40,8 @@ constexpr Rule kRules[] = {
     {"walltime limit", Sign::TimeLimit, "xceed"},
     {"exceeded walltime", Sign::TimeLimit},
     {"exceeded the time limit", Sign::TimeLimit},
+    {"xceeded the maximum ", Sign::TimeLimit, "timeout"},
+    {"xceeded the maximum ", Sign::TimeLimit, "duration"},
     {"exceeded wall-clock time", Sign::TimeLimit},      // HTCondor
     {"exceeded hard wallclock time", Sign::TimeLimit},  // Grid Engine
     {"exceeded the maximum execution time", Sign::TimeLimit},
@@ -29,6 +51,17 @@ constexpr Rule kRules[] = {
     {" launch failed: ", Sign::NotLaunched, "srun: error: task"},
     {"launch failed: Plugin initialization failed", Sign::NotLaunched},
     {"Node failure on ", Sign::NodeFailure},
+    {"Prolog failed", Sign::NodeFailure, nullptr, "Task"},
+    {"Prolog hung on node", Sign::NodeFailure},
+    {"are still not ready", Sign::NodeFailure, "Nodes "},
+    {"io error with slurmstepd on node", Sign::NodeFailure},
+    {"io error and missing step on node", Sign::NodeFailure},
+    {"JobState=BOOT_FAIL", Sign::NodeFailure},
+    {"lost contact with job shell", Sign::NodeFailure},  // Flux
+    {"job.exception type=node-failure", Sign::NodeFailure},
+    {"Job reconnection failed", Sign::NodeFailure},  // HTCondor
+    {"VM reporting timeout", Sign::NodeFailure},     // Google Batch
+    {"VM rebooted during", Sign::NodeFailure},
     {"STEPD TERMINATED ON ", Sign::NodeFailure},
     {"Task launch for ", Sign::NodeFailure, " failed on node "},
     {"NodeNotReady", Sign::NodeFailure},
@@ -51,10 +84,12 @@ constexpr Rule kRules[] = {
     {"missed too many heartbeats", Sign::NodeFailure},  // Ray
     {"NodeDiedError", Sign::NodeFailure},
     {"detected missing heartbeats", Sign::NodeFailure},
-    {"another task died", Sign::NodeFailure},
+    {"another task died", Sign::ConnectionLost, "Socket closed"},  // a guess
+    {"another task died", Sign::NodeFailure, nullptr, "Barrier timed out"},
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
     {"JobState=NODE_FAIL", Sign::NodeFailure},
     {"JobState=TIMEOUT", Sign::TimeLimit},
+    {"JobState=DEADLINE", Sign::TimeLimit},
     {"JobState=OUT_OF_MEMORY", Sign::CgroupOom},
     {"JobState=CANCELLED", Sign::JobCancelled},
     {"Run time ", Sign::CgroupOom, ", OUT_OF_MEMORY"},  // Slurm's mail
@@ -99,6 +134,12 @@ constexpr Rule kRules[] = {
     {"DUE TO PREEMPTION", Sign::Preempted},
     {"DUE TO JOB REQUEUE", Sign::Preempted},
     {"TERM_PREEMPT", Sign::Preempted},
+    {"TERM_REQUEUE", Sign::Preempted},
+    {"TERM_LOAD", Sign::Preempted},
+    {"auto-requeue signal", Sign::Preempted},         // Lightning
+    {"VM preemption", Sign::Preempted},               // Google Batch
+    {"received a shutdown signal", Sign::Preempted},  // of GitHub's runners
+    {"Interrupted - ", Sign::Preempted, "raining"},   // SageMaker
     {"reempted by ", Sign::Preempted},
     {"PreemptionByScheduler", Sign::Preempted},
     {"PreemptionByKubeScheduler", Sign::Preempted},
@@ -111,7 +152,18 @@ constexpr Rule kRules[] = {
     {"(status: CANCELLED)", Sign::JobCancelled},  // SkyPilot
     {"CANCELLED by ", Sign::JobCancelled},        // sacct
     {"nterrupted by user", Sign::Interrupted},
+    {"killing job...", Sign::Interrupted, "mpi"},
+    {"abort is already in progress", Sign::Interrupted},
+    {"Ctrl-C to processes as requested", Sign::Interrupted},
+    {"eceived SIGINT", Sign::Interrupted, nullptr, "gnoring"},
     {"aborted by user", Sign::JobCancelled},
+    {"srun: Force Terminated ", Sign::StepCancelled},
+    {"salloc: Job allocation ", Sign::JobCancelled, "has been revoked"},
+    {"job.exception type=cancel", Sign::JobCancelled},  // Flux
+    {" deleted by ", Sign::JobCancelled, "Job "},       // PBS
+    {"TaskCancelledError", Sign::JobCancelled},         // Ray
+    {"' was stopped", Sign::JobCancelled, "Job '"},
+    {"##[error]The operation was cance", Sign::JobCancelled},  // GitHub
     {"condor_rm", Sign::JobCancelled, "via "},
     {"aborted by the user", Sign::JobCancelled},  // HTCondor
     {"stopped by user", Sign::JobCancelled},
@@ -129,6 +181,7 @@ constexpr Rule kRules[] = {
     {"TERM_EXTERNAL_SIGNAL", Sign::JobCancelled},
     {"Job deleted at request of", Sign::JobCancelled},  // PBS
     {"TERM_ADMIN", Sign::JobCancelled},
+    {"TERM_FORCE_", Sign::JobCancelled},
     {"low on resource: memory", Sign::CgroupOom},  // an evicted pod
     {"low on resource: ephemeral-storage", Sign::DiskFull},
     {"low on resource: inodes", Sign::DiskFull},
@@ -160,6 +213,10 @@ constexpr Rule kRules[] = {
     {"invoked oom-killer", Sign::CgroupOom},
     {"systemd-oomd", Sign::CgroupOom, "illed"},
     {"TERM_MEMLIMIT", Sign::CgroupOom},
+    {"TERM_SWAP", Sign::CgroupOom},
+    {"hard limit \"h_vmem\"", Sign::CgroupOom, "xceed"},  // Grid Engine
+    {"result 'oom-kill'", Sign::CgroupOom},               // systemd
+    {"cgroup memory limit", Sign::CgroupOom, "over"},     // HTCondor
     {"PBS: job killed: mem", Sign::CgroupOom},
     {"PBS: job killed: vmem", Sign::CgroupOom},
     {"due to memory pressure", Sign::CgroupOom, "illed"},  // Ray
@@ -167,6 +224,8 @@ constexpr Rule kRules[] = {
     {"ray.exceptions.OutOfMemoryError", Sign::CgroupOom},
     {"cgroup out-of-memory handler", Sign::CgroupOom},
     {"memory limit", Sign::CgroupOom, "xceed"},
+    {"memory budget", Sign::CgroupOom, "xceed"},  // Dask
+    {"exceeded MEM usage", Sign::CgroupOom},
     {"over memory limit", Sign::CgroupOom},  // HTCondor
     {"Out of memory: Kill", Sign::CgroupOom},
     {"System OOM encountered", Sign::CgroupOom},  // Kubernetes
@@ -210,6 +269,8 @@ constexpr Rule kRules[] = {
     {"Signals.SIGTERM: 15", Sign::TerminatedFromOutside},
     {"aught SIGTERM", Sign::TerminatedFromOutside},
     {"SIGTERM received", Sign::TerminatedFromOutside},
+    {"eceiving SIGTERM", Sign::TerminatedFromOutside},                // Megatron
+    {"Stopping container ", Sign::TerminatedFromOutside, "Killing"},  // Kubernetes
 
     // How processes end: the table in process_ends.cpp reads these.
     {"StartError", Sign::NotLaunched, "exited with"},  // Vertex AI
@@ -225,6 +286,7 @@ constexpr Rule kRules[] = {
     {"reported by process [", Sign::ProcessEnd},
     {"exited due to process rank", Sign::ProcessEnd},
     {"exit status of rank ", Sign::ProcessEnd},
+    {"process exited without calling finalize", Sign::ProcessEnd},  // MS-MPI
     {"with errorcode ", Sign::ProcessEnd},
     {"] Error 1", Sign::ProcessEnd},                    // make
     {"trainer process with rank=[", Sign::ProcessEnd},  // Paddle
@@ -248,17 +310,31 @@ constexpr Rule kRules[] = {
     {"exit with status code", Sign::ProcessEnd},
     {"exited on signal", Sign::ProcessEnd},
     {"exited with signal", Sign::ProcessEnd},
+    {"xited by signal", Sign::ProcessEnd},  // LSF
     {"terminated with signal", Sign::ProcessEnd, nullptr, "process "},
     {"terminated by signal", Sign::ProcessEnd},
     {"terminated with code", Sign::ProcessEnd},
     {"erminated with exit code", Sign::ProcessEnd, nullptr, "rocess "},
     {"killed by signal", Sign::ProcessEnd, nullptr, "is killed by signal"},
     {"error code -", Sign::ProcessEnd},
+    {"xit code", Sign::NativeCrash, " -1073741"},  // Windows
+    {"xit code", Sign::NativeCrash, " 0xc00000"},
+    {"xit code", Sign::NativeCrash, " 322122"},
     {"xit code", Sign::ProcessEnd, nullptr, "== failed"},
+    {"xited with status", Sign::ProcessEnd},
+    {"# Ended (code ", Sign::ProcessEnd},  // Kaldi, ESPnet
     {"xit Code", Sign::ProcessEnd},
     {"xitCode", Sign::ProcessEnd},
     {"xitcode", Sign::ProcessEnd, nullptr, "(pid: "},  // torchrun: see FailureBlock
     {"xit_code", Sign::ProcessEnd},
+    {"xit_status", Sign::ProcessEnd},            // PBS, Grid Engine
+    {": exited abnormally", Sign::ProcessEnd},   // srun
+    {"signal termination: ", Sign::ProcessEnd},  // LSF
+    {"Normal termination (return value", Sign::ProcessEnd},
+    {"MPI process (rank: ", Sign::ProcessEnd},   // MVAPICH
+    {"code=killed, status=", Sign::ProcessEnd},  // systemd
+    {"code=dumped, status=", Sign::ProcessEnd},
+    {"code=exited, status=", Sign::ProcessEnd},
     {"xit status", Sign::ProcessEnd},
     {"eturn code", Sign::ProcessEnd},
     {"eturn_code", Sign::ProcessEnd},

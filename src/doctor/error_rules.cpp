@@ -18,11 +18,13 @@ constexpr Rule kRules[] = {
     {"out of disk space", Sign::DiskFull},
     {"Out of disk space", Sign::DiskFull},
     {"OutOfDiskError", Sign::DiskFull},                                          // Ray
+    {"Disk full while running", Sign::DiskFull},                                 // Azure
     {"enforce fail at inline_container.cc", Sign::DiskFull, nullptr, "Reader"},  // torch.save cannot write
     {"file write failed", Sign::DiskFull},
     {"ENOSPC", Sign::DiskFull},
     {"EDQUOT", Sign::DiskFull},
     {"File too large", Sign::DiskFull, "[Errno 27]"},
+    {" requested and ", Sign::DiskFull, " written"},  // NumPy
     {"errno = 28", Sign::DiskFull},
     {"PytorchStreamWriter failed writing", Sign::DiskFull},
     {"basic_ios::clear: iostream error", Sign::DiskFull},  // torch.save
@@ -68,13 +70,18 @@ constexpr Rule kRules[] = {
     {"Failed to import transformers", Sign::MissingImport},
     {"partially initialized module", Sign::MissingImport},
     {"numpy.dtype size changed", Sign::MissingImport},
+    {"Numpy is not available", Sign::MissingImport},
+    {"_ARRAY_API not found", Sign::MissingImport},
     {"requires the following packages that were not found", Sign::MissingImport},
     {"Could not find module", Sign::MissingImport, "Error"},
     {"undefined symbol: ", Sign::MissingImport},
     {"in static TLS block", Sign::MissingImport},
     {"Inconsistency detected by ld.so", Sign::MissingImport},
     {"No matching distribution found for", Sign::MissingImport},
+    {"ailed building wheel for", Sign::MissingImport},
+    {"ould not build wheels for", Sign::MissingImport},
     {"Ninja is required to load", Sign::MissingImport},
+    {"Unable to load NCCL library", Sign::MissingImport},  // JAX
     {"'NoneType' object is not an iterator", Sign::CacheNotShared},
     {"Weight mismatch detected", Sign::WeightsDiffer},
     {"size mismatch for ", Sign::StateDictDiffers},
@@ -111,6 +118,7 @@ constexpr Rule kRules[] = {
     {"Missing key in checkpoint", Sign::StateDictDiffers},
     {"Trying to set a tensor of shape", Sign::StateDictDiffers},
     {"hape mismatch for loaded", Sign::StateDictDiffers},
+    {"global shape metadata", Sign::StateDictDiffers},
     {"launched with torchrun", Sign::NotLaunched, nullptr, "not launched with torchrun, "},
     {"launched using torchrun", Sign::NotLaunched},
     {"launched via torchrun", Sign::NotLaunched},
@@ -125,10 +133,10 @@ constexpr Rule kRules[] = {
     {": exec format error", Sign::NotLaunched},
     {": Exec format error", Sign::NotLaunched},
     {"No such file or directory: ", Sign::ImageMissing, ".sqsh"},
-    {"could not open image", Sign::ImageMissing},
+    {"could not open image", Sign::ImageMissing, "FATAL"},
     {"a container with name", Sign::ImageMissing, "does not exist"},
     {"Unable to handle ", Sign::ImageMissing, " uri: "},  // Apptainer, Singularity
-    {"failed to open image", Sign::ImageMissing},
+    {"failed to open image", Sign::ImageMissing, "FATAL"},
     {"while getting image info", Sign::ImageMissing},
     {"InvalidImageName", Sign::NotLaunched},
     {"CreateContainerConfigError", Sign::NotLaunched},
@@ -144,7 +152,15 @@ constexpr Rule kRules[] = {
     {"exec /", Sign::NotLaunched, ": no such file or directory"},
     {"Unable to locate a modulefile", Sign::NotLaunched},
     {"CondaError: ", Sign::NotLaunched},
-    {"EnvironmentLocationNotFound", Sign::NotLaunched},  // conda
+    {"CommandNotFoundError: ", Sign::NotLaunched},  // conda
+    {"zsh: no such file or directory: ./", Sign::NotLaunched},
+    {"zsh: permission denied: ", Sign::NotLaunched},
+    {"can't find '__main__' module in", Sign::NotLaunched},
+    {"See 'docker ", Sign::NotLaunched, "--help"},
+    {"docker: permission denied while trying", Sign::NotLaunched},
+    {"the container name \"", Sign::NotLaunched, "already in use"},  // Podman
+    {"You must be logged in to the server", Sign::NotLaunched},      // kubectl
+    {"EnvironmentLocationNotFound", Sign::NotLaunched},              // conda
     {"EnvironmentNameNotFound", Sign::NotLaunched},
     {"Lmod has detected the following error", Sign::NotLaunched},
     {"FailedCreatePodSandBox", Sign::NotLaunched},
@@ -191,6 +207,16 @@ constexpr Rule kRules[] = {
     {"ImagePullBackOff", Sign::NotLaunched},
     {"ErrImagePull", Sign::NotLaunched},
     {"CannotPullContainer", Sign::NotLaunched},  // ECS
+    {"CannotStartContainer", Sign::NotLaunched},
+    {"ResourceInitializationError", Sign::NotLaunched},
+    {"Cannot connect to the Docker daemon", Sign::NotLaunched},
+    {"initializing source docker://", Sign::NotLaunched},  // Podman
+    {"enroot-", Sign::NotLaunched, ": failed to "},
+    {"[ERROR] Command not found: ", Sign::NotLaunched},  // Enroot
+    {"Failed to execute '", Sign::NotLaunched, "condor"},
+    {"No slot '", Sign::NotLaunched, "specified on host"},        // DeepSpeed
+    {"No available node types can fulfill", Sign::NotLaunched},   // Ray
+    {"Resources are insufficient in region", Sign::NotLaunched},  // Vertex AI
     {"docker: Error response from daemon", Sign::NotLaunched},
     {"executable file not found", Sign::NotLaunched},
     {"was unable to launch the specified", Sign::NotLaunched},
@@ -205,6 +231,7 @@ constexpr Rule kRules[] = {
     {": Permission denied", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, ": line "},
     {": not found", Sign::ShellError, "sh: "},
+    {": not found", Sign::NotLaunched, ": exec: "},
     {": No such file or directory", Sign::ShellError, "bash: "},
     {": Permission denied", Sign::ShellError, "bash: "},
     {"can't open file ", Sign::NotLaunched, "[Errno 2]"},
@@ -218,7 +245,10 @@ constexpr Rule kRules[] = {
     {": error: too few arguments", Sign::WrongArguments},
     {": error: no such option", Sign::WrongArguments},  // optparse
     {"error: Unrecognized options", Sign::WrongArguments},
-    {"Error: No such option", Sign::WrongArguments},  // click
+    {"Unrecognized or misplaced option", Sign::WrongArguments},  // tyro
+    {" Parsing error ", Sign::WrongArguments, "\xe2\x94\x80"},
+    {"Could not consume arg: ", Sign::WrongArguments},  // Fire
+    {"Error: No such option", Sign::WrongArguments},    // click
     {"Error: Missing option", Sign::WrongArguments},
     {"Error: Missing argument", Sign::WrongArguments},
     {"Error: Invalid value for", Sign::WrongArguments},
@@ -238,6 +268,8 @@ constexpr Rule kRules[] = {
     {"pure virtual method called", Sign::NativeCrash},
     {"Process abort signal` is detected", Sign::NativeCrash},  // Paddle
     {"ccess violation", Sign::NativeCrash, "rror"},
+    {"Win32 exception 0x", Sign::NativeCrash},
+    {"Execution halted", Sign::PythonError},  // R
     {"corrupted double-linked list", Sign::NativeCrash},
     {"realloc(): invalid", Sign::NativeCrash},
     {"trap invalid opcode", Sign::NativeCrash},
@@ -269,6 +301,11 @@ constexpr Rule kRules[] = {
     {"libc++abi: terminating", Sign::NativeCrash},
     {"detected by the Java Runtime Environment", Sign::NativeCrash},
     {"KeyboardInterrupt", Sign::Interrupted},
+    {"NCCL error", Sign::PythonError, "invalid argument"},  // the program's own mistakes
+    {"NCCL error", Sign::PythonError, "invalid usage"},
+    {"NCCL Error 4: ", Sign::PythonError},
+    {"NCCL Error 5: ", Sign::PythonError},
+    {"ncclCommInitRank failed: invalid", Sign::PythonError},
     {"ncclSystemError", Sign::NetworkTrouble},  // where it does not say what it was
     {"unhandled system error", Sign::NetworkTrouble},
     {"ncclInternalError", Sign::ConnectionLost},

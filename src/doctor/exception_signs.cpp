@@ -30,7 +30,8 @@ constexpr std::pair<std::string_view, Sign> kTypes[] = {
     {"s3transfer.", Sign::HubUnreachable},
     {"azure.", Sign::HubUnreachable},
     {"oss2.", Sign::HubUnreachable},
-    {"datasets.exceptions.", Sign::HubUnreachable},
+    {"datasets.exceptions.DatasetNotFound", Sign::HubUnreachable},
+    {"fsspec.exceptions.", Sign::HubUnreachable},
     {"FloatingPointError", Sign::NanLoss},
     {"ray.exceptions.", Sign::ConnectionLost},
     {"grpc.", Sign::NetworkTrouble},
@@ -52,18 +53,26 @@ constexpr const char* kDevices = "cuda|gpu|device|tpu |tpu:|npu |npu:|hpu |hpu:|
 constexpr Words kWords[] = {
     {Sign::GpuOom, "out of memory| oom |insufficient memory|memory not enough", kDevices},
     {Sign::GpuOom,
-     "mem-fraction-static|insufficient gpu memory|not enough gpu memory|exceeds device memory"},           // SGLang
+     "mem-fraction-static|insufficient gpu memory|not enough gpu memory|exceeds device memory"},  // SGLang
+    {Sign::GpuOom, "gpu memory utilization|gpu_memory_utilization", "increas|decreas|less than"},
+    {Sign::GpuOom, "enough gpu ram|no executable batch size|out of gpu memory"},
+    {Sign::GpuOom, "not fit", "gpu memory|memory of the gpu|device memory"},
+    {Sign::GpuOom, "memory isn't enough", "device"},                                                       // MindSpore
     {Sign::GpuOom, "no available memory for the cache blocks|larger than the available kv cache memory"},  // vLLM
     {Sign::HostOom, "out of memory|cannot allocate memory|not enough memory|insufficient memory"},
-    {Sign::HostOom, "failed to allocate", "memory"},
+    {Sign::HostOom, "failed to allocate|cannot allocate", "memory"},
     {Sign::DiskFull, "no space left|disk quota|quota exceeded"},
     {Sign::DiskFull, "disk space|storage space", "not enough|insufficient|out of"},
     {Sign::DiskFull, "disk", " full"},
     {Sign::TooManyFiles, "too many open files"},
+    {Sign::NanLoss, "loss scale|loss_scale|loss-scale|lossscale|grad scale|grad_scale|gradient scale|gradscaler",
+     "too small|too low|is small|minimum|min_loss|min_scale|underflow|below|decrease|reached 0|is 0|is zero|is "
+     "nan|inf"},
     {Sign::PortInUse, "already in use", "port|address"},
-    {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match"},
+    {Sign::StateDictDiffers, "state_dict|state dict", "missing|unexpected|match|not in |not found"},
     {Sign::StateDictDiffers, "checkpoint",
-     "mismatch|does not match|do not match|different shape|incompatible shape|must match|unexpected key|missing key"},
+     "mismatch|does not match|do not match|different shape|incompatible shape|must match|unexpected key|missing key|"
+     "expected shape"},
     {Sign::StateDictDiffers, "checkpoint has", "model has"},
     {Sign::StateDictDiffers, "missing key|unexpected key", "load|weight"},
     {Sign::StateDictDiffers, "loading weights", "mismatch"},  // Keras
@@ -74,6 +83,8 @@ constexpr Words kWords[] = {
     {Sign::MissingImport, "undefined symbol"},
     {Sign::MissingImport, "operator ", "does not exist"},
     {Sign::NotLaunched, "environment variable", "master_addr|world_size|local_rank|slurm_"},
+    {Sign::NotLaunched, "no such file or directory: ",
+     "'mpirun'|'mpiexec'|'pdsh'|'ssh'|'srun'|'sbatch'|'qsub'|'bsub'|'docker'|'singularity'|'apptainer'|'torchrun'"},
     {Sign::NotLaunched, "not set", "local_rank|world_size"},
     {Sign::NotLaunched, "'slurm_|'ompi_|'pmi_|use torchrun|error initializing torch.distributed"},
     {Sign::NotLaunched, "torch.distributed.launch", "please"},
@@ -81,21 +92,26 @@ constexpr Words kWords[] = {
     {Sign::RendezvousFailed, "timed out", "waiting for workers|waiting for all|waiting for nodes|nodes to join"},
     {Sign::RendezvousFailed, "timed out waiting", "workers|nodes"},
     {Sign::RendezvousFailed, "coordinator", "connect|reach"},
+    {Sign::RendezvousFailed, "failed to connect|not connect|unable to connect|trying to connect",
+     "grpc://|tcp://|scheduler|tracker|remote server|parameter server|master"},
     {Sign::HubUnreachable, "huggingface.co|hugging face hub|too many requests|rate limit|unauthorized|accessdenied"},
     {Sign::HubUnreachable, "download", "fail|unable|could not"},
     {Sign::HubUnreachable, "access denied", "s3"},
+    {Sign::HubUnreachable, "access key id"},
     {Sign::HubUnreachable, "credentials", "unable|not"},
     {Sign::HubUnreachable, "certificate", "verif"},
-    {Sign::HubUnreachable, "http error|internet connection"},
+    {Sign::HubUnreachable, "http error|internet connection|hub is not reachable|offline mode is enabled"},
+    {Sign::HubUnreachable, "couldn't find cache for|pipe:curl|pipe:aws|pipe:gsutil"},
     {Sign::HubUnreachable, "http", "status code"},
     {Sign::HubUnreachable, "https://", "connect|timed out"},
-    {Sign::CudaError, "cuda", " error|not available|not compiled|driver"},
+    {Sign::CudaError, "cuda |cuda-|cuda_", " error|not available|not compiled|driver"},  // not "cuda:0"
     {Sign::CudaError,
      "cuda_error|cudasuccess|cuda call failed|cudageterror|cudacachingallocator|hip error|no hip gpus"},
     {Sign::CudaError, "no kernel found|no kernel image|level_zero|device_lost|device lost|gemm launch failed|nvml"},
     {Sign::CudaError, "nvidia", "driver"},
+    {Sign::CudaError, "libcuda.so"},
     {Sign::CudaError, "no gpu|no cuda|no tpu|no npu|no xpu|no hpu|no neuron", "found|available|detected"},
-    {Sign::CudaError, "gpu", "compute capability"},
+    {Sign::CudaError, "compute capability", "gpu|require|at least|or higher"},
     {Sign::CudaError, "tpu |npu |xpu |hpu ", "initialization failed|failed to initialize|unable to initialize"},
     {Sign::CudaError, "no accelerator|cublas|cusolver|curand|cufft|cudnn|nvrtc|ptxas|nrt_"},  // nrt_: Neuron
     {Sign::NetworkTrouble, "unavailable: "},  // gRPC's codes, as XLA tells them
@@ -109,6 +125,13 @@ std::string_view without_guesses(std::string_view message) {
        {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason", "ight be caused"})
     message = message.substr(0, message.find(guess));
   return message;
+}
+
+// Its words are names in the program, and tell nothing else.
+bool is_slip_of_the_program(std::string_view type) {
+  for (const char* slip : {"AttributeError", "TypeError", "NameError", "UnboundLocalError", "SyntaxError"})
+    if (type.ends_with(slip)) return true;
+  return false;
 }
 
 std::optional<Sign> sign_of_type(std::string_view type) {
@@ -128,15 +151,19 @@ std::optional<Sign> sign_of_words(std::string_view message) {
 
 Sign sign_of_exception(std::string_view exception) {
   if (has_word(exception, "failed to pass monitoredBarrier")) return Sign::CollectiveTimeout;
-  const auto sign = sign_in(exception);
-  const bool is_crash = sign == Sign::NativeCrash && !has_word(exception, "killed by signal");
-  if (sign && !is_crash && role_of(*sign) != Role::Context && role_of(*sign) != Role::Launcher) return *sign;
+  const bool may_crash = has_word(exception, "killed by signal");
+  for (const Rule& rule : rules()) {
+    const Role role = role_of(rule.sign);
+    if (role == Role::Context || role == Role::Launcher || (rule.sign == Sign::NativeCrash && !may_crash)) continue;
+    if (has_word(exception, rule.anchor) && fits(rule, exception)) return rule.sign;
+  }
   return sign_of_unusual(exception);
 }
 
 Sign sign_of_unusual(std::string_view exception) {
-  if (says_not_finite(exception)) return Sign::NanLoss;
   const std::string_view type = exception_type(exception);
+  if (is_slip_of_the_program(type)) return Sign::PythonError;
+  if (says_not_finite(exception)) return Sign::NanLoss;
   if (const auto sign = sign_of_type(type.empty() ? exception : type)) return *sign;  // "socket.timeout" is small
   return sign_of_words(exception.substr(type.size())).value_or(Sign::PythonError);
 }

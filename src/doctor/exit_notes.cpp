@@ -39,7 +39,8 @@ void note_torchrun_exit(WorkerExit exit, const LineMarks& marks, const SeenLine&
 }
 
 void note_process_end(WorkerExit exit, const LineMarks& marks, const SeenLine& line, Findings& findings) {
-  if (exit.ranks.empty() && marks.rank && !marks.labelled && !marks.by_name) exit.ranks = {*marks.rank};
+  const bool is_labelled = marks.labelled && !exit.root;  // a launcher's own list has ranks in brackets, too
+  if (exit.ranks.empty() && marks.rank && !is_labelled && !marks.by_name) exit.ranks = {*marks.rank};
   if (exit.code != 0) add_exit(std::move(exit), line, findings);
 }
 

@@ -23,8 +23,17 @@ void note_weakly(Sign sign, const LineMarks& marks, const SeenLine& line, Findin
 bool tells_more_of_last(const SeenLine& line, const Findings& findings) {
   if (findings.found.empty()) return false;
   const Finding& last = findings.found.back();
-  return last.traceback && has_word(last.text, "rror code is ") && last.place.file == line.place.file &&
-         last.place.line + 6 >= line.place.line;
+  return last.traceback && has_one_of(last.text, "rror code is |Inner error is") &&
+         last.place.file == line.place.file && last.place.line + 6 >= line.place.line;
+}
+
+// "CANCELLED AT 2026-11-15T12:40:29". One long before the lines above it is of another time zone.
+void note_time_inside(std::string_view body, Place& place) {
+  constexpr double kLate = 600;  // seconds
+  const auto time = time_inside(body);
+  if (!time || (place.time && seconds_between(*time, *place.time) > kLate)) return;
+  place.time = time;
+  place.own_time = true;
 }
 
 void note_refusal(const LineMarks& marks, const SeenLine& line, Findings& findings) {
@@ -41,8 +50,7 @@ void note_finding(Sign sign, const LineMarks& marks, const SeenLine& line, Findi
   if (const auto rank = rank_told_by(sign, marks.body); !finding.rank || sign == Sign::NodeFailure) finding.rank = rank;
   if (!finding.rank && tells_more_of_last(line, findings)) finding.rank = findings.found.back().rank;
   if (is_often_outlived(sign, marks.body)) finding.bare = true;
-  if (role_of(sign) == Role::Outside)
-    if (const auto time = time_inside(marks.body)) finding.place.time = time, finding.place.own_time = true;
+  if (role_of(sign) == Role::Outside && !marks.time) note_time_inside(marks.body, finding.place);
   findings.add(std::move(finding));
 }
 
@@ -78,9 +86,7 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   if (is_warning(text) || has_word(text, "frame #")) return;
   if (has_one_of(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
   if (is_of_the_scheduler(text)) return note_refusal(marks, line, findings);
-  if (is_hangup_by_shell(text)) return note_finding(Sign::Hangup, marks, line, findings);
-  if (is_termination_by_shell(text)) return note_finding(Sign::TerminatedFromOutside, marks, line, findings);
-  if (is_kill_by_shell(text)) return note_weakly(Sign::KilledByShell, marks, line, findings);
+  if (const auto end = sign_of_end_by_shell(text)) return note_weakly(*end, marks, line, findings);
   const bool is_information = marks.level == 'I' || marks.level == 'W';
   if (!is_named_error(type) && is_information) return;
   if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));

@@ -5,6 +5,7 @@
 
 #include "doctor/launcher_lines.h"
 #include "doctor/line_kinds.h"
+#include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
@@ -162,9 +163,11 @@ bool Findings::is_contradicted(const FileTrace& file, std::uint64_t end, int num
     return place.file == number && (place.line < end || file.script_end < end) && !survived(place) &&
            place.progress == file.progress;
   };
-  return std::any_of(
-             found.begin(), found.end(),
-             [&](const Finding& f) { return role_of(f.sign) == Role::Cause && f.traceback && counts(f.place); }) ||
+  const auto tells = [](const Finding& f) {  // why a program ended on its own accord
+    return f.traceback || (f.sign == Sign::NanLoss && has_one_of(f.text, "stop|Stop|xit|bort|erminat"));
+  };
+  return std::any_of(found.begin(), found.end(),
+                     [&](const Finding& f) { return role_of(f.sign) == Role::Cause && tells(f) && counts(f.place); }) ||
          std::any_of(exits.begin(), exits.end(),
                      [&](const WorkerExit& e) {
                        return !e.ranks.empty() && e.code != 0 && signal_of_code(e.code) != SIGTERM && counts(e.place);

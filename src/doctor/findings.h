@@ -46,6 +46,7 @@ struct WorkerExit {
 
 struct RankTrace {
   Place last;
+  std::uint64_t lines = 0;
   bool labelled = false;
 };
 

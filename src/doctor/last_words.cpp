@@ -29,10 +29,11 @@ constexpr Words kWords[] = {
     {Sign::Preempted, "maintenance", "terminat|kill|shut|drain|migrat"},
     {Sign::Preempted, "termination notice|interruption notice|higher priority|higher-priority"},
     {Sign::TimeLimit,
-     "time limit|timelimit|walltime|wall time|wall-clock|wallclock|maximum run|max run|maximum allowed|maximum "
+     "time limit|timelimit|walltime|wall time|wall clock|wall-clock|wallclock|maximum run|max run|maximum "
+     "allowed|maximum "
      "duration|"
      "maximum execution|its deadline|job deadline|specified deadline|time budget|allocation",
-     "exceed|reached|expired|ran out|longer than"},
+     "exceed|reached|expired|ran out|longer than|hit the"},
     {Sign::TimeLimit, "job timed out|task timed out|run timed out|out of time|reason: walltime|reason: timeout"},
     {Sign::TimeLimit, "longer than the allowed|longer than allowed"},
     {Sign::CgroupOom, "memory", "exceed|ran out|over limit|over its limit|too much|exhausted", kEnds},
@@ -44,7 +45,7 @@ constexpr Words kWords[] = {
      "cancellation request"},
     {Sign::NodeFailure, "node|host |machine|server|hardware|instance",
      " is down|unreachable|lost contact|not responding|unresponsive|unhealthy|failed health|rebooted|went down|"
-     "has died|crashed|lost connection|lost communication|went away|disappeared|not ready"},
+     "has died|crashed|lost connection|lost communication|went away|disappeared|not ready|failure detected|is faulty"},
     {Sign::DiskFull, "disk|storage|filesystem|file system|volume", "is full|exceeded|exhausted|ran out|no space"},
     {Sign::NotLaunched, "image", "pull|image not found|manifest unknown|unauthorized|will run as root"},
     {Sign::NotLaunched, "executable|command|entrypoint|interpreter|python|torchrun|script|binary",
@@ -71,7 +72,7 @@ constexpr Words kWords[] = {
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
     "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may | might |?|"
-    ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to";
+    ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to|mpispawn_";
 
 // Of something that went on: only an end from outside is told in a line that is marked so.
 bool is_for_information(std::string_view line) {

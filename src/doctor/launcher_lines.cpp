@@ -184,6 +184,8 @@ std::optional<int> rank_told_by(Sign sign, std::string_view body) {
   if (Caught caught; role_of(sign) == Role::Cause &&
                      (match_inside(" on %k %r", body, caught) || match_inside(" in %k %r", body, caught)))
     return caught.rank;
+  if (Caught caught; sign == Sign::ConnectionLost && match_inside("from rank %r, retcode", body, caught))
+    return caught.rank;  // NCCL
   if (sign == Sign::DuplicateGpu) return after(": rank ");
   if (role_of(sign) == Role::Cause && has_word(body, "in device=TPU:")) return after("in device=TPU:");  // XLA
   if (sign == Sign::CollectiveMismatch) return after("Rank ");
@@ -204,6 +206,7 @@ std::optional<int> signal_of_code(int code) {
   if (code == 9) return SIGKILL;  // as Slurm's accounting tells it
   if (code < 0) return -code;
   if (code > 128 && code < 160) return code - 128;
+  if (code > 256 && code < 288) return code - 256;  // PBS
   return std::nullopt;
 }
 

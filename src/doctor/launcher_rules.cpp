@@ -10,6 +10,7 @@ constexpr Rule kRules[] = {
     {"During handling of the above exception", Sign::ChainDuring},
     {"Exception ignored in", Sign::NotFatal},
     {"--- Logging error ---", Sign::NotFatal},
+    {"Error in atexit._run_exitfuncs", Sign::NotFatal},
     {"Root Cause (first observed failure)", Sign::FailureBlock},
     {"Failures:", Sign::FailureBlock},
     {"braid: root cause: rank ", Sign::BraidRootCause},
@@ -27,6 +28,7 @@ constexpr Rule kRules[] = {
     // A launcher cannot log in to a host.
     {"ssh: Could not resolve hostname", Sign::NotLaunched},
     {"ssh: connect to host", Sign::NotLaunched},
+    {"not reachable via ssh", Sign::NotLaunched},  // DeepSpeed
     {"kex_exchange_identification: ", Sign::NotLaunched},
     {"Permission denied (publickey", Sign::NotLaunched},
     {"Permission denied (password", Sign::NotLaunched},
@@ -34,10 +36,16 @@ constexpr Rule kRules[] = {
     {"Permission denied, please try again", Sign::NotLaunched},
     {"Too many authentication failures", Sign::NotLaunched},
     {"Host key verification failed", Sign::NotLaunched},
+    {"SSH with hostname", Sign::NotLaunched, "not successful"},  // Horovod
+    {"ssh not successful for host", Sign::NotLaunched},
     {"ssh exited with exit code 255", Sign::NotLaunched},  // pdsh
+    {" insecure", Sign::NotLaunched, "pdsh@"},
     {"ssh exited with exit code 126", Sign::NotLaunched},
     {"ssh exited with exit code 127", Sign::NotLaunched},
     {"/ssh] exited with return code", Sign::NotLaunched},  // gcloud
+
+    {"ResourceLimitExceeded", Sign::NotLaunched},  // clouds: fewer machines than asked for
+    {"Quota '", Sign::NotLaunched, "xceeded"},
 
     // Slurm refuses.
     {"Cannot find GPU specification", Sign::GpuSpecMissing},
@@ -82,18 +90,38 @@ constexpr Rule kRules[] = {
     {"Memory specification can not be satisfied", Sign::StepConfig},
     {"Node count specification invalid", Sign::StepConfig},
     {"partition configuration not available", Sign::StepConfig},
-    {"not enough slots available", Sign::StepConfig},  // mpirun
-    {"already filled", Sign::StepConfig, "allocated for this job"},
-    {"no allocated resources for the application", Sign::StepConfig},
-    {"binding more processes than cpus on a resource", Sign::StepConfig},
-    {"no suitable queues", Sign::StepConfig},        // Grid Engine
-    {"Job exceeds queue", Sign::StepConfig},         // PBS
-    {"Bad resource requirement", Sign::StepConfig},  // LSF
-    {"Unknown queue", Sign::BadPartition},           // PBS
-    {"No such queue", Sign::BadPartition},           // LSF
+    {"Memory required by task is not available", Sign::StepConfig},
+    {"srun: error: timeout waiting for task launch", Sign::NodeFailure},
+    {"Unable to confirm allocation for job", Sign::NotLaunched},
+    {"rotocol authentication error", Sign::NotLaunched},
+    {"unge decode failed", Sign::NotLaunched},
+    {"Invalid MPI type '", Sign::NotLaunched},
+    {"sbatch: error: Unable to open file", Sign::NotLaunched},
+    {"script contains DOS line breaks", Sign::NotLaunched},
+    {"not enough slots available", Sign::NotLaunched},  // mpirun
+    {"already filled", Sign::NotLaunched, "allocated for this job"},
+    {"no allocated resources for the application", Sign::NotLaunched},
+    {"would result in binding more", Sign::NotLaunched},
+    {"requested more processes than the ppr", Sign::NotLaunched},
+    {"job requests unknown queue", Sign::BadPartition},  // Grid Engine
+    {"no suitable queues", Sign::StepConfig},
+    {"Unable to run job: ", Sign::StepConfig, nullptr, "rejected: "},
+    {"Job exceeds queue", Sign::StepConfig},  // PBS
+    {"Job violates queue", Sign::StepConfig},
+    {"rejected by all possible destinations", Sign::StepConfig},
+    {"Illegal attribute or resource value", Sign::StepConfig},
+    {"Bad resource requirement", Sign::StepConfig},                    // LSF
+    {"Not enough resources available to schedule", Sign::StepConfig},  // jsrun
+    {"JSM server is not responding", Sign::NodeFailure},
+    {"Error initializing RM connection", Sign::NotLaunched},
+    {"unsatisfiable request", Sign::StepConfig},  // Flux
+    {"job.exception type=exec", Sign::NotLaunched, "start failed"},
+    {"Unknown queue", Sign::BadPartition},  // PBS
+    {"No such queue", Sign::BadPartition},  // LSF
     {"qsub: ", Sign::BadAccount, "ccount"},
     {"qsub: Unauthorized Request", Sign::BadAccount},
     {"cannot use the queue", Sign::BadAccount},
+    {"Job not submitted", Sign::StepConfig},          // LSF, for other reasons
     {"job rejected: ", Sign::BadAccount, "project"},  // Grid Engine
 };
 

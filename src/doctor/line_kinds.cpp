@@ -10,18 +10,27 @@ namespace braid {
 
 namespace {
 
-// "Killed", "run.sh: line 3:  4242 Killed   python train.py"
-bool is_end_by_shell(std::string_view text, std::string_view word) {
-  if (text == word) return true;
+// "Killed", "run.sh: line 3:  4242 Killed   python train.py"; zsh's words are small: "zsh: killed     python train.py".
+// Of jobs in the background: "[1]+  Killed   python train.py", "[1]  + 4242 killed     python train.py".
+bool is_end_by_shell(std::string_view text, std::string_view word, std::string_view small) {
+  if (text == word || (has_word(text, "*** [") && text.ends_with("] " + std::string(word)))) return true;  // make
+  if (std::string_view rest = text; take(rest, "zsh: ")) return rest.starts_with(small);
+  if (std::string_view rest = text; take(rest, "[") && take_number(rest) && take(rest, "]")) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(" +-0123456789"), rest.size()));
+    return (take(rest, word) || take(rest, small)) && rest.starts_with("  ");
+  }
   const std::size_t at = text.find(word), line = text.find(": line ");
   return at != std::string_view::npos && line < at && at > 1 && text[at - 1] == ' ' && is_digit(text[at - 2]);
 }
 
 }  // namespace
 
-bool is_kill_by_shell(std::string_view text) { return is_end_by_shell(text, "Killed"); }
-bool is_termination_by_shell(std::string_view text) { return is_end_by_shell(text, "Terminated"); }
-bool is_hangup_by_shell(std::string_view text) { return is_end_by_shell(text, "Hangup"); }
+std::optional<Sign> sign_of_end_by_shell(std::string_view text) {
+  if (is_end_by_shell(text, "Hangup", "hangup")) return Sign::Hangup;
+  if (is_end_by_shell(text, "Terminated", "terminated")) return Sign::TerminatedFromOutside;
+  if (is_end_by_shell(text, "Killed", "killed")) return Sign::KilledByShell;
+  return std::nullopt;
+}
 
 std::optional<int> rank_before_list(std::string_view text) {
   std::size_t end = text.find(": [");
@@ -36,13 +45,14 @@ std::optional<int> rank_before_list(std::string_view text) {
 
 bool is_list_of_absent(std::string_view text) {
   return (text.starts_with("/job:") && text.find(' ') == std::string_view::npos) || text.ends_with("]") ||
-         rank_before_list(text);
+         text.ends_with("].") || rank_before_list(text);
 }
 
 // "run.sh: line 3: DATA: unbound variable". A script's name has no blanks, and may have folders before it.
 bool is_of_a_shell(std::string_view text) {
   for (const char* shell : {"bash: ", "-bash: ", "/bin/bash: ", "sh: ", "/bin/sh: "})
-    for (const char* program : {"python", "torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "activate"})
+    for (const char* program :
+         {"python", "torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "activate", "./", ".sh"})
       if (text.starts_with(shell) && has_word(text, program))
         return true;  // others are looked for in vain all the time
   const std::size_t at = text.find(": line ");
@@ -121,6 +131,8 @@ bool is_named_error(std::string_view type) {
 
 std::string_view from_exception(std::string_view text) {
   constexpr std::size_t kLongestPrefix = 120;
+  take(text, "ErrorMessage \"");                // SageMaker quotes it
+  take(text, "Exception in thread \"main\" ");  // Java
   if (!exception_type(text).empty()) return text;
   for (std::size_t at = 0; (at = text.find(' ', at)) != std::string_view::npos && at < kLongestPrefix;) {
     const char before = at > 0 ? text[at - 1] : ' ';

@@ -8,9 +8,7 @@
 
 namespace braid {
 
-bool is_kill_by_shell(std::string_view text);
-bool is_termination_by_shell(std::string_view text);
-bool is_hangup_by_shell(std::string_view text);
+std::optional<Sign> sign_of_end_by_shell(std::string_view text);
 std::optional<int> rank_before_list(std::string_view text);  // 5 of "5: [allreduce.x, ...]" and "5!: [..."
 bool is_list_of_absent(std::string_view text);               // only names a rank that others waited for: JAX, Horovod
 bool is_of_a_shell(std::string_view text);  // says what is wrong with its script, not how a process ended

@@ -35,6 +35,13 @@ bool take_role(std::string_view& rest, LineMarks& marks) {
   return true;
 }
 
+// "[1]  + 4242 killed     python train.py": what follows the number tells of a job of a shell.
+bool is_job_of_shell(std::string_view rest) {
+  if (!rest.starts_with("]  ")) return false;
+  rest.remove_prefix(std::min(rest.find_first_not_of("] +-"), rest.size()));
+  return take_number(rest) && rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1]);
+}
+
 // One prefix in brackets off the front of `rest`; false when there is none.
 bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
   std::string_view inner = rest.substr(1);
@@ -47,6 +54,10 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
     const std::size_t end = inner.find(']');
     if (end == std::string_view::npos || end > 60) return false;
     marks.time = time;
+    std::size_t name = end - 1;
+    while (name > 0 && is_digit(inner[name])) --name;
+    if (is_letter(inner[name]) || inner[name] == '=' || inner[name] == ' ')
+      if (const auto named = rank_named_in(rest.substr(0, end + 2))) marks.rank = named;  // "[10:00:00 rank3]"
     inner.remove_prefix(end + 1);
   } else if (const auto glog = glog_time(inner)) {
     const std::size_t end = inner.find(']');
@@ -54,7 +65,8 @@ bool take_bracket(std::string_view& rest, LineMarks& marks, bool first) {
     marks.level = inner[0];
     inner.remove_prefix(end == std::string_view::npos ? std::min<std::size_t>(20, inner.size()) : end + 1);
   } else if (std::string_view label = inner;
-             first && (rank = take_rank(label)) && (label.starts_with("] ") || label.starts_with("]: "))) {
+             first && (rank = take_rank(label)) &&
+             ((label.starts_with("] ") && !is_job_of_shell(label)) || label.starts_with("]: "))) {
     marks.rank = rank;
     marks.labelled = true;
     inner = label.substr(1);

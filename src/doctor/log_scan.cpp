@@ -106,6 +106,7 @@ class LogScan::Impl {
     }
     if (!state_.trace) return;
     state_.trace->labelled = marks.labelled;
+    ++state_.trace->lines;
     state_.trace->last = {
         .file = state_.file, .line = line.number, .time = state_.last_time, .own_time = marks.time.has_value()};
   }
@@ -211,7 +212,7 @@ class LogScan::Impl {
         if (auto cause = parse_root_cause(body)) note_root_cause(std::move(*cause), line_, findings_);
         return;
       case Sign::SpawnedProcess:
-        return state_.tracebacks.spawned(body, line_, findings_);
+        return state_.tracebacks.spawned(marks, body, line_, findings_);
       case Sign::Progress:
         return progress(body);
       case Sign::BraidSays:
@@ -248,7 +249,12 @@ class LogScan::Impl {
         note_absent(body, findings_);
         return note_finding(Sign::CollectiveTimeout, marks, line_, findings_);
       case Sign::AbsentRank:
-        if (is_list_of_absent(trimmed(body))) note_absent(body, findings_);
+        if (is_list_of_absent(trimmed(body))) note_absent(line_.text, findings_);  // "2: [" looks like a label
+        return note_lagging(line_.text, findings_);
+      case Sign::RankBlock:
+        state_.rank.reset();
+        if (const auto rank = number_after(body, "Begin global rank"); rank && *rank < 1 << 20)
+          state_.rank = static_cast<int>(*rank);
         return;
       case Sign::ChainDuring:
         return state_.tracebacks.during_handling(marks);
@@ -262,7 +268,8 @@ class LogScan::Impl {
         return;
       default:
         if (role_of(sign) == Role::Context) return note_context(body, findings_);
-        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed) note_absent(body, findings_);
+        if (sign == Sign::StoreTimeout || sign == Sign::RendezvousFailed || has_word(body, "timed out task"))
+          note_absent(body, findings_);
         if (sign == Sign::CollectiveTimeout) note_work(marks, line_, findings_);
         if (is_noise(sign, marks)) return;
         note_finding(sign, marks, line_, findings_);
@@ -272,9 +279,9 @@ class LogScan::Impl {
   // Lines of a traceback have no time; the one that announces it may.
   void traceback_begins(const LineMarks& marks) {
     const std::string_view rest = behind(marks.body, "(most recent call last):").value_or("");
-    if (has_word(marks.body, "C++ Traceback")) return;                    // Paddle's: no exception ends it
-    if (rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
-    const bool is_whole = rest.starts_with("\\n") && has_word(rest.substr(2), "\\n");
+    if (has_word(marks.body, "C++ Traceback")) return;  // Paddle's: no exception ends it
+    const bool is_whole = (rest.starts_with("\\n") && has_word(rest.substr(2), "\\n")) || rest.starts_with(" File \"");
+    if (!is_whole && rest.size() > 1 && rest[0] == ' ' && is_letter(rest[1])) return;  // a sentence about tracebacks
     if (is_whole) return state_.tracebacks.quoted(rest, marks, line_, findings_);
     Place place = line_.place;
     place.own_time = place.own_time || state_.line_before_has_time;

@@ -12,7 +12,8 @@ namespace {
 // Programs and models write about these errors. "Tried to allocate" only the error itself says.
 bool is_mention(Sign sign, std::string_view body) {
   if ((sign != Sign::GpuOom && sign != Sign::MissingImport) || body.starts_with("terminate called")) return false;
-  if (has_word(body, "ErrorMessage \"")) return false;  // SageMaker quotes the exception
+  if (has_one_of(body, "ErrorMessage \"|\"error\":|\"exception\":|cudaMalloc: "))
+    return false;  // SageMaker, JSON, Kaldi
   std::size_t at = body.size();
   for (const Rule& rule : rules())
     if (rule.sign == sign) at = std::min(at, body.find(rule.anchor));
@@ -26,6 +27,13 @@ bool is_mention(Sign sign, std::string_view body) {
   return is_prose(before) || (goes_on && exception_type(trimmed(body)).empty());
 }
 
+// A script that is printed, by `set -x` or as a whole.
+bool is_source_of_shell(std::string_view body) {
+  for (const char* word : {"+ ", "++ ", "trap ", "echo ", "# ", "#SBATCH"})
+    if (body.starts_with(word)) return true;
+  return false;
+}
+
 // Services that keep metrics: training goes on without them.
 bool is_of_a_tracker(std::string_view body) {
   for (const char* name : {"wandb", "mlflow", "clearml", "neptune", "comet_ml", "swanlab", "tensorboard"})
@@ -33,17 +41,25 @@ bool is_of_a_tracker(std::string_view body) {
   return false;
 }
 
+// The program says itself that it can do without.
+bool says_it_goes_on(std::string_view body) {
+  return has_one_of(body,
+                    "etrying|will retry|accepting this|ontinuing anyway|ontinue anyway|roceeding anyway|"
+                    "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
+}
+
 }  // namespace
 
 bool is_noise(Sign sign, const LineMarks& marks) {
   const std::string_view body = marks.body;
-  if (body.find("frame #") < 4) return true;
+  if (body.find("frame #") < 4 || is_source_of_shell(body)) return true;
   if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
   if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
   if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
   if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
-  return is_warning(body.substr(0, 200)) || has_word(body, "etrying") || has_word(body, "will retry") ||
+  if (sign == Sign::NanLoss && has_one_of(body, "stopping|aborting|exiting|terminating")) return false;
+  return is_warning(body.substr(0, 200)) || says_it_goes_on(body) ||
          (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
 }
 
@@ -51,8 +67,9 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
   if (sign == Sign::NotLaunched)
-    return has_one_of(body, "Lmod|odulefile|CondaE|srun: fatal|FATAL:  |Error from server (");
-  return sign == Sign::HubUnreachable || sign == Sign::NanLoss;
+    return has_one_of(
+        body, "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|command not found");
+  return sign == Sign::HubUnreachable || sign == Sign::NanLoss || sign == Sign::PortInUse;
 }
 
 }  // namespace braid

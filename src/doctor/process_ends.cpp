@@ -41,6 +41,18 @@ constexpr End kEnds[] = {
     {"Abnormal termination (signal %s)"},                 // HTCondor
     {"ontainer rank %r status failed%*] code %c", true},  // Paddle
     {"CheckpointException ranks:dict_keys([%r", true, 1},
+    {"MPI process (rank: %r, pid: %n) terminated with signal %s", true},  // MVAPICH
+    {"MPI process (rank: %r, pid: %n) exited with status %c", true},
+    {" task %r: exited abnormally", true, 1},  // srun
+    {"signal termination: %s"},                // LSF
+    {"signal termination: Killed", false, -SIGKILL},
+    {"signal termination: Segmentation", false, -SIGSEGV},
+    {"signal termination: Abort", false, -SIGABRT},
+    {"Normal termination (return value %c"},  // HTCondor
+    {"code=killed, status=%s"},               // systemd
+    {"code=dumped, status=%s"},
+    {"code=exited, status=%c"},
+    {"return code Negsignal.%S"},                    // Airflow
     {"process %r terminated with signal %S", true},  // torch.multiprocessing of old
     {"process %r terminated with exit code %c", true},
     {"non-zero status code %c"},
@@ -56,6 +68,7 @@ constexpr End kEnds[] = {
     {"] Error %c"},
     {"exited on signal %s"},
     {"exited with signal %s"},
+    {"xited by signal %s"},
     {"terminated with signal %s"},
     {"terminated by signal %s"},
     {"terminated by signal %S"},
@@ -70,6 +83,8 @@ constexpr End kEnds[] = {
     {"exited with code: %c"},
     {"erminated with exit code %c"},
     {"exit with status code %c"},
+    {"xited with status%~%c"},
+    {"# Ended (code %c"},  // Kaldi, ESPnet
     {"EXIT CODE: %c"},
     {"xit code%~%c"},
     {"xit Code%~%c"},
@@ -77,11 +92,13 @@ constexpr End kEnds[] = {
     {"xitcode%~%c"},
     {"xit_code%~%c"},
     {"xit status%~%c"},
+    {"xit_status%~%c"},
     {"eturn code%~%c"},
     {"eturn_code%~%c"},
     {"eturncode%~%c"},
     {"error code %c"},
     {"signal %s ("},
+    {"process exited without calling finalize", true, 1},  // MS-MPI
 };
 
 // Lines that name a process, before the line with its code.

@@ -47,7 +47,7 @@ std::optional<Step> step_behind_word(std::string_view line) {
     for (std::size_t at = 0; (at = line.find(word, at)) != npos; at += word.size()) {
       if (at > 0 && (is_letter(line[at - 1]) || line[at - 1] == '_')) continue;  // "micro_step", "timestep"
       std::string_view rest = line.substr(at + word.size());
-      const std::size_t begin = rest.find_first_not_of(" =:.'\"\t[(");
+      const std::size_t begin = rest.find_first_not_of(" =:.'\"\t[(#");
       if (begin == npos || begin == 0 || begin > 12) continue;
       rest.remove_prefix(begin);
       const auto number = take_number(rest);

@@ -25,16 +25,19 @@ std::optional<int> number_in_name(std::string_view name, std::string_view word) 
 }  // namespace
 
 std::optional<int> rank_numbered_in(std::string_view prefix) {
-  static constexpr const char* kPatterns[] = {"GPU%=%r",    "gpu%=%r", "TPU%=%r", "NPU%=%r", "proc%=%r",
-                                              "rocess%=%r", "ask%=%r", "[r%r]",   "[R%r]",   "PE %r"};
+  static constexpr const char* kPatterns[] = {"GPU%=%r", "gpu%=%r", "TPU%=%r",   "NPU%=%r",  "proc%=%r",  "rocess%=%r",
+                                              "ask%=%r", "[r%r]",   "[R%r]",     "PE %r",    "rocid%=%r", "[1,%r]<std",
+                                              "(%r/%n)", "[%r/%n]", "orker %r]", "evice %r]"};
   for (const char* pattern : kPatterns)
     if (Caught caught; match_inside(pattern, prefix, caught)) return caught.rank;
-  if (Caught caught; match_front("R%r:", prefix, caught)) return caught.rank;
+  for (const char* pattern : {"R%r:", "r%r:"})
+    if (Caught caught; match_front(pattern, prefix, caught)) return caught.rank;
   return std::nullopt;
 }
 
 std::optional<int> rank_named_in(std::string_view prefix) {
-  for (std::size_t at = 2; (at = prefix.find('k', at + 1)) != std::string_view::npos;) {
+  const char last = prefix.find("ANK") == std::string_view::npos ? 'k' : 'K';
+  for (std::size_t at = 2; (at = prefix.find(last, at + 1)) != std::string_view::npos;) {
     if (prefix[at - 1] != 'n' && prefix[at - 1] != 'N') continue;
     std::size_t begin = at - 3;
     for (const std::string_view before : {"global_", "world_", "mpi"})

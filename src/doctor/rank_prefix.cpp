@@ -28,6 +28,7 @@ constexpr RankPrefix kBracketed[] = {
     {"[process%=%r]"},  // JAX
     {"[task %r]", true, true},
     {"[%w:%k%=%r]"},                    // "[host:rank3]"
+    {"[%w:%r/%n]", true},               // ESPnet: "[host:0/2]"
     {"[%r]<std%w>", true, true},        // horovodrun
     {"[%n,%r]<std%w>", true, true},     // mpirun --tag-output: [job,rank]
     {"[%w@%n,%r]<std%w>", true, true},  // prterun

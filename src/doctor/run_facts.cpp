@@ -6,7 +6,14 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostEntries = 1 << 17;
+constexpr std::size_t kMostEntries = 1 << 17, kMostAbsent = 1000;
+
+// "1, 3-5"
+std::vector<int> ranks_in(std::string_view list) {
+  std::string plain(list);
+  std::erase(plain, ' ');
+  return unfold_ranks(plain);
+}
 
 }  // namespace
 
@@ -48,9 +55,10 @@ void note_absent(std::string_view body, Findings& findings) {
     std::string_view rest = body.substr(slash == std::string_view::npos ? joined : slash + 1);
     if (const auto world = take_number(rest)) findings.world_size = world;
   }
-  if (findings.named_absent.size() > 1000) return;
-  if (const auto rank = rank_before_list(body)) findings.named_absent.push_back(*rank);  // Horovod
-  for (const char* words : {"/task:", "missing ranks: "})                                // JAX, Horovod
+  if (findings.named_absent.size() > kMostAbsent) return;
+  if (has_word(body, "task at the barrier")) body = behind(body, "task names: ").value_or("");  // JAX: not who came
+  if (const auto rank = rank_before_list(body)) findings.named_absent.push_back(*rank);         // Horovod
+  for (const char* words : {"/task:", "missing ranks: ", "not called it: [", "call: ["})        // JAX, Horovod, Ray
     if (const auto behind_words = behind(body, words)) {
       std::string_view rest = *behind_words;
       if (const auto rank = take_number(rest); rank && *rank < 1 << 20)
@@ -62,16 +70,26 @@ void note_absent(std::string_view body, Findings& findings) {
     std::string_view list = body.substr(at, end - at);
     take(list, "Rank");
     take(list, "s");
-    std::string plain;
-    for (char c : list)
-      if (c != ' ') plain += c;
-    for (const int rank : unfold_ranks(plain)) findings.named_absent.push_back(rank);
+    for (const int rank : ranks_in(list)) findings.named_absent.push_back(rank);
   }
   if (const auto key = behind(body, "//cpu//")) {
     std::string_view rest = behind(*key, "/").value_or("");
     if (const auto rank = take_number(rest);
         rank && (rest.empty() || rest[0] == ' ' || rest[0] == ',') && *rank < 1 << 20)
       findings.named_absent.push_back(static_cast<int>(*rank));
+  }
+}
+
+// "[6] finished collective #182, but didn't join collective #183", "ranks [2, 5] are the lagging ranks", "missing
+// ranks: {3}"
+void note_lagging(std::string_view text, Findings& findings) {
+  for (const char* words : {"] finished collective #", "] are the lagging ranks", "] joined but didn't finish", "}"}) {
+    const std::size_t end = text.find(words), open = text.substr(0, end).find_last_of("[{");
+    if (end == std::string_view::npos || open == std::string_view::npos) continue;
+    const std::vector<int> ranks = ranks_in(text.substr(open + 1, end - open - 1));
+    const bool may_all_be_stuck = has_word(words, "didn't finish");
+    if (findings.named_absent.size() > kMostAbsent || (may_all_be_stuck && ranks.size() > 1)) return;
+    findings.named_absent.insert(findings.named_absent.end(), ranks.begin(), ranks.end());
   }
 }
 

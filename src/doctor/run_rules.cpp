@@ -5,14 +5,22 @@ namespace braid {
 namespace {
 
 constexpr Rule kRun[] = {
-    {"/job:jax_worker/replica:", Sign::AbsentRank},  // JAX
-    {"[missing ranks: ", Sign::AbsentRank},          // Horovod
-    {": [allreduce.", Sign::AbsentRank},             // below its "Missing ranks:"
-    {": [allgather.", Sign::AbsentRank},
-    {": [broadcast.", Sign::AbsentRank},
+    {"/job:jax_worker/replica:", Sign::AbsentRank},     // JAX
+    {"[missing ranks: ", Sign::AbsentRank},             // Horovod
+    {"ranks have not called it: [", Sign::AbsentRank},  // Ray
+    {"following ranks to join the", Sign::AbsentRank},
+    {"but didn't join collective", Sign::AbsentRank},  // PyTorch's report of a desync
+    {"are the lagging ranks that caused", Sign::AbsentRank},
+    {"missing ranks: {", Sign::AbsentRank},  // its flight recorder
+    {"joined but didn't finish", Sign::AbsentRank},
+    {"[allreduce.", Sign::AbsentRank},  // below its "Missing ranks:"
+    {"[allgather.", Sign::AbsentRank},
+    {"[broadcast.", Sign::AbsentRank},
     {"HorovodAllreduce", Sign::AbsentRank},
     {"HorovodAllgather", Sign::AbsentRank},
     {"HorovodBroadcast", Sign::AbsentRank},
+    {"Begin global rank ", Sign::RankBlock},  // Composer
+    {"End global rank ", Sign::RankBlock},
     {"num_experts", Sign::Experts},
     {"num-experts", Sign::Experts},
     {"expert_model_parallel", Sign::Experts},
@@ -28,6 +36,12 @@ constexpr Rule kRun[] = {
     {"aved checkpoint", Sign::Saved},
     {"heckpoint saved", Sign::Saved},
     {"aved model", Sign::Saved},
+    {"odel saved", Sign::Saved},
+    {"tate saved", Sign::Saved},
+    {"task/s, elapsed", Sign::Saved},  // mm*: it goes on with other work
+    {"unning evaluation", Sign::Saved},
+    {"unning Evaluation", Sign::Saved},
+    {"unning validation", Sign::Saved},
     {"Saving ", Sign::Saving, "heckpoint"},
     {"saving ", Sign::Saving, "heckpoint"},
     {"aving item", Sign::Saving},  // Orbax
@@ -53,6 +67,8 @@ constexpr Rule kRun[] = {
     {"[after training is done]", Sign::EndedWell},
 
     // Ends of other trainers. One process says it, so it is not believed against one that failed.
+    {"[exiting program at iteration", Sign::SaysDone},  // Megatron, as its arguments say
+    {"[exiting program after ", Sign::SaysDone, " minutes]"},
     {"'train_runtime'", Sign::SaysDone},  // Hugging Face
     {"train_runtime  ", Sign::SaysDone},
     {"raining complete", Sign::SaysDone},
@@ -72,6 +88,7 @@ constexpr Rule kRun[] = {
     {"Completed training", Sign::SaysDone},
     {"Job succeeded", Sign::SaysDone},
     {"JobSucceeded", Sign::SaysDone},  // Kubeflow
+    {"Job completed", Sign::SaysDone, nullptr, "rror"},
     {"State: ", Sign::SaysDone, "Succeeded"},
     {"phase: Succeeded", Sign::SaysDone},
     {"JobState=COMPLETED", Sign::SaysDone},
@@ -96,13 +113,13 @@ constexpr Rule kRun[] = {
     {"Training exit with code 0", Sign::SaysDone},
     {"raining done", Sign::SaysDone},
     {"raining successfully", Sign::SaysDone},
-    {"`Trainer.fit` stopped: `max_", Sign::SaysDone},  // Lightning
-    {"Total training time: ", Sign::SaysDone},         // detectron2
-    {"raining SUCCESS", Sign::SaysDone},               // SageMaker
-    {"Successfully completed.", Sign::SaysDone},       // LSF
-    {"finished (SUCCEEDED)", Sign::SaysDone},          // torchrun
-    {"COMPLETED  ", Sign::SaysDone, "0:0"},            // sacct
-    {"to finish... (success)", Sign::SaysDone},        // W&B, whose word it is of the process' end
+    {"`Trainer.fit` stopped: `max_", Sign::SaysDone},    // Lightning
+    {"Total training time: ", Sign::SaysDone},           // detectron2
+    {"raining SUCCESS", Sign::SaysDone},                 // SageMaker
+    {"Successfully completed.", Sign::ScriptEndedWell},  // LSF, which may say so before what the job printed
+    {"finished (SUCCEEDED)", Sign::SaysDone},            // torchrun
+    {"COMPLETED  ", Sign::SaysDone, "0:0"},              // sacct
+    {"to finish... (success)", Sign::SaysDone},          // W&B, whose word it is of the process' end
     {"tatus: Succeeded", Sign::SaysDone},
     {"exits successfully", Sign::SaysDone},       // DeepSpeed
     {"peak memory allocated: ", Sign::SaysDone},  // at the end of nanoGPT's descendants
@@ -124,6 +141,7 @@ constexpr Rule kProgress[] = {
     {"mloss: ", Sign::Progress},  // torchtitan, in colour
     {" Loss: ", Sign::Progress},
     {"\tLoss:", Sign::Progress},
+    {"#011Loss: ", Sign::Progress},  // a tab, as syslog has it
     {"\tLoss ", Sign::Progress},
     {"loss = ", Sign::Progress},  // TensorFlow
     {"train/loss", Sign::Progress},
@@ -173,6 +191,12 @@ constexpr Rule kRemarks[] = {
     {"Killed", Sign::Remark},
     {"Terminated", Sign::Remark},
     {"Hangup", Sign::Remark},
+    {"zsh: killed", Sign::Remark},
+    {"zsh: terminated", Sign::Remark},
+    {"zsh: hangup", Sign::Remark},
+    {" killed     ", Sign::Remark},  // zsh, of a job in the background
+    {" terminated  ", Sign::Remark},
+    {" hangup     ", Sign::Remark},
 };
 
 }  // namespace

@@ -71,6 +71,7 @@ enum class Sign {
   // Context.
   TracebackStart,
   AbsentRank,  // that somebody waited for in vain
+  RankBlock,   // the lines of one rank begin or end
   ChainDuring,
   NotFatal,  // a traceback follows that ended nothing
   FailureBlock,

@@ -14,32 +14,47 @@ bool is_strong_cause(const Finding& finding) {
          !finding.bare;
 }
 
-// An exception of XLA's and TensorFlow's.
+// An exception of XLA's, TensorFlow's and k2's.
 bool is_failure_inside(const Finding& finding) {
   if (finding.sign != Sign::PythonError) return false;
   for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
-                           "errors_impl.UnknownError", "errors_impl.AbortedError"})
+                           "errors_impl.UnknownError", "errors_impl.AbortedError", "Some bad things happened"})
     if (has_word(finding.text, word)) return true;
   return false;
 }
 
-// A pod that waited for its node, and then failed for another reason.
+// An exception that says no more than that a process, or what it did, is gone.
+bool tells_of_another(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  const std::string low = in_small_letters(finding.text);
+  return has_one_of(low, "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror") ||
+         (has_one_of(low, "worker|process|actor|executor|trial|child|training|job") &&
+          has_one_of(low,
+                     "died| dead|killed|alive|unexpectedly|abruptly|crashed| gone| failed|aborted|not complete| lost"));
+}
+
+// A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
-  if (wait.sign != Sign::NotLaunched) return false;
-  bool may_pass = false;
-  for (const char* word :
-       {"FailedScheduling", "Unschedulable", "unschedulable", "FailedMount", "FailedAttach", "nsuffi"})
-    may_pass = may_pass || has_word(wait.text, word);
+  if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
+  const bool is_beside = wait.bare && has_one_of(wait.text, "not found|CommandNotFoundE|odulefile|Lmod") &&
+                         !has_one_of(wait.text,
+                                     "python|torchrun|deepspeed|accelerate|mpi|srun|singularity|apptainer|"
+                                     "docker|horovodrun|.py|./|exec");
+  const bool may_pass =
+      is_beside ||
+      has_one_of(wait.text, "FailedScheduling|nschedulable|FailedMount|FailedAttach|nsuffi|node types can");
   const auto is_later = [&](const Place& place) {
     return place.file == wait.place.file && place.line > wait.place.line;
   };
   const auto tells = [&](const Finding& f) {
     const Role role = role_of(f.sign);
-    return f.sign != wait.sign && (role == Role::Cause || role == Role::Outside) && is_later(f.place);
+    return f.sign != wait.sign && role <= Role::Consequence && f.sign != Sign::Stopped && is_later(f.place);
+  };
+  const auto ended = [&](const WorkerExit& e) {  // what a script misses may end it with an exit code
+    return (is_beside ? signal_of_code(e.code).has_value() : e.code != 0) && is_later(e.place);
   };
   return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) ||
-                      std::any_of(findings.exits.begin(), findings.exits.end(),
-                                  [&](const WorkerExit& e) { return e.code != 0 && is_later(e.place); }));
+                      std::any_of(findings.exits.begin(), findings.exits.end(), ended));
 }
 
 // What could not be started beside a training that was under way, or after it.
@@ -90,6 +105,7 @@ Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(fin
       complained_.insert(*finding->rank);
   for (const RootCauseLine& line : findings.braid)
     if (!braid_ && !findings.survived(line.place)) braid_ = &line;
+  find_first_failure();
 }
 
 std::optional<int> Suspects::culprit_rank() const {
@@ -128,9 +144,31 @@ const Finding* Suspects::best_cause() const {
   if (weak && by_signal && weak->sign != Sign::KilledByShell && weak->sign != Sign::CudaError) return nullptr;
   const Finding* hang = first_time_out();
   const bool is_kill = weak && weak->sign == Sign::KilledByShell;
-  if (is_kill && earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; })) return nullptr;
+  if (is_kill && earliest([&](const Finding& f) {
+        const bool may_follow = f.sign == Sign::JobCancelled || f.sign == Sign::TimeLimit;
+        return role_of(f.sign) == Role::Outside && (!may_follow || earlier(f.place, weak->place));
+      }))
+    return nullptr;
   const bool may_be_consequence = weak && (is_kill || weak->traceback);
+  if (is_kill && failed_before(weak->place)) return nullptr;
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
+}
+
+bool Suspects::failed_before(const Place& place) const { return first_failure_ && earlier(*first_failure_, place); }
+
+void Suspects::find_first_failure() {
+  const auto take_earlier = [&](const Place& place) {
+    if (!first_failure_ || earlier(place, *first_failure_)) first_failure_ = place;
+  };
+  for (const Finding* f : live_)
+    if (f->sign == Sign::NetworkTrouble || f->sign == Sign::RendezvousFailed || f->sign == Sign::NativeCrash ||
+        (f->sign == Sign::ConnectionLost && !has_one_of(f->text, "aylet|Actor|worker died")))
+      take_earlier(f->place);
+  for (const WorkerExit& exit : findings_.exits) {
+    const auto signal = signal_of_code(exit.code);
+    if (signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(exit.place))
+      take_earlier(exit.place);
+  }
 }
 
 // The cause in the lines before an exception that says only that something failed. A lost network does not count here:
@@ -156,6 +194,10 @@ const Finding* Suspects::told_after(const Finding& vague) const {
       vague.text == "MemoryError:" || has_word(vague.text, "Tracebacks above this line");  // Paddle, fairseq
   const bool by_ascend = vague.sign == Sign::CudaError && has_word(vague.text, "rror code is ");
   if (by_ascend && first_time_out()) return nullptr;
+  if (vague.sign == Sign::PythonError && has_one_of(vague.text, "NCCL|nccl")) {  // NCCL says elsewhere what was wrong
+    const Finding* told = earliest([](const Finding& f) { return is_strong_cause(f) && f.sign != Sign::PythonError; });
+    return told ? told : &vague;
+  }
   if (is_failure_inside(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
@@ -178,6 +220,8 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
   for (const char* word : {"Actor", "A worker died", "WorkerCrashed"})
     if (has_word(lost.text, word)) return true;
   const auto& exits = findings_.exits;
+  const Finding* cut =
+      earliest([](const Finding& f) { return f.sign == Sign::StepCancelled || f.sign == Sign::JobCancelled; });
   const auto is_first = [&](const WorkerExit& e) { return e.root && e.ranks == exits.front().ranks; };
   const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
   const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
@@ -185,7 +229,10 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
     const bool complained = !e.ranks.empty() && std::all_of(e.ranks.begin(), e.ranks.end(),
                                                             [&](int rank) { return complained_.count(rank) > 0; });
     const bool is_own = complained || (e.local && has_global) || (!lost.rank && is_only_one);
-    return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !findings_.survived(e.place);
+    const auto signal = signal_of_code(e.code);  // who loses the others aborts
+    const bool is_whole_job = e.ranks.empty() && (!signal || *signal == SIGABRT);
+    if (cut && signal_of_code(e.code) == SIGKILL && earlier(cut->place, e.place)) return false;
+    return e.code != 0 && signal_of_code(e.code) != SIGTERM && !is_own && !is_whole_job && !findings_.survived(e.place);
   });
 }
 
@@ -194,6 +241,19 @@ const Finding* Suspects::outside_before(const Finding& cause) const {
     return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled && f.sign != Sign::Interrupted &&
            earlier(f.place, cause.place);
   });
+}
+
+bool Suspects::is_explained_by_others(const Finding& cause) const {
+  if (!tells_of_another(cause)) return false;
+  const auto is_by_signal = [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place);
+  };
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(), is_by_signal) || earliest([&](const Finding& f) {
+           const bool was_lost = role_of(f.sign) == Role::Consequence && f.sign != Sign::Stopped;
+           return f.sign == Sign::NativeCrash || f.sign == Sign::CgroupOom || f.sign == Sign::NodeFailure ||
+                  f.sign == Sign::Preempted || (was_lost && earlier(f.place, cause.place));
+         });
 }
 
 const Finding* Suspects::hardware_behind(const Finding& cause) const {

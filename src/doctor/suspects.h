@@ -27,6 +27,9 @@ class Suspects {
   const Finding* first_time_out() const;
   const Finding* best_cause() const;
 
+  // A process crashed or was killed, ranks could not meet, or lost each other, without a word of why.
+  bool failed_before(const Place& place) const;
+
   // Ranks timed out in, or right after, the saving of a checkpoint.
   bool timed_out_while_saving() const;
 
@@ -36,6 +39,9 @@ class Suspects {
   // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
   const Finding* outside_before(const Finding& cause) const;
 
+  // It only tells of a process that is gone, and others say more about that.
+  bool is_explained_by_others(const Finding& cause) const;
+
   // What the kernel says of a GPU whose user only sees a CUDA error.
   const Finding* hardware_behind(const Finding& cause) const;
 
@@ -43,6 +49,7 @@ class Suspects {
   Cause refined(const Finding& cause) const;
 
  private:
+  void find_first_failure();
   const Finding* told_after(const Finding& vague) const;
   const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
@@ -53,6 +60,7 @@ class Suspects {
   std::set<int> complained_;
   const WorkerExit* culprit_ = nullptr;
   const RootCauseLine* braid_ = nullptr;
+  std::optional<Place> first_failure_;  // see failed_before
 };
 
 }  // namespace braid

@@ -57,9 +57,9 @@ void note_frame(std::string_view frame, Traceback& traceback) {
   traceback.in_data = traceback.in_data || has_any(place, kData) || file == "data.py" ||
                       own.find("merge") != std::string::npos || is_in_data_folder(path);
   traceback.in_experts = traceback.in_experts || has_any(own, kExperts);
-  static constexpr std::array kRendezvous = {"distributed/rendezvous.py", "elastic/rendezvous", "init_process_group",
-                                             "static_tcp_rendezvous",     "_create_tcp_store",  "_create_c10d_store",
-                                             "jax/_src/distributed.py"};
+  static constexpr std::array kRendezvous = {"distributed/rendezvous.py", "elastic/rendezvous",   "init_process_group",
+                                             "static_tcp_rendezvous",     "_create_tcp_store",    "_create_c10d_store",
+                                             "jax/_src/distributed.py",   "_assign_worker_ranks", "in _rendezvous"};
   traceback.in_rendezvous = traceback.in_rendezvous || has_any(std::string(frame), kRendezvous);
   traceback.in_saving = traceback.in_saving || has_any(own, kSaving);
   static constexpr std::array kClients = {"vllm", "sglang", "rollout", "reward"};
@@ -152,6 +152,8 @@ TracebackAssembler::Result TracebackAssembler::feed(int writer, std::string_view
     // The line of code that a frame shows.
     if (has_any(in_small_letters(text), kExperts)) open.traceback.in_experts = true;
     if (has_word(text, "_first(")) open.traceback.lets_first = true;
+    if (text.find_first_not_of(" ^~") != std::string_view::npos)
+      open.traceback.checks_finite = has_one_of(text, "isnan|isfinite|isinf|is_finite|all_finite|allfinite");
     return {true};
   }
   const bool in_place = indent < open.indent || open.indent == 0 || ends_without;

@@ -16,6 +16,7 @@ struct Traceback {
   std::uint64_t exception_line = 0;  // 0: the log ended before it
   std::string frame;                 // the innermost one: File "...", line 3, in f
   std::string exception;             // type and message, one line
+  bool checks_finite = false;        // what failed is a check whether a number is finite: "assert isfinite(loss)"
   bool in_data = false;              // went through the loading of data
   bool in_experts = false;           // through layers with experts
   bool in_saving = false;            // through the export or saving of a model

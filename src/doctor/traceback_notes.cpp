@@ -24,16 +24,40 @@ int writer_of(const LineMarks& marks) {
   return marks.rank ? *marks.rank : marks.local_rank ? kLocalRanks + *marks.local_rank : kNoRank;
 }
 
-// Who writes behind a prefix may have said its rank in lines before.
+// Who writes behind a prefix may have said its rank in lines before, if it is not one that all ranks have.
 std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view recent) {
+  std::optional<int> told;
   for (std::size_t end = recent.size(); end > 0;) {
     const std::size_t begin = recent.rfind('\n', end - 1);
     const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
     if (const auto length = shape.match(line))
-      if (const auto rank = rank_named_in(line.substr(*length))) return rank;
+      if (const auto rank = rank_named_in(line.substr(*length))) {
+        if (told && told != rank) return std::nullopt;
+        told = rank;
+      }
     end = begin == std::string_view::npos ? 0 : begin;
   }
-  return std::nullopt;
+  return told;
+}
+
+// The line before a traceback may say whose it is: "Rank 5 encountered an exception:".
+std::optional<int> rank_announced(std::string_view recent) {
+  const std::size_t traceback = recent.rfind("Traceback (most"), end = recent.substr(0, traceback).rfind('\n');
+  if (traceback == std::string_view::npos || end == std::string_view::npos) return std::nullopt;
+  const std::size_t begin = end == 0 ? std::string_view::npos : recent.rfind('\n', end - 1);
+  const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
+  const bool tells = has_one_of(line, "xception|rror|ailed|nan|NaN") && !exception_type(trimmed(line)).size();
+  if (!tells || line.starts_with("[rank") || has_one_of(line, "NCCL|atchdog|exitcode|local_rank|srun: "))
+    return std::nullopt;
+  if (const auto rank = rank_inside(line)) return rank;
+  Caught caught;
+  if (match_front("%k %r ", line, caught)) return caught.rank;
+  return rank_named_in(line);
+}
+
+// "ValueError                      Traceback (most recent call last)" in IPython: the exception comes again at the end.
+bool is_head_of_notebook(std::string_view before) {
+  return before.ends_with("  ") && (is_named_error(trimmed(before)) || trimmed(before) == "KeyboardInterrupt");
 }
 
 // The exception of this rank before this one, if others wrote little in between.
@@ -45,6 +69,36 @@ Finding* exception_before(const Finding& finding, Findings& findings) {
     return f.traceback && f.rank == finding.rank && f.place.file == finding.place.file;
   });
   return before == end ? nullptr : &*before;
+}
+
+// What the lines before an exception without a message, or which refers to them, say: "NaN detected", then
+// "AssertionError".
+Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const Findings& findings) {
+  constexpr std::uint64_t kLinesBefore = 12;
+  const std::string_view exception = traceback.exception;
+  const bool is_bare = exception_type(exception).size() + 2 >= exception.size();
+  if (is_bare && traceback.checks_finite) return Sign::NanLoss;
+  if (!is_bare && !has_one_of(exception, " above|previous error|Exec graph failed")) return Sign::PythonError;
+  const auto is_near = [&](const Finding& f) {
+    return f.place.file == traceback.begin.file && f.place.line < traceback.begin.line &&
+           f.place.line + kLinesBefore >= traceback.begin.line;
+  };
+  const auto is_own = [&](const Finding& f) { return !f.rank || !rank || f.rank == rank; };
+  for (auto f = findings.found.rbegin(); f != findings.found.rend() && is_near(*f); ++f)
+    if (role_of(f->sign) == Role::Cause && !f->traceback && is_own(*f)) return f->sign;
+  for (auto f = findings.remarks.rbegin(); f != findings.remarks.rend() && is_near(*f); ++f)
+    if (const Sign sign = sign_of_unusual(f->text); sign != Sign::PythonError && is_own(*f)) return sign;
+  return Sign::PythonError;
+}
+
+// All ranks print that a checkpoint failed on some of them: "CheckpointException ranks:dict_keys([2, 3])".
+std::optional<int> rank_elsewhere(std::string_view exception, const LineMarks& marks) {
+  const std::string_view rest = behind(exception, "CheckpointException ranks:dict_keys([").value_or("");
+  std::string list(rest.substr(0, rest.find(']')));
+  std::erase(list, ' ');
+  const std::vector<int> ranks = unfold_ranks(list);
+  const bool is_own = !marks.rank || std::find(ranks.begin(), ranks.end(), *marks.rank) != ranks.end();
+  return ranks.empty() || is_own ? std::nullopt : std::optional(ranks.front());
 }
 
 Finding unfinished_finding(int writer, const Traceback& traceback, const Findings& findings) {
@@ -78,8 +132,10 @@ void TracebackNotes::begin(const LineMarks& marks, const Place& place, const See
   ranks_.erase(writer_of(marks));
   const bool is_understood = trimmed(before).empty() || has_word(before, "Original") ||
                              has_word(before, "traceback :") ||  // torchrun's list of failures
-                             has_word(before, "Exception Group") ||
+                             has_word(before, "Exception Group") || is_head_of_notebook(before) ||
                              has_word(before, "\xe2\x94\x80");  // the frame that Rich draws
+  if (is_understood && !marks.rank && !marks.local_rank)
+    if (const auto rank = rank_announced(line.recent)) ranks_[writer_of(marks)] = *rank;
   if (is_understood || prefix.size() > kLongestPrefix) return tracebacks_.begin(writer_of(marks), place);
   learn(prefix, place, line.recent);
 }
@@ -144,30 +200,37 @@ void TracebackNotes::ended(int writer, const Traceback& traceback, LineMarks mar
   const bool while_handling = handling_.erase(writer) > 0;
   const std::string_view type = exception_type(traceback.exception);
   if (ignored_.erase(traceback.begin.line) > 0) return;
-  if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(traceback.exception, line, findings);
+  if (has_word(type, "torch.multiprocessing.spawn.Process")) return spawned(marks, traceback.exception, line, findings);
   Sign sign = sign_of_exception(traceback.exception);
+  if (sign == Sign::PythonError) sign = sign_told_before(traceback, marks.rank, findings);
   bool is_wrapper = has_word(type, "CalledProcessError") || has_word(type, "CheckpointException");
-  if (auto exit = ProcessEnds().feed(traceback.exception, line.place.line)) {
+  auto exit = ProcessEnds().feed(traceback.exception, line.place.line);
+  const bool is_of_launcher = traceback.in_launcher && sign == Sign::PythonError, is_of_child = is_of_launcher && exit;
+  if (exit) {
     const auto signal = signal_of_code(exit->code);
     is_wrapper = is_wrapper || (sign == Sign::PythonError && signal);
     if (is_wrapper || traceback.in_launcher) note_process_end(std::move(*exit), marks, line, findings);
     if (is_wrapper && signal && cause_of_signal(*signal) != Cause::Unknown) return;
   }
-  if (type == "SystemExit") return;
+  if (type == "SystemExit" && sign != Sign::NanLoss) return;
+  const std::optional<int> elsewhere = std::exchange(failed_elsewhere_, rank_elsewhere(traceback.exception, marks));
   const bool is_of_network = sign == Sign::NetworkTrouble || sign == Sign::ConnectionLost ||
-                             (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/"));
+                             (sign == Sign::CollectiveTimeout && has_word(traceback.frame, "jax/")) ||
+                             (sign == Sign::StoreTimeout && has_word(traceback.frame, "elastic/"));
   if (traceback.in_rendezvous && is_of_network) sign = Sign::RendezvousFailed;
-  if (traceback.in_launcher && (sign == Sign::PythonError || sign == Sign::Stopped)) return;
+  if (is_of_child || (traceback.in_launcher && sign == Sign::Stopped)) return;
   if (sign == Sign::StoreTimeout || has_word(traceback.exception, "monitoredBarrier"))
     note_absent(traceback.exception, findings);
   marks.body = traceback.exception;
   Finding finding = finding_in(sign, marks, line, findings);
   if (const auto rank = ranks_.find(writer); !finding.rank && rank != ranks_.end()) finding.rank = rank->second;
-  if (!finding.rank) finding.rank = spawned_rank_;
+  if (elsewhere) finding.rank = elsewhere;
+  // The prefix of what a process says of one that it started is its own, or its node's.
+  if (spawned_rank_ && (!finding.rank || writer == spawned_by_)) finding.rank = spawned_rank_, finding.labelled = false;
   if (traceback.begin.own_time) finding.place.time = traceback.begin.time, finding.place.own_time = true;
   if (const auto rank = rank_told_by(sign, traceback.exception); !finding.rank) finding.rank = rank;
   finding.traceback = traceback;
-  finding.bare = is_wrapper;
+  finding.bare = is_wrapper || is_of_launcher;
   note_context(traceback.exception, findings);
   add(std::move(finding), writer, while_handling, marks.time.has_value(), findings);
 }
@@ -210,22 +273,25 @@ void TracebackNotes::continue_message(int writer, const LineMarks& marks, const 
 }
 
 void TracebackNotes::quoted(std::string_view text, LineMarks marks, const SeenLine& line, Findings& findings) {
-  constexpr std::string_view kBreak = "\\n";
-  std::string exception;
+  const bool is_joined = text.starts_with(" File");  // some services make one line of all
+  const std::string_view between = is_joined ? " " : "\\n";
+  std::string_view exception;
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find(kBreak), text.size());
+    const std::size_t end = std::min(text.find(between), text.size());
     std::string_view part = text.substr(0, end);
     part = part.substr(0, part.find("\","));
-    if (!exception_type(part).empty()) exception = part;
-    text.remove_prefix(std::min(end + kBreak.size(), text.size()));
+    const std::string_view type = exception_type(part);
+    if (is_joined ? is_named_error(type) : !type.empty()) exception = is_joined ? text : part;
+    text.remove_prefix(std::min(end + between.size(), text.size()));
   }
   if (exception.empty()) return;
   marks.body = exception;
   findings.add(finding_in(sign_of_exception(exception), marks, line, findings));
 }
 
-void TracebackNotes::spawned(std::string_view body, const SeenLine& line, Findings& findings) {
-  if (const auto rank = note_spawned_exit(body, line, findings)) spawned_rank_ = rank;
+void TracebackNotes::spawned(LineMarks marks, std::string_view body, const SeenLine& line, Findings& findings) {
+  learned(line.text, marks);
+  if (const auto rank = note_spawned_exit(body, line, findings)) spawned_rank_ = rank, spawned_by_ = writer_of(marks);
 }
 
 void TracebackNotes::end(Findings& findings) {

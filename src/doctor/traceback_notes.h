@@ -23,7 +23,7 @@ class TracebackNotes {
   // False when the line is not part of a traceback, or begins the next one.
   bool take(LineMarks marks, const SeenLine& line, Findings& findings);
 
-  void spawned(std::string_view body, const SeenLine& line, Findings& findings);
+  void spawned(LineMarks marks, std::string_view body, const SeenLine& line, Findings& findings);
   // A whole traceback in one line, as JSON has it.
   void quoted(std::string_view text, LineMarks marks, const SeenLine& line, Findings& findings);
 
@@ -48,8 +48,10 @@ class TracebackNotes {
   std::vector<Learned> learned_;
   std::map<int, int> ranks_;  // of writers whose lines have their rank only in the first
   std::optional<int> spawned_rank_;
-  std::uint64_t not_fatal_ = 0;      // the line that says so
-  std::set<std::uint64_t> ignored_;  // where tracebacks begin that ended nothing
+  int spawned_by_ = 0;                   // the writer that tells of it
+  std::optional<int> failed_elsewhere_;  // as the last exception tells
+  std::uint64_t not_fatal_ = 0;          // the line that says so
+  std::set<std::uint64_t> ignored_;      // where tracebacks begin that ended nothing
   TracebackAssembler tracebacks_;
   std::set<int> handling_;  // writers
 

@@ -52,6 +52,9 @@ bool is_refused_everywhere(const Trial& t, const Finding& cause) {
   std::set<int> ranks;
   for (const Finding* finding : t.suspects.live())
     if (finding->sign == cause.sign && finding->rank) ranks.insert(*finding->rank);
+  for (const WorkerExit& exit : t.findings.exits)
+    if (!cause.rank && exit.code != 0 && signal_of_code(exit.code) != SIGTERM)
+      ranks.insert(exit.ranks.begin(), exit.ranks.end());
   return ranks.size() > 1;
 }
 
@@ -72,7 +75,7 @@ bool by_cause(Trial& t) {
   const Finding* cause = t.suspects.best_cause();
   if (!cause) return false;
   if (t.braid && !is_loss_of_peer(t.braid->reason) && cause->rank != t.braid->rank) return false;
-  if (t.suspects.outside_before(*cause)) return false;
+  if (t.suspects.outside_before(*cause) || t.suspects.is_explained_by_others(*cause)) return false;
   t.name(*cause, t.suspects.refined(*cause));
   if (const Finding* hardware = t.suspects.hardware_behind(*cause)) t.draft.add_evidence(*hardware);
   add_details(t, *cause);

@@ -79,6 +79,14 @@ bool is_explained(const Trial& t, const Finding& loss) {
   });
 }
 
+// What srun does to a step after some of its tasks ended with an exit code of their own.
+bool is_rest(const Trial& t, const Finding& end) {
+  return end.sign == Sign::StepCancelled &&
+         std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
+           return e.code != 0 && !signal_of_code(e.code) && earlier(e.place, end.place);
+         });
+}
+
 void succeed(Trial& t) {
   t.result.failed = false;
   t.result.cause = Cause::Success;
@@ -95,6 +103,14 @@ const WorkerExit* find_signalled(const Trial& t) {
   return nullptr;
 }
 
+// What shells and `timeout` say by their own exit codes.
+Cause cause_of_code(const WorkerExit& exit) {
+  constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127;
+  if (exit.code == kTimedOut) return Cause::TimeLimit;
+  const bool is_not_started = (exit.code == kCannotExecute || exit.code == kNotFound) && exit.place.progress == 0;
+  return is_not_started ? Cause::NotLaunched : Cause::Unknown;
+}
+
 void last_remarks(Trial& t) {
   const std::size_t from = t.findings.remarks.size() > 3 ? t.findings.remarks.size() - 3 : 0;
   for (std::size_t i = from; i < t.findings.remarks.size(); ++i) t.draft.add_evidence(t.findings.remarks[i]);
@@ -108,8 +124,13 @@ bool by_outside(Trial& t) {
   const Finding* hang = t.suspects.first_time_out();
   const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
   if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
+  // Who sees that a run failed cancels the job, or lets it wait until its time is over.
+  const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
+  if (may_follow && t.suspects.failed_before(end->place)) return false;
   if (!end && !hang && !t.suspects.culprit_rank())
-    end = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Outside; });
+    end = t.suspects.earliest([&](const Finding& f) {
+      return role_of(f.sign) == Role::Outside && !is_rest(t, f) && !t.suspects.failed_before(f.place);
+    });
   if (!end) return false;
   if (cause_of(end->sign) == Cause::Cancelled)  // by whom, others may say in words of their own
     for (const Finding& words : t.findings.last_words)
@@ -156,7 +177,11 @@ bool by_kill(Trial& t) {
   t.result.cause = cause_of_signal(*signal);
   for (const Finding& words : t.findings.last_words)
     if (t.result.cause == Cause::Killed && words.sign == Sign::CgroupOom) t.result.cause = Cause::HostOom;
-  if (!exit->ranks.empty()) t.result.first_rank = exit->ranks[0];
+  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash && f.rank; });
+  if (!exit->ranks.empty())
+    t.result.first_rank = exit->ranks[0];
+  else if (crash && t.result.cause == Cause::Segfault)
+    t.result.first_rank = crash->rank;
   t.result.first_host = exit->host;
   t.result.exit_code = t.result.exit_code ? t.result.exit_code : std::optional(exit->code);
   t.draft.add_evidence(*exit);
@@ -190,7 +215,9 @@ bool by_words(Trial& t) {
   for (const Finding& remark : t.findings.remarks) {
     const bool is_mended =
         has_one_of(remark.text, " instead|alling back|gnoring|kipping|tensorboard|wandb");  // it goes on without
-    const auto sign = is_mended || t.findings.survived(remark) ? std::nullopt : sign_of_words(remark.text);
+    if (is_mended || t.findings.survived(remark)) continue;
+    auto sign = sign_of_words(remark.text);
+    if (!sign && has_one_of(remark.text, "Error('|Error(\"")) sign = Sign::PythonError;  // as repr() has it
     if (!sign) continue;
     t.name(remark, cause_of(*sign));
     return true;
@@ -215,7 +242,9 @@ bool by_exit(Trial& t) {
   if (t.culprit) t.result.first_rank = t.culprit->ranks[0], t.result.first_host = t.culprit->host;
   if (!t.result.exit_code) t.result.exit_code = exit->code;
   t.draft.add_evidence(*exit);
-  t.draft.explain("The log does not say why.");
+  t.result.cause = cause_of_code(*exit);
+  if (t.result.cause == Cause::TimeLimit) t.result.first_rank.reset(), t.result.first_host.clear();
+  t.draft.explain(t.result.cause == Cause::Unknown ? "The log does not say why." : text_of(t.result.cause).meaning);
   t.draft.explain(exit_code_text(exit->code));
   last_remarks(t);
   return true;

@@ -10,6 +10,9 @@
 namespace braid {
 namespace {
 
+// NCCL's word for any system call that failed, also when a time-out ended its communicator.
+bool is_vague(const Finding& network) { return has_one_of(network.text, "unhandled system error|ncclSystemError"); }
+
 // Where all complain, the one that was first to end, or to complain.
 void blame_silence(Trial& t) {
   const Silence silence = find_silent_rank(t.findings, t.suspects.complained());
@@ -19,7 +22,7 @@ void blame_silence(Trial& t) {
   // A rank of its node may be another one in the whole run.
   const bool is_known = t.culprit && (!t.culprit->local || t.suspects.complained().count(t.culprit->ranks[0]));
   if (is_known && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
-  const Finding* first = t.suspects.first_time_out();
+  const Finding* first = t.suspects.earliest([](const Finding& f) { return is_time_out(f.sign) && f.rank; });
   if (!t.result.first_rank && first) t.result.first_rank = first->rank;
 }
 
@@ -50,7 +53,8 @@ bool by_rendezvous(Trial& t) {
 
 bool by_time_out(Trial& t) {
   const Finding* first = t.suspects.first_time_out();
-  const Finding* network = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NetworkTrouble; });
+  const Finding* network =
+      t.suspects.earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && !(first && is_vague(f)); });
   const Finding* unique_id = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::UniqueIdTimeout; });
   if (!first && !network) return false;
   const bool saving = t.findings.saved_artifacts || t.suspects.timed_out_while_saving();

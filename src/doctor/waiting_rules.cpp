@@ -46,7 +46,10 @@ constexpr Rule kRules[] = {
     {"Client Error: ", Sign::HubUnreachable, "for url"},
     {"Server Error: ", Sign::HubUnreachable, "for url"},
     {"Error executing an HTTP request", Sign::HubUnreachable},  // Google's storage
-    {"couldn't connect to the Hub", Sign::HubUnreachable},
+    {"ouldn't connect to the Hub", Sign::HubUnreachable},
+    {"error sending request for url (", Sign::HubUnreachable},  // Xet
+    {"HTTP status client error (", Sign::HubUnreachable},
+    {"HTTP status server error (", Sign::HubUnreachable},
     {"not find the requested files in the disk cache", Sign::HubUnreachable},
     {"not a valid model identifier listed on", Sign::HubUnreachable},
     {"is not a local folder and is not a valid model", Sign::HubUnreachable},
@@ -67,6 +70,7 @@ constexpr Rule kRules[] = {
     {"An error occurred (", Sign::HubUnreachable, "when calling"},
     {"Unable to locate credentials", Sign::HubUnreachable},
     {"download failed: s3://", Sign::HubUnreachable},
+    {"Smudge error", Sign::HubUnreachable},                // git lfs
     {"AccessDeniedException: 403", Sign::HubUnreachable},  // gsutil
     {"ServiceException: 4", Sign::HubUnreachable},
     {"curl: (", Sign::HubUnreachable, nullptr, "curl: (23)"},
@@ -81,6 +85,7 @@ constexpr Rule kRules[] = {
     {"locate the file on the Hub", Sign::HubUnreachable},
     {"couldn't connect to 'https://", Sign::HubUnreachable},
     {"urlopen error", Sign::HubUnreachable},
+    {"E: Failed to fetch http", Sign::HubUnreachable},  // apt
     {"urllib.error.HTTPError", Sign::HubUnreachable},
     {"requests.exceptions.HTTPError", Sign::HubUnreachable},
     {"aiohttp.client_exceptions.Client", Sign::HubUnreachable},
@@ -95,6 +100,7 @@ constexpr Rule kRules[] = {
 
     // Workers that could not meet.
     {"RendezvousTimeoutError", Sign::RendezvousFailed},
+    {"Failed to meet rendezvous", Sign::RendezvousFailed, "'init'"},  // XLA
     {"RendezvousConnectionError", Sign::RendezvousFailed},
     {"RendezvousClosedError", Sign::RendezvousFailed},
     {"RendezvousStateError", Sign::RendezvousFailed},
@@ -118,6 +124,7 @@ constexpr Rule kRules[] = {
     {"rank table timeout", Sign::RendezvousFailed},
     {"has already checked in", Sign::RendezvousFailed},  // NCCL
     {"mismatched rank count", Sign::RendezvousFailed},
+    {"have assigned same rank", Sign::RendezvousFailed},
     {"waiting for rendezvous", Sign::RendezvousFailed, "imed out"},  // Determined
     {"not all containers are connected", Sign::RendezvousFailed},
     {"StartAbort", Sign::RendezvousFailed, "DEADLINE_EXCEEDED"},  // TensorFlow
@@ -158,6 +165,7 @@ constexpr Rule kRules[] = {
     {"aught collective operation timeout", Sign::CollectiveTimeout},
     {"watchdog thread terminated", Sign::CollectiveTimeout},
     {"watchdog got stuck", Sign::CollectiveTimeout},
+    {"watchdog hang", Sign::CollectiveTimeout},
     {"Heartbeat monitor timed out", Sign::CollectiveTimeout},
     {"Notify register times out", Sign::CollectiveTimeout},  // Ascend
     {"Getting socket times out", Sign::CollectiveTimeout},
@@ -194,7 +202,7 @@ constexpr Rule kRules[] = {
     {"HCCL function error", Sign::ConnectionLost},
     {"atl_status: FAILURE", Sign::ConnectionLost},  // oneCCL
     {"call hccl api failed", Sign::ConnectionLost},
-    {"Inner error is reported as above", Sign::ConnectionLost},
+    {"Inner error is reported as above", Sign::ConnectionLost, "Hccl"},
     {": oneCCL: ", Sign::ConnectionLost, "transport"},
     {": oneCCL: atl", Sign::ConnectionLost},
     {"Getaddrinfo failed", Sign::NetworkTrouble},
@@ -214,6 +222,8 @@ constexpr Rule kRules[] = {
     {"NCCL WARN Timeout waiting for", Sign::NetworkTrouble},
     {"NCCL WARN Connect to", Sign::NetworkTrouble},
     {"ORTE_ERROR_LOG: Unreachable", Sign::NetworkTrouble},
+    {"ORTE does not know how to route a message", Sign::NetworkTrouble},
+    {"MPIDI_OFI_", Sign::NetworkTrouble, "failed"},  // MPICH
     {"unable to reach each other for MPI communications", Sign::NetworkTrouble},
     {"PML add procs failed", Sign::NetworkTrouble},
     {"Socket timed out on send/recv operation", Sign::NetworkTrouble},  // Slurm
@@ -233,7 +243,7 @@ constexpr Rule kRules[] = {
     {"Connection timed out", Sign::NetworkTrouble},
     {"Connection refused", Sign::NetworkTrouble},
     {"ibv_modify_qp failed", Sign::NetworkTrouble},
-    {"Call to ibv_", Sign::NetworkTrouble, "failed"},
+    {"Call to ibv_", Sign::NetworkTrouble, "failed", "_device"},  // a device that NCCL cannot open it does without
     {"ibv_reg_mr", Sign::NetworkTrouble, "ailed"},
     {"retry count exceeded", Sign::NetworkTrouble},
     {"RETRY_EXC_ERR", Sign::NetworkTrouble},
@@ -259,7 +269,7 @@ constexpr Rule kRules[] = {
     {"Failed to execute operation", Sign::ConnectionLost, "rank"},
     {"Software caused connection abort", Sign::ConnectionLost},
     {"HYDU_sock_", Sign::ConnectionLost, "error"},  // MPICH
-    {"one of the processes terminated badly", Sign::ConnectionLost},
+    {"one of the processes terminated badly", Sign::Stopped},
     {"peer process has unexpectedly disconnected", Sign::ConnectionLost},     // Open MPI
     {"tried to connect with a different incarnation", Sign::ConnectionLost},  // JAX
     {"JAX distributed service detected fatal errors", Sign::ConnectionLost},
@@ -267,6 +277,7 @@ constexpr Rule kRules[] = {
     {"Write error [", Sign::ConnectionLost, "gloo"},
     {"RendezvousGracefulExitError", Sign::Stopped},
     {"sendBytes failed", Sign::ConnectionLost},
+    {"RPC client disassociated", Sign::ConnectionLost},  // Spark
     {"Socket closed", Sign::ConnectionLost},
     {"Broken pipe", Sign::ConnectionLost},
     {"NCCL communicator was aborted", Sign::ConnectionLost},

@@ -22,13 +22,13 @@ bool loads_in_place(const CheckpointConfig& config) {
 }
 
 std::string way_to_go_on(const CheckpointConfig& config) {
-  std::string without;
-  if (config.finetune) without = "--finetune";
-  if (!config.load_nemotron.empty()) without = "--load-nemotron-checkpoint";
-  if (!config.load_vision_from.empty()) without = "--load-vision-from";
+  std::vector<std::string> without;
+  if (config.finetune) without.push_back("--finetune");
+  if (!config.load_nemotron.empty()) without.push_back("--load-nemotron-checkpoint");
+  if (!config.load_vision_from.empty()) without.push_back("--load-vision-from");
   const std::string with = loads_in_place(config) ? "" : fmt::format(" with --load {}", config.save);
   if (without.empty()) return "go on from them" + with;
-  return fmt::format("go on from them{}{} without {}", with, with.empty() ? "" : " and", without);
+  return fmt::format("go on from them{}{} without {}", with, with.empty() ? "" : " and", fmt::join(without, " and "));
 }
 
 }  // namespace

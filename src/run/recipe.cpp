@@ -282,8 +282,7 @@ std::vector<std::string> frozen_sets(const Recipe& recipe) {
 }
 
 RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides) {
-  const std::string file = path == "-" ? "/dev/stdin" : path;
-  return {file, read_config(file), std::move(overrides)};
+  return {path == "-" ? "/dev/stdin" : path, read_config(path), std::move(overrides)};
 }
 
 Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks) {

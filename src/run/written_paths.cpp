@@ -46,15 +46,15 @@ void try_folder(const fs::path& folder) {
 }
 
 // Makes folders, or a file; whatever was not there before goes again at the end.
-class Trial {
+class WriteTrial {
  public:
-  Trial() = default;
-  ~Trial() {
+  WriteTrial() = default;
+  ~WriteTrial() {
     std::error_code ignored;
     for (const fs::path& path : made_) fs::remove(path, ignored);  // a folder only when it is empty
   }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
+  WriteTrial(const WriteTrial&) = delete;
+  WriteTrial& operator=(const WriteTrial&) = delete;
 
   void make_folders(const fs::path& folder) {
     std::error_code ignored;
@@ -75,17 +75,26 @@ class Trial {
   std::vector<fs::path> made_;  // the deepest first
 };
 
-std::optional<std::string> fails_to_write(const WrittenPath& written) {
+std::error_code try_to_write(const WrittenPath& written) try {
   const fs::path path(written.path);
   const bool is_file = written.kind == WrittenPath::File;
-  try {
-    Trial trial;
-    trial.make_folders(is_file ? path.parent_path() : path);
-    is_file ? trial.make_file(path) : try_folder(path);
-    return std::nullopt;
-  } catch (const std::system_error& e) {
-    return e.code().message();
+  WriteTrial trial;
+  trial.make_folders(is_file ? path.parent_path() : path);
+  is_file ? trial.make_file(path) : try_folder(path);
+  return {};
+} catch (const std::system_error& e) {
+  return e.code();
+}
+
+std::optional<std::string> fails_to_write(const WrittenPath& written) {
+  constexpr int kTries = 20;
+  std::error_code error;
+  for (int i = 0; i < kTries; ++i) {
+    error = try_to_write(written);
+    // Runs that start at the same time may make and remove the same folders above.
+    if (error != std::errc::no_such_file_or_directory) break;
   }
+  return error ? std::optional(error.message()) : std::nullopt;
 }
 
 }  // namespace

@@ -243,6 +243,13 @@ TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
                             HasSubstr("# --pipeline-model-parallel-size $PP\n")));
 }
 
+TEST(FromMegatron, HomeFoldersAndFilesThatMatchAreTold) {
+  const std::string recipe = squeezed(
+      converted("OUT=~/runs\ntorchrun x.py --save ~/ckpt --tensorboard-dir $OUT/tb --load /data/iter_* --bf16\n"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("# --save ~/ckpt\n"), HasSubstr("# --tensorboard-dir $OUT/tb\n"),
+                            HasSubstr("# --load /data/iter_*\n")));
+}
+
 TEST(FromMegatron, FlagsBesideTheTextCountForWhatFollows) {
   const std::string recipe = squeezed(converted(
       "torchrun --nproc-per-node 8 x.py --tensor-model-parallel-size 2 --micro-batch-size 1", {"--llm-tp=4"}));

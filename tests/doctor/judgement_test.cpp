@@ -53,6 +53,89 @@ TEST(Exceptions, AreJudgedByTheirTypeAndTheirWords) {
     EXPECT_EQ(slug_of(diagnosis_of_text(raised(exception))), cause) << exception;
 }
 
+// The prefix is of the process, or the node, that started it.
+TEST(SpawnedProcesses, AreNamedByTheirNumber) {
+  const std::string text = raised("torch.multiprocessing.spawn.ProcessRaisedException: ") +
+                           "\n-- Process 2 terminated with the following error:\n" + raised("KeyError: 'x'") +
+                           "\nThe above exception was the direct cause of:\n\n" +
+                           raised("AttributeError: no such thing");
+  for (const char* prefix : {"", "(head, rank=0, pid=2972) ", "0: ", "[rank0]: ", "train-0 | "})
+    EXPECT_EQ(verdict(with_prefix(prefix, text)), "python-error 2") << prefix;
+}
+
+// Who sees that a run failed cancels the job, kills it, or lets it wait until its time is over.
+TEST(EndsFromOutside, AreNotTheCauseOfWhatFailedBefore) {
+  const std::string cut = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n";
+  const std::vector<std::pair<std::string, std::string>> failures = {
+      {"network", "n1:42:60 [0] transport/net_ib.cc:1402 NCCL WARN NET/IB : Got completion from peer 10.0.0.3<4567>\n"},
+      {"network", "[rank3]: RuntimeError: [pair.cc:589] Connection closed by peer [10.0.0.3]:4567\n"},
+      {"rendezvous", "RuntimeError: mesh_service.cc:243 : Failed to meet rendezvous 'init': Socket closed (14)\n"},
+      {"segfault", "n1: rank 3 died from signal 11\n"},
+      {"segfault", "Fatal Python error: Segmentation fault\n"},
+      {"killed", "mpirun noticed that process rank 3 with PID 4242 on node n2 exited on signal 9 (Killed).\n"}};
+  const std::vector<std::string> ends = {
+      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n",
+      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 DUE TO TIME LIMIT ***\n",
+      raised("KeyboardInterrupt"),
+      "Killed\n",
+      "ERROR: Job failed: exit code 1\n",
+      cut + "srun: error: n1: tasks 0-7: Killed\n"};
+  for (const auto& [cause, failure] : failures)
+    for (const std::string& end : ends) EXPECT_EQ(slug_of(diagnosis_of_text(failure + end)), cause) << failure << end;
+  for (const std::string& end : {ends[0], ends[1]})
+    EXPECT_NE(slug_of(diagnosis_of_text(end + failures[0].second)), "network") << end;
+}
+
+// Slurm tells the time of its place, others may tell that of Greenwich.
+TEST(EndsFromOutside, TimeZonesDoNotPutThemBeforeACause) {
+  EXPECT_EQ(slug_of(diagnosis_of_text(with_prefix("2026-11-15T17:40:20Z ", raised("ValueError: bad")) +
+                                      "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n")),
+            "python-error");
+}
+
+// Scripts go on after most of what they look for in vain.
+TEST(Starts, WhatIsNotFoundBeforeAnExceptionIsNoCause) {
+  for (const char* line : {"bash: module: command not found", "/bin/sh: nvidia-smi: command not found",
+                           "CommandNotFoundError: Your shell has not been properly configured"}) {
+    EXPECT_EQ(verdict(fmt::format("{}\n", line)), "not-launched -1");
+    EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nTraining completed\n", line)), "success -1") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nsrun: error: n1: task 3: Killed\n", line)), "killed 3") << line;
+    EXPECT_EQ(verdict(fmt::format("{}\nRuntimeError: Connection reset by peer\n", line)), "network -1") << line;
+  }
+}
+
+TEST(Starts, AProgramThatIsMissingStopsOthersToo) {
+  EXPECT_EQ(verdict("bash: line 1: torchrun: command not found\ntorch.distributed.DistStoreError: Timed out after 301 "
+                    "seconds waiting for clients. 1/2 clients joined.\n"),
+            "not-launched -1");
+}
+
+TEST(Ends, AScriptThatIsPrintedTellsOfNone) {
+  for (const char* line :
+       {"trap 'echo Caught SIGTERM' TERM", "+ echo 'Got SIGHUP'", "# DUE TO TIME LIMIT", "echo OOMKilled"})
+    EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
+}
+
+TEST(Starts, ALauncherMayFailItself) {
+  const auto launcher = [](const char* exception) {
+    return std::string(
+               "Traceback (most recent call last):\n  File \"/x/deepspeed/launcher/runner.py\", line 5, in main\n") +
+           exception + "\n";
+  };
+  EXPECT_EQ(verdict(launcher("FileNotFoundError: [Errno 2] No such file or directory: 'pdsh'")), "not-launched -1");
+  EXPECT_EQ(verdict(launcher("ValueError: no such option")), "python-error -1");
+  EXPECT_EQ(verdict(raised("KeyError: 'x'") + launcher("ValueError: no such option")), "python-error -1");
+  EXPECT_EQ(verdict(launcher("Exception: process 3 terminated with exit code 17")), "unknown 3");
+}
+
+TEST(EndsFromOutside, TheRestOfAStepIsNotCancelledByAnybody) {
+  const std::string failed = "srun: error: n1: tasks 0-7: Exited with exit code 1\n",
+                    end = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n";
+  EXPECT_EQ(verdict(failed + end), "unknown -1");
+  EXPECT_EQ(verdict(end + "srun: error: n1: tasks 0-7: Killed\n"), "cancelled -1");
+}
+
 TEST(Exceptions, AMessageMayBeginOnTheNextLine) {
   const std::string driver = "The NVIDIA driver on your system is too old (found version 10010).\n";
   EXPECT_EQ(verdict(raised("AssertionError: ") + driver), "cuda-error -1");

@@ -253,7 +253,8 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"--command-file", "/tmp"}), HasSubstr("cannot read '/tmp'"));
   EXPECT_THAT(refusal({"--command-file", folder_.write("bom.sh", "\xEF\xBB\xBFtorchrun x.py")}),
               HasSubstr("begins with a byte order mark"));
-  EXPECT_THAT(refusal({"--command-file", folder_.write("a.out", std::string("\x7f" "ELF\0", 5))}), HasSubstr("is no text"));
+  EXPECT_THAT(refusal({"--command-file", folder_.write("a.out", std::string("ELF\0", 4))}), HasSubstr("is not text"));
+  EXPECT_THAT(refusal({"-"}), HasSubstr("'-' is an input of this command"));
 }
 
 TEST_F(LaunchSlurm, DirectivesInACommandFileAreSaidToMeanNothing) {
