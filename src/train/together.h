@@ -15,7 +15,7 @@ class World;
 // Collective: the values of all ranks, element by element.
 std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world);
 
-// Collective: the text of the first rank that has one, cut where it is long; empty where nobody has.
+// Collective: the text of the first rank that has one, shortened if it is long; empty if no rank has one.
 std::string first_text(const std::string& own, World& world);
 
 // How far something is that takes a while.
