@@ -155,7 +155,7 @@ class ScriptReader {
     variable.words.insert(variable.words.end(), words.begin(), words.end());
   }
 
-  // None where the value is no shell text: NAME="a (b".
+  // None if the value cannot be parsed as shell text: NAME="a (b".
   std::vector<ScriptWord> words_in(const std::string& value) try {
     std::vector<ScriptWord> words;
     for (const ShellCommand& line : simple_commands(value)) {

@@ -62,7 +62,7 @@ class Progress {
 
   RankStatus snapshot() const;
 
-  // The process was stopped for so long: that is no time without progress.
+  // How long the process was stopped; this does not count as time without progress.
   void forgive(std::chrono::steady_clock::duration stopped);
 
   // The scopes that were open where an exception started, which has closed them since.

@@ -9,7 +9,7 @@ namespace {
 // too.
 struct RankPrefix {
   const char* pattern;
-  bool first = false;     // only at the beginning of a line: a bare number behind something else is no rank
+  bool first = false;     // only at the beginning of a line: elsewhere a bare number is not a rank
   bool labelled = false;  // see LineMarks
 };
 

@@ -23,7 +23,7 @@ class OutputWriter {
   void show(const RunProgress& progress);
   std::optional<RunProgress> last_shown() const;
   // Gives the reader a moment, once, to take the rest; then nothing is written any more. False when something could not
-  // be written or was not taken, which stderr has been told. Where nobody reads any more, this process gets SIGPIPE.
+  // be written or was not taken, which stderr has been told. If no reader is left, this process gets SIGPIPE.
   bool finish();
   bool full() const;  // much is waiting: better read no more from the ranks
 

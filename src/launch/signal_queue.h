@@ -17,7 +17,7 @@ class SignalQueue {
   int fd() const { return fd_.get(); }
   int next() const;  // 0: none
 
-  // What SIGTSTP (Ctrl-Z) does where nobody takes it: returns when the process goes on, and at once where no shell is
+  // Does what SIGTSTP (Ctrl-Z) does by default: returns when the process goes on, and at once where no shell is
   // there to continue it.
   void stop_this_process() const;
 

@@ -18,7 +18,7 @@ std::vector<double> reduced(const std::vector<double>& values, Reduce how, World
 // Collective: tensors of type double, each summed over all ranks, at the price of one.
 std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms, const Group& world);
 
-// Collective: the text of the first rank that has one, cut where it is long; empty where nobody has.
+// Collective: the text of the first rank that has one, shortened if it is long; empty if no rank has one.
 std::string first_text(const std::string& own, World& world);
 
 // How far something is that takes a while.

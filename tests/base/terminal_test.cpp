@@ -22,7 +22,7 @@ TEST(Folded, LeavesWhatCannotBeBroken) {
 
 TEST(Folded, CountsCharactersAndNotBytes) { EXPECT_EQ(folded("żółw żółw", 9, ""), "żółw żółw"); }
 
-// A terminal of 75 columns, of which the last stays free.
+// A terminal of 75 columns; the last column stays empty.
 TEST(Fitted, NextLinesBeginBehindTheLabel) {
   const testing::PseudoTerminal terminal;
   const std::string words = "a sentence that is just as long as a line, which is folded if more follows";

@@ -222,7 +222,7 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
 }
 
 // Under sbatch the script does not say on how many nodes.
-TEST(FromMegatron, RanksThatNobodySaysAreNotGuessed) {
+TEST(FromMegatron, AnUnknownNumberOfRanksIsNotGuessed) {
   const std::string train =
       " x.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --hidden-size 64 "
       "--num-attention-heads 8 --num-layers 4 --untie-embeddings-and-output-weights";

@@ -239,7 +239,7 @@ TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
                              HasSubstr("\n     where: --log-dir\n"), Not(HasSubstr("root cause"))));
 }
 
-// A rank that writes to the reader itself has the same rule as our launcher: a reader who has gone is no failure.
+// A rank that writes its output directly follows the launcher's rule: if the reader is gone, the run has not failed.
 TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
   const std::string script = fmt::format(
       "export SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=1 "

@@ -38,7 +38,7 @@ TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const std::string job = testing::built_program("braid") + " launch slurm <(echo) --dry-run";
   EXPECT_THAT(testing::run_program({"bash", "-c", job}).err,
-              HasSubstr("is a pipe of this command, and the job's ranks read"));
+              HasSubstr("is an input of this command, and the job's ranks read"));
 }
 
 TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {

@@ -118,7 +118,7 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
            {with_prefix("[rank1]: ", traceback + "RuntimeError: DataLoader worker (pid 7) exited unexpectedly\n") +
                 hang,
             "python-error", 1},
-           // A notebook's traceback begins with its type, which is no prefix.
+           // A notebook's traceback begins with the type of the exception; that is not a prefix.
            {"ValueError                                Traceback (most recent call last)\n<ipython-input-23-4bb7> in "
             "<module>()\n----> 1 fit(data)\n\n~/lib/a.py in fit(self)\n    336   x = 1\n--> 338   self.wait()\n\n"
             "ValueError: Error for job a: Failed. Reason: AlgorithmError: Exit Code: 132\n",

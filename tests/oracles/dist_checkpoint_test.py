@@ -3,6 +3,7 @@
 Two ranks load what we wrote and save what we then read; `checkpoints` starts them once for all tests.
 """
 import argparse
+import multiprocessing
 import os
 import pickle
 import sys
@@ -80,6 +81,7 @@ def work(folder):
     torch.cuda.current_device = lambda: "cpu"
     import torch.distributed as dist
     from megatron.core import dist_checkpointing
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
     from megatron.core.enums import ModelType
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
@@ -87,6 +89,8 @@ def work(folder):
     folder = Path(folder)
     child = os.fork()
     rank = 1 if child == 0 else 0
+    # otherwise made by a spawned process, which imports everything once more
+    filesystem_async._results_queue = multiprocessing.get_context("fork").Manager().Queue()
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
     mesh = init_device_mesh("cpu", (WORLD,))
     sharded = {name: DTensor.from_local(tensor.chunk(WORLD)[rank].clone(), mesh, [Shard(0)], run_check=False)
