@@ -225,7 +225,7 @@ TEST(YamlReaderTest, NumbersThatDoNotFitAreTooLargeOrTooSmall) {
   EXPECT_EQ(problem_in("number: 1e-999").what, "number should be an integer, not '1e-999'");
   EXPECT_EQ(problem_in("room: {height: 1e999}").what, "height is too large: '1e999'");
   EXPECT_EQ(problem_in("room: {height: 1e-999}").what, "height is too close to 0: '1e-999'");
-  EXPECT_EQ(problem_in("room: {height: 1e-999}").fix, "write 0, if that is meant");
+  EXPECT_EQ(problem_in("room: {height: 1e-999}").fix, "write 0 if you mean 0");
 }
 
 TEST(YamlReaderTest, AWholeNumberInAnotherNotationGetsItsDigits) {
