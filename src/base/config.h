@@ -85,8 +85,8 @@ struct ConfigOverride {
 // is far too large.
 std::string read_config(const std::string& path);
 
-// Reads a YAML document into config structs: describe(reader, config), then finish(). Only finish() throws, so one run
-// reports every mistake: unknown keys (with the nearest known one), duplicates, wrong types, each with its line.
+// Reads a YAML document into config structs: describe(reader, config), then finish(), which returns every mistake at
+// once: unknown keys (with the nearest known one), duplicates, wrong types, each with its line.
 class YamlReader : public Fields {
  public:
   // A file that is missing or is not YAML is a ConfigError.

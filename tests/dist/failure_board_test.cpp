@@ -248,7 +248,7 @@ TEST(FailureBoard, RanksOfAnotherRunAreNotTaken) {
   Hello other = hello_of(1, 2);
   other.nonce = "of another run";
   FakeRank stranger(board.port(), other);
-  EXPECT_THAT(stranger.root_cause().line, HasSubstr("did not take this rank"));
+  EXPECT_THAT(stranger.root_cause().line, HasSubstr("did not accept this rank"));
   EXPECT_FALSE(board.root_cause());  // its end is no loss
   a.monitor->goodbye();
   board.finish();
