@@ -196,8 +196,7 @@ class RankRuntime {
   const std::vector<std::string>& places_;
   const milliseconds time_to_connect_;
   Progress progress_;
-  std::optional<BrokenPipeGuard>
-      broken_pipes_;  // without peers a rank handles SIGPIPE as other programs do: braid train | head
+  std::optional<BrokenPipeGuard> broken_pipes_;  // none without peers: SIGPIPE then ends the rank (braid train | head)
   std::optional<StoreServer> store_server_;
   std::shared_ptr<Store> store_;
   std::optional<FailureBoard> board_;

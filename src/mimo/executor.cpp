@@ -33,7 +33,8 @@ void Executor::run(const Op& op) {
     case Op::Forward: return forward(op);
     case Op::Backward: return backward(op);
     case Op::Exchange: return exchange(op.transfers);
-    default: throw_check_failed(__FILE__, __LINE__, "an op that stages have no part in");
+    default:
+      throw_check_failed(__FILE__, __LINE__, "not an op of a stage");
   }
 }
 
@@ -97,8 +98,8 @@ void Executor::backward(const Op& op) {
   }
   const bool last_of_all = !topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder &&
                            is_last(topology_, op.stage);
-  // Every rank of a replica has the same output, and the gradient of one of them is the whole gradient: the others,
-  // which no edge leaves, add nothing.
+  // Every rank of a replica has the same output, and one rank receives its whole gradient. The other ranks have no
+  // outgoing edge, so their gradient is zero.
   if (!s.output_grad.defined())
     s.output_grad = last_of_all ? work_.gradient_of_last(op.microbatch, s.output) : at::zeros_like(s.output);
   s.output.backward(s.output_grad);
@@ -112,7 +113,7 @@ void Executor::backward(const Op& op) {
 
 void Executor::exchange(const std::vector<Transfer>& transfers) {
   at::NoGradGuard guard;
-  // What was sent before the last exchange has been received by now, or is about to be; its memory is wanted back.
+  // Earlier sends have completed by now or are about to; waiting for them frees their memory.
   while (moving_.size() > 1) {
     moving_.front()->pending.wait();
     moving_.pop_front();
@@ -149,7 +150,7 @@ at::Tensor Executor::tensor_to_fill(const Transfer& t, const std::shared_ptr<Mov
   return input.detach();
 }
 
-// Of the sender, detached.
+// The slice of the sender's output for an edge, detached.
 at::Tensor Executor::output_over(int e, int microbatch) {
   const EdgeRows rows = work_.rows_over(e, microbatch);
   return state(edge(e).from, microbatch).output.detach().narrow(0, rows.begin, rows.rows);
@@ -163,7 +164,8 @@ at::Tensor Executor::output_grad_over(int e, int microbatch) {
   return from.output_grad.narrow(0, rows.begin, rows.rows);
 }
 
-// What is sent and needed no more here: a gradient, or the output of a stage that does not train.
+// Releases a tensor that is sent and not needed here any more: a gradient, or the output of a stage that does not
+// train.
 void Executor::forget(const Transfer& t) {
   if (t.kind == Transfer::Gradient)
     input_over(t.edge, t.microbatch).reset();

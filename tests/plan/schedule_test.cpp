@@ -233,7 +233,7 @@ TEST_F(Broken, AMissingReceiveIsFound) {
 TEST_F(Broken, BackwardBeforeItsGradientIsFound) {
   for (const int rank : {0, 1})
     std::swap(ops(rank)[find(rank, Op::Backward, 0)], ops(rank)[find(rank, Op::Forward, 1)]);
-  EXPECT_THAT(problems(), HasSubstr("before what it needs is there"));
+  EXPECT_THAT(problems(), HasSubstr("before its input has arrived"));
 }
 
 TEST_F(Broken, AForwardTooManyInFlightIsFound) {
@@ -242,7 +242,7 @@ TEST_F(Broken, AForwardTooManyInFlightIsFound) {
     const auto forward = ops(rank).begin() + static_cast<std::ptrdiff_t>(find(rank, Op::Forward, 1));
     std::rotate(backward, backward + 1, forward + 1);
   }
-  EXPECT_THAT(problems(), HasSubstr("one too many"));
+  EXPECT_THAT(problems(), HasSubstr("exceeds the limit of microbatches in flight"));
 }
 
 // Two messages between the same ranks in one exchange, taken for each other.
@@ -292,7 +292,7 @@ TEST_F(Broken, ASendInPlaceOfAReceiveIsFound) {
   Transfer& transfer = ops(2)[find(2, Op::Exchange, 0)].transfers.at(0);
   ASSERT_FALSE(transfer.outgoing);
   transfer.outgoing = true;
-  EXPECT_THAT(problems(), HasSubstr("rank 2 has no part in the activation of microbatch 0 from rank 0 to rank 2"));
+  EXPECT_THAT(problems(), HasSubstr("rank 2 takes no part in the activation of microbatch 0 from rank 0 to rank 2"));
 }
 
 // An encoder on ranks 0 to 3 in two stages, of which only the second trains.

@@ -141,7 +141,7 @@ TEST(ValidateTest, NamesAreNotEmpty) {
   TopologyConfig config = good();
   images(config).name = "";
   EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("a module has no name", "topology.modules", "give it one")));
+              ElementsAre(problem("a module has no name", "topology.modules", "give it a name")));
 }
 
 // A dot would make both keys and group names ambiguous.
@@ -169,7 +169,7 @@ TEST(ValidateTest, OnlyOneModuleIsTheLanguageModel) {
 TEST(ValidateTest, KindsAreKnown) {
   TopologyConfig config = good();
   images(config).kind = "decoder";
-  EXPECT_THAT(validate(config, work()), ElementsAre(problem("module 'images' has the unknown kind 'decoder'",
+  EXPECT_THAT(validate(config, work()), ElementsAre(problem("module 'images' has an unknown kind 'decoder'",
                                                             "topology.modules.images.kind", "use kind=encoder")));
 }
 
