@@ -23,7 +23,7 @@ Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& 
       tensors_(tensors),
       work_(work) {
   for (const Stage& stage : stages_of(topology, rank_))
-    places_.push_back({stage, edges_into(plan.edges, stage, rank_), edges_from(plan.edges, stage, rank_),
+    stages_.push_back({stage, edges_into(plan.edges, stage, rank_), edges_from(plan.edges, stage, rank_),
                        std::vector<State>(static_cast<std::size_t>(plan.options.microbatches))});
 }
 
@@ -45,18 +45,19 @@ void Executor::finish() {
   moving_.clear();
 }
 
-Executor::Place& Executor::place(const Stage& stage) {
-  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.stage == stage; });
-  BRAID_CHECK(found != places_.end(), "stage {} is not on rank {}", stage.index, rank_);
+Executor::LocalStage& Executor::local_stage(const Stage& stage) {
+  const auto found =
+      std::find_if(stages_.begin(), stages_.end(), [&](const LocalStage& p) { return p.stage == stage; });
+  BRAID_CHECK(found != stages_.end(), "stage {} is not on rank {}", stage.index, rank_);
   return *found;
 }
 
 Executor::State& Executor::state(const Stage& stage, int microbatch) {
-  return place(stage).states[static_cast<std::size_t>(microbatch)];
+  return local_stage(stage).states[static_cast<std::size_t>(microbatch)];
 }
 
 at::Tensor& Executor::input_over(int e, int microbatch) {
-  const Place& to = place(edge(e).to);
+  const LocalStage& to = local_stage(edge(e).to);
   State& s = state(edge(e).to, microbatch);
   s.inputs.resize(to.into.size());
   return s.inputs[static_cast<std::size_t>(std::find(to.into.begin(), to.into.end(), e) - to.into.begin())];
@@ -70,7 +71,7 @@ void Executor::await(State& state) {
 // --- forwards and backwards
 
 void Executor::forward(const Op& op) {
-  Place& here = place(op.stage);
+  LocalStage& here = local_stage(op.stage);
   State& s = state(op.stage, op.microbatch);
   await(s);
   for (const int e : here.into) {
@@ -88,7 +89,7 @@ void Executor::forward(const Op& op) {
 }
 
 void Executor::backward(const Op& op) {
-  Place& here = place(op.stage);
+  LocalStage& here = local_stage(op.stage);
   State& s = state(op.stage, op.microbatch);
   await(s);
   for (const int e : here.from) {

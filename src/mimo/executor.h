@@ -66,7 +66,7 @@ class Executor {
     at::Tensor output{}, output_grad{};
     std::size_t uses_left = 0;  // edges over which the output has not been sent yet
   };
-  struct Place {
+  struct LocalStage {
     Stage stage;
     std::vector<int> into, from;  // edges that end and begin here
     std::vector<State> states;    // by microbatch
@@ -76,7 +76,7 @@ class Executor {
   void backward(const Op& op);
   void exchange(const std::vector<Transfer>& transfers);
 
-  Place& place(const Stage& stage);
+  LocalStage& local_stage(const Stage& stage);
   State& state(const Stage& stage, int microbatch);
   at::Tensor& input_over(int edge, int microbatch);
   const Edge& edge(int e) const { return plan_.edges[static_cast<std::size_t>(e)]; }
@@ -96,7 +96,7 @@ class Executor {
   const int rank_;
   const at::TensorOptions tensors_;
   StageWork& work_;
-  std::vector<Place> places_;
+  std::vector<LocalStage> stages_;
   std::deque<std::shared_ptr<Moving>> moving_;  // oldest first
 };
 
