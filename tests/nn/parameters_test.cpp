@@ -68,7 +68,7 @@ TEST(Parameters, AnErrorInDrawingIsThrown) {
   at::set_num_threads(4);
   const InitRule unknown = {.kind = static_cast<InitRule::Kind>(99)};
   EXPECT_THAT([&] { initialized({{.name = "large", .shape = {1 << 16}, .init = unknown}}); },
-              ThrowsMessage<std::exception>(HasSubstr("rule 99 draws nothing")));
+              ThrowsMessage<std::exception>(HasSubstr("rule 99 has no values to draw")));
   at::set_num_threads(threads);
 }
 
