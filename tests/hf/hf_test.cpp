@@ -360,7 +360,7 @@ TEST(HfModel, AModelFileWithMistakesIsRefused) {
   const TemporaryFolder folder, output;
   const std::string target = output.path() + "/hf";
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
-           {"", "what kind of model"},
+           {"", "lacks the kind of model"},
            {"kind: llama", "should be one of nemotron_h, radio"},
            {"kind: radio\nradio: {hiden: 3}", "did you mean 'hidden'?"},
            {"kind: radio\nradio: {hidden: 0}", "hidden"},
@@ -368,7 +368,7 @@ TEST(HfModel, AModelFileWithMistakesIsRefused) {
            {"kind: nemotron_h\nnemotron_h: {pattern: " + std::string(20000, 'M') + "}", "20000 letters are too many"},
            {"kind: nemotron_h\nnemotron_h: {pattern: EE, experts: 4000000}", "experts=4000000 is too large"},
            {"kind: nemotron_h\nnemotron_h: {pattern: EEEEE, experts: 1000000}", "1000000 experts in each layer"},
-           {"kind: nemotron_h\nnemotron_h: {shared_ffn: -2}", "shared_ffn=-2 is not positive"},
+           {"kind: nemotron_h\nnemotron_h: {shared_ffn: -2}", "shared_ffn=-2 must be at least 1"},
            {"kind: radio\nradio: {layers: 2000000}", "layers=2000000 is too large"},
            {"kind: radio\nradio: {patch: 100000, channels: 100000, position_side: 100000}", "3 problems"},
            {"kind: radio\nradio: " + std::string(150000, '['), "is nested 500 levels deep"},

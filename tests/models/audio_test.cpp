@@ -117,9 +117,9 @@ TEST(Audio, WhatMakesNoSenseIsSaid) {
 
 TEST(Audio, WhatDoesNotSplitIsSaid) {
   EXPECT_THAT(problems(small_encoder(), {.cp = 2, .pp = 4}),
-              ElementsAre("sound.layers: the audio encoder does not run with cp=2",
+              ElementsAre("sound.layers: the audio encoder does not support cp=2",
                           "sound.layers: 3 layers cannot fill pp=4 stages"));
-  EXPECT_THAT(problems(small_encoder(), {.tp = 8}), ElementsAre("sound.heads: heads=4 does not split over tp=8"));
+  EXPECT_THAT(problems(small_encoder(), {.tp = 8}), ElementsAre("sound.heads: heads=4 is not divisible by tp=8"));
 }
 
 }  // namespace

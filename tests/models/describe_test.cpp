@@ -131,7 +131,7 @@ TEST(Describe, RefusesWhatCannotSplit) {
                    "bfloat16");
     FAIL() << "no error";
   } catch (const ConfigError& e) {
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("language.vocab"), HasSubstr("experts=128 does not split over ep=3"),
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("language.vocab"), HasSubstr("experts=128 is not divisible by ep=3"),
                                 HasSubstr("images.encoder.heads")));
   }
   EXPECT_THROW(describe_model(provider("tiny-vlm"), {}, "half"), ConfigError);

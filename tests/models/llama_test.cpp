@@ -217,7 +217,7 @@ TEST(Llama, WhatMakesNoSenseIsSaid) {
 
 TEST(Llama, WhatDoesNotSplitIsSaid) {
   EXPECT_THAT(problems(small_model(), {.tp = 4, .cp = 2}),
-              ElementsAre("language.kv_heads: kv_heads=4 does not split over tp=4 x cp=2"));
+              ElementsAre("language.kv_heads: kv_heads=4 is not divisible by tp=4 x cp=2"));
   LlamaConfig config = small_model();
   config.tie_embeddings = true;
   EXPECT_THAT(problems(config, {.pp = 4}), ElementsAre("language.layers: 3 layers cannot fill pp=4 stages",
@@ -227,7 +227,7 @@ TEST(Llama, WhatDoesNotSplitIsSaid) {
   config.ffn = 21;
   EXPECT_THAT(
       problems(config, {.tp = 2}),
-      ElementsAre(HasSubstr("vocab=41"), HasSubstr("heads=6 does not split over kv_heads=4"), HasSubstr("ffn=21")));
+      ElementsAre(HasSubstr("vocab=41"), HasSubstr("heads=6 is not divisible by kv_heads=4"), HasSubstr("ffn=21")));
 }
 
 }  // namespace
