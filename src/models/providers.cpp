@@ -41,7 +41,7 @@ std::vector<Problem> token_problems(const Provider& provider, const EncoderConfi
   Checks checks(where);
   const int id = encoder.mock_token_id, vocab = vocab_of(provider.language);
   if (id < 1 || id >= vocab)
-    checks.add("mock_token_id", fmt::format("mock_token_id={} is outside the vocabulary of {}", id, vocab),
+    checks.add("mock_token_id", fmt::format("mock_token_id={} must be a token of the vocabulary of {}", id, vocab),
                fmt::format("use mock_token_id=1 to {}", vocab - 1));
   for (const EncoderConfig& other : provider.encoders)
     if (other.mock_token_id == id && other.name < encoder.name)

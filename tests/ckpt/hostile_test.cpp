@@ -69,8 +69,8 @@ TEST_F(HostileCheckpoint, DeepJsonIsRefused) {
   for (const char* key : {"sharded_backend", "sharded_backend_version", "other"}) {
     write("metadata.json", "{\"sharded_backend\": \"torch_dist\", \"" + std::string(key) +
                                "\": " + repeated("[", 200000) + repeated("]", 200000) + "}");
-    EXPECT_THAT(load_error(), HasSubstr("nest more than")) << key;
-    EXPECT_THAT(problems_of(folder), HasSubstr("nest more than")) << key;
+    EXPECT_THAT(load_error(), HasSubstr("nested more than")) << key;
+    EXPECT_THAT(problems_of(folder), HasSubstr("nested more than")) << key;
   }
 }
 

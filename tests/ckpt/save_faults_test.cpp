@@ -187,9 +187,8 @@ TEST(SaveFaults, AReadOnlyFolderIsRefusedBeforeTheRunBegins) {
     try {
       const SaveLock lock(root);
     } catch (const ConfigError& e) {
-      return check(
-          std::string(e.what()).find("nothing can be saved") != std::string::npos && latest_iteration(root) == 1,
-          e.what());
+      return check(std::string(e.what()).find("cannot save to") != std::string::npos && latest_iteration(root) == 1,
+                   e.what());
     }
     return check(false, "it is not refused");
   });

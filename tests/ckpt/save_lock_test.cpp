@@ -129,7 +129,7 @@ TEST_F(SaveLockTest, AHolderThatWasTakenForGoneFindsOut) {
   std::filesystem::remove(lock_file());
   SaveLock second(root());
   EXPECT_THAT(error_of<std::runtime_error>([&] { first->check(); }),
-              AllOf(HasSubstr("another run saves to"), HasSubstr("somebody removed")));
+              AllOf(HasSubstr("another run saves to"), HasSubstr("was removed")));
   first.reset();
   second.check();  // the first one's end is nothing to the second
 }
@@ -178,7 +178,7 @@ TEST_F(SaveLockTest, WhatIsNoLockIsNamed) {
     std::string said;
     EXPECT_EQ(refusal({.beat = 1ms, .silent_beats = 2, .say = [&](const std::string& line) { said += line + "\n"; }}),
               "no error");
-    EXPECT_THAT(said, AllOf(HasSubstr("does not say whose it is"), HasSubstr("nobody renews " + lock_file())));
+    EXPECT_THAT(said, AllOf(HasSubstr("does not name its run"), HasSubstr("no run renews " + lock_file())));
   }
 }
 

@@ -145,7 +145,7 @@ TEST_F(Verify, WithoutChecksumsStructureIsCheckedAndValuesAreNot) {
   flip("__1_0.distcp", 600'000);
   EXPECT_THAT(problems_of(folder), IsEmpty());
   cut("__1_0.distcp", 100);
-  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("__1_0.distcp"), HasSubstr("cut off"))));
+  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("__1_0.distcp"), HasSubstr("truncated"))));
   fs::remove(path("__1_0.distcp"));
   EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(HasSubstr("__1_0.distcp")));
 }

@@ -66,11 +66,11 @@ TEST(HfJson, DeepNestingIsRefused) {
     return R"({"a": )" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
   };
   EXPECT_EQ(parse_hf_json(nested(32), "c.json").size(), 1u);
-  EXPECT_THAT(error_of([&] { parse_hf_json(nested(33), "c.json"); }), HasSubstr("nest more than 32 deep"));
+  EXPECT_THAT(error_of([&] { parse_hf_json(nested(33), "c.json"); }), HasSubstr("nested more than 32 deep"));
   EXPECT_THAT(error_of([&] { parse_hf_json(nested(150000), "c.json"); }), HasSubstr("where: c.json"));
   std::string objects = "{";
   for (int i = 0; i < 150000; ++i) objects += R"("a": {)";
-  EXPECT_THAT(error_of([&] { parse_hf_json(objects, "c.json"); }), HasSubstr("nest more than 32 deep"));
+  EXPECT_THAT(error_of([&] { parse_hf_json(objects, "c.json"); }), HasSubstr("nested more than 32 deep"));
 }
 
 // Whatever a file holds, a message about it stays readable.
