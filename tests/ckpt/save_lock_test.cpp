@@ -55,7 +55,7 @@ class SaveLockTest : public ::testing::Test {
   // The same, where nothing is to be waited for.
   std::string refusal_at_once(const JobIdentity& job = {}) const {
     return refusal({.job = job, .beat = 1ms, .say = [](const std::string& text) {
-                      EXPECT_THAT(text, ::testing::Not(HasSubstr("looking")));
+                      EXPECT_THAT(text, ::testing::Not(HasSubstr("checking")));
                     }});
   }
 

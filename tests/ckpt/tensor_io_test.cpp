@@ -127,7 +127,7 @@ TEST(Load, AFileThatDoesNotFitIsRefusedWithEverythingWrong) {
     EXPECT_THAT(e.what(),
                 AllOf(HasSubstr("4 problems"), HasSubstr("'q' has shape [4, 2], but the configuration needs [4, 3]"),
                       HasSubstr("'k' is missing"), HasSubstr("'v' has dtype I8"),
-                      HasSubstr("'w' of shape [1] has no place"), Not(HasSubstr("mtp"))));
+                      HasSubstr("'w' of shape [1] is not in the model"), Not(HasSubstr("mtp"))));
   }
 }
 

@@ -310,7 +310,7 @@ TEST(HfModel, AFolderThatDoesNotFitItsConfigIsRefusedBeforeAnythingIsWritten) {
   const std::string target = output.path() + "/braid";
   EXPECT_THAT(error_of([&] { import_hf(folder.path(), target); }),
               AllOf(HasSubstr("2 problems"), HasSubstr("'backbone.embeddings.weight' is missing, of shape [40, 24]"),
-                    HasSubstr("'backbone.layers.9.norm.weight' of shape [24] has no place"), Not(HasSubstr("mtp"))));
+                    HasSubstr("'backbone.layers.9.norm.weight' of shape [24] is not in the model"), Not(HasSubstr("mtp"))));
   folder.write("config.json", R"({"model_type": "llama"})");
   EXPECT_THAT(error_of([&] { import_hf(folder.path(), target); }), HasSubstr("model_type is \"llama\""));
   folder.write("config.json", "{}");
