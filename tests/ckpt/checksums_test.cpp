@@ -1,4 +1,4 @@
-// Checksums of files: the same however the bytes arrive, and their text notices every change.
+// Checksums of files: independent of how the bytes arrive; their text detects every change.
 #include "ckpt/checksums.h"
 
 #include <gmock/gmock.h>

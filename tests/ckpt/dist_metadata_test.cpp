@@ -1,4 +1,4 @@
-// The index of a distributed checkpoint: comes back as written, adds up from parts, and every lie in it is found.
+// The index of a distributed checkpoint: it is read as written and merged from parts, and every inconsistency is found.
 // tests/oracles compares with torch and Megatron.
 #include "ckpt/dist_metadata.h"
 
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 using Sizes = std::vector<std::int64_t>;
 
-// Chunks one behind the other in a file, each with room for its bytes.
+// Consecutive chunks in a file, each with room for its bytes.
 class Builder {
  public:
   Builder& tensor(const std::string& key, const Sizes& shape, const std::vector<std::pair<Sizes, Sizes>>& chunks) {
@@ -127,12 +127,12 @@ TEST(DistMetadata, ElementsInSeveralChunksAreNamed) {
   EXPECT_EQ(first_problem(one_tensor({4}, {{{0}, {3}}, {{2}, {2}}})), "element [2] of 'w' (shape [4]) is in 2 chunks");
   EXPECT_EQ(first_problem(one_tensor({2, 2}, {{{0, 0}, {2, 2}}, {{1, 0}, {1, 1}}, {{1, 0}, {1, 2}}})),
             "element [1, 0] of 'w' (shape [2, 2]) is in 3 chunks");
-  // As many elements as the tensor has, but not those.
+  // As many elements as the tensor has, but not the same ones.
   EXPECT_EQ(first_problem(one_tensor({2, 2}, {{{0, 0}, {1, 2}}, {{0, 0}, {1, 1}}, {{1, 1}, {1, 1}}})),
             "element [0, 0] of 'w' (shape [2, 2]) is in 2 chunks");
 }
 
-// Against counting, on every choice of three boxes of a small tensor.
+// Compared with counting, for every choice of three boxes of a small tensor.
 TEST(DistMetadata, FindsExactlyWhatCountingFinds) {
   std::vector<std::pair<Sizes, Sizes>> boxes;
   for (std::int64_t y = 0; y < 3; ++y)
@@ -197,7 +197,7 @@ TEST(DistMetadata, FilesOutsideTheFolderAreRefused) {
   EXPECT_THAT(reread_error(metadata), HasSubstr("'o' ends beyond 2^63 in 'x'"));
 }
 
-// What the writer would not write: an index with one piece put in place of another.
+// An index that the writer would not produce: one piece of its bytes is replaced by another.
 std::string replaced_error(const std::string& from, const std::string& to) {
   std::string bytes = write_metadata(Builder().object("o").tensor("w", {2}, {{{0}, {2}}}).take());
   const std::size_t at = bytes.find(from);
@@ -237,7 +237,7 @@ TEST(DistMetadata, KeysAndPlacesBelongTogether) {
   EXPECT_EQ(error_with(pickle_dict({{"o", key}, {"o", key}}), places), ".metadata: 'o' occurs twice");
 }
 
-// 40 layers of 128 experts cut in 8, and 100 000 objects: what a large run has.
+// 40 layers of 128 experts in 8 chunks each, and 100 000 objects: the size of a large run.
 TEST(DistMetadata, LargeIndicesTakeNoTime) {
   Builder builder;
   std::vector<std::pair<Sizes, Sizes>> chunks;

@@ -1,4 +1,4 @@
-// A checkpoint written anew holds the same, whatever files and chunks it is in.
+// A rewritten checkpoint has the same content, in any files and chunks.
 #include "ckpt/rewrite_checkpoint.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Pickles: those of Python come back as what they say, ours are read again, and whatever is wrong is named with its
-// place. tests/oracles has Python read ours.
+// Pickles: Python's are read correctly, ours can be read again, and every error is reported with its offset. In
+// tests/oracles, Python reads ours.
 #include "formats/pickle.h"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(Pickle, RepeatedStringsAndNamesAreWrittenOnce) {
 
 TEST(Pickle, LongTextIsCutOff) {
   PickleValue value = pickle("x");
-  for (int i = 0; i < 60; ++i) value = pickle_tuple({value, value});  // 2^60 characters and more
+  for (int i = 0; i < 60; ++i) value = pickle_tuple({value, value});  // more than 2^60 characters
   const std::string text = to_text(value, 100);
   EXPECT_EQ(text.size(), 103u);
   EXPECT_THAT(text, ::testing::EndsWith("..."));

@@ -1,4 +1,4 @@
-// Safetensors files: what is written is read back, and whatever is wrong with a file from elsewhere is named.
+// Safetensors files: what is written is read back, and every defect of a foreign file is reported.
 #include "formats/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::TemporaryFolder;
 
-// The bytes of a file with this header and so many data bytes.
+// The bytes of a file with this header and this many data bytes.
 std::string file_with(const std::string& header, std::size_t data_bytes) {
   std::string text(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) text[i] = static_cast<char>(header.size() >> (8 * i));

@@ -73,7 +73,7 @@ TEST(HfJson, DeepNestingIsRefused) {
   EXPECT_THAT(error_of([&] { parse_hf_json(objects, "c.json"); }), HasSubstr("nested more than 32 deep"));
 }
 
-// Whatever a file holds, a message about it stays readable.
+// A message stays readable whatever a file contains.
 TEST(HfJson, LongValuesAreCutInMessages) {
   EXPECT_LT(nemotron_error({{"hidden_size", std::string(1 << 20, 'x')}}).size(), 500u);
   EXPECT_LT(nemotron_error({{"model_type", 1}, {"mlp_hidden_act", std::string(1 << 20, 'x')}}).size(), 500u);
@@ -117,7 +117,7 @@ TEST(HfNemotronH, AnUnknownLetterIsPointedAt) {
   EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", "M|M"}}), HasSubstr("'|' at position 2"));
 }
 
-// One of many wrong letters is named, and of a long pattern only what is around it.
+// One of many wrong letters is named, and only the surroundings of it in a long pattern are shown.
 TEST(HfNemotronH, ALongPatternIsCutAroundTheWrongLetter) {
   const std::string m50(50, 'M');
   EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", m50 + "XXXX" + std::string(1000, 'M')}}),
@@ -308,9 +308,10 @@ TEST(HfModel, AFolderThatDoesNotFitItsConfigIsRefusedBeforeAnythingIsWritten) {
   source_of(folder, tensors);
   folder.write("config.json", nemotron_h_json(kLanguage, Json::object(), "").dump());
   const std::string target = output.path() + "/braid";
-  EXPECT_THAT(error_of([&] { import_hf(folder.path(), target); }),
-              AllOf(HasSubstr("2 problems"), HasSubstr("'backbone.embeddings.weight' is missing, of shape [40, 24]"),
-                    HasSubstr("'backbone.layers.9.norm.weight' of shape [24] is not in the model"), Not(HasSubstr("mtp"))));
+  EXPECT_THAT(
+      error_of([&] { import_hf(folder.path(), target); }),
+      AllOf(HasSubstr("2 problems"), HasSubstr("'backbone.embeddings.weight' is missing, of shape [40, 24]"),
+            HasSubstr("'backbone.layers.9.norm.weight' of shape [24] is not in the model"), Not(HasSubstr("mtp"))));
   folder.write("config.json", R"({"model_type": "llama"})");
   EXPECT_THAT(error_of([&] { import_hf(folder.path(), target); }), HasSubstr("model_type is \"llama\""));
   folder.write("config.json", "{}");

@@ -1,5 +1,5 @@
-// CLIP: every layout computes what one process does, packed images do not see each other, and what a person can get
-// wrong is said. tests/oracles/families_test.py compares with transformers.
+// CLIP: every layout computes the same as one process, packed images do not attend to each other, and invalid configs
+// are reported. tests/oracles/families_test.py compares with transformers.
 #include "models/clip.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST(Clip, NoImages) {
   expect_same(run(small_clip(), image_batch(1), {.tp = 2, .pp = 2, .dp = 2}), run(small_clip(), image_batch(1)));
 }
 
-// What lies behind the feature layer is not there.
+// Layers after the feature layer do not exist.
 TEST(Clip, OnlyLayersUpToTheFeaturesAreDeclared) {
   ClipConfig config = small_clip(), whole = small_clip();
   whole.layers = 3;

@@ -101,7 +101,7 @@ TEST(Providers, ImageTokenIsInTheVocabulary) {
     EXPECT_EQ(token_id(p, images, std::nullopt), 511) << p.name;
     EXPECT_EQ(token_id(p, images, 18), 18);
     EXPECT_EQ(token_id(p, images, vocab - 1), vocab - 1);
-    // A tokenizer that had to add the token gives it the first id behind its vocabulary.
+    // A tokenizer that had to add the token gives it the first id after its vocabulary.
     EXPECT_THAT(
         error_of([&] { token_id(p, images, vocab); }),
         AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(vocab)), HasSubstr("added after the vocabulary")));

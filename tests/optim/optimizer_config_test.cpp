@@ -1,4 +1,4 @@
-// What is refused, and how large buckets become.
+// Rejected configs, and the sizes of buckets.
 #include "optim/optimizer_config.h"
 
 #include <gmock/gmock.h>
