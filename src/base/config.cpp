@@ -86,7 +86,7 @@ std::string default_words(const std::optional<T>& value) {
   return value ? default_words(*value) : "";
 }
 
-// "3e6" is refused with the digits to write, since elsewhere it would be taken for a fraction.
+// "3e6" is refused with the digits to write, since elsewhere it would be read as a fraction.
 template <class Integer>
 Parsed<Integer> parse_integer(const std::string& text) {
   const auto exact = parse_int64(text);

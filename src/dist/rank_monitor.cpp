@@ -57,8 +57,8 @@ class RankMonitor::Impl {
   }
 
   RootCause report(const std::string& message, bool consequence) {
-    int nobody = 0;
-    const bool crashing = !first_failure_.compare_exchange_strong(nobody, kReported);
+    int no_failure = 0;
+    const bool crashing = !first_failure_.compare_exchange_strong(no_failure, kReported);
     const std::string op = progress_.op_at_failure();
     if (!crashing) send(Fail{op, message, consequence});
     std::unique_lock lock(mutex_);
@@ -80,8 +80,8 @@ class RankMonitor::Impl {
     pid_t no_thread = 0;
     const bool first_crash = crashing_thread_.compare_exchange_strong(no_thread, gettid());
     if (!first_crash && no_thread == gettid()) return;  // a crash inside the crash handler
-    int nobody = 0;
-    const bool speaks = first_crash && first_failure_.compare_exchange_strong(nobody, signal);
+    int no_failure = 0;
+    const bool speaks = first_crash && first_failure_.compare_exchange_strong(no_failure, signal);
     if (speaks) eventfd_write(wake_.get(), 1);
     // Once the root cause is known, or if this crash is not the first failure, another thread prints the line and ends
     // the process.

@@ -41,7 +41,7 @@ struct TopologyConfig {
 void describe(Fields& fields, ModuleConfig& config);
 void describe(Fields& fields, TopologyConfig& config);
 
-// A larger world is taken for a typing error; this bounds how much memory a recipe can request.
+// A larger world is treated as a typing error; this bounds how much memory a recipe can request.
 inline constexpr int kMaxWorldSize = 1 << 17;
 
 // tp x cp x dp x pp. Works on unchecked configs: a size below 1 counts as 1, and a product beyond kMaxWorldSize is only
