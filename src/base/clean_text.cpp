@@ -7,7 +7,8 @@
 namespace braid {
 namespace {
 
-// Behind an escape sequence that begins at `at`: colours, cursor movements, window titles and links.
+// Returns the index just after the escape sequence that begins at `at`: colours, cursor movements, window titles,
+// links.
 std::size_t behind_escape(std::string_view text, std::size_t at) {
   std::size_t i = at + 1;
   if (i >= text.size()) return i;
@@ -53,7 +54,7 @@ std::string clean_text(std::string_view text) {
       if (c == '\t') clean += '\t';
       ++i;
     } else if (const std::size_t length = utf8_length(text.substr(i))) {
-      // U+0080 to U+009F are control characters, too.
+      // U+0080 to U+009F are control characters too.
       if (!(length == 2 && c == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0))
         clean += text.substr(i, length);
       i += length;

@@ -1,4 +1,4 @@
-// Text from anywhere, made safe to print.
+// Makes text of any origin safe to print.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace braid {
 
-// Printable, and UTF-8: without escape sequences, control characters and broken bytes.
+// Printable UTF-8: escape sequences, control characters and invalid bytes are removed.
 std::string clean_text(std::string_view text);
 
-// The same as it is, but for what a terminal would obey or could not show: control characters (but for line ends and
-// tabs) and broken bytes as \x1b, and each line cut behind `most` bytes.
+// The same text, except that control characters (other than newlines and tabs) and invalid bytes are shown as \x1b, and
+// each line is cut after `most` bytes.
 std::string visible_text(std::string_view text, std::size_t most = 10'000);
 
-// The length of the UTF-8 character at the beginning of a text that is not empty, 0 when it is broken.
+// The length of the UTF-8 character at the start of a non-empty text; 0 when it is invalid.
 std::size_t utf8_length(std::string_view text);
 
 }  // namespace braid

@@ -20,7 +20,7 @@
 namespace braid {
 namespace {
 
-// A mapping that is being read, and which of its keys the config knows.
+// A mapping that is being read, and the keys of it that the config knows.
 struct Frame {
   YAML::Node node;
   std::string path;
@@ -38,7 +38,7 @@ std::string kind_of(const YAML::Node& node) {
   return in_quotes(node.Scalar());
 }
 
-// What reading a scalar gives: the value, or why there is none. "{key} {why}" is a sentence.
+// The result of reading a scalar: the value, or why there is none. "{key} {why}" forms a sentence.
 template <class T>
 struct Parsed {
   std::optional<T> value{};
@@ -59,7 +59,8 @@ Parsed<T> too_far(const std::string& text) {
           .is_too_far = true};
 }
 
-// What is nearest to a number that no double holds: infinity for "1e999", 0 for "1e-999". Nothing for other texts.
+// The nearest double to a number that no double can hold: infinity for "1e999", 0 for "1e-999". Nothing for other
+// texts.
 std::optional<double> beyond_doubles(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -73,7 +74,7 @@ Parsed<double> parse_real(const std::string& text) {
   const auto nearest = beyond_doubles(text);
   if (!nearest) return not_a<double>("a number", text);
   if (std::isinf(*nearest)) return too_far<double>(text);
-  return {.why = fmt::format("is too close to 0: {}", in_quotes(text)), .fix = "write 0, if that is meant"};
+  return {.why = fmt::format("is too close to 0: {}", in_quotes(text)), .fix = "write 0 if you mean 0"};
 }
 
 template <class T>
@@ -85,7 +86,7 @@ std::string default_words(const std::optional<T>& value) {
   return value ? default_words(*value) : "";
 }
 
-// "3e6" is refused with the digits to write, since elsewhere it would be taken for a fraction.
+// "3e6" is refused with the digits to write, since elsewhere it would be read as a fraction.
 template <class Integer>
 Parsed<Integer> parse_integer(const std::string& text) {
   const auto exact = parse_int64(text);
@@ -110,8 +111,7 @@ struct YamlReader::State {
   std::vector<Frame> frames;
   ProblemList problems;
 
-  // The flag that wrote this key or a section around it; a key the file lacks is there because of a flag
-  // below it.
+  // The flag that wrote this key or a section around it. A key that is not in the file comes from a flag below it.
   std::optional<std::string> flag(const std::string& path, bool in_file) const {
     for (const auto& [changed, typed] : overridden) {
       if (path == changed || (!in_file && changed.starts_with(path + "."))) return on_command_line(typed, changed);
@@ -134,8 +134,7 @@ struct YamlReader::State {
     problems.add(std::move(what), where(node, path), std::move(fix));
   }
 
-  // The node below `key` of the current mapping, which is thereby known; undefined where the document has
-  // none.
+  // The node below `key` of the current mapping; undefined where the document has none. Marks the key as known.
   YAML::Node find(const std::string& key) {
     Frame& frame = frames.back();
     frame.known.push_back(key);
@@ -198,7 +197,7 @@ struct YamlReader::State {
       node = YAML::Load(change.value);
     } catch (const YAML::Exception& e) {
       throw ConfigError({fmt::format("'{}' is not valid YAML: {}", change.value, e.msg), where,
-                         fmt::format("give it in YAML's quotes: {} '\"...\"'", typed)});
+                         fmt::format("quote it as YAML: {} '\"...\"'", typed)});
     }
     overridden[change.path] = typed;
   }
@@ -214,7 +213,7 @@ std::string read_config(const std::string& path) {
         {fmt::format("cannot read '{}': {}", path, why), "", "give the path of a recipe, e.g. recipes/tiny-vlm.yaml"});
   };
   constexpr std::size_t kLongest = 4 << 20;
-  // Standard input that is a socket cannot be opened by its name.
+  // Standard input may be a socket, which cannot be opened by its name.
   const bool is_input = path == "-" || path == "/dev/stdin";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       is_input ? fdopen(dup(STDIN_FILENO), "rb") : std::fopen(path.c_str(), "rb"), std::fclose);
@@ -225,7 +224,7 @@ std::string read_config(const std::string& path) {
     text.append(part, size);
     if (text.size() > kLongest) refuse("it is larger than 4 MiB");
   }
-  if (std::ferror(file.get())) refuse(std::strerror(errno));  // a folder, for one
+  if (std::ferror(file.get())) refuse(std::strerror(errno));  // e.g. a folder
   return text;
 }
 
@@ -241,18 +240,18 @@ YamlReader YamlReader::from_text(const std::string& text, const std::string& nam
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1)
       throw ConfigError({fmt::format("{} YAML documents where one is expected", documents.size()), name,
-                         "keep one of the parts between `---` lines"});
+                         "keep one of the documents between `---` lines"});
     state->root = documents.empty() ? YAML::Node(YAML::NodeType::Null) : documents[0];
   } catch (const YAML::DeepRecursion& e) {
     throw ConfigError({fmt::format("the YAML is nested {} levels deep", e.depth()),
                        fmt::format("{}:{}", name, e.mark.line + 1),
-                       "close the brackets; no file of settings has more than five levels"});
+                       "close the brackets; a recipe has at most five levels"});
   } catch (const YAML::Exception& e) {
     throw ConfigError({"not valid YAML: " + e.msg, fmt::format("{}:{}", name, e.mark.line + 1),
-                       "look for a bracket, a quote or an indent that does not match, there or above"});
+                       "look for a mismatched bracket, quote or indent on this line or above it"});
   }
   if (!state->root.IsMap() && !state->root.IsNull())
-    throw ConfigError({fmt::format("a recipe is a mapping of keys, not {}", kind_of(state->root)), name, ""});
+    throw ConfigError({fmt::format("a recipe must be a mapping of keys, not {}", kind_of(state->root)), name, ""});
   for (const ConfigOverride& change : overrides) state->apply(change);
   state->open(state->root, "");
   return YamlReader(std::move(state));
@@ -349,7 +348,7 @@ void YamlWriter::line(const std::string& key, const std::string& value, const st
   text_ += '\n';
 }
 
-// A key without a value is shown, but only as a comment.
+// A key without a value is printed as a comment.
 void YamlWriter::unset(const char* key, const char* help) {
   text_ += fmt::format("{:<36}  # {}\n", fmt::format("{:{}}# {}:", "", 2 * depth_, key), help);
 }

@@ -75,19 +75,18 @@ class Fields {
   }
 };
 
-// `path` is a dotted key (train.lr), `value` a YAML scalar; overrides win over the file.
+// `path` is a dotted key (train.lr), `value` a YAML scalar; overrides take precedence over the file.
 struct ConfigOverride {
   std::string path, value;
   std::string flag{};  // as it was typed ("--lr"); empty: "--" and the path
 };
 
-// The text of a file that a person names: a recipe, or anything else by mistake. ConfigError when it cannot be read, or
+// The text of a file named by the user: a recipe, or by mistake any other file. ConfigError when it cannot be read or
 // is far too large.
 std::string read_config(const std::string& path);
 
-// Reads a YAML document into config structs: describe(reader, config), then finish(). Nothing throws on the
-// way, so that one run reports every mistake: unknown keys (with the nearest known one), duplicates, wrong
-// types, each with its line.
+// Reads a YAML document into config structs: describe(reader, config), then finish(), which returns every mistake at
+// once: unknown keys (with the nearest known one), duplicates, wrong types, each with its line.
 class YamlReader : public Fields {
  public:
   // A file that is missing or is not YAML is a ConfigError.
@@ -109,8 +108,8 @@ class YamlReader : public Fields {
 
   std::vector<Problem> finish();
 
-  // "tiny-vlm.yaml:7, topology.modules": where a person finds this dotted key, or the nearest parent that the
-  // file has. "command line, --lr (train.lr)" where a flag gave it.
+  // "tiny-vlm.yaml:7, topology.modules": where the user finds this dotted key, or its nearest parent in the file.
+  // "command line, --lr (train.lr)" where a flag set it.
   std::string where(const std::string& path) const;
 
  protected:
@@ -124,7 +123,7 @@ class YamlReader : public Fields {
   std::unique_ptr<State> state_;
 };
 
-// The whole config as YAML, one key a line with its help as a comment; reading it back gives the same config.
+// The whole config as YAML, one key per line with its help as a comment; reading it back gives the same config.
 class YamlWriter : public Fields {
  public:
   const std::string& text() const { return text_; }
@@ -143,7 +142,7 @@ class YamlWriter : public Fields {
   bool enter(const std::string& key) override;
   void leave() override;
   std::vector<std::string> entries(const std::vector<std::string>& present) override { return present; }
-  // A key with its value as YAML has it, or without one.
+  // One key, with its value as YAML or without one.
   virtual void line(const std::string& key, const std::string& value, const std::string& help);
   virtual void unset(const char* key, const char* help);
 

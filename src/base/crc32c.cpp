@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-// Written as assembler because compilers offer the instruction only in code built for processors that all have it.
+// Assembler, because compilers offer the instruction only in code built for processors that all have it.
 #if defined(__aarch64__) && defined(__linux__)
 #define BRAID_CRC32C_INSTRUCTION
 bool has_instruction() { return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }

@@ -2,7 +2,7 @@
 //
 //   ConfigError   the user can fix it in a recipe, a flag or the environment; raised before any group exists
 //   CommError     a peer or the network failed; names group, operation and peer
-//   DataError     a file or a batch holds something it cannot hold; raised while a run reads it
+//   DataError     a file or a batch has invalid content; raised while a run reads it
 //   BRAID_CHECK   our own invariants
 #pragma once
 

@@ -28,11 +28,11 @@ fs::path nearest_existing(fs::path path) {
 
 std::string reopenable(const std::string& path, const std::string& text) {
   if (!is_own_descriptor(path)) return path;
-  const int fd = ::memfd_create("recipe", 0);  // inherited, and gone with the last process that has it
-  if (fd < 0) throw_errno("cannot keep what was read from " + path);
+  const int fd = ::memfd_create("recipe", 0);  // inherited by child processes; freed when the last of them ends
+  if (fd < 0) throw_errno("cannot buffer the text of " + path);
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) throw_errno("cannot keep what was read from " + path);
+    if (written < 0 && errno != EINTR) throw_errno("cannot buffer the text of " + path);
     if (written > 0) done += static_cast<std::size_t>(written);
   }
   return fmt::format("/proc/self/fd/{}", fd);

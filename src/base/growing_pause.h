@@ -1,5 +1,5 @@
-// Waiting for something that is looked for again and again: a twentieth of the time that has passed between two looks,
-// so little is lost of a short wait, and a long one takes few looks.
+// Pauses for polling: each lasts a twentieth of the time waited so far, so short waits end promptly and long ones poll
+// rarely.
 #pragma once
 
 #include <algorithm>

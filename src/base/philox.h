@@ -1,5 +1,5 @@
-// Random numbers by position: the i-th value of a named field depends on seed, name and i alone, never on how many
-// values were drawn before or by whom. So every layout of ranks sees the same numbers. Philox 4x32-10.
+// Random numbers by index: the i-th value of a named field depends only on seed, name and i, never on which values were
+// drawn before or on which rank. So every layout of ranks sees the same numbers. Philox 4x32-10.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class RandomField {
   double uniform(std::uint64_t index) const;  // in [0, 1), 53 bits
   double normal(std::uint64_t index) const;   // mean 0, standard deviation 1
 
-  // The same values for begin, begin + 1, ... in half the time: they come in pairs.
+  // The same values for begin, begin + 1, ... in half the time, because values are generated in pairs.
   void fill_uniform(std::uint64_t begin, std::span<double> values) const;
   void fill_normal(std::uint64_t begin, std::span<double> values) const;
 

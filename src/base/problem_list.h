@@ -1,5 +1,5 @@
-// Problems collected to be told together. A file from elsewhere may have millions; only the first ones are kept, and
-// the rest counted.
+// Collects problems to report together. A file from elsewhere may have millions; the first ones are kept, the rest are
+// counted.
 #pragma once
 
 #include <string>

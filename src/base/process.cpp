@@ -35,7 +35,7 @@ Pipe open_pipe() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-// As exec and its relatives want them; they do not write to the words.
+// The argument array of exec(), which does not write to the strings.
 std::vector<char*> null_terminated(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
@@ -56,7 +56,7 @@ std::optional<pid_t> spawn(const std::vector<std::string>& command, int out, int
   return failed ? std::nullopt : std::optional(pid);
 }
 
-// Appends what is there to be read, after waiting a moment for it. False when there will be no more.
+// Waits briefly for output and appends it. False when there will be no more.
 bool read_some(std::array<std::pair<Fd, std::string*>, 2>& sources) {
   constexpr int kMoment = 20;  // milliseconds
   std::array<pollfd, 2> polled{};
@@ -79,7 +79,7 @@ std::string make_nonce() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-// From /proc/PID/stat: "PID (NAME) STATE PARENT ...", in whose NAME there may be anything.
+// Reads /proc/PID/stat: "PID (NAME) STATE PARENT ...", where NAME may contain any character.
 pid_t parent_of(pid_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
   const std::size_t name_end = line.rfind(") ");
@@ -118,7 +118,7 @@ std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, 
   const auto deadline = Clock::now() + limit;
   int status = 0;
   bool ended = false, more = true;
-  // The program's end counts, not that of its output: something it started may keep that open.
+  // Wait for the program, not for the end of its output: a process it started may keep that open.
   while (!ended && Clock::now() < deadline) {
     more = read_some(sources);
     ended = waitpid(*pid, &status, WNOHANG) == *pid;
@@ -129,7 +129,7 @@ std::optional<ProgramOutput> output_of(const std::vector<std::string>& command, 
     return std::nullopt;
   }
   const auto size = [&output] { return output.out.size() + output.err.size(); };
-  for (std::size_t before = size() + 1; more && before != size();) {  // until a moment brings nothing more
+  for (std::size_t before = size() + 1; more && before != size();) {  // until one wait brings no more output
     before = size();
     more = read_some(sources);
   }

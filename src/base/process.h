@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// The path of the program that is running.
+// The path of the running program.
 std::string own_executable();
 
 // "SIGSEGV (Segmentation fault)"
@@ -21,11 +21,12 @@ std::string make_nonce();  // 128 random bits, in hexadecimal
 
 // 0 when there is no such process.
 pid_t parent_of(pid_t pid);
-// The parent of this process, its parent, and so on.
+// The parent of this process, the parent's parent, and so on.
 std::vector<pid_t> ancestors_of_this_process();
 
-// While it lives this thread gets no signals but those of its own crash, and a thread started meanwhile never does. The
-// launcher reads its signals from a queue: a thread that did not block them would take one from it, and die of it.
+// While it lives, this thread receives no signals except those of its own crash; threads started meanwhile never
+// receive any. The launcher reads its signals from a queue: a thread that did not block them would take one from the
+// queue and die of it.
 class NoSignals {
  public:
   NoSignals();
@@ -37,7 +38,7 @@ class NoSignals {
   sigset_t before_;
 };
 
-// Becomes that program (searched in PATH); returns only by an exception.
+// Replaces this process by that program (searched in PATH); returns only by throwing.
 [[noreturn]] void replace_process(const std::vector<std::string>& command);
 
 struct ProgramOutput {
@@ -45,8 +46,8 @@ struct ProgramOutput {
   std::string out, err;
 };
 
-// Runs a program (searched in PATH, standard input empty) to its end. Nothing when there is no such program, or when it
-// takes longer than the limit, at which it is killed.
+// Runs a program (searched in PATH, with empty standard input) to its end. Nothing when the program does not exist, or
+// when it exceeds the limit and is killed.
 std::optional<ProgramOutput> output_of(const std::vector<std::string>& command,
                                        std::chrono::seconds limit = std::chrono::seconds(20));
 

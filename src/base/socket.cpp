@@ -23,8 +23,8 @@ namespace braid {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kOneAddress{3};  // a filtered address must not use up the time of the next one
-// A name service under load may fail for a moment. Where none answers, getaddrinfo() itself takes its time.
+constexpr std::chrono::seconds kOneAddress{3};  // a filtered address must not use up the next one's time
+// A busy name service may fail for a moment. Where none answers, getaddrinfo() itself is slow.
 constexpr std::chrono::seconds kNameService{2};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;

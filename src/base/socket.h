@@ -1,5 +1,4 @@
-// TCP sockets as values: descriptors that close themselves, host:port pairs, listen and connect with plain
-// errors.
+// TCP sockets as values: descriptors that close themselves, host:port pairs, listen and connect with clear errors.
 #pragma once
 
 #include <chrono>
@@ -40,28 +39,29 @@ std::string to_string(const Endpoint& endpoint);
 
 std::string host_name();
 
-// Listens on `host` ("" = every interface); port 0 lets the system choose. Throws std::system_error,
-// EADDRINUSE when busy.
+// Listens on `host` ("" = every interface); port 0 lets the system choose. Throws std::system_error, EADDRINUSE when
+// the port is taken.
 Fd listen_tcp(const std::string& host, int port);
 int local_port(const Fd& socket);
 
-// The two ends of a connection, as numbers: "10.0.0.7", "fe80::1".
+// The two ends of a connection as numeric addresses: "10.0.0.7", "fe80::1".
 std::string local_address(const Fd& socket);
 std::string peer_address(const Fd& socket);
 bool is_loopback(const std::string& address);
 
-// Throws UnknownHost when the name stands for no address now.
+// Throws UnknownHost when the name does not resolve now.
 void check_resolves(const std::string& host);
 
 struct UnknownHost : CommError {
   using CommError::CommError;
 };
 
-// Retries until the deadline, since the other side may still be starting. Throws CommError naming host and
-// port; UnknownHost at once: who may be early calls wait_for_name() (dist/) first.
+// Retries until the deadline, since the other side may still be starting. Throws CommError naming host and port. Throws
+// UnknownHost immediately; call wait_for_name() (dist/) first where the name may not exist yet.
 Fd connect_tcp(const Endpoint& endpoint, std::chrono::milliseconds timeout);
 
-// Sends what the peer takes within the timeout and returns how much; a peer that is gone takes it all.
+// Sends as much as the peer accepts within the timeout and returns the number of bytes; a closed peer counts as
+// accepting all.
 std::size_t send_some(const Fd& socket, std::string_view text, std::chrono::milliseconds timeout);
 
 }  // namespace braid

@@ -17,13 +17,12 @@ std::optional<double> parse_double(std::string_view text);  // "nan" and "inf" t
 
 bool contains(const std::vector<std::string>& words, std::string_view word);
 
-// The candidate a person most likely meant (few edits away), or nothing when none is close. At most two edits or half
-// of the word, or what the caller says.
+// The candidate the user most likely meant, or nothing when none is close. By default close means at most two edits or
+// half of the word.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates,
                                    std::optional<std::size_t> most_edits = std::nullopt);
 
-// A name from a file, in quotes, without control characters, which could play tricks on a terminal, and cut where it is
-// long.
+// A name from a file in quotes, shortened if long, without control characters (which could corrupt the terminal).
 std::string in_quotes(std::string_view name);
 
 // "1 rank", "2 ranks"
@@ -33,10 +32,10 @@ std::string counted(std::int64_t count, std::string_view thing);
 std::string readable_bytes(double bytes);
 inline std::string readable_bytes(std::int64_t bytes) { return readable_bytes(static_cast<double>(bytes)); }
 
-// "3:07:59": hours, minutes, seconds; "?" for what is no time.
+// "3:07:59": hours, minutes, seconds; "?" for an invalid time.
 std::string clock_text(double seconds);
 
-// "0-3,8,10-11": ascending ranks with runs folded.
+// "0-3,8,10-11": ascending ranks, with consecutive ones folded.
 std::string fold_ranks(const std::vector<int>& ranks);
 
 }  // namespace braid

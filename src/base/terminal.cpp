@@ -17,13 +17,13 @@ bool is_set(const char* variable) {
   return value && *value;
 }
 
-// Bytes that continue a character of UTF-8 take no column.
+// Continuation bytes of a UTF-8 character take no column.
 std::size_t columns_in(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-// Columns in front of a line's own words, where its next lines begin too: blanks, and a label or a number.
+// The width of a line's leading blanks and label or number; continuation lines start at the same column.
 std::size_t indent_of(std::string_view line) {
   const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
   const std::string_view words = line.substr(blanks);

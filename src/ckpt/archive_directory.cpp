@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::int64_t kEndRecord = 22, kLocator64 = 20, kEndRecord64 = 56, kEntry = 46, kLongestComment = 0xffff;
 constexpr std::int64_t kMaxDirectory = 64 << 20, kMaxOwnRecord = 4 << 10;
-constexpr std::uint64_t kIn64 = 0xffffffff;  // in a field of 32 bits: see that of 64 bits
+constexpr std::uint64_t kIn64 = 0xffffffff;  // value of a 32-bit field that refers to the 64-bit one
 
-// Little-endian fields of a piece of the archive.
+// Little-endian fields of a record of the archive.
 class Bytes {
  public:
   Bytes(const ArchiveSource& source, std::int64_t offset, std::int64_t count)
@@ -42,7 +42,7 @@ struct Directory {
   std::uint64_t offset = 0, size = 0;
 };
 
-// As the zip code looks for it: the last one, with a comment behind it at most.
+// Searched as the zip code does: the last one, followed by at most a comment.
 std::optional<Directory> find_directory(const ArchiveSource& source) {
   const std::int64_t tail_size = std::min(source.size, kEndRecord + kLongestComment);
   if (tail_size < kEndRecord) return std::nullopt;
@@ -63,7 +63,7 @@ std::optional<Directory> find_directory(const ArchiveSource& source) {
   return std::nullopt;
 }
 
-// Everything but the pickle and the bytes of tensors: version, byte order and the like.
+// All records except the pickle and the tensors' bytes: version, byte order and the like.
 bool is_own_record(std::string_view name) {
   const std::size_t slash = name.find('/');
   if (slash != std::string_view::npos) name.remove_prefix(slash + 1);
@@ -73,7 +73,8 @@ bool is_own_record(std::string_view name) {
 void check_entry(const ArchiveSource& source, std::string_view name, std::uint64_t method, std::uint64_t stored,
                  std::uint64_t whole) {
   const auto refuse = [&](const std::string& what) {
-    throw DataError(fmt::format("{}: the record {} {}, as torch.save has none", source.name, in_quotes(name), what));
+    throw DataError(
+        fmt::format("{}: the record {} {}, which torch.save never writes", source.name, in_quotes(name), what));
   };
   if (method != 0 || stored != whole) refuse("is compressed");
   if (is_own_record(name) && whole > kMaxOwnRecord) refuse(fmt::format("has {} bytes", whole));
@@ -86,7 +87,7 @@ void check_directory(const ArchiveSource& source) {
   if (!found) return;
   const auto total = static_cast<std::uint64_t>(source.size);
   if (found->offset > total || found->size > total - found->offset || found->size > kMaxDirectory)
-    throw DataError(fmt::format("{} is not an archive of torch.save: a directory of {} bytes at byte {} of {}",
+    throw DataError(fmt::format("{} is not an archive of torch.save: it has a directory of {} bytes at byte {} of {}",
                                 source.name, found->size, found->offset, total));
   const Bytes entries(source, static_cast<std::int64_t>(found->offset), static_cast<std::int64_t>(found->size));
   for (std::int64_t at = 0; at + kEntry <= entries.size() && entries.number(at, 4) == 0x02014b50;) {
@@ -94,7 +95,7 @@ void check_directory(const ArchiveSource& source) {
     const auto more = static_cast<std::int64_t>(entries.number(at + 30, 2) + entries.number(at + 32, 2));
     if (at + kEntry + name_size + more > entries.size()) return;
     std::uint64_t stored = entries.number(at + 20, 4), whole = entries.number(at + 24, 4);
-    // Both are in the extra field then, and large: of a tensor, which is read by its offset alone.
+    // Such an entry keeps both in the extra field. It is a large tensor, which is read by its offset alone.
     if (stored == kIn64 || whole == kIn64) stored = whole = kIn64;
     check_entry(source, entries.text(at + kEntry, name_size), entries.number(at + 10, 2), stored, whole);
     at += kEntry + name_size + more;

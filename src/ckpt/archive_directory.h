@@ -1,13 +1,13 @@
-// What an archive of torch.save says of its records, checked before libtorch's zip code, which trusts it, takes memory
-// for them.
+// Checks the record directory of a torch.save archive before libtorch's zip code, which trusts it, allocates memory for
+// the records.
 #pragma once
 
 #include "ckpt/torch_archive.h"
 
 namespace braid {
 
-// DataError for an archive with a compressed record, with one of libtorch's own that is not small, or with a directory
-// that is larger than any. Files that are not zip archives are left to the zip code.
+// DataError for an archive with a compressed record, with a large record of libtorch's own, or with a directory larger
+// than any valid one. Files that are not zip archives are left to the zip code.
 void check_directory(const ArchiveSource& source);
 
 }  // namespace braid

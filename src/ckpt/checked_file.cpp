@@ -19,7 +19,7 @@ CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksum
     : path_(std::move(path)), checksums_(std::move(checksums)) {
   struct stat info {};
   if (::stat(path_.c_str(), &info) != 0)
-    throw DataError(fmt::format("cannot read {}: {}; the checkpoint is not complete", path_, std::strerror(errno)));
+    throw DataError(fmt::format("cannot read {}: {}; the checkpoint is incomplete", path_, std::strerror(errno)));
   if (!S_ISREG(info.st_mode)) throw DataError(fmt::format("{} is not a regular file", path_));
   size_ = info.st_size;
   const std::int64_t blocks = (size_ + kChecksumBlock - 1) / kChecksumBlock;
@@ -41,8 +41,8 @@ void CheckedFile::sleep() {
 void CheckedFile::read(std::int64_t offset, std::span<std::byte> to) {
   if (offset < 0 || offset > size_ || std::ssize(to) > size_ - offset)
     throw DataError(
-        fmt::format("{} ends at byte {}; {} bytes from {} on cannot be read", path_, size_, to.size(), offset));
-  // Whoever goes on where the last large read ended will go on after this one too.
+        fmt::format("{} ends at byte {}; {} bytes at offset {} cannot be read", path_, size_, to.size(), offset));
+  // A read that continues where the last large one ended is probably followed by another.
   const bool large = std::ssize(to) > kChecksumBlock;
   const bool goes_on = offset >= large_end_ && offset - large_end_ < 2 * kChecksumBlock;
   const std::int64_t wanted_end = large && goes_on ? size_ : offset + std::ssize(to);
@@ -77,7 +77,7 @@ void CheckedFile::open() {
   ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
-// Has the kernel read what comes next while we check and copy, in more requests at once than it has on its own.
+// Makes the kernel read ahead while we check and copy, with more concurrent requests than it issues on its own.
 void CheckedFile::fetch_ahead(std::int64_t offset, std::int64_t end) {
   constexpr std::int64_t kAhead = 64 << 20, kRequest = 8 << 20;
   if (fd_ < 0) open();
@@ -93,7 +93,7 @@ void CheckedFile::read_block(std::int64_t block, std::span<std::byte> to) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_errno(fmt::format("cannot read {} at byte {}", path_, begin + static_cast<std::int64_t>(done)));
     if (got == 0)
-      throw DataError(fmt::format("{} ended at byte {} while it was read, it had {} bytes", path_,
+      throw DataError(fmt::format("{} ended at byte {} while it was read, but had {} bytes before", path_,
                                   begin + static_cast<std::int64_t>(done), size_));
     done += static_cast<std::size_t>(got);
   }

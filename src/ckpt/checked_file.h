@@ -1,4 +1,4 @@
-// A file of a checkpoint that is read in parts, each checked against its checksums on the way.
+// Reads parts of a checkpoint file and checks each against its checksums.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace braid {
 
 class CheckedFile {
  public:
-  // DataError when the file is missing, is not a regular file (a pipe may never end), or has another size. Without
-  // checksums nothing is checked.
+  // DataError when the file is missing, is not a regular file (a pipe may never end), or has the wrong size. Without
+  // checksums the content is not checked.
   CheckedFile(std::string path, std::optional<FileChecksums> checksums);
   ~CheckedFile();
   CheckedFile(const CheckedFile&) = delete;
@@ -25,19 +25,19 @@ class CheckedFile {
   const std::string& path() const { return path_; }
   std::int64_t size() const { return size_; }
 
-  // DataError that names the file and the place when a block there is not what was written.
+  // DataError that names the file and the position when a block's checksum does not match.
   void read(std::int64_t offset, std::span<std::byte> to);
 
   // Which blocks have been read and checked; none without checksums.
   const std::vector<bool>& checked() const { return checked_; }
   void check_block(std::int64_t block);
 
-  // Gives descriptor and cache back until the next read.
+  // Releases descriptor and cache until the next read.
   void sleep();
 
  private:
-  // Of several archives in a row, opening one touches its first and last block, which it shares with its neighbours,
-  // and reading its data the same blocks again: a few remembered blocks make each be read once.
+  // Opening one of several consecutive archives reads its first and last block, which it shares with its neighbours,
+  // and reading its data reads them again. Caching a few blocks avoids the repeated reads.
   struct CachedBlock {
     std::int64_t block = -1;
     std::uint64_t used_at = 0;
@@ -58,10 +58,10 @@ class CheckedFile {
   std::array<CachedBlock, 4> cache_{};
   std::uint64_t cache_uses_ = 0;
   std::int64_t large_end_ = -2 * kChecksumBlock;  // where the last large read ended
-  std::int64_t fetched_end_ = 0;                  // what the kernel was asked for already
+  std::int64_t fetched_end_ = 0;                  // end of the kernel's read-ahead
 };
 
-// All of a file, checked. DataError when it has more than `most` bytes.
+// A whole file, checked. DataError when it has more than `most` bytes.
 std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums, std::int64_t most);
 
 }  // namespace braid

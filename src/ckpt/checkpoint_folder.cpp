@@ -23,7 +23,7 @@ constexpr std::string_view kBackend =
 std::string index_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.index", partial, writer); }
 std::string sums_file(const std::string& partial, int writer) { return fmt::format("{}/.{}.sums", partial, writer); }
 
-// A file of the partial folder whose checksums nobody has taken yet.
+// Writes a file of the partial folder and records its checksums.
 void add_file(const std::string& partial, const std::string& name, const std::string& bytes, Checksums& checksums) {
   write_file(partial + "/" + name, bytes);
   checksums[name] = checksums_of(bytes);
@@ -77,7 +77,7 @@ std::optional<std::int64_t> read_tracker(const std::string& root) {
   const std::string tracker = fmt::format("{}/{}", root, kTracker);
   if (fs::exists(root) && !fs::is_directory(root)) throw DataError(fmt::format("'{}' is not a folder", root));
   if (!fs::exists(tracker)) {
-    // A save that was killed before it could write the tracker; every complete iteration is as good as the next.
+    // A killed save may not have written the tracker; any complete iteration can be loaded.
     const std::vector<std::int64_t> iterations = iterations_in(root);
     return iterations.empty() ? std::nullopt : std::optional(iterations.back());
   }
@@ -86,8 +86,8 @@ std::optional<std::int64_t> read_tracker(const std::string& root) {
   const auto iteration = parse_int64(text);
   if (!iteration || *iteration < 0)
     throw DataError(
-        fmt::format("{} has {} instead of an iteration's number; write the number of the one to load into it", tracker,
-                    in_quotes(text)));
+        fmt::format("{} contains {} instead of an iteration number; write the number of the iteration to load into it",
+                    tracker, in_quotes(text)));
   return iteration;
 }
 
@@ -95,10 +95,10 @@ std::optional<std::int64_t> latest_iteration(const std::string& root) {
   const auto iteration = read_tracker(root);
   if (!iteration) return std::nullopt;
   const std::string folder = iteration_folder(root, *iteration);
-  // A run died while it put this iteration in the place of an older one: whoever is first gives it its name.
+  // A run died while it replaced an older iteration by this one: the first process to get here renames it.
   if (!fs::exists(folder)) ::rename(complete_folder(root, *iteration).c_str(), folder.c_str());
   if (!fs::exists(folder))
-    throw DataError(fmt::format("{}/{} says {}, but there is no {}", root, kTracker, *iteration, folder));
+    throw DataError(fmt::format("{}/{} names iteration {}, but there is no {}", root, kTracker, *iteration, folder));
   return iteration;
 }
 
@@ -130,7 +130,7 @@ void begin_iteration(const std::string& root, std::int64_t iteration) {
 
 void hand_in(const std::string& partial, int writer, const DistWriter& written) {
   write_file(index_file(partial, writer), write_metadata(written.metadata()));
-  write_file(sums_file(partial, writer), to_text(written.checksums()));  // last: it says that all is there
+  write_file(sums_file(partial, writer), to_text(written.checksums()));  // last: it marks the writer as complete
 }
 
 bool handed_in(const std::string& partial, int writer) { return fs::exists(sums_file(partial, writer)); }
@@ -152,9 +152,9 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
     fs::remove(index);
     fs::remove(sums);
   }
-  // A mistake in who writes what must not become the newest checkpoint.
+  // A bug in the distribution of shards over writers must not become the newest checkpoint.
   if (const std::vector<Problem> problems = coverage_problems(metadata); !problems.empty())
-    throw DataError(fmt::format("{} is not complete: {}", partial, problems.front().what));
+    throw DataError(fmt::format("{} is incomplete: {}", partial, problems.front().what));
   metadata.has_checksums = true;
   add_file(partial, "common.pt", common_pt, checksums);
   add_file(partial, ".metadata", write_metadata(metadata), checksums);
@@ -163,8 +163,8 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
   for (const auto& [name, sums] : checksums) {
     std::error_code error;
     if (static_cast<std::int64_t>(fs::file_size(partial + "/" + name, error)) != sums.size || error)
-      throw DataError(
-          fmt::format("{}/{} is not as it was written; does another run save to the same folder?", partial, name));
+      throw DataError(fmt::format("{}/{} has changed since it was written; does another run save to the same folder?",
+                                  partial, name));
   }
   const bool older =
       saver == Saver::Guest && fs::exists(root + "/" + kTracker) && read_tracker(root).value_or(-1) > iteration;
@@ -183,7 +183,9 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
 void remove_old_iterations(const std::string& root, int keep) {
   std::vector<std::int64_t> iterations = iterations_in(root);
   const std::int64_t latest = latest_iteration(root).value_or(0);
-  std::erase_if(iterations, [&](std::int64_t iteration) { return iteration > latest; });  // of a run that was given up
+  std::erase_if(iterations, [&](std::int64_t iteration) {
+    return iteration > latest;
+  });  // later iterations belong to an abandoned run
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < iterations.size(); ++i)
     remove_iteration(iteration_folder(root, iterations[i]));
 }

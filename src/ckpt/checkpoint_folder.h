@@ -1,12 +1,12 @@
-// A folder of checkpoints, one below it per iteration, and how one comes to be: written beside the others under a
-// name that nobody loads, brought to disk, renamed, and only then named as the latest.
+// A folder of checkpoints with one subfolder per iteration, and how an iteration is saved: it is written under a
+// temporary name that is never loaded, synced to disk, renamed, and only then recorded as the latest.
 //
 //   <root>/latest_checkpointed_iteration.txt
-//   <root>/iter_0000100/          a complete one
-//   <root>/.iter_0000200.partial/ one being written, or left by a run that died
+//   <root>/iter_0000100/          complete
+//   <root>/.iter_0000200.partial/ being written, or left by a run that died
 //
-// Saving one: hold the root's SaveLock; begin_iteration() on one rank; on every writer, a DistWriter in the partial
-// folder and then hand_in(); on one rank again, publish() when all have handed in.
+// To save one: hold the root's SaveLock; call begin_iteration() on one rank; on every writer, use a DistWriter in the
+// partial folder and then call hand_in(); call publish() on one rank after all writers have handed in.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ std::string iteration_folder(const std::string& root, std::int64_t iteration);
 std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", as iteration_folder() names it
 std::string partial_folder(const std::string& root, std::int64_t iteration);
 
-// What the tracker says, or without one the newest complete iteration; nothing when there is no checkpoint at all.
-// DataError when the tracker does not hold a number.
+// The iteration in the tracker, or without a tracker the newest complete one; nothing when there is no checkpoint.
+// DataError when the tracker does not contain a number.
 std::optional<std::int64_t> read_tracker(const std::string& root);
-// The same, and the iteration is there.
+// The same, and checks that the iteration exists.
 std::optional<std::int64_t> latest_iteration(const std::string& root);
-// Ascending. Those that are not complete have no index: no save leaves them so.
+// Ascending. Incomplete iterations lack an index.
 enum class Complete { Yes, OrNot };
 std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete = Complete::Yes);
 
-// What lies in an iteration's folder, by a look at its names.
+// The content of an iteration's folder, judged by file names.
 struct IterationFiles {
   int count = 0;
   std::int64_t bytes = 0;
@@ -43,21 +43,21 @@ struct IterationFiles {
 };
 IterationFiles files_of(const std::string& folder);
 
-// The iteration's folder that `path` means: itself, or of a root the latest; nothing when there is no checkpoint.
-// DataError when the tracker is wrong; with a fallback, the newest complete iteration is taken then.
+// The iteration folder that `path` refers to: itself, or the latest of a root; nothing when there is no checkpoint.
+// DataError when the tracker is wrong; with a fallback, the newest complete iteration instead.
 std::optional<std::string> find_iteration(const std::string& path, bool falls_back = false);
-// The same without a fallback. DataError when there is none.
+// The same without a fallback. DataError when there is no checkpoint.
 std::string resolve_iteration(const std::string& path);
 
-// Makes the partial folder, and the root where it is missing. What earlier saves left unfinished is settled first: a
-// disk may have no room for it (ckpt/unfinished_saves.h).
+// Creates the partial folder, and the root if missing. First finishes or removes earlier unfinished saves, for which a
+// disk may have no room (ckpt/unfinished_saves.h).
 void begin_iteration(const std::string& root, std::int64_t iteration);
 
-// After DistWriter::finish(): tells publish() what the writer has written.
+// Call after DistWriter::finish(): records for publish() what the writer has written.
 void hand_in(const std::string& partial, int writer, const DistWriter& written);
 bool handed_in(const std::string& partial, int writer);
 
-// The tracker names it afterwards; that of a Guest, who converts checkpoints, only if it is the newest.
+// Afterwards the tracker names this iteration; for a Guest, who converts checkpoints, only if it is the newest.
 enum class Saver { Run, Guest };
 struct Published {
   std::int64_t bytes = 0;

@@ -20,7 +20,7 @@ constexpr std::size_t kDigits = 8;  // of a checksum in hexadecimal
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-// The end of the text, with the checksum of all that is before it.
+// The end of the text, with the checksum of everything before it.
 std::string end_of(std::string_view start) {
   return fmt::format(",\"crc32c\":\"{:08x}\"}}\n", crc32c(bytes_of(start)));
 }
@@ -43,11 +43,11 @@ std::vector<std::uint32_t> parse_blocks(std::string_view hex, const std::string&
 FileChecksums parse_entry(const Json& entry, const std::string& name, const std::string& file) {
   const auto size = entry.find("size"), blocks = entry.find("blocks");
   if (size == entry.end() || blocks == entry.end() || !size->is_number_integer() || !blocks->is_string())
-    throw DataError(fmt::format("{}: the entry of {} has no size and blocks", file, in_quotes(name)));
+    throw DataError(fmt::format("{}: the entry of {} lacks its size or blocks", file, in_quotes(name)));
   FileChecksums sums{.size = size->get<std::int64_t>()};
   sums.blocks = parse_blocks(blocks->get_ref<const std::string&>(), name, file);
   if (sums.size < 0 || std::cmp_not_equal(sums.blocks.size(), count_blocks(sums.size)))
-    throw DataError(fmt::format("{}: {} checksums do not fit the {} bytes of {}", file, sums.blocks.size(), sums.size,
+    throw DataError(fmt::format("{}: {} checksums do not match the {} bytes of {}", file, sums.blocks.size(), sums.size,
                                 in_quotes(name)));
   return sums;
 }
@@ -91,15 +91,15 @@ Checksums parse_checksums(std::string_view text, const std::string& file) {
   const std::size_t end_length = end_of("").size();
   const std::string_view start = text.substr(0, text.size() - std::min(end_length, text.size()));
   if (text.substr(start.size()) != end_of(start))
-    throw DataError(fmt::format("{}: the text is not what was written: its own checksum differs", file));
+    throw DataError(fmt::format("{}: the text was changed: its own checksum differs", file));
   const Json json = parse_flat_json(text, file);
   if (!json.is_object() || json.value("block_bytes", Json()) != Json(kChecksumBlock) || !json.contains("files") ||
       !json["files"].is_object())
-    throw DataError(fmt::format("{}: not checksums of blocks of {} bytes", file, kChecksumBlock));
+    throw DataError(fmt::format("{}: these are not checksums of blocks of {} bytes", file, kChecksumBlock));
   Checksums checksums;
   for (const auto& [name, entry] : json["files"].items()) {
     if (!is_plain_file_name(name))
-      throw DataError(fmt::format("{}: {} is no name of a file in this folder", file, in_quotes(name)));
+      throw DataError(fmt::format("{}: {} is not the name of a file in this folder", file, in_quotes(name)));
     checksums[name] = parse_entry(entry, name, file);
   }
   return checksums;

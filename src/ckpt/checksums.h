@@ -1,5 +1,5 @@
-// Checksums of a checkpoint's files, block by block, so that whoever reads a part can check that part. They are kept in
-// the file checksums.json beside the others.
+// Checksums of a checkpoint's files by block, so that a reader of some blocks can check those. They are stored in
+// checksums.json beside the other files.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct FileChecksums {
 
 using Checksums = std::map<std::string, FileChecksums>;  // by file name
 
-// Of bytes that come one after the other.
+// Computes checksums of bytes that arrive in order.
 class ChecksumStream {
  public:
   void add(std::span<const std::byte> bytes);
@@ -37,7 +37,7 @@ class ChecksumStream {
 
 FileChecksums checksums_of(std::string_view bytes);
 
-// The text protects itself: parse throws DataError that names `file` where it was changed.
+// The text has a checksum of itself: parse throws DataError that names `file` if it was changed.
 std::string to_text(const Checksums& checksums);
 Checksums parse_checksums(std::string_view text, const std::string& file);
 

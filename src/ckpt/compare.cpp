@@ -29,7 +29,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.nbytes() == b.nbytes() && (a.nbytes() == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0);
 }
 
-// As integers, which compare bit by bit.
+// Viewed as integers, to compare bit by bit.
 at::Tensor bits_of(const at::Tensor& values) {
   switch (values.element_size()) {
     case 1:
@@ -61,7 +61,7 @@ void add_slab(const at::Tensor& a, const at::Tensor& b, Sums& sums) {
   sums.squared_first += wide_a.square().sum().item<double>();
 }
 
-// First by bits alone, which is fast; the numbers only of tensors that differ.
+// Compares bits first, which is fast, and numbers only in tensors that differ.
 class TensorComparison {
  public:
   TensorComparison(DistCheckpoint& first, DistCheckpoint& second, TensorDifference& result)
@@ -95,7 +95,7 @@ class TensorComparison {
   const bool same_dtype_;
 };
 
-// What is not a number counts as larger than everything.
+// NaN counts as the largest difference.
 double rank_of(const TensorDifference& tensor) {
   if (!tensor.comparable()) return -1;
   return std::isnan(tensor.largest) ? std::numeric_limits<double>::infinity() : tensor.largest;
@@ -109,7 +109,7 @@ std::set<std::string> keys_of(const Map& first, const Map& second) {
   return keys;
 }
 
-// Whether there are tensors in it; of these a pickle has only the names. `seen`: values may be shared.
+// Whether the value contains tensors, of which a pickle has only the names. `seen`: values may be shared.
 bool holds_storage(const PickleValue& value, std::set<const PickleNode*>& seen) {
   if (!value || !seen.insert(value.get()).second) return false;
   const auto any = [&](const std::vector<PickleValue>& items) {
@@ -128,7 +128,7 @@ bool holds_storage(const PickleValue& value, std::set<const PickleNode*>& seen) 
   return object && (any(object->args) || holds_storage(object->state, seen) || any_in_dict(object->items));
 }
 
-// Archives of equal objects may differ where other programs wrote them; their pickles do not.
+// Archives of equal objects may differ if other programs wrote them; their pickles do not.
 bool same_object(DistCheckpoint& first, DistCheckpoint& second, const std::string& key) {
   if (first.object_bytes(key) == second.object_bytes(key)) return true;
   const PickleValue ours = first.read_object(key), theirs = second.read_object(key);

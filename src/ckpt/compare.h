@@ -1,5 +1,5 @@
-// How two checkpoints differ, and what one tensor of a checkpoint is like: in numbers, with bounded memory however
-// large the tensors are and however either checkpoint is cut into chunks.
+// Compares two checkpoints, and summarises one tensor of a checkpoint: in numbers, with bounded memory for tensors of
+// any size and any chunks.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace braid {
 
 struct TensorDifference {
   std::string key{};
-  const DistTensor *first = nullptr, *second = nullptr;  // null: it is only in the other one
-  std::int64_t different = 0;                            // elements, bit by bit, or by value where dtypes differ
-  double largest = 0;                                    // |a - b|; NaN where something is not a number
-  double l2 = 0, relative = 0;                           // of a - b; and against a
+  const DistTensor *first = nullptr, *second = nullptr;  // null: only in the other checkpoint
+  std::int64_t different = 0;   // elements: compared bit by bit, or by value if the dtypes differ
+  double largest = 0;           // |a - b|; NaN if any element is NaN
+  double l2 = 0, relative = 0;  // of a - b; and relative to a
 
   bool comparable() const { return first && second && first->shape == second->shape; }
   bool equal() const { return comparable() && first->dtype == second->dtype && different == 0; }
@@ -26,16 +26,16 @@ struct TensorDifference {
 
 struct ObjectDifference {
   std::string key{};
-  bool in_first = true, in_second = true;  // in both: other content
+  bool in_first = true, in_second = true;  // if in both, the content differs
 };
 
 struct Comparison {
-  std::vector<TensorDifference> tensors{};  // all, the largest difference first; what cannot be compared at the end
-  std::vector<ObjectDifference> objects{};  // that differ
+  std::vector<TensorDifference> tensors{};  // all, the largest difference first; tensors that cannot be compared last
+  std::vector<ObjectDifference> objects{};  // only those that differ
   bool equal() const;
 };
 
-// The metadata of both outlive the result. common.pt is not compared: it differs with every iteration.
+// The metadata of both must outlive the result. common.pt is not compared: it differs with every iteration.
 Comparison compare_checkpoints(DistCheckpoint& first, DistCheckpoint& second, const ByteProgress& progress = {});
 
 struct TensorStatistics {

@@ -47,7 +47,7 @@ bool is_inside(const Region& box, const std::vector<std::int64_t>& shape) {
   return true;
 }
 
-// Without elements where they do not meet.
+// Empty if they do not intersect.
 Region intersection(const Region& a, const Region& b) {
   Region common = a;
   for (std::size_t dim = 0; dim < a.begin.size(); ++dim) {
@@ -73,7 +73,7 @@ std::size_t most_cut_dim(const DistTensor& tensor) {
 void check_format(const std::string& text, const std::string& path) {
   const nlohmann::json format = parse_flat_json(text, path);
   if (!format.is_object() || !format.contains("sharded_backend"))
-    throw DataError(fmt::format("{} does not say of which format the checkpoint is", path));
+    throw DataError(fmt::format("{} does not name the format of the checkpoint", path));
   const nlohmann::json& backend = format["sharded_backend"];
   const nlohmann::json version = format.value("sharded_backend_version", nlohmann::json(1));
   if (backend != "torch_dist" || version != 1)
@@ -85,7 +85,8 @@ void check_format(const std::string& text, const std::string& path) {
 DistCheckpoint::DistCheckpoint(std::string folder) : folder_(std::move(folder)) {
   const auto path = [&](const char* name) { return folder_ + "/" + name; };
   if (!has_file(path(kIndexFile)))
-    throw DataError(fmt::format("{} has no {}: it is no distributed checkpoint, or not complete", folder_, kIndexFile));
+    throw DataError(
+        fmt::format("{} has no {}: it is not a distributed checkpoint, or it is incomplete", folder_, kIndexFile));
   if (has_file(path(kChecksumFile)))
     checksums_ = parse_checksums(read_whole(path(kChecksumFile), std::nullopt, kMaxIndexFile), path(kChecksumFile));
   if (has_file(path(kFormatFile)))
@@ -101,7 +102,7 @@ std::optional<FileChecksums> DistCheckpoint::checksums_of_file(const std::string
   if (!checksums_) return std::nullopt;
   const auto found = checksums_->find(name);
   if (found == checksums_->end())
-    throw DataError(fmt::format("{}/{} knows nothing of {}; the checkpoint is damaged", folder_, kChecksumFile, name));
+    throw DataError(fmt::format("{}/{} has no entry for {}; the checkpoint is damaged", folder_, kChecksumFile, name));
   return found->second;
 }
 
@@ -117,7 +118,7 @@ void DistCheckpoint::check_files() const {
   for (const auto& [name, last] : last_parts) {
     const CheckedFile file(folder_ + "/" + name, checksums_of_file(name));
     if (last.offset + last.length > file.size())
-      throw DataError(fmt::format("{} ends at byte {}, the index has something up to byte {}; the file is cut off",
+      throw DataError(fmt::format("{} ends at byte {}, but the index refers to bytes up to {}; the file is truncated",
                                   file.path(), file.size(), last.offset + last.length));
   }
   if (!checksums_) return;
@@ -155,8 +156,8 @@ PickleValue DistCheckpoint::read_object(const std::string& key) {
 std::string DistCheckpoint::object_bytes(const std::string& key) {
   const FilePart& part = metadata_.objects.at(key);
   if (part.length > kMaxCommonFile)
-    throw DataError(fmt::format("{}/{}: the object {} has {}, more than any has", folder_, part.file, in_quotes(key),
-                                readable_bytes(part.length)));
+    throw DataError(fmt::format("{}/{}: the object {} has {}, more than any valid object", folder_, part.file,
+                                in_quotes(key), readable_bytes(part.length)));
   std::string bytes(static_cast<std::size_t>(part.length), '\0');
   file(part.file).read(part.offset, std::as_writable_bytes(std::span(bytes)));
   return bytes;
@@ -183,7 +184,7 @@ const DistCheckpoint::ChunkOrder& DistCheckpoint::chunk_order(const std::string&
   return chunk_orders_.emplace(key, std::move(order)).first->second;
 }
 
-// All chunks that the elements from `begin` to `end` of the order's dimension meet.
+// All chunks that intersect elements [begin, end) of the order's dimension.
 std::span<const StoredChunk* const> DistCheckpoint::ChunkOrder::between(std::int64_t begin, std::int64_t end) const {
   const auto first = std::upper_bound(latest_end.begin(), latest_end.end(), begin) - latest_end.begin();
   const auto last = std::partition_point(chunks.begin() + first, chunks.end(),
@@ -206,7 +207,7 @@ void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t
   const DistTensor& tensor = found->second;
   const Region wanted{begin, to.sizes().vec()};
   if (!is_inside(wanted, tensor.shape))
-    throw DataError(fmt::format("{}: '{}' has shape {}, the box of {} from {} on is not inside", folder_, key,
+    throw DataError(fmt::format("{}: '{}' has shape {}, which does not contain the box of {} at {}", folder_, key,
                                 shape_text(tensor.shape), shape_text(wanted.size), shape_text(begin)));
   if (to.numel() == 0) return;
   const at::NoGradGuard no_grad;
@@ -230,8 +231,8 @@ void DistCheckpoint::read(const std::string& key, const std::vector<std::int64_t
   BRAID_CHECK_EQ(filled, to.numel(), "elements of {}, whose chunks cover it", key);
 }
 
-// Fills `to` from the box that begins at `begin` in an array of shape `stored` that lies at `offset`, row by row of its
-// first dimension: as many at once as the buffer takes. Where rows are long and only a part of each is wanted, it goes
+// Fills `to` from the box at `begin` in an array of shape `stored` that lies at `offset`, row by row along its first
+// dimension, as many rows at once as the buffer holds. If rows are long and only a part of each is needed, it recurses
 // into the rows.
 void DistCheckpoint::read_box(CheckedFile& file, std::int64_t offset, std::span<const std::int64_t> stored,
                               std::span<const std::int64_t> begin, StoredDtype dtype, const at::Tensor& to) {

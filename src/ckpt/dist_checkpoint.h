@@ -1,6 +1,6 @@
 // One iteration of a checkpoint in Megatron's torch_dist layout: a folder with an index (`.metadata`), tensors and
-// objects in `.distcp` files, and the common state (`common.pt`). Files come from elsewhere; whatever is wrong with
-// them is a DataError that names the file.
+// objects in `.distcp` files, and the common state (`common.pt`). The reader does not trust files: any defect is a
+// DataError that names the file.
 #pragma once
 
 #include <atomic>
@@ -28,41 +28,41 @@ namespace braid {
 // Megatron's ShardedObjects, "rng_state/shard_0.1_1.2", are stored as lists of one.
 inline bool is_sharded_object(std::string_view key) { return key.find("/shard_") != std::string_view::npos; }
 
-// Which of Megatron's formats a checkpoint is of, as its metadata.json says: DataError for one that cannot be read.
+// Checks the format that metadata.json names: DataError for one that cannot be read.
 void check_format(const std::string& text, const std::string& path);
 
-// Reads parts of tensors in any layout, only the bytes that are asked for.
+// Reads parts of tensors for any layout; reads only the bytes that are requested.
 class DistCheckpoint {
  public:
-  // Reads metadata.json, the index and the checksums where there are any, and checks that every file is there with its
-  // size. metadata.json may be absent, as torch.distributed.checkpoint writes none. Where there are checksums, they
-  // have to know every file that is read.
+  // Reads metadata.json, the index and the checksums if there are any, and checks that every file exists with its size.
+  // metadata.json may be missing, since torch.distributed.checkpoint writes none. If there are checksums, they must
+  // cover every file that is read.
   explicit DistCheckpoint(std::string folder);
 
   const std::string& folder() const { return folder_; }
   const DistMetadata& metadata() const { return metadata_; }
   bool has_checksums() const { return checksums_.has_value(); }
   bool has_common() const;
-  PickleValue common() const;  // of common.pt
+  PickleValue common() const;  // the content of common.pt
   std::string common_bytes() const;
 
-  // Fills `to` with the box of its shape that begins at `begin` in the stored tensor, in the dtype and on the device
-  // of `to`, which may be any view.
+  // Fills `to` with the box of its shape at `begin` in the stored tensor, in the dtype and on the device of `to`, which
+  // may be any view.
   void read(const std::string& key, const std::vector<std::int64_t>& begin, at::Tensor to);
-  PickleValue read_object(const std::string& key);   // of a ShardedObject, what is in its list
-  std::string object_bytes(const std::string& key);  // its archive, with tensors that it may have
+  PickleValue read_object(const std::string& key);   // of a ShardedObject, the element of its list
+  std::string object_bytes(const std::string& key);  // its archive, including any tensors
 
   std::int64_t bytes_read() const { return bytes_read_; }  // of tensors
 
-  // The blocks of all files of tensors and objects, in an order that is the same for every reader: which of them were
-  // read here, and thereby checked. None without checksums.
+  // The blocks of all files of tensors and objects, in an order that is the same for every reader: true for those that
+  // were read, and thereby checked, here. Empty without checksums.
   std::vector<bool> checked() const;
-  // Reads those for which `wanted` holds.
+  // Reads the blocks for which `wanted` is true.
   void check(const std::vector<bool>& wanted);
-  void check_rest();  // those that were not read yet
+  void check_rest();  // reads the blocks that were not read yet
 
  private:
-  // The chunks of one tensor by where they begin in the dimension that is cut the most.
+  // The chunks of one tensor, sorted by their begin in the dimension with the most cuts.
   struct ChunkOrder {
     std::size_t dim = 0;
     std::vector<const StoredChunk*> chunks{};
@@ -83,32 +83,31 @@ class DistCheckpoint {
   DistMetadata metadata_;
   std::optional<Checksums> checksums_;
   std::map<std::string, std::unique_ptr<CheckedFile>> files_;
-  std::deque<CheckedFile*> awake_;  // of these, the ones with an open descriptor, the one used last in front
+  std::deque<CheckedFile*> awake_;  // files with an open descriptor, most recently used first
   std::map<std::string, ChunkOrder> chunk_orders_;
-  std::map<const StoredChunk*, std::int64_t> data_offsets_;  // in their files, of the archives that were opened
+  std::map<const StoredChunk*, std::int64_t> data_offsets_;  // positions in their files, for archives that were opened
   std::vector<std::byte> scratch_;
   std::int64_t bytes_read_ = 0;
 };
 
-// What one writer puts into a checkpoint: the file `__<writer>_0.distcp`, and what the index and the checksums have to
-// say of it.
+// One writer's share of a checkpoint: the file `__<writer>_0.distcp`, and its entries for the index and the checksums.
 class DistWriter {
  public:
   // Writing throws soon after `cancelled` is set.
   DistWriter(const std::string& folder, int writer, const std::atomic<bool>* cancelled = nullptr);
-  ~DistWriter();  // not finished: no file stays behind
+  ~DistWriter();  // if not finished, leaves no file behind
 
   DistWriter(const DistWriter&) = delete;
   DistWriter& operator=(const DistWriter&) = delete;
 
-  void add_object(const std::string& key, const PickleValue& value);  // objects before tensors, as Megatron has them
-  void add_archive(const std::string& key, std::string_view bytes);   // an object as another checkpoint has it
+  void add_object(const std::string& key, const PickleValue& value);  // objects before tensors, as in Megatron
+  void add_archive(const std::string& key, std::string_view bytes);   // an object copied from another checkpoint
   // A box of the tensor `key` of shape `shape`; `data` is on the CPU and contiguous.
   void add_tensor(const std::string& key, const std::vector<std::int64_t>& shape,
                   const std::vector<std::int64_t>& begin, const at::Tensor& data);
   std::int64_t bytes_written() const { return bytes_written_; }
 
-  // Brings the file to disk. A writer that had nothing to write leaves no file.
+  // Syncs the file to disk. A writer without content leaves no file.
   void finish();
   const DistMetadata& metadata() const { return metadata_; }
   const Checksums& checksums() const { return checksums_; }
@@ -128,7 +127,7 @@ class DistWriter {
   Checksums checksums_;
 };
 
-// torch.save of a value without tensors, and torch.load of one; tensors in it are left as objects.
+// torch.save of a value without tensors, and torch.load; tensors stay inert objects.
 std::string write_archive(const PickleValue& value);
 PickleValue read_archive(std::string_view bytes, const std::string& file);
 

@@ -30,7 +30,7 @@ constexpr std::array kDtypes = {DtypeRow{StoredDtype::F64, "float64"}, DtypeRow{
                                 DtypeRow{StoredDtype::I16, "int16"},   DtypeRow{StoredDtype::I8, "int8"},
                                 DtypeRow{StoredDtype::U8, "uint8"},    DtypeRow{StoredDtype::Bool, "bool"}};
 
-// Indices of older releases of torch and Megatron, and the dtypes that are refused by their names, are named too.
+// Includes names from older releases of torch and Megatron, and dtypes that are later refused by name.
 const PickleVocabulary& vocabulary() {
   static const PickleVocabulary names = [] {
     PickleVocabulary all = {"builtins.getattr",
@@ -51,7 +51,7 @@ const PickleVocabulary& vocabulary() {
   return names;
 }
 
-// Nothing where it does not fit 64 bits, counted as if no size were 0: strides must not overflow either.
+// Nothing if it exceeds 64 bits, with sizes of 0 counted as 1: strides must not overflow either.
 std::optional<std::int64_t> bytes_in(const Sizes& size, StoredDtype dtype) {
   std::int64_t bytes = bytes_of(dtype);
   for (const std::int64_t extent : size)
@@ -59,7 +59,7 @@ std::optional<std::int64_t> bytes_in(const Sizes& size, StoredDtype dtype) {
   return std::find(size.begin(), size.end(), 0) == size.end() ? bytes : 0;
 }
 
-// An instance of a data class. It has few fields: they are looked up one by one, and many values may share one state.
+// An instance of a data class. It has few fields, so they are searched linearly; many values may share one state.
 bool is_object(const PickleValue& value, std::string_view class_name) {
   const PickleObject* object = as<PickleObject>(value);
   if (!object || as<PickleGlobal>(object->type)->name != class_name || !object->items.items.empty()) return false;
@@ -72,14 +72,14 @@ class MetadataReader {
   MetadataReader(const std::string& file, std::size_t bytes) : file_(file), bytes_(bytes) {}
 
   DistMetadata read(const PickleValue& root) {
-    if (!is_object(root, "Metadata")) fail("this is no index of a distributed checkpoint");
+    if (!is_object(root, "Metadata")) fail("this is not an index of a distributed checkpoint");
     read_parts(field(root, "storage_data"));
     const PickleValue storage_meta = find(root, "storage_meta");
     const PickleValue save_id = storage_meta ? find(storage_meta, "save_id") : nullptr;
     const auto* id = save_id ? as<std::string>(save_id) : nullptr;
-    metadata_.has_checksums = id && *id == kChecksumFile;  // what our own indices have as save_id
+    metadata_.has_checksums = id && *id == kChecksumFile;  // our own indices store this as save_id
     const PickleDict* keys = as<PickleDict>(field(root, "state_dict_metadata"));
-    if (!keys) fail("state_dict_metadata is no dictionary");
+    if (!keys) fail("state_dict_metadata is not a dictionary");
     for (const auto& [key, value] : keys->items) read_entry(text(key, "a key", kMaxKey), value);
     for (const auto& [index, part] : parts_)
       if (!part.used)
@@ -88,7 +88,7 @@ class MetadataReader {
   }
 
  private:
-  // Objects have no offset. The key is in the pickle: many places may share one long key there.
+  // Objects have no offset. The key points into the pickle, where many entries may share one long key.
   using Index = std::pair<std::string_view, std::optional<Sizes>>;
   struct Part {
     FilePart part;
@@ -110,14 +110,14 @@ class MetadataReader {
 
   const std::string& text(const PickleValue& value, const char* what, std::size_t most) const {
     const std::string* text = as<std::string>(value);
-    if (!text) fail(fmt::format("{} is {}, not a text", what, to_text(value, 100)));
+    if (!text) fail(fmt::format("{} is {}, not a string", what, to_text(value, 100)));
     if (text->size() > most) fail(fmt::format("{} has {} characters, more than {}", what, text->size(), most));
     return *text;
   }
 
   std::int64_t count(const PickleValue& value, const char* what) const {
     const std::int64_t* number = as<std::int64_t>(value);
-    if (!number || *number < 0) fail(fmt::format("{} is {}, not a number from 0 up", what, to_text(value, 100)));
+    if (!number || *number < 0) fail(fmt::format("{} is {}, not a non-negative number", what, to_text(value, 100)));
     return *number;
   }
 
@@ -134,15 +134,15 @@ class MetadataReader {
 
   void read_parts(const PickleValue& storage_data) {
     const PickleDict* entries = as<PickleDict>(storage_data);
-    if (!entries) fail("storage_data is no dictionary");
+    if (!entries) fail("storage_data is not a dictionary");
     for (const auto& [key, value] : entries->items) {
       if (!is_object(key, "MetadataIndex") || !is_object(value, "_StorageInfo"))
-        fail(fmt::format("storage_data has {}: {}", to_text(key, 100), to_text(value, 100)));
+        fail(fmt::format("storage_data has an invalid entry {}: {}", to_text(key, 100), to_text(value, 100)));
       Index index{text(field(key, "fqn"), "a key", kMaxKey), std::nullopt};
       const PickleValue offset = find(key, "offset");
       if (offset && !as<PickleNone>(offset)) index.second = sizes(offset, "the offset of a chunk");
       if (!parts_.emplace(index, Part{read_part(value, index)}).second)
-        fail(fmt::format("{} has two places", place(index)));
+        fail(fmt::format("{} is stored twice", place(index)));
     }
   }
 
@@ -151,7 +151,8 @@ class MetadataReader {
                   .offset = count(field(info, "offset"), "an offset in a file"),
                   .length = count(field(info, "length"), "a length in a file")};
     if (!is_plain_file_name(part.file))
-      fail(fmt::format("{} is in {}, which is no name of a file in this folder", place(index), in_quotes(part.file)));
+      fail(fmt::format("{} is in {}, which is not the name of a file in this folder", place(index),
+                       in_quotes(part.file)));
     if (std::int64_t end = 0; __builtin_add_overflow(part.offset, part.length, &end))
       fail(fmt::format("{} ends beyond 2^63 in {}", place(index), in_quotes(part.file)));
     const PickleValue transforms = find(info, "transform_descriptors");
@@ -162,7 +163,7 @@ class MetadataReader {
 
   void read_entry(const std::string& key, const PickleValue& value) {
     if (metadata_.tensors.count(key) || metadata_.objects.count(key))
-      fail(fmt::format("{} is there twice", in_quotes(key)));
+      fail(fmt::format("{} occurs twice", in_quotes(key)));
     if (is_object(value, "BytesStorageMetadata"))
       metadata_.objects[key] = take_part({key, std::nullopt});
     else if (is_object(value, "TensorStorageMetadata"))
@@ -184,14 +185,14 @@ class MetadataReader {
     if (!bytes_in(tensor.shape, tensor.dtype))
       fail(fmt::format("{} of shape {} has more than 2^63 bytes", in_quotes(key), shape_text(tensor.shape)));
     const PickleList* chunks = as<PickleList>(field(value, "chunks"));
-    if (!chunks) fail(fmt::format("the chunks of {} are no list", in_quotes(key)));
+    if (!chunks) fail(fmt::format("the chunks of {} are not a list", in_quotes(key)));
     std::set<Sizes> begins;
     for (const PickleValue& chunk : chunks->items) {
       if (++chunks_ > bytes_) fail("it has more chunks than bytes");
       StoredChunk stored = read_chunk(key, tensor, chunk);
       if (begins.insert(stored.begin).second)
         tensor.chunks.push_back(std::move(stored));
-      else if (bytes_in(stored.size, tensor.dtype) != 0)  // ranks that hold nothing all say so with the same chunk
+      else if (bytes_in(stored.size, tensor.dtype) != 0)  // ranks that hold nothing all declare the same empty chunk
         fail(fmt::format("{} has two chunks", place({key, stored.begin})));
     }
     return tensor;
@@ -204,11 +205,13 @@ class MetadataReader {
     if (!tuple || tuple->items.empty()) fail(fmt::format("{} has no dtype", in_quotes(key)));
     for (const DtypeRow& row : kDtypes)
       if (is_global(tuple->items[0], "torch", row.torch_name)) return row.dtype;
-    fail(fmt::format("{} has the dtype {}, which Braid does not have", in_quotes(key), to_text(tuple->items[0], 100)));
+    fail(fmt::format("{} has the dtype {}, which Braid does not support", in_quotes(key),
+                     to_text(tuple->items[0], 100)));
   }
 
   StoredChunk read_chunk(const std::string& key, const DistTensor& tensor, const PickleValue& value) {
-    if (!is_object(value, "ChunkStorageMetadata")) fail(fmt::format("a chunk of {} is none", in_quotes(key)));
+    if (!is_object(value, "ChunkStorageMetadata"))
+      fail(fmt::format("a chunk of {} is not a ChunkStorageMetadata", in_quotes(key)));
     StoredChunk chunk{.begin = sizes(field(value, "offsets"), "the offset of a chunk"),
                       .size = sizes(field(value, "sizes"), "the size of a chunk")};
     const auto outside = [&] {
@@ -218,22 +221,22 @@ class MetadataReader {
       return false;
     };
     if (outside())
-      fail(fmt::format("{} of shape {} has a chunk {} at {}", in_quotes(key), shape_text(tensor.shape),
+      fail(fmt::format("{} of shape {} has an invalid chunk {} at {}", in_quotes(key), shape_text(tensor.shape),
                        shape_text(chunk.size), shape_text(chunk.begin)));
     chunk.part = take_part({key, chunk.begin});
     if (const std::int64_t bytes = *bytes_in(chunk.size, tensor.dtype); chunk.part.length < bytes)
-      fail(fmt::format("{} needs {} bytes, its part of {} has {}", place({key, chunk.begin}), bytes,
+      fail(fmt::format("{} needs {} bytes, but its part of {} has {}", place({key, chunk.begin}), bytes,
                        in_quotes(chunk.part.file), chunk.part.length));
     return chunk;
   }
 
   const std::string& file_;
-  std::size_t bytes_, chunks_ = 0;  // a list of chunks may be shared by many keys
+  std::size_t bytes_, chunks_ = 0;  // bounds lists of chunks that many keys share
   std::map<Index, Part> parts_;
   DistMetadata metadata_;
 };
 
-// What pickles of Python's data classes look like: made without arguments, then given their fields.
+// Pickles of Python's data classes: created without arguments, then given their fields.
 PickleValue object_with(const PickleValue& type, PickleValue state) {
   return std::make_shared<const PickleNode>(
       PickleNode{PickleObject{.type = type, .state = std::move(state), .by_new = true}});
@@ -325,18 +328,18 @@ std::string write_metadata(const DistMetadata& metadata) { return MetadataWriter
 void merge(DistMetadata& into, const DistMetadata& other) {
   for (const auto& [key, tensor] : other.tensors) {
     if (into.objects.count(key))
-      throw DataError(fmt::format("{} is a tensor here and an object there", in_quotes(key)));
+      throw DataError(fmt::format("{} is a tensor in one part and an object in another", in_quotes(key)));
     const auto [known, is_new] = into.tensors.try_emplace(key, tensor);
     if (is_new) continue;
     DistTensor& mine = known->second;
     if (mine.dtype != tensor.dtype || mine.shape != tensor.shape)
-      throw DataError(fmt::format("{} is {} {} here and {} {} there", in_quotes(key), name_of(mine.dtype),
+      throw DataError(fmt::format("{} is {} {} in one part and {} {} in another", in_quotes(key), name_of(mine.dtype),
                                   shape_text(mine.shape), name_of(tensor.dtype), shape_text(tensor.shape)));
     mine.chunks.insert(mine.chunks.end(), tensor.chunks.begin(), tensor.chunks.end());
   }
   for (const auto& [key, part] : other.objects)
     if (into.tensors.count(key) || !into.objects.try_emplace(key, part).second)
-      throw DataError(fmt::format("the object {} is there twice, in {} too", in_quotes(key), in_quotes(part.file)));
+      throw DataError(fmt::format("the object {} occurs twice, also in {}", in_quotes(key), in_quotes(part.file)));
 }
 
 }  // namespace braid

@@ -19,9 +19,9 @@
 
 namespace braid {
 
-// Appends through one buffer, past the page cache where the file system allows: with a checkpoint's worth of dirty
-// pages the kernel is several times slower, and it takes the memory from the training. Checksums are taken of what was
-// just copied, while the processor has it in its cache.
+// Appends through one buffer and bypasses the page cache if the file system allows it: with a checkpoint's worth of
+// dirty pages the kernel is several times slower and takes memory from the training. Checksums are computed right after
+// copying, while the data is in the processor's cache.
 class DistWriter::File {
  public:
   File(std::string path, const std::atomic<bool>* cancelled)
@@ -77,7 +77,7 @@ class DistWriter::File {
     return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0;
   }
 
-  // A run that was taken for gone must not hand in what lies in a folder that another run has made since.
+  // A run that lost its lock must not hand in files in a folder that another run has created since.
   void check_place() const {
     struct stat own {
     }, there{};
@@ -88,12 +88,12 @@ class DistWriter::File {
   }
 
   void flush() {
-    if (cancelled_ && *cancelled_) throw std::runtime_error(fmt::format("{} was given up", path_));
+    if (cancelled_ && *cancelled_) throw std::runtime_error(fmt::format("writing {} was cancelled", path_));
     std::span<const std::byte> bytes(buffer_.get(), std::exchange(filled_, 0));
     while (!bytes.empty()) {
       const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
-      // Also a part of the buffer that was written leaves a rest that is not aligned.
+      // A partial write of the buffer also leaves an unaligned rest.
       if (written < 0 && errno == EINVAL && leave_direct()) continue;
       if (written < 0) fail();
       bytes = bytes.subspan(static_cast<std::size_t>(written));
@@ -142,19 +142,19 @@ void DistWriter::add_archive(const std::string& key, std::string_view bytes) {
 }
 
 void DistWriter::check_new_object(const std::string& key) const {
-  BRAID_CHECK(metadata_.tensors.empty(), "the object {} comes after tensors", key);
-  BRAID_CHECK(!metadata_.objects.count(key), "the object {} is there already", key);
+  BRAID_CHECK(metadata_.tensors.empty(), "the object {} must come before all tensors", key);
+  BRAID_CHECK(!metadata_.objects.count(key), "the object {} is added twice", key);
 }
 
 void DistWriter::add_tensor(const std::string& key, const std::vector<std::int64_t>& shape,
                             const std::vector<std::int64_t>& begin, const at::Tensor& data) {
-  BRAID_CHECK(data.is_cpu() && data.is_contiguous(), "what is stored of {}", key);
+  BRAID_CHECK(data.is_cpu() && data.is_contiguous(), "the data of {} must be contiguous and on the CPU", key);
   const std::vector<std::int64_t> size = data.sizes().vec();
-  BRAID_CHECK(begin.size() == shape.size() && size.size() == shape.size(), "a box of {} from {} on of {} {}",
+  BRAID_CHECK(begin.size() == shape.size() && size.size() == shape.size(), "a box of {} at {} in {} {}",
               shape_text(size), shape_text(begin), key, shape_text(shape));
   for (std::size_t dim = 0; dim < shape.size(); ++dim)
-    BRAID_CHECK(begin[dim] >= 0 && begin[dim] + size[dim] <= shape[dim], "a box of {} from {} on of {} {}",
-                shape_text(size), shape_text(begin), key, shape_text(shape));
+    BRAID_CHECK(begin[dim] >= 0 && begin[dim] + size[dim] <= shape[dim], "a box of {} at {} in {} {}", shape_text(size),
+                shape_text(begin), key, shape_text(shape));
   const StoredDtype dtype = stored_dtype(data.scalar_type());
   DistTensor& tensor = metadata_.tensors.try_emplace(key, DistTensor{.dtype = dtype, .shape = shape}).first->second;
   BRAID_CHECK(tensor.dtype == dtype && tensor.shape == shape, "{} has chunks of different tensors", key);

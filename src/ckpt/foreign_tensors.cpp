@@ -64,7 +64,7 @@ TensorsOfParam by_param(const std::vector<ForeignTensor>& tensors) {
 
 void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source,
                    const std::vector<std::string>& ignorable) {
-  const char* const fix = "config.json and weights must be of the same model";
+  const char* const fix = "config.json and weights must belong to the same model";
   ProblemList problems;
   std::set<std::string> expected;
   for (const ForeignTensor& tensor : tensors) {
@@ -74,12 +74,12 @@ void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsR
       problems.add(fmt::format("tensor {} is missing, of shape {}", in_quotes(tensor.name), shape_text(tensor.shape)),
                    source.path(), fix);
     else if (found->shape != tensor.shape)
-      problems.add(fmt::format("tensor {} has shape {}, where the configuration makes it {}", in_quotes(tensor.name),
+      problems.add(fmt::format("tensor {} has shape {}, but the configuration needs {}", in_quotes(tensor.name),
                                shape_text(found->shape), shape_text(tensor.shape)),
                    found->file, fix);
     else if (tensor.whole_numbers == holds_weights(found->dtype))
-      problems.add(fmt::format("tensor {} has dtype {}, which is not one of {}", in_quotes(tensor.name),
-                               name_of(found->dtype), tensor.whole_numbers ? "whole numbers" : "weights"),
+      problems.add(fmt::format("tensor {} has dtype {}, which is not a dtype of {}", in_quotes(tensor.name),
+                               name_of(found->dtype), tensor.whole_numbers ? "integers" : "weights"),
                    found->file, "quantised weights are not supported: use F32, BF16 or F16");
   }
   const auto may_stay = [&](const std::string& name) {
@@ -88,9 +88,9 @@ void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsR
   };
   for (const StoredTensor& tensor : source.tensors())
     if (!expected.count(tensor.name) && !may_stay(tensor.name))
-      problems.add(fmt::format("tensor {} of shape {} has no place in the model", in_quotes(tensor.name),
-                               shape_text(tensor.shape)),
-                   tensor.file, fix);
+      problems.add(
+          fmt::format("tensor {} of shape {} is not in the model", in_quotes(tensor.name), shape_text(tensor.shape)),
+          tensor.file, fix);
   problems.throw_if_any();
 }
 
@@ -116,7 +116,7 @@ void check_dtypes(const TensorsOfParam& tensors, const SafetensorsReader& source
     for (const ForeignTensor& part : parts)
       if (const StoredTensor& other = stored(part, source); other.dtype != first.dtype)
         problems.add(
-            fmt::format("tensor {} has dtype {}, but {} has {}, and both are parts of one parameter",
+            fmt::format("tensor {} has dtype {}, but {} has {}, and both belong to one parameter",
                         in_quotes(other.name), name_of(other.dtype), in_quotes(first.name), name_of(first.dtype)),
             other.file, "store both in the same dtype");
   }

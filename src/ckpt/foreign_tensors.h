@@ -1,5 +1,5 @@
-// How the tensors of a foreign file make up our parameters, as data: each is some rows of one parameter. One list
-// serves loading, exporting and the check that a file fits the model before anything is read from it.
+// How the tensors of a foreign file form our parameters, as data: each tensor is some rows of one parameter. One list
+// serves loading, exporting and the check that a file matches the model before anything is read from it.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct ForeignTensor {
   std::vector<std::int64_t> shape{};
   std::string param{};
   std::vector<RowCopy> rows{};
-  bool whole_numbers = false;  // indices rather than weights
+  bool whole_numbers = false;  // integers rather than weights
 };
 
 struct RowsAndColumns {
@@ -31,27 +31,27 @@ struct RowsAndColumns {
 };
 RowsAndColumns rows_and_columns(const std::vector<std::int64_t>& shape);
 
-// A foreign tensor that is all of a parameter.
+// A foreign tensor that is a whole parameter.
 ForeignTensor whole_parameter(std::string name, std::vector<std::int64_t> shape, std::string param);
 
 using TensorsOfParam = std::map<std::string, std::vector<ForeignTensor>>;
 TensorsOfParam by_param(const std::vector<ForeignTensor>& tensors);
 
-// Every tensor of the source that the list lacks, and the other way round, and those of another shape or kind, in one
-// ConfigError. Names that begin with one of `ignorable` may be in the source.
+// One ConfigError lists tensors that are only in the source or only in the list, and those of the wrong shape or dtype.
+// Names that begin with one of `ignorable` may be in the source.
 void check_tensors(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source,
                    const std::vector<std::string>& ignorable);
 
-// The tensor in a source that check_tensors() has passed.
+// A tensor of a source that check_tensors() has accepted.
 const StoredTensor& stored(const ForeignTensor& tensor, const SafetensorsReader& source);
 
-// Our own promise: the list gives every row of every parameter once.
+// Checks our own invariant: the list covers every row of every parameter once.
 void check_cover(const std::vector<ForeignTensor>& tensors, const std::vector<ParamSpec>& specs);
 
-// The tensors of one parameter must share a dtype where it is to keep its bytes; ConfigError for all that do not.
+// If a parameter is to keep its bytes, its tensors must share a dtype; ConfigError with all that do not.
 void check_dtypes(const TensorsOfParam& tensors, const SafetensorsReader& source);
 
-// A whole parameter put together from the source, and a foreign tensor taken out of a whole parameter, byte for byte.
+// A whole parameter assembled from the source, and a foreign tensor extracted from a whole parameter, byte for byte.
 std::vector<std::byte> parameter_bytes(const std::vector<ForeignTensor>& tensors, const SafetensorsReader& source);
 std::vector<std::byte> foreign_bytes(const ForeignTensor& tensor, const StoredTensor& parameter);
 

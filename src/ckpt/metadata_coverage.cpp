@@ -1,7 +1,7 @@
-// Whether chunks tile their tensors. Let f be the number of chunks that have an element, less 1 inside the tensor: all
-// is well where f is 0 everywhere. f is a sum of boxes, and the differences of a box along every dimension are +1 or -1
-// at its corners and 0 elsewhere. So f is 0 if and only if the corners of all boxes cancel, and otherwise the first
-// corner that remains, in the order of the elements in memory, is the first element where f is not 0.
+// Whether chunks tile their tensors. Let f be the number of chunks that contain an element, minus 1 inside the tensor:
+// the chunks tile it if and only if f is 0 everywhere. f is a sum of boxes, and the differences of a box along every
+// dimension are +1 or -1 at its corners and 0 elsewhere. So f is 0 if and only if the corners of all boxes cancel.
+// Otherwise the first remaining corner, in memory order, is the first element where f is not 0.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -47,7 +47,7 @@ class Tiling {
 
   struct Defect {
     Sizes element;
-    int chunks;  // that have it
+    int chunks;  // that contain it
   };
   std::optional<Defect> first_defect() {
     Sizes element = origin_;
@@ -59,7 +59,7 @@ class Tiling {
  private:
   static bool has_elements(const Sizes& size) { return std::find(size.begin(), size.end(), 0) == size.end(); }
 
-  // What remains at the first corner that does not cancel, which goes to `element`; 0: there is none.
+  // The value at the first corner that does not cancel, whose position is stored in `element`; 0 if all cancel.
   int first_corner(const std::vector<SignedBox>& boxes, std::size_t depth, Sizes& element) const {
     if (depth == cut_.size()) {
       int sum = 0;
@@ -90,10 +90,10 @@ class Tiling {
 
   Sizes origin_;
   std::vector<SignedBox> boxes_;
-  std::vector<std::size_t> cut_;  // dimensions that chunks divide
+  std::vector<std::size_t> cut_;  // dimensions along which chunks divide
 };
 
-const char* const kSaveAgain = "the checkpoint is damaged or was not saved to its end: take another one";
+const char* const kSaveAgain = "the checkpoint is damaged or incomplete: use another one";
 
 void check_tiling(const std::string& key, const DistTensor& tensor, ProblemList& problems) {
   Tiling tiling(tensor);
@@ -122,11 +122,11 @@ void check_files(const DistMetadata& metadata, ProblemList& problems) {
   std::stable_sort(parts.begin(), parts.end(), [](const Owned& a, const Owned& b) {
     return std::tie(a.part->file, a.part->offset) < std::tie(b.part->file, b.part->offset);
   });
-  const Owned* last = nullptr;  // of those before, the one that ends last
+  const Owned* last = nullptr;  // of the previous parts, the one that ends last
   for (const Owned& owned : parts) {
     const bool same_file = last && last->part->file == owned.part->file;
     if (same_file && owned.part->offset - last->part->offset < last->part->length)
-      problems.add(fmt::format("{} and {} share bytes from offset {} on", in_quotes(*last->key), in_quotes(*owned.key),
+      problems.add(fmt::format("{} and {} overlap at offset {}", in_quotes(*last->key), in_quotes(*owned.key),
                                owned.part->offset),
                    owned.part->file, kSaveAgain);
     if (!same_file || owned.part->offset + owned.part->length > last->part->offset + last->part->length) last = &owned;

@@ -47,14 +47,14 @@ std::vector<NamedKey> renamed(const Map& entries, const RewriteOptions& options)
   return names;
 }
 
-// Several files come out the same size only where no chunk is a large part of one.
+// Files get similar sizes only if no chunk is a large share of one.
 std::int64_t largest_chunk(const RewriteOptions& options, std::int64_t total) {
   constexpr std::int64_t kWorthCutting = 16 << 20;
   if (options.files == 1) return options.chunk_bytes;
   return std::min(options.chunk_bytes, std::max(total / (8 * options.files), kWorthCutting));
 }
 
-// The largest first, each into the file that has the least so far.
+// Largest chunk first, each into the file that is smallest so far.
 void balance(std::vector<Chunk>& chunks, int files) {
   std::vector<Chunk*> order;
   for (Chunk& chunk : chunks) order.push_back(&chunk);
@@ -72,7 +72,7 @@ std::string common_of(const DistCheckpoint& from, std::int64_t iteration) {
   return write_archive(pickle_dict({{"checkpoint_version", pickle(3.0)}, {"iteration", pickle(iteration)}}));
 }
 
-// Saves that were killed leave nothing else in a new root, and the next one removes it.
+// The only files that killed saves leave in a new root; the next save removes them.
 bool has_only_unfinished(const std::string& root) {
   return std::all_of(fs::directory_iterator(root), fs::directory_iterator(), [](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
@@ -86,9 +86,9 @@ void check_new_iteration(const std::string& root, std::int64_t iteration) {
   const std::string folder = iteration_folder(root, iteration);
   std::error_code ignored;
   if (fs::exists(folder, ignored))
-    throw ConfigError({fmt::format("'{}' is there already", folder), "", "remove it, or give another folder"});
+    throw ConfigError({fmt::format("'{}' already exists", folder), "", "remove it, or give another folder"});
   if (fs::is_directory(root, ignored) && iterations_in(root).empty() && !has_only_unfinished(root))
-    throw ConfigError({fmt::format("the folder '{}' is not empty, and no folder of checkpoints", root), "",
+    throw ConfigError({fmt::format("the folder '{}' is not empty and is not a folder of checkpoints", root), "",
                        "give a new folder, or one with checkpoints"});
 }
 

@@ -1,4 +1,4 @@
-// A checkpoint written anew, in other files and under other keys, without loading more of it than one chunk at a time.
+// Rewrites a checkpoint into other files and under other keys, with at most one chunk in memory at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace braid {
 struct RewriteOptions {
   int files = 1;  // .distcp files, of about the same size
   std::int64_t chunk_bytes = std::int64_t{1} << 30;
-  // The key that a tensor or an object is to have; nothing: it is left out. Different keys stay different.
+  // The new key of a tensor or an object; nothing: it is omitted. Different keys must stay different.
   std::function<std::optional<std::string>(const std::string& key)> rename{};
   ByteProgress progress{};
 };
@@ -24,12 +24,12 @@ struct Rewritten {
   std::int64_t bytes = 0;  // of all files
 };
 
-// Into `root` as iteration `iteration`, which becomes its latest. Objects and common.pt are taken over byte by byte.
-// ConfigError when the root has that iteration already.
+// Writes into `root` as iteration `iteration`, which becomes its latest. Objects and common.pt are copied byte by byte.
+// ConfigError when the root already has that iteration.
 Rewritten rewrite_checkpoint(DistCheckpoint& from, const std::string& root, std::int64_t iteration,
                              const RewriteOptions& options = {});
 
-// ConfigError when there is something that would be overwritten.
+// ConfigError when something would be overwritten.
 void check_new_iteration(const std::string& root, std::int64_t iteration);
 
 }  // namespace braid

@@ -25,7 +25,7 @@ std::int64_t bytes_of(const std::vector<KeyedTensor>& tensors) {
   return bytes;
 }
 
-// Not from the allocator, which would keep it for later.
+// Mapped directly, because the allocator would keep the memory for later.
 at::Tensor mapped_memory(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

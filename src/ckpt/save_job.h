@@ -1,5 +1,5 @@
-// One writer's part in saving an iteration, on a thread of its own: its shards into a file, that file to disk, and on
-// one writer, the publisher, the whole put together when all have handed in theirs. See ckpt/checkpoint_folder.h.
+// One writer's share of saving an iteration, on a separate thread: writes its shards to a file, syncs it to disk and,
+// on one writer, the publisher, completes the checkpoint when all have handed in. See ckpt/checkpoint_folder.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,45 +22,45 @@ namespace braid {
 // A box of a stored tensor.
 struct KeyedTensor {
   std::string key;
-  std::vector<std::int64_t> shape, begin;  // of the whole, and of this box in it
-  at::Tensor value;                        // as many dimensions as the whole
+  std::vector<std::int64_t> shape, begin;  // of the whole tensor, and this box's begin in it
+  at::Tensor value;                        // as many dimensions as the whole tensor
 };
 
-// The tensors as they are now, contiguous and on the CPU, in one piece of memory that goes back to the system with the
-// last of them.
+// Copies of the tensors, contiguous and on the CPU, in one block of memory that is returned to the system with the last
+// of them.
 std::vector<KeyedTensor> copied_to_host(std::vector<KeyedTensor> tensors);
 
-// The same for a save that training waits for: what is on the CPU and contiguous already is not copied.
+// The same for a synchronous save: tensors that are already contiguous on the CPU are not copied.
 std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors);
 
 struct SaveContent {
-  std::vector<KeyedTensor> tensors{};  // on the CPU and contiguous; let go of when they are written
+  std::vector<KeyedTensor> tensors{};  // on the CPU and contiguous; released once written
   std::vector<std::pair<std::string, PickleValue>> objects{};
-  PickleValue common{};  // the publisher's
+  PickleValue common{};  // on the publisher
 };
 
 struct SavePlace {
-  std::string root{};  // where begin_iteration() has been
+  std::string root{};  // after begin_iteration()
   std::int64_t iteration = 0;
   int writer = 0, writers = 1, publisher = 0;
-  std::optional<int> keep_last{};  // how many iterations stay
-  std::function<void()> check{};   // on the publisher: throws when another run has taken the folder over
+  std::optional<int> keep_last{};  // how many iterations to keep
+  std::function<void()> check{};   // on the publisher: throws when another run has taken over the folder
 };
 
-// What the publisher tells of a save.
+// The publisher's report of a save.
 struct Saved {
   std::int64_t bytes = 0;
-  std::string note{};  // what else did not work
+  std::string note{};  // what else failed
   std::chrono::steady_clock::time_point at{};
 };
 
 class SaveJob {
  public:
   SaveJob(SaveContent content, SavePlace place);
-  ~SaveJob();  // gives up what is not finished
+  ~SaveJob();  // cancels an unfinished save
 
   bool done() const { return done_; }
-  // When done: throws what went wrong; something on the publisher only.
+  // After it is done: rethrows its error; returns a value on the publisher only.
   std::optional<Saved> result() const;
 
   std::int64_t iteration() const { return place_.iteration; }

@@ -34,8 +34,8 @@ using Json = nlohmann::json;
 constexpr std::string_view kLock = ".braid_lock";
 constexpr std::int64_t kLongestLock = 64 << 10;
 
-// Where a pid means the same process: this boot of this machine, and this pid namespace of it. Containers that share a
-// host name may have their own. Empty where the system does not tell.
+// Identifies where pids are comparable: this boot of this machine, and this pid namespace of it. Containers that share
+// a host name may have their own. Empty if the system does not tell.
 std::string own_pid_space() {
   std::error_code error;
   const fs::path space = fs::read_symlink("/proc/self/ns/pid", error);
@@ -48,7 +48,7 @@ struct ProcessState {
   std::int64_t start_time = 0;  // in clock ticks since boot
 };
 
-// From /proc/PID/stat: "PID (NAME) S ...", in whose NAME there may be anything.
+// Reads /proc/PID/stat: "PID (NAME) S ...", where NAME may contain any character.
 std::optional<ProcessState> state_of(std::int64_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
   const std::size_t name_end = line.rfind(')');
@@ -86,7 +86,7 @@ std::string text_of(const JobIdentity& job) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Nothing for a text that no run of this version wrote.
+// Nothing for a text that this version of Braid did not write.
 std::optional<Holder> holder_in(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
@@ -107,18 +107,18 @@ std::optional<Holder> holder_in(const std::string& text) {
 
 bool process_is_gone(const Holder& holder) {
   if (::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) return true;
-  const auto state = state_of(holder.pid);  // nothing: another user's, on a system that hides those
+  const auto state = state_of(holder.pid);  // nothing: another user's process, on a system that hides those
   return state && (state->start_time != holder.start_time || state->state == 'Z' || state->state == 'X');
 }
 
-// What the lock says and when it was renewed; nothing where there is none.
+// The lock's text and time stamp; nothing if there is no lock.
 struct Look {
   std::string text;
   std::int64_t seconds = 0, nanoseconds = 0;
   bool operator==(const Look&) const = default;
 };
 
-// Opened anew each time, since network file systems then ask the server.
+// Opened anew each time, because network file systems then ask the server.
 std::optional<Look> look_at(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 && errno == ENOENT) return std::nullopt;
@@ -170,13 +170,13 @@ SaveLock::~SaveLock() {
 
 void SaveLock::check() {
   auto look = look_at(path_);
-  if (!look && create()) return;  // somebody removed it
+  if (!look && create()) return;  // another process removed it
   if (!look) look = look_at(path_);
   if (look && look->text == own_) return;
   const auto holder = look ? holder_in(look->text) : std::nullopt;
   throw std::runtime_error(
-      fmt::format("another run saves to '{}' now{}: somebody removed {} of this one, or it was not renewed for {} s "
-                  "and this run was taken for gone",
+      fmt::format("another run saves to '{}' now{}: {} of this run was removed, or was not renewed for {} s "
+                  "and this run was considered dead",
                   root_, holder ? fmt::format(" (pid {} on {})", holder->pid, in_quotes(holder->host)) : "", path_,
                   options_.silent_beats * options_.beat.count() / 1000));
 }
@@ -186,7 +186,7 @@ void SaveLock::say(const std::string& text) const {
 }
 
 void SaveLock::acquire() {
-  constexpr int kTries = 20;  // others may come and go meanwhile
+  constexpr int kTries = 20;  // other runs may take and release it meanwhile
   constexpr std::chrono::milliseconds kPause(10);
   for (int i = 0; i < kTries; ++i) {
     if (create()) return;
@@ -198,37 +198,36 @@ void SaveLock::acquire() {
     else
       std::this_thread::sleep_for(kPause);
   }
-  throw ConfigError(
-      {fmt::format("the lock of '{}' could not be taken in {} tries: other runs take it and give it back, "
-                   "or somebody removes what is being written there",
-                   root_, kTries),
-       "checkpoint.save", "save to another folder, or try again"});
+  throw ConfigError({fmt::format("the lock of '{}' could not be taken in {} tries: other runs take and release it, "
+                                 "or another process removes the files written there",
+                                 root_, kTries),
+                     "checkpoint.save", "save to another folder, or try again"});
 }
 
-// By a link, which makes the lock with its text or not at all.
+// Creates the lock by a hard link, so that it appears with its text or not at all.
 bool SaveLock::create() {
   const std::string temporary = fmt::format("{}/{}.{:016x}.tmp", root_, kLock, std::hash<std::string>()(own_));
   try {
     fs::create_directories(root_);
     write_file(temporary, own_);
   } catch (const std::system_error& e) {
-    // Another run has removed the file with what killed ones have left, or the folder with what it tried to make.
+    // Another run has removed the file as a leftover of a killed run, or the folder because its own attempt failed.
     std::error_code ignored;
     const bool is_dangling_link = fs::is_symlink(fs::symlink_status(root_, ignored)) && !fs::exists(root_, ignored);
     if (e.code() == std::errc::no_such_file_or_directory && !is_dangling_link) return false;
-    throw ConfigError({fmt::format("nothing can be saved to '{}': {}", root_, e.what()), "checkpoint.save",
-                       "give a folder you may write to"});
+    throw ConfigError(
+        {fmt::format("cannot save to '{}': {}", root_, e.what()), "checkpoint.save", "give a folder you may write to"});
   }
   const bool linked = ::link(temporary.c_str(), path_.c_str()) == 0;
   const int error = errno;
   ::unlink(temporary.c_str());
   if (linked || error == EEXIST || error == ENOENT) return linked;
-  // A file system without links.
+  // The file system has no hard links.
   const Fd fd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd && errno == EEXIST) return false;
   if (fd && ::write(fd.get(), own_.data(), own_.size()) == std::ssize(own_)) return true;
   const int reason = errno;
-  if (fd) ::unlink(path_.c_str());  // half a lock would hold up the next run for a minute
+  if (fd) ::unlink(path_.c_str());  // an incomplete lock would delay the next run by a minute
   errno = reason;
   throw_errno(fmt::format("cannot write '{}'", path_));
 }
@@ -242,12 +241,12 @@ bool SaveLock::is_gone(const std::string& text) const {
   return is_silent(text);
 }
 
-// Counts looks, not seconds: while a file server does not answer, neither can the holder renew its lock.
+// Counts polls, not seconds: while a file server does not answer, the holder cannot renew its lock either.
 bool SaveLock::is_silent(const std::string& text) const {
   const auto first = look_at(path_);
   if (!first || first->text != text) return false;
-  say(fmt::format("{} {}: looking for up to {} s whether it is renewed", path_,
-                  holder_in(text) ? "is of a run elsewhere" : "does not say whose it is",
+  say(fmt::format("{} {}: checking for up to {} s whether it is renewed", path_,
+                  holder_in(text) ? "belongs to a run on another host" : "does not name its run",
                   options_.silent_beats * options_.beat.count() / 1000));
   for (int i = 0; i < options_.silent_beats; ++i) {
     std::this_thread::sleep_for(options_.beat);
@@ -256,7 +255,7 @@ bool SaveLock::is_silent(const std::string& text) const {
   return true;
 }
 
-// Another run may have been faster and hold a new lock by now: that one is put back.
+// Another run may have been faster and already hold a new lock: that one is restored.
 void SaveLock::take_away(const std::string& text) const {
   const std::string aside = fmt::format("{}/{}.{:016x}.gone.tmp", root_, kLock, std::hash<std::string>()(own_));
   if (::rename(path_.c_str(), aside.c_str()) != 0) return;
@@ -267,7 +266,7 @@ void SaveLock::take_away(const std::string& text) const {
     say(fmt::format("the run that saved to {} before (pid {} on {}) is gone: its lock is broken", root_, holder->pid,
                     in_quotes(holder->host)));
   else
-    say(fmt::format("nobody renews {}: it is removed", path_));
+    say(fmt::format("no run renews {}: it is removed", path_));
   ::unlink(aside.c_str());
 }
 
@@ -276,9 +275,9 @@ void SaveLock::refuse(const std::string& text) const {
   const std::string job = holder && !holder->job.id.empty() ? ", Slurm job " + holder->job.id : "";
   const std::string who = holder ? fmt::format(": pid {} on {}{}, since {}", holder->pid, in_quotes(holder->host), job,
                                                in_quotes(holder->since))
-                                 : ", and its lock does not say which";
+                                 : ", and its lock does not name it";
   throw ConfigError({fmt::format("another run saves to '{}'{}", root_, who), "checkpoint.save",
-                     fmt::format("wait for it or stop it, or save to another folder (if you know that it is gone: "
+                     fmt::format("wait for it or stop it, or save to another folder (if you know that it is dead: "
                                  "rm {})",
                                  path_)});
 }
@@ -289,7 +288,7 @@ void SaveLock::keep_renewing() {
     try {
       if (const auto look = look_at(path_); look && look->text == own_)
         ::utimensat(AT_FDCWD, path_.c_str(), nullptr, 0);
-    } catch (const std::exception&) {  // check() tells
+    } catch (const std::exception&) {  // check() reports it
     }
   }
 }

@@ -1,10 +1,10 @@
-// Only one run at a time saves to a folder: whoever does holds `<root>/.braid_lock`, which says who that is.
+// Only one run at a time saves to a folder. It holds `<root>/.braid_lock`, which identifies it.
 //
-// A lock is broken by the next run when its holder is gone, without a person's help:
-//   - written on this machine: its process is gone (by pid and start time);
-//   - written by an earlier start of this Slurm job, which has been queued again since;
+// The next run breaks a lock whose holder is gone, without the user's help:
+//   - written on this machine: its process has ended (by pid and start time);
+//   - written by an earlier start of this Slurm job, which has been requeued since;
 //   - otherwise: its time stamp, which a holder renews every few seconds, stays the same for a minute.
-// A holder that was taken for gone and is not finds out before it saves the next time.
+// A live holder that was considered dead finds out before its next save.
 #pragma once
 
 #include <chrono>
@@ -18,10 +18,10 @@
 
 namespace braid {
 
-// The Slurm job that a run belongs to, where there is one.
+// The Slurm job of a run, if any.
 struct JobIdentity {
   std::string id{};
-  std::int64_t restarts = 0;  // how often it has been queued again
+  std::int64_t restarts = 0;  // how often it has been requeued
 };
 
 class SaveLock {
@@ -29,29 +29,28 @@ class SaveLock {
   struct Options {
     JobIdentity job{};
     std::chrono::milliseconds beat{5000};  // between two renewals of the time stamp
-    int silent_beats = 12;                 // without a renewal that mean that the holder is gone
+    int silent_beats = 12;                 // so many intervals without a renewal mean that the holder is gone
     std::function<void(const std::string& text)> say{};
     // The text() of a lock that the launcher of this run holds: it is renewed and checked here, but neither taken nor
-    // given back.
+    // released.
     std::string held{};
   };
 
-  // Makes the folder where it is missing. ConfigError when nothing can be written there, or when another run that is
-  // alive saves to it.
+  // Creates the folder if missing. ConfigError when it is not writable, or when another live run saves to it.
   explicit SaveLock(std::string root);
   SaveLock(std::string root, Options options);
-  ~SaveLock();  // gives the folder back
+  ~SaveLock();  // releases the folder
   SaveLock(const SaveLock&) = delete;
   SaveLock& operator=(const SaveLock&) = delete;
 
   const std::string& text() const { return own_; }
 
-  // std::runtime_error when another run has taken the folder over.
+  // std::runtime_error when another run has taken over the folder.
   void check();
 
  private:
   void acquire();
-  bool create();  // false: there is a lock
+  bool create();  // false: there is already a lock
   bool is_gone(const std::string& text) const;
   bool is_silent(const std::string& text) const;
   void take_away(const std::string& text) const;
@@ -68,7 +67,7 @@ class SaveLock {
   std::thread renewal_;
 };
 
-// Whether a name in a folder of checkpoints is that of a lock, or of one in the making.
+// Whether a name in a folder of checkpoints is that of a lock, or of a lock being created.
 bool is_save_lock(std::string_view name);
 bool is_unfinished_save_lock(std::string_view name);
 

@@ -1,4 +1,4 @@
-// A part of a checkpoint's file is an archive of its own, which has to be what the index says of it.
+// A part of a checkpoint's file is a torch.save archive of its own, which must match its entry in the index.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace braid {
 
-// `part` has been checked to lie inside the file, which outlives the source.
+// `part` must lie inside the file, which must outlive the source.
 ArchiveSource source_of(CheckedFile& file, const FilePart& part, const std::string& key);
 
-// Where in the source the elements of a chunk begin. DataError when it is another tensor than the index has.
+// The offset of a chunk's elements in the source. DataError when the tensor differs from the index.
 std::int64_t data_offset(const ArchiveSource& source, StoredDtype dtype, const std::vector<std::int64_t>& size);
 
-// Of a ShardedObject, what is in its list. DataError when there is no such list.
+// The element of a ShardedObject's list. DataError when there is no such list.
 PickleValue object_in(const ArchiveSource& source, const std::string& key);
 
 }  // namespace braid

@@ -18,7 +18,7 @@ constexpr std::pair<StoredDtype, at::ScalarType> kDtypes[] = {
     {StoredDtype::I16, at::kShort},     {StoredDtype::I8, at::kChar},   {StoredDtype::U8, at::kByte},
     {StoredDtype::Bool, at::kBool}};
 
-// Rows of a stored tensor; a view of the mapped file where its position allows.
+// Rows of a stored tensor; a view of the mapped file if its alignment allows.
 at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int64_t rows) {
   const std::int64_t columns = rows_and_columns(stored.shape).columns;
   const std::int64_t row_bytes = columns * bytes_of(stored.dtype);
@@ -31,7 +31,7 @@ at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int6
   return aligned;
 }
 
-// row_runs() ends a run at every step of an outer dimension, also where the next one follows on.
+// row_runs() ends a run at every step of an outer dimension, even if the next run is adjacent.
 std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardPlace& place) {
   std::vector<RowRun> joined;
   const std::vector<std::int64_t> shape = local_shape(spec, place);
@@ -104,7 +104,7 @@ StoredDtype stored_dtype(at::ScalarType dtype) {
 at::ScalarType scalar_type(StoredDtype dtype) {
   for (const auto& [stored, scalar] : kDtypes)
     if (stored == dtype) return scalar;
-  throw_check_failed(__FILE__, __LINE__, "a dtype that is none");
+  throw_check_failed(__FILE__, __LINE__, "an invalid dtype");
 }
 
 }  // namespace braid

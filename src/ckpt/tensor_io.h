@@ -1,4 +1,4 @@
-// Stored tensors in and out of libtorch's.
+// Converts between stored tensors and libtorch's.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ namespace braid {
 void load_shard(const ParamSpec& spec, const ShardPlace& place, const SafetensorsReader& source,
                 const std::vector<ForeignTensor>& tensors, at::Tensor& local);
 
-// The other way: the foreign tensor that a whole parameter, or its gradient, has in it.
+// The reverse: extracts a foreign tensor from a whole parameter or from its gradient.
 at::Tensor foreign_tensor(const ForeignTensor& tensor, const at::Tensor& full_parameter);
 
-// A copy of a stored tensor; and one into a file being written, where it is declared with its shape and dtype.
+// A copy of a stored tensor; and a copy into a file being written, in which it is declared with its shape and dtype.
 at::Tensor read_tensor(const StoredTensor& stored);
 void write_tensor(SafetensorsWriter& writer, const std::string& name, const at::Tensor& tensor);
 StoredDtype stored_dtype(c10::ScalarType dtype);

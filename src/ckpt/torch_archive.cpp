@@ -86,7 +86,7 @@ constexpr std::array kStorages = {
     StorageClass{StoredDtype::I16, "ShortStorage"},  StorageClass{StoredDtype::I8, "CharStorage"},
     StorageClass{StoredDtype::U8, "ByteStorage"},    StorageClass{StoredDtype::Bool, "BoolStorage"}};
 
-// The zip code of libtorch calls us from C, through which no exception may go: it is kept here and thrown afterwards.
+// libtorch's zip code calls us from C, which exceptions must not cross: they are stored here and rethrown afterwards.
 class HeldError {
  public:
   template <class Act>
@@ -203,7 +203,8 @@ ArchiveReader::Record ArchiveReader::record(const std::string& name) {
     std::array<std::byte, kLocalHeader> bytes{};
     zip_->adapter->source.read(static_cast<std::int64_t>(header), bytes);
     if (bytes[kMethod] != std::byte{0} || bytes[kMethod + 1] != std::byte{0})
-      throw DataError(fmt::format("{}: the record '{}' is compressed, as torch.save has none", zip_->name(), name));
+      throw DataError(
+          fmt::format("{}: the record '{}' is compressed, which torch.save never does", zip_->name(), name));
     return Record{static_cast<std::int64_t>(offset), size};
   });
 }
@@ -212,14 +213,14 @@ PickleValue ArchiveReader::value() {
   const auto text_of = [&](const std::string& name) {
     const Record at = record(name);
     if (at.size > kMaxCommonFile)
-      throw DataError(
-          fmt::format("{}: the record '{}' has {}, more than any has", zip_->name(), name, readable_bytes(at.size)));
+      throw DataError(fmt::format("{}: the record '{}' has {}, more than any valid record", zip_->name(), name,
+                                  readable_bytes(at.size)));
     std::string text(static_cast<std::size_t>(at.size), '\0');
     zip_->adapter->source.read(at.offset, std::as_writable_bytes(std::span(text)));
     return text;
   };
   if (zip_->guarded([&] { return zip_->reader->hasRecord("byteorder"); }) && text_of("byteorder") != "little")
-    throw DataError(fmt::format("{} is of a machine with another byte order", zip_->name()));
+    throw DataError(fmt::format("{} was written on a machine with another byte order", zip_->name()));
   return read_pickle(text_of("data.pkl"), zip_->name(), kNames);
 }
 
@@ -256,13 +257,13 @@ void write_archive(const PickleValue& value, std::optional<std::span<const std::
   const std::string pickle = write_pickle(value);
   constexpr std::string_view kByteOrder = "little";
   HeldError error;
-  // After an error the rest goes nowhere: PyTorchStreamWriter's destructor ends the program where a write fails.
+  // After an error the rest is discarded: PyTorchStreamWriter's destructor ends the program if a write fails.
   const auto write = [&](const void* data, std::size_t n) {
     error.hold([&] { sink({static_cast<const std::byte*>(data), n}); });
     return n;
   };
   {
-    // torch.load ignores the zip's own CRC-32, which would take longer than all the rest.
+    // torch.load ignores the zip's CRC-32, which would take longer than everything else.
     caffe2::serialize::PyTorchStreamWriter writer(write, /*compute_crc32=*/!storage);
     writer.writeRecord("data.pkl", pickle.data(), pickle.size());
     writer.writeRecord("byteorder", kByteOrder.data(), kByteOrder.size());

@@ -1,5 +1,5 @@
-// What torch.save writes: a zip archive in which nothing is compressed, with a pickle and the bytes of the storages
-// that its tensors lie in.
+// The archives of torch.save: uncompressed zip files with a pickle and the bytes of the storages that its tensors refer
+// to.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,20 @@
 
 namespace braid {
 
-// Where an archive is read from. Errors of `read` reach the caller as they are.
+// The source of an archive. Exceptions of `read` reach the caller unchanged.
 struct ArchiveSource {
   std::string name{};  // for messages
   std::int64_t size = 0;
   std::function<void(std::int64_t offset, std::span<std::byte> to)> read{};
 };
 
-// DataError that names the source for everything that is no archive as torch writes it.
+// DataError that names the source for anything that is not an archive as torch writes it.
 class ArchiveReader {
  public:
   explicit ArchiveReader(ArchiveSource source);
   ~ArchiveReader();
 
-  PickleValue value();  // of the pickle, whose names are those that Megatron stores
+  PickleValue value();  // of the pickle, which may contain the names that Megatron stores
 
   struct Record {
     std::int64_t offset = 0, size = 0;  // in the source
@@ -51,8 +51,8 @@ struct PickledTensor {
 std::optional<PickledTensor> as_tensor(const PickleValue& value);
 PickleValue pickle_tensor(const PickledTensor& tensor);
 
-// With `storage`, the bytes of the tensor that `value` is, it becomes the record data/0. Errors of `sink` reach the
-// caller as they are.
+// `storage`: the bytes of the tensor that `value` describes; they become the record data/0. Exceptions of `sink` reach
+// the caller unchanged.
 using ArchiveSink = std::function<void(std::span<const std::byte> bytes)>;
 void write_archive(const PickleValue& value, std::optional<std::span<const std::byte>> storage,
                    const ArchiveSink& sink);

@@ -32,13 +32,13 @@ std::optional<std::int64_t> iteration_before(const std::string& name, std::strin
   return iteration_of(name.substr(1, name.size() - 1 - end.size()));
 }
 
-// Anybody who resumes from it may have given it its name already.
+// Another process that resumes from it may already have renamed it.
 void give_name(const std::string& complete, const std::string& folder) {
   if (::rename(complete.c_str(), folder.c_str()) != 0 && !(errno == ENOENT && fs::exists(folder)))
     throw_errno(fmt::format("cannot rename '{}' to '{}'", complete, folder));
 }
 
-// The old one is removed only now that the new one is complete, whatever happens in between.
+// The old iteration is removed only once the new one is complete, whatever happens in between.
 void replace_by_complete(const std::string& root, std::int64_t iteration) {
   const std::string folder = iteration_folder(root, iteration);
   if (fs::exists(folder)) remove_iteration(folder);
@@ -59,7 +59,7 @@ std::vector<std::string> names_in(const std::string& root) {
   return names;
 }
 
-// The newest that was published before the tracker could be written becomes the latest now.
+// The newest iteration that was published before the tracker was written becomes the latest now.
 void name_pending(const std::string& root) {
   std::vector<std::int64_t> pending;
   for (const std::int64_t iteration : iterations_in(root))
@@ -83,7 +83,7 @@ void remove_tree(const fs::path& path) {
   if (error) throw std::runtime_error(fmt::format("cannot remove '{}': {}", path.string(), error.message()));
 }
 
-// Not renamed out of sight as a whole: on an overlay file system, a folder of a lower layer cannot be renamed.
+// The folder is not renamed first: on an overlay file system, a folder of a lower layer cannot be renamed.
 void remove_iteration(const std::string& folder) {
   const std::string index = fmt::format("{}/{}", folder, kIndexFile),
                     mark = fmt::format("{}/{}", folder, kRemovedIndex);
@@ -91,7 +91,7 @@ void remove_iteration(const std::string& folder) {
     throw_errno(fmt::format("cannot remove '{}'", folder));
   for (const std::string& name : names_in(folder))
     if (name != kRemovedIndex) remove_tree(fmt::format("{}/{}", folder, name));
-  // The mark leaves the folder before that goes: an empty one without it is another program's, which has just made it.
+  // The mark is removed before the folder: an empty folder without it has just been created by another program.
   const fs::path path(folder);
   const fs::path mark_outside = path.parent_path() / fmt::format(".{}{}", path.filename().string(), kRemoved);
   if (::rename(mark.c_str(), mark_outside.c_str()) != 0 && errno != ENOENT)
@@ -107,7 +107,8 @@ void put_in_place(const std::string& root, std::int64_t iteration) {
   } else if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) {
     remove_tree(partial);
   } else {
-    // EXDEV: the old one is of a lower layer of an overlay file system. The others: a file system that cannot swap.
+    // EXDEV: the old folder is in a lower layer of an overlay file system. The others: a file system that cannot swap
+    // names.
     if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP && errno != EXDEV)
       throw_errno(fmt::format("cannot rename to '{}'", folder));
     remove_tree(complete_folder(root, iteration));
@@ -136,7 +137,7 @@ bool is_unfinished(std::string_view name) {
 void settle_unfinished(const std::string& root) {
   for (const std::string& name : names_in(root)) {
     const std::string path = fmt::format("{}/{}", root, name);
-    const auto replaced = iteration_before(name, ".replaced");  // an old one that had to make room
+    const auto replaced = iteration_before(name, ".replaced");  // an old iteration that was moved aside
     if (const auto complete = iteration_before(name, kComplete))
       replace_by_complete(root, *complete);
     else if (replaced && !fs::exists(iteration_folder(root, *replaced)))

@@ -1,8 +1,8 @@
-// What a save that was killed leaves in its folder, and what becomes of it. Only whoever holds the folder's lock
-// (ckpt/save_lock.h) may call these.
+// What a killed save leaves in its folder, and how it is cleaned up. Call these only while holding the folder's lock
+// (ckpt/save_lock.h).
 //
 //   .iter_0000200.partial/            being written
-//   .iter_0000200.complete/           complete, but the old one of that name has to go first
+//   .iter_0000200.complete/           complete, but an old one of that name must be removed first
 //   iter_0000200/.tracker_pending     complete, but the tracker does not name it yet
 //   iter_0000100/.metadata.removed    being removed
 //   .iter_0000100.removed             the same, when only the empty folder is left
@@ -23,14 +23,14 @@ inline constexpr const char* kTrackerPending = ".tracker_pending";
 void settle_unfinished(const std::string& root);
 bool is_unfinished(std::string_view name);  // of a file or folder in the root
 
-// Gives a complete partial folder the iteration's name, in place of an older one where there is one.
+// Renames a complete partial folder to the iteration's name, replacing an older one if there is one.
 void put_in_place(const std::string& root, std::int64_t iteration);
 std::string complete_folder(const std::string& root, std::int64_t iteration);  // see above
 
-// Has the tracker name the iteration.
+// Makes the tracker name the iteration.
 void name_as_latest(const std::string& root, std::int64_t iteration);
 
-void remove_iteration(const std::string& folder);  // which stops being complete before anything of it is gone
+void remove_iteration(const std::string& folder);  // marks it as incomplete before removing anything
 void remove_tree(const std::filesystem::path& path);
 
 }  // namespace braid

@@ -24,9 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* const kDamaged = "take another checkpoint, or another copy of this file";
+const char* const kDamaged = "use another checkpoint, or another copy of this file";
 
-// What the index says of a part of a file: a chunk of a tensor, or without one an object.
+// An index entry for a part of a file: a chunk of a tensor, or an object if there is no tensor.
 struct IndexedPart {
   const FilePart* part;
   const std::string* key;
@@ -59,7 +59,7 @@ class Verification {
     read_checksums();
     check_small_file(kFormatFile, [&](const std::string& text) { check_format(text, path(kFormatFile)); });
     if (!exists(kIndexFile)) {
-      add("the index is missing: this is no distributed checkpoint, or not a complete one", kIndexFile, kDamaged);
+      add("the index is missing: this is not a distributed checkpoint, or it is incomplete", kIndexFile, kDamaged);
     } else {
       check_small_file(kIndexFile, [&](const std::string& text) { metadata_ = read_metadata(text, path(kIndexFile)); });
     }
@@ -81,7 +81,7 @@ class Verification {
     return fs::exists(path(name), ignored);
   }
 
-  // Paths in a message are those of files in the folder; their names are enough.
+  // Messages contain paths of files in the folder; the names suffice.
   void add(std::string what, const std::string& where, const std::string& fix) {
     for (std::size_t at; (at = what.find(folder_ + "/")) != std::string::npos;) what.erase(at, folder_.size() + 1);
     const std::lock_guard lock(mutex_);
@@ -112,7 +112,7 @@ class Verification {
     return found == checksums_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  // One that is there, or that was written.
+  // A file that exists, or that was written according to the checksums.
   template <class Check>
   void check_small_file(const std::string& name, const Check& check) {
     if (!exists(name) && !checksums_.count(name)) return;
@@ -144,7 +144,7 @@ class Verification {
     std::atomic<std::size_t> next = 0;
     std::size_t left = static_cast<std::size_t>(std::max(options_.threads, 1));
     std::condition_variable ended;
-    std::vector<std::jthread> threads;  // where one does not start, the others stop
+    std::vector<std::jthread> threads;  // if one fails to start, the others stop
     for (std::size_t i = left; i > 0; --i)
       threads.emplace_back([&](const std::stop_token& stop) {
         for (std::size_t task; !stop.stop_requested() && (task = next++) < tasks.size();)
@@ -160,7 +160,7 @@ class Verification {
 
   void check_file(const FileTask& task) {
     if (report_.has_checksums && !task.checksums)
-      add(fmt::format("{} knows nothing of {}", kChecksumFile, task.name), task.name, kDamaged);
+      add(fmt::format("{} has no entry for {}", kChecksumFile, task.name), task.name, kDamaged);
     CheckedFile file(path(task.name), task.checksums);
     const std::vector<Damage> damages = task.checksums ? damages_of(file) : std::vector<Damage>();
     for (const Damage& damage : damages)
@@ -172,7 +172,7 @@ class Verification {
     check_parts(task, file, damages);
   }
 
-  // Blocks that differ, neighbours put together.
+  // Blocks whose checksums differ, neighbours merged.
   std::vector<Damage> damages_of(CheckedFile& file) {
     std::vector<Damage> damages;
     std::vector<std::byte> bytes;
@@ -201,7 +201,7 @@ class Verification {
     return fmt::format(": of {}{}", fmt::join(keys, ", "), more);
   }
 
-  // Those in damaged blocks are named already.
+  // Parts in damaged blocks have already been reported.
   void check_parts(const FileTask& task, CheckedFile& file, const std::vector<Damage>& damages) {
     std::size_t cut_off = 0;
     for (const IndexedPart& indexed : task.parts) {
@@ -222,7 +222,7 @@ class Verification {
     }
     if (cut_off == 0) return;
     const FilePart& last = *task.parts.back().part;
-    add(fmt::format("{} ends at byte {}, the index has something up to byte {}: {} part{} cut off", task.name,
+    add(fmt::format("{} ends at byte {}, but the index refers to bytes up to {}: {} part{} truncated", task.name,
                     file.size(), last.offset + last.length, cut_off, cut_off > 1 ? "s are" : " is"),
         task.name, kDamaged);
   }
@@ -232,7 +232,7 @@ class Verification {
   VerifyReport report_;
   Checksums checksums_;
   DistMetadata metadata_;
-  std::mutex mutex_;  // of the problems
+  std::mutex mutex_;  // guards the problems
   ProblemList problems_;
   std::atomic<std::int64_t> done_ = 0;
 };

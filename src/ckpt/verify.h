@@ -1,5 +1,5 @@
-// Whether a checkpoint is what was written: all of it is read, nothing of it is loaded, and everything that is wrong is
-// named rather than only the first.
+// Verifies that a checkpoint is unchanged: reads all of it without loading it, and names every defect rather than only
+// the first.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace braid {
 using ByteProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 struct VerifyOptions {
-  int threads = 4;          // that read files at the same time
-  ByteProgress progress{};  // called now and then by the caller's own thread
+  int threads = 4;          // that read files concurrently
+  ByteProgress progress{};  // called regularly by the caller's own thread
 };
 
 struct VerifyReport {
@@ -23,11 +23,12 @@ struct VerifyReport {
   int files = 0;
   std::int64_t bytes = 0;
   std::size_t tensors = 0, objects = 0;
-  bool has_checksums = false;  // false: archives and index were compared, the numbers in them are anybody's guess
+  bool has_checksums = false;  // false: archives and index were checked, but the numbers in them could not be
 };
 
-// Every file is there with its size and checksums, every archive in it is whole and of the dtype and shape that the
-// index says, and every element of every tensor is in exactly one chunk. Without checksums, as far as that goes.
+// Checks that every file exists with its size and checksums, that every archive in it is valid and has the dtype and
+// shape that the index says, and that every element of every tensor is in exactly one chunk. Without checksums, only
+// what can be checked without them.
 VerifyReport verify_checkpoint(const std::string& folder, const VerifyOptions& options = {});
 
 }  // namespace braid

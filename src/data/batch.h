@@ -1,7 +1,7 @@
-// A microbatch as one replica of a module reads it, on the host, and who hands it out.
+// A microbatch as one replica of a module reads it, on the host, and the interfaces that provide it.
 //
-// One rank of each replica, its leader, reads; it gives the others what they need (mimo/batch_feed.h). A reader hands
-// out the microbatches of the run in order and knows its position, which a checkpoint keeps.
+// One rank of each replica, its leader, reads and gives the other ranks what they need (mimo/batch_feed.h). A reader
+// returns the microbatches of the run in order and knows its position, which checkpoints store.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,10 +18,10 @@ namespace braid {
 struct LanguageBatch {
   at::Tensor ids, labels;                         // [T] int64, samples end to end
   std::vector<std::int64_t> offsets;              // of all sub-sequences, 0 ... T
-  std::vector<std::vector<std::int64_t>> rows{};  // by encoder and sample: embeddings that the text expects
+  std::vector<std::vector<std::int64_t>> rows{};  // by encoder and sample: number of embeddings that the text expects
 };
 
-using Extent = std::vector<std::int64_t>;  // as MediaItem's
+using Extent = std::vector<std::int64_t>;  // as in MediaItem
 
 struct EncoderBatch {
   at::Tensor values;            // [patches or frames, features], items end to end; uint8 or float
@@ -36,16 +36,16 @@ class BatchReader {
   virtual Batch next() = 0;
 };
 
-// What a reader hands out of every microbatch.
+// Which samples of every microbatch a reader returns.
 struct ReaderShare {
-  std::int64_t samples = 1;  // of a microbatch, over all replicas
+  std::int64_t samples = 1;  // per microbatch, over all replicas
   SampleRange own{};         // of the replica
 };
 
 class DataSet {
  public:
   virtual ~DataSet() = default;
-  // Where the run stands after `consumed` samples, for a checkpoint; readers that are made after restore() go on there.
+  // The position after `consumed` samples, for a checkpoint; readers created after restore() continue there.
   virtual std::string state(std::int64_t consumed) const = 0;
   virtual void restore(const std::string& state) = 0;
 

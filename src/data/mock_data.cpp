@@ -17,7 +17,7 @@ constexpr int kClasses = 8, kPadding = 0;
 constexpr std::int64_t kNoisePatches = 256;
 constexpr double kNoise = 0.5;
 
-// One after the other out of a stream of their own for each sample.
+// Draws numbers in order from a separate stream for each sample.
 class Draws {
  public:
   Draws(std::uint64_t seed, const std::string& name, std::int64_t sample)

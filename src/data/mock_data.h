@@ -1,7 +1,8 @@
-// Samples for trying any model in any layout without a data set: by seed and sample number alone.
+// Synthetic samples for running any model in any layout without a data set. They depend only on the seed and the sample
+// number.
 //
-// There is something to learn. Text counts up: each token is the one before it plus a stride, now and then a random
-// one. Samples with media have a hidden class, which shows in everything their encoders look at and is the stride.
+// There is something to learn. Text counts up: each token is the previous one plus a stride, except for occasional
+// random tokens. Samples with media have a hidden class, which is visible in all their media and equals the stride.
 #pragma once
 
 #include "data/mock_data_config.h"
@@ -12,20 +13,20 @@ namespace braid {
 
 class MockData : public SampleSource {
  public:
-  // For those of the provider's encoders that the topology has.
+  // Generates media for those of the provider's encoders that the topology has.
   MockData(const MockDataConfig& config, const Provider& provider, const Topology& topology, std::uint64_t seed);
 
   Tokens tokens(std::int64_t sample) const override;
   std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override;
-  int sequence_length() const { return sequence_length_; }  // of each: a piece where samples are packed
+  int sequence_length() const { return sequence_length_; }  // of each sub-sequence where samples are packed
 
  private:
   struct Modality {
     EncoderConfig encoder;
     MockMediaConfig mock;
     int token;
-    at::Tensor looks;  // [classes, features]: what shows the class
-    at::Tensor noise;  // [patches, features]: a stock of patches or frames that every item picks from
+    at::Tensor looks;  // [classes, features]: the pattern that shows the class
+    at::Tensor noise;  // [patches, features]: a pool of patches or frames from which every item picks
   };
   using Extents = std::vector<std::vector<std::int64_t>>;
 

@@ -10,7 +10,7 @@ namespace {
 void validate_media(const MockMediaConfig& media, const std::string& where, std::vector<Problem>& problems) {
   Checks checks(where);
   if (!(media.share >= 0 && media.share <= 1))
-    checks.add("share", fmt::format("share={} is no share of the samples", media.share), "use share=0 to 1");
+    checks.add("share", fmt::format("share={} must be between 0 and 1", media.share), "use share=0 to 1");
   checks.size("min_items", media.min_items, 1 << 10);
   checks.size("max_items", media.max_items, 1 << 10);
   checks.size("min_size", media.min_size, 1 << 15);
@@ -24,7 +24,7 @@ void validate_media(const MockMediaConfig& media, const std::string& where, std:
   for (Problem& problem : checks.take()) problems.push_back(std::move(problem));
 }
 
-// Media that never fit would silently make a run of text alone.
+// Media that never fit would silently turn the run into text only.
 std::vector<Problem> room_problems(const MockDataConfig& config, const Provider& provider, int length,
                                    const std::string& where) {
   std::vector<Problem> problems;
@@ -32,10 +32,10 @@ std::vector<Problem> room_problems(const MockDataConfig& config, const Provider&
     const MockMediaConfig& media = mock_of(config, encoder.name);
     const std::int64_t rows = rows_of(encoder, fitting_extent(encoder, media.min_size, media.min_size));
     if (media.share > 0 && rows > length - kRoomForText)
-      problems.push_back(
-          {fmt::format("the smallest item of {} is {} tokens, which leave no room in {}", encoder.name, rows, length),
-           fmt::format("{}.sequence_length", where),
-           fmt::format("use {} or more, or media.{}.share=0", rows + kRoomForText, encoder.name)});
+      problems.push_back({fmt::format("the smallest item of {} takes {} tokens, which leaves no room for text in {} tokens",
+                                      encoder.name, rows, length),
+                          fmt::format("{}.sequence_length", where),
+                          fmt::format("use {} or more, or media.{}.share=0", rows + kRoomForText, encoder.name)});
   }
   return problems;
 }
@@ -54,18 +54,18 @@ const MockMediaConfig& mock_of(const MockDataConfig& config, const std::string& 
 }
 
 void describe(Fields& f, MockMediaConfig& c) {
-  f.field("share", c.share, "share of samples that have any");
-  f.field("min_items", c.min_items, "fewest of them in such a sample");
-  f.field("max_items", c.max_items, "most of them");
-  f.field("min_size", c.min_size, "shortest side of an image in patches, or fewest frames of a sound");
-  f.field("max_size", c.max_size, "longest, or most");
+  f.field("share", c.share, "share of samples with media");
+  f.field("min_items", c.min_items, "fewest items in such a sample");
+  f.field("max_items", c.max_items, "most items in such a sample");
+  f.field("min_size", c.min_size, "shortest side of an image in patches, or fewest frames of an audio clip");
+  f.field("max_size", c.max_size, "longest side, or most frames");
 }
 
 void describe(Fields& f, MockDataConfig& c) {
-  f.field("sequence_length", c.sequence_length, "tokens of a sample; default: the model's");
-  f.field("packed", c.packed, "sub-sequences of a sample, all of the same length");
+  f.field("sequence_length", c.sequence_length, "tokens per sample; default: the model's");
+  f.field("packed", c.packed, "sub-sequences per sample, all of the same length");
   f.field("min_length", c.min_length, "fewest tokens of a sub-sequence before the padding; default: no padding");
-  f.field("alphabet", c.alphabet, "how many different tokens text has");
+  f.field("alphabet", c.alphabet, "number of different text tokens");
   f.field("noise", c.noise, "share of tokens that are random");
   f.named("media", c.media);
 }
@@ -78,19 +78,19 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
   const std::int64_t parts = std::int64_t{language.tp} * language.cp;
   if (!checks.failed() && length % parts != 0)
     checks.add("sequence_length",
-               fmt::format("sequence_length={} does not split over tp={} x cp={}", length, language.tp, language.cp),
+               fmt::format("sequence_length={} is not divisible by tp={} x cp={}", length, language.tp, language.cp),
                fmt::format("use sequence_length={}", (length + parts - 1) / parts * parts));
   if (length < kRoomForText)
-    checks.add("sequence_length", fmt::format("sequence_length={} leaves nothing to learn", length),
+    checks.add("sequence_length", fmt::format("sequence_length={} is too short to learn from", length),
                fmt::format("use sequence_length={} or more", kRoomForText));
   checks.size("packed", config.packed, std::max(length / kRoomForText, 1));
   if (!checks.failed() && length % config.packed != 0)
-    checks.add("packed", fmt::format("sequence_length={} does not split into packed={}", length, config.packed),
+    checks.add("packed", fmt::format("sequence_length={} is not divisible by packed={}", length, config.packed),
                fmt::format("use sequence_length={}", (length / config.packed + 1) * config.packed));
   const int piece = length / std::max(config.packed, 1), shortest = config.min_length.value_or(piece);
   if (config.min_length && (shortest < kRoomForText || shortest > piece))
     checks.add("min_length",
-               fmt::format("min_length={} is not between {} and {}, the tokens of a sub-sequence", shortest,
+               fmt::format("min_length={} must be between {} and {}, the tokens of a sub-sequence", shortest,
                            kRoomForText, piece),
                fmt::format("use min_length={}", piece));
   int most = vocab_of(provider.language) - 1;
@@ -98,7 +98,7 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
     if (encoder.mock_token_id > 1) most = std::min(most, encoder.mock_token_id - 1);
   checks.size("alphabet", config.alphabet, std::max(most, 1));
   if (!(config.noise >= 0 && config.noise <= 1))
-    checks.add("noise", fmt::format("noise={} is no share of the tokens", config.noise), "use noise=0 to 1");
+    checks.add("noise", fmt::format("noise={} must be between 0 and 1", config.noise), "use noise=0 to 1");
   std::vector<Problem> problems = checks.take();
   for (const MockMediaConfig& media : config.media) {
     const std::string here = fmt::format("{}.media.{}", where, media.name);

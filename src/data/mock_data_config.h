@@ -1,4 +1,4 @@
-// What mock samples look like. No libtorch here.
+// The configuration of mock samples. No libtorch here.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,18 @@ namespace braid {
 
 struct MockMediaConfig {
   std::string name{};                // of the encoder
-  double share = 0.5;                // of samples that have any
+  double share = 0.5;                // of samples with media
   int min_items = 1, max_items = 2;  // in such a sample; fewer where the sequence has no room
-  int min_size = 2, max_size = 8;    // sides of an image in patches, or frames of a sound
+  int min_size = 2, max_size = 8;    // sides of an image in patches, or frames of an audio clip
 };
 
 struct MockDataConfig {
   std::optional<int> sequence_length{};  // default: the model's
-  int packed = 1;                        // sub-sequences of a sample, all of the same length
-  std::optional<int> min_length{};       // of a sub-sequence's tokens, the rest is padding; default: no padding
-  int alphabet = 64;                     // how many different tokens text has
+  int packed = 1;                        // sub-sequences per sample, all of the same length
+  std::optional<int> min_length{};       // of a sub-sequence's tokens before the padding; default: no padding
+  int alphabet = 64;                     // number of different text tokens
   double noise = 0.1;                    // share of random tokens
-  std::vector<MockMediaConfig> media{};  // encoders that are not named have the defaults
+  std::vector<MockMediaConfig> media{};  // other encoders have the defaults
 };
 
 inline constexpr int kRoomForText = 2;  // tokens that every sample has, so that there is something to learn

@@ -1,4 +1,4 @@
-// Samples of several sub-sequences each: those of another source, so many at a time, end to end.
+// Samples that pack several sub-sequences each: consecutive samples of another source, end to end.
 #pragma once
 
 #include "data/sample.h"
@@ -7,7 +7,7 @@ namespace braid {
 
 class PackedSamples : public SampleSource {
  public:
-  // Sample i is what `pieces` has from number i * per_sample on. `pieces` outlives this.
+  // Sample i consists of samples [i * per_sample, (i + 1) * per_sample) of `pieces`, which must outlive this.
   PackedSamples(const SampleSource& pieces, int per_sample) : pieces_(pieces), per_sample_(per_sample) {}
 
   Tokens tokens(std::int64_t sample) const override;

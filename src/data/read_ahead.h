@@ -1,4 +1,4 @@
-// Batches made on a thread, some of them before they are asked for.
+// Prepares batches on a thread before they are requested.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ EncoderBatch pinned(EncoderBatch batch);
 template <class Batch>
 class ReadAhead : public BatchReader<Batch> {
  public:
-  // Up to `ahead` batches wait to be taken. `pin`: in memory that a GPU copies from without the host.
+  // Prepares up to `ahead` batches. `pin`: in pinned memory, from which a GPU copies without the host.
   ReadAhead(std::unique_ptr<BatchReader<Batch>> reader, std::size_t ahead, bool pin)
       : reader_(std::move(reader)), ahead_(ahead), pin_(pin), thread_([this] { read(); }) {}
 
@@ -31,7 +31,7 @@ class ReadAhead : public BatchReader<Batch> {
     thread_.join();
   }
 
-  // Throws what the reader threw in place of this batch.
+  // Rethrows an error of the reader in place of its batch.
   Batch next() override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !ready_.empty() || error_; });

@@ -1,4 +1,4 @@
-// A data set whose samples can be had by number, as batches.
+// Batches from a data set with random access to its samples.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ struct MediaToken {
   std::int64_t id;
 };
 
-// Of a topology's encoders, in the order of its modules.
+// For a topology's encoders, in the order of its modules.
 std::vector<MediaToken> media_tokens(const Provider& provider, const Topology& topology);
 
 class SampleBatches : public DataSet {
  public:
-  // `media` in the order in which LanguageBatch::rows has encoders. The source outlives this.
+  // `media` has the order of encoders in LanguageBatch::rows. The source must outlive this.
   SampleBatches(const SampleSource& source, std::vector<MediaToken> media);
 
   std::string state(std::int64_t consumed) const override;

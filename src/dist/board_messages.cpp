@@ -74,7 +74,7 @@ BoardMessage message_from(const json& j) {
   throw std::invalid_argument("unknown message type");
 }
 
-// A root cause is one line of a log, whatever the error's text looked like.
+// A root cause must fit one log line, so line breaks in the error's text are replaced.
 std::string one_line(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::string line;
@@ -105,7 +105,7 @@ RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from
 }
 
 std::string encode(const BoardMessage& message) {
-  // Error texts come from anywhere; bytes that are not UTF-8 are replaced, not thrown over.
+  // Error texts may hold bytes that are not UTF-8; these are replaced rather than causing an exception.
   return std::visit(Encoder{}, message).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 at::Tensor sum_over(const at::Tensor& x, const Group& group) {
   at::Tensor y = x.contiguous().clone();
-  if (y.numel() > 0) group.all_reduce(y);  // backends differ in what they make of nothing
+  if (y.numel() > 0) group.all_reduce(y);  // backends disagree on empty tensors
   return y;
 }
 

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// ASCII's record separator: not in text, and not the start of any terminal's escape sequence.
+// ASCII's record separator: it does not occur in text and starts no terminal escape sequence.
 constexpr std::string_view kProgressMark =
                                "\x1e"
                                "braid progress ",

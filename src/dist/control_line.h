@@ -1,6 +1,6 @@
-// What a rank tells Braid's local launcher through its own stdout, in order with what it prints: lines that begin with
-// a control character and are taken out of the output. Only a rank of Launcher::Local may write them; nobody else would
-// understand.
+// Messages from a rank to Braid's local launcher through the rank's stdout, in order with its other output. These lines
+// begin with a control character, and the launcher removes them from the output. Only ranks of Launcher::Local write
+// them, since no other launcher understands them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// How far the run is, for the launcher to draw.
+// How far the run has come, for the launcher's progress bar.
 struct RunProgress {
   std::int64_t iteration = 0, iterations = 0;
   std::optional<double> lm_loss{};
@@ -19,12 +19,12 @@ struct RunProgress {
   double seconds_left = 0;
 };
 
-// What is said for the whole run: printed without the rank's prefix.
+// Text about the whole run, printed without the rank's prefix.
 struct PlainText {
   std::string text;
 };
 
-// A file that was asked for is not complete: the run is to end with 1, however well it ends.
+// A requested output file is incomplete: the run must exit with 1 even if it succeeds otherwise.
 struct LostOutput {};
 
 using ControlLine = std::variant<RunProgress, PlainText, LostOutput>;
@@ -33,7 +33,7 @@ std::string to_control_line(const RunProgress& progress);  // with its newline
 std::string to_control_line(LostOutput lost);
 std::string to_control_lines(const PlainText& text);  // one for each line of the text
 
-// Nothing when it is an ordinary line, or one that only looks like ours; `line` is without its newline.
+// Nothing for an ordinary line or one that only resembles a control line; `line` has no newline.
 std::optional<ControlLine> parse_control_line(std::string_view line);
 
 }  // namespace braid

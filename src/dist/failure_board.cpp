@@ -26,9 +26,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{500};
-// From a lost connection to the parent's word on how the process ended.
+// How long the parent may take to report how a process ended, after its connection was lost.
 constexpr milliseconds kVerdictWait{1500};
-// From a broken collective to the loss of the peer that broke it.
+// How long the loss of a peer may take to be noticed, after a collective broke because of it.
 constexpr milliseconds kConsequenceWait{3000};
 constexpr milliseconds kSendTimeout{1000};
 
@@ -38,7 +38,7 @@ struct Connection {
   Fd socket;
   LineBuffer lines;
   LineSender sender;
-  std::optional<int> rank;  // from hello on
+  std::optional<int> rank;  // known after hello
   bool open = true, readable = false;
 };
 
@@ -62,7 +62,7 @@ class FailureBoard::Impl {
         ranks_(static_cast<std::size_t>(options_.world_size)) {
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const bool known = static_cast<std::size_t>(rank) < options_.places.size();
-      // Until a rank joins, only a launcher knows where it is: here.
+      // Before a rank joins, its host is known only if a launcher started it: then it is this host.
       const std::string host = options_.server.rank < 0 ? host_name() : "unknown";
       ranks_[rank].who = {rank, host, known ? options_.places[rank] : ""};
     }
@@ -108,8 +108,8 @@ class FailureBoard::Impl {
         for (RankRecord& record : ranks_) record.last_heard += since_last_round;
         if (first_join_) *first_join_ += since_last_round;
       }
-      // Verdicts are taken before the sockets are read and judged after: what a rank said before it ended was sent
-      // before it ended.
+      // Exit reports are collected before the sockets are read and judged after. A rank's last message was sent before
+      // it ended, so it is seen first.
       const std::vector<ProcessEnd> verdicts = take_verdicts();
       for (Connection& connection : connections_)
         if (connection.readable || !verdicts.empty() || last_round) receive(connection);
@@ -207,7 +207,7 @@ class FailureBoard::Impl {
     }
   }
 
-  // What happened to a rank at `time` is the root cause, unless a peer's failure is probably behind it.
+  // A rank's failure at `time` is the root cause, unless a peer's failure probably caused it.
   void judge_failure(int rank, const std::string& op, const std::string& message, bool consequence,
                      Clock::time_point time) {
     if (consequence || suspicions_.another_lost_before(rank, time))
@@ -248,7 +248,7 @@ class FailureBoard::Impl {
     if (hang) declare(ranks_[hang->culprit].who, ranks_[hang->culprit].status.op, hang->message);
   }
 
-  // What a rank was doing when it could still say so.
+  // The rank's last reported operation.
   static std::string last_seen(const RankRecord& record) {
     if (!record.joined) return "start-up";
     return record.status.op.empty() ? "" : "(last seen) " + record.status.op;
@@ -274,14 +274,14 @@ class FailureBoard::Impl {
     broadcast(Tick{});
   }
 
-  // The server's own rank hears last: to hear of a failure may be the end of this process.
+  // The server's own rank is told last, since hearing of a failure may end this process.
   void broadcast(const BoardMessage& message) {
     for (bool own : {false, true})
       for (Connection& connection : connections_)
         if (connection.rank && own == (*connection.rank == options_.server.rank)) send_to(connection, message);
   }
 
-  // A rank that does not read (stopped, say) fills its socket; it must not hold up the others.
+  // A rank that does not read (because it is stopped, say) fills its socket; it must not delay the others.
   static void send_to(Connection& connection, const BoardMessage& message) {
     if (std::holds_alternative<Tick>(message) && !connection.sender.idle()) return;
     const bool urgent = std::holds_alternative<RootCause>(message);
@@ -295,12 +295,12 @@ class FailureBoard::Impl {
   Suspicions suspicions_;
   std::vector<RankRecord> ranks_;
   std::optional<Clock::time_point> first_join_;
-  Clock::time_point last_tick_ = Clock::now(), round_ = Clock::now();  // one time for all that is found in a round
+  Clock::time_point last_tick_ = Clock::now(), round_ = Clock::now();  // one timestamp for all events of a round
   HangLimits limits_;
   double connect_timeout_s_ = 300;
   std::atomic<bool> stopping_ = false, end_expected_ = false;
 
-  mutable std::mutex mutex_;  // of the two below, which other threads touch
+  mutable std::mutex mutex_;  // guards the two below, which other threads access
   std::vector<ProcessEnd> verdicts_;
   std::optional<RootCause> root_cause_;  // written by the board's thread only
   std::thread thread_;

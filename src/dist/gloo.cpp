@@ -16,7 +16,7 @@ Device device_of_address(const std::string& address) {
     return ProcessGroupGloo::createDeviceForHostname(address);
   } catch (const std::exception& e) {
     throw ConfigError({fmt::format("Gloo cannot listen on {} of host {}: {}", address, host_name(), words_of(e)), "",
-                       "set GLOO_SOCKET_IFNAME to the network interface that ranks can meet on"});
+                       "set GLOO_SOCKET_IFNAME to the network interface that connects the ranks"});
   }
 }
 
@@ -40,8 +40,8 @@ class GlooFactory : public BackendFactory {
       return backend;
     } catch (const std::exception& e) {
       throw CommError(
-          fmt::format("{}; this rank listens on {}: if the others cannot reach that, set GLOO_SOCKET_IFNAME to "
-                      "the network interface that ranks can meet on",
+          fmt::format("{}; this rank listens on {}: if the others cannot reach it, set GLOO_SOCKET_IFNAME to "
+                      "the network interface that connects the ranks",
                       words_of(e), fmt::join(settings_.addresses, " and ")));
     }
   }

@@ -18,13 +18,13 @@ struct Group::State {
   c10::intrusive_ptr<c10d::Backend> backend;
   Progress& progress;
   bool is_gloo;
-  bool through_host;  // Gloo carries CUDA tensors only for some operations: all of them go through host memory
+  bool through_host;  // Gloo supports CUDA tensors only for some operations, so all of them go through host memory
 
-  // Gloo's sends and receives would otherwise give up after the time that ranks have to connect. NCCL's return when
-  // they are queued, but with a limit only when they are done.
+  // Without a time-out here, Gloo's sends and receives would fail after the connect time-out. NCCL's wait() returns
+  // once the operation is queued, but with a time-out only when it is complete.
   bool finish(c10d::Work& work) const { return is_gloo ? work.wait(kCollectiveTimeout) : work.wait(); }
 
-  // Visible while it lasts, errors named.
+  // Runs `act` as an operation visible to the failure board, and puts op, group and ranks into its errors.
   template <class Act>
   auto watched(const char* op, const std::vector<Wait>& waits, Act act) const {
     auto scope = progress.wait_in(op, waits);
@@ -33,7 +33,7 @@ struct Group::State {
     } catch (const c10::DistError& e) {
       fail(op, e.what_without_backtrace());
     } catch (const c10::Error& e) {
-      // Not a peer's doing: the arguments were wrong (mixed dtypes, splits that do not add up).
+      // Not caused by a peer: the arguments were wrong (mixed dtypes, splits that do not add up).
       throw std::invalid_argument(describe(op, e.what_without_backtrace()));
     } catch (const std::exception& e) {
       fail(op, e.what());
@@ -70,7 +70,7 @@ struct Group::State {
 };
 
 struct Pending::Operation {
-  // `wire` is what the backend works on; a result goes from there to `output`.
+  // `wire` is the tensor that the backend works on; a result is copied from it to `output`.
   struct Result {
     at::Tensor output, wire;
   };
@@ -83,7 +83,7 @@ struct Pending::Operation {
   std::vector<Wait> waits{};
   Works works{};
 
-  // A start may wait for peers too: NCCL connects them when they first talk.
+  // A start may wait for peers too: NCCL connects them in their first operation.
   template <class Start>
   static Pending start(Operation operation, std::vector<Meeting> meetings, Start start) {
     const Group::State& group = *operation.group;

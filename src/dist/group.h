@@ -1,13 +1,13 @@
-// One set of ranks that can talk. The collectives here work in place on plain tensors; dist/collectives.h has those
-// with autograd. Every call returns once its result may be read on the current stream, is visible to the failure board
-// while it runs, and throws CommError naming group, operation and ranks when it breaks.
+// A process group. The collectives here work in place on plain tensors; dist/collectives.h has those with autograd.
+// Every call returns once its result may be read on the current stream, is visible to the failure board while it runs,
+// and throws CommError naming group, operation and ranks when it fails.
 //
-// Most are also there in two parts: start_...() does not wait for anybody, and what it returns is awaited later. All
-// ranks of a group start its operations in the same order. The board sees a rank come with the start and wait with the
-// wait.
+// Most calls also come as start_...(), which does not wait for peers and returns a Pending to wait for later. All ranks
+// of a group must start its operations in the same order. The board counts a rank as arrived at the start, and as
+// waiting during the wait.
 //
-// On NCCL a call returns when it is queued: the board then sees the host's progress only, and a peer's failure is known
-// through the board, not through an exception here.
+// With NCCL a call returns when it is queued. The board then sees only the host's progress, and a peer's failure is
+// reported by the board, not by an exception here.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -38,8 +38,8 @@ class Pending;
 
 class Group {  // cheap to copy
  public:
-  // `ranks` are global, ascending, and `ranks[group_rank]` is this rank. Without a backend the group must be
-  // of size 1.
+  // `ranks` are global and ascending, and `ranks[group_rank]` is this rank. Without a backend the group must have size
+  // 1.
   Group(std::string name, std::vector<int> ranks, int group_rank, const c10::Device& device,
         c10::intrusive_ptr<c10d::Backend> backend, Progress& progress);
   ~Group();
@@ -50,7 +50,7 @@ class Group {  // cheap to copy
   int rank() const;  // in this group
   int size() const;
   const std::vector<int>& ranks() const;
-  c10::Device device() const;  // where its tensors live
+  c10::Device device() const;  // of its tensors
 
   void all_reduce(at::Tensor& tensor, Reduce op = Reduce::Sum) const;
   void broadcast(at::Tensor& tensor, int root) const;
@@ -62,8 +62,7 @@ class Group {  // cheap to copy
                   const std::vector<std::int64_t>& input_rows) const;  // rows from and to each rank
   void send(const at::Tensor& tensor, int to) const;
   void receive(at::Tensor& tensor, int from) const;
-  // Sends and receives that run together, so that ranks which exchange tensors do not wait for each other's
-  // first send.
+  // Sends and receives that run together, so that ranks which exchange tensors do not block on each other's first send.
   struct Transfer {
     at::Tensor& tensor;
     int peer;
@@ -72,7 +71,7 @@ class Group {  // cheap to copy
   void exchange(const std::vector<Transfer>& transfers) const;
   void barrier() const;
 
-  // Between start and wait, outputs may not be touched and inputs not be written.
+  // Between start and wait, outputs must not be accessed and inputs must not be written.
   [[nodiscard]] Pending start_all_reduce(at::Tensor& tensor, Reduce op = Reduce::Sum) const;
   [[nodiscard]] Pending start_all_gather(at::Tensor& output, const at::Tensor& input) const;
   [[nodiscard]] Pending start_reduce_scatter(at::Tensor& output, const at::Tensor& input) const;
@@ -88,16 +87,16 @@ class Group {  // cheap to copy
   std::shared_ptr<const State> state_;
 };
 
-// An operation that was started, with the tensors it works on. Dropped without a wait, as when an exception unwinds, it
-// goes on by itself, its tensors kept; its result is then nobody's.
+// An operation in flight, with the tensors it works on. If it is destroyed without a wait, as when an exception
+// unwinds, the operation continues, keeps its tensors alive, and its result is discarded.
 class Pending {
  public:
-  Pending();  // nothing: wait() returns at once
+  Pending();  // no operation: wait() returns at once
   ~Pending();
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
 
-  void wait();  // what a blocking call does when it returns or throws; a second wait() does nothing
+  void wait();  // returns or throws as the blocking call would; a second wait() does nothing
 
  private:
   friend class Group;

@@ -14,7 +14,7 @@ using Ranks = std::map<int, ObservedRank>;
 
 double stuck_for(const ObservedRank& rank) { return rank.silent_s + rank.status.idle_s; }
 
-// Ranks speak several times a second while they live; half the limit without a word is not slowness.
+// A live rank reports several times a second; silence for half the limit is not slowness.
 bool silent(const ObservedRank& rank, double silence_s) { return !rank.finished && rank.silent_s > silence_s / 2; }
 
 bool arrived(const ObservedRank& rank, const Wait& wait) {
@@ -22,7 +22,7 @@ bool arrived(const ObservedRank& rank, const Wait& wait) {
   return count != rank.status.arrivals.end() && count->second >= wait.arrival;
 }
 
-// Members of the meetings that `rank` waits in which have not come to them yet, or have gone silent in them.
+// The ranks that `rank` waits for: members of its meetings that have not arrived, or that have fallen silent there.
 std::vector<int> awaited_by(const Ranks& ranks, int rank, double silence_s) {
   std::vector<int> missing;
   for (const Wait& wait : ranks.at(rank).status.waits)
@@ -34,15 +34,15 @@ std::vector<int> awaited_by(const Ranks& ranks, int rank, double silence_s) {
   return missing;
 }
 
-// Follows the waiting until a rank that is silent or waits for nobody, or until it comes back: then the path ends in
-// the cycle.
+// Follows "waits for" from rank to rank, until one is silent or waits for no other, or until a rank repeats: then the
+// path ends in a cycle.
 std::vector<int> follow(const Ranks& ranks, int start, double silence_s) {
   std::vector<int> path = {start};
   while (true) {
     if (silent(ranks.at(path.back()), silence_s)) return path;
     const std::vector<int> awaited = awaited_by(ranks, path.back(), silence_s);
     if (awaited.empty()) return path;
-    // The one that has been stuck the longest stopped first.
+    // The rank that has been stuck the longest stopped first.
     const int next = *std::max_element(awaited.begin(), awaited.end(),
                                        [&](int a, int b) { return stuck_for(ranks.at(a)) < stuck_for(ranks.at(b)); });
     const bool cycle = std::find(path.begin(), path.end(), next) != path.end();
@@ -53,8 +53,7 @@ std::vector<int> follow(const Ranks& ranks, int start, double silence_s) {
 
 std::string op_of(const ObservedRank& rank) { return rank.status.op.empty() ? "no operation" : rank.status.op; }
 
-// "; waiting: ranks 0-2 in all_reduce #7 on world, rank 5 in ..." for everyone who waits in a meeting, except the
-// culprit.
+// "; waiting: ranks 0-2 in all_reduce #7 on world, rank 5 in ..." for all waiting ranks except the culprit.
 std::string who_waits(const Ranks& ranks, int culprit) {
   std::map<std::string, std::vector<int>> by_op;
   for (const auto& [number, rank] : ranks)
@@ -103,7 +102,7 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, do
   std::erase_if(hosts, [&](const auto& host) {
     return !std::all_of(host.second.begin(), host.second.end(), [&](int r) { return silent(ranks.at(r), silence_s); });
   });
-  // The rank that was silent first may have stopped by itself, on a host that others still speak from.
+  // The rank that fell silent first may have stopped alone, on a host whose other ranks still report.
   return hosts.count(ranks.at(*first).host) ? hosts : std::map<std::string, std::vector<int>>{};
 }
 

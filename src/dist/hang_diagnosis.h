@@ -1,5 +1,4 @@
-// Who is to blame when nothing moves: follows "waits for" from a stuck rank to the one that keeps the others
-// waiting.
+// Finds the rank that causes a hang: follows "waits for" from a stuck rank to the one that keeps the others waiting.
 #pragma once
 
 #include <chrono>
@@ -12,37 +11,37 @@
 
 namespace braid {
 
-// A rank as the failure board last heard of it.
+// A rank as last reported to the failure board.
 struct ObservedRank {
   RankStatus status;
-  double silent_s = 0;    // since it was last heard of
-  bool finished = false;  // it said goodbye
+  double silent_s = 0;    // since its last message
+  bool finished = false;  // it sent a bye
   std::string host{};
 };
 
 struct HangLimits {
-  double progress_s = 300;  // a rank may stay where it is for this long
-  double silence_s = 30;    // its monitor, which no computation holds up, may be silent for this long
+  double progress_s = 300;  // a rank may make no progress for this long
+  double silence_s = 30;    // its monitor, which no computation delays, may be silent for this long
 };
 
 struct HangDiagnosis {
   int culprit = 0;
-  std::string message;  // what is wrong with the culprit, and who waits for it where
+  std::string message;  // what is wrong with the culprit, and which ranks wait for it in which operation
 };
 
-// A loop that turns several times a second and has not for this long did not run: its process was stopped (Ctrl-Z, a
-// paused machine), and most likely the others with it. What it has not heard meanwhile proves nothing.
+// A polling loop that has not run for this long was suspended (Ctrl-Z, a paused machine), most likely together with the
+// other processes. Missing messages from that time prove nothing.
 inline constexpr std::chrono::seconds kNotRunning{1};
 
-// The words for a rank that has gone silent, the same from whoever notices.
+// The message for a rank that has fallen silent; the same on whichever rank notices it.
 std::string no_sign_of_life(double limit_s);
 
-// Hosts whose ranks have all gone silent, with those ranks, when one of them is silent for longer than the limit. Not
-// `own_host`: who asks can reach it.
+// Hosts whose ranks have all fallen silent, with those ranks, once one of the ranks has exceeded the limit. Never
+// `own_host`, which the caller can reach.
 std::map<std::string, std::vector<int>> unreachable_hosts(const std::map<int, ObservedRank>& ranks, double silence_s,
                                                           const std::string& own_host);
 
-// Nothing while every rank moved, and was heard of, within the limits.
+// Nothing if every rank made progress and reported within the limits.
 std::optional<HangDiagnosis> diagnose_hang(const std::map<int, ObservedRank>& ranks, const HangLimits& limits);
 
 }  // namespace braid

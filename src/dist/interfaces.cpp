@@ -18,7 +18,7 @@ namespace {
 std::string address_in(const ifaddrs& entry) {
   const bool ipv6 = entry.ifa_addr && entry.ifa_addr->sa_family == AF_INET6;
   if (!entry.ifa_addr || (!ipv6 && entry.ifa_addr->sa_family != AF_INET)) return "";
-  // A link-local address means nothing without the name of the interface, which differs between hosts.
+  // A link-local address is unusable without an interface name, and that differs between hosts.
   if (ipv6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr)) return "";
   char text[NI_MAXHOST] = {};
   getnameinfo(entry.ifa_addr, ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in), text, sizeof text, nullptr, 0,

@@ -1,4 +1,4 @@
-// Built with BRAID_CUDA only; dist/no_nccl.cpp stands in otherwise.
+// Built with BRAID_CUDA only; otherwise dist/no_nccl.cpp replaces it.
 #include <ATen/cuda/CUDAContext.h>
 #include <torch/csrc/cuda/nccl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxHosts = 65536;
       {fmt::format("'{}' is not a Slurm list: {}", text, why), "", "compare with `scontrol show hostnames`"});
 }
 
-// Cuts at commas that stand outside brackets.
+// Splits at commas outside brackets.
 std::vector<std::string> split_outside_brackets(const std::string& text) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -46,7 +46,7 @@ std::vector<std::string> expand_ranges(const std::string& ranges, const std::str
   return numbers;
 }
 
-// One host pattern, which may hold several brackets: "rack[0-1]node[00-01]".
+// Expands one host pattern, which may contain several brackets: "rack[0-1]node[00-01]".
 std::vector<std::string> expand_host(const std::string& pattern, const std::string& text) {
   const std::size_t open = pattern.find('[');
   if (open == std::string::npos) {

@@ -1,5 +1,5 @@
-// What a rank is doing right now, for its peers to see when something goes wrong. Collectives and long phases
-// open a scope; the failure monitor takes snapshots from its own thread.
+// The current operation of a rank, which peers see when something goes wrong. Collectives and long phases open a scope;
+// the failure monitor takes snapshots from its own thread.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@
 
 namespace braid {
 
-// A meeting point of ranks: a group's collectives, or one direction of a pair's sends. The n-th arrival of each
-// member belongs together.
+// A point where ranks synchronise: a group's collectives, or one direction of a pair's sends. The n-th arrivals of all
+// members match.
 struct Meeting {
   std::string channel;       // e.g. "language.dp-cp", "language.pp 3>4"
   std::vector<int> members;  // global ranks, ascending
@@ -22,13 +22,13 @@ struct Meeting {
 
 struct Wait {
   Meeting meeting;
-  std::int64_t arrival = 0;  // this rank's number there, from 1
+  std::int64_t arrival = 0;  // this rank's count of arrivals there, from 1
 };
 
 struct RankStatus {
   std::string op;           // scopes in progress, outermost first, joined by " > "; empty between them
-  std::vector<Wait> waits;  // the meetings it is in: several only in an exchange
-  std::map<std::string, std::int64_t> arrivals;  // how often this rank came to each channel
+  std::vector<Wait> waits;  // the meetings it waits in: several only in an exchange
+  std::map<std::string, std::int64_t> arrivals;  // how often this rank arrived at each channel
   double idle_s = 0;                             // since a scope was opened or closed
 };
 
@@ -50,22 +50,22 @@ class Progress {
 
   // "iteration 12"
   [[nodiscard]] Scope phase(std::string name);
-  // "all_reduce" -> "all_reduce #3 on language.tp"; an exchange meets at several places and is named after the first.
+  // "all_reduce" -> "all_reduce #3 on language.tp"; an exchange has several meetings and is named after the first.
   [[nodiscard]] Scope meet(const std::string& op, std::vector<Meeting> meetings);
-  // The same in two parts, for an operation that goes on by itself: this rank has come to the meetings, and waits in
-  // them whenever a scope is open.
+  // The same in two calls, for an asynchronous operation: this rank has arrived at the meetings, and waits in them
+  // while a scope is open.
   std::vector<Wait> arrive(std::vector<Meeting> meetings);
   [[nodiscard]] Scope wait_in(const std::string& op, std::vector<Wait> waits);
 
-  // Is told, on the thread of this rank, when a meeting begins and ends.
+  // Called on this rank's thread when a meeting begins and ends.
   void watch_meetings(std::function<void(bool begins)> watcher) { meeting_watcher_ = std::move(watcher); }
 
   RankStatus snapshot() const;
 
-  // How long the process was stopped; this does not count as time without progress.
+  // Time in which the process was suspended; it does not count as time without progress.
   void forgive(std::chrono::steady_clock::duration stopped);
 
-  // The scopes that were open where an exception started, which has closed them since.
+  // The scopes that were open when an exception was thrown, and that it has closed since.
   std::string op_at_failure() const;
 
  private:

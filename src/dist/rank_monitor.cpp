@@ -26,9 +26,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kShortestBeat{50};
 constexpr milliseconds kSendTimeout{2000};
-// Longer than the board holds back a consequence.
+// Longer than the board delays a failure that may be a consequence.
 constexpr milliseconds kAnswerTimeout{8000};
-// The board itself gets this much more than a rank before it counts as hung.
+// The board gets this much more time than a rank before it counts as hung.
 constexpr double kBoardSlack_s = 3;
 constexpr const char* kMonitorThreadName = "braid-monitor";  // seen by debuggers, and by tests/support/pausing.cpp
 
@@ -57,15 +57,15 @@ class RankMonitor::Impl {
   }
 
   RootCause report(const std::string& message, bool consequence) {
-    int nobody = 0;
-    const bool crashing = !first_failure_.compare_exchange_strong(nobody, kReported);
+    int no_failure = 0;
+    const bool crashing = !first_failure_.compare_exchange_strong(no_failure, kReported);
     const std::string op = progress_.op_at_failure();
     if (!crashing) send(Fail{op, message, consequence});
     std::unique_lock lock(mutex_);
     answered_.wait_for(lock, kAnswerTimeout, [&] { return cause_.has_value(); });
     const RootCause cause = cause_ ? *cause_ : make_root_cause(hello_.who, op, message);
     lock.unlock();
-    // Another thread's crash is the cause: it ends the process, with its signal as the status.
+    // Another thread's crash is the cause: that thread ends the process with its signal.
     if (crashing && cause.rank == hello_.who.rank) std::this_thread::sleep_for(kAnswerTimeout);
     return cause;
   }
@@ -79,12 +79,12 @@ class RankMonitor::Impl {
     if (std::this_thread::get_id() == thread_.get_id()) return;
     pid_t no_thread = 0;
     const bool first_crash = crashing_thread_.compare_exchange_strong(no_thread, gettid());
-    if (!first_crash && no_thread == gettid()) return;  // a crash in the handler of a crash
-    int nobody = 0;
-    const bool speaks = first_crash && first_failure_.compare_exchange_strong(nobody, signal);
+    if (!first_crash && no_thread == gettid()) return;  // a crash inside the crash handler
+    int no_failure = 0;
+    const bool speaks = first_crash && first_failure_.compare_exchange_strong(no_failure, signal);
     if (speaks) eventfd_write(wake_.get(), 1);
-    // Once the root cause is known, or where this crash does not tell it, another thread prints the line and ends the
-    // process.
+    // Once the root cause is known, or if this crash is not the first failure, another thread prints the line and ends
+    // the process.
     const timespec pause = {0, 10'000'000};
     for (int waited_ms = 0; !over_; waited_ms += 10) {
       if (waited_ms >= (speaks && !concluded_ ? kSendTimeout : kAnswerTimeout).count()) return;
@@ -94,7 +94,7 @@ class RankMonitor::Impl {
 
  private:
   void watch() {
-    // The board hears about a thousand beats a second however many ranks there are.
+    // Limits the board's load to about a thousand beats a second for any number of ranks.
     const auto beat = std::max(kShortestBeat, milliseconds(hello_.world_size));
     Clock::time_point last_beat = Clock::now() - beat;
     while (!stopping_) {
@@ -142,10 +142,10 @@ class RankMonitor::Impl {
 
   bool launcher_serves() const { return !server_ || server_->rank < 0; }
 
-  // A launcher may be stopped for a while by its user, and its ranks end with it anyway.
+  // A user may suspend the launcher for a while, and ranks end with their launcher anyway.
   double silence_limit_s() const { return launcher_serves() ? hello_.hang_limit_s : hello_.limits().silence_s; }
 
-  // Every rank words it alike, so that all logs carry the same line.
+  // The text is the same on every rank, so that all logs carry the same line.
   RootCause about_server(const std::string& message) const {
     if (launcher_serves()) return {-1, fmt::format("the launcher on host {} is gone: {}", server_->host, message)};
     return make_root_cause(*server_, "unknown, since it served the failure board", message);
@@ -154,14 +154,14 @@ class RankMonitor::Impl {
   RootCause about_lost_server() const {
     if (server_) return about_server(kEndedWithoutFinishing);
     return make_root_cause(hello_.who, "start-up",
-                           "the failure board did not take this rank: it ended, or serves another run");
+                           "the failure board did not accept this rank: it has ended, or it serves another run");
   }
 
   RootCause about_silent_server() const {
     const std::string silence = no_sign_of_life(silence_limit_s());
     if (!server_)
       return make_root_cause(hello_.who, "start-up",
-                             "the failure board accepts connections, but says nothing: " + silence);
+                             "the failure board accepts connections but sends nothing: " + silence);
     if (launcher_serves() || server_->host == hello_.who.host) return about_server(silence);
     const auto known = hosts_.find(server_->host);
     const std::vector<int> ranks = known == hosts_.end() ? std::vector{server_->rank} : known->second;
@@ -176,11 +176,12 @@ class RankMonitor::Impl {
     }
     answered_.notify_all();
     const int first_failure = first_failure_;
-    if (first_failure == kReported) return;  // report() hands the line to the thread that prints it
-    // A rank that crashes by itself ends with its signal; one that crashes in the wake of another says so first.
+    if (first_failure == kReported) return;  // report() passes the line to the thread that prints it
+    // If the crash is the root cause, the rank ends with its signal. If it follows another failure, that cause is
+    // printed first.
     const bool own_crash = first_failure > 0 && cause.rank == hello_.who.rank;
     if (!own_crash) on_failure_(cause);
-    over_ = true;  // only now: a crashing thread ends the process when it sees this
+    over_ = true;  // last: a crashing thread ends the process when it sees this
   }
 
   void send(const BoardMessage& message) {
@@ -188,8 +189,8 @@ class RankMonitor::Impl {
     sender_.send(socket_, encode(message), kSendTimeout);
   }
 
-  // Never waits: a board that takes nothing any more would otherwise hold up the thread that is to notice it. The next
-  // beat says all that a missing one would have said.
+  // Never waits: a board that reads nothing more would otherwise block the thread that must notice this. The next beat
+  // carries all the information of a skipped one.
   void send_beat() {
     std::lock_guard lock(send_mutex_);
     sender_.send(socket_, sender_.idle() ? encode(Beat{progress_.snapshot()}) : "", milliseconds(0));
@@ -200,22 +201,22 @@ class RankMonitor::Impl {
   const std::function<void(const RootCause&)> on_failure_;
   Fd socket_, wake_;
   LineBuffer lines_;
-  std::optional<RankIdentity> server_;  // once the board has said so
+  std::optional<RankIdentity> server_;  // after the board's welcome
   HostRanks hosts_;                     // once every rank has joined
   Clock::time_point last_heard_ = Clock::now(), round_ = Clock::now();
   bool connected_ = true, crash_published_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> concluded_ = false;  // the root cause is known
-  std::atomic<bool> over_ = false;       // nothing is left to say
-  // How this rank's own failure began: by a call of report(), or by a crash with this signal. Later ones leave the end
-  // of the process to the first.
+  std::atomic<bool> over_ = false;       // nothing more will be sent
+  // The origin of this rank's own failure: a call of report(), or a crash with this signal. Later failures let the
+  // first one end the process.
   static constexpr int kReported = -1;
   std::atomic<int> first_failure_ = 0;
   std::atomic<pid_t> crashing_thread_ = 0;
   std::mutex send_mutex_;
   LineSender sender_;
 
-  std::mutex mutex_;  // of the two below
+  std::mutex mutex_;  // guards the two below
   std::condition_variable answered_;
   std::optional<RootCause> cause_;
   std::thread thread_;
@@ -233,7 +234,7 @@ void RankMonitor::publish_fatal_signal(int signal) noexcept { impl_->publish_fat
 
 namespace {
 
-// Signal dispositions belong to the process, so this one pointer does too.
+// Global because signal handlers are global to the process.
 std::atomic<RankMonitor*> crash_monitor = nullptr;
 
 extern "C" void on_fatal_signal(int signal) {
@@ -248,7 +249,7 @@ extern "C" void on_fatal_signal(int signal) {
 
 CrashHandler::CrashHandler(RankMonitor& monitor) {
   crash_monitor = &monitor;
-  // A stack of its own lets the handler run after a stack overflow.
+  // A separate stack lets the handler run after a stack overflow.
   static char stack[64 * 1024];
   stack_t alternative{};
   alternative.ss_sp = stack;

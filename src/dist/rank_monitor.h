@@ -1,5 +1,5 @@
-// A rank's end of the failure board: a thread that says what the rank is doing, hears the root cause of a
-// failure, and speaks for the rank when it can no longer speak itself (a crash).
+// A rank's client of the failure board: a thread that reports what the rank is doing, receives the root cause of a
+// failure, and reports a crash when the rank itself no longer can.
 #pragma once
 
 #include <signal.h>
@@ -17,21 +17,21 @@ namespace braid {
 
 class RankMonitor {
  public:
-  // `on_failure` is called once, from the monitor's thread, when any rank has failed; it is expected to end
-  // the process, since this rank's own thread may be stuck in a collective for good.
+  // `on_failure` is called once, from the monitor's thread, when any rank has failed. It should end the process, since
+  // this rank's own thread may be deadlocked in a collective.
   RankMonitor(const Endpoint& board, Hello hello, Progress& progress, std::function<void(const RootCause&)> on_failure,
               std::chrono::milliseconds connect_timeout);
   ~RankMonitor();
 
-  // Publishes this rank's own error and waits for the board's word, which may name another rank. on_failure
-  // is not called. `consequence`: the error came out of a collective, so a peer's death may be behind it.
+  // Publishes this rank's own error and waits for the board's verdict, which may name another rank. Does not call
+  // on_failure. `consequence`: a collective failed, so a peer's death may be the cause.
   RootCause report(const std::string& message, bool consequence);
 
-  // The rank is done; its connection may end.
+  // The rank has finished; its connection may close.
   void goodbye();
 
-  // From a signal handler: lets the monitor's thread publish the signal, then returns. When another thread of this rank
-  // ends the process already, it does not get in between.
+  // Called from a signal handler: lets the monitor's thread publish the signal, then returns. Does not interfere when
+  // another thread of this rank is already ending the process.
   void publish_fatal_signal(int signal) noexcept;
 
  private:
@@ -39,8 +39,8 @@ class RankMonitor {
   std::unique_ptr<Impl> impl_;
 };
 
-// Routes SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT of this process through the monitor before they take
-// their course. One monitor at a time; the guard puts the old handlers back.
+// Routes SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT of this process through the monitor before they take effect. One
+// monitor at a time; the guard restores the old handlers.
 class CrashHandler {
  public:
   explicit CrashHandler(RankMonitor& monitor);
@@ -54,9 +54,9 @@ class CrashHandler {
   stack_t old_stack_;
 };
 
-// While it lives, a write to a peer that is gone is an error of that write, not the end of the process: Gloo writes
-// without MSG_NOSIGNAL, and SIGPIPE would end a rank before it can say why. A handler rather than SIG_IGN, which the
-// programs that a rank starts would inherit. Where SIGPIPE is ignored already, it stays so.
+// While it lives, writing to a closed peer fails with an error instead of ending the process: Gloo writes without
+// MSG_NOSIGNAL, and SIGPIPE would end a rank before it can report why. It installs a handler rather than SIG_IGN, which
+// child processes would inherit. If SIGPIPE is already ignored, nothing changes.
 class BrokenPipeGuard {
  public:
   BrokenPipeGuard();

@@ -25,8 +25,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The monitor's thread and the rank's own may both come here; the first one speaks and ends the other. Whether anybody
-// reads what it says makes no difference to how the process ends.
+// The monitor's thread and the rank's own may both get here; the first one prints and ends the process. The exit code
+// does not depend on whether the output could be written.
 [[noreturn]] void end_process(const RootCause& cause, int exit_code) {
   static std::mutex only_one;
   only_one.lock();
@@ -47,7 +47,7 @@ c10::Device choose_device(const WorldSpec& spec, const DistConfig& config) {
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(spec.local_rank % gpus));
 }
 
-// Rank 0 hears where everybody's tensors live and decides for all, so that no two ranks decide differently.
+// Rank 0 collects the device of every rank and decides for all, so that the ranks agree.
 std::string agree_on_backend(const WorldSpec& spec, c10::Device device, Store& store) {
   const auto key = [](int rank) { return fmt::format("device/{}", rank); };
   store.set(key(spec.rank), device.is_cuda() ? gpu_identity(device.index()) : "");
@@ -59,9 +59,9 @@ std::string agree_on_backend(const WorldSpec& spec, c10::Device device, Store& s
   return store.get("backend");
 }
 
-// The address of this host at which the others can reach it: the one that it reaches the store from. On the store's own
-// host that may be a loopback address, where its own name stands for 127.0.1.1, say; then it is the address that the
-// others reach the store at.
+// The address of this host at which the others can reach it: the local address of its connection to the store. On the
+// store's own host that may be a loopback address (its name may resolve to 127.0.1.1); then it is the address at which
+// the others reach the store.
 std::string agree_on_address(const WorldSpec& spec, Store& store) {
   const auto key = [](int rank) { return fmt::format("sees_store_at/{}", rank); };
   store.set(key(spec.rank), store.route().peer);
@@ -73,11 +73,11 @@ std::string agree_on_address(const WorldSpec& spec, Store& store) {
   }
   if (!is_loopback(store.route().local)) return store.route().local;
   const std::string of_store = store.get("store_address");
-  return of_store.empty() ? store.route().local : of_store;  // everyone is on this host
+  return of_store.empty() ? store.route().local : of_store;  // all ranks are on this host
 }
 
 std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
-  if (spec.launcher == Launcher::Local) return {"127.0.0.1"};  // nothing listens where other hosts could reach it
+  if (spec.launcher == Launcher::Local) return {"127.0.0.1"};  // listen only where other hosts cannot connect
   const std::string leads_to_store = agree_on_address(spec, store);
   if (spec.gloo_interfaces.empty()) return {leads_to_store};
   std::vector<std::string> addresses;
@@ -87,7 +87,7 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
 
 std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
                                                std::shared_ptr<Store> store) {
-  // While ranks connect, Gloo knows more than the watchdog.
+  // While ranks connect, Gloo's errors say more than the watchdog's.
   const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::string fitting = agree_on_backend(spec, device, *store);
   if (config.backend == "nccl" && fitting != "nccl")
@@ -100,8 +100,8 @@ std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const Dist
                            {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = kCollectiveTimeout});
 }
 
-// Returns the time that is left to connect. There is no board to tell yet: the first rank of each host speaks for the
-// others, which give it the time to.
+// Returns the time left to connect. There is no board to report to yet, so the first rank of each host reports for the
+// others, which wait longer to let it.
 milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config,
                                  const std::function<bool()>& stopped) {
   constexpr milliseconds kOthersWait{2000}, kLeast{1000};
@@ -117,28 +117,28 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
   return std::max(wait_for_name(spec.store.host, wait), kLeast);
 }
 
-// What a rank needs around it. Whatever the launcher does not serve, rank 0 does.
+// What a rank's body runs in. Rank 0 serves whatever the launcher does not.
 class RankRuntime {
  public:
   RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
               milliseconds time_to_connect)
       : spec_(spec), config_(config), places_(places), time_to_connect_(time_to_connect) {}
 
-  // As early as there is a board to tell, failures go there.
+  // Failures are reported to the board as soon as there is one.
   void run(const std::function<void(World&)>& body) {
     if (spec_.size > 1) broken_pipes_.emplace();
     if (spec_.board) watch(*spec_.board, spec_.board_nonce);
     connect_store();
     if (!spec_.board) share_board();
     const c10::Device device = choose_device(spec_, config_);
-    // Whatever names no device of its own, libraries included, would otherwise take memory of the first GPU.
+    // Code that names no device, libraries included, would otherwise allocate on the first GPU.
     if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());
     world_.emplace(spec_.rank, spec_.size, device, choose_backend(spec_, config_, device, store_), progress_);
 
     world_->everyone();
     body(*world_);
-    // Ranks finish together: one that is done early would otherwise look as if it had left. Connections are taken down
-    // while the board still watches.
+    // Ranks finish together: the board would otherwise count an early one as lost. Connections are closed while the
+    // board still watches.
     auto scope = progress_.phase("finish");
     world_->everyone().barrier();
     world_.reset();
@@ -165,7 +165,7 @@ class RankRuntime {
                                      time_to_connect_);
   }
 
-  // Only who reads the store knows where the board is, and its nonce.
+  // Only a process that reads the store knows the board's address and nonce.
   void share_board() {
     const std::string where = "failure_board", nonce = "failure_board_nonce";
     if (spec_.rank == 0) {
@@ -196,7 +196,7 @@ class RankRuntime {
   const std::vector<std::string>& places_;
   const milliseconds time_to_connect_;
   Progress progress_;
-  std::optional<BrokenPipeGuard> broken_pipes_;  // a rank without peers ends as other programs do: braid train | head
+  std::optional<BrokenPipeGuard> broken_pipes_;  // none without peers: SIGPIPE then ends the rank (braid train | head)
   std::optional<StoreServer> store_server_;
   std::shared_ptr<Store> store_;
   std::optional<FailureBoard> board_;

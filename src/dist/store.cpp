@@ -31,7 +31,7 @@ StoreServer::StoreServer(const std::string& bind_host, int port) {
                        "set MASTER_PORT to a free port, or end the run that still holds this one"});
   }
   port_ = local_port(listener);
-  // TCPStore by itself would listen on every interface; a socket bound here goes where it should.
+  // TCPStore by itself would listen on every interface, so it gets a socket that is already bound.
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port_);
   options.isServer = true;
@@ -47,8 +47,8 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 
-// A TCPStore client waits for ever on a server that accepts and says nothing, so it is made on a thread that
-// can be left behind.
+// A TCPStore client waits indefinitely for a server that accepts and sends nothing, so it is created on a thread that
+// can be abandoned.
 StorePtr connect_client(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
   std::packaged_task<StorePtr()> connect([endpoint, timeout] {
     c10d::TCPStoreOptions options;
@@ -74,7 +74,7 @@ Store::Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const 
              std::optional<std::chrono::milliseconds> to_connect)
     : endpoint_(endpoint), timeout_(timeout), impl_(std::make_unique<Impl>()) {
   try {
-    // First, since libtorch's own retries end in a message without host and port.
+    // First, because libtorch's own retries end in a message without host and port.
     const Fd connection = connect_tcp(endpoint, to_connect.value_or(timeout));
     route_ = {local_address(connection), peer_address(connection)};
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(prefix, connect_client(endpoint, timeout));

@@ -1,4 +1,4 @@
-// The key-value store through which ranks find each other (c10d's TCPStore).
+// The key-value store of the rendezvous (c10d's TCPStore).
 #pragma once
 
 #include <chrono>
@@ -31,20 +31,20 @@ class StoreServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// A client of a store. Its keys stay apart from those under another prefix.
+// A client of a store. Keys under different prefixes are separate.
 class Store {
  public:
-  // CommError naming host and port when nothing answers in time; ConfigError, at once, when there is no such host.
-  // `to_connect`: where less time is left for that than keys are waited for.
+  // CommError naming host and port when nothing answers in time; ConfigError, at once, when the host does not exist.
+  // `to_connect`: the time-out for connecting, where it is shorter than the one for waiting for keys.
   Store(const Endpoint& endpoint, std::chrono::milliseconds timeout, const std::string& prefix = "",
         std::optional<std::chrono::milliseconds> to_connect = {});
   ~Store();
 
   void set(const std::string& key, const std::string& value);
-  // Waits until the key is there; CommError naming key, host and port when it does not come in time.
+  // Waits until the key exists; CommError naming key, host and port when the time runs out.
   std::string get(const std::string& key);
 
-  // The addresses of this host and of the store's, on the way between them.
+  // The addresses of this host and of the store's host on the connection between them.
   struct Route {
     std::string local, peer;
   };

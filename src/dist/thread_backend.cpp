@@ -123,7 +123,7 @@ class ThreadFactory : public BackendFactory {
   std::shared_ptr<ThreadExchange> exchange_;
 };
 
-// The first exception of any rank, and where each rank stood when a deadlock was found.
+// The first exception of any rank, and where each rank was when a deadlock was found.
 class Outcome {
  public:
   void note(int rank, const std::string& op, std::exception_ptr error) {

@@ -10,16 +10,15 @@ namespace braid {
 class World;
 
 enum class ThreadSemantics {
-  Relaxed,  // like Gloo: a send ends at once, its receive may come later
-  Strict,   // the strictest reading of NCCL: a send ends only when its receive is posted, and the operations
+  Relaxed,  // like Gloo: a send completes at once, its receive may come later
+  Strict,   // the strictest reading of NCCL: a send completes only when its receive is posted, and the operations
             // of one group run in the order each rank posted them; only a coalesced batch of sends and
             // receives runs together
 };
 
-// Runs `body` once per rank, each in a thread of its own, and returns when all have returned. The first
-// exception is thrown here; the other ranks are woken with a CommError. Ranks that wait for each other in a
-// way that can never end are found at once, without a time-out, and reported as a CommError that says where
-// each of them waits.
+// Runs `body` once per rank, each on its own thread, and returns when all have returned. Rethrows the first exception;
+// the other ranks are woken with a CommError. A deadlock is found at once, without a time-out, and reported as a
+// CommError that says where each rank waits.
 void run_as_threads(int size, const std::function<void(World&)>& body,
                     ThreadSemantics semantics = ThreadSemantics::Relaxed);
 

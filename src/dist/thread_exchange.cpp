@@ -31,7 +31,7 @@ void check_alike(const Ops& ops) {
   }
 }
 
-// In rank order, and in float for narrower types, so that every run gives the same digits.
+// In rank order, and in float for narrower types, so that every run gives the same bits.
 at::Tensor reduce(const std::vector<at::Tensor>& parts, Reduce op) {
   const auto dtype = parts[0].scalar_type();
   const bool narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
@@ -108,7 +108,7 @@ void transfer(PostedOp& send, PostedOp& receive) {
   receive.output.copy_(send.input);
 }
 
-// What goes wrong in an operation goes wrong for everyone in it.
+// An operation that fails, fails on all its ranks.
 template <class Act>
 void act_and_note(const std::vector<PostedOpPtr>& ops, Act act) {
   try {
@@ -155,8 +155,8 @@ void ThreadExchange::run_ready(Communicator& communicator) {
   }
 }
 
-// The operations of a rank that may run now. Strictly: those of its oldest batch. Relaxed: its oldest
-// collective and every transfer.
+// The operations of a rank that may run now. Strict: those of its oldest batch. Relaxed: its oldest collective and
+// every transfer.
 std::vector<PostedOpPtr> ThreadExchange::active(const Communicator& communicator, int group_rank) const {
   std::vector<PostedOpPtr> ops;
   bool has_collective = false;
@@ -230,7 +230,7 @@ void ThreadExchange::wait(const Communicator& communicator, const PostedOp& op) 
   if (!op.error.empty()) throw CommError(op.error);
 }
 
-// Whoever could complete an operation would have to be running, and nobody is.
+// Only a running rank could complete an operation, and none is running.
 void ThreadExchange::check_deadlock() {
   if (blocked_ < alive_ || alive_ == 0 || !abort_reason_.empty()) return;
   deadlocked_ = true;

@@ -1,5 +1,5 @@
-// The meeting place behind the thread backend: ranks post operations, and whoever posts the last missing part
-// of one carries it out for all. Nothing here knows c10d.
+// The rendezvous of the thread backend: ranks post operations, and the rank that completes one carries it out for all.
+// Independent of c10d.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,7 +37,7 @@ class ThreadExchange {
  public:
   ThreadExchange(int world_size, ThreadSemantics semantics);
 
-  // One communicator per (name, ranks), made by whoever asks first.
+  // One communicator per (name, ranks), created on first use.
   struct Communicator {
     std::vector<int> ranks;
     std::vector<std::deque<std::vector<PostedOpPtr>>> queues;  // by group rank: batches in posting order
@@ -66,7 +66,7 @@ class ThreadExchange {
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Communicator>> communicators_;
   std::vector<std::condition_variable> wake_;  // by global rank
-  std::vector<const PostedOp*> waiting_;       // by global rank: what it waits for, unless that is done
+  std::vector<const PostedOp*> waiting_;       // by global rank: the operation it waits for, unless that is complete
   int blocked_ = 0, alive_;
   bool deadlocked_ = false;
   std::string abort_reason_;

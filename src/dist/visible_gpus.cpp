@@ -8,7 +8,7 @@
 namespace braid {
 
 int visible_gpus() {
-  const NoSignals in_threads;  // that CUDA's driver starts here
+  const NoSignals in_threads;  // for the threads that CUDA's driver starts here
   return static_cast<int>(torch::cuda::device_count());
 }
 

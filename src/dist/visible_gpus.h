@@ -1,12 +1,12 @@
-// The GPUs that a process sees, for what is checked before any rank starts.
+// The GPUs that a process sees, for checks before any rank starts.
 #pragma once
 
 #include "base/error.h"
 
 namespace braid {
 
-int visible_gpus();  // to this process; nothing is set up on them
+int visible_gpus();  // in this process; does not initialise them
 
-Problem no_gpu(const std::string& where);  // where one was asked for
+Problem no_gpu(const std::string& where);  // for a request of one
 
 }  // namespace braid

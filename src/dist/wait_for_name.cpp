@@ -31,7 +31,7 @@ std::chrono::milliseconds wait_for_name(const std::string& host, const NameWait&
 }
 
 void refuse_store_host(const std::string& what) {
-  throw ConfigError({what, "MASTER_ADDR", "give a name or address at which this host can reach the one of rank 0"});
+  throw ConfigError({what, "MASTER_ADDR", "give a name or address at which this host can reach rank 0's host"});
 }
 
 }  // namespace braid

@@ -39,7 +39,7 @@ const Group& World::everyone() {
     std::vector<int> ranks(static_cast<std::size_t>(size_));
     std::iota(ranks.begin(), ranks.end(), 0);
     everyone_ = make_group("world", ranks);
-    // NCCL connects a group in its first operation, in which all its ranks must take part; later ones may be transfers
+    // NCCL connects a group in its first operation, which must include all its ranks; later ones may be transfers
     // between two of them.
     everyone_->barrier();
   }

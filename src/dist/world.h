@@ -1,5 +1,5 @@
-// This rank among all ranks of the run, and the groups it makes with them. A World is handed down explicitly;
-// there is no default one.
+// This rank among all ranks of the run, and the groups it creates with them. A World is passed explicitly; there is no
+// default one.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,7 +20,7 @@ class Topology;
 
 class World {
  public:
-  // `progress` outlives the world and says what this rank is doing.
+  // `progress` records what this rank is doing and must outlive the world.
   World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress);
   ~World();
   World(const World&) = delete;
@@ -31,25 +31,24 @@ class World {
   c10::Device device() const { return device_; }
   Progress& progress() { return progress_; }
 
-  // Collective over `ranks` (global, ascending, this rank among them). A group of one needs no backend and
-  // gets none.
+  // Collective over `ranks` (global, ascending, this rank among them). A group of one has no backend.
   Group make_group(const std::string& name, const std::vector<int>& ranks);
-  // All ranks. The first call connects them, so every rank makes it at the same point.
+  // The group of all ranks. The first call connects them, so every rank must make it at the same point.
   const Group& everyone();
 
  private:
   const int rank_, size_;
   const c10::Device device_;
   std::shared_ptr<BackendFactory> backends_;
-  std::map<std::string, int> groups_made_;  // by name: keeps the meetings of equally named groups apart
-  // Connections stay open as long as the world: when an exception unwinds a rank, its peers must not see them
-  // close before the rank has said what happened.
+  std::map<std::string, int> groups_made_;  // by name: distinguishes groups of the same name
+  // Connections stay open as long as the world exists: when an exception unwinds a rank, its peers must not see them
+  // close before the rank has reported the error.
   std::vector<c10::intrusive_ptr<c10d::Backend>> connections_;
   std::optional<Group> everyone_;
   Progress& progress_;
 };
 
-// This rank's process groups of a topology, made in plan order on every rank.
+// This rank's process groups of a topology, created in plan order on every rank.
 class Groups {
  public:
   Groups(World& world, const Topology& topology);

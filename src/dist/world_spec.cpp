@@ -9,14 +9,14 @@
 namespace braid {
 namespace {
 
-// Below the ports that Linux hands out to outgoing connections (32768 and up).
+// Below Linux's range of ports for outgoing connections (32768 and up).
 constexpr int kSlurmFirstPort = 15000, kSlurmPortCount = 15000;
 
 std::string require(const Env& env, const std::string& name, const std::string& because) {
   auto value = env(name);
   if (!value || value->empty())
     throw ConfigError({fmt::format("{} is not set, although {}", name, because), "environment",
-                       "start ranks with `braid run`, torchrun or srun, or unset the variables left over from one"});
+                       "start ranks with `braid run`, torchrun or srun, or unset the variables that one of them left"});
   return *value;
 }
 
@@ -51,7 +51,7 @@ WorldSpec from_torchrun(const Env& env) {
   spec.rank = require_int(env, "RANK", because, 0, kMaxRanks);
   check_rank("RANK", spec.rank, "WORLD_SIZE", spec.size);
   spec.local_rank = require_int(env, "LOCAL_RANK", because, 0, kMaxRanks);
-  // Hand-written launch scripts often leave this one out; then every rank is taken to be on this host.
+  // Hand-written launch scripts often omit this one; then all ranks are assumed to be on this host.
   const auto local_size = env("LOCAL_WORLD_SIZE");
   spec.local_size = local_size ? to_int("LOCAL_WORLD_SIZE", *local_size, 1, spec.size) : spec.size;
   check_rank("LOCAL_RANK", spec.local_rank, "LOCAL_WORLD_SIZE", spec.local_size);
@@ -69,7 +69,7 @@ int slurm_port(const Env& env) {
   if (!job_id || *job_id < 0)
     throw ConfigError({fmt::format("SLURM_JOB_ID='{}' is not a job id", job), "environment", ""});
   const std::int64_t step = parse_int64(env("SLURM_STEP_ID").value_or("")).value_or(0);
-  // Concurrent steps of one job must not collide.
+  // Concurrent steps of one job must not share a port.
   return kSlurmFirstPort +
          static_cast<int>((*job_id % kSlurmPortCount + 131 * (step % kSlurmPortCount)) % kSlurmPortCount);
 }
@@ -110,8 +110,8 @@ WorldSpec from_slurm(const Env& env) {
   throw ConfigError({what, "environment", fix});
 }
 
-// Both sets of variables: right when torchrun runs inside an srun task, once a node; wrong otherwise unless
-// they agree.
+// Both sets of variables are set: correct when torchrun runs inside an srun task, once per node; otherwise an error
+// unless they agree.
 void check_torchrun_against_slurm(const Env& env) {
   if (env("TORCHELASTIC_RUN_ID")) {
     const auto tasks = parse_int(env("SLURM_STEP_NUM_TASKS").value_or(""));
@@ -125,13 +125,12 @@ void check_torchrun_against_slurm(const Env& env) {
     const auto a = env(ours), b = env(slurms);
     if (a && b && a != b)
       contradiction(fmt::format("{}={} contradicts {}={}", ours, *a, slurms, *b),
-                    fmt::format("unset {} to follow Slurm, or the SLURM_ variables to follow it", ours));
+                    fmt::format("unset {} to use Slurm's value, or unset the SLURM_ variables", ours));
   }
 }
 
-// Slurm sets SLURM_PROCID=0 in places that are no rank of a program: the batch script itself, the shell of an
-// interactive step (whose number is one of the last before 2^32), a shell on a pseudo terminal. There Braid starts its
-// own ranks.
+// Slurm sets SLURM_PROCID=0 also in processes that are not ranks: the batch script, the shell of an interactive step
+// (whose number is one of the last before 2^32), a shell on a pseudo terminal. There Braid starts its own ranks.
 bool started_by_srun(const Env& env) {
   constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
   const bool batch_script = env("ENVIRONMENT") == "BATCH" && !env("SLURM_STEP_ID");
@@ -152,7 +151,7 @@ Env process_env() {
 std::optional<WorldSpec> world_spec_from(const Env& env) {
   const bool torchrun = env("RANK") || env("WORLD_SIZE");
   const bool slurm = started_by_srun(env);
-  // The local launcher's ranks stay its ranks inside a Slurm allocation.
+  // Ranks of the local launcher ignore a Slurm allocation around them.
   if (torchrun && slurm && env("BRAID_LAUNCHER") != "local") check_torchrun_against_slurm(env);
   if (!torchrun && !slurm) return std::nullopt;
   WorldSpec spec = torchrun ? from_torchrun(env) : from_slurm(env);

@@ -1,4 +1,4 @@
-// A file that appears under its name complete or not at all: written beside it, brought to disk, then renamed.
+// A file that appears under its name complete or not at all: written to a temporary file, synced to disk, then renamed.
 #pragma once
 
 #include <sys/types.h>
@@ -13,9 +13,9 @@ namespace braid {
 
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path, mode_t mode = 0666);  // less the umask
+  explicit AtomicFile(std::string path, mode_t mode = 0666);  // minus the umask
   AtomicFile(AtomicFile&& other) noexcept;
-  ~AtomicFile();  // not committed: nothing stays behind
+  ~AtomicFile();  // if not committed, leaves no file behind
 
   void write_at(std::int64_t offset, std::span<const std::byte> data);
   void commit();
@@ -27,7 +27,7 @@ class AtomicFile {
 
 void write_file(const std::string& path, std::string_view text, mode_t mode = 0666);
 
-// Brings the names in a folder to disk, as commit() did with contents.
+// Syncs a folder's entries to disk, as commit() does with contents.
 void sync_folder(const std::string& path);
 
 }  // namespace braid

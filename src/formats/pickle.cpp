@@ -15,7 +15,7 @@ PickleValue node_of(Kind value) {
   return std::make_shared<const PickleNode>(PickleNode{std::move(value)});
 }
 
-// Writes until there is enough: a value whose parts are shared may be far longer than its pickle.
+// Stops once the text is long enough: a value with shared parts may be far longer than its pickle.
 class TextWriter {
  public:
   explicit TextWriter(std::size_t most) : most_(most) {}
@@ -104,7 +104,7 @@ class TextWriter {
   std::string text_;
 };
 
-// The last one counts, as in Python, where a key that is set again is set anew.
+// The last one counts, as in Python, where setting a key again overwrites it.
 PickleValue find_in(const PickleDict& dictionary, std::string_view key) {
   for (auto item = dictionary.items.rbegin(); item != dictionary.items.rend(); ++item) {
     const std::string* text = as<std::string>(item->first);

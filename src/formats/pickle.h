@@ -1,5 +1,6 @@
-// Python pickles as inert data. Reading one executes and imports nothing: classes and functions are names, an object is
-// the name of its type with the arguments it would be made of. Opcodes and names outside a fixed vocabulary are errors.
+// Python pickles as inert data. Reading one executes and imports nothing: classes and functions are names, and an
+// object is the name of its type with the arguments of its constructor. Opcodes and names outside a fixed vocabulary
+// are errors.
 #pragma once
 
 #include <cstddef>
@@ -27,20 +28,20 @@ struct PickleList {
   std::vector<PickleValue> items;
 };
 struct PickleDict {
-  std::vector<std::pair<PickleValue, PickleValue>> items;  // in their order
+  std::vector<std::pair<PickleValue, PickleValue>> items;  // in order
 };
 struct PickleGlobal {  // a class, a function or a constant of a module
   std::string module, name;
 };
-struct PicklePersistent {  // something kept outside the pickle; torch: a tensor's storage
+struct PicklePersistent {  // an object stored outside the pickle; for torch, a tensor's storage
   PickleValue id;
 };
 struct PickleObject {               // sets and bytearrays too: builtins.set of a list, builtins.bytearray of bytes
-  PickleValue type{};               // a PickleGlobal: what is called with `args`
+  PickleValue type{};               // a PickleGlobal that is called with `args`
   std::vector<PickleValue> args{};  // of the call
-  PickleValue state{};              // what __setstate__ or __dict__ would get; null: nothing
+  PickleValue state{};              // the argument of __setstate__, or the __dict__; null: none
   PickleDict items{};               // of a dictionary
-  bool by_new = false;              // made by type.__new__(type, *args) rather than by a call
+  bool by_new = false;              // created by type.__new__(type, *args) rather than by a call
 };
 
 struct PickleNode {
@@ -49,7 +50,7 @@ struct PickleNode {
       value;
 };
 
-// To make them.
+// Constructors.
 PickleValue pickle_none();
 PickleValue pickle(bool value);
 PickleValue pickle(int value);
@@ -64,27 +65,27 @@ PickleValue pickle_dict(std::vector<std::pair<std::string, PickleValue>> items);
 PickleValue pickle_global(std::string module, std::string name);
 PickleValue pickle_call(PickleValue type, std::vector<PickleValue> args);
 
-// To look at them. `as` is null where the value is of another kind.
+// Accessors. `as` is null for a value of another kind.
 template <class Kind>
 const Kind* as(const PickleValue& value) {
   return std::get_if<Kind>(&value->value);
 }
-// The value of a text key in a dictionary, or in an object's state or items; null: there is none. The last one, where
-// the key was set several times.
+// The value of a string key in a dictionary, or in an object's state or items; null if there is none. If the key was
+// set several times, the last value.
 PickleValue find(const PickleValue& dictionary, std::string_view key);
 bool is_global(const PickleValue& value, std::string_view module, std::string_view name);
-// For people: as Python would write it, cut off after `most` characters.
+// For display: in Python's syntax, cut off after `most` characters.
 std::string to_text(const PickleValue& value, std::size_t most = 2000);
 
-// The names that a pickle may hold: "torch.Size", or with "megatron.core.*" everything below a module. Python's own
-// sets, bytes and bytearrays need not be named; modules have their names of Python 3 whatever the protocol.
+// The names that a pickle may contain: "torch.Size", or with "megatron.core.*" everything below a module. Python's own
+// sets, bytes and bytearrays are always allowed; modules have their Python 3 names for every protocol.
 using PickleVocabulary = std::vector<std::string>;
 
-// The whole of `bytes` is one pickle of protocol 0 to 5. DataError with `file`, opcode and offset for anything else.
-// Memory stays proportional to the size of `bytes`, and nesting is bounded.
+// All of `bytes` must be one pickle of protocol 0 to 5; otherwise DataError with `file`, opcode and offset. Memory
+// stays proportional to the size of `bytes`, and nesting is limited.
 PickleValue read_pickle(std::string_view bytes, const std::string& file, const PickleVocabulary& vocabulary);
 
-// Protocol 2, as torch.save writes. Values that are shared, and equal strings and names, are written once.
+// Protocol 2, as torch.save writes. Shared values, and equal strings and names, are written once.
 std::string write_pickle(const PickleValue& value);
 
 }  // namespace braid

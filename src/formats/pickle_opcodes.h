@@ -74,7 +74,7 @@ enum class PickleOp : unsigned char {
   ReadonlyBuffer = 0x98,
 };
 
-// As Python's pickletools calls it; "unknown" for a byte that is no opcode.
+// The name in Python's pickletools; "unknown" for a byte that is not an opcode.
 const char* name_of(PickleOp op);
 
 }  // namespace braid

@@ -12,15 +12,15 @@
 namespace braid {
 namespace {
 
-constexpr int kMaxDepth = 100;  // so that whoever walks the value, and its destructor, may recurse
+constexpr int kMaxDepth = 100;  // so that destructors and visitors of the value may recurse
 constexpr std::size_t kMaxNameLength = 256;
 
-// What the reader has to know of a value until it is complete.
+// What the reader tracks about a value until it is complete.
 struct Node : PickleNode {
   int depth = 1;
   bool hashable = true;
-  bool frozen = false;    // was fetched from the memo: who changed it now could put it into itself
-  bool open_set = false;  // a set whose list nobody else has
+  bool frozen = false;    // was fetched from the memo: changing it now could create a cycle
+  bool open_set = false;  // a set whose list is not shared
 };
 using NodePtr = std::shared_ptr<Node>;
 
@@ -127,7 +127,7 @@ class Reader {
 
   // --- the values
 
-  // Before `child` becomes a part of `parent`.
+  // Call before `child` becomes a child of `parent`.
   void nest(Node& parent, const Node& child) const {
     parent.depth = std::max(parent.depth, child.depth + 1);
     if (parent.depth > kMaxDepth) fail(fmt::format("nests deeper than {} levels", kMaxDepth));
@@ -159,7 +159,7 @@ class Reader {
     const NodePtr& target = top();
     check_open(*target);
     PickleList* list = as<PickleList>(target);
-    if (!list) fail("appends to what is no list");
+    if (!list) fail("appends to a value that is not a list");
     nest(*target, items);
     list->items.insert(list->items.end(), items.begin(), items.end());
   }
@@ -175,7 +175,7 @@ class Reader {
     check_open(*target);
     PickleDict* dict = as<PickleDict>(target);
     if (PickleObject* object = as<PickleObject>(target)) dict = &object->items;
-    if (!dict) fail("sets items of what has none");
+    if (!dict) fail("sets items of a value that has none");
     if (keys_and_values.size() % 2 != 0) fail("has a key without a value");
     nest(*target, keys_and_values);
     for (std::size_t i = 0; i < keys_and_values.size(); i += 2) {
@@ -185,14 +185,14 @@ class Reader {
   }
 
   void push_global(std::string_view module, std::string_view name) {
-    if (module == "__builtin__") module = "builtins";  // the names of Python 2, which protocols 0 to 2 use
+    if (module == "__builtin__") module = "builtins";  // Python 2's name, which protocols 0 to 2 use
     if (module == "copy_reg") module = "copyreg";
     if (module.size() > kMaxNameLength || name.size() > kMaxNameLength)
       fail(fmt::format("has a name of more than {} characters", kMaxNameLength));
     NodePtr& global = globals_[fmt::format("{}\n{}", module, name)];
     if (!global) {
       const std::string full = fmt::format("{}.{}", module, name);
-      // A line break in it would be written as the start of another opcode.
+      // A line break in it would be read back as the start of another opcode.
       if (!std::all_of(full.begin(), full.end(), is_name_character) || !is_known(full))
         fail(fmt::format("has the name {}, which is not one that checkpoints use", in_quotes(full)));
       global = make_node(PickleGlobal{std::string(module), std::string(name)});
@@ -213,30 +213,31 @@ class Reader {
   }
 
   void push_object(const NodePtr& type, const NodePtr& arguments, bool by_new) {
-    if (!as<PickleGlobal>(type)) fail("calls what is no name");
+    if (!as<PickleGlobal>(type)) fail("calls a value that is not a name");
     const PickleTuple* tuple = as<PickleTuple>(arguments);
-    if (!tuple) fail("calls with arguments that are no tuple");
+    if (!tuple) fail("calls with arguments that are not a tuple");
     if (std::optional<std::string> bytes = as_bytes(type, *tuple)) return push_value(PickleBytes{std::move(*bytes)});
     count_arguments(tuple->items.size());
     NodePtr object = make_node(PickleObject{.type = type, .args = tuple->items, .by_new = by_new});
-    object->depth = arguments->depth;  // in whose place it is
+    object->depth = arguments->depth;  // which it replaces
     push(object);
   }
 
-  // Tuples and texts from the memo may be large and are copied, so all copies together may be as large as the file.
+  // Tuples and strings from the memo may be large and are copied, so all copies together are limited to the file's
+  // size.
   void count_arguments(std::size_t count) {
     arguments_ += count;
     if (arguments_ > bytes_.size()) fail("has more arguments than the file has bytes");
   }
 
-  // Protocols 0 to 2 write bytes as _codecs.encode("text", "latin1"), or bytes() where there are none.
+  // Protocols 0 to 2 write bytes as _codecs.encode("text", "latin1"), or as bytes() if empty.
   std::optional<std::string> as_bytes(const NodePtr& type, const PickleTuple& arguments) {
     const std::vector<PickleValue>& args = arguments.items;
     if (is_global(type, "builtins", "bytes") && args.empty()) return "";
     if (!is_global(type, "_codecs", "encode") || args.size() != 2) return std::nullopt;
     const std::string* text = braid::as<std::string>(args[0]);
     const std::string* code = braid::as<std::string>(args[1]);
-    if (!text || !code || *code != "latin1") fail("encodes something else than text as latin1");
+    if (!text || !code || *code != "latin1") fail("encodes a value other than text as latin1");
     std::optional<std::string> bytes = utf8_to_latin1(*text);
     if (!bytes) fail("encodes text that is not latin1");
     count_arguments(bytes->size());
@@ -262,7 +263,7 @@ class Reader {
   void add_to_set(const std::vector<NodePtr>& items) {
     const NodePtr& target = top();
     check_open(*target);
-    if (!target->open_set) fail("adds to what is no set");
+    if (!target->open_set) fail("adds to a value that is not a set");
     const PickleValue& items_of_set = as<PickleObject>(target)->args[0];
     NodePtr list = std::static_pointer_cast<Node>(std::const_pointer_cast<PickleNode>(items_of_set));
     nest(*list, items);
@@ -276,7 +277,7 @@ class Reader {
     const NodePtr& target = top();
     check_open(*target);
     PickleObject* object = as<PickleObject>(target);
-    if (!object || object->state) fail("gives a state to what takes none");
+    if (!object || object->state) fail("sets the state of a value that takes none");
     nest(*target, *state);
     object->state = std::move(state);
   }
@@ -284,14 +285,14 @@ class Reader {
   // --- the memo
 
   void put(std::uint64_t index) {
-    // Who writes a pickle counts the memo's entries from 0 up, at most one per opcode.
+    // Writers number the memo's entries from 0 up, at most one per opcode.
     if (index >= ops_) fail(fmt::format("has the memo index {}, too large for {} opcodes", index, ops_));
     if (index >= memo_.size()) memo_.resize(index + 1);
     memo_[index] = top();
   }
 
   void get(std::uint64_t index) {
-    if (index >= memo_.size() || !memo_[index]) fail(fmt::format("asks for memo index {}, where nothing is", index));
+    if (index >= memo_.size() || !memo_[index]) fail(fmt::format("reads memo index {}, which is empty", index));
     memo_[index]->frozen = true;
     push(memo_[index]);
   }
@@ -301,7 +302,7 @@ class Reader {
   std::uint64_t index_line() {
     const std::string_view text = line();
     const std::optional<std::int64_t> index = parse_int64(text);
-    if (!index || *index < 0) fail(fmt::format("has {} for a memo index", in_quotes(text)));
+    if (!index || *index < 0) fail(fmt::format("has the invalid memo index {}", in_quotes(text)));
     return static_cast<std::uint64_t>(*index);
   }
 
@@ -310,7 +311,7 @@ class Reader {
     if (op_ == PickleOp::Int && (text == "00" || text == "01")) return push_value(text == "01");
     const std::string_view digits = text.ends_with('L') ? text.substr(0, text.size() - 1) : text;
     const std::optional<std::int64_t> value = parse_int64(digits);
-    if (!value) fail(fmt::format("has {} for an integer of 64 bits", in_quotes(text)));
+    if (!value) fail(fmt::format("has {}, which is not a 64-bit integer", in_quotes(text)));
     push_value(*value);
   }
 
@@ -324,14 +325,14 @@ class Reader {
       if (i < 8) value |= std::uint64_t{byte} << (8 * i);
       if (i >= 8 && byte != (value >> 63 ? 0xff : 0)) fail("has an integer of more than 64 bits");
     }
-    // A positive number of 64 bits has a ninth byte 0, which the loop above refuses.
+    // A positive 64-bit number has a ninth byte 0, which the loop above rejects.
     push_value(static_cast<std::int64_t>(value));
   }
 
   void push_float_line() {
     const std::string_view text = line();
     const std::optional<double> value = parse_double(text);
-    if (!value) fail(fmt::format("has {} for a number", in_quotes(text)));
+    if (!value) fail(fmt::format("has {}, which is not a number", in_quotes(text)));
     push_value(*value);
   }
 
@@ -348,13 +349,13 @@ class Reader {
 
   void push_escaped_text() {
     std::optional<std::string> text = from_raw_unicode_escape(line());
-    if (!text) fail("has a broken escape in its text");
+    if (!text) fail("has an invalid escape in its text");
     push_value(std::move(*text));
   }
 
   const std::string& text_of(const NodePtr& node) const {
     const std::string* text = as<std::string>(node);
-    if (!text) fail("has a name that is no text");
+    if (!text) fail("has a name that is not text");
     return *text;
   }
 
@@ -581,7 +582,7 @@ class Reader {
   std::vector<NodePtr> stack_;
   std::vector<std::size_t> marks_;
   std::vector<NodePtr> memo_;
-  std::unordered_map<std::string, NodePtr> globals_;  // a name may come any number of times, with few bytes each
+  std::unordered_map<std::string, NodePtr> globals_;  // a name may be repeated many times at a few bytes each
 };
 
 }  // namespace

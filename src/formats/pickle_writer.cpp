@@ -32,11 +32,11 @@ class Writer {
   void put(const PickleValue& value) {
     if (const auto known = nodes_.find(value.get()); known != nodes_.end()) return put_get(known->second);
     std::visit([this](const auto& kind) { put(kind); }, value->value);
-    // Nobody else holds a value that is held once, so it will not come again.
+    // A value with one owner occurs only once, so it needs no memo entry.
     if (value.use_count() > 1 && !is_short(value)) nodes_.emplace(value.get(), put_put());
   }
 
-  // Not worth a memo entry, or remembered by content.
+  // Too small for a memo entry, or memoised by content.
   static bool is_short(const PickleValue& value) {
     return as<PickleNone>(value) || as<bool>(value) || as<std::int64_t>(value) || as<double>(value) ||
            as<std::string>(value) || as<PickleGlobal>(value);
@@ -81,8 +81,8 @@ class Writer {
     out_ += value;
   }
 
-  // Protocol 2 has no opcode for bytes. Python writes them as the text of the same code points, to be encoded. Equal
-  // texts are not shared here: a reader could not tell that from a small file which wants to become a large value.
+  // Protocol 2 has no opcode for bytes. Python writes them as a string of the same code points, to be encoded. Equal
+  // strings are not shared here: a reader could not distinguish that from a small file that expands to a large value.
   void put(const PickleBytes& value) {
     put(PickleGlobal{"_codecs", "encode"});
     put_text(latin1_to_utf8(value.data));

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
-const char* const kFetchAgain = "the file is damaged or was not written to its end: fetch it again";
+const char* const kFetchAgain = "the file is damaged or incomplete: download it again";
 
 struct DtypeRow {
   StoredDtype dtype;
@@ -41,7 +41,7 @@ std::optional<StoredDtype> dtype_named(const std::string& name) {
   return std::nullopt;
 }
 
-// The bytes of a regular file; a pipe or a device would block or never end.
+// The bytes of a regular file; reading a pipe or a device could block or never end.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {
@@ -73,7 +73,7 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// Where the header ends, once its length is known to be true.
+// The offset of the header's end, after its length has been checked.
 std::size_t header_bytes(std::span<const std::byte> file, const std::string& path) {
   if (file.size() < 8)
     throw ConfigError({fmt::format("{} bytes are too few for a safetensors file", file.size()), path, kFetchAgain});
@@ -82,7 +82,7 @@ std::size_t header_bytes(std::span<const std::byte> file, const std::string& pat
   if (length > kMaxHeaderBytes)
     throw ConfigError(
         {fmt::format("the header claims {} bytes, more than the {} that are allowed", length, kMaxHeaderBytes), path,
-         "this is no safetensors file, or a damaged one"});
+         "this is not a safetensors file, or it is damaged"});
   if (length > file.size() - 8)
     throw ConfigError({fmt::format("the header claims {} bytes, but the file has {} in all", length, file.size()), path,
                        kFetchAgain});
@@ -91,49 +91,49 @@ std::size_t header_bytes(std::span<const std::byte> file, const std::string& pat
 
 std::optional<std::int64_t> checked_bytes(const std::vector<std::int64_t>& shape, StoredDtype dtype) {
   std::int64_t bytes = bytes_of(dtype);
-  // An empty tensor may have any other dimensions, so a zero is looked for first.
+  // An empty tensor may have any other dimensions, so zeros are checked first.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   for (const std::int64_t size : shape)
     if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
   return bytes;
 }
 
-// Where a tensor's bytes are, counted from the end of the header.
+// The range of a tensor's bytes, counted from the end of the header.
 struct Extent {
   std::int64_t begin, end;
   std::string name;
 };
 
-// What is wrong with one entry, or nothing.
+// The defect of one entry, or nothing.
 std::string entry_problem(const HeaderEntry& entry, std::int64_t data_bytes) {
   if (!entry.dtype) return "has no dtype";
   const auto dtype = dtype_named(*entry.dtype);
-  if (!dtype) return fmt::format("has the unknown dtype {}", in_quotes(*entry.dtype));
-  if (!entry.shape) return "has no shape of whole numbers from 0 up";
-  if (!entry.offsets || entry.offsets->size() != 2) return "has no data_offsets of two whole numbers from 0 up";
+  if (!dtype) return fmt::format("has an unknown dtype {}", in_quotes(*entry.dtype));
+  if (!entry.shape) return "has no shape of non-negative integers";
+  if (!entry.offsets || entry.offsets->size() != 2) return "has no data_offsets of two non-negative integers";
   const std::int64_t begin = (*entry.offsets)[0], end = (*entry.offsets)[1];
   if (begin > end || end > data_bytes)
     return fmt::format("has data_offsets [{}, {}], outside the file's {} data bytes", begin, end, data_bytes);
   const auto expected = checked_bytes(*entry.shape, *dtype);
-  if (!expected) return fmt::format("has a shape too large to exist: {}", shape_text(*entry.shape));
+  if (!expected) return fmt::format("has a shape that is too large: {}", shape_text(*entry.shape));
   if (*expected != end - begin)
     return fmt::format("has {} data bytes, but shape {} of {} needs {}", end - begin, shape_text(*entry.shape),
                        *entry.dtype, *expected);
   return "";
 }
 
-// Every byte behind the header belongs to exactly one tensor.
+// Every byte after the header must belong to exactly one tensor.
 void check_cover(std::vector<Extent> extents, std::int64_t data_bytes, const std::string& path, ProblemList& problems) {
   std::sort(extents.begin(), extents.end(),
             [](const Extent& a, const Extent& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   std::int64_t covered = 0;
   for (const Extent& extent : extents) {
     if (extent.begin > covered)
-      problems.add(fmt::format("data bytes {} to {} in front of tensor {} belong to no tensor", covered, extent.begin,
+      problems.add(fmt::format("data bytes {} to {} before tensor {} belong to no tensor", covered, extent.begin,
                                in_quotes(extent.name)),
                    path, kFetchAgain);
     if (extent.begin < covered)
-      problems.add(fmt::format("tensor {} overlaps the one in front of it: it starts at data byte {}, before {}",
+      problems.add(fmt::format("tensor {} overlaps the previous one: it starts at data byte {}, before {}",
                                in_quotes(extent.name), extent.begin, covered),
                    path, kFetchAgain);
     covered = std::max(covered, extent.end);
@@ -162,7 +162,7 @@ std::vector<StoredTensor> read_file(const MappedFile& file, const std::string& p
                        path,
                        data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))});
   }
-  // The bytes of an entry that could not be read would only look like a gap.
+  // The bytes of an unreadable entry would only look like a gap.
   if (extents.size() == entries.size()) check_cover(std::move(extents), data_bytes, path, problems);
   return tensors;
 }
@@ -171,7 +171,7 @@ bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
-// The shards an index names, less those with names that would lead out of the folder or with no file behind them.
+// The shards that an index names, except those whose name leads out of the folder or whose file is missing.
 std::set<std::string> usable_shards(const std::map<std::string, std::string>& index, const fs::path& folder,
                                     const std::string& index_path, ProblemList& problems) {
   std::set<std::string> usable, seen;
@@ -180,11 +180,11 @@ std::set<std::string> usable_shards(const std::map<std::string, std::string>& in
     std::error_code ignored;
     if (!is_plain_file_name(shard))
       problems.add(
-          fmt::format("the index sends tensor {} to {}, which is no file name", in_quotes(tensor), in_quotes(shard)),
-          index_path, "shards lie beside the index: use a name without folders");
+          fmt::format("the index maps tensor {} to {}, which is not a file name", in_quotes(tensor), in_quotes(shard)),
+          index_path, "shards are in the folder of the index: use a name without folders");
     else if (!fs::is_regular_file(folder / shard, ignored))
-      problems.add(fmt::format("the index names shard {}, which is not there", in_quotes(shard)), index_path,
-                   "fetch the missing shard");
+      problems.add(fmt::format("the index names shard {}, which is missing", in_quotes(shard)), index_path,
+                   "download the missing shard");
     else
       usable.insert(shard);
   }
@@ -199,14 +199,13 @@ void check_against_index(const std::map<std::string, std::string>& index, const 
     const std::string shard = fs::path(tensor.file).filename();
     present.emplace(tensor.name, shard);
     if (const auto entry = index.find(tensor.name); entry == index.end() || entry->second != shard)
-      problems.add(
-          fmt::format("tensor {} is in {}, but the index does not say so", in_quotes(tensor.name), in_quotes(shard)),
-          index_path, "index and shards are of different models: fetch them again");
+      problems.add(fmt::format("tensor {} is in {}, but not in the index", in_quotes(tensor.name), in_quotes(shard)),
+                   index_path, "index and shards belong to different models: download them again");
   }
   for (const auto& [name, shard] : index)
     if (shards.count(shard) && !present.count({name, shard}))
       problems.add(fmt::format("the index has tensor {} in {}, which lacks it", in_quotes(name), in_quotes(shard)),
-                   index_path, "index and shards are of different models: fetch them again");
+                   index_path, "index and shards belong to different models: download them again");
 }
 
 std::string weights_of_folder(const fs::path& folder) {
@@ -249,7 +248,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
     if (file.bytes().size() > kMaxHeaderBytes)
       throw ConfigError({fmt::format("the index has {} bytes, more than the {} that are allowed", file.bytes().size(),
                                      kMaxHeaderBytes),
-                         weights, "this is no index of shards, or a damaged one"});
+                         weights, "this is not an index of shards, or it is damaged"});
     const auto index = parse_index(file.text(), weights, problems);
     const std::set<std::string> shards = usable_shards(index, folder, weights, problems);
     for (const std::string& shard : shards) add_file(folder / shard);

@@ -1,5 +1,5 @@
 // Safetensors, the file format of Hugging Face: eight bytes of header length, a JSON header, then the tensors' bytes.
-// Files come from elsewhere, so the reader trusts nothing in them: whatever is wrong is a ConfigError that names it.
+// The reader does not trust files: any defect is a ConfigError that names it.
 #pragma once
 
 #include <cstddef>
@@ -28,22 +28,22 @@ struct TensorInfo {
 std::int64_t bytes_of(const TensorInfo& tensor);
 
 struct StoredTensor : TensorInfo {
-  std::string file{};                 // where it is, for messages
-  std::span<const std::byte> data{};  // in the mapped file: lives as long as the reader
+  std::string file{};                 // its file, for messages
+  std::span<const std::byte> data{};  // in the mapped file: valid as long as the reader exists
 };
 
 // "[2, 3]"
 std::string shape_text(const std::vector<std::int64_t>& shape);
 
 // The tensors of one file, or of a folder with model.safetensors or with model.safetensors.index.json and its shards.
-// Reads headers only; pages of tensors come in when touched.
+// Reads only headers; the pages of tensors are loaded when accessed.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // by name
-  const StoredTensor* find(const std::string& name) const;               // null: there is none
+  const StoredTensor* find(const std::string& name) const;               // null if missing
 
  private:
   std::string path_;
@@ -53,8 +53,8 @@ class SafetensorsReader {
 
 inline constexpr std::int64_t kShardBytes = 5'000'000'000;
 
-// Writes model.safetensors into a folder or, where the tensors exceed `max_shard_bytes`, shards and their index. All
-// tensors are declared first and then written in any order; files appear in finish(), complete.
+// Writes model.safetensors into a folder or, if the tensors exceed `max_shard_bytes`, shards and their index. All
+// tensors are declared first and then written in any order; complete files appear in finish().
 class SafetensorsWriter {
  public:
   SafetensorsWriter(std::string folder, const std::vector<TensorInfo>& tensors,

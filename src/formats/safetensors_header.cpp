@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMaxDimensions = 64;
 
-// Turns every event into one of a few; a handler that does not expect one stops there.
+// Maps every event to one of a few; an event that a handler does not expect stops the parser.
 class StrictSax : public nlohmann::json_sax<Json> {
  public:
   explicit StrictSax(const std::string& path, const char* what) : path_(path), what_(what) {}
@@ -41,7 +41,7 @@ class StrictSax : public nlohmann::json_sax<Json> {
   virtual bool other_value(const std::string& kind) = 0;
 
   bool stop(std::string what) {
-    failure_ = {std::move(what), path_, "the file is damaged or not what its name says: fetch it again"};
+    failure_ = {std::move(what), path_, "the file is damaged, or its name is wrong: download it again"};
     return false;
   }
 
@@ -74,7 +74,7 @@ class HeaderSax : public StrictSax {
     if (depth_ == 2) {
       field_ = key;
       return in_metadata_ || is_new_field(key) ||
-             stop(fmt::format("tensor {} has {} twice, or it is no field of a tensor", in_quotes(name_),
+             stop(fmt::format("tensor {} has {} twice, or it is not a field of a tensor", in_quotes(name_),
                               in_quotes(key)));
     }
     name_ = key;
@@ -122,7 +122,7 @@ class HeaderSax : public StrictSax {
            (key == "data_offsets" && !entry.offsets);
   }
 
-  // In a list of numbers, a bad one spoils that tensor only; elsewhere, the header has another form than it should.
+  // In a list of numbers, an invalid one affects only that tensor; elsewhere it invalidates the header.
   bool other_value(const std::string& kind) override {
     if (list_ && kind != "an object" && kind != "a list") {
       list_is_whole_ = false;
@@ -142,7 +142,7 @@ class HeaderSax : public StrictSax {
   int depth_ = 0;
 };
 
-// Anything may stand beside the weight map.
+// The index may have any other keys beside the weight map.
 class IndexSax : public StrictSax {
  public:
   IndexSax(const std::string& path, ProblemList& problems) : StrictSax(path, "the index"), problems_(problems) {}

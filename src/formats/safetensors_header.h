@@ -1,5 +1,4 @@
-// The JSON parts of safetensors, read event by event: a header of 100 MB that nests as deep as it can must not become a
-// tree in memory.
+// The JSON parts of safetensors, read as events: a deeply nested header of 100 MB must not become a tree in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +12,17 @@
 
 namespace braid {
 
-// A tensor as the header describes it; what is absent was missing or not a list of whole numbers from 0 up.
+// A tensor as the header describes it; an absent field was missing or not a list of non-negative integers.
 struct HeaderEntry {
   std::string name{};
   std::optional<std::string> dtype{};
   std::optional<std::vector<std::int64_t>> shape{}, offsets{};
 };
 
-// A text that is no header at all throws; what is wrong with single entries goes to `problems`.
+// A text that is not a header throws; problems of single entries are added to `problems`.
 std::vector<HeaderEntry> parse_header(std::string_view json, const std::string& path, ProblemList& problems);
 
-// The "weight_map" of model.safetensors.index.json: which shard has a tensor.
+// The "weight_map" of model.safetensors.index.json: the shard of each tensor.
 std::map<std::string, std::string> parse_index(std::string_view json, const std::string& path, ProblemList& problems);
 
 }  // namespace braid

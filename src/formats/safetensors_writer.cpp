@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// As Hugging Face fills shards: in order, a new one where the next tensor does not fit.
+// Fills shards as Hugging Face does: in order, starting a new one when the next tensor does not fit.
 std::vector<std::vector<TensorInfo>> split_into_shards(const std::vector<TensorInfo>& tensors, std::int64_t max_bytes) {
   std::vector<std::vector<TensorInfo>> shards(1);
   std::int64_t filled = 0;
@@ -38,7 +38,7 @@ SafetensorsWriter::SafetensorsWriter(std::string folder, const std::vector<Tenso
 }
 
 SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std::vector<TensorInfo>& tensors) {
-  // A link stays one. Absolute, since the name of a file that does not exist yet stays bare and has no folder.
+  // A symbolic link is kept. Made absolute, since the name of a file that does not exist yet would have no folder.
   const std::filesystem::path file = std::filesystem::weakly_canonical(std::filesystem::absolute(path));
   SafetensorsWriter writer(file.parent_path().string());
   writer.start_shard(file.filename().string(), tensors);
@@ -46,11 +46,11 @@ SafetensorsWriter SafetensorsWriter::to_file(const std::string& path, const std:
 }
 
 void SafetensorsWriter::start_shard(const std::string& file_name, std::vector<TensorInfo> tensors) {
-  // Wide elements first keep every tensor aligned.
+  // Sorted by descending element size, so that every tensor is aligned.
   std::stable_sort(tensors.begin(), tensors.end(),
                    [](const TensorInfo& a, const TensorInfo& b) { return bytes_of(a.dtype) > bytes_of(b.dtype); });
   nlohmann::ordered_json header;
-  header["__metadata__"]["format"] = "pt";  // transformers refuses files without it
+  header["__metadata__"]["format"] = "pt";  // transformers rejects files without it
   std::int64_t offset = 0;
   for (const TensorInfo& tensor : tensors) {
     const std::int64_t bytes = bytes_of(tensor);

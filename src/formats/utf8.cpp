@@ -18,7 +18,7 @@ void append_utf8(std::string& out, std::uint32_t code) {
   for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
 }
 
-// The character at the start of a text that is not empty, which loses it; nothing where there is none.
+// Removes the first character of a non-empty text and returns it; nothing if it is invalid.
 std::optional<std::uint32_t> take_character(std::string_view& text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const std::size_t more = first < 0x80 ? 0 : first < 0xc0 ? 4 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;

@@ -18,7 +18,7 @@ constexpr std::size_t kLongestText = 200;
 
 std::string cut(std::string text) {
   if (text.size() <= kLongestText) return text;
-  return fmt::format("{}... ({} letters)", text.substr(0, kLongestText), text.size());
+  return fmt::format("{}... ({} characters)", text.substr(0, kLongestText), text.size());
 }
 
 std::string with_quoted_infinities(const std::string& text) {
@@ -60,18 +60,18 @@ Json parse_hf_json(const std::string& text, const std::string& name) {
   const auto refuse_depth = [&](int depth, Json::parse_event_t event, const Json&) {
     const bool opens = event == Json::parse_event_t::array_start || event == Json::parse_event_t::object_start;
     if (opens && depth >= kDeepest)
-      throw ConfigError({fmt::format("lists and objects nest more than {} deep", kDeepest), name,
-                         "a model's configuration does not: fetch the file again"});
+      throw ConfigError({fmt::format("lists and objects are nested more than {} deep", kDeepest), name,
+                         "a model's configuration is not: download the file again"});
     return true;
   };
   Json config;
   try {
     config = Json::parse(with_quoted_infinities(text), refuse_depth);
   } catch (const Json::parse_error& e) {
-    throw ConfigError({fmt::format("not JSON: {}", cut(e.what())), name, "fetch the file again"});
+    throw ConfigError({fmt::format("not JSON: {}", cut(e.what())), name, "download the file again"});
   }
   if (!config.is_object())
-    throw ConfigError({"a model's configuration is a JSON object", name, "fetch the file again"});
+    throw ConfigError({"a model's configuration must be a JSON object", name, "download the file again"});
   return config;
 }
 

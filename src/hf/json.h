@@ -1,4 +1,4 @@
-// Hugging Face's config.json: reading it, and taking typed values out of it with every mistake collected.
+// Hugging Face's config.json: reads it, and extracts typed values while collecting every mistake.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,34 +12,34 @@
 
 namespace braid {
 
-// Python writes Infinity and NaN as bare words, which are no JSON; here they become {"__float__": "Infinity"}, as newer
-// versions of transformers write them. Lists and objects nest 32 deep at most: copying and printing them is recursive.
-// `name` is for messages.
+// Python writes Infinity and NaN as bare words, which are not JSON; here they become {"__float__": "Infinity"}, as
+// newer versions of transformers write them. Lists and objects may be nested 32 deep, since copying and printing them
+// is recursive. `name` is for messages.
 nlohmann::json parse_hf_json(const std::string& text, const std::string& name);
 
-// A value for a message: as JSON, cut where it is long.
+// A value for a message: as JSON, shortened if long.
 std::string value_text(const nlohmann::json& value);
 
 class HfConfigReader {
  public:
   HfConfigReader(const nlohmann::json& config, std::string where);
 
-  // The value of the first of these keys that the config has; `fallback`, transformers' default, where it has none.
-  // A size is from 0 to `most`: a config that lies must not make us list a billion tensors.
+  // The value of the first of these keys in the config; `fallback`, transformers' default, if it has none of them. A
+  // size is from 0 to `most`: an invalid config must not make us list a billion tensors.
   int size(std::initializer_list<const char*> keys, int fallback, int most = 1 << 20);
   double number(std::initializer_list<const char*> keys, double fallback);
   bool boolean(std::initializer_list<const char*> keys, bool fallback);
   std::string string(std::initializer_list<const char*> keys, const std::string& fallback);
 
-  // The value as it stands; null where there is none.
+  // The raw value; null if there is none.
   const nlohmann::json& value(const char* key) const;
 
-  // Braid's models have one way of doing this: any other value is a problem. Absent is fine.
+  // Braid's models support only this value: any other is a problem. The key may be absent.
   void supports_only(const char* key, const nlohmann::json& supported);
 
   void complain(const std::string& key, std::string what, std::string fix);
   bool failed() const { return !problems_.empty(); }
-  // Problems that validate() found, `where` of each ending in one of our fields: `keys` has their names in this file.
+  // Adds problems from validate(), whose `where` ends in one of our fields; `keys` maps these to the keys of this file.
   void add(const std::vector<Problem>& problems, const std::map<std::string, std::string>& keys);
   void throw_if_failed() { problems_.throw_if_any(); }
 

@@ -23,7 +23,7 @@ const char* const kConfigFile = "config.json";
 const char* const kBraidFile = "model.yaml";
 const char* const kOriginalConfigFile = "hf_config.json";
 
-// Configurations have kilobytes.
+// Configurations are a few kilobytes.
 constexpr std::uintmax_t kMostTextBytes = 16 << 20;
 
 std::string read_text(const fs::path& path, const std::string& fix) {
@@ -31,10 +31,10 @@ std::string read_text(const fs::path& path, const std::string& fix) {
   std::ifstream file(path);
   if (!fs::is_regular_file(path, ignored))
     throw ConfigError({fmt::format("there is no file '{}'", path.string()), "", fix});
-  if (!file) throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", "see its permissions"});
+  if (!file) throw ConfigError({fmt::format("cannot read '{}'", path.string()), "", "check its permissions"});
   if (const std::uintmax_t bytes = fs::file_size(path); bytes > kMostTextBytes)
     throw ConfigError({fmt::format("{} bytes are too many for a configuration", bytes), path.string(),
-                       fmt::format("a file of {} or less is read", kMostTextBytes)});
+                       fmt::format("the limit is {} bytes", kMostTextBytes)});
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -47,7 +47,7 @@ void require_folder(const std::string& path) {
 void make_empty_folder(const std::string& path) {
   std::error_code error;
   if (fs::exists(path, error) && !fs::is_directory(path, error))
-    throw ConfigError({fmt::format("'{}' is there already and is not a folder", path), "", "choose another name"});
+    throw ConfigError({fmt::format("'{}' exists and is not a folder", path), "", "choose another name"});
   if (fs::is_directory(path, error) && !fs::is_empty(path, error))
     throw ConfigError({fmt::format("the folder '{}' is not empty", path), "", "choose another one, or empty it"});
   fs::create_directories(path, error);
@@ -55,7 +55,7 @@ void make_empty_folder(const std::string& path) {
     throw ConfigError({fmt::format("cannot create '{}': {}", path, error.message()), "", "choose another folder"});
 }
 
-// model.yaml: what kind of model, and its configuration below a key of that name.
+// model.yaml: the kind of model, and its configuration under a key of that name.
 struct ModelFile {
   std::string kind;
   HybridLmConfig nemotron_h{};
@@ -74,8 +74,7 @@ HfConfig read_model_file(const std::string& path) {
   describe(reader, file);
   std::vector<Problem> problems = reader.finish();
   if (problems.empty() && file.kind.empty())
-    problems.push_back(
-        {"the file does not say what kind of model this is", path + ", kind", "use nemotron_h or radio"});
+    problems.push_back({"the file lacks the kind of model", path + ", kind", "use nemotron_h or radio"});
   const HfConfig config = file.kind == "radio" ? HfConfig(file.radio) : HfConfig(file.nemotron_h);
   if (problems.empty()) problems = std::visit([&](const auto& c) { return validate(c, LayoutSizes{}, path); }, config);
   if (!problems.empty()) throw ConfigError(problems);
@@ -87,7 +86,7 @@ std::string model_file_text(const HfConfig& config) {
   if (const auto* language = std::get_if<HybridLmConfig>(&config)) {
     file.kind = "nemotron_h";
     file.nemotron_h = *language;
-    file.nemotron_h.pattern = layer_letters(*language);  // stages belong to a run
+    file.nemotron_h.pattern = layer_letters(*language);  // pipeline stages belong to a run, not to a model
   } else {
     file.kind = "radio";
     file.radio = std::get<RadioConfig>(config);
@@ -101,14 +100,14 @@ std::vector<ParamSpec> parameters_of(const HfConfig& config) {
   return std::visit([](const auto& c) { return declare_parameters(c); }, config);
 }
 
-// RADIO's summary indices, where the source has them, in the shape they have there.
+// RADIO's summary indices, if the source has them, in their stored shape.
 void add_summary(const SafetensorsReader& source, const std::string& name, const RadioSpelling& spelling,
                  std::vector<ForeignTensor>& tensors) {
   const StoredTensor* stored = source.find(name);
   if (stored && stored->shape.size() == 1) tensors.push_back(radio_summary_tensor(spelling, stored->shape[0]));
 }
 
-// What a Hugging Face folder in published names has for this model.
+// The tensors of this model in a Hugging Face folder with published names.
 std::vector<ForeignTensor> hub_tensors(const WholeParameters& parameters) {
   if (const auto* language = std::get_if<HybridLmConfig>(&parameters.config)) return nemotron_h_tensors(*language, {});
   std::vector<ForeignTensor> tensors = radio_tensors(std::get<RadioConfig>(parameters.config), {});
@@ -141,7 +140,7 @@ Json exported_config(const WholeParameters& parameters) {
 StoredModel open_hf_model(const std::string& folder) {
   require_folder(folder);
   const std::string path = (fs::path(folder) / kConfigFile).string();
-  const Json json = parse_hf_json(read_text(path, "a Hugging Face folder has a config.json"), path);
+  const Json json = parse_hf_json(read_text(path, "a Hugging Face folder must have a config.json"), path);
   const Json type = json.value("model_type", Json());
   if (type != "nemotron_h" && type != "radio")
     throw ConfigError({fmt::format("model_type is {}", value_text(type)), path, "Braid reads nemotron_h and radio"});

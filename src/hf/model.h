@@ -1,6 +1,6 @@
-// A model in a folder: as Hugging Face writes it (config.json and its own tensor names), or as Braid does (model.yaml
+// A model in a folder: as Hugging Face stores it (config.json and its own tensor names), or as Braid does (model.yaml
 // and whole parameters under our names). Both are opened the same way, checked before anything is loaded, and converted
-// into each other without changing a bit.
+// into each other bit for bit.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ using HfConfig = std::variant<HybridLmConfig, RadioConfig>;
 struct StoredModel {
   HfConfig config;
   SafetensorsReader source;
-  TensorsOfParam tensors;  // all of the file that belong to the model, by our parameters' names
-  std::string hf_config;   // config.json of the Hugging Face folder it is or came from; may be empty
+  TensorsOfParam tensors;  // all tensors of the file that belong to the model, by our parameters' names
+  std::string hf_config;   // config.json of this Hugging Face folder or of the one it was imported from; may be empty
 };
 
 // A Hugging Face folder with model_type nemotron_h or radio.
@@ -36,7 +36,7 @@ StoredModel open_braid_model(const std::string& folder);
 
 StoredModel open_model(const std::string& folder);  // either
 
-// The model's tensors under every name they go by: in this folder, in published checkpoints, in transformers' modules.
+// The model's tensors under every naming scheme: of this folder, of published checkpoints, of transformers' modules.
 std::vector<ForeignTensor> all_spellings(const StoredModel& model);
 
 // Fills a rank's shard of a parameter.
@@ -46,17 +46,17 @@ struct WrittenModel {
   std::int64_t tensors, bytes;
 };
 
-// Each reads one tensor at a time and refuses to write into a folder that has something in it.
+// Each reads one tensor at a time and refuses to write into a folder that is not empty.
 WrittenModel import_hf(const std::string& hf_folder, const std::string& braid_folder);
 WrittenModel export_hf(const std::string& braid_folder, const std::string& hf_folder);
 
-// Whole parameters of a model by our names, wherever they come from.
+// Whole parameters of a model by our names, from any source.
 struct WholeParameters {
   HfConfig config{};
-  std::string hf_config{};                                 // config.json that the model came with; may be empty
+  std::string hf_config{};                                 // config.json of the imported model; may be empty
   std::string where{};                                     // for messages
-  std::map<std::string, TensorInfo> infos{};               // of every parameter; and of summary indices, if any
-  std::function<StoredTensor(const std::string&)> read{};  // its data live until the next call
+  std::map<std::string, TensorInfo> infos{};               // of every parameter, and of summary indices if any
+  std::function<StoredTensor(const std::string&)> read{};  // its data is valid until the next call
 };
 WrittenModel export_hf(const WholeParameters& parameters, const std::string& hf_folder);
 

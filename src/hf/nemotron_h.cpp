@@ -43,13 +43,13 @@ std::string pattern_of_list(const char* key, const Json& value, HfConfigReader& 
     if (type != std::end(kLayerTypes))
       pattern += type->letter;
     else
-      reader.complain(key, fmt::format("layer {} is a {}, which is no kind of layer", layer, value_text(name)),
+      reader.complain(key, fmt::format("layer {} is {}, which is not a kind of layer", layer, value_text(name)),
                       "use linear_attention, full_attention, moe or mlp");
   }
   return pattern;
 }
 
-// transformers looks at the pattern only where there is no list.
+// transformers reads the pattern only if there is no list.
 std::string pattern_of(HfConfigReader& reader) {
   for (const char* key : {"layers_block_type", "layer_types"})
     if (const Json& list = reader.value(key); !list.is_null()) return pattern_of_list(key, list, reader);
@@ -74,8 +74,8 @@ void refuse_unsupported(HfConfigReader& reader, const std::string& pattern) {
   reader.supports_only("moe_latent_size", nullptr);
 }
 
-// transformers clamps the time step to [time_step_min, infinity) whatever time_step_limit says; the model's original
-// code takes the limit. A limit that changes nothing is the only one both agree on.
+// transformers clamps the time step to [time_step_min, infinity) and ignores time_step_limit; the model's original code
+// uses the limit. Both agree only on a limit that has no effect.
 void check_time_step_limit(HfConfigReader& reader, double time_step_min) {
   const Json infinity = {{"__float__", "Infinity"}};
   for (const char* key : {"mamba_dt_limit", "time_step_limit"}) {
@@ -85,7 +85,7 @@ void check_time_step_limit(HfConfigReader& reader, double time_step_min) {
       reader.complain(key, fmt::format("{} should be two numbers, not {}", key, value_text(limit)), "");
     else if (limit[0] > time_step_min || limit[1] != infinity)
       reader.complain(key, fmt::format("{}={} is not supported", key, value_text(limit)),
-                      fmt::format("transformers ignores it and has [{}, Infinity]: use that", time_step_min));
+                      fmt::format("transformers ignores it and uses [{}, Infinity]: set that", time_step_min));
   }
 }
 
@@ -112,7 +112,7 @@ class TensorList {
   }
 
  private:
-  // A parameter that is one tensor; the names are relative to the current layer.
+  // A parameter stored as one tensor; names are relative to the current layer.
   void add(const std::string& name, const std::string& param) {
     tensors_.push_back(whole_parameter(theirs_ + name, shapes_.at(ours_ + param), ours_ + param));
   }
@@ -140,7 +140,7 @@ class TensorList {
     add(theirs + "down_proj.weight", ours + "linear_fc2.weight");
   }
 
-  // Ours has, for each key/value head, its query heads, its keys and its values.
+  // Our layout has, for each key/value head, its query heads, its keys and its values.
   void add_attention() {
     add("norm.weight", "self_attention.linear_qkv.layer_norm_weight");
     const std::int64_t groups = config_.kv_heads, dim = config_.head_dim, query = config_.heads / groups * dim;
@@ -187,10 +187,11 @@ void refuse_to_export(const HybridLmConfig& config, const std::string& where) {
   std::vector<Problem> problems;
   if (config.mamba_dt_max > 0)
     problems.push_back(
-        {fmt::format("transformers has no upper limit of the time step; here it is {}", config.mamba_dt_max),
+        {fmt::format("transformers has no upper limit of the time step, but this model has {}", config.mamba_dt_max),
          where + ", mamba_dt_max", "use 0"});
   if (config.pattern.find('E') != std::string::npos && config.shared_ffn == 0)
-    problems.push_back({"transformers always has a shared expert; this model has none", where + ", shared_ffn", ""});
+    problems.push_back(
+        {"transformers always has a shared expert, but this model has none", where + ", shared_ffn", ""});
   if (!problems.empty()) throw ConfigError(problems);
 }
 
@@ -258,7 +259,7 @@ HybridLmConfig nemotron_h_config(const Json& json, const std::string& where) {
 Json nemotron_h_json(const HybridLmConfig& c, const Json& original, const std::string& where) {
   refuse_to_export(c, where);
   Json json = original;
-  // Older spellings of what is written below, and code that an export does not bring along.
+  // Remove older spellings of the keys below, and references to code that an export does not include.
   for (const char* key :
        {"hybrid_override_pattern", "layer_types", "num_hidden_layers", "mamba_n_groups", "mamba_d_conv",
         "mamba_chunk_size", "mamba_dt_min", "mamba_conv_bias", "num_local_experts", "auto_map"})

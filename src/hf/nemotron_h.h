@@ -19,11 +19,11 @@ struct NemotronHSpelling {
 
 NemotronHSpelling nemotron_h_spelling(const SafetensorsReader& source);
 
-// Everything in config.json that Braid's model does not do, or that makes no sense, is in one ConfigError; `where` is
+// One ConfigError lists everything in config.json that is invalid or that Braid's model does not support; `where` is
 // the file's path.
 HybridLmConfig nemotron_h_config(const nlohmann::json& config, const std::string& where);
 
-// `original`, the config.json the model was imported with or an empty object, keeps what only transformers cares about.
+// `original` is the config.json from the import, or an empty object; keys that only transformers uses are kept from it.
 nlohmann::json nemotron_h_json(const HybridLmConfig& config, const nlohmann::json& original, const std::string& where);
 
 std::vector<ForeignTensor> nemotron_h_tensors(const HybridLmConfig& config, const NemotronHSpelling& spelling);

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Hub names and module names of what is not in a layer.
+// Published names and module names of parameters outside of layers.
 struct Renamed {
   const char *hub, *module, *ours;
 };
@@ -37,7 +37,8 @@ constexpr Renamed kInLayer[] = {
     {"mlp.fc2.bias", "mlp.fc2.bias", "mlp.linear_fc2.bias"},
     {"layer_scale2.lambda1", "layer_scale2.lambda1", "mlp.layer_scale"}};
 
-// Theirs has all queries, then all keys, then all values, in one tensor or in three; ours has q, k and v of each head.
+// Hugging Face stores all queries, then all keys, then all values, in one tensor or in three; we store q, k and v of
+// each head.
 void add_qkv(const RadioConfig& config, bool modules, const std::string& theirs, const std::string& ours,
              const std::string& kind, std::vector<ForeignTensor>& tensors) {
   const std::int64_t hidden = config.hidden, heads = config.heads, dim = hidden / heads;
@@ -83,16 +84,16 @@ std::string gelu_of(HfConfigReader& reader) {
   const std::string act = reader.string({"hidden_act"}, "gelu");
   if (act != "gelu" && act != "gelu_pytorch_tanh")
     reader.complain("hidden_act", fmt::format("hidden_act=\"{}\" is not supported", act),
-                    "Braid's model has gelu or gelu_pytorch_tanh");
+                    "use gelu or gelu_pytorch_tanh");
   return act == "gelu" ? "erf" : "tanh";
 }
 
 int ffn_of(int hidden, double mlp_ratio) {
-  const double ffn = hidden * mlp_ratio;  // transformers cuts off the fraction
+  const double ffn = hidden * mlp_ratio;  // transformers truncates the fraction
   return ffn >= 1 && ffn < 1e9 ? static_cast<int>(ffn) : 0;
 }
 
-// A ratio from which transformers computes exactly this width again.
+// A ratio from which transformers computes exactly this width.
 double mlp_ratio_of(const RadioConfig& config) {
   const double ratio = static_cast<double>(config.ffn) / config.hidden;
   return ffn_of(config.hidden, ratio) == config.ffn ? ratio : std::nextafter(ratio, 1e9);
@@ -102,10 +103,10 @@ void refuse_to_export(const RadioConfig& config, const std::string& where) {
   std::vector<Problem> problems;
   if (config.final_norm)
     problems.push_back(
-        {"transformers has no norm behind RADIO's last layer; this model has one", where + ", final_norm", ""});
+        {"transformers has no norm after RADIO's last layer, but this model has one", where + ", final_norm", ""});
   if (!config.normalize_pixels)
     problems.push_back(
-        {"transformers normalises pixels inside RADIO; this model does not", where + ", normalize_pixels", ""});
+        {"transformers normalises pixels inside RADIO, but this model does not", where + ", normalize_pixels", ""});
   if (!problems.empty()) throw ConfigError(problems);
 }
 
@@ -164,7 +165,7 @@ Json radio_json(const RadioConfig& c, const Json& original, const std::string& w
                    {"initializer_range", c.init_std},
                    {"hidden_act", c.gelu == "erf" ? "gelu" : "gelu_pytorch_tanh"},
                    {"qkv_bias", c.qkv_bias}});
-  // Several of their values give one of ours: what the original had stays where it still does.
+  // Several of their values map to one of ours: keep the original value if it still maps to the same.
   HfConfigReader reader(original, "the original config.json");
   if (ffn_of(c.hidden, reader.number({"mlp_ratio"}, 4)) != c.ffn) json["mlp_ratio"] = mlp_ratio_of(c);
   if (reader.size({"max_img_size"}, 2048) / c.patch != c.position_side)
@@ -182,7 +183,7 @@ std::vector<ForeignTensor> radio_tensors(const RadioConfig& config, const RadioS
   std::map<std::string, std::vector<std::int64_t>> shapes;
   for (const ParamSpec& spec : declare_parameters(config)) shapes[spec.name] = spec.shape;
   std::vector<ForeignTensor> tensors;
-  // Renamed tensors that this configuration does not have are left out.
+  // Renamed tensors that this configuration lacks are omitted.
   const auto add = [&](const std::string& theirs, const std::string& ours, const Renamed& name) {
     if (const auto shape = shapes.find(ours + name.ours); shape != shapes.end())
       tensors.push_back(

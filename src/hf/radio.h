@@ -18,16 +18,16 @@ struct RadioSpelling {
 
 RadioSpelling radio_spelling(const SafetensorsReader& source);
 
-// Everything in config.json that Braid's model does not do, or that makes no sense, is in one ConfigError. The weights
-// say whether there is a layer scale: transformers takes it as layerscale_value where they have none.
+// One ConfigError lists everything in config.json that is invalid or that Braid's model does not support. The weights
+// show whether there is a layer scale: if they have none, transformers uses layerscale_value.
 RadioConfig radio_config(const nlohmann::json& config, const SafetensorsReader& source, const std::string& where);
 
-// `original`, the config.json the model was imported with or an empty object, keeps what only transformers cares about.
+// `original` is the config.json from the import, or an empty object; keys that only transformers uses are kept from it.
 nlohmann::json radio_json(const RadioConfig& config, const nlohmann::json& original, const std::string& where);
 
 std::vector<ForeignTensor> radio_tensors(const RadioConfig& config, const RadioSpelling& spelling);
 
-// Which class tokens transformers puts in its summary: kept for export only, under this name.
+// Which class tokens transformers puts into its summary: kept under this name for export only.
 inline constexpr const char* kRadioSummary = "summary_idxs";
 ForeignTensor radio_summary_tensor(const RadioSpelling& spelling, std::int64_t count);
 

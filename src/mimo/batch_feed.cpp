@@ -16,7 +16,7 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// What all ranks must know of a step, as one list of numbers; each is known to one leader at first.
+// The sizes of a step that all ranks must know, as one list of numbers; at first each is known to one leader only.
 class SizeTable {
  public:
   SizeTable(const Topology& topology, int microbatches, std::int64_t samples)
@@ -30,11 +30,11 @@ class SizeTable {
     values.resize(index(size));
   }
 
-  // Of a microbatch of one replica: tokens and sub-sequences, or items.
+  // A microbatch of one replica: tokens and sub-sequences, or items.
   std::int64_t& count(int module, int replica, int microbatch, int which) {
     return values[index(begin_[index(module)] + 2 * (std::int64_t{replica} * microbatches_ + microbatch) + which)];
   }
-  // Embeddings of a sample of the step that an encoder gives, and that the text expects.
+  // Embeddings of a sample that an encoder produces, and that the text expects.
   std::int64_t& given(const Topology& topology, int module, std::int64_t sample) {
     return values[index(first_row(topology, module) + sample)];
   }
@@ -91,7 +91,7 @@ class BatchFeed::Impl {
         const Module& module = topology_.modules()[index(m)];
         if (leads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
       }
-    } catch (...) {  // of a step that may never be asked for
+    } catch (...) {  // the error is thrown when the step is requested, which may never happen
       next.error = std::current_exception();
       return;
     }
@@ -130,7 +130,7 @@ class BatchFeed::Impl {
     std::exception_ptr error;
   };
 
-  // The first rank of a replica's first stage reads for it.
+  // The first rank of a replica's first stage reads for the replica.
   bool leads(const Module& module) const {
     const int rank = model_.world().rank();
     if (!module.dense.contains(rank)) return false;
@@ -173,12 +173,12 @@ class BatchFeed::Impl {
     for (const int m : encoders_)
       for (std::int64_t s = 0; s < table.samples_of_step(); ++s)
         if (table.given(topology_, m, s) != table.expected(topology_, m, s))
-          throw DataError(fmt::format("sample {} has {} tokens for {}, but its media give {} embeddings",
+          throw DataError(fmt::format("sample {} has {} tokens for {}, but its media produce {} embeddings",
                                       first_sample + s, table.expected(topology_, m, s),
                                       topology_.modules()[index(m)].name, table.given(topology_, m, s)));
   }
 
-  // From the leader to all ranks of its replica.
+  // Broadcasts from the leader to all ranks of its replica.
   std::vector<std::int64_t> share(const Module& module, std::vector<std::int64_t> numbers, std::int64_t size) const {
     const Group& group = replica_group(module);
     if (group.size() == 1 || size == 0) return numbers;
@@ -252,10 +252,10 @@ class BatchFeed::Impl {
   const Topology& topology_;
   const int microbatches_;
   const std::int64_t samples_;
-  std::vector<int> encoders_;  // modules
+  std::vector<int> encoders_;                                                 // module indices
   std::unique_ptr<BatchReader<LanguageBatch>> language_reader_;               // on leaders
   std::vector<std::unique_ptr<BatchReader<EncoderBatch>>> encoder_readers_;  // by module, on leaders
-  std::optional<Step> next_;  // once it is started
+  std::optional<Step> next_;                                                 // once started
   StepBatches batches_;
 };
 

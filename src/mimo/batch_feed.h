@@ -1,9 +1,10 @@
-// The microbatches of one step after the other, on every rank as far as its stages need them.
+// Delivers the microbatches of each step to every rank, as far as its stages need them.
 //
-// The leader of each replica of a module reads its share of the data set, on a thread of its own. Once a step all ranks
-// agree on how large the microbatches are, by one small sum over the world that is started a step ahead: with it every
-// rank knows the size of all that it will receive, and nobody sends one. Leaders then give their replica the text and
-// the extents of its media; values of media stay with them until a stage loads them (mimo/step.h).
+// The leader of each replica of a module reads its share of the data set, on a separate thread. Once per step, all
+// ranks agree on the sizes of the microbatches by one small all-reduce over the world, started a step ahead. With it
+// every rank knows the size of every tensor it will receive, so sizes are not sent. Leaders then broadcast the text and
+// the extents of its media to their replica; the values of media stay on the leader until a stage loads them
+// (mimo/step.h).
 #pragma once
 
 #include <memory>
@@ -24,14 +25,14 @@ struct StepBatches {
 
 class BatchFeed {
  public:
-  // `samples`: of a microbatch, over all language replicas.
+  // `samples`: per microbatch, over all language replicas.
   BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data);
   ~BatchFeed();
 
-  // Begins to agree on the next step. Collective over the world, waits for nobody but this rank's readers.
+  // Starts the agreement on the next step. Collective over the world; waits only for this rank's readers.
   void start();
-  // The next step's batches, until the one after it is asked for. DataError on every rank when text and media of a
-  // sample do not fit together; `first_sample` is the number of the step's first.
+  // The next step's batches, valid until the following step is requested. DataError on every rank when text and media
+  // of a sample do not match; `first_sample` is the number of the step's first sample.
   const StepBatches& next_step(std::int64_t first_sample);
 
  private:

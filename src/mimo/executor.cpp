@@ -23,7 +23,7 @@ Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& 
       tensors_(tensors),
       work_(work) {
   for (const Stage& stage : stages_of(topology, rank_))
-    places_.push_back({stage, edges_into(plan.edges, stage, rank_), edges_from(plan.edges, stage, rank_),
+    stages_.push_back({stage, edges_into(plan.edges, stage, rank_), edges_from(plan.edges, stage, rank_),
                        std::vector<State>(static_cast<std::size_t>(plan.options.microbatches))});
 }
 
@@ -33,7 +33,8 @@ void Executor::run(const Op& op) {
     case Op::Forward: return forward(op);
     case Op::Backward: return backward(op);
     case Op::Exchange: return exchange(op.transfers);
-    default: throw_check_failed(__FILE__, __LINE__, "an op that stages have no part in");
+    default:
+      throw_check_failed(__FILE__, __LINE__, "not an op of a stage");
   }
 }
 
@@ -44,18 +45,19 @@ void Executor::finish() {
   moving_.clear();
 }
 
-Executor::Place& Executor::place(const Stage& stage) {
-  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.stage == stage; });
-  BRAID_CHECK(found != places_.end(), "stage {} is not on rank {}", stage.index, rank_);
+Executor::LocalStage& Executor::local_stage(const Stage& stage) {
+  const auto found =
+      std::find_if(stages_.begin(), stages_.end(), [&](const LocalStage& p) { return p.stage == stage; });
+  BRAID_CHECK(found != stages_.end(), "stage {} is not on rank {}", stage.index, rank_);
   return *found;
 }
 
 Executor::State& Executor::state(const Stage& stage, int microbatch) {
-  return place(stage).states[static_cast<std::size_t>(microbatch)];
+  return local_stage(stage).states[static_cast<std::size_t>(microbatch)];
 }
 
 at::Tensor& Executor::input_over(int e, int microbatch) {
-  const Place& to = place(edge(e).to);
+  const LocalStage& to = local_stage(edge(e).to);
   State& s = state(edge(e).to, microbatch);
   s.inputs.resize(to.into.size());
   return s.inputs[static_cast<std::size_t>(std::find(to.into.begin(), to.into.end(), e) - to.into.begin())];
@@ -69,7 +71,7 @@ void Executor::await(State& state) {
 // --- forwards and backwards
 
 void Executor::forward(const Op& op) {
-  Place& here = place(op.stage);
+  LocalStage& here = local_stage(op.stage);
   State& s = state(op.stage, op.microbatch);
   await(s);
   for (const int e : here.into) {
@@ -87,7 +89,7 @@ void Executor::forward(const Op& op) {
 }
 
 void Executor::backward(const Op& op) {
-  Place& here = place(op.stage);
+  LocalStage& here = local_stage(op.stage);
   State& s = state(op.stage, op.microbatch);
   await(s);
   for (const int e : here.from) {
@@ -97,8 +99,8 @@ void Executor::backward(const Op& op) {
   }
   const bool last_of_all = !topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder &&
                            is_last(topology_, op.stage);
-  // Every rank of a replica has the same output, and the gradient of one of them is the whole gradient: the others,
-  // which no edge leaves, add nothing.
+  // Every rank of a replica has the same output, and one rank receives its whole gradient. The other ranks have no
+  // outgoing edge, so their gradient is zero.
   if (!s.output_grad.defined())
     s.output_grad = last_of_all ? work_.gradient_of_last(op.microbatch, s.output) : at::zeros_like(s.output);
   s.output.backward(s.output_grad);
@@ -112,7 +114,7 @@ void Executor::backward(const Op& op) {
 
 void Executor::exchange(const std::vector<Transfer>& transfers) {
   at::NoGradGuard guard;
-  // What was sent before the last exchange has been received by now, or is about to be; its memory is wanted back.
+  // Earlier sends have completed by now or are about to; waiting for them frees their memory.
   while (moving_.size() > 1) {
     moving_.front()->pending.wait();
     moving_.pop_front();
@@ -149,7 +151,7 @@ at::Tensor Executor::tensor_to_fill(const Transfer& t, const std::shared_ptr<Mov
   return input.detach();
 }
 
-// Of the sender, detached.
+// The slice of the sender's output for an edge, detached.
 at::Tensor Executor::output_over(int e, int microbatch) {
   const EdgeRows rows = work_.rows_over(e, microbatch);
   return state(edge(e).from, microbatch).output.detach().narrow(0, rows.begin, rows.rows);
@@ -163,7 +165,8 @@ at::Tensor Executor::output_grad_over(int e, int microbatch) {
   return from.output_grad.narrow(0, rows.begin, rows.rows);
 }
 
-// What is sent and needed no more here: a gradient, or the output of a stage that does not train.
+// Releases a tensor that is sent and not needed here any more: a gradient, or the output of a stage that does not
+// train.
 void Executor::forget(const Transfer& t) {
   if (t.kind == Transfer::Gradient)
     input_over(t.edge, t.microbatch).reset();

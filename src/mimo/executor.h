@@ -1,7 +1,7 @@
-// Runs what a schedule lists for this rank, whatever its stages compute.
+// Runs a rank's ops of a schedule, independently of what its stages compute.
 //
-// Exchanges are started where the list has them, and awaited where what they bring is read. What a stage gets over an
-// edge is a leaf of this rank's autograd graph; its gradient goes back over the same edge.
+// Exchanges are started at their position in the list and awaited where their tensors are read. A tensor that a stage
+// receives over an edge is a leaf of this rank's autograd graph; its gradient is sent back over the same edge.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace braid {
 
-// What one step needs of the plan.
+// The plan of one step.
 struct StepPlan {
   StepPlan(const Topology& topology, const ScheduleOptions& options);  // verified
   const ScheduleOptions options;
@@ -33,10 +33,10 @@ class StageWork {
  public:
   virtual ~StageWork() = default;
   virtual void load(const Stage& stage, int microbatch) = 0;
-  // `inputs`: what came over edges_into() the stage on this rank. The output goes on over the edges from the stage; that
-  // of the last stage of all may be anything.
+  // `inputs`: the tensors of edges_into() the stage on this rank. The output is sent over the edges from the stage; the
+  // output of the very last stage may be any tensor.
   virtual at::Tensor forward(const Stage& stage, int microbatch, const std::vector<at::Tensor>& inputs) = 0;
-  // What backward starts with, of the last stage of all.
+  // The gradient that backward starts with, on the very last stage.
   virtual at::Tensor gradient_of_last(int microbatch, const at::Tensor& output) = 0;
   // Known at both ends of an edge.
   virtual EdgeRows rows_over(int edge, int microbatch) const = 0;
@@ -44,29 +44,29 @@ class StageWork {
 
 class Executor {
  public:
-  // All of these outlive it. `tensors`: what goes over edges.
+  // All arguments must outlive it. `tensors`: options of the tensors sent over edges.
   Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
            StageWork& work);
 
   void run(const Op& op);    // Load, Forward, Backward or Exchange
-  void await(const Op& op);  // what a Forward or Backward reads; run() does so too
-  void finish();             // returns when everything sent has arrived
+  void await(const Op& op);  // waits for the inputs of a Forward or Backward; run() does so too
+  void finish();             // returns when everything sent has been received
 
  private:
-  // What this rank sends and receives at once, until it has.
+  // The tensors of one exchange in flight.
   struct Moving {
     std::vector<at::Tensor> tensors;
     Pending pending;
   };
 
-  // A microbatch in a stage, from its first tensor to its last.
+  // A microbatch in a stage, from its first input to its last output.
   struct State {
     std::vector<std::shared_ptr<Moving>> arriving{};  // with inputs, or with the gradient of the output
     std::vector<at::Tensor> inputs{};                 // by edge into the stage; after backward, their gradients
     at::Tensor output{}, output_grad{};
-    std::size_t uses_left = 0;  // edges over which the output has not gone yet
+    std::size_t uses_left = 0;  // edges over which the output has not been sent yet
   };
-  struct Place {
+  struct LocalStage {
     Stage stage;
     std::vector<int> into, from;  // edges that end and begin here
     std::vector<State> states;    // by microbatch
@@ -76,7 +76,7 @@ class Executor {
   void backward(const Op& op);
   void exchange(const std::vector<Transfer>& transfers);
 
-  Place& place(const Stage& stage);
+  LocalStage& local_stage(const Stage& stage);
   State& state(const Stage& stage, int microbatch);
   at::Tensor& input_over(int edge, int microbatch);
   const Edge& edge(int e) const { return plan_.edges[static_cast<std::size_t>(e)]; }
@@ -96,7 +96,7 @@ class Executor {
   const int rank_;
   const at::TensorOptions tensors_;
   StageWork& work_;
-  std::vector<Place> places_;
+  std::vector<LocalStage> stages_;
   std::deque<std::shared_ptr<Moving>> moving_;  // oldest first
 };
 

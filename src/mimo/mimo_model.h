@@ -1,4 +1,4 @@
-// A multimodal model on one rank: those parts of it that run here.
+// A multimodal model on one rank: the stages of its modules that run here.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,10 @@ struct MimoOptions {
   bool recompute = false;
   std::vector<std::string> frozen{};  // parameter sets that do not train
   std::uint64_t seed = 1234;
-  bool draw_weights = true;  // false: they have no values until somebody draws or loads them
+  bool draw_weights = true;  // false: uninitialised until they are drawn or loaded
 };
 
-// Some of a module's parameters on this rank.
+// A subset of a module's parameters on this rank.
 struct ParameterSet {
   std::string name;  // one of parameter_set_names()
   int module = 0;    // index into topology.modules()
@@ -37,14 +37,14 @@ class MimoModel {
     Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
     const Stage stage;
     const StagePlace place;
-    const bool leads;  // speaks for its replica's ranks of this stage
+    const bool leads;  // represents its replica's ranks of this stage
     const Parallel parallel;
-    std::unique_ptr<EncoderStage> encoder{};  // one of the two
+    std::unique_ptr<EncoderStage> encoder{};  // exactly one of these two is set
     std::unique_ptr<LanguageStage> language{};
     const EncoderConfig* config = nullptr;  // of the encoder
   };
 
-  // Every encoder module of the topology has the name of one of the provider's.
+  // Every encoder module of the topology must have the name of one of the provider's encoders.
   MimoModel(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
             const MimoOptions& options);
 
@@ -59,9 +59,10 @@ class MimoModel {
   const EncoderConfig& encoder_config(int module) const;
   const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
 
-  // After the optimizer's step: experts that got few tokens are chosen more easily. Collective over the language ranks.
+  // After the optimizer's step: raises the router bias of experts that received few tokens. Collective over the
+  // language ranks.
   void update_expert_bias();
-  // Instead, after a step without an update.
+  // Called instead after a step without an update.
   void forget_expert_tokens();
 
  private:

@@ -48,7 +48,7 @@ class Step::Impl : public StageWork {
 
   at::Tensor finish() {
     executor_.finish();
-    at::Tensor mixing = at::zeros({2}, totals_.options());  // load balancing loss, how many forwards it is of
+    at::Tensor mixing = at::zeros({2}, totals_.options());  // load balancing loss, and the number of forwards in it
     for (const auto& part : model_.parts())
       for (Moe* moe : part->language ? part->language->moe_layers() : std::vector<Moe*>()) {
         mixing[0] += moe->take_aux_loss().to(at::kDouble);
@@ -96,11 +96,11 @@ class Step::Impl : public StageWork {
   const LanguageBatch& text(int microbatch) const { return batches_.language[index(microbatch)]; }
   const EncoderBatch& media(int m, int microbatch) const { return batches_.encoders[index(m)][index(microbatch)]; }
 
-  // Of the language model on this rank, the same for all its stages.
+  // The groups of the language model on this rank, the same for all its stages.
   const Parallel& parallel() const {
     for (const auto& part : model_.parts())
       if (part->language) return part->parallel;
-    throw_check_failed(__FILE__, __LINE__, "no part of the language model is here");
+    throw_check_failed(__FILE__, __LINE__, "no stage of the language model is on this rank");
   }
 
   void load_media(const MimoModel::Part& part, int microbatch) {
@@ -158,7 +158,7 @@ class Step::Impl : public StageWork {
 
   int token_of(int m) const { return token_id(model_.provider(), model_.encoder_config(m), std::nullopt); }
 
-  // Of an encoder for this replica's samples, on all its ranks. They come to the leader.
+  // An encoder's embeddings for this replica's samples, on all its ranks. The leader receives them and broadcasts.
   at::Tensor embeddings(const MimoModel::Part& part, int m, int microbatch, const std::vector<at::Tensor>& inputs) {
     std::vector<at::Tensor> pieces;
     const std::vector<int> edges = edges_into(plan_.edges, part.stage, model_.world().rank());
@@ -176,7 +176,7 @@ class Step::Impl : public StageWork {
     return sharers.size() > 1 ? broadcast(whole, 0, sharers) : whole;
   }
 
-  // Which of the encoder replica's embeddings go over an edge.
+  // The slice of the encoder replica's embeddings that goes over an edge.
   RowSlice slice_over(int e, int microbatch) const {
     const Edge& edge = plan_.edges[index(e)];
     const SampleRange own = bridge_.samples_of(edge.from.module, edge.from_rank);
@@ -188,12 +188,12 @@ class Step::Impl : public StageWork {
   const StepPlan& plan_;
   const StepBatches& batches_;
   const StepInput input_;
-  const std::int64_t samples_;  // of a microbatch, over all language replicas
+  const std::int64_t samples_;  // per microbatch, over all language replicas
   const Bridge bridge_;
   const at::TensorOptions tensor_options_;
   std::vector<std::vector<at::Tensor>> loaded_;  // by microbatch and encoder module: values of media, until forward
   std::vector<at::Tensor> labels_;               // by microbatch, likewise
-  std::vector<double> participates_;             // by module: 1 on the leader of a replica that had anything to see
+  std::vector<double> participates_;             // by module: 1 on the leader of a replica that had any media
   at::Tensor totals_;                            // loss sum, counted tokens
   Executor executor_;
 };

@@ -1,8 +1,8 @@
 // Forwards, backwards and exchanges of one step of a multimodal model, as the schedule lists them for this rank.
 //
 // Encoder ranks turn media into embeddings of the language model's width. The first rank of each encoder replica's last
-// stage sends the embeddings of each language replica to that replica's first rank; there they are shared with the
-// replica's other ranks and put where the encoder's tokens stand. Gradients go back the same way.
+// stage sends each language replica's embeddings to that replica's first rank, which broadcasts them to its other
+// ranks; they replace the embeddings of the encoder's tokens. Gradients go back the same way.
 #pragma once
 
 #include <memory>
@@ -21,28 +21,28 @@ struct StepInput {
   double loss_scale = 1;
 };
 
-// Of sums over the world of what Step::finish() returned.
+// Computed from the world sums of what Step::finish() returned.
 struct StepTotals {
   explicit StepTotals(std::span<const double> sums);
 
   double loss_sum = 0;                          // over all counted tokens of the step
   double num_tokens = 0;                        // those tokens
-  std::optional<double> load_balancing_loss{};  // mean over microbatches, replicas and mixtures of experts
-  std::vector<int> participants{};              // by module: replicas of an encoder that had anything to look at
+  std::optional<double> load_balancing_loss{};  // mean over microbatches, replicas and MoE layers
+  std::vector<int> participants{};              // by module: encoder replicas that had any media
 };
 
 class Step {
  public:
-  // All of these outlive the step.
+  // All arguments must outlive the step.
   Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepInput& input);
   ~Step();
 
-  // Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are added up in
-  // the parameters' grad; nothing is reduced.
+  // Runs a Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are
+  // accumulated in the parameters' grad; nothing is reduced.
   void run(const Op& op);
-  // What a forward or backward reads and other ranks send, so that waiting for it can be told apart.
+  // Waits for what a forward or backward receives from other ranks, so that the wait can be timed separately.
   void await(const Op& op);
-  // After the last: this rank's terms of the totals, of type double; everything sent has arrived.
+  // After the last op: this rank's terms of the totals, of type double; everything sent has been received.
   at::Tensor finish();
 
  private:

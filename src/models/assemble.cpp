@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// The shape of what a rank holds: its boxes tile it.
+// The shape of a rank's shard, which its boxes tile.
 std::vector<std::int64_t> extent(const std::vector<Box>& boxes) {
   std::vector<std::int64_t> shape(boxes.front().size.size(), 0);
   for (const Box& box : boxes)

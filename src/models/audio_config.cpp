@@ -8,7 +8,7 @@ void describe(Fields& fields, AudioConfig& c) {
   fields.field("layers", c.layers, "transformer layers");
   fields.field("heads", c.heads, "attention heads");
   fields.field("ffn", c.ffn, "inner width of the MLP");
-  fields.field("stack", c.stack, "encoded frames, each of two input frames, that make one token");
+  fields.field("stack", c.stack, "encoded frames per token; each covers two input frames");
   fields.field("norm_eps", c.norm_eps, "epsilon of every LayerNorm");
   fields.field("init_std", c.init_std, "standard deviation of initial weights");
 }
@@ -39,7 +39,7 @@ std::vector<Problem> validate(const AudioConfig& c, const LayoutSizes& layout, c
   checks.size("stack", c.stack, 1 << 10);
   check_layer_sizes(layers_of(c), checks);
   if (!checks.failed() && (c.hidden % 2 != 0 || c.hidden < 4))
-    checks.add("hidden", fmt::format("hidden={} has no room for pairs of sines and cosines", c.hidden),
+    checks.add("hidden", fmt::format("hidden={} cannot hold pairs of sines and cosines", c.hidden),
                "use an even width of 4 or more");
   if (!checks.failed()) check_layer_splits(layers_of(c), layout, "the audio encoder", checks);
   return checks.take();

@@ -1,4 +1,4 @@
-// An encoder of sound, after Whisper's, as data. No libtorch here.
+// An audio encoder like Whisper's, as data. No libtorch here.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace braid {
 struct AudioConfig {
   int mels = 80;  // channels of a frame
   int hidden = 64, layers = 2, heads = 4, ffn = 256;
-  int stack = 2;  // encoded frames, of which each is two of the input, that make one token's features
+  int stack = 2;  // encoded frames, of two input frames each, that form one token's features
   double norm_eps = 1e-5;
   double init_std = 0.02;
 
-  int frames_per_token() const { return 2 * stack; }  // of the input
+  int frames_per_token() const { return 2 * stack; }  // input frames
   int feature_width() const { return stack * hidden; }
 };
 

@@ -23,8 +23,8 @@ PackedSequences AudioEncoder::sequences_of(const Lengths& lengths, const at::Dev
   std::vector<std::int64_t> offsets = {0};
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] < 0 || lengths[i] % multiple != 0)
-      throw DataError(fmt::format("clip {} of {} has {} frames, of which {} make a token: pad it, e.g. to {}", i,
-                                  lengths.size(), lengths[i], multiple, (lengths[i] / multiple + 1) * multiple));
+      throw DataError(fmt::format("clip {} of {} has {} frames, not a multiple of the {} per token: pad it, e.g. to {}",
+                                  i, lengths.size(), lengths[i], multiple, (lengths[i] / multiple + 1) * multiple));
     offsets.push_back(offsets.back() + lengths[i] / 2);
   }
   return pack_sequences(std::move(offsets), device);
@@ -45,7 +45,7 @@ at::Tensor AudioEncoder::run_layers(at::Tensor x, const Lengths& lengths) const 
 }
 
 at::Tensor AudioEncoder::features(const at::Tensor& x, const Lengths& lengths) const {
-  BRAID_CHECK_EQ(x.size(0), sequences_of(lengths, at::kCPU).tokens(), "rows of {} clips", lengths.size());
+  BRAID_CHECK_EQ(x.size(0), sequences_of(lengths, at::kCPU).tokens(), "encoded frames of {} clips", lengths.size());
   return named_layer_norm(x, parameters_, "decoder.final_layernorm", config_.norm_eps)
       .reshape({x.size(0) / config_.stack, config_.feature_width()});
 }

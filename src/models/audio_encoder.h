@@ -1,12 +1,13 @@
-// An encoder of sound, after Whisper's: one pipeline stage of it, on this rank's share of the grid.
+// An audio encoder like Whisper's: one pipeline stage of it, on this rank's share of the grid.
 //
 //   x = embed(frames, lengths)        first stage
 //   x = run_layers(x, lengths)        every stage
 //   features(x, lengths)              last stage
 //
-// Clips of any lengths lie end to end; `lengths` are theirs in frames, F their sum. Two frames make one of the T = F /
-// 2 rows between embed and features, where `stack` rows make one token's features. Positions restart at each clip, and
-// attention stays inside it. Every tp rank has all rows (no sequence parallelism here).
+// Clips of any lengths lie end to end; `lengths` are in frames, F is their sum. Two input frames form one of the T = F
+// / 2 encoded frames between embed and features, and `stack` encoded frames form one token's features. Positions
+// restart at each clip, and attention stays inside it. Every tp rank holds all encoded frames (no sequence parallelism
+// here).
 #pragma once
 
 #include <vector>
@@ -22,20 +23,20 @@ class AudioEncoder {
  public:
   using Lengths = std::vector<std::int64_t>;
 
-  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
   AudioEncoder(const AudioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
                bool recompute = false);
 
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ == pp_ - 1; }
 
-  // A clip whose frames do not make whole tokens is a DataError. Frames may have any float dtype.
+  // A clip whose frames do not divide into whole tokens is a DataError. Frames may have any float dtype.
   at::Tensor embed(const at::Tensor& frames, const Lengths& lengths) const;  // [F, mels] -> [T, H]
   at::Tensor run_layers(at::Tensor x, const Lengths& lengths) const;         // [T, H] -> [T, H]
   at::Tensor features(const at::Tensor& x, const Lengths& lengths) const;    // [T, H] -> [T / stack, stack * H]
 
  private:
-  // The clips as sequences of rows.
+  // The clips as sequences of encoded frames.
   PackedSequences sequences_of(const Lengths& lengths, const at::Device& device) const;
 
   const AudioConfig config_;

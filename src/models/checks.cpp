@@ -11,7 +11,7 @@ void Checks::add(const char* field, std::string what, std::string fix) {
 }
 
 void Checks::size(const char* field, std::int64_t value, std::int64_t most) {
-  if (value < 1) add(field, fmt::format("{}={} is not positive", field, value), "use 1 or more");
+  if (value < 1) add(field, fmt::format("{}={} must be at least 1", field, value), "use 1 or more");
   if (value > most) add(field, fmt::format("{}={} is too large", field, value), fmt::format("use {} or less", most));
 }
 
@@ -19,8 +19,8 @@ void Checks::divides(const char* field, std::int64_t value, std::int64_t parts, 
   if (parts < 1 || value % parts == 0) return;
   std::vector<std::int64_t> possible = divisors(value);
   std::sort(possible.begin(), possible.end());
-  add(field, fmt::format("{}={} does not split over {}", field, value, split),
-      fmt::format("use a split of {}", fmt::join(possible, ", ")));
+  add(field, fmt::format("{}={} is not divisible by {}", field, value, split),
+      fmt::format("use a divisor: {}", fmt::join(possible, ", ")));
 }
 
 void Checks::stages(const char* field, int layers, const LayoutSizes& layout) {

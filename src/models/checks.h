@@ -1,4 +1,4 @@
-// The rules that model configs share, as sentences.
+// The checks that model configs share.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Far beyond any model: whoever reads a config that lies must not list a billion tensors, nor overflow their sizes.
+// Far larger than any model: an invalid config must not make the reader list a billion tensors or overflow their sizes.
 inline constexpr std::int64_t kMostLayers = 1 << 14, kMostWidth = 1 << 20, kMostVocab = 1 << 24;
 
 class Checks {
@@ -20,10 +20,10 @@ class Checks {
 
   // From 1 to `most`.
   void size(const char* field, std::int64_t value, std::int64_t most = kMostWidth);
-  // `value` must split evenly over `parts`; `split` says what they are, e.g. "tp=2 x cp=2". Parts below 1 are for
-  // whoever checks the layout itself.
+  // `value` must be divisible by `parts`; `split` describes these, e.g. "tp=2 x cp=2". Parts below 1 are ignored, since
+  // the check of the layout reports them.
   void divides(const char* field, std::int64_t value, std::int64_t parts, const std::string& split);
-  // No stage may be empty.
+  // No pipeline stage may be empty.
   void stages(const char* field, int layers, const LayoutSizes& layout);
   void add(const char* field, std::string what, std::string fix);
 

@@ -4,8 +4,8 @@
 //   x = run_layers(x, images)         every stage
 //   features(x, images)               last stage
 //
-// Images, all of the size the model is made for, lie end to end. P counts their patches; T = P + images, since each
-// image has a class token in front from embed to features. Every tp rank has all rows (no sequence parallelism here).
+// Images, all of the model's one size, lie end to end. P counts their patches; T = P + images, since each image has a
+// leading class token from embed to features. Every tp rank holds all T tokens (no sequence parallelism here).
 #pragma once
 
 #include <vector>
@@ -20,14 +20,14 @@ namespace braid {
 
 class Clip {
  public:
-  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
   Clip(const ClipConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
        bool recompute = false);
 
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ == pp_ - 1; }
 
-  // Images of another size are a DataError. Patches, as of patchify(), may have any float dtype.
+  // Images of another size are a DataError. Patches (see patchify()) may have any float dtype.
   at::Tensor embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const;  // [P, pixels] -> [T, H]
   at::Tensor run_layers(at::Tensor x, const std::vector<PatchGrid>& images) const;          // [T, H] -> [T, H]
   at::Tensor features(const at::Tensor& x, const std::vector<PatchGrid>& images) const;     // [T, H] -> [P, H]

@@ -8,7 +8,7 @@ void describe(Fields& fields, ClipConfig& c) {
   fields.field("heads", c.heads, "attention heads");
   fields.field("ffn", c.ffn, "inner width of the MLP");
   fields.field("feature_layer", c.feature_layer,
-               "the layer whose output is the features: -1 the last, -2 the one before");
+               "the layer that outputs the features: -1 is the last, -2 the one before");
   fields.field("image_side", c.image_side, "side of every image in pixels");
   fields.field("patch", c.patch, "side of a patch in pixels");
   fields.field("channels", c.channels, "colour channels");
@@ -48,9 +48,9 @@ std::vector<Problem> validate(const ClipConfig& c, const LayoutSizes& layout, co
   checks.size("channels", c.channels, 1 << 10);
   if (checks.failed()) return checks.take();
   if (const int last = layers_of(c).layers; last < 1 || last > c.layers)
-    checks.add("feature_layer", fmt::format("feature_layer={} is none of {} layers", c.feature_layer, c.layers),
+    checks.add("feature_layer", fmt::format("feature_layer={} is not one of the {} layers", c.feature_layer, c.layers),
                fmt::format("use 1 to {}, or -1 (the last) to {}", c.layers, -c.layers));
-  checks.divides("image_side", c.image_side, c.patch, fmt::format("patches of {} pixels", c.patch));
+  checks.divides("image_side", c.image_side, c.patch, fmt::format("patch={}", c.patch));
   if (!checks.failed()) check_layer_sizes(layers_of(c), checks);
   if (!checks.failed()) check_layer_splits(layers_of(c), layout, "CLIP", checks);
   return checks.take();

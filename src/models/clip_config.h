@@ -13,7 +13,7 @@ namespace braid {
 
 struct ClipConfig {
   int hidden = 64, layers = 3, heads = 4, ffn = 256;
-  int feature_layer = -2;  // features are what comes out of this layer: -1 the last one, -2 the one before, n the n-th
+  int feature_layer = -2;  // the layer that outputs the features: -1 the last one, -2 the one before, n the n-th
   int image_side = 56, patch = 14, channels = 3;  // in pixels
   double norm_eps = 1e-5;
   double init_std = 0.02;
@@ -23,7 +23,8 @@ struct ClipConfig {
 };
 
 void describe(Fields& fields, ClipConfig& config);
-EncoderLayersConfig layers_of(const ClipConfig& config);  // those up to feature_layer: no others are declared or run
+EncoderLayersConfig layers_of(
+    const ClipConfig& config);  // up to feature_layer; later layers are neither declared nor run
 std::vector<ParamSpec> declare_parameters(const ClipConfig& config, int pp = 1);
 std::vector<Problem> validate(const ClipConfig& config, const LayoutSizes& layout, const std::string& where);
 

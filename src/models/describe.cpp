@@ -16,10 +16,10 @@ constexpr std::string_view kLayerPrefix = "decoder.layers.";
 std::int64_t bytes_of(const std::string& dtype) {
   static const std::map<std::string, std::int64_t> bytes = {{"bfloat16", 2}, {"float32", 4}, {"float64", 8}};
   if (const auto found = bytes.find(dtype); found != bytes.end()) return found->second;
-  throw ConfigError({fmt::format("there is no dtype '{}'", dtype), "", "use bfloat16, float32 or float64"});
+  throw ConfigError({fmt::format("unknown dtype '{}'", dtype), "", "use bfloat16, float32 or float64"});
 }
 
-// Every rank of a stage holds as much as the first.
+// The first rank of a stage stands for all, which hold equally much.
 ShardPlace first_place(const LayoutSizes& layout) {
   return {.tp_size = layout.tp, .ep_size = layout.ep, .expt_tp_size = layout.expt_tp};
 }
@@ -94,7 +94,7 @@ class ModuleTable {
                                     .split = split_of(spec),
                                     .stages = {},
                                     .trainable = spec.trainable});
-    BRAID_CHECK(row->shape == spec.shape, "{} has another shape than in the layers before", spec.name);
+    BRAID_CHECK(row->shape == spec.shape, "{} has a different shape than in earlier layers", spec.name);
     row->elements += num_elements(spec);
     if (row->stages.empty() || row->stages.back() != spec.stage) row->stages.push_back(spec.stage);
   }
@@ -198,7 +198,7 @@ std::string with_commas(std::int64_t number) {
   return digits;
 }
 
-// Numbers line up at their last digit.
+// Numbers are right-aligned.
 void align_right(std::vector<Row>& rows, std::size_t column) {
   std::size_t width = 0;
   for (const Row& row : rows) width = std::max(width, row[column].size());
@@ -214,7 +214,7 @@ std::string title_of(const ParamGroup& group) {
                      kLayerPrefix, fold_ranks(group.layers));
 }
 
-// A header, then every group's rows below its title; titles may be wider than the first column.
+// A header, then every group's rows below its title; a title may be wider than the first column.
 std::string table_of(const ModuleDescription& module) {
   std::vector<Row> rows = {{module.name, "shape", "split", "shard", "stage", "elements"}};
   for (const ParamGroup& group : module.groups)
@@ -240,7 +240,7 @@ std::string totals_of(const ModelDescription& model) {
   for (const ModuleDescription& module : model.modules)
     rows.push_back({"  " + module.name, with_commas(module.parameters),
                     module.buffers > 0 ? fmt::format("and {} in buffers", with_commas(module.buffers)) : ""});
-  rows.push_back({"  in all", with_commas(model.parameters), ""});
+  rows.push_back({"  total", with_commas(model.parameters), ""});
   rows.push_back({"  language, active per token", with_commas(model.active_parameters), ""});
   align_right(rows, 1);
   return format_table({"parameters", "", ""}, rows);

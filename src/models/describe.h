@@ -1,5 +1,5 @@
-// What a model's parameters are, how a layout splits them and what that costs each rank; as numbers, as text and as
-// JSON. No libtorch here.
+// A model's parameters, how a layout splits them and what each rank must hold; as numbers, as text and as JSON. No
+// libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace braid {
 
-// Where a provider's parts run; encoders by name, not split where they are not named.
+// The layouts of a provider's modules; encoders by name, not split if missing here.
 struct ProviderLayout {
   LayoutSizes language{};
   std::map<std::string, LayoutSizes> encoders{};
 };
 
-// One parameter, or the same one of several layers.
+// One parameter, or the same parameter of several layers.
 struct ParamRow {
   std::string name;                 // inside its layer
   std::vector<std::int64_t> shape;  // of one layer, global
@@ -28,7 +28,7 @@ struct ParamRow {
   bool trainable = true;
 };
 
-// Layers of one kind, or what is outside of layers: then `kind` and `layers` are empty.
+// Layers of one kind; for parameters outside of layers, `kind` and `layers` are empty.
 struct ParamGroup {
   std::string kind;
   std::vector<int> layers;
@@ -41,7 +41,7 @@ struct ModuleDescription {
   std::int64_t parameters = 0, buffers = 0;  // elements
 };
 
-// What each rank of a pipeline stage holds; the ranks of a stage hold equally much.
+// What each rank of a pipeline stage holds; all ranks of a stage hold equally much.
 struct StageSize {
   std::int64_t elements = 0, bytes = 0;  // buffers included
 };
@@ -60,7 +60,7 @@ struct ModelDescription {
   std::int64_t active_parameters = 0;  // of the language model, per token: experts count top_k / experts
 };
 
-// `dtype` is bfloat16, float32 or float64. Throws a ConfigError with everything validate() finds.
+// `dtype` is bfloat16, float32 or float64. Throws a ConfigError with all problems that validate() finds.
 ModelDescription describe_model(const Provider& provider, const ProviderLayout& layout, const std::string& dtype);
 
 std::string show_model(const ModelDescription& model);

@@ -13,7 +13,7 @@
 
 namespace braid {
 
-// Pre-norm attention and MLP, all with biases; a layer scale, where there is one, on each branch.
+// Pre-norm attention and MLP, all with biases, and an optional layer scale on each branch.
 class EncoderLayers::TransformerLayer {
  public:
   TransformerLayer(const EncoderLayersConfig& config, const Parameters& parameters, const std::string& prefix,
@@ -84,7 +84,7 @@ EncoderLayers::~EncoderLayers() = default;
 
 at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) const {
   for (const auto& layer : layers_) {
-    // Backward may run it again after the caller's sequences are gone.
+    // Copied, because backward may run the layer again after the caller's sequences are gone.
     const auto forward = [layer = layer.get(), sequences](const at::Tensor& input) {
       return layer->forward(input, sequences);
     };

@@ -1,5 +1,5 @@
 // The transformer layers of an encoder: those of one pipeline stage, on this rank's share of the grid. Every tp rank
-// has all rows (no sequence parallelism here).
+// holds all tokens (no sequence parallelism here).
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace braid {
 
 class EncoderLayers {
  public:
-  // `parameters` and `parallel` outlive the layers. With `recompute`, a layer keeps only its input for backward.
+  // `parameters` and `parallel` must outlive the layers. With `recompute`, a layer saves only its input for backward.
   EncoderLayers(const EncoderLayersConfig& config, const Parameters& parameters, const Parallel& parallel, int stage,
                 int pp, bool recompute);
   ~EncoderLayers();
@@ -30,7 +30,7 @@ class EncoderLayers {
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
 };
 
-// layer_norm with the weight and bias of that name, see add_layer_norm().
+// layer_norm with the weight and bias of that name; see add_layer_norm().
 at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps);
 
 }  // namespace braid

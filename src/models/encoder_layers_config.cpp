@@ -10,7 +10,7 @@ namespace {
 void add_layer(const EncoderLayersConfig& c, int layer, int stage, std::vector<ParamSpec>& specs) {
   const std::string prefix = fmt::format("decoder.layers.{}.", layer);
   const InitRule normal = {InitRule::Normal, c.init_std}, ones = {InitRule::Ones};
-  const InitRule residual = {InitRule::Normal, c.init_std / std::sqrt(2.0 * c.layers)};  // two branches a layer
+  const InitRule residual = {InitRule::Normal, c.init_std / std::sqrt(2.0 * c.layers)};  // two branches per layer
   const auto add = [&](ParamSpec spec) {
     spec.name = prefix + spec.name;
     spec.stage = stage;
@@ -61,7 +61,7 @@ void check_layer_splits(const EncoderLayersConfig& c, const LayoutSizes& layout,
   checks.divides("heads", c.heads, layout.tp, tp);
   checks.divides("hidden", c.hidden, layout.tp, tp);
   checks.divides("ffn", c.ffn, layout.tp, tp);
-  if (layout.cp > 1) checks.add("layers", fmt::format("{} does not run with cp={}", model, layout.cp), "use cp=1");
+  if (layout.cp > 1) checks.add("layers", fmt::format("{} does not support cp={}", model, layout.cp), "use cp=1");
   checks.stages("layers", c.layers, layout);
 }
 

@@ -26,7 +26,7 @@ void add_layers(const EncoderLayersConfig& config, int pp, std::vector<ParamSpec
 // "<name>.weight" and "<name>.bias".
 void add_layer_norm(const std::string& name, int width, int stage, std::vector<ParamSpec>& specs);
 
-// What can be wrong with the sizes and, where nothing is, with how they split. `model`: its name in sentences.
+// Problems with the sizes and, if there are none, with how they split. `model`: its name in messages.
 void check_layer_sizes(const EncoderLayersConfig& config, Checks& checks);
 void check_layer_splits(const EncoderLayersConfig& config, const LayoutSizes& layout, const char* model,
                         Checks& checks);

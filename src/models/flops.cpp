@@ -3,8 +3,8 @@
 namespace braid {
 namespace {
 
-// A weight of a matrix product costs 2 per token, an expert's only for the tokens it gets; looking up embeddings costs
-// nothing.
+// A weight of a matrix product costs 2 per token, an expert's weight only for the tokens routed to it; embedding
+// lookups cost nothing.
 double linear_flops(const std::vector<ParamSpec>& specs, double active_experts, double tokens) {
   double flops = 0;
   for (const ParamSpec& spec : specs) {
@@ -15,13 +15,13 @@ double linear_flops(const std::vector<ParamSpec>& specs, double active_experts, 
   return flops;
 }
 
-// Two products, of which the causal half counts.
+// Two matrix products, of which causal masking keeps half.
 double attention_flops(double heads, double head_dim, double tokens, double sequence_length) {
   return 2 * 2 * tokens * heads * head_dim * sequence_length / 2;
 }
 
 Flops forward_flops(const LlamaConfig& c, double tokens, double sequence_length) {
-  // The embedding, which costs nothing to look up, is the output layer too where they are tied.
+  // If embeddings are tied, the embedding is also the output layer and counts as such.
   const double tied = c.tie_embeddings ? 2 * tokens * static_cast<double>(c.vocab) * c.hidden : 0;
   return {.linear = linear_flops(declare_parameters(c), 0, tokens) + tied,
           .attention = c.layers * attention_flops(c.heads, c.head_dim, tokens, sequence_length)};
@@ -33,7 +33,7 @@ Flops forward_flops(const HybridLmConfig& c, double tokens, double sequence_leng
                group_states = static_cast<double>(c.mamba_groups) * c.mamba_state;
   for (const char letter : layer_letters(c)) {
     if (letter == '*') flops.attention += attention_flops(c.heads, c.head_dim, tokens, sequence_length);
-    // Inside a chunk as attention, with B and C; into the chunk's state and out of it.
+    // Inside a chunk as attention with B and C; then into the chunk's state and out of it.
     if (letter == 'M')
       flops.scan += 2 * tokens * ((group_states + inner) * c.mamba_chunk / 2 + 2 * inner * c.mamba_state);
   }
@@ -44,7 +44,7 @@ Flops forward_flops(const HybridLmConfig& c, double tokens, double sequence_leng
 
 Flops count_flops(const LanguageConfig& config, double tokens, double sequence_length) {
   const Flops forward = std::visit([&](const auto& c) { return forward_flops(c, tokens, sequence_length); }, config);
-  return {3 * forward.linear, 3 * forward.attention, 3 * forward.scan};  // backward costs twice what forward does
+  return {3 * forward.linear, 3 * forward.attention, 3 * forward.scan};  // backward costs twice as much as forward
 }
 
 }  // namespace braid

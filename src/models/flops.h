@@ -1,5 +1,4 @@
-// Floating point operations of a language model, forward and backward, without recomputation. All of it is taken to
-// train.
+// Floating point operations of a language model, forward and backward, without recomputation, if all of it trains.
 #pragma once
 
 #include "models/providers.h"
@@ -11,7 +10,7 @@ struct Flops {
   double total() const { return linear + attention + scan; }
 };
 
-// Of `tokens` tokens in sequences of `sequence_length`.
+// For `tokens` tokens in sequences of `sequence_length`.
 Flops count_flops(const LanguageConfig& config, double tokens, double sequence_length);
 
 }  // namespace braid

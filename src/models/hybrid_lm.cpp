@@ -69,7 +69,7 @@ std::unique_ptr<Layer> make_layer(char letter, const HybridLmConfig& c, const Pa
     case '-':
       return std::make_unique<Mlp>(c.norm_eps, parameters, prefix + "mlp.", parallel);
   }
-  throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is no layer", letter));
+  throw_check_failed(__FILE__, __LINE__, fmt::format("'{}' is not a layer", letter));
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ at::Tensor HybridLm::embed(const at::Tensor& ids) const {
 
 at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   for (const auto& layer : layers_) {
-    // Backward may run it again after the caller's batch is gone.
+    // Copied, because backward may run the layer again after the caller's batch is gone.
     const auto add_branch = [layer = layer.get(), batch](const at::Tensor& input) {
       return input + layer->branch(input, batch);
     };

@@ -19,7 +19,7 @@ class Moe;
 
 class HybridLm {
  public:
-  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
   HybridLm(const HybridLmConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
            bool recompute = false);
   ~HybridLm();
@@ -30,7 +30,7 @@ class HybridLm {
   at::Tensor embed(const at::Tensor& ids) const;                          // [T / cp] -> [t, H]
   at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const;  // [t, H] -> [t, H]
   at::Tensor logits(const at::Tensor& x) const;                           // [t, H] -> [T / cp, V / tp]
-  // What the logits say about the next tokens, see vocab_parallel_cross_entropy: backward overwrites the logits.
+  // The loss of each next token; see vocab_parallel_cross_entropy: backward overwrites the logits.
   at::Tensor token_losses(const at::Tensor& logits, const at::Tensor& labels) const;  // [T / cp]
 
   const std::vector<Moe*>& moe_layers() const { return moe_layers_; }

@@ -12,20 +12,20 @@ namespace {
 
 constexpr std::string_view kLetters = "M*E-";
 
-// Far beyond any model, and few enough tensors to list.
+// Far more than any model has, and few enough tensors to list.
 constexpr std::int64_t kMostExperts = 1 << 22;
 
 char visible(char c) { return c > 31 && c < 127 ? c : '?'; }
 
 bool has(const HybridLmConfig& config, char letter) { return config.pattern.find(letter) != std::string::npos; }
 
-// Collects the parameters of one layer after the other.
+// Collects the parameters layer by layer.
 class Declaration {
  public:
   explicit Declaration(const HybridLmConfig& config)
       : config_(config),
         normal_{InitRule::Normal, config.init_std},
-        // What is added to the residual stream starts smaller, the more layers add to it.
+        // The more layers add to the residual stream, the smaller their outputs start.
         residual_{InitRule::Normal, config.init_std / std::sqrt(static_cast<double>(layer_letters(config).size()))} {}
 
   std::vector<ParamSpec> run(const std::vector<int>& bounds) {
@@ -143,7 +143,7 @@ class Declaration {
   std::vector<ParamSpec> specs_;
 };
 
-// A pattern with a caret below the letter at `place`; of a long pattern, what is around that.
+// A pattern with a caret below the letter at `place`; a long pattern is shortened around it.
 std::string pointed_at(const std::string& pattern, std::size_t place) {
   constexpr std::size_t kShown = 100;
   const std::size_t begin = pattern.size() > kShown && place > kShown / 2 ? place - kShown / 2 : 0;
@@ -160,19 +160,20 @@ void check_pattern(const HybridLmConfig& config, const LayoutSizes& layout, Chec
     return;
   }
   const int layers = static_cast<int>(layer_letters(config).size());
-  if (layers == 0) checks.add("pattern", "the layer pattern has no layers", "give it at least one of M, *, E, -");
+  if (layers == 0) checks.add("pattern", "the layer pattern has no layers", "add at least one of M, *, E, -");
   if (checks.failed()) return;
   const int stages = static_cast<int>(std::count(pattern.begin(), pattern.end(), '|')) + 1;
   if (stages > 1 && stages != layout.stages())
     checks.add("pattern",
-               fmt::format("the layer pattern has {} pipeline stages, the layout pp={}{}", stages, layout.pp,
+               fmt::format("the layer pattern has {} pipeline stages, but the layout has pp={}{}", stages, layout.pp,
                            layout.vpp > 1 ? fmt::format(" x vpp={}", layout.vpp) : ""),
                fmt::format("use pp={}, or move the '|' in {}", stages, in_quotes(pattern)));
   if (stages == 1) checks.stages("pattern", layers, layout);
 }
 
 void check_sizes(const HybridLmConfig& c, Checks& checks) {
-  if (!(c.norm_eps >= 0)) checks.add("norm_eps", fmt::format("norm_eps={} is negative", c.norm_eps), "use e.g. 1e-5");
+  if (!(c.norm_eps >= 0))
+    checks.add("norm_eps", fmt::format("norm_eps={} must be 0 or more", c.norm_eps), "use e.g. 1e-5");
   using Field = std::pair<const char*, int>;
   checks.size("vocab", c.vocab, kMostVocab);
   std::vector<Field> fields = {{"hidden", c.hidden}};
@@ -200,7 +201,7 @@ void check_sizes(const HybridLmConfig& c, Checks& checks) {
 
 void check_splits(const HybridLmConfig& c, const LayoutSizes& layout, Checks& checks) {
   const std::string tp = fmt::format("tp={}", layout.tp);
-  // Context parallel exchanges sequence for heads, so heads split over both.
+  // Context parallelism exchanges sequence shares for heads, so heads split over both.
   const std::int64_t heads_split = std::int64_t{layout.tp} * layout.cp;
   const std::string tp_cp = fmt::format("tp={} x cp={}", layout.tp, layout.cp);
   checks.divides("vocab", c.vocab, layout.tp, tp);
@@ -242,7 +243,7 @@ void describe(Fields& fields, HybridLmConfig& c) {
   fields.field("mamba_dt_max", c.mamba_dt_max, "upper limit of the time step, 0: none");
   fields.field("mamba_conv_bias", c.mamba_conv_bias, "whether the convolution has a bias");
   fields.field("ffn", c.ffn, "inner width of an MLP layer");
-  fields.field("experts", c.experts, "experts of a mixture layer");
+  fields.field("experts", c.experts, "experts of a mixture-of-experts layer");
   fields.field("top_k", c.top_k, "experts per token");
   fields.field("expert_ffn", c.expert_ffn, "inner width of an expert");
   fields.field("shared_ffn", c.shared_ffn, "inner width of the shared expert, 0: none");
@@ -259,7 +260,7 @@ std::optional<Problem> pattern_problem(const std::string& pattern, bool may_have
                    fmt::format("use {} or less", kMostLayers)};
   for (std::size_t i = 0; i < pattern.size(); ++i)
     if (kLetters.find(pattern[i]) == kLetters.npos && !(may_have_stages && pattern[i] == '|'))
-      return Problem{fmt::format("'{}' at position {} of the layer pattern is no layer:\n{}", visible(pattern[i]),
+      return Problem{fmt::format("'{}' at position {} of the layer pattern is not a layer:\n{}", visible(pattern[i]),
                                  i + 1, pointed_at(pattern, i)),
                      "",
                      fmt::format("use M (Mamba2), * (attention), E (mixture of experts), - (MLP){}",

@@ -1,8 +1,8 @@
-// The Nemotron hybrid language model as data: its sizes, its parameters, how layers go to pipeline stages, and what
-// layouts it can run in. No libtorch here.
+// The Nemotron hybrid language model as data: its sizes, its parameters, the pipeline stage of each layer, and which
+// layouts it supports. No libtorch here.
 //
 // The pattern has one letter per residual layer: M Mamba2, * attention, E mixture of experts, - dense MLP. A '|'
-// between letters starts a new pipeline stage; without any, layers are split as evenly as they go.
+// between letters starts a new pipeline stage; without any, layers are split as evenly as possible.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ struct HybridLmConfig {
   int heads = 4, kv_heads = 2, head_dim = 16;  // attention
 
   int mamba_heads = 8, mamba_head_dim = 16, mamba_groups = 2, mamba_state = 16, mamba_conv = 4, mamba_chunk = 128;
-  double mamba_dt_min = 0;  // softplus(dt) is clamped to [dt_min, dt_max]; no upper limit: 0
+  double mamba_dt_min = 0;  // softplus(dt) is clamped to [dt_min, dt_max]; dt_max 0: no upper limit
   double mamba_dt_max = 0;
   bool mamba_conv_bias = true;
 
@@ -41,21 +41,21 @@ struct HybridLmConfig {
 
 void describe(Fields& fields, HybridLmConfig& config);
 
-// Why this is no layer pattern: too long, or a letter that is no layer, of which the first is pointed at; nothing where
-// it is one. The problem's `where` is left to the caller.
+// Why a text is not a layer pattern: it is too long, or has an invalid letter, the first of which is marked. Nothing
+// for a valid pattern. The caller sets the problem's `where`.
 std::optional<Problem> pattern_problem(const std::string& pattern, bool may_have_stages);
 
 // The pattern without '|'.
 std::string layer_letters(const HybridLmConfig& config);
 
-// The first layer of each stage and, at the end, the number of layers: stage s has [bounds[s], bounds[s + 1]).
-// A pattern's own stages must be pp, as validate() finds.
+// The first layer of each stage and, at the end, the number of layers: stage s has [bounds[s], bounds[s + 1]). The
+// number of stages in the pattern, if any, must be pp; validate() checks this.
 std::vector<int> stage_bounds(const HybridLmConfig& config, int pp);
 
 // Every parameter of the model, named as Megatron names it, in layer order.
 std::vector<ParamSpec> declare_parameters(const HybridLmConfig& config, int pp = 1);
 
-// Why the config makes no sense, or cannot run in this layout; `where` of each is "<where>.<field>".
+// Why the config is invalid or does not support this layout; `where` of each problem is "<where>.<field>".
 std::vector<Problem> validate(const HybridLmConfig& config, const LayoutSizes& layout, const std::string& where);
 
 }  // namespace braid

@@ -52,7 +52,7 @@ at::Tensor Llama::embed(const at::Tensor& ids) const {
 
 at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   for (const auto& layer : layers_) {
-    // Backward may run it again after the caller's batch is gone.
+    // Copied, because backward may run the layer again after the caller's batch is gone.
     const auto forward = [layer = layer.get(), batch](const at::Tensor& input) { return layer->forward(input, batch); };
     x = recompute_ ? braid::recompute(forward, x, parameters_.trains()) : forward(x);
   }
@@ -62,7 +62,7 @@ at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
 at::Tensor Llama::logits(const at::Tensor& x) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_layernorm.weight"), config_.norm_eps);
   if (!config_.tie_embeddings) return Linear(parameters_, "output_layer.", Split::Columns, parallel_)(normed);
-  // The embedding has gradients too, which autograd adds up.
+  // With tied embeddings, autograd adds the gradients of both uses.
   return Linear({parameters_.get("embedding.word_embeddings.weight")}, {}, Split::Columns, parallel_)(normed);
 }
 

@@ -4,8 +4,8 @@
 //   x = run_layers(x, batch)          every stage
 //   logits(x), token_losses(...)      last stage
 //
-// A layer is causal attention with rotary positions, which restart at each sequence, and a gated (SwiGLU) MLP, each on
-// an RMSNorm of the residual stream. No biases.
+// A layer is causal attention with rotary positions, which restart at each sequence, and a gated (SwiGLU) MLP, each
+// after an RMSNorm of the residual stream. No biases.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace braid {
 
 class Llama {
  public:
-  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
   Llama(const LlamaConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
         bool recompute = false);
   ~Llama();
@@ -31,7 +31,7 @@ class Llama {
   at::Tensor embed(const at::Tensor& ids) const;                          // [T / cp] -> [t, H]
   at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const;  // [t, H] -> [t, H]
   at::Tensor logits(const at::Tensor& x) const;                           // [t, H] -> [T / cp, V / tp]
-  // What the logits say about the next tokens, see vocab_parallel_cross_entropy: backward overwrites the logits.
+  // The loss of each next token; see vocab_parallel_cross_entropy: backward overwrites the logits.
   at::Tensor token_losses(const at::Tensor& logits, const at::Tensor& labels) const;  // [T / cp]
 
  private:

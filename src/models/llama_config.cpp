@@ -10,7 +10,7 @@ namespace {
 
 void add_layer(const LlamaConfig& c, int layer, int stage, std::vector<ParamSpec>& specs) {
   const InitRule normal = {InitRule::Normal, c.init_std}, ones = {InitRule::Ones};
-  const InitRule residual = {InitRule::Normal, c.init_std / std::sqrt(2.0 * c.layers)};  // two branches a layer
+  const InitRule residual = {InitRule::Normal, c.init_std / std::sqrt(2.0 * c.layers)};  // two branches per layer
   const std::int64_t hidden = c.hidden, ffn = c.ffn, query = std::int64_t{c.heads} * c.head_dim;
   const std::int64_t key_value = 2 * std::int64_t{c.kv_heads} * c.head_dim;
   const auto add = [&](ParamSpec spec) {
@@ -39,24 +39,26 @@ void check_sizes(const LlamaConfig& c, Checks& checks) {
   checks.size("head_dim", c.head_dim);
   checks.size("ffn", c.ffn);
   if (c.head_dim % 2 != 0)
-    checks.add("head_dim", fmt::format("head_dim={} is odd; rotary embedding turns pairs of channels", c.head_dim),
-               "use an even one");
+    checks.add("head_dim", fmt::format("head_dim={} is odd; rotary embedding rotates pairs of channels", c.head_dim),
+               "use an even number");
   if (!(c.rope_theta > 0 && std::isfinite(c.rope_theta)))
-    checks.add("rope_theta", fmt::format("rope_theta={} is not positive", c.rope_theta), "use e.g. 10000");
-  if (!(c.norm_eps >= 0)) checks.add("norm_eps", fmt::format("norm_eps={} is negative", c.norm_eps), "use e.g. 1e-5");
+    checks.add("rope_theta", fmt::format("rope_theta={} must be more than 0", c.rope_theta), "use e.g. 10000");
+  if (!(c.norm_eps >= 0))
+    checks.add("norm_eps", fmt::format("norm_eps={} must be 0 or more", c.norm_eps), "use e.g. 1e-5");
 }
 
 void check_splits(const LlamaConfig& c, const LayoutSizes& layout, Checks& checks) {
   const std::string tp = fmt::format("tp={}", layout.tp);
   checks.divides("vocab", c.vocab, layout.tp, tp);
   checks.divides("heads", c.heads, c.kv_heads, fmt::format("kv_heads={}", c.kv_heads));
-  // Context parallel exchanges sequence for heads, so heads split over both.
+  // Context parallelism exchanges sequence shares for heads, so heads split over both.
   checks.divides("kv_heads", c.kv_heads, std::int64_t{layout.tp} * layout.cp,
                  fmt::format("tp={} x cp={}", layout.tp, layout.cp));
   checks.divides("ffn", c.ffn, layout.tp, tp);
   checks.stages("layers", c.layers, layout);
   if (c.tie_embeddings && layout.pp > 1)
-    checks.add("tie_embeddings", fmt::format("with pp={} the output layer is not where the embedding is", layout.pp),
+    checks.add("tie_embeddings",
+               fmt::format("with pp={} the output layer and the embedding are on different stages", layout.pp),
                "use pp=1, or tie_embeddings: false");
 }
 
@@ -73,7 +75,7 @@ void describe(Fields& fields, LlamaConfig& c) {
   fields.field("rope_theta", c.rope_theta, "base of the rotary embedding");
   fields.field("norm_eps", c.norm_eps, "epsilon of every RMSNorm");
   fields.field("init_std", c.init_std, "standard deviation of initial weights");
-  fields.field("tie_embeddings", c.tie_embeddings, "whether the output layer is the embedding");
+  fields.field("tie_embeddings", c.tie_embeddings, "whether the output layer shares the embedding's weight");
 }
 
 std::vector<int> stage_bounds(const LlamaConfig& config, int pp) { return even_stages(config.layers, pp); }

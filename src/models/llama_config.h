@@ -1,4 +1,4 @@
-// A Llama-style decoder as data: its sizes, its parameters and what layouts it can run in. No libtorch here.
+// A Llama-style decoder as data: its sizes, its parameters and which layouts it supports. No libtorch here.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace braid {
 struct LlamaConfig {
   int layers = 2, hidden = 64, vocab = 256;
   int heads = 4, kv_heads = 2, head_dim = 16;
-  int ffn = 128;  // of the gate, and of what it lets through
+  int ffn = 128;  // width of the gate and of the up projection
   double rope_theta = 10000;
   double norm_eps = 1e-5;
   double init_std = 0.02;
-  bool tie_embeddings = false;  // the output layer is the embedding; on one pipeline stage only
+  bool tie_embeddings = false;  // the output layer shares the embedding's weight; on one pipeline stage only
 };
 
 void describe(Fields& fields, LlamaConfig& config);
@@ -26,7 +26,7 @@ std::vector<int> stage_bounds(const LlamaConfig& config, int pp);  // stage s ha
 // Every parameter of the model, named as Megatron's GPT model names it, in layer order.
 std::vector<ParamSpec> declare_parameters(const LlamaConfig& config, int pp = 1);
 
-// Why the config makes no sense, or cannot run in this layout; `where` of each is "<where>.<field>".
+// Why the config is invalid or does not support this layout; `where` of each problem is "<where>.<field>".
 std::vector<Problem> validate(const LlamaConfig& config, const LayoutSizes& layout, const std::string& where);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// Nemotron's 20-layer mixture-of-experts hybrid behind a RADIO-H encoder.
+// Nemotron's 20-layer mixture-of-experts hybrid with a RADIO-H encoder.
 #include "models/providers.h"
 
 namespace braid {

@@ -2,7 +2,7 @@
 
 namespace braid {
 
-// The 20-layer model, deeper.
+// The same as the 20-layer model, with more layers.
 Provider nemotron_vlm_54l() {
   Provider p = nemotron_vlm_20l();
   p.name = "nemotron-vlm-54l";

@@ -1,4 +1,4 @@
-// From what the encoder sees to what the language model reads.
+// Maps an encoder's features to embeddings of the language model's width.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@ namespace braid {
 
 class Projector {
  public:
-  // `parameters` and `parallel` outlive the projector; every tp rank has all rows (no sequence parallelism).
+  // `parameters` and `parallel` must outlive the projector; every tp rank holds all tokens (no sequence parallelism).
   Projector(const ProjectorConfig& config, const Parameters& parameters, const Parallel& parallel);
 
   at::Tensor forward(const at::Tensor& x) const;  // [N, input] -> [N, output]

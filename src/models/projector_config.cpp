@@ -6,7 +6,7 @@ namespace braid {
 
 void describe(Fields& fields, ProjectorConfig& c) {
   fields.choice("kind", c.kind, {"affine", "mlp"}, "one linear map, or two with a squared ReLU between");
-  fields.field("input", c.input, "width that comes in");
+  fields.field("input", c.input, "width of the encoder's features");
   fields.field("hidden", c.hidden, "inner width of the mlp");
   fields.field("output", c.output, "width of the language model");
   fields.field("init_std", c.init_std, "standard deviation of initial weights");

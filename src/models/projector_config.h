@@ -1,4 +1,4 @@
-// The projector behind an encoder as data. No libtorch here.
+// The projector after an encoder, as data. No libtorch here.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ void append(std::vector<Problem>& all, std::vector<Problem> more) {
   std::move(more.begin(), more.end(), std::back_inserter(all));
 }
 
-// One function for each kind of encoder: a kind that lacks one does not compile.
+// One function per kind of encoder: a missing kind does not compile.
 template <class... Functions>
 struct ByKind : Functions... {
   using Functions::operator()...;
@@ -21,14 +21,14 @@ struct ByKind : Functions... {
 template <class... Functions>
 ByKind(Functions...) -> ByKind<Functions...>;
 
-// Patches, or squares of them, that become one row.
+// Patches, or squares of patches, per embedding.
 std::int64_t patches_per_row(const EncoderConfig& encoder) { return encoder.pixel_shuffle ? 4 : 1; }
 
 std::int64_t nearest_multiple(std::int64_t size, std::int64_t unit) {
   return std::max<std::int64_t>(1, (size + unit / 2) / unit) * unit;
 }
 
-// Numbers that the projector gets for each row.
+// Width of the features that the projector gets for each embedding.
 int width_of(const EncoderConfig& encoder) {
   const int joined = static_cast<int>(patches_per_row(encoder));
   return std::visit(ByKind{[&](const RadioConfig& c) { return c.hidden * joined; },
@@ -41,7 +41,7 @@ std::vector<Problem> token_problems(const Provider& provider, const EncoderConfi
   Checks checks(where);
   const int id = encoder.mock_token_id, vocab = vocab_of(provider.language);
   if (id < 1 || id >= vocab)
-    checks.add("mock_token_id", fmt::format("mock_token_id={} is no token of a vocabulary of {}", id, vocab),
+    checks.add("mock_token_id", fmt::format("mock_token_id={} must be a token of the vocabulary of {}", id, vocab),
                fmt::format("use mock_token_id=1 to {}", vocab - 1));
   for (const EncoderConfig& other : provider.encoders)
     if (other.mock_token_id == id && other.name < encoder.name)
@@ -54,14 +54,15 @@ std::vector<Problem> fit_problems(const Provider& provider, const EncoderConfig&
   Checks checks(where);
   const int input = width_of(encoder), output = hidden_of(provider.language);
   if (encoder.projector.input != input)
-    checks.add("input",
-               fmt::format("the projector takes {} channels, the encoder gives {}", encoder.projector.input, input),
-               fmt::format("use input={}", input));
-  if (encoder.projector.output != output)
     checks.add(
-        "output",
-        fmt::format("the projector gives {} channels, the language model takes {}", encoder.projector.output, output),
-        fmt::format("use output={}", output));
+        "input",
+        fmt::format("the projector takes {} channels, but the encoder produces {}", encoder.projector.input, input),
+        fmt::format("use input={}", input));
+  if (encoder.projector.output != output)
+    checks.add("output",
+               fmt::format("the projector produces {} channels, but the language model takes {}",
+                           encoder.projector.output, output),
+               fmt::format("use output={}", output));
   return checks.take();
 }
 
@@ -75,7 +76,7 @@ void describe(Fields& fields, EncoderConfig& config) {
   std::visit([&](auto& c) { fields.section("encoder", c); }, config.model);
   fields.section("projector", config.projector);
   fields.field("pixel_shuffle", config.pixel_shuffle, "whether 2 x 2 patches become one token");
-  fields.field("mock_token_id", config.mock_token_id, "token that its rows replace, without a tokenizer");
+  fields.field("mock_token_id", config.mock_token_id, "token that its embeddings replace, without a tokenizer");
 }
 
 const std::vector<Provider>& providers() {
@@ -96,7 +97,7 @@ const Provider& provider(std::string_view name) {
   const std::vector<std::string> names = provider_names();
   const auto guess = nearest(name, names);
   throw ConfigError(
-      {fmt::format("there is no model provider '{}'", name), "",
+      {fmt::format("unknown model provider '{}'", name), "",
        guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("use one of {}", fmt::join(names, ", "))});
 }
 
@@ -166,10 +167,10 @@ int features_of(const EncoderModel& config) {
 int token_id(const Provider& provider, const EncoderConfig& encoder, std::optional<int> from_tokenizer) {
   const int id = from_tokenizer.value_or(encoder.mock_token_id), vocab = vocab_of(provider.language);
   if (id >= 0 && id < vocab) return id;
-  const std::string range = fmt::format("beyond the {} rows of {}'s embedding", vocab, provider.name);
+  const std::string range = fmt::format("beyond the {} tokens of {}'s embedding", vocab, provider.name);
   if (id >= vocab && from_tokenizer)
     throw ConfigError({fmt::format("the tokenizer gives '{}' the id {}, {}", encoder.token, id, range), "",
-                       fmt::format("the token was added behind the vocabulary: use a tokenizer that already has '{}' "
+                       fmt::format("the token was added after the vocabulary: use a tokenizer that already has '{}' "
                                    "among its {} tokens",
                                    encoder.token, vocab)});
   throw ConfigError({fmt::format("the id {} of '{}' is {}", id, encoder.token, range), "",
@@ -187,8 +188,8 @@ std::vector<Problem> validate_encoder(const Provider& provider, const EncoderCon
   append(problems, fit_problems(provider, encoder, here + "projector"));
   const auto* clip = std::get_if<ClipConfig>(&encoder.model);
   if (clip && encoder.pixel_shuffle && clip->patch_side() % 2 != 0)
-    problems.push_back({fmt::format("an image of {} x {} patches has no squares of 2 x 2 to join", clip->patch_side(),
-                                    clip->patch_side()),
+    problems.push_back({fmt::format("an image of {} x {} patches does not divide into 2 x 2 squares",
+                                    clip->patch_side(), clip->patch_side()),
                         fmt::format("{}.{}.pixel_shuffle", where, encoder.name), "use pixel_shuffle=false"});
   append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + "encoder"); }, encoder.model));
   append(problems, validate(encoder.projector, layout, here + "projector"));

@@ -12,14 +12,14 @@
 namespace braid {
 namespace {
 
-// An image's class tokens and patches are one sequence.
+// An image's class tokens and patches form one sequence.
 PackedSequences sequences_of(const std::vector<PatchGrid>& images, int class_tokens, const at::Device& device) {
   std::vector<std::int64_t> offsets = {0};
   for (const PatchGrid& image : images) offsets.push_back(offsets.back() + class_tokens + image.patches());
   return pack_sequences(std::move(offsets), device);
 }
 
-// The position embedding of each image, computed once for all images of the same grid.
+// The position embedding of each image, computed once per grid.
 std::vector<at::Tensor> positions_of(const at::Tensor& table, const std::vector<PatchGrid>& images) {
   std::map<std::pair<std::int64_t, std::int64_t>, at::Tensor> by_grid;
   std::vector<at::Tensor> positions;
@@ -31,7 +31,7 @@ std::vector<at::Tensor> positions_of(const at::Tensor& table, const std::vector<
   return positions;
 }
 
-// Far beyond any image, so that a product of two sides cannot overflow; nor can a sum that stays below the second.
+// Far larger than any image, so that a product of two sides cannot overflow, nor a sum below the second limit.
 constexpr std::int64_t kLongestSide = 1 << 20, kMostPatches = std::int64_t{1} << 40;
 
 }  // namespace
@@ -51,7 +51,7 @@ std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int pat
       problems.add(fmt::format("{}, which is too large", image), where,
                    fmt::format("use sides of {} patches of {} pixels or less", kLongestSide, patch));
     else if (height < 1 || width < 1 || height % patch != 0 || width % patch != 0)
-      problems.add(fmt::format("{}, which patches of {} x {} do not tile", image, patch, patch), where,
+      problems.add(fmt::format("{}, not a multiple of the {} x {} patch", image, patch, patch), where,
                    fmt::format("resize or pad it, e.g. to {} x {}", next_multiple(height), next_multiple(width)));
     else if (patches <= kMostPatches)
       patches += grid.patches();
@@ -86,7 +86,7 @@ Radio::Radio(const RadioConfig& config, const Parameters& parameters, const Para
 at::Tensor Radio::normalize(const at::Tensor& patches) const {
   const at::Tensor mean = parameters_.get("input_conditioner.norm_mean").reshape({config_.channels, 1});
   const at::Tensor std = parameters_.get("input_conditioner.norm_std").reshape({config_.channels, 1});
-  // The buffers are fp32 or wider, and so is the result.
+  // The buffers are fp32 or wider, so the result is too.
   return ((patches.unflatten(1, {config_.channels, -1}) - mean) / std).flatten(1);
 }
 

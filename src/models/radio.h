@@ -5,7 +5,7 @@
 //   features(x, images)               last stage
 //
 // Images of any sizes lie end to end. P counts their patches; T = P + class_tokens * images, since each image has its
-// class tokens in front from embed to features. Every tp rank has all rows (no sequence parallelism here).
+// leading class tokens from embed to features. Every tp rank holds all T tokens (no sequence parallelism here).
 #pragma once
 
 #include <string>
@@ -23,7 +23,8 @@ struct ImageSize {
   std::int64_t height = 0, width = 0;  // pixels
 };
 
-// Throws a ConfigError that names every image whose sides are no multiples of the patch; `where` they come from.
+// Throws a ConfigError that names every image whose sides are not multiples of the patch; `where`: the source of the
+// images.
 std::vector<PatchGrid> patch_grids(const std::vector<ImageSize>& images, int patch, const std::string& where = "");
 
 // Patches row by row, each as (channel, y, x).   pixels: [B, C, H, W] -> [B * H / patch * W / patch, C * patch * patch]
@@ -31,14 +32,15 @@ at::Tensor patchify(const at::Tensor& pixels, int patch);
 
 class Radio {
  public:
-  // `parameters` and `parallel` outlive the model. With `recompute`, a layer keeps only its input for backward.
+  // `parameters` and `parallel` must outlive the model. With `recompute`, a layer saves only its input for backward.
   Radio(const RadioConfig& config, const Parameters& parameters, const Parallel& parallel, int stage, int pp,
         bool recompute = false);
 
   bool is_first_stage() const { return stage_ == 0; }
   bool is_last_stage() const { return stage_ == pp_ - 1; }
 
-  // Patches may have any float dtype; pixels are normalised, where the model does that, before they take the weights'.
+  // Patches may have any float dtype; if the model normalises pixels, it does so before it converts them to its
+  // weights' dtype.
   at::Tensor embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const;  // [P, pixels] -> [T, H]
   at::Tensor run_layers(at::Tensor x, const std::vector<PatchGrid>& images) const;          // [T, H] -> [T, H]
   at::Tensor features(const at::Tensor& x, const std::vector<PatchGrid>& images) const;     // [T, H] -> [P, H]

@@ -17,7 +17,7 @@
 namespace braid {
 namespace {
 
-// The items' extents as their encoder wants them.
+// The items' extents in the form that their encoder expects.
 template <class ImageEncoder>
 std::vector<PatchGrid> shapes_for(const ImageEncoder&, const EncoderStage::Extents& extents) {
   std::vector<PatchGrid> grids;

@@ -1,4 +1,4 @@
-// One pipeline stage of a model, as the multimodal step runs it without knowing which model it is.
+// One pipeline stage of a model, behind an interface that hides which model it is.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,9 +19,9 @@ class EncoderStage {
  public:
   virtual ~EncoderStage() = default;
   using Extents = std::vector<std::vector<std::int64_t>>;
-  // Items end to end. `x`: on the first stage their values ([patches or frames, features], of any dtype), else the output
-  // of the stage before. The last stage returns the embeddings that the language model reads. `extents`: by item; of an
-  // image, rows and columns in patches; of a sound, frames.
+  // Items lie end to end. `x`: on the first stage their values ([patches or frames, features], of any dtype), else the
+  // output of the previous stage. The last stage returns embeddings for the language model. `extents`: by item; of an
+  // image, rows and columns in patches; of an audio clip, frames.
   virtual at::Tensor forward(const at::Tensor& x, const Extents& extents) const = 0;
 };
 
@@ -40,8 +40,8 @@ struct StagePlace {
   bool is_last() const { return stage == stages - 1; }
 };
 
-// Parameters and groups outlive the stage. `projector`: on the last stage. A stage whose encoder does not train runs
-// that part without autograd.
+// Parameters and groups must outlive the stage. `projector`: on the last stage only. A frozen encoder runs without
+// autograd.
 std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
                                                  const Parameters* projector, const Parallel& parallel,
                                                  const StagePlace& place, bool recompute);

@@ -1,5 +1,4 @@
-// A second family for tests and first runs: a Llama-style decoder that reads what a CLIP-style encoder sees, all images
-// of one size.
+// A second family for tests and first runs: a Llama-style decoder with a CLIP-style encoder for images of one size.
 #include "models/providers.h"
 
 namespace braid {

@@ -1,4 +1,4 @@
-// The language model and the vision encoder of tiny-vlm, which also hears: two encoders, each with its own token.
+// The language model and the vision encoder of tiny-vlm, plus an audio encoder: two encoders, each with its own token.
 #include "models/providers.h"
 
 namespace braid {

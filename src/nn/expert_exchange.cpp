@@ -18,7 +18,8 @@ std::vector<std::int64_t> to_host(const at::Tensor& values) {
   return {host.data_ptr<std::int64_t>(), host.data_ptr<std::int64_t>() + host.numel()};
 }
 
-// counts[source][expert] of every (expt_tp rank, ep rank) whose rows come here.   [expt_tp * ep, local experts]
+// counts[source][expert] for every (expt_tp rank, ep rank) that sends rows to this rank.   [expt_tp * ep, local
+// experts]
 at::Tensor gather_counts(const at::Tensor& counts, const Group& ep, const Group& expt_tp) {
   at::Tensor from_ep = counts;
   if (ep.size() > 1) {
@@ -34,7 +35,7 @@ at::Tensor gather_counts(const at::Tensor& counts, const Group& ep, const Group&
   return from_ep.view({expt_tp.size() * ep.size(), -1});
 }
 
-// Where the i-th row by (expert, source) stands among `rows` rows by (source, expert).
+// Maps the i-th of `rows` rows in the order (expert, source) to its index in the order (source, expert).
 at::Tensor order_by_expert(const at::Tensor& counts, std::int64_t rows) {
   const at::Tensor experts = at::arange(counts.size(1), counts.options()).repeat({counts.size(0)});
   const at::Tensor expert_of = experts.repeat_interleave(counts.flatten(), std::nullopt, rows);
@@ -47,7 +48,7 @@ ExpertExchange::ExpertExchange(const at::Tensor& counts, const Group& ep, const 
     : ep_(ep), expt_tp_(expt_tp) {
   const at::Tensor incoming = gather_counts(counts, ep, expt_tp);
   const auto sources = static_cast<std::size_t>(incoming.size(0)), experts = static_cast<std::size_t>(incoming.size(1));
-  // The one time that the host waits for the device: whatever moves rows needs their numbers.
+  // The only host synchronisation: the all-to-all needs the row counts on the host.
   const std::vector<std::int64_t> all = to_host(at::cat({counts, incoming.flatten()}));
   const auto outgoing_at = [&](std::size_t rank, std::size_t expert) { return all[rank * experts + expert]; };
   const auto incoming_at = [&](std::size_t source, std::size_t expert) {

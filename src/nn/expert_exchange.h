@@ -1,7 +1,7 @@
-// Brings rows to the ranks that hold their experts and the results back, for one batch of routed tokens.
+// Sends rows to the ranks that hold their experts and the results back, for one batch of routed tokens.
 //
-// Rows start sorted by expert. They go to their expert's rank (all-to-all over ep, as many as there are), are shared
-// by the ranks that split those experts' width (expt_tp), and are sorted by local expert. The way back is the mirror.
+// Rows start sorted by expert. They go to their expert's rank (all-to-all over ep with uneven counts), are shared by
+// the ranks that split those experts' width (expt_tp), and are sorted by local expert. combine() does the reverse.
 #pragma once
 
 #include "dist/group.h"
@@ -11,18 +11,19 @@ namespace braid {
 
 class ExpertExchange {
  public:
-  // counts: [E] int64, this rank's rows for each expert. Collective over ep and expt_tp: all learn what will come.
+  // counts: [E] int64, this rank's rows for each expert. Collective over ep and expt_tp: every rank learns how many
+  // rows it will receive.
   ExpertExchange(const at::Tensor& counts, const Group& ep, const Group& expt_tp);
 
   at::Tensor dispatch(const at::Tensor& rows) const;  // [R, ...] sorted by expert -> [R', ...] sorted by local expert
   at::Tensor combine(const at::Tensor& rows) const;   // [R', ...] partial sums over expt_tp -> [R, ...]
 
-  const ExpertRows& local_rows() const { return local_rows_; }  // of each local expert, after dispatch
+  const ExpertRows& local_rows() const { return local_rows_; }  // row counts of each local expert, after dispatch
 
  private:
   Group ep_, expt_tp_;
   std::vector<std::int64_t> rows_to_, rows_from_;  // per ep rank
-  std::vector<std::int64_t> rows_of_;              // per expt_tp rank: what it received over ep
+  std::vector<std::int64_t> rows_of_;              // per expt_tp rank: the rows it received over ep
   ExpertRows local_rows_;
   at::Tensor by_expert_, by_source_;  // row order from (expt_tp rank, ep rank, expert) to (expert, ...), and back
 };

@@ -4,14 +4,14 @@
 
 namespace braid {
 
-// What a layer has to know about the tokens of a replica's microbatch.
+// What a layer needs to know about the tokens of a replica's microbatch.
 struct SequenceBatch {
   PackedSequences sequences;  // of all T tokens
-  std::int64_t samples = 1;   // T is this many samples of equal length; each may hold several sequences
-  double aux_loss_scale = 0;  // weight of auxiliary losses beside the summed token losses; 0: none
+  std::int64_t samples = 1;   // the T tokens are this many samples of equal length; each may hold several sequences
+  double aux_loss_scale = 0;  // weight of auxiliary losses relative to the summed token losses; 0: none
 };
 
-// One residual branch, its norm included: the model adds what it returns to x.   [t, H] -> [t, H]
+// One residual branch, its norm included: the model adds its output to x.   [t, H] -> [t, H]
 class Layer {
  public:
   virtual ~Layer() = default;

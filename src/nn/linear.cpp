@@ -22,7 +22,7 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel
   const at::Tensor local = ids - parallel.tp.rank() * rows;
   const at::Tensor elsewhere = (local < 0).logical_or(local >= rows);
   at::Tensor found = at::embedding(weight, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(1), 0);
-  if (parallel.tp.rank() == 0) {  // what no rank has would come out as zeros
+  if (parallel.tp.rank() == 0) {  // otherwise an id that no rank holds would silently become zeros
     const at::Tensor nowhere = (ids < 0).logical_or(ids >= rows * parallel.tp.size());
     found = found.masked_fill(nowhere.unsqueeze(1), std::numeric_limits<double>::quiet_NaN());
   }

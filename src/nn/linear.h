@@ -9,18 +9,18 @@
 namespace braid {
 
 enum class Split {
-  Columns,  // output features: each rank computes its own, from all rows   [t, In] -> [T / cp, Out / tp]
+  Columns,  // output features: each rank computes its own, for all tokens   [t, In] -> [T / cp, Out / tp]
   Rows,     // input features: the ranks' products are summed   [T / cp, In / tp] -> [t, Out]
 };
 
-// A linear map with the shard of its weight that this rank has. Backward adds the weight's gradient straight to its sum,
-// where an optimizer keeps one.
+// A linear map with this rank's shard of its weight. Backward adds the weight's gradient directly to its GradientSum,
+// if the optimizer keeps one.
 class Linear {
  public:
-  // A bias is this rank's part with Split::Columns, and whole with Split::Rows.
+  // A bias is this rank's shard with Split::Columns, and whole with Split::Rows.
   Linear(Weight weight, at::Tensor bias, Split split, const Parallel& parallel)
       : weight_(std::move(weight)), bias_(std::move(bias)), split_(split), parallel_(&parallel) {}
-  // Of the parameters `prefix`weight and, where there is one, `prefix`bias.
+  // From the parameters `prefix`weight and, if declared, `prefix`bias.
   Linear(const Parameters& parameters, const std::string& prefix, Split split, const Parallel& parallel)
       : Linear(parameters.weight(prefix + "weight"), parameters.get_if_declared(prefix + "bias"), split, parallel) {}
 
@@ -34,7 +34,7 @@ class Linear {
   const Parallel* parallel_;
 };
 
-// Rows of an embedding whose vocabulary is split over tp; NaN for an id that no rank has.
+// Looks up embeddings in a vocabulary that is split over tp; NaN for an id outside the vocabulary.
 // ids: [T / cp] int64 -> [t, H]
 at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel& parallel);
 

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// This cp rank's share of each block along dimension 0 of a tp rank's parameter.
+// This cp rank's slice of each block along dimension 0 of a tp rank's parameter.
 at::Tensor share_of_blocks(const at::Tensor& parameter, const std::vector<std::int64_t>& blocks, const Group& cp) {
   if (cp.size() == 1 || !parameter.defined()) return parameter;
   std::vector<at::Tensor> shares;
@@ -18,7 +18,7 @@ at::Tensor share_of_blocks(const at::Tensor& parameter, const std::vector<std::i
   return at::cat(shares, 0);
 }
 
-// The same for features, while this rank's part of the sequence turns into all of it.
+// The same for features; each rank exchanges its share of the sequence for its share of the features of all tokens.
 at::Tensor exchange_blocks(const at::Tensor& x, const std::vector<std::int64_t>& blocks, const Group& cp) {
   if (cp.size() == 1) return x;
   std::vector<at::Tensor> by_rank;  // [t, cp, block / cp] each

@@ -10,9 +10,9 @@ struct Mamba2Shape {
   int heads = 1, head_dim = 1, groups = 1, state = 1;
 };
 
-// Mamba2: in_proj gives z | x | B | C | dt; a causal convolution over x | B | C; the scan; the gated norm; out_proj.
-// Heads and groups are split over tp; context parallel splits them further between in_proj and out_proj, where a rank
-// then works on all tokens with its share of the heads.
+// Mamba2: in_proj produces z | x | B | C | dt; a causal convolution over x | B | C; the scan; the gated norm; out_proj.
+// Heads and groups are split over tp. Context parallelism splits them further between in_proj and out_proj, where each
+// rank processes all tokens with its share of the heads.
 class Mamba2 : public Layer {
  public:
   Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
@@ -22,7 +22,7 @@ class Mamba2 : public Layer {
  private:
   at::Tensor mix(const at::Tensor& projected, const PackedSequences& sequences) const;
 
-  const Mamba2Shape shape_;  // of this tp rank: heads and groups are its share
+  const Mamba2Shape shape_;  // of this tp rank: its share of heads and groups
   const SsdOptions scan_;
   const double norm_eps_;
   const Parallel& parallel_;

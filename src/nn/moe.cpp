@@ -19,7 +19,7 @@
 namespace braid {
 namespace {
 
-// y, with `loss` counted `scale` times beside what y leads to.
+// Returns y; backward also adds `scale` times the gradient of `loss`.
 at::Tensor with_extra_loss(const at::Tensor& y, const at::Tensor& loss, double scale) {
   if (!needs_gradient({loss})) return y;
   return attach_backward("ExtraLossBackward", {y, loss}, {y.detach()},
@@ -28,7 +28,7 @@ at::Tensor with_extra_loss(const at::Tensor& y, const at::Tensor& loss, double s
                          })[0];
 }
 
-// The index of this rank's first token among the replica's, of which every rank has `own`.
+// The index of this rank's first token in the replica, of which every rank holds `own` tokens.
 std::int64_t first_token(const Parallel& parallel, std::int64_t own) {
   return (parallel.cp.rank() * parallel.tp.size() + parallel.tp.rank()) * own;
 }
@@ -70,7 +70,7 @@ at::Tensor Moe::route_and_compute(const at::Tensor& x, const SequenceBatch& batc
   const at::Tensor outer = exchange.combine(grouped_linear(inner, fc2_, exchange.local_rows()));
   const at::Tensor y = unpermute_from_experts(outer, order, top_k);
 
-  // With recomputation a layer runs twice, once of them with gradients: tokens are counted then.
+  // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
   if (!at::GradMode::is_enabled()) return y;
   tokens_per_expert_ += order.counts;
   if (options_.aux_loss_coeff == 0 || batch.aux_loss_scale == 0) return y;
@@ -84,7 +84,7 @@ at::Tensor Moe::logits_of(const at::Tensor& x) {
   return options_.force_load_balancing ? balanced_logits(x.size(0)) : at::linear(x.to(wide), router_.to(wide));
 }
 
-// The same for every batch of this size, so they are drawn once: slow work has no place in what benchmarks time.
+// The same for every batch of this size, so it is drawn once and does not slow down the benchmark.
 const at::Tensor& Moe::balanced_logits(std::int64_t tokens) {
   if (balanced_logits_.defined() && balanced_logits_.size(0) == tokens) return balanced_logits_;
   const RandomField field(0, prefix_);
@@ -96,8 +96,8 @@ const at::Tensor& Moe::balanced_logits(std::int64_t tokens) {
 }
 
 // With s the scores of a token scaled to sum 1, P the sum of s over the tokens of a sample and f how often an expert is
-// among the k best of s there:  E / (k S^2 B) * sum over samples and experts of P f. P is this rank's part, f
-// everyone's.
+// among the top k of s there:  E / (k S^2 B) * sum over samples and experts of P f. P covers this rank's tokens, f
+// those of all ranks.
 at::Tensor Moe::aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const {
   const std::int64_t own = scores.size(0), experts = options_.experts, top_k = options_.router.top_k;
   const std::int64_t tokens = own * parallel_.tp_cp.size(), length = tokens / batch.samples;

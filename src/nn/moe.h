@@ -17,21 +17,21 @@ struct MoeOptions {
   double norm_eps = 1e-5;
 };
 
-// A mixture of experts with a shared expert beside it. Every rank routes its own tokens: T / (cp tp) of them, with or
-// without sequence parallelism.
+// A mixture of experts with a shared expert. Every rank routes its own T / (cp tp) tokens, with or without sequence
+// parallelism.
 class Moe : public Layer {
  public:
   Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel);
   at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
 
   // The unweighted auxiliary loss, this rank's share, summed over the forwards with gradient since the last call.
-  // Balanced routing gives 1 per forward, over all shares and however many samples.
+  // Summed over all shares, balanced routing gives 1 per forward, for any number of samples.
   at::Tensor take_aux_loss();
 
-  // After a step: moves the expert bias towards the experts that got fewer tokens than the mean, counted over `group`
-  // (all ranks that saw other tokens) since the last update.
+  // After a step: raises the expert bias of experts that got fewer tokens than the mean and lowers it for the others,
+  // counted over `group` (all ranks with different tokens) since the last update.
   void update_expert_bias(const Group& group);
-  // Instead, after a step that is not to leave a trace.
+  // Called instead after a skipped step: discards its counts.
   void forget_tokens();
 
  private:

@@ -39,7 +39,7 @@ at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel) {
 at::Tensor sequence_to_heads(const at::Tensor& x, const Group& cp) {
   if (cp.size() == 1) return x;
   BRAID_CHECK_EQ(x.size(1) % cp.size(), 0, "heads to split over {}", cp.name());
-  // The heads of rank r come r-th: [t, cp, heads / cp, ...] -> [cp, t, heads / cp, ...].
+  // The heads of rank r must come r-th: [t, cp, heads / cp, ...] -> [cp, t, heads / cp, ...].
   const at::Tensor by_rank = x.unflatten(1, {cp.size(), x.size(1) / cp.size()}).movedim(1, 0).flatten(0, 1);
   const std::vector<std::int64_t> rows = even_rows(by_rank, cp);
   return all_to_all(by_rank, rows, rows, cp);

@@ -1,12 +1,13 @@
-// How a layer's ranks share its work, and the few moves between those shares.
+// How the ranks of a layer share its work, and the collectives between the ways of sharing.
 //
-// Tokens: a replica's T tokens are cut into cp contiguous parts; under sequence parallelism each part is cut again
-// into tp parts, and what lies between the parallel regions (norms, residual stream) holds only those T / (cp tp) rows.
+// Tokens: a replica's T tokens are split into cp contiguous shares. Sequence parallelism splits each again over tp, and
+// the tensors between the parallel regions (norms, residual stream) hold only those T / (cp tp) tokens.
 //
-// Gradients: the loss is the sum of what every rank computes, and each move's backward is its transpose. So a rank's
-// gradient of a parameter it shares with others is a part of the whole; summing over all ranks that hold the same
-// shard gives it, in every layout and with or without sequence parallelism. A move has a backward where its input wants
-// a gradient, and its ranks run that together: whether x does must be the same on all ranks of a replica.
+// Gradients: the loss is the sum over all ranks, and the backward of each operation here is its transpose. So a rank's
+// gradient of a parameter it shares with others is a partial sum; summing it over all ranks that hold the same shard
+// gives the whole gradient, in every layout and with or without sequence parallelism. An operation has a backward if
+// its input requires a gradient, and that backward is collective: all ranks of a replica must agree on whether x
+// requires one.
 #pragma once
 
 #include <string>
@@ -18,26 +19,26 @@ namespace braid {
 class Groups;
 
 struct Parallel {
-  Group tp, cp, tp_cp;  // tp_cp: the ranks that share a replica's tokens at one stage
+  Group tp, cp, tp_cp;  // tp_cp: the ranks that share a replica's tokens at one pipeline stage
   Group ep, expt_tp;    // the expert view of the same ranks
   bool sequence_parallel = false;
 };
 
 Parallel make_parallel(const Groups& groups, const std::string& module, bool sequence_parallel);
 
-// Into a tensor-parallel region: the rows all its ranks need.   [t, ...] -> [T / cp, ...]
+// Enters a tensor-parallel region: gathers the tokens that all its ranks need.   [t, ...] -> [T / cp, ...]
 at::Tensor gather_sequence(const at::Tensor& x, const Parallel& parallel);
-// Out of it: the sum of the ranks' parts, of which each keeps its rows.   [T / cp, ...] -> [t, ...]
+// Leaves it: sums the ranks' partial results, of which each rank keeps its tokens.   [T / cp, ...] -> [t, ...]
 at::Tensor reduce_to_sequence(const at::Tensor& partial, const Parallel& parallel);
 
-// What each rank's own columns are together, for who needs them all.   [T, F / tp] -> [T, F]
+// Gathers the columns of all ranks.   [T, F / tp] -> [T, F]
 at::Tensor gather_features(const at::Tensor& own, const Parallel& parallel);
 
-// Context parallel trades tokens for heads, so that whoever looks along a sequence sees all of it.
+// Context parallelism exchanges tokens for heads, so that attention and scans see whole sequences.
 at::Tensor sequence_to_heads(const at::Tensor& x, const Group& cp);  // [T / cp, heads, ...] -> [T, heads / cp, ...]
 at::Tensor heads_to_sequence(const at::Tensor& x, const Group& cp);  // and back
 
-// The tp-th of the tp parts of x's rows, for layers that treat tokens one by one.
+// The r-th of the tp slices of x's rows, with r the tp rank, for layers that process tokens one by one.
 at::Tensor own_rows(const at::Tensor& x, const Parallel& parallel);
 at::Tensor all_rows(const at::Tensor& own, const Parallel& parallel);
 

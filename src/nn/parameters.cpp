@@ -23,7 +23,7 @@ double dt_bias_of(double uniform) {
   return dt + std::log(-std::expm1(-dt));
 }
 
-// The elements of a parameter from the begin-th on, numbered over its global shape.
+// The elements of a parameter from index `begin` on, numbered over its global shape.
 void draw(const InitRule& rule, const RandomField& field, std::uint64_t begin, std::span<double> values) {
   const auto transform = [&](auto value_of) { std::transform(values.begin(), values.end(), values.begin(), value_of); };
   if (rule.kind == InitRule::Normal) {
@@ -39,25 +39,25 @@ void draw(const InitRule& rule, const RandomField& field, std::uint64_t begin, s
     case InitRule::ALog:
       return transform([](double uniform) { return std::log(1 + 15 * uniform); });
     default:
-      BRAID_CHECK(false, "rule {} draws nothing", static_cast<int>(rule.kind));
+      BRAID_CHECK(false, "rule {} has no values to draw", static_cast<int>(rule.kind));
   }
 }
 
-// The parts of [begin, end), one thread each, as many as ATen has. Not at::parallel_for, which has one thread in files
-// that are not compiled for OpenMP.
+// Splits [begin, end) over as many threads as ATen has. Not at::parallel_for, which uses one thread in files that are
+// not compiled for OpenMP.
 void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_thread,
                  const std::function<void(std::int64_t, std::int64_t)>& run_part) {
   const std::int64_t useful = (end - begin + least_per_thread - 1) / least_per_thread;
   const std::int64_t parts = std::clamp<std::int64_t>(useful, 1, at::get_num_threads());
   const auto border = [&](std::int64_t part) { return begin + (end - begin) * part / parts; };
-  std::vector<std::future<void>> others;  // which wait for their threads where this one throws
+  std::vector<std::future<void>> others;  // their destructors wait for the threads if this one throws
   for (std::int64_t part = 1; part < parts; ++part)
     others.push_back(std::async(std::launch::async, run_part, border(part), border(part + 1)));
   run_part(begin, border(1));
   for (std::future<void>& other : others) other.get();
 }
 
-// One parameter's shard as a matrix of rows along the last dimension, drawn a bounded number of them at a time.
+// One parameter's shard as a matrix of rows along the last dimension, drawn in blocks of bounded size.
 class Drawing {
  public:
   Drawing(const Parameters::Entry& entry, const ShardPlace& place, std::uint64_t seed)

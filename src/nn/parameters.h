@@ -22,15 +22,15 @@ class Parameters {
     std::shared_ptr<GradientSum> gradient = std::make_shared<GradientSum>();
   };
 
-  // Allocates, without filling, the shards of those `specs` that these stages have.
+  // Allocates, without initialising, the shards of those `specs` that belong to these stages.
   Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages, const ShardPlace& place,
              at::ScalarType dtype, const at::Device& device);
   Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype,
              const at::Device& device)
       : Parameters(specs, std::vector<int>{stage}, place, dtype, device) {}
 
-  // Draws every value by seed, name and global position, so that no layout changes it. `drawn` counts elements on the
-  // way, for whoever watches from another thread.
+  // Draws every value by seed, name and global index, so that it does not depend on the layout. `drawn` counts elements
+  // meanwhile, for a progress display on another thread.
   void initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn = nullptr);
 
   const at::Tensor& get(const std::string& name) const;
@@ -41,7 +41,7 @@ class Parameters {
   const ShardPlace& place() const { return place_; }
   std::int64_t bytes() const;
   std::int64_t elements() const;
-  bool trains() const;  // whether any of them wants a gradient
+  bool trains() const;  // whether any of them requires a gradient
 
  private:
   ShardPlace place_;
@@ -51,7 +51,7 @@ class Parameters {
   std::map<std::string, std::size_t> index_;
 };
 
-// The dtype of a parameter in a model of `dtype`: buffers are fp32 at least.
+// The dtype of a parameter in a model of `dtype`: buffers are at least fp32.
 at::ScalarType storage_type(const ParamSpec& spec, at::ScalarType dtype);
 
 // A view of the box of `size` that begins at `begin`.

@@ -6,9 +6,9 @@
 
 namespace braid {
 
-// layer(x), remembering only x: backward runs the layer again. The layer must give the same result both times; ranks
-// of its groups recompute together. `trains`: whether any of its parameters, on any rank, wants a gradient; a frozen
-// layer on an input without gradient is simply run.
+// layer(x), saving only x: backward runs the layer again. The layer must give the same result both times; ranks of its
+// groups recompute together. `trains`: whether any of its parameters, on any rank, requires a gradient; a frozen layer
+// on an input without gradient is run directly.
 at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x,
                      bool trains = true);
 

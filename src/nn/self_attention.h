@@ -11,8 +11,8 @@ struct AttentionShape {
 };
 
 // Attention on the output of a fused projection, whose features are, per key/value head: its query heads, the key, the
-// value. Heads are split over tp; context parallel splits them further for the time of the attention. Positions count
-// from the start of each sequence.
+// value. Heads are split over tp; context parallelism splits them further during the attention. Positions count from
+// the start of each sequence.
 // qkv: [T / cp, kv_heads / tp * (heads / kv_heads + 2) * head_dim] -> [T / cp, heads / tp * head_dim]
 at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causal, const PackedSequences& sequences,
                   const Parallel& parallel);

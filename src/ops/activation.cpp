@@ -69,7 +69,7 @@ at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x) {
 }
 
 at::Tensor swiglu(const at::Tensor& x) {
-  BRAID_CHECK_EQ(x.size(-1) % 2, 0, "swiglu of a gate and what it lets through");
+  BRAID_CHECK_EQ(x.size(-1) % 2, 0, "swiglu needs a gate and an up half");
   return differentiable(
       "SwigluBackward", {x}, [&] { return swiglu_forward(x); },
       [x](const at::Tensor& grad) { return swiglu_backward(grad, x); });

@@ -13,10 +13,10 @@ at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x);
 // x: [R, F], scale: [R]
 at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale);
 at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale);
-// Of x and scale; undefined for one that requires none.
+// Gradients of x and scale; undefined for one that requires none.
 Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale);
 
-// gate * sigmoid(gate) * up, of a row's two halves.   x: [T, gate | up] = [T, 2 F] -> [T, F]
+// gate * sigmoid(gate) * up, with the two halves of a row.   x: [T, gate | up] = [T, 2 F] -> [T, F]
 at::Tensor swiglu(const at::Tensor& x);
 at::Tensor swiglu_forward(const at::Tensor& x);
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x);

@@ -9,12 +9,12 @@
 #include "base/error.h"
 #include "ops/widen.h"
 
-// Rows of matrices are (query head of the group, token) pairs, so that the query heads that share a key head are one
-// matrix product and keys are never repeated: [n, Hq, D] <-> [Hkv, Hq / Hkv * n, D].
+// The rows of a matrix are (query head of the group, token) pairs. So the query heads that share a key head form one
+// matrix product, and keys are never repeated: [n, Hq, D] <-> [Hkv, Hq / Hkv * n, D].
 namespace braid {
 namespace {
 
-// Bounds the memory for scores at Hq * kQueryBlock * (longest sequence).
+// Limits the memory for scores to Hq * kQueryBlock * (longest sequence).
 constexpr std::int64_t kQueryBlock = 256;
 
 struct Attention {
@@ -37,7 +37,7 @@ struct Attention {
   }
 };
 
-// Queries [begin, end) of the token axis with the keys [first_key, last_key) that they may see.
+// Queries [begin, end) of the token axis with the keys [first_key, last_key) that they may attend to.
 struct Block {
   std::int64_t begin, end, first_key, last_key;
   at::Tensor queries_of(const at::Tensor& x) const { return x.slice(0, begin, end); }
@@ -56,10 +56,10 @@ std::vector<Block> blocks_of(const Attention& a) {
   return blocks;
 }
 
-// [Hkv, Hq / Hkv * queries, keys], minus infinity where a query must not look.
+// [Hkv, Hq / Hkv * queries, keys], minus infinity where masked.
 at::Tensor scores(const Attention& a, const Block& block, const at::Tensor& queries, const at::Tensor& keys) {
   at::Tensor result = at::bmm(queries, keys.transpose(1, 2)).mul_(a.scale);
-  if (a.causal) {  // of the keys that a causal block gets, only those among its own queries can lie in the future
+  if (a.causal) {  // of the keys of a causal block, only those of its own queries can lie in the future
     const auto options = at::TensorOptions(at::kBool).device(result.device());
     const at::Tensor future = at::ones({block.queries(), block.queries()}, options).triu(1);
     result.unflatten(1, {-1, block.queries()})
@@ -147,9 +147,10 @@ Tensors attention_backward(const at::Tensor& grad, const at::Tensor& q, const at
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedSequences& sequences,
                      bool causal, double scale) {
-  BRAID_CHECK_EQ(q.size(0), sequences.tokens(), "tokens of attention");
+  BRAID_CHECK_EQ(q.size(0), sequences.tokens(), "number of tokens in attention");
   BRAID_CHECK_EQ(q.size(1) % k.size(1), 0, "{} query heads on {} key heads", q.size(1), k.size(1));
-  BRAID_CHECK(k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(2) == q.size(2), "shapes of attention");
+  BRAID_CHECK(k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(2) == q.size(2),
+              "shapes of q, k and v in attention");
   return differentiable(
       "AttentionBackward", {q, k, v}, [&] { return attention_forward(q, k, v, sequences, causal, scale); },
       [q, k, v, sequences, causal, scale](const at::Tensor& grad, const AttentionSaved& saved) {

@@ -15,13 +15,13 @@ struct Convolution {
   const PackedSequences& sequences;
 
   std::int64_t taps() const { return weight.size(1); }
-  // No token looks back further than this, so nothing needs shifting by more.
+  // No token reaches back further than this, so larger shifts are not needed.
   std::int64_t reach() const { return std::min(taps(), std::max<std::int64_t>(sequences.max_length, 1)); }
-  // The weights with which tokens look `back` tokens back.   [C]
+  // The weights of the inputs `back` tokens earlier.   [C]
   at::Tensor weight_at(std::int64_t back) const { return widen(weight.select(1, taps() - 1 - back)); }
 
-  // Rows from `back` on, zero where the row `back` before is of another sequence. Filled, not multiplied: a sequence
-  // that holds infinities must not reach its neighbour.
+  // Rows from `back` on, zero where the row `back` earlier belongs to another sequence. Filled, not multiplied:
+  // infinities in one sequence must not reach its neighbour.
   at::Tensor rows_looking_back(const at::Tensor& rows, std::int64_t back) const {
     if (back == 0) return rows;
     const at::Tensor before_start = sequences.position_of.slice(0, back) < back;
@@ -65,8 +65,8 @@ Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, c
 
 at::Tensor causal_conv_silu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const PackedSequences& sequences) {
-  BRAID_CHECK_EQ(x.size(0), sequences.tokens(), "tokens of causal_conv_silu");
-  BRAID_CHECK_EQ(x.size(1), weight.size(0), "channels of causal_conv_silu");
+  BRAID_CHECK_EQ(x.size(0), sequences.tokens(), "number of tokens in causal_conv_silu");
+  BRAID_CHECK_EQ(x.size(1), weight.size(0), "number of channels in causal_conv_silu");
   return differentiable(
       "CausalConvSiluBackward", {x, weight, bias}, [&] { return causal_conv_silu_forward(x, weight, bias, sequences); },
       [x, weight, bias, sequences](const at::Tensor& grad) {

@@ -16,8 +16,8 @@
 namespace braid {
 namespace {
 
-// Calls visit(begin, rows) for blocks of rows whose fp32 copy takes 64 MiB at most: enough to fill a GPU, little beside
-// the logits of a long sequence.
+// Calls visit(begin, rows) for blocks of rows whose fp32 copy takes at most 64 MiB: enough to fill a GPU, small
+// compared with the logits of a long sequence.
 template <class Visit>
 void for_each_block(const at::Tensor& logits, Visit visit) {
   constexpr std::int64_t kBlockElements = std::int64_t{16} << 20;
@@ -26,9 +26,9 @@ void for_each_block(const at::Tensor& logits, Visit visit) {
   for (std::int64_t begin = 0; begin < rows; begin += step) visit(begin, std::min(step, rows - begin));
 }
 
-// Where each label lies in this rank's slice of the vocabulary.
+// The column of each label in this rank's slice of the vocabulary.
 struct Targets {
-  at::Tensor column;  // [T, 1], 0 where the label is not here
+  at::Tensor column;  // [T, 1], 0 where another rank has the label
   at::Tensor here;    // [T] bool
 
   Targets(const at::Tensor& labels, std::int64_t width, const Group& group) {
@@ -47,7 +47,7 @@ at::Tensor outside_vocabulary(const at::Tensor& labels, std::int64_t vocabulary)
 }
 
 void check_labels_on_host(const at::Tensor& labels, std::int64_t vocabulary) {
-  if (!labels.is_cpu()) return;  // looking at them would make the host wait for the GPU
+  if (!labels.is_cpu()) return;  // checking them would make the host wait for the GPU
   const at::Tensor outside = outside_vocabulary(labels, vocabulary);
   if (!outside.any().item<bool>()) return;
   const std::int64_t token = outside.to(at::kInt).argmax().item<std::int64_t>();
@@ -75,10 +75,10 @@ OutputAndSaved<RowSums> vocab_parallel_cross_entropy_forward(const at::Tensor& l
   });
   const Targets targets(labels, logits.size(1), group);
   const at::Tensor found = logits.gather(1, targets.column).squeeze(1) - max;
-  // One collective for both; the label's logit comes from the one rank that has it.
+  // One collective for both; the label's logit comes from the one rank that holds it.
   at::Tensor sums = at::stack({sum, at::where(targets.here, found, at::zeros_like(found))});
   reduce(sums, Reduce::Sum, group);
-  // What the host did not see spoils its token's loss and, through the sum, its gradient.
+  // A label that the host did not check turns its token's loss and, through the sum, its gradient into NaN.
   if (!labels.is_cpu())
     sums[0].masked_fill_(outside_vocabulary(labels, logits.size(1) * group.size()),
                          std::numeric_limits<double>::quiet_NaN());

@@ -19,7 +19,7 @@ namespace braid {
 ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts) {
   at::NoGradGuard guard;
   const at::Tensor flat = experts.reshape(-1);
-  // Not bincount: it would make the host wait for the GPU.
+  // Not bincount, which would make the host wait for the GPU.
   at::Tensor counts = at::zeros({num_experts}, flat.options());
   counts.scatter_add_(0, flat, flat.new_ones(flat.sizes()));
   return {.order = std::get<1>(at::sort(flat, /*stable=*/true, /*dim=*/0, /*descending=*/false)), .counts = counts};
@@ -29,8 +29,7 @@ at::Tensor permute_to_experts_forward(const at::Tensor& x, const at::Tensor& ord
   return x.index_select(0, order.div(top_k, "floor"));
 }
 
-// Gathers through the inverse order: unlike adding at an index, the sum is the same on every run. ATen sums bf16 in
-// fp32.
+// Gathers through the inverse order: unlike an indexed add, it is deterministic. ATen sums bf16 in fp32.
 at::Tensor permute_to_experts_backward(const at::Tensor& grad, const at::Tensor& order, std::int64_t top_k) {
   at::Tensor inverse = at::empty_like(order);
   inverse.scatter_(0, order, at::arange(order.numel(), order.options()));
@@ -64,7 +63,7 @@ namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-// libtorch's grouped product wants bf16 on a GPU, a row at least, and strides of whole 16 bytes.
+// libtorch's grouped product needs bf16 on a GPU, at least one row, and strides that are multiples of 16 bytes.
 bool has_grouped_kernel(const at::Tensor& rows, const at::Tensor& weight) {
   const bool aligned = weight.size(1) % 8 == 0 && weight.size(2) % 8 == 0;
   return rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && rows.size(0) > 0 && aligned;
@@ -90,12 +89,12 @@ at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, con
   return result;
 }
 
-// Each expert's outer products of output gradients and rows, summed.   grad: [R, Out], rows: [R, In] -> [E, Out, In]
+// The sum of each expert's outer products of output gradients and rows.   grad: [R, Out], rows: [R, In] -> [E, Out, In]
 at::Tensor weight_grad_of(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& weight,
                           const ExpertRows& experts) {
   if (has_grouped_kernel(rows, weight)) {
     at::Tensor result = at::_grouped_mm(grad.t(), rows.contiguous(), experts.ends);
-    // Some GPUs leave the sum over no rows unwritten.
+    // Some GPUs leave the result for an expert without rows unwritten.
     for (std::size_t expert = 0; expert < experts.counts.size(); ++expert)
       if (experts.counts[expert] == 0) result.select(0, static_cast<std::int64_t>(expert)).zero_();
     return result;
@@ -108,7 +107,7 @@ at::Tensor weight_grad_of(const at::Tensor& grad, const at::Tensor& rows, const 
   return result;
 }
 
-// Undefined where it was added to the weight's sum.
+// Undefined if it was added to the weight's sum.
 at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
                            const ExpertRows& experts) {
   if (!weight.sum->is_kept()) return weight_grad_of(grad, rows, weight.value, experts);
@@ -145,7 +144,8 @@ Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, 
 at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
   const Counts& counts = experts.counts;
   const at::Tensor& matrices = weight.value;
-  BRAID_CHECK(rows.dim() == 2 && matrices.dim() == 3 && rows.size(1) == matrices.size(2), "rows and weights must fit");
+  BRAID_CHECK(rows.dim() == 2 && matrices.dim() == 3 && rows.size(1) == matrices.size(2),
+              "rows and weights must have the same inner width");
   BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), matrices.size(0), "a row count per expert");
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");

@@ -1,4 +1,4 @@
-// The steps of a mixture of experts between tokens and experts: choose, sort, multiply, put back.
+// The steps of a mixture of experts between tokens and experts: route, sort, multiply, restore the order.
 // E experts, k chosen per token, T tokens, R = T * k rows that go to experts.
 #pragma once
 
@@ -16,7 +16,7 @@ struct Routing {
   at::Tensor weights;  // [T, k] score / (sum of the chosen scores + kNeverZero) * scaling; with gradient
 };
 
-inline constexpr double kNeverZero = 1e-20;  // keeps shares of scores finite where all of a token's underflow
+inline constexpr double kNeverZero = 1e-20;  // keeps weights finite when all chosen scores of a token underflow
 
 struct RouterOptions {
   std::int64_t top_k = 1;
@@ -24,15 +24,15 @@ struct RouterOptions {
   bool normalize = true;  // false: weights are score * scaling
 };
 
-// The bias moves the choice only, never the weights. Ties go to the lower expert index on every device.
+// The bias affects only the choice, never the weights. Ties go to the lower expert index on every device.
 // logits: [T, E] fp32 or wider, bias: [E]
 Routing route(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options);
 Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options);
-// Of the logits, from the gradients of scores and weights. Saved: scores and experts.
+// Gradient of the logits, from those of scores and weights. Saved: scores and experts.
 at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weights_grad, const at::Tensor& scores,
                           const at::Tensor& experts, const RouterOptions& options);
 
-// How rows are sorted by expert, stably: row i of the sorted order is slot `order[i]` of the flattened [T * k].
+// The stable sort of rows by expert: row i in sorted order is slot `order[i]` of the flattened [T * k].
 struct ExpertOrder {
   at::Tensor order;   // [T * k] int64
   at::Tensor counts;  // [E] int64: rows of each expert
@@ -43,12 +43,12 @@ ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts);
 at::Tensor permute_to_experts(const at::Tensor& x, const ExpertOrder& order, std::int64_t top_k);
 // The transpose: sums the k rows of each token.   rows: [T * k, H] -> [T, H]
 at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k);
-// One pair for both: the backward of one is the forward of the other. Saved: order, [T * k].
+// One pair for both: each is the other's backward. Saved: order, [T * k].
 at::Tensor permute_to_experts_forward(const at::Tensor& x, const at::Tensor& order, std::int64_t top_k);
 at::Tensor permute_to_experts_backward(const at::Tensor& grad, const at::Tensor& order, std::int64_t top_k);
 
-// How many rows each expert has, one expert's after the other's: on the host for loops, and where they end on the
-// device for kernels, so that nothing is copied between the two later.
+// How many rows each expert has, with rows sorted by expert: on the host for loops, and as end offsets on the device
+// for kernels, so that nothing is copied between the two later.
 struct ExpertRows {
   std::vector<std::int64_t> counts;
   at::Tensor ends;  // [E] int32
@@ -58,8 +58,8 @@ ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
 at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
 at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
-// Of rows and weight. Saved: the rows if the weight wants a gradient, else undefined. The weight's gradient is
-// undefined too where it was added to the weight's sum.
+// Gradients of rows and weight. Saved: the rows if the weight requires a gradient, else undefined. The weight's
+// gradient is undefined too if it was added to the weight's sum.
 Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
                                 const ExpertRows& experts, bool rows_want_gradient);
 

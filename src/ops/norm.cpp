@@ -12,7 +12,7 @@ at::Tensor inverse_root_mean_square(const at::Tensor& x, double eps) {
   return x.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
 }
 
-// The gradient of x * inverse_root_mean_square(x), from what was computed forward.
+// The gradient of x * inverse_root_mean_square(x), from the values of the forward.
 at::Tensor grad_of_normalized(const at::Tensor& grad, const at::Tensor& normalized, const at::Tensor& inverse_root) {
   const at::Tensor along = (grad * normalized).mean(-1, /*keepdim=*/true);
   return at::addcmul(grad, normalized, along, /*value=*/-1).mul_(inverse_root);
@@ -41,7 +41,7 @@ Tensors rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at:
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  BRAID_CHECK_EQ(weight.numel(), x.size(-1), "weight of rms_norm");
+  BRAID_CHECK_EQ(weight.numel(), x.size(-1), "size of the weight of rms_norm");
   return differentiable(
       "RmsNormBackward", {x, weight}, [&] { return rms_norm_forward(x, weight, eps); },
       [x, weight](const at::Tensor& grad, const at::Tensor& inverse_root) {
@@ -69,7 +69,7 @@ Tensors gated_rms_norm_backward(const at::Tensor& grad, const at::Tensor& y, con
 
 at::Tensor gated_rms_norm(const at::Tensor& y, const at::Tensor& z, const at::Tensor& weight, std::int64_t groups,
                           double eps) {
-  BRAID_CHECK_EQ(weight.numel(), y.size(-1), "weight of gated_rms_norm");
+  BRAID_CHECK_EQ(weight.numel(), y.size(-1), "size of the weight of gated_rms_norm");
   BRAID_CHECK_EQ(y.size(-1) % groups, 0, "{} channels in {} groups", y.size(-1), groups);
   return differentiable(
       "GatedRmsNormBackward", {y, z, weight}, [&] { return gated_rms_norm_forward(y, z, weight, groups, eps); },
@@ -96,8 +96,8 @@ Tensors layer_norm_backward(const at::Tensor& grad, const at::Tensor& x, const a
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  BRAID_CHECK_EQ(weight.numel(), x.size(-1), "weight of layer_norm");
-  BRAID_CHECK_EQ(bias.numel(), x.size(-1), "bias of layer_norm");
+  BRAID_CHECK_EQ(weight.numel(), x.size(-1), "size of the weight of layer_norm");
+  BRAID_CHECK_EQ(bias.numel(), x.size(-1), "size of the bias of layer_norm");
   return differentiable(
       "LayerNormBackward", {x, weight, bias}, [&] { return layer_norm_forward(x, weight, bias, eps); },
       [x, weight, bias](const at::Tensor& grad, const LayerNormStatistics& saved) {

@@ -1,5 +1,5 @@
 // Normalisations over the last dimension. Statistics are computed in fp32, or in double for double tensors. Backward
-// recomputes the normalised values from the inputs; beside these, each saves its statistics only.
+// recomputes the normalised values from the inputs; besides these, each saves only its statistics.
 #pragma once
 
 #include "tensor/autograd.h"

@@ -10,7 +10,7 @@ namespace braid {
 
 PackedSequences pack_sequences(std::vector<std::int64_t> offsets, const at::Device& device) {
   BRAID_CHECK(!offsets.empty() && offsets.front() == 0 && std::is_sorted(offsets.begin(), offsets.end()),
-              "sequence offsets must start at 0 and never fall");
+              "sequence offsets must start at 0 and never decrease");
   PackedSequences packed;
   std::vector<int> narrow(offsets.begin(), offsets.end());
   std::vector<std::int64_t> sequence_of, position_of;

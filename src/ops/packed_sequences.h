@@ -1,5 +1,5 @@
-// Several sequences laid end to end on one token axis of T tokens. Everything that looks along a sequence (attention,
-// convolution, state space scan) stays inside it.
+// Several sequences end to end on one token axis of T tokens. Every operation along a sequence (attention, convolution,
+// state space scan) stays inside it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,14 +13,15 @@ struct PackedSequences {
   std::vector<std::int64_t> offsets;  // 0 = start of the first, ..., T = end of the last
   at::Tensor cu_seqlens;              // [n + 1] int32, the same on the tensors' device
   at::Tensor sequence_of;             // [T] int64 on the device: which sequence a token belongs to
-  at::Tensor position_of;             // [T] int64 on the device: its place in it
+  at::Tensor position_of;             // [T] int64 on the device: its position in the sequence
   std::int64_t max_length = 0;
 
   std::int64_t tokens() const { return offsets.back(); }
   std::int64_t count() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
 };
 
-// Offsets must start at 0 and never fall; empty sequences are fine. Nothing later copies between host and device.
+// Offsets must start at 0 and never decrease; empty sequences are allowed. Later uses copy nothing between host and
+// device.
 PackedSequences pack_sequences(std::vector<std::int64_t> offsets, const at::Device& device);
 
 }  // namespace braid

@@ -19,7 +19,7 @@ at::Tensor angles(const at::Tensor& positions, double base, double step, std::in
   return positions.to(at::kDouble).unsqueeze(1) * exponents.exp();
 }
 
-// One direction forward, the other (-1) backward: a rotation's transpose is its inverse.
+// Direction 1 is the forward, -1 the backward: a rotation's transpose is its inverse.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, double theta, double direction) {
   const std::int64_t half = x.size(-1) / 2;
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
@@ -43,8 +43,8 @@ at::Tensor rotary_embedding_backward(const at::Tensor& grad, const at::Tensor& p
 }
 
 at::Tensor rotary_embedding(const at::Tensor& x, const at::Tensor& positions, double theta) {
-  BRAID_CHECK_EQ(x.size(-1) % 2, 0, "rotary embedding turns pairs of channels");
-  BRAID_CHECK_EQ(x.size(0), positions.size(0), "positions of the rows of rotary_embedding");
+  BRAID_CHECK_EQ(x.size(-1) % 2, 0, "rotary_embedding needs an even number of channels");
+  BRAID_CHECK_EQ(x.size(0), positions.size(0), "number of positions in rotary_embedding");
   return differentiable(
       "RotaryEmbeddingBackward", {x}, [&] { return rotary_embedding_forward(x, positions, theta); },
       [positions, theta](const at::Tensor& grad) { return rotary_embedding_backward(grad, positions, theta); });
@@ -52,7 +52,7 @@ at::Tensor rotary_embedding(const at::Tensor& x, const at::Tensor& positions, do
 
 at::Tensor sinusoids(const at::Tensor& positions, std::int64_t width, at::ScalarType dtype) {
   const std::int64_t half = width / 2;
-  BRAID_CHECK(width % 2 == 0 && half > 1, "{} channels for sines and cosines of at least two waves", width);
+  BRAID_CHECK(width % 2 == 0 && half > 1, "{} channels do not hold sines and cosines of at least two waves", width);
   const at::Tensor angle = angles(positions, 10000, 1 / static_cast<double>(half - 1), half);
   return at::cat({angle.sin(), angle.cos()}, 1).to(dtype);
 }

@@ -33,7 +33,8 @@ Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const Ro
   return {.scores = scores, .experts = experts, .weights = weights_of(scores.gather(1, experts), options)};
 }
 
-// A token chooses an expert once, so that the chosen entries can be read, changed and written back: no atomic adds.
+// A token chooses an expert at most once, so the chosen entries can be read, changed and written back without atomic
+// adds.
 at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weights_grad, const at::Tensor& scores,
                           const at::Tensor& experts, const RouterOptions& options) {
   const at::Tensor of_chosen = chosen_grad(scores.gather(1, experts), weights_grad, options);
@@ -43,7 +44,8 @@ at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weigh
 
 Routing route(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options) {
   BRAID_CHECK(logits.dim() == 2 && bias.dim() == 1 && bias.size(0) == logits.size(1), "one bias per expert");
-  BRAID_CHECK(options.top_k >= 1 && options.top_k <= logits.size(1), "{} of {} experts", options.top_k, logits.size(1));
+  BRAID_CHECK(options.top_k >= 1 && options.top_k <= logits.size(1), "top_k={} with {} experts", options.top_k,
+              logits.size(1));
   Routing routing;
   {
     at::NoGradGuard guard;

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "ops/widen.h"
 
-// Each sequence gets a whole number of chunks, the last one filled up with slots where x = B = C = s = 0, which change
-// nothing. c chunks of l slots; g groups of r heads, h = g * r. Inside a block of chunks, per-head tensors are
-// [c, g, r, l, ...] and per-group ones [c, g, l, ...], and the r heads of a group are rows of one matrix product.
+// Each sequence gets a whole number of chunks; the last one is padded with slots where x = B = C = s = 0, which have no
+// effect. c chunks of l slots; g groups of r heads, h = g * r. Inside a block of chunks, per-head tensors are [c, g, r,
+// l, ...] and per-group ones [c, g, l, ...], and the r heads of a group are rows of one matrix product.
 //
 // With a_t = s_t A and its running sum inside a chunk, sum_i = a_1 + ... + a_i, for the state H before the chunk:
 //   y_i     = sum_{j <= i} (C_i . B_j) exp(sum_i - sum_j) s_j x_j + exp(sum_i) H C_i + D x_i
@@ -19,7 +19,7 @@
 namespace braid {
 namespace {
 
-// A block of chunks holds at most this many numbers in a tensor [c, h, l, l], or is one chunk.
+// A block of chunks has at most this many elements in a tensor [c, h, l, l], or is one chunk.
 constexpr std::int64_t kBlockNumbers = std::int64_t{1} << 24;
 
 class ChunkLayout {
@@ -46,7 +46,7 @@ class ChunkLayout {
     const at::Tensor slots = slot_of_.defined() ? at::zeros(shape, x.options()).index_copy_(0, slot_of_, x) : x;
     return slots.unflatten(0, {count(), length_});
   }
-  // The way back.
+  // The inverse.
   at::Tensor to_tokens(const at::Tensor& chunks) const {
     const at::Tensor slots = chunks.flatten(0, 1);
     return slot_of_.defined() ? slots.index_select(0, slot_of_) : slots;
@@ -55,7 +55,7 @@ class ChunkLayout {
  private:
   std::int64_t length_;
   std::vector<bool> starts_sequence_;
-  at::Tensor slot_of_;  // [T]; undefined where all sequences fill their chunks
+  at::Tensor slot_of_;  // [T]; undefined if all sequences fill their chunks
 };
 
 // [c, l, g, r, ...] -> [c, g, r, l, ...] and back
@@ -66,7 +66,7 @@ at::Tensor slots_first(const at::Tensor& x) { return x.movedim(3, 1); }
 at::Tensor heads_in_columns(const at::Tensor& x) { return x.transpose(2, 3).flatten(3); }
 at::Tensor heads_apart(const at::Tensor& x, std::int64_t heads) { return x.unflatten(3, {heads, -1}).transpose(2, 3); }
 
-// Some chunks, in the type computed in, with what forward and backward both need of them.
+// Some chunks, in the dtype of the arithmetic, with the values that forward and backward both need.
 struct Block {
   std::int64_t begin, end;
   at::Tensor x, s, sums;  // [c, g, r, l, p], [c, g, r, l], [c, g, r, l]
@@ -84,7 +84,7 @@ struct Block {
   }
   at::Tensor scores() const { return C.matmul(B.transpose(2, 3)); }  // [c, g, l, l]
 
-  // What the chunks add to the states that pass through them.   [c, g, r * p, n]
+  // The chunks' contributions to the states that pass through them.   [c, g, r * p, n]
   at::Tensor added_states() const {
     return heads_in_columns(x * (decay_to_end() * s).unsqueeze(4)).transpose(2, 3).matmul(B);
   }
@@ -110,7 +110,7 @@ class Scan {
   at::Tensor steps(const at::Tensor& raw) const { return at::softplus(raw).clamp_(options_.dt_min, options_.dt_max); }
   at::Tensor grad_of_raw_steps(const at::Tensor& raw, const at::Tensor& grad_steps) const;
 
-  // The inputs in chunks, still in their own types.
+  // The inputs in chunks, still in their own dtypes.
   struct Chunked {
     at::Tensor x, s, sums, B, C;  // [chunks, l, g, r, p], [chunks, l, g, r] twice, [chunks, l, g, n] twice
   };
@@ -155,7 +155,7 @@ Block Scan::block_at(const Chunked& all, std::int64_t begin) const {
           part(all.C).transpose(1, 2).contiguous()};
 }
 
-// By how much a chunk shrinks each row of a state that passes through it.   [chunks, g, r * p, 1]
+// The factor by which a chunk decays each row of a state that passes through it.   [chunks, g, r * p, 1]
 at::Tensor Scan::decays_over_chunks(const Chunked& all) const {
   return all.sums.select(1, layout_.length() - 1).exp().repeat_interleave(in_.x.size(2), 2).unsqueeze(3);
 }
@@ -200,7 +200,7 @@ at::Tensor Scan::state_grads_after_chunks(const Chunked& all, const at::Tensor& 
     const at::Tensor grad = heads_first(wide(grad_y.slice(0, block.begin, block.end)));
     const at::Tensor weighted = heads_in_columns(grad * block.decay_from_start().unsqueeze(4));
     const at::Tensor before = weighted.transpose(2, 3).matmul(block.C);
-    const std::int64_t first = block.begin == 0 ? 1 : 0;  // nothing leaves for the very first chunk
+    const std::int64_t first = block.begin == 0 ? 1 : 0;  // the first chunk has no predecessor
     grads.slice(0, block.begin + first - 1, block.end - 1).copy_(before.slice(0, first));
   }
   const at::Tensor decays = decays_over_chunks(all);
@@ -213,12 +213,12 @@ at::Tensor Scan::state_grads_after_chunks(const Chunked& all, const at::Tensor& 
 }
 
 struct BlockGrads {
-  at::Tensor x;        // [c, g, r, l, p], without D's part
+  at::Tensor x;        // [c, g, r, l, p], without the contribution of D
   at::Tensor B, C;     // [c, g, l, n]
-  at::Tensor s, sums;  // [c, g, r, l]: of s where it multiplies x, and of the running sums of s A
+  at::Tensor s, sums;  // [c, g, r, l]: of s as the factor of x, and of the running sums of s A
 };
 
-// From the gradients of y and of the states that leave the chunks (grad_after), given the states before them.
+// Computed from the gradients of y and of the states after the chunks (grad_after), given the states before them.
 BlockGrads backward_of(const Block& block, const at::Tensor& before, const at::Tensor& grad_after,
                        const at::Tensor& grad_y) {
   const at::Tensor s_of_column = block.s.unsqueeze(3);
@@ -234,7 +234,8 @@ BlockGrads backward_of(const Block& block, const at::Tensor& before, const at::T
     grads.C = grad_scores.matmul(block.B);
     grads.B = grad_scores.transpose(2, 3).matmul(block.C);
     const at::Tensor grad_s = (grad_weights * decay).mul_(scores);  // [c, g, r, l, l]
-    // On the diagonal the running sums cancel. Its terms are the largest, so they are left out, not cancelled.
+    // On the diagonal the running sums cancel. Its terms are the largest, so they are omitted, not cancelled
+    // numerically.
     at::Tensor diagonal = grad_s.diagonal(0, 3, 4);
     const at::Tensor grad_s_of_itself = diagonal.clone();
     diagonal.zero_();
@@ -323,10 +324,10 @@ SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, con
 }
 
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
-  BRAID_CHECK_EQ(inputs.x.size(0), sequences.tokens(), "tokens of ssd_scan");
-  BRAID_CHECK_EQ(inputs.x.size(1) % inputs.B.size(1), 0, "heads and groups of ssd_scan");
+  BRAID_CHECK_EQ(inputs.x.size(0), sequences.tokens(), "number of tokens in ssd_scan");
+  BRAID_CHECK_EQ(inputs.x.size(1) % inputs.B.size(1), 0, "heads of ssd_scan must be a multiple of groups");
   BRAID_CHECK(inputs.B.sizes() == inputs.C.sizes(), "B and C of ssd_scan differ in shape");
-  BRAID_CHECK(options.chunk > 0, "chunks of {} tokens", options.chunk);
+  BRAID_CHECK(options.chunk > 0, "chunk={} must be at least 1", options.chunk);
   return differentiable(
       "SsdScanBackward", in_order(inputs), [&] { return ssd_scan_forward(inputs, options, sequences); },
       [inputs, options, sequences](const at::Tensor& grad, const at::Tensor& states) {

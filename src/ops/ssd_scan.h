@@ -25,8 +25,8 @@ struct SsdOptions {
 // Mamba2's selective state space scan. With s = clamp(softplus(dt + dt_bias)) and A = -exp(A_log), per head:
 //   H_t = exp(s_t A) H_{t-1} + s_t x_t B_t^T,   y_t = H_t C_t + D x_t
 // and H = 0 before the first token of each sequence. Computed in chunks: inside a chunk as masked matrix products,
-// between chunks by passing the state on. Saves its inputs and the states at chunk borders; the rest is recomputed in
-// backward. Arithmetic in fp32, or in double for double tensors.   y: [T, h, p] in x's dtype
+// between chunks by passing the state on. Saves its inputs and the states at chunk boundaries; backward recomputes the
+// rest. Arithmetic in fp32, or in double for double tensors.   y: [T, h, p] in x's dtype
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences);
 
 // Saved: the state before each chunk, [chunks, g, h / g * p, n]

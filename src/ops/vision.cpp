@@ -14,8 +14,8 @@
 namespace braid {
 namespace {
 
-// The first `count` rows of the matrix that resizes `side` samples to `size` linearly. Sample i lies at i + 1/2; what
-// lies outside the first or last sample takes its value.   [count, side]
+// The first `count` rows of the matrix that linearly resizes `side` samples to `size`. Sample i is at i + 1/2;
+// positions before the first or after the last sample take its value.   [count, side]
 at::Tensor resize_matrix(std::int64_t count, std::int64_t size, std::int64_t side, const at::TensorOptions& options) {
   at::Tensor matrix = at::zeros({count, side}, at::kDouble);
   auto weights = matrix.accessor<double, 2>();
@@ -79,8 +79,8 @@ void for_each_image(const at::Tensor& patches, const at::Tensor& tokens, const s
 
 void check_images(const at::Tensor& x, const std::vector<PatchGrid>& images) {
   for (const PatchGrid& image : images)
-    BRAID_CHECK(image.rows % 2 == 0 && image.columns % 2 == 0, "an image of {} x {} patches has no 2 x 2 squares",
-                image.rows, image.columns);
+    BRAID_CHECK(image.rows % 2 == 0 && image.columns % 2 == 0,
+                "an image of {} x {} patches does not divide into 2 x 2 squares", image.rows, image.columns);
   BRAID_CHECK_EQ(total_patches(images), x.size(0), "patches of {} images", images.size());
 }
 

@@ -24,12 +24,13 @@ inline std::int64_t total_patches(const std::vector<PatchGrid>& images) {
 // columns, H]
 at::Tensor interpolate_positions(const at::Tensor& table, PatchGrid grid);
 
-// Bilinear resizing is linear in rows and columns apart, hence two small matrix products.
+// Bilinear resizing is linear in rows and in columns separately, hence two small matrix products.
 struct ResizeMatrices {
   at::Tensor to_rows, to_columns;  // [rows, side], [columns, side], in the dtype of the arithmetic
 };
 OutputAndSaved<ResizeMatrices> interpolate_positions_forward(const at::Tensor& table, PatchGrid grid);
-at::Tensor interpolate_positions_backward(const at::Tensor& grad, const ResizeMatrices& saved);  // of the table
+at::Tensor interpolate_positions_backward(const at::Tensor& grad,
+                                          const ResizeMatrices& saved);  // gradient of the table
 
 // Joins each 2 x 2 square of patches into one token of 4 H channels, in the order (0,0), (0,1), (1,0), (1,1), image by
 // image. Rows and columns must be even.   x: [sum of patches, H] -> [sum of patches / 4, 4 H]

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// In the type that operators compute in: fp32, or double for double tensors.
+// Converts to the dtype that operators compute in: fp32, or double for double tensors.
 inline at::Tensor widen(const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); }
 
 }  // namespace braid

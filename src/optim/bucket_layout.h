@@ -1,5 +1,5 @@
-// Where parameters lie in a flat buffer that is reduced bucket by bucket, as Megatron lays them out: last declared
-// first, since backward is done with those first; every bucket divides evenly among the ranks that reduce it.
+// The layout of parameters in a flat buffer that is reduced bucket by bucket, as in Megatron: last declared first,
+// since backward finishes those first; every bucket divides evenly among the ranks that reduce it.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,10 @@ struct Span {
 };
 
 struct BucketOptions {
-  std::int64_t bucket_size = 0;  // elements after which a bucket closes; 0: one bucket
+  std::int64_t bucket_size = 0;  // elements after which a bucket is closed; 0: one bucket
   bool pad_for_bandwidth = false;
-  std::vector<int> stages{};  // by parameter, ascending: a bucket has parameters of one stage; empty: all are of one
+  std::vector<int>
+      stages{};  // by parameter, ascending: a bucket holds parameters of one stage; empty: all belong to one
 };
 
 struct BucketLayout {
@@ -39,7 +40,7 @@ struct BucketLayout {
 // `sizes`: elements of each parameter, in declaration order. `group_size`: ranks that reduce the buffer together.
 BucketLayout lay_out_buckets(const std::vector<std::int64_t>& sizes, int group_size, const BucketOptions& options);
 
-// The part of a bucket that one of `shards` equal owners has.
+// The slice of a bucket that one of `shards` equal owners holds.
 Span owned_span(const BucketLayout::Bucket& bucket, int shard, int shards);
 
 }  // namespace braid

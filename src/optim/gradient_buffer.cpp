@@ -56,7 +56,7 @@ GradientBuffer::~GradientBuffer() {
 }
 
 void GradientBuffer::begin_step() {
-  BRAID_CHECK(under_way_.empty(), "a step begins on {} before the reductions of the last one have ended",
+  BRAID_CHECK(under_way_.empty(), "a step begins on {} before the reductions of the last one are complete",
               group_.name());
   flat_.zero_();
   next_bucket_ = 0;
@@ -73,7 +73,7 @@ void GradientBuffer::expect_last_microbatch(int stage) {
 }
 
 void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
-  if (!parameter.grad().defined()) return;  // a layer has added it itself
+  if (!parameter.grad().defined()) return;  // a layer has already added it to the sum
   at::NoGradGuard guard;
   view(layout_.slots[slot].span).add_(parameter.grad().flatten());
   parameter.mutable_grad().reset();

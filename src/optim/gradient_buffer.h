@@ -1,11 +1,11 @@
-// The gradients of parameters that are reduced over one group: one flat buffer in fp32 (double for double parameters)
-// into which every backward adds, by GradientSum or through autograd. Backward leaves no .grad behind.
+// The gradients of parameters that are reduced over one group: a flat buffer in fp32 (double for double parameters) to
+// which every backward adds, by GradientSum or through autograd. Backward leaves no .grad behind.
 //
-// With overlap, the reduction of a bucket starts inside the last microbatch's backward, as soon as that has completed
-// the bucket, and goes on while backward does; finish_reduction() waits for it. Buckets start in buffer order on every
-// rank, so ranks agree on the order even where one of them lacks a gradient. Such a rank starts its buckets late,
-// though, and out of step with whatever else the group does meanwhile: overlap is for modules in which every rank of a
-// group gets gradients for the same parameters, and stays off where participation may be partial.
+// With overlap, the reduction of a bucket starts inside the last microbatch's backward, as soon as the bucket is
+// complete, and runs while backward continues; finish_reduction() waits for it. Buckets start in buffer order on every
+// rank, so ranks agree on the order even if one of them lacks a gradient. Such a rank starts its buckets late, though,
+// and possibly in a different order relative to the group's other operations. So overlap is for modules in which every
+// rank of a group gets gradients for the same parameters, and stays off where participation may be partial.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace braid {
 
 struct GradientBufferOptions {
   BucketOptions buckets{};
-  bool shard = true;  // each rank of the group ends up with its part of every bucket; false: with all of it
+  bool shard = true;  // each rank of the group ends up with its slice of every bucket; false: with all of it
   bool overlap = false;
 };
 
@@ -32,10 +32,10 @@ class GradientBuffer {
   GradientBuffer(const GradientBuffer&) = delete;
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
-  void begin_step();                       // all gradients are zero
+  void begin_step();                       // sets all gradients to zero
   void expect_last_microbatch(int stage);  // the next backward of this stage is the last of this step
-  void start_reduction(int stage);         // of this stage and of those behind it; collective over the group
-  void finish_reduction();                 // of all; likewise
+  void start_reduction(int stage);         // for this stage and all later stages; collective over the group
+  void finish_reduction();                 // for all stages; collective too
   bool started(std::size_t bucket) const { return bucket < next_bucket_; }
 
   const BucketLayout& layout() const { return layout_; }
@@ -45,19 +45,19 @@ class GradientBuffer {
   bool sharded() const { return options_.shard; }
 
   at::Tensor view(const Span& span) const;                              // of the buffer
-  Span owned(std::size_t bucket) const;                                 // what this rank has of a bucket
+  Span owned(std::size_t bucket) const;                                 // this rank's slice of a bucket
   at::TensorOptions tensor_options() const { return flat_.options(); }  // dtype and device of the gradients
 
  private:
   struct Hook;
   struct Reduction {
     std::size_t bucket;
-    at::Tensor owned;  // what this rank gets; undefined where that is in the buffer already
+    at::Tensor owned;  // the result on this rank; undefined if it is already in the buffer
     Pending pending;
   };
 
   void accumulate(std::size_t slot, const at::Tensor& parameter);
-  void count(std::size_t slot);  // a gradient that was added
+  void count(std::size_t slot);  // counts a gradient that was added
   void mark_ready(std::size_t slot);
   Reduction start_next_bucket();
   void finish(Reduction reduction);
@@ -67,11 +67,11 @@ class GradientBuffer {
   GradientBufferOptions options_;
   BucketLayout layout_;
   at::Tensor flat_;
-  std::size_t next_bucket_ = 0;       // the first whose reduction has not started
+  std::size_t next_bucket_ = 0;       // the first bucket whose reduction has not started
   std::vector<Reduction> under_way_;  // oldest first
-  std::vector<bool> last_;            // by slot: its next gradient is the last
-  std::vector<bool> ready_;           // by slot, in the last microbatch
-  std::vector<std::size_t> missing_;  // slots of a bucket that are not ready
+  std::vector<bool> last_;            // by slot: its next gradient is the last of the step
+  std::vector<bool> ready_;           // by slot: complete, in the last microbatch
+  std::vector<std::size_t> missing_;  // by bucket: slots that are not ready
 };
 
 }  // namespace braid

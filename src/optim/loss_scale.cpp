@@ -5,9 +5,9 @@
 namespace braid {
 
 void describe(Fields& f, LossScaleConfig& c) {
-  f.field("dynamic", c.dynamic, "halve it when gradients overflow, double it after a long time without");
+  f.field("dynamic", c.dynamic, "halve the scale when gradients overflow, double it after many steps without overflow");
   f.field("initial", c.initial, "the scale, or where a dynamic one starts; default: 1, dynamic 2^32");
-  f.field("min", c.min, "a dynamic one goes no lower");
+  f.field("min", c.min, "lower limit of a dynamic scale");
   f.field("growth", c.growth, "factor by which it grows");
   f.field("backoff", c.backoff, "factor by which it shrinks");
   f.field("growth_interval", c.growth_interval, "steps without overflow before it grows");

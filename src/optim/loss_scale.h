@@ -1,5 +1,5 @@
 // A factor on the loss that keeps small gradients representable: constant, or halved when gradients overflow and
-// doubled after a long time without. All ranks agree on overflow, so all have the same scale.
+// doubled after many steps without overflow. All ranks agree on overflow, so all have the same scale.
 #pragma once
 
 #include <optional>

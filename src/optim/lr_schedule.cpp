@@ -56,7 +56,7 @@ class ScheduleChecks {
     const LengthsInSamples samples = lengths_of(c_, length);
     const char* decay = c_.decay_samples ? "decay_samples" : "decay_iterations";
     if (samples.decay < 1)
-      add(decay, fmt::format("the decay ends after {} samples", samples.decay),
+      add(decay, fmt::format("the decay ends after {} samples, but must last at least 1", samples.decay),
           fmt::format("use {}=1 or more{}", decay, c_.decay_samples || c_.decay_iterations ? "" : ", or train longer"));
     else if (samples.warmup >= samples.decay)
       warmup_too_long(samples, length.global_batch);
@@ -65,10 +65,10 @@ class ScheduleChecks {
   void wsd() {
     if (c_.decay_style != "WSD") return;
     if (!c_.wsd_decay_iterations && !c_.wsd_decay_samples)
-      add("wsd_decay_samples", "decay_style=WSD does not say how long its decay is",
+      add("wsd_decay_samples", "decay_style=WSD needs the length of its decay",
           "set wsd_decay_iterations or wsd_decay_samples");
     if (c_.wsd_decay_style == "none")
-      add("wsd_decay_style", "decay_style=WSD does not say how its decay goes",
+      add("wsd_decay_style", "decay_style=WSD needs the shape of its decay",
           "set wsd_decay_style to exponential, linear, cosine or minus_sqrt");
   }
 
@@ -91,11 +91,11 @@ class ScheduleChecks {
     problems_.push_back({std::move(what), where_ + "." + field, std::move(fix)});
   }
 
-  // Asked this way round, not-a-number fails too.
+  // Written this way round so that NaN fails too.
   template <class Number>
   bool not_negative(const char* field, Number value) {
     if (value >= 0) return true;
-    add(field, fmt::format("{}={} is not 0 or more", field, value), "use 0 or more");
+    add(field, fmt::format("{}={} must be 0 or more", field, value), "use 0 or more");
     return false;
   }
 
@@ -124,8 +124,8 @@ class ScheduleChecks {
   void warmup_too_long(const LengthsInSamples& samples, int global_batch) {
     const char* warmup = c_.warmup_samples ? "warmup_samples" : "warmup_iterations";
     add(warmup,
-        fmt::format("the warm-up of {} samples should end before the decay, which ends after {} samples",
-                    samples.warmup, samples.decay),
+        fmt::format("the warm-up of {} samples must end before the decay, which ends after {} samples", samples.warmup,
+                    samples.decay),
         fmt::format("use {}={} or less, or a longer decay", warmup,
                     (samples.decay - 1) / (c_.warmup_samples ? 1 : global_batch)));
   }
@@ -144,21 +144,21 @@ double wsd_fall(const std::string& style, double x) {
   if (style == "linear") return 1.0 - x;
   if (style == "cosine") return cosine_fall(x);
   if (style == "exponential") return 2.0 * std::pow(0.5, x) - 1.0;
-  BRAID_CHECK_EQ(style, "minus_sqrt", "no such style of the last phase of WSD");
+  BRAID_CHECK_EQ(style, "minus_sqrt", "unknown wsd_decay_style");
   return 1.0 - std::sqrt(x);
 }
 
-// How much of the way from the lowest to the highest rate is left, after the warm-up.
+// The remaining fraction of the way from the lowest to the highest rate, after the warm-up.
 double fall(const LrSchedule& s, std::int64_t samples) {
   const double x = ratio(samples - s.lr_warmup_steps, s.lr_decay_steps - s.lr_warmup_steps);
   if (s.lr_decay_style == "linear") return 1.0 - x;
   if (s.lr_decay_style == "cosine") return cosine_fall(x);
-  BRAID_CHECK_EQ(s.lr_decay_style, "WSD", "no such style of decay");
+  BRAID_CHECK_EQ(s.lr_decay_style, "WSD", "unknown lr_decay_style");
   const std::int64_t stable = s.lr_decay_steps - s.wsd_decay_steps;
   return samples <= stable ? 1.0 : wsd_fall(s.lr_wsd_decay_style, ratio(samples - stable, s.wsd_decay_steps));
 }
 
-// Whole numbers may be stored as real ones and the other way round.
+// Integers may be stored as floats and vice versa.
 void set(double& field, const StateValue& value) {
   if (const auto* real = std::get_if<double>(&value)) field = *real;
   if (const auto* whole = std::get_if<std::int64_t>(&value)) field = static_cast<double>(*whole);
@@ -185,13 +185,13 @@ void describe(Fields& fields, LrScheduleConfig& c) {
   fields.field("init_lr", c.init_lr, "learning rate at the start of the warm-up");
   fields.choice("decay_style", c.decay_style, kDecayStyles, "how it falls after the warm-up");
   fields.field("warmup_iterations", c.warmup_iterations, "when the warm-up ends");
-  fields.field("warmup_samples", c.warmup_samples, "the same in samples; wins");
+  fields.field("warmup_samples", c.warmup_samples, "the same in samples; takes precedence");
   fields.field("decay_iterations", c.decay_iterations, "when the decay ends, counted from the start");
-  fields.field("decay_samples", c.decay_samples, "the same in samples; wins");
+  fields.field("decay_samples", c.decay_samples, "the same in samples; takes precedence");
   fields.field("wsd_decay_iterations", c.wsd_decay_iterations, "WSD: how long before its end the decay begins");
-  fields.field("wsd_decay_samples", c.wsd_decay_samples, "the same in samples; wins");
+  fields.field("wsd_decay_samples", c.wsd_decay_samples, "the same in samples; takes precedence");
   fields.choice("wsd_decay_style", c.wsd_decay_style, {"none", "exponential", "linear", "cosine", "minus_sqrt"},
-                "WSD: how it falls then");
+                "WSD: shape of its decay");
   fields.field("weight_decay", c.weight_decay, "weight decay at the start");
   fields.field("end_weight_decay", c.end_weight_decay, "weight decay at the end of the run");
   fields.choice("weight_decay_incr_style", c.weight_decay_incr_style, kIncrStyles, "how weight decay rises");
@@ -207,7 +207,7 @@ std::vector<Problem> validate(const LrScheduleConfig& config, const TrainLength&
 }
 
 void LrSchedule::step(std::int64_t samples) {
-  BRAID_CHECK(samples >= 0, "a step of {} samples", samples);
+  BRAID_CHECK(samples >= 0, "a step has {} samples", samples);
   num_steps += samples;
 }
 
@@ -227,7 +227,7 @@ double LrSchedule::weight_decay_at(std::int64_t samples) const {
   if (samples > wd_incr_steps || wd_incr_style == "constant") return end_wd;
   const double x = ratio(samples, wd_incr_steps);
   if (wd_incr_style == "linear") return start_wd + x * (end_wd - start_wd);
-  BRAID_CHECK_EQ(wd_incr_style, "cosine", "no such style of weight decay");
+  BRAID_CHECK_EQ(wd_incr_style, "cosine", "unknown wd_incr_style");
   return start_wd + cosine_fall(1 - x) * (end_wd - start_wd);
 }
 
@@ -304,12 +304,12 @@ std::optional<std::string> why_unusable(const LrSchedule& s) {
     return fmt::format("lr_decay_style is {}, not one of {}", in_quotes(s.lr_decay_style),
                        fmt::join(kDecayStyles, ", "));
   if (is_wsd && (s.lr_wsd_decay_style == "none" || s.wsd_decay_steps < 1))
-    return "lr_decay_style is WSD, but its last phase is in no checkpoint: this run's recipe has to describe it";
+    return "lr_decay_style is WSD, but checkpoints do not store its decay phase: this run's recipe must describe it";
   if (!contains(kIncrStyles, s.wd_incr_style))
     return fmt::format("wd_incr_style is {}, not one of {}", in_quotes(s.wd_incr_style), fmt::join(kIncrStyles, ", "));
   if (s.lr_warmup_steps < 0 || s.lr_decay_steps <= s.lr_warmup_steps || s.wd_incr_steps < 1)
-    return fmt::format("lr_warmup_steps={}, lr_decay_steps={}, wd_incr_steps={} are no lengths", s.lr_warmup_steps,
-                       s.lr_decay_steps, s.wd_incr_steps);
+    return fmt::format("lr_warmup_steps={}, lr_decay_steps={}, wd_incr_steps={} are not valid lengths",
+                       s.lr_warmup_steps, s.lr_decay_steps, s.wd_incr_steps);
   return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
-// How learning rate and weight decay change over a run: Megatron's OptimizerParamScheduler as a value. Time is counted
-// in samples, and every length counts from the start of the run, so the decay includes the warm-up.
+// The learning rate and weight decay over a run: Megatron's OptimizerParamScheduler as a value. Time is counted in
+// samples, and every length counts from the start of the run, so the decay includes the warm-up.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace braid {
 
-// Lengths may be given in iterations or in samples; where both are, samples win.
+// Lengths may be given in iterations or in samples; samples take precedence.
 struct LrScheduleConfig {
   double lr = 1e-4;  // the highest
   double min_lr = 0;
@@ -21,16 +21,16 @@ struct LrScheduleConfig {
   std::string decay_style = "constant";
   std::optional<std::int64_t> warmup_iterations{}, warmup_samples{};        // default: no warm-up
   std::optional<std::int64_t> decay_iterations{}, decay_samples{};          // default: the whole run
-  std::optional<std::int64_t> wsd_decay_iterations{}, wsd_decay_samples{};  // the last part of the decay; WSD only
+  std::optional<std::int64_t> wsd_decay_iterations{}, wsd_decay_samples{};  // the final phase of the decay; WSD only
   std::string wsd_decay_style = "none";
   double weight_decay = 0.01;                // at the start
-  std::optional<double> end_weight_decay{};  // default: as at the start
+  std::optional<double> end_weight_decay{};  // default: the same as at the start
   std::string weight_decay_incr_style = "constant";
 };
 
 void describe(Fields& fields, LrScheduleConfig& config);
 
-// How long a run is. Samples win over iterations here too; the last batch is a whole one.
+// The length of a run. Samples take precedence over iterations here too; the last batch is always full.
 struct TrainLength {
   std::int64_t iterations = 0;
   std::optional<std::int64_t> samples{};
@@ -39,10 +39,10 @@ struct TrainLength {
 
 std::int64_t iterations_of(const TrainLength& length);
 
-// No length may be longer: ranks tell each other how far they are as doubles, which count exactly up to here.
+// Upper limit of lengths: ranks exchange their progress as doubles, which are exact up to here.
 inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 
-// A global batch below 1 is for whoever checks the batch sizes; lengths are then not looked at.
+// Checks lengths only if the global batch is at least 1; the batch sizes are checked elsewhere.
 std::vector<Problem> validate(const LrScheduleConfig& config, const TrainLength& length, const std::string& where);
 
 // The schedule with every length in samples, and the number of samples so far. Fields are named as in Megatron.
@@ -69,22 +69,23 @@ struct LrSchedule {
 // The config must be valid and the run at least one iteration long.
 LrSchedule resolve(const LrScheduleConfig& config, const TrainLength& length);
 
-// What a checkpoint keeps, with Megatron's keys in Megatron's order. Initial rate and WSD phase are not among them.
+// The state that a checkpoint stores, with Megatron's keys in Megatron's order. It lacks the initial rate and the WSD
+// phase.
 using StateValue = std::variant<std::int64_t, double, std::string>;
 using ScheduleState = std::vector<std::pair<std::string, StateValue>>;
 ScheduleState state_dict(const LrSchedule& schedule);
 
-// By which values a run would go on otherwise than the one that stored the state: all but num_steps, and but those that
-// change no rate (the length of a decay where both rates are constant). Megatron refuses these too.
+// The values in which a run's schedule differs from a stored one, except num_steps and values that change no rate (the
+// length of a decay where both rates are constant). Megatron rejects these differences too.
 struct ScheduleDifference {
   std::string key;
   StateValue own, stored;
 };
 std::vector<ScheduleDifference> differences(const LrSchedule& schedule, const ScheduleState& stored);
-// The schedule with all that is stored; keys that are not known, or of another type, are passed over.
+// The schedule with all stored values applied; unknown keys and values of another type are ignored.
 LrSchedule with_state(LrSchedule schedule, const ScheduleState& stored);
 
-// Why no rate can be computed with a schedule that comes from a file; nothing where it can.
+// Why a schedule from a file cannot be used; nothing if it can.
 std::optional<std::string> why_unusable(const LrSchedule& schedule);
 
 // The same as `key=value`, separated by spaces.

@@ -1,11 +1,11 @@
-// The optimizer of one module on one rank. A step, of which all ranks of the module take part in what is collective:
+// The optimizer of one module on one rank. All ranks of the module take part in the collective calls of a step:
 //
 //   begin_step(); finish_parameters() of each stage; forward and backward of every microbatch, the last after
 //   expect_last_microbatch(); start_gradients() of each stage, finish_gradients() (both collective);
 //   step_all() of optim/global_step.h (collective)
 //
-// Ranks hold parts of a gradient (nn/parallel.h). Dense parameters are summed over dp x cp, and over tp where tp does
-// not split them; expert parameters over expt_dp, and over expt_tp likewise.
+// Each rank holds a partial sum of a gradient (nn/parallel.h). Dense parameters are summed over dp x cp, and over tp
+// where tp does not split them; expert parameters over expt_dp, and likewise over expt_tp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,13 +23,13 @@ class Groups;
 
 class ModuleOptimizer {
  public:
-  // Starts from the values that `parameters` have.
+  // Starts from the current values of `parameters`.
   ModuleOptimizer(const Parameters& parameters, const Groups& groups, const std::string& module,
                   const OptimizerConfig& config);
 
   void begin_step();
-  // With overlap_param_gather, step() returns while updated parameters are still on their way: this comes before the
-  // next forward of their stage and before anybody else reads them. Nothing to do where they have arrived.
+  // With overlap_param_gather, step() returns while the gather of updated parameters is in flight: call this before the
+  // next forward of their stage and before any other read. Does nothing if they have arrived.
   void finish_parameters(int stage);
   void finish_parameters();  // of all stages
   void expect_last_microbatch(int stage);
@@ -41,8 +41,8 @@ class ModuleOptimizer {
   at::Tensor count_zeros() const;
   at::Tensor has_nonfinite() const;  // 0 or 1, of the gradients on this rank
 
-  // One update of the main copy with gradients times `factor`; the model's parameters follow, with
-  // overlap_param_gather only by finish_parameters(). Collective.
+  // One update of the main copy with gradients times `factor`; the model's parameters follow, with overlap_param_gather
+  // only at finish_parameters(). Collective.
   void step(double lr, double weight_decay, double factor);
 
   // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's

@@ -1,5 +1,4 @@
-// How parameters are updated, as a recipe says it. Learning rate and weight decay follow a schedule and arrive with
-// each step.
+// The optimizer section of a recipe. Learning rate and weight decay follow a schedule and are arguments of each step.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct OptimizerConfig {
   bool zero = true;
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
-  std::optional<std::int64_t> bucket_size{};  // one of these two; default: see bucket_elements
+  std::optional<std::int64_t> bucket_size{};  // at most one of these two; default: see bucket_elements
   std::optional<int> bucket_count{};
   bool pad_buckets = false;
 };
@@ -26,8 +25,8 @@ void describe(Fields& fields, OptimizerConfig& config);
 
 std::vector<Problem> validate(const OptimizerConfig& config, const std::string& where);
 
-// How many elements fill a bucket, 0: one bucket takes all. By default one bucket without overlap, and with it
-// max(40e6, 1e6 x group size). `module_parameters`: elements that this rank has of the module, frozen ones included.
+// Elements per bucket, 0: one bucket for all. The default is one bucket without overlap, and max(40e6, 1e6 x group
+// size) with it. `module_parameters`: elements of the module on this rank, frozen ones included.
 std::int64_t bucket_elements(const OptimizerConfig& config, std::int64_t module_parameters, int group_size);
 
 }  // namespace braid

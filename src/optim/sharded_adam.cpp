@@ -37,7 +37,7 @@ at::Tensor scalar_zero(const at::Device& device) {
   return at::zeros({}, at::TensorOptions(at::kDouble).device(device));
 }
 
-// In double, whatever the type of x, without a copy of it.
+// Accumulates in double for any dtype of x, without a copy of x.
 at::Tensor norm_of(const at::Tensor& x, double order) {
   return at::linalg_vector_norm(x, order, at::OptionalIntArrayRef(), false, at::kDouble);
 }
@@ -101,7 +101,7 @@ bool ShardedAdam::counts(const Range& range) const {
   return first_replica && (gradients_.sharded() || gradients_.group().rank() == 0);
 }
 
-// Padding between parameters is zero, so that neighbours can be taken together: fewer kernels.
+// Padding between parameters is zero, so neighbouring slices can be merged: fewer kernels.
 void ShardedAdam::add_counted(const Range& range) {
   const BucketLayout& layout = gradients_.layout();
   const auto bucket_of = [&](const Range& r) { return layout.slots[r.slot].bucket; };
@@ -118,8 +118,8 @@ void ShardedAdam::finish_gradients() {
   if (replicas_.size() > 1) sum_over_replicas();
 }
 
-// After the reduction, where only the owned part is left to be summed, in one call. Ranks that hold the same shard own
-// the same part of it.
+// After the reduction only the owned slice still needs to be summed over `replicas`, in one call. Ranks that hold the
+// same shard own the same slice of it.
 void ShardedAdam::sum_over_replicas() {
   std::vector<at::Tensor> parts;
   for (const Range& range : ranges_)

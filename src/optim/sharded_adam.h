@@ -1,6 +1,6 @@
-// AdamW on the parameters of one gradient buffer: this rank's share of them with ZeRO, else all. The main copy and both
-// moments are fp32 (double for double parameters). The model's parameters lie in one flat buffer, in the layout of their
-// gradients, so that ranks can gather whole buckets of them in place.
+// AdamW on the parameters of one gradient buffer: with ZeRO this rank's share of them, else all. The main copy and both
+// moments are fp32 (double for double parameters). The model's parameters lie in one flat buffer with the layout of
+// their gradients, so that ranks can gather whole buckets in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +15,17 @@
 
 namespace braid {
 
-// Megatron's rule: vectors and biases do not decay. The dimension that counts experts does not make a matrix.
+// Megatron's rule: vectors and biases have no weight decay. The expert dimension does not turn a vector into a matrix.
 bool has_weight_decay(const ParamSpec& spec);
 
-// What a rank remembers of elements [range.begin, range.end) of its shard of a parameter. All tensors are flat views.
+// Optimizer state of elements [range.begin, range.end) of this rank's shard of a parameter. All tensors are flat views.
 struct OptimizerState {
   ParamSpec spec;
   Span range;
   at::Tensor main, exp_avg, exp_avg_sq;
 };
 
-// The same by bucket, whatever parameters are in it: elements [range.begin, range.end) of a bucket of `elements`.
+// The same by bucket, for whichever parameters are in it: elements [range.begin, range.end) of a bucket of `elements`.
 struct BucketState {
   std::size_t bucket;
   std::int64_t elements;
@@ -35,8 +35,8 @@ struct BucketState {
 
 class ShardedAdam {
  public:
-  // Ranks of `replicas` hold the same shard of a parameter that is not split over them; those of `reduce` of all.
-  // `module_parameters`: elements that this rank has of the whole module.
+  // The ranks of `replicas` hold the same shard of a parameter that is not split over them; gradients of all parameters
+  // are reduced over `reduce`. `module_parameters`: elements of the whole module on this rank.
   ShardedAdam(std::vector<Parameters::Entry> entries, const Group& reduce, const Group& replicas,
               const OptimizerConfig& config, std::int64_t module_parameters);
 
@@ -44,15 +44,15 @@ class ShardedAdam {
   void finish_gradients();
   void scale(double factor);
 
-  // This rank's part of sums over the module: every element counts on exactly one rank. Scalars of type double.
+  // This rank's terms of sums over the module: every element counts on exactly one rank. Scalars of type double.
   at::Tensor squared_norm() const;
   at::Tensor count_zeros() const;
-  at::Tensor has_nonfinite() const;  // 0 or 1, of all that this rank holds
+  at::Tensor has_nonfinite() const;  // 0 or 1, over all elements on this rank
 
   void update(std::int64_t step, double lr, double weight_decay);
-  void take_parameters();     // main copy from the model's parameters
-  void publish_parameters();  // and back, on all ranks
-  // The same in two parts. With overlap_param_gather, start only starts it; else it is done then.
+  void take_parameters();     // copies the model's parameters to the main copy
+  void publish_parameters();  // copies the main copy to the model's parameters, on all ranks
+  // The same in two calls. With overlap_param_gather, the first only starts the gather; otherwise it completes it.
   void start_publishing();
   void finish_publishing(int stage);  // of the parameters of one stage
   void finish_publishing();
@@ -62,7 +62,7 @@ class ShardedAdam {
   const GradientBuffer& gradients() const { return gradients_; }
 
  private:
-  // What this rank owns of one parameter in one bucket.
+  // This rank's slice of one parameter in one bucket.
   struct Range {
     std::size_t slot;
     Span in_parameter, in_buffer;
@@ -87,7 +87,7 @@ class ShardedAdam {
   GradientBuffer gradients_;
   std::vector<Shard> shards_;  // by bucket
   std::vector<Range> ranges_;  // in buffer order
-  std::vector<Span> counted_;  // what counts here, neighbours joined
+  std::vector<Span> counted_;  // the slices that count on this rank, neighbours merged
   at::Tensor parameters_;          // the model's, in the layout of the gradients
   std::vector<Pending> arriving_;  // by bucket
 };

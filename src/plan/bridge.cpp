@@ -28,7 +28,7 @@ SampleRange Bridge::shared_samples(int edge) const {
 }
 
 std::vector<int> Bridge::edges_into(int global_rank, int encoder) const {
-  std::vector<int> found;  // edges of one encoder are made replica by replica
+  std::vector<int> found;  // make_edges() orders the edges of one encoder by replica
   for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
     const Edge& edge = edges_[static_cast<std::size_t>(e)];
     if (edge.crosses_modules() && edge.to_rank == global_rank && edge.from.module == encoder) found.push_back(e);

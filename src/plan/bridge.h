@@ -1,6 +1,6 @@
-// Which rows of an encoder's output go over which edge to the language model, on one rank and for one microbatch of
-// samples. Replicas of each module hold equal shares of the samples in dp order, so an edge carries the samples that
-// both its ends have: fan-in, fan-out and one-to-one are all that.
+// Which embeddings of an encoder's output go over which edge to the language model, on one rank and for one microbatch.
+// The replicas of each module hold equal shares of the samples in dp order, and an edge carries the samples that both
+// its ends hold. This covers fan-in, fan-out and one-to-one.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@
 
 namespace braid {
 
-// The samples of a microbatch of `samples` that the replica of a rank has.
+// Of a microbatch of `samples`, those that the rank's replica holds.
 SampleRange samples_of_replica(const Module& module, std::int64_t samples, int global_rank);
 
-// What the encoder's end of an edge sends, or takes back, of its replica's rows.
+// The slice of its replica's embeddings that the encoder's end of an edge sends, or receives the gradient of.
 struct RowSlice {
-  std::vector<std::int64_t> counts;  // rows of each sample
+  std::vector<std::int64_t> counts;  // embeddings of each sample
   std::int64_t begin = 0, rows = 0;
 };
 
 class Bridge {
  public:
-  // `samples`: of a microbatch, over all language replicas.
+  // `samples`: per microbatch, over all language replicas.
   Bridge(const Topology& topology, const std::vector<Edge>& edges, std::int64_t samples);
 
-  // The samples of the replica that a rank of a module belongs to.
+  // The samples of the replica to which a rank of a module belongs.
   SampleRange samples_of(int module, int global_rank) const;
   SampleRange shared_samples(int edge) const;
 
   // Edges from an encoder into a language rank, in the order of their samples.
   std::vector<int> edges_into(int global_rank, int encoder) const;
-  // Edges between modules that begin and end on this rank: nothing is sent over them.
+  // Edges between modules whose two ends are this rank: nothing is sent over them.
   std::vector<int> edges_within(int global_rank, int encoder) const;
 
-  // `counts`: rows of each sample of the edge's encoder replica.
+  // `counts`: embeddings of each sample of the edge's encoder replica.
   RowSlice slice(int edge, const std::vector<std::int64_t>& counts) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// "04:00:00" as its numbers; nothing where something else is between the colons.
+// "04:00:00" as its numbers; nothing if any field is not a number.
 std::optional<std::vector<int>> numbers_between_colons(std::string_view text) {
   std::vector<int> numbers;
   for (const std::string& part : split(text, ':')) {
@@ -47,16 +47,16 @@ std::optional<std::chrono::seconds> parse_wall_time(std::string_view text) {
 }
 
 void describe(Fields& f, ClusterConfig& c) {
-  f.field("gpus_per_node", c.gpus_per_node, "ranks that a node runs");
-  f.field("time", c.time, "wall time of one job, as Slurm writes it");
-  f.field("requeue", c.requeue, "save shortly before the time is over, queue again and resume");
+  f.field("gpus_per_node", c.gpus_per_node, "ranks per node");
+  f.field("time", c.time, "wall time of one job, in Slurm's format");
+  f.field("requeue", c.requeue, "save shortly before the time limit, then requeue and resume");
 }
 
 std::vector<Problem> validate(const ClusterConfig& c) {
   std::vector<Problem> problems;
   if (c.gpus_per_node < 1)
     problems.push_back(
-        {fmt::format("gpus_per_node={} should be 1 or more", c.gpus_per_node), "cluster.gpus_per_node", ""});
+        {fmt::format("gpus_per_node={} must be at least 1", c.gpus_per_node), "cluster.gpus_per_node", ""});
   if (!parse_wall_time(c.time))
     problems.push_back({fmt::format("time='{}' is not a time limit", c.time), "cluster.time",
                         "write hours:minutes:seconds or days-hours:minutes:seconds, e.g. 04:00:00"});

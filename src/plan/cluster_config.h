@@ -1,4 +1,4 @@
-// What a run asks of a Slurm cluster, as a recipe says it; options of `braid launch slurm` win over it.
+// What a run requests of a Slurm cluster; options of `braid launch slurm` take precedence over it.
 #pragma once
 
 #include <chrono>
@@ -14,14 +14,14 @@ namespace braid {
 struct ClusterConfig {
   int gpus_per_node = 8;
   std::string time = "00:30:00";  // wall time of one job
-  bool requeue = false;           // save shortly before the time is over, then queue again and resume
+  bool requeue = false;           // save shortly before the time limit, then requeue and resume
 };
 
 void describe(Fields& fields, ClusterConfig& config);
 std::vector<Problem> validate(const ClusterConfig& config);  // keys as in a recipe's section "cluster"
 
-// Slurm's ways to write a time limit: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, and UNLIMITED, the longest time there is.
-// Nothing for anything else, and for no time.
+// Slurm's formats of a time limit: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, and UNLIMITED, the longest time. Nothing for any
+// other text and for a time of zero.
 std::optional<std::chrono::seconds> parse_wall_time(std::string_view text);
 
 }  // namespace braid

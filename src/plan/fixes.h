@@ -1,5 +1,4 @@
-// The words with which validate() says what to write instead: keys, and numbers near the given one that would
-// work.
+// Texts with which validate() suggests what to write instead: keys, and valid numbers near the given one.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +9,25 @@
 
 namespace braid {
 
-// "topology.modules.images.tp", or without a field the module itself.
+// "topology.modules.images.tp"; without a field, the module's key.
 std::string key_of(const ModuleConfig& module, const std::string& field = "");
 
-// "use a=1 or b=2", leaving out empty choices.
+// "use a=1 or b=2"; empty choices are omitted.
 std::string use_one_of(std::vector<std::string> choices);
 
-// "use ep=2 or ep=4": of the values that would do, those next to the one given.
+// "use ep=2 or ep=4": the valid values next to the given one.
 std::string nearest_of(const std::string& key, const std::vector<std::int64_t>& values, std::int64_t given);
 
-// In no particular order.
+// Unordered.
 std::vector<std::int64_t> divisors(std::int64_t n);
 
-// "images.dp=4": the data parallel size that gives the module this many ranks; empty where there is none.
+// "images.dp=4": the data parallel size that gives the module this many ranks; empty if there is none.
 std::string dp_for(const ModuleConfig& module, std::int64_t ranks);
 
-// "tp=8 or less": the largest size, cut to what the other sizes leave room for.
+// "tp=8 or less": the module's largest size, reduced to what the other sizes allow.
 std::string smaller_size(ModuleConfig module);
 
-// The expert parallel sizes that split both the grid and the experts evenly.
+// The expert parallel sizes that divide both the grid and the number of experts.
 std::vector<std::int64_t> possible_ep(const ModuleConfig& module, int num_experts);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// Which parts of a model can be frozen, and what follows for the schedule. No libtorch here.
+// Which parameter sets of a model can be frozen, and how that changes the schedule. No libtorch here.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace braid {
 // The parameter sets of a topology's modules: "language", "images.encoder", "images.projector".
 std::vector<std::string> parameter_set_names(const Topology& topology);
 
-// An encoder whose two sets are frozen has no backward; one whose projector trains has it on the last stage only.
+// An encoder with both sets frozen has no backward; if only its projector trains, only its last stage has one.
 ScheduleOptions schedule_options(const Topology& topology, const std::vector<std::string>& frozen, int microbatches,
                                  int prefetch);
 
-// For drawings, in forwards of a stage: a whole backward takes two, one without gradients of weights one. A projector
-// is small beside its encoder: where it alone trains, its backward is taken for a quarter.
+// For drawings, in units of a stage's forward: a full backward takes 2, one without weight gradients takes 1. A
+// projector is small compared with its encoder: where only the projector trains, its backward takes 0.25.
 std::vector<StageCosts> stage_costs(const Topology& topology, const std::vector<std::string>& frozen);
 
 }  // namespace braid

@@ -7,8 +7,8 @@
 namespace braid {
 namespace {
 
-// What the marked dims can add to a rank. Ascending, because a dim's stride exceeds all that the faster dims
-// add up to.
+// The offsets that the marked dims add to a rank. Ascending, because the stride of a dim exceeds the sum of all offsets
+// of the faster dims.
 std::vector<int> offsets(const std::vector<Dim>& dims, const std::vector<bool>& marked) {
   std::vector<int> offsets = {0};
   int stride = 1;

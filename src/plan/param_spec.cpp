@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// A range of one dimension, in the whole and in the shard.
+// A range of one dimension, in the global tensor and in the shard.
 struct Span {
   std::int64_t global_begin, local_begin, size;
 };
@@ -16,7 +16,7 @@ struct Span {
 std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardPlace& place) {
   const std::int64_t length = spec.shape[dim];
   const auto share = [&](std::int64_t block, int parts) {
-    BRAID_CHECK_EQ(block % parts, 0, "{}: dimension {} has {} to split over {}", spec.name, dim, block, parts);
+    BRAID_CHECK_EQ(block % parts, 0, "{}: dimension {}, a block of {} split over {}", spec.name, dim, block, parts);
     return block / parts;
   };
   if (spec.expert && dim == 0) {
@@ -103,7 +103,7 @@ std::vector<RowRun> row_runs(const Box& box, const std::vector<std::int64_t>& gl
                              const std::vector<std::int64_t>& local_shape) {
   const std::size_t dims = box.size.size();
   if (dims == 1) return {{box.global_begin[0], box.local_begin[0], box.size[0], 0, 0, 1}};
-  const std::size_t last = dims - 1, run = dims - 2;  // a run goes along the last dimension but one
+  const std::size_t last = dims - 1, run = dims - 2;  // a run goes along the second to last dimension
   const std::int64_t length = box.size[run];
   const std::int64_t count = num_elements(std::span(box.size).first(run));
   std::vector<RowRun> runs;

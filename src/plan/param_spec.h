@@ -1,5 +1,5 @@
-// A parameter of a model, declared once: its global shape, how it is split, which pipeline stage has it and how it
-// starts. Initialisation, loading, gradient reduction, checkpoints and memory tables all read this declaration.
+// A parameter of a model, declared once: its global shape, how it is split, its pipeline stage and its initialisation.
+// Initialisation, loading, gradient reduction, checkpoints and memory tables all read this declaration.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ struct InitRule {
 struct ParamSpec {
   std::string name{};                 // unique in its module
   std::vector<std::int64_t> shape{};  // global
-  int tp_dim = -1;  // the dimension split over tp (of an expert parameter: over expt_tp); -1: every rank has all of it
-  // A fused weight is several blocks along tp_dim, each split over tp on its own: rank r has the r-th part of every
-  // block, one after the other. Lengths of the blocks; empty: one block.
+  int tp_dim = -1;  // the dimension split over tp (of an expert parameter: over expt_tp); -1: not split
+  // A fused weight consists of several blocks along tp_dim, each split over tp separately: rank r holds the r-th slice
+  // of every block, concatenated. Lengths of the blocks; empty: one block.
   std::vector<std::int64_t> tp_blocks{};
-  std::vector<std::string> block_names{};  // when given, checkpoints keep every block as a tensor of its own
+  std::vector<std::string> block_names{};  // when given, checkpoints store every block as a separate tensor
   bool expert = false;                     // dimension 0 counts experts and is split over ep
-  int stage = 0;                           // the pipeline stage that has it
+  int stage = 0;                           // the pipeline stage that holds it
   InitRule init{};
   bool trainable = true;  // false: a buffer without a gradient, kept in fp32 or wider
 };
@@ -45,7 +45,7 @@ inline std::int64_t num_elements(std::span<const std::int64_t> shape) {
 }
 inline std::int64_t num_elements(const ParamSpec& spec) { return num_elements(spec.shape); }
 
-// Where a rank stands in the grids of its module, as far as parameters care.
+// A rank's coordinates in the grids of its module that its parameters depend on.
 struct ShardPlace {
   int tp = 0, tp_size = 1;
   int ep = 0, ep_size = 1;
@@ -56,7 +56,7 @@ ShardPlace shard_place(const Module& module, int global_rank);
 
 std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardPlace& place);
 
-// A box of elements that lie together in the global tensor and in the local shard.
+// A box of elements that is contiguous as a block in both the global tensor and the local shard.
 struct Box {
   std::vector<std::int64_t> global_begin, local_begin, size;
 };
@@ -64,12 +64,12 @@ struct Box {
 // What a rank holds: one box, or one per block of a fused weight.
 std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardPlace& place);
 
-// Elements [begin, end) of a tensor of `shape` in row-major order, as boxes of it: at most two for every dimension but
-// the last, and one more. `local_begin` is where a box begins in the tensor; `global_begin` is the same.
+// Elements [begin, end) of a tensor of `shape` in row-major order, as boxes: at most two for every dimension but the
+// last, and one more. `local_begin` and `global_begin` of a box are both its begin in the tensor.
 std::vector<Box> boxes_of_range(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t end);
 
-// The same box as runs of rows, where a row is a line along the last dimension and rows are numbered over all the
-// others (a vector's rows are its elements, one column each).
+// The same box as runs of rows. A row is a line along the last dimension; rows are numbered over all other dimensions
+// (the rows of a vector are its elements, one column each).
 struct RowRun {
   std::int64_t global_row, local_row, rows;
   std::int64_t global_column, local_column, columns;

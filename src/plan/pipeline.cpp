@@ -40,8 +40,8 @@ RankBlock ranks_of(const Topology& topology, const Stage& stage) {
   return {module.dense.rank_offset() + stage.index % pp_of(module) * size, size};
 }
 
-// tp and cp vary fastest in the dense view, expt_tp and ep in the expert view: both are blocks of consecutive ranks, and
-// who waits for a block waits for all that its members wait for.
+// tp and cp vary fastest in the dense view, expt_tp and ep in the expert view, so both groups are blocks of consecutive
+// ranks. Waiting is transitive: a rank waits for all ranks that members of its blocks wait for.
 RankBlock computes_with(const Topology& topology, const Stage& stage, int rank) {
   const Module& module = module_of(topology, stage);
   const int dense = module.dense.size_of("tp") * module.dense.size_of("cp");

@@ -44,7 +44,7 @@ Problems overlap_problems(const TopologyConfig& config, const std::vector<RankSp
       problems.push_back({fmt::format("modules '{}' ({}) and '{}' ({}) both claim {}", config.modules[i].name,
                                       text_of(spans[i]), config.modules[j].name, text_of(spans[j]), text_of(shared)),
                           key_of(moving, "rank_offset"),
-                          fmt::format("use {}.rank_offset={}, or topology.colocated=true if they are to share ranks",
+                          fmt::format("use {}.rank_offset={}, or topology.colocated=true if they should share ranks",
                                       moving.name, spans[left].end)});
     }
   }
@@ -110,7 +110,7 @@ std::vector<RankSpan> module_spans(const TopologyConfig& config) {
 std::vector<Problem> placement_problems(const TopologyConfig& config) {
   const std::vector<RankSpan> spans = module_spans(config);
   Problems problems = config.colocated ? colocation_problems(config, spans) : overlap_problems(config, spans);
-  // Which ranks stay free is settled only once the modules are untangled.
+  // Unused ranks are only reported once no modules overlap.
   if (problems.empty()) problems = gap_problems(config, spans);
   for (Problem& problem : world_end_problems(config, spans)) problems.push_back(std::move(problem));
   return problems;

@@ -1,4 +1,4 @@
-// Which ranks each module gets, and what is wrong when modules, laid side by side, do not make up a world.
+// Which ranks each module gets, and why the modules together do not form a world.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace braid {
 
-// Global ranks begin..end-1, wide enough for offsets nobody has checked yet.
+// Global ranks begin..end-1; 64-bit, since offsets may be unchecked.
 struct RankSpan {
   std::int64_t begin = 0, end = 0;
   std::int64_t size() const { return end - begin; }
 };
 
-// Where each module sits, in recipe order, with default offsets filled in.
+// The ranks of each module, in recipe order, with default offsets filled in.
 std::vector<RankSpan> module_spans(const TopologyConfig& config);
 
-// Overlaps, gaps, ranks beyond the world. Every size and offset must already make sense by itself.
+// Overlaps, gaps, ranks beyond the world. Every size and offset must already be valid by itself.
 std::vector<Problem> placement_problems(const TopologyConfig& config);
 
 }  // namespace braid

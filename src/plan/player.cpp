@@ -59,13 +59,13 @@ class Player {
   struct Rank {
     double clock = 0;                    // when its last op ended
     double exchanged = 0;                // when its last exchange ended
-    std::vector<std::size_t> exchanges;  // ops, as far as the rank has come to them
+    std::vector<std::size_t> exchanges;  // indices of the exchanges reached so far
     std::size_t exchanges_done = 0;
-    std::vector<double> reached;  // by exchange: when
-    bool has_come = false;        // to the meeting of its next op
+    std::vector<double> reached;  // by exchange: the time
+    bool has_come = false;        // it has arrived at the meeting of its next op
     bool queue_done() const { return exchanges_done == exchanges.size(); }
   };
-  // Of the ranks that an op concerns.
+  // The arrivals of the ranks that take part in an op.
   struct Meeting {
     int came = 0;
     double last = 0;
@@ -84,7 +84,7 @@ class Player {
     return edge.from_rank == rank ? edge.to_rank : edge.from_rank;
   }
 
-  // Runs a rank until it has to wait.
+  // Runs a rank until it must wait.
   void advance(int rank) {
     run_exchanges(rank);
     const std::vector<Op>& ops = schedule_.ranks[index(rank)];
@@ -110,7 +110,7 @@ class Player {
     return true;
   }
 
-  // As far as the other sides are there.
+  // Runs the rank's exchanges whose peers have arrived.
   void run_exchanges(int rank) {
     Rank& own = state(rank);
     for (; !own.queue_done(); ++own.exchanges_done) {
@@ -132,7 +132,7 @@ class Player {
     }
   }
 
-  // When all that a forward or backward reads has arrived from other ranks; the update waits for every exchange.
+  // When all inputs of a forward or backward have arrived from other ranks; the update waits for every exchange.
   double arrival(int rank, const Op& op) {
     if (op.kind == Op::Update) return state(rank).queue_done() ? state(rank).exchanged : kNotYet;
     double last = 0;
@@ -155,7 +155,7 @@ class Player {
     return ranks_of(topology_, op.stage);
   }
 
-  // True when all have come: the op then runs.
+  // True when all ranks have arrived: the op then runs.
   bool meet(int rank, const Op& op) {
     Rank& own = state(rank);
     const RankBlock block = concerned(rank, op);
@@ -205,12 +205,12 @@ class Player {
   const Topology& topology_;
   const PlayOptions& options_;
   const std::vector<Edge> edges_;
-  std::vector<std::size_t> first_stage_;  // by module: among the stages of all modules
+  std::vector<std::size_t> first_stage_;  // by module: index among the stages of all modules
   std::size_t stages_ = 0, microbatches_ = 1;
   std::vector<Rank> ranks_;
   std::vector<std::vector<int>> edges_of_;  // by rank
-  std::vector<char> is_moved_;    // by transfer: whether the schedule has it
-  std::vector<double> posted_;    // by transfer and side: when
+  std::vector<char> is_moved_;              // by transfer: whether the schedule contains it
+  std::vector<double> posted_;              // by transfer and side: the time
   std::vector<double> arrived_;   // by transfer: when its exchange ended on the receiving rank
   std::vector<Meeting> meetings_;  // by kind, stage, microbatch and first rank
   std::vector<int> runnable_;

@@ -1,12 +1,12 @@
-// Plays a schedule on paper: when every op begins and ends if they take given times, or who waits for whom if it does
-// not end. The verifier, the drawing and simulations are uses of this one reading of a schedule:
+// Simulates a schedule: when every op begins and ends for given durations or, in a deadlock, which rank waits for what.
+// The verifier, the drawing and simulations share this one interpretation of a schedule:
 //
-// - A rank goes through its list in order. Its exchanges run one after the other; one is over when every transfer in it
-//   has met its other side and has taken its time.
-// - A forward or backward begins when what it reads has arrived and all ranks that it has collectives with have come to
-//   it; the same holds for the other ops, with the ranks that they concern.
-// - With `exchanges_block`, the strictest reading of NCCL, a rank also stands still during its exchanges: a schedule that
-//   ends then cannot hang whatever shares a device.
+// - A rank runs its list in order. Its exchanges run one after the other; one ends when every transfer in it has been
+//   posted by both sides and has taken its duration.
+// - A forward or backward begins when its inputs have arrived and all ranks with which it has collectives have reached
+//   it; the same holds for the other ops and the ranks that take part in them.
+// - With `exchanges_block`, the strictest reading of NCCL, a rank also blocks during its exchanges. A schedule that
+//   ends under this rule cannot deadlock, whichever operations share a device.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace braid {
 
 struct PlayOptions {
   bool exchanges_block = false;
-  std::function<double(int rank, const Op& op)> duration{};       // none: 0
+  std::function<double(int rank, const Op& op)> duration{};            // default: 0
   std::function<double(const Edge& edge, int microbatch)> transfer{};  // likewise
 };
 
@@ -28,12 +28,12 @@ struct OpSpan {
 };
 
 struct Play {
-  std::vector<std::vector<OpSpan>> ranks;  // as schedule.ranks, as far as it gets
-  std::vector<std::string> stuck;          // a sentence for each rank that does not end
+  std::vector<std::vector<OpSpan>> ranks;  // as schedule.ranks, up to the op where a rank blocks
+  std::vector<std::string> stuck;          // a sentence for each rank that deadlocks
   double end = 0;
 };
 
-// Every transfer of the schedule has its other side.
+// Both sides of every transfer must be in the schedule.
 Play play(const Schedule& schedule, const Topology& topology, const PlayOptions& options);
 
 std::string describe(const Transfer& transfer, const std::vector<Edge>& edges);

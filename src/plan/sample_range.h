@@ -4,7 +4,7 @@
 
 namespace braid {
 
-// Some consecutive samples of a microbatch.
+// Consecutive samples of a microbatch.
 struct SampleRange {
   std::int64_t begin = 0, end = 0;
   std::int64_t size() const { return end - begin; }

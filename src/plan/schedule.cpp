@@ -23,7 +23,7 @@ int language_of(const Topology& topology) {
   return static_cast<int>(&topology.language() - topology.modules().data());
 }
 
-// Writes one rank's list.
+// Builds the list of one rank.
 class RankProgram {
  public:
   enum Edges { All, InsideModules, BetweenModules };
@@ -35,7 +35,7 @@ class RankProgram {
         own_edges_.push_back({i, is_trained(topology, options, edge(i).from)});
   }
 
-  // One round after the other, with what they receive and send; batches are loaded one round ahead.
+  // Appends the rounds in order, with their receives and sends; batches are loaded one round ahead.
   void run(const std::vector<Round>& rounds, Edges edges = All) {
     if (rounds.empty()) return;
     load(rounds.front());
@@ -49,7 +49,7 @@ class RankProgram {
     }
   }
 
-  // The gradients of stages whose last backward is done; what others wait for has been sent before.
+  // Reduces the gradients of stages whose last backward is done, after sending what other ranks wait for.
   void reduce_finished(const Round& round) {
     for (const Op& op : round)
       if (op.kind == Op::Backward && op.microbatch + 1 == options_.microbatches) ops_.push_back({Op::Reduce, op.stage});
@@ -63,8 +63,8 @@ class RankProgram {
   std::vector<Transfer> inputs_of(const Round& round, Edges edges) const { return over(round, edges, false); }
   std::vector<Transfer> outputs_of(const Round& round, Edges edges) const { return over(round, edges, true); }
 
-  // Runs each forward `ahead` microbatches before its result is sent; not the first, for which everybody waits. For
-  // stages that need nobody's activations.
+  // Runs each forward `ahead` microbatches before its result is sent, except the first, which all other stages wait
+  // for. Only for stages that receive no activations.
   void pull_forwards_ahead(int ahead) {
     std::vector<Op> pulled;
     int next = 0;
@@ -94,8 +94,8 @@ class RankProgram {
         ops_.push_back({Op::Load, op.stage, op.microbatch});
   }
 
-  // A forward gets activations of the stages before and sends its own on; a backward does the same with gradients, the
-  // other way round.
+  // A forward receives the activations of the previous stages and sends its own; a backward does the same with
+  // gradients in the opposite direction.
   std::vector<Transfer> over(const Round& round, Edges edges, bool outgoing) const {
     std::vector<Transfer> transfers;
     for (const Op& op : round) add_transfers(op, edges, outgoing, transfers);
@@ -120,7 +120,7 @@ class RankProgram {
     int index;
     bool carries_gradients;
   };
-  std::vector<OwnEdge> own_edges_;  // between this rank and others
+  std::vector<OwnEdge> own_edges_;  // between this rank and other ranks
   std::vector<Op> ops_;
 };
 
@@ -165,9 +165,9 @@ std::vector<Op> program_of_own_rank(const Topology& topology, const ScheduleOpti
   return program.take();
 }
 
-// Modules that share ranks take turns. Without pipelines this happens microbatch by microbatch, which holds the fewest
-// activations; with them, module by module. Between modules all ranks exchange at once, so that nobody waits for the
-// turn of another.
+// Colocated modules take turns: without pipelines for every microbatch, which holds the fewest activations; with
+// pipelines module by module. All ranks exchange between modules at the same time, so that no rank waits for another's
+// turn.
 class SharedRankProgram {
  public:
   SharedRankProgram(const Topology& topology, const ScheduleOptions& options, const std::vector<Edge>& edges, int rank)
@@ -239,7 +239,7 @@ class SharedRankProgram {
   std::vector<Stage> encoders_;
 };
 
-// Sizes before anything, a stage's parameters before its first forward, the update at the end.
+// Puts the agreement on sizes first, a stage's parameter gather before its first forward, and the update last.
 std::vector<Op> with_updates(const std::vector<Op>& program, const Topology& topology, const ScheduleOptions& options) {
   std::vector<Op> ops = {{Op::Agree}};
   for (const Op& op : program) {

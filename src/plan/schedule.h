@@ -1,9 +1,9 @@
-// What every rank does in one step, in order, as data: the executor runs exactly this list, the player on paper proves
-// that it ends and tells when everything happens, the drawing shows it.
+// What every rank does in one step, as an ordered list: the executor runs exactly this list, the player (plan/player.h)
+// proves that it does not deadlock and computes when each op runs, and the drawing shows it.
 //
-// Each stage runs one forward, one backward (1F1B) once enough microbatches are in flight to keep the stages behind it
-// busy; a rank with several stages of a module interleaves them as Megatron does. Colocated modules share their ranks,
-// so they take turns: encoders first, then the language model, then the encoders' backward.
+// Each stage runs one forward, one backward (1F1B) once enough microbatches are in flight to keep the later stages
+// busy; a rank with several stages of a module interleaves them as Megatron does. Colocated modules share their ranks
+// and take turns: the encoders' forwards, the language model, the encoders' backwards.
 #pragma once
 
 #include <string>
@@ -15,19 +15,19 @@ namespace braid {
 
 struct ScheduleOptions {
   int microbatches = 1;
-  std::vector<std::string> frozen{};                    // modules that have no backward
-  std::vector<std::string> frozen_before_last_stage{};  // modules of which only the last stage has one
+  std::vector<std::string> frozen{};                    // modules without a backward
+  std::vector<std::string> frozen_before_last_stage{};  // modules of which only the last stage has a backward
   bool forward_only = false;                            // no backward anywhere, and no update
-  int prefetch = 0;  // how many finished microbatches an encoder may hold back beyond what 1F1B needs
+  int prefetch = 0;  // how many finished microbatches an encoder may hold beyond what 1F1B needs
 };
 
-// Whether a stage has a backward; it then gets the gradient of what it sends.
+// Whether a stage has a backward; it then receives the gradient of the output it sends.
 bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage);
 
-// Whether forwards of a stage need tokens, labels or media of the microbatch, besides activations.
+// Whether forwards of a stage read tokens, labels or media of the microbatch, besides activations.
 bool reads_batch(const Topology& topology, const Stage& stage);
 
-// One tensor over an edge: the output of a stage for a microbatch, or its gradient on the way back.
+// One tensor over an edge: a stage's output for a microbatch, or the gradient of that output on the way back.
 struct Transfer {
   enum Kind { Activation, Gradient };
   Kind kind;
@@ -38,14 +38,14 @@ struct Transfer {
 
 struct Op {
   enum Kind {
-    Agree,     // all ranks know the sizes of the step's microbatches
-    Load,      // this rank's part of a microbatch, for a stage that reads it
-    Gather,    // the stage's updated parameters are complete
+    Agree,     // all ranks learn the sizes of the step's microbatches
+    Load,      // this rank's share of a microbatch, for a stage that reads it
+    Gather,    // complete the stage's updated parameters
     Forward,   // of a stage and microbatch
     Backward,  // likewise
     Exchange,  // transfers that run together
-    Reduce,    // the stage's gradients are summed over its replicas
-    Update,    // of all parameters of this rank, after one gradient norm over all ranks
+    Reduce,    // sum the stage's gradients over its replicas
+    Update,    // update all parameters of this rank, after one gradient norm over all ranks
   };
   Kind kind;
   Stage stage{};                      // of all but Agree, Exchange and Update
@@ -60,19 +60,19 @@ struct Schedule {
 
 Schedule make_schedule(const Topology& topology, const ScheduleOptions& options);
 
-// What is wrong with a schedule, as sentences; nothing when it is sound:
-// - every transfer that goes out comes in, and the other way round, in the same order;
-// - it ends under the strictest reading of NCCL (plan/player.h);
-// - nothing runs before its input is there, every forward of a stage that is trained has its backward;
+// The defects of a schedule as sentences; none when:
+// - every send has its receive and vice versa, in the same order;
+// - it does not deadlock under the strictest reading of NCCL (plan/player.h);
+// - every op has its inputs before it runs, and every forward of a trained stage has its backward;
 // - no rank holds more microbatches of a stage than max_in_flight() allows.
 std::vector<std::string> verify(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options);
 
-// make_schedule(), which is a mistake of ours if it is not sound.
+// make_schedule(), checked; a defect is an internal error.
 Schedule verified_schedule(const Topology& topology, const ScheduleOptions& options);
 
 int microbatches_of(const Workload& workload, const Topology& topology);
 
-// The most microbatches whose forward is done and whose backward is not, in one stage.
+// The most microbatches of a stage whose forward is done and whose backward is not.
 int max_in_flight(const Topology& topology, const ScheduleOptions& options, const Stage& stage);
 
 }  // namespace braid

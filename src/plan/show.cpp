@@ -11,7 +11,7 @@ namespace braid {
 namespace {
 
 using Row = std::vector<std::string>;
-using Json = nlohmann::ordered_json;  // keeps dims in their order
+using Json = nlohmann::ordered_json;  // keeps dims in order
 
 constexpr int kRanksInFull = 32;  // a module with more ranks shows its first and last kRanksAtEnds
 constexpr int kRanksAtEnds = 4;
@@ -32,7 +32,7 @@ std::vector<int> sizes_of(const Grid& grid) {
   return sizes;
 }
 
-// The header of a table in which a module's dense and expert view stand side by side, after `first` columns.
+// The header of a table that shows a module's dense and expert views side by side, after `first` columns.
 Row header_of_views(Row first, const Module& module) {
   for (const Grid* view : {&module.dense, &module.expert})
     for (const Dim& dim : view->dims()) first.push_back(dim.name);

@@ -12,7 +12,7 @@ namespace {
 // --- drawing
 
 constexpr int kLaneHeight = 26, kLaneGap = 4, kMargin = 8, kChartWidth = 1200, kTop = 56, kMostLanes = 64;
-constexpr double kLetterWidth = 7.5;  // at most, of a label, on average
+constexpr double kLetterWidth = 7.5;  // upper bound of a label's average width
 
 struct Colours {
   const char *forward, *backward;
@@ -32,7 +32,7 @@ bool leads(const Module& module, int rank) {
   return grid.coord(rank, "tp") == 0 && grid.coord(rank, "cp") == 0 && grid.coord(rank, "dp") == 0;
 }
 
-// "8 language stage 0 (64 ranks)", of a lane that stands for all ranks of a stage; with interleaving "stages 0, 4".
+// "8 language stage 0 (64 ranks)" for a lane that shows all ranks of a stage; with interleaving "stages 0, 4".
 std::string label_of_stages(const Topology& topology, int rank) {
   std::vector<std::string> stages;
   for (const Module* module : topology.modules_of(rank)) {
@@ -77,7 +77,7 @@ struct Fill {
   double opacity;
 };
 
-// Of the stages of one rank and module, later ones are paler.
+// Later stages of the same rank and module are paler.
 double opacity_of(const Stage& stage, const Topology& topology) {
   const Module& module = topology.modules()[static_cast<std::size_t>(stage.module)];
   return 1 - 0.5 * (stage.index / module.dense.size_of("pp")) / module.vpp;
@@ -93,7 +93,7 @@ std::string box(double x, double y, double width, const Fill& fill, int microbat
       title, x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill.colour, fill.opacity, text);
 }
 
-// Of what there is in this schedule: a frozen module has no backward.
+// Only colours that this schedule uses: a frozen module has no backward.
 std::string legend(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs, int x) {
   std::map<std::pair<int, Op::Kind>, std::string> labels;
   for (const auto& ops : schedule.ranks)
@@ -111,13 +111,13 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
   std::vector<std::string> notes;
   if (!has_lane_for_each(topology))
     notes.push_back("a lane stands for all ranks of its stage, which do the same at the same time");
-  if (topology.interleaves()) notes.push_back("of the stages of a rank, later ones are paler");
+  if (topology.interleaves()) notes.push_back("the later of a rank's stages are paler");
   if (!notes.empty())
     out += fmt::format("<text class=\"key\" x=\"{}\" y=\"48\">{}</text>\n", kMargin, fmt::join(notes, "; "));
   return out;
 }
 
-// Where a lane's boxes go.
+// The scale of a lane's boxes.
 struct Chart {
   double left, unit;  // pixels, and pixels per unit of time
 };

@@ -19,8 +19,7 @@ Module make_module(const ModuleConfig& config, const RankSpan& span) {
           .vpp = config.vpp};
 }
 
-// The order is Megatron's; it is part of the contract between ranks, since creating a group is a collective
-// act.
+// The order is Megatron's. All ranks must agree on it, since creating a group is a collective operation.
 void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
   struct Kind {
     const Grid& view;
@@ -56,10 +55,10 @@ LayoutSizes layout_sizes(const ModuleConfig& config) {
 }
 
 void describe(Fields& fields, ModuleConfig& config) {
-  fields.choice("kind", config.kind, {"encoder", "language"}, "what the module is");
+  fields.choice("kind", config.kind, {"encoder", "language"}, "role of the module");
   fields.field("rank_offset", config.rank_offset,
-               "first global rank; default: behind the module before, 0 if colocated");
-  fields.field("ranks", config.ranks, "number of ranks, to be checked against tp x cp x dp x pp");
+               "first global rank; default: after the previous module, 0 if colocated");
+  fields.field("ranks", config.ranks, "number of ranks; must equal tp x cp x dp x pp");
   fields.field("tp", config.tp, "tensor parallel size");
   fields.field("cp", config.cp, "context parallel size");
   fields.field("dp", config.dp, "data parallel size");
@@ -67,12 +66,12 @@ void describe(Fields& fields, ModuleConfig& config) {
   fields.field("vpp", config.vpp, "pipeline stages per rank; more than 1 interleaves them");
   fields.field("ep", config.ep, "expert parallel size");
   fields.field("expt_tp", config.expt_tp, "tensor parallel size inside an expert");
-  fields.field("expt_dp", config.expt_dp, "data parallel size of experts; default: what fills the grid");
+  fields.field("expt_dp", config.expt_dp, "data parallel size of experts; default: fills the grid");
 }
 
 void describe(Fields& fields, TopologyConfig& config) {
   fields.field("colocated", config.colocated, "all modules on the same ranks");
-  fields.field("world_size", config.world_size, "ranks of the run; default: what the modules need");
+  fields.field("world_size", config.world_size, "ranks of the run; default: as many as the modules need");
   fields.named("modules", config.modules);
 }
 

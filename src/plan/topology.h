@@ -1,5 +1,5 @@
-// Which module runs on which ranks, split how; and the ordered list of process groups that follows. Pure
-// data: the same on every rank, printable, testable without processes.
+// Which module runs on which ranks with which split, and the ordered list of process groups that follows. Pure data:
+// the same on every rank, printable, testable without processes.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace braid {
 
-// One module's grid as a recipe writes it. The dense view is tp x cp x dp x pp, the expert view of the same
-// ranks expt_tp x ep x expt_dp x pp.
+// One module's grid as written in a recipe. The dense view is tp x cp x dp x pp, the expert view of the same ranks
+// expt_tp x ep x expt_dp x pp.
 struct ModuleConfig {
   std::string name{};
   std::string kind = "language";     // encoder | language
-  std::optional<int> rank_offset{};  // default: behind the module before it; 0 when colocated
+  std::optional<int> rank_offset{};  // default: after the previous module; 0 when colocated
   std::optional<int> ranks{};        // when given, tp x cp x dp x pp must equal it
   int tp = 1, cp = 1, dp = 1, pp = 1;
   int vpp = 1;  // pipeline stages per rank
   int ep = 1, expt_tp = 1;
-  std::optional<int> expt_dp{};  // default: whatever fills the grid
+  std::optional<int> expt_dp{};  // default: fills the grid
 };
 
-// The sizes of a module's layout, as far as a model cares.
+// The sizes of a module's layout that a model depends on.
 struct LayoutSizes {
   int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, vpp = 1;
   int stages() const { return pp * vpp; }
@@ -41,14 +41,14 @@ struct TopologyConfig {
 void describe(Fields& fields, ModuleConfig& config);
 void describe(Fields& fields, TopologyConfig& config);
 
-// More ranks than this are taken for a slip of the keyboard; it bounds what a recipe can make us allocate.
+// A larger world is treated as a typing error; this bounds how much memory a recipe can request.
 inline constexpr int kMaxWorldSize = 1 << 17;
 
-// tp x cp x dp x pp. Works on unchecked configs: a size below 1 counts as 1, and a product past kMaxWorldSize
-// is only somewhere past it, so that nothing overflows.
+// tp x cp x dp x pp. Works on unchecked configs: a size below 1 counts as 1, and a product beyond kMaxWorldSize is only
+// some number beyond it, so that nothing overflows.
 std::int64_t grid_size(const ModuleConfig& config);
 
-// What the topology has to fit, taken from the rest of the recipe.
+// The values elsewhere in the recipe that the topology must fit.
 struct Workload {
   int micro_batch = 1;   // samples per language replica and microbatch
   int global_batch = 1;  // samples per step
@@ -66,8 +66,8 @@ struct Module {
   int vpp = 1;  // pipeline stages per rank
 };
 
-// One process group to create: a set of ranks that agree in the dims the key leaves out. The groups of one
-// key share a name, and each rank of the module is in one of them.
+// One process group to create: ranks that agree in all dims except those of the key. The groups of one key share a
+// name, and each rank of the module is in exactly one of them.
 struct GroupSpec {
   std::string name;        // "<module>.<key>", e.g. "language.dp-cp"
   std::vector<int> ranks;  // ascending global ranks
@@ -75,7 +75,7 @@ struct GroupSpec {
 
 class Topology {
  public:
-  // Throws a ConfigError with everything validate() finds.
+  // Throws a ConfigError with all problems that validate() finds.
   Topology(const TopologyConfig& config, const Workload& workload);
 
   int world_size() const { return world_size_; }
@@ -88,12 +88,11 @@ class Topology {
   // Modules that run on this rank, in recipe order: one, or all of them when colocated.
   std::vector<const Module*> modules_of(int global_rank) const;
 
-  // "language[tp=1 cp=0 dp=0 pp=0]", joined by " + " when colocated: how logs and errors say where a rank
-  // sits.
+  // "language[tp=1 cp=0 dp=0 pp=0]", joined by " + " when colocated: the rank's coordinates in logs and errors.
   std::string place_of(int global_rank) const;
   std::vector<std::string> places() const;  // of every rank
 
-  // All process groups of all modules in creation order. Every rank walks this same list, member or not.
+  // All process groups of all modules in creation order. Every rank iterates over this list, member or not.
   const std::vector<GroupSpec>& groups() const { return groups_; }
 
  private:

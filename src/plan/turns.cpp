@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-// The n-th forward of a pipeline rank, counted over all its stages: of which of them (chunk), and of which microbatch.
+// The stage (chunk) and the microbatch of the n-th forward of a pipeline rank, counted over all its stages.
 struct Turn {
   int chunk, microbatch;
 };
@@ -57,7 +57,7 @@ std::vector<Round> rounds_before(const Stage& stage, const Stage& next, const st
   return before;
 }
 
-// Just before the chunk's first backward.
+// The maximum is reached just before the chunk's first backward.
 int interleaved_in_flight(int pp, int vpp, int pp_rank, int chunk, int microbatches) {
   const int last = interleaved_warm_up(pp, vpp, pp_rank, microbatches) + (vpp - 1 - chunk) * pp;
   int held = 0;

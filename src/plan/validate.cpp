@@ -1,6 +1,5 @@
-// The reasons why a topology cannot run. Each rule is one small function from what it judges to the problems
-// it finds, and is asked only where the numbers it reads make sense: after tp=0 nobody wants to hear about
-// uncovered ranks.
+// The reasons why a topology cannot run. Each rule is one small function, and is applied only if the numbers it reads
+// are valid: after tp=0, a report about unused ranks would not help.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -35,7 +34,7 @@ std::vector<const ModuleConfig*> modules_of_kind(const TopologyConfig& config, c
 
 // --- names, kinds, sizes
 
-// Names become parts of dotted keys, of group names and of file names.
+// Names are used in dotted keys, group names and file names.
 std::string plain_name(std::string name) {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
   for (char& c : name)
@@ -49,10 +48,11 @@ Problems name_problems(const TopologyConfig& config) {
   for (const ModuleConfig& module : config.modules) {
     const std::string plain = plain_name(module.name);
     if (plain.empty())
-      problems.push_back({"a module has no name", key_of(module), "give it one, e.g. language or images"});
+      problems.push_back({"a module has no name", key_of(module), "give it a name, e.g. language or images"});
     else if (plain != module.name)
-      problems.push_back({fmt::format("the module name '{}' has more than letters, digits, '_' and '-'", module.name),
-                          key_of(module), fmt::format("rename it, e.g. to '{}'", plain)});
+      problems.push_back(
+          {fmt::format("the module name '{}' may contain only letters, digits, '_' and '-'", module.name),
+           key_of(module), fmt::format("rename it, e.g. to '{}'", plain)});
     else if (!seen.insert(module.name).second)
       problems.push_back(
           {fmt::format("two modules are called '{}'", module.name), key_of(module), "rename one of them"});
@@ -64,7 +64,7 @@ Problems kind_problems(const TopologyConfig& config) {
   Problems problems;
   for (const ModuleConfig& module : config.modules)
     if (module.kind != "encoder" && module.kind != "language")
-      problems.push_back({fmt::format("module '{}' has the unknown kind '{}'", module.name, module.kind),
+      problems.push_back({fmt::format("module '{}' has an unknown kind '{}'", module.name, module.kind),
                           key_of(module, "kind"), "use kind=encoder or kind=language"});
   const auto languages = modules_of_kind(config, "language");
   if (languages.size() > 1)
@@ -113,7 +113,7 @@ Problems rank_count_problems(const ModuleConfig& module) {
            key_of(module, "ranks"), use_one_of({fmt::format("ranks={}", size), dp_for(module, *module.ranks)})}};
 }
 
-// Every stage of the pipeline has tp x cp x dp ranks, which the expert view splits anew.
+// Every pipeline stage has tp x cp x dp ranks, which the expert view splits differently.
 Problems expert_view_problems(const ModuleConfig& module, int num_experts) {
   const std::int64_t stage = std::int64_t{module.tp} * module.cp * module.dp;
   const std::int64_t split = std::int64_t{module.expt_tp} * module.ep;
@@ -134,23 +134,23 @@ Problems expert_view_problems(const ModuleConfig& module, int num_experts) {
 
 Problems world_size_problems(const TopologyConfig& config) {
   if (config.world_size.value_or(1) >= 1) return {};
-  return {{fmt::format("world_size={} leaves no rank to run on", *config.world_size), "topology.world_size",
+  return {{fmt::format("world_size={} must be at least 1", *config.world_size), "topology.world_size",
            "use world_size=1 or more, or leave it out"}};
 }
 
-// --- modules against the work
+// --- modules against the workload
 
 Problems workload_problems(const Workload& workload) {
   Problems problems;
   if (workload.micro_batch < 1)
-    problems.push_back({fmt::format("micro_batch={} is no batch", workload.micro_batch), "train.micro_batch",
+    problems.push_back({fmt::format("micro_batch={} must be at least 1", workload.micro_batch), "train.micro_batch",
                         "use micro_batch=1 or more"});
   if (workload.global_batch < 1)
-    problems.push_back({fmt::format("global_batch={} is no batch", workload.global_batch), "train.global_batch",
+    problems.push_back({fmt::format("global_batch={} must be at least 1", workload.global_batch), "train.global_batch",
                         "use global_batch=1 or more"});
   if (workload.num_experts < 0)
-    problems.push_back({fmt::format("num_experts={} is negative", workload.num_experts), "model.language.experts",
-                        "use num_experts=0 for a model without experts"});
+    problems.push_back({fmt::format("num_experts={} must be at least 0", workload.num_experts),
+                        "model.language.experts", "use num_experts=0 for a model without experts"});
   return problems;
 }
 
@@ -180,7 +180,7 @@ Problems global_batch_problems(const ModuleConfig& language, const Workload& wor
            "train.global_batch", fix}};
 }
 
-// A rank can take turns between stages only where there are other pipeline ranks to send to; groups of pp microbatches
+// A rank can alternate between its stages only if there are other pipeline ranks to send to; groups of pp microbatches
 // go through a rank's stages together.
 Problems interleaving_problems(const ModuleConfig& module, const Workload& workload) {
   if (module.vpp == 1) return {};
@@ -235,7 +235,7 @@ Problems module_problems(const ModuleConfig& module, int num_experts) {
   return problems;
 }
 
-// Whether it makes sense to ask which module has which ranks.
+// Whether the sizes are valid enough to compute which module has which ranks.
 bool placeable(const TopologyConfig& config) {
   return world_size_problems(config).empty() &&
          std::all_of(config.modules.begin(), config.modules.end(), [](const ModuleConfig& module) {
@@ -243,7 +243,7 @@ bool placeable(const TopologyConfig& config) {
          });
 }
 
-// What the language model and its encoders are asked to do.
+// Checks the language model and its encoders against the workload.
 Problems work_problems(const TopologyConfig& config, const Workload& workload) {
   const auto languages = modules_of_kind(config, "language");
   if (languages.size() != 1 || !well_sized(*languages[0])) return {};

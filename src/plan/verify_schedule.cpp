@@ -1,4 +1,4 @@
-// What can be wrong with a schedule: the lists themselves are looked at here, whether they end is played on paper.
+// Checks a schedule: the lists are checked here, plan/player.h finds deadlocks.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -36,7 +36,7 @@ class Verifier {
 
   std::vector<std::string> run() {
     check_matching();
-    if (!problems_.empty()) return problems_;  // a transfer without its other side can only hang
+    if (!problems_.empty()) return problems_;  // a transfer without its other side always deadlocks
     check_order();
     for (int rank = 0; rank < world_size(); ++rank) check_list(rank);
     for (const std::string& stuck : play(schedule_, topology_, {.exchanges_block = true}).stuck) fail(stuck);
@@ -45,7 +45,7 @@ class Verifier {
 
  private:
   int world_size() const { return static_cast<int>(schedule_.ranks.size()); }
-  // What holds for a stage.
+  // The properties of a stage.
   struct Rules {
     bool trains, reads_batch;
     int max_in_flight;
@@ -68,7 +68,7 @@ class Verifier {
           const Edge& edge = edges_[index(t.edge)];
           const bool leaves_from = (t.kind == Transfer::Activation) == t.outgoing;
           if (rank != (leaves_from ? edge.from_rank : edge.to_rank))
-            fail(fmt::format("rank {} has no part in {}", rank, describe(t, edges_)));
+            fail(fmt::format("rank {} takes no part in {}", rank, describe(t, edges_)));
           ++(t.outgoing ? out : in)[id_of(t.kind, t.edge, t.microbatch)];
         }
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e)
@@ -83,7 +83,7 @@ class Verifier {
         }
   }
 
-  // Messages from one rank to another have no names: the n-th sent is the n-th received.
+  // Messages from one rank to another are not tagged: the n-th sent is the n-th received.
   void check_order() {
     std::map<std::pair<int, int>, std::vector<std::size_t>> sent, received;
     for (int rank = 0; rank < world_size(); ++rank)
@@ -99,14 +99,14 @@ class Verifier {
         fail(fmt::format("rank {} does not receive in the order in which rank {} sends", pair.second, pair.first));
   }
 
-  // What a rank has done so far, by stage and microbatch.
+  // The ops that a rank has run so far, by stage and microbatch.
   struct Done {
     std::vector<int> loads, forwards, backwards;
     int held = 0, gathers = 0, reduces = 0;
   };
   using RankState = std::vector<Done>;  // as stages_of()
 
-  // Every op of a rank's list has its input before it, and nothing is missing at the end.
+  // Every op of a rank's list comes after its inputs, and nothing is missing at the end.
   void check_list(int rank) {
     const std::vector<Stage> stages = stages_of(topology_, rank);
     const std::vector<int> none(index(options_.microbatches));
@@ -157,10 +157,10 @@ class Verifier {
     if (forward && rules(op.stage).reads_batch && !done.loads[mb]) fail_here("runs before its batch is loaded");
     if (forward && trains(op.stage) && done.gathers == 0) fail_here("runs before its parameters are gathered");
     if (!forward && done.reduces > 0) fail_here("runs after its gradients were reduced");
-    if (!has_input(rank, op, stages, state)) fail_here("runs before what it needs is there");
+    if (!has_input(rank, op, stages, state)) fail_here("runs before its input has arrived");
     done.held += forward ? 1 : -1;
     if (trains(op.stage) && done.held > rules(op.stage).max_in_flight)
-      fail_here(fmt::format("is one too many: {} are held", done.held));
+      fail_here(fmt::format("exceeds the limit of microbatches in flight: {} are held", done.held));
   }
 
   bool has_input(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state) const {

@@ -17,8 +17,8 @@ class HandwrittenNode : public torch::autograd::Node {
   HandwrittenNode(const char* name, Backward backward) : name_(name), backward_(std::move(backward)) {}
 
   variable_list apply(variable_list&& grads) override {
-    BRAID_CHECK(backward_ != nullptr, "{} runs a second time, but what it saved is gone", name_);
-    // Collectives among them: peers take part in the backward whether or not this rank's output was used.
+    BRAID_CHECK(backward_ != nullptr, "{} runs a second time, but its saved tensors are freed", name_);
+    // The backward may contain collectives: peers take part in it whether or not this rank's output was used.
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (!grads[i].defined()) grads[i] = input_metadata(i).zeros_like();
     variable_list result = backward_(grads);

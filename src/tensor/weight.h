@@ -1,4 +1,4 @@
-// A parameter that layers multiply with, and where its gradient goes.
+// A parameter that layers multiply by, and the sum that collects its gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,12 +8,12 @@
 
 namespace braid {
 
-// Backward may add the gradient of a parameter to such a sum itself: no tensor of the parameter's size is made, and what
-// a low precision loses is not lost. `value` has the parameter's shape, in fp32 or wider; undefined: nobody keeps a sum,
-// and the gradient is left to autograd.
+// Backward may add a parameter's gradient directly to such a sum: this needs no tensor of the parameter's size and
+// avoids rounding to the parameter's lower precision. `value` has the parameter's shape, in fp32 or wider; undefined:
+// there is no sum, and autograd stores the gradient.
 struct GradientSum {
   at::Tensor value{};
-  std::function<void()> added{};  // is called after each addition
+  std::function<void()> added{};  // called after each addition
   bool is_kept() const { return value.defined(); }
 };
 

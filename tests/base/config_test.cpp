@@ -1,4 +1,4 @@
-// Reading YAML into config structs: what is accepted, and what a person is told about each mistake.
+// Reading YAML into config structs: what is accepted, and which message the user gets for each mistake.
 #include "base/config.h"
 
 #include <gmock/gmock.h>
@@ -213,7 +213,7 @@ TEST(YamlReaderTest, IntegersHave64BitsWhereTheConfigHas) {
   EXPECT_EQ(again.nails, house.nails);
 }
 
-// The type's own limits would make no sense to a person; the default does.
+// The user knows the default, but not the limits of the type.
 TEST(YamlReaderTest, NumbersThatDoNotFitAreTooLargeOrTooSmall) {
   for (const char* value : {"3000000000", "3e9", "99999999999999999999", "1e999"}) {
     const Problem problem = problem_in(fmt::format("number: {}", value));
@@ -225,7 +225,7 @@ TEST(YamlReaderTest, NumbersThatDoNotFitAreTooLargeOrTooSmall) {
   EXPECT_EQ(problem_in("number: 1e-999").what, "number should be an integer, not '1e-999'");
   EXPECT_EQ(problem_in("room: {height: 1e999}").what, "height is too large: '1e999'");
   EXPECT_EQ(problem_in("room: {height: 1e-999}").what, "height is too close to 0: '1e-999'");
-  EXPECT_EQ(problem_in("room: {height: 1e-999}").fix, "write 0, if that is meant");
+  EXPECT_EQ(problem_in("room: {height: 1e-999}").fix, "write 0 if you mean 0");
 }
 
 TEST(YamlReaderTest, AWholeNumberInAnotherNotationGetsItsDigits) {
@@ -313,7 +313,7 @@ TEST(OverrideTest, TheFlagThatWasTypedIsNamed) {
   const Problem problem = problem_in("room: {area: 5}", {{"room.area", "big", "--floor-space"}});
   EXPECT_EQ(problem.where, "command line, --floor-space (room.area)");
   YamlReader reader = YamlReader::from_text("", "house.yaml", {{"number", "2", "--no"}, {"number", "3", "--number"}});
-  EXPECT_EQ(reader.where("number"), "command line, --number");  // of two, the one that counts
+  EXPECT_EQ(reader.where("number"), "command line, --number");  // of two flags, the one that takes effect
   EXPECT_EQ(refusal([] { read("", {{"number", "[1,", "--no"}}); }).where, "command line, --no (number)");
 }
 

@@ -13,7 +13,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Whoever opens it finds all of it, again and again, also when it is more than a pipe holds.
+// Every reader finds all of the text, any number of times, even if it exceeds a pipe's buffer.
 TEST(Reopenable, KeepsWhatCameFromAPipe) {
   const std::string text(300'000, 'x');
   const std::string path = reopenable("/dev/stdin", text);

@@ -1,4 +1,4 @@
-// The repository keeps its own promises: includes point one way, and the README names only what exists.
+// Rules of the repository: includes point one way, and the README names only files that exist.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -36,8 +36,8 @@ TEST(RandomField, DependsOnSeedNameAndIndexAlone) {
   for (std::size_t i = 0; i < backwards.size(); ++i) EXPECT_EQ(field.normal(i), backwards[i]) << i;
 }
 
-// Pinned: a checkpointless run is repeated by its seed alone. A logarithm or sine may differ in the last bits between
-// mathematical libraries, a uniform value may not.
+// Pinned: a run without a checkpoint is repeated from its seed alone. A logarithm or sine may differ in the last bits
+// between math libraries, a uniform value may not.
 TEST(RandomField, ValuesNeverChange) {
   struct Pinned {
     std::uint64_t index;
@@ -54,7 +54,7 @@ TEST(RandomField, ValuesNeverChange) {
   }
 }
 
-// From even and odd indices, to even and odd ones, none and one value included.
+// Ranges from even and odd indices to even and odd ones, including none and one value.
 TEST(RandomField, FillsWithTheValuesItGivesOneByOne) {
   const RandomField field(7, "weight");
   for (const std::uint64_t begin : {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{1} << 33})
@@ -83,7 +83,7 @@ TEST(RandomField, ChangesWithEachOfThem) {
 
 constexpr std::uint64_t kCount = 100'000;
 
-// The mean of `value` over the first indices is `expected`, where a single one varies by `variance`.
+// The mean of `value` over the first indices is `expected`, if a single value has this variance.
 void expect_mean(const std::function<double(std::uint64_t)>& value, double expected, double variance,
                  const char* what) {
   double sum = 0;

@@ -43,7 +43,7 @@ TEST(NearestTest, IsSilentWhenNothingIsClose) {
   EXPECT_EQ(nearest("", {"tp", "seed"}), std::nullopt);
 }
 
-// Of several equally close words the first wins, so messages do not depend on anything else.
+// Of several equally close words the first is chosen, so that messages are deterministic.
 TEST(NearestTest, PrefersTheFirstOfEquals) {
   EXPECT_THAT(nearest("ap", {"tp", "cp", "dp"}), Optional(std::string("tp")));
 }

@@ -14,7 +14,7 @@ TEST(Folded, BreaksBetweenWords) {
   EXPECT_EQ(folded("one two three four", 8, "> "), "one two\n> three\n> four");
 }
 
-// The width is that of the words; the indent comes on top of it.
+// The width does not include the indent.
 TEST(Folded, LeavesWhatCannotBeBroken) {
   EXPECT_EQ(folded("a --very-long-flag b", 8, ""), "a\n--very-long-flag\nb");
   EXPECT_EQ(folded("a b, c d, e f", 8, "", ", "), "a b,\nc d, e f");

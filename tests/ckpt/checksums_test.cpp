@@ -1,4 +1,4 @@
-// Checksums of files: the same however the bytes arrive, and their text notices every change.
+// Checksums of files: independent of how the bytes arrive; their text detects every change.
 #include "ckpt/checksums.h"
 
 #include <gmock/gmock.h>
@@ -71,11 +71,11 @@ TEST(Checksums, RefuseATextThatSaysSomethingElse) {
   const std::string blocks = "{\"block_bytes\":1048576,\"files\":";
   EXPECT_THAT(parse_error(sealed("{\"block_bytes\":512,\"files\":{}")), HasSubstr("not checksums of blocks"));
   EXPECT_THAT(parse_error(sealed("[[[[")), HasSubstr("not checksums of blocks"));
-  EXPECT_THAT(parse_error(sealed(std::string(1'000'000, '['))), HasSubstr("nest more than"));
+  EXPECT_THAT(parse_error(sealed(std::string(1'000'000, '['))), HasSubstr("nested more than"));
   EXPECT_THAT(parse_error(sealed(blocks + "[]")), HasSubstr("not checksums of blocks"));
-  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":3}")), HasSubstr("the entry of 'a' has no size and blocks"));
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":3}")), HasSubstr("the entry of 'a' lacks its size or blocks"));
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"\"}}")),
-              HasSubstr("0 checksums do not fit the 3 bytes of 'a'"));
+              HasSubstr("0 checksums do not match the 3 bytes of 'a'"));
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":-1,\"blocks\":\"\"}}")), HasSubstr("do not fit"));
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":9223372036854775807,\"blocks\":\"\"}}")),
               HasSubstr("do not fit"));
@@ -89,9 +89,9 @@ TEST(Checksums, AreOnlyOfFilesInTheFolder) {
   for (const std::string name : {"", ".", "..", "../common.pt", "/etc/passwd", "a/b", "nul\\u0000"})
     EXPECT_THAT(
         parse_error(sealed("{\"block_bytes\":1048576,\"files\":{\"" + name + "\":{\"size\":0,\"blocks\":\"\"}}")),
-        HasSubstr("no name of a file in this folder"))
+        HasSubstr("not the name of a file in this folder"))
         << name;
-  EXPECT_THAT(parse_error(to_text({{std::string(256, 'a'), checksums_of("")}})), HasSubstr("no name of a file"));
+  EXPECT_THAT(parse_error(to_text({{std::string(256, 'a'), checksums_of("")}})), HasSubstr("not the name of a file"));
   EXPECT_THAT(parse_checksums(to_text({{std::string(255, 'a'), checksums_of("")}}), "checksums.json"), SizeIs(1));
 }
 

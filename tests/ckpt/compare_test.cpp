@@ -1,4 +1,4 @@
-// Differences with closed forms, between checkpoints that are cut differently.
+// Differences with closed forms, between checkpoints with different chunks.
 #include "ckpt/compare.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Checkpoints that several writers make together and that are read back in other boxes than they were written in. The
-// oracle is the tensor itself: every box must be its slice, element for element.
+// Checkpoints of several writers, read back in other boxes than they were written in. The oracle is the tensor itself:
+// every box must be its slice, element for element.
 #include "ckpt/dist_checkpoint.h"
 
 #include <ATen/ATen.h>
@@ -51,7 +51,7 @@ at::Tensor slice(const at::Tensor& tensor, const Box& box) {
   return part;
 }
 
-// Boxes that tile a shape: cut in two at a random place, again and again.
+// Boxes that tile a shape: cut in two at a random index, repeatedly.
 std::vector<Box> random_tiling(const Shape& shape, std::size_t most, Random& random) {
   std::vector<Box> boxes{{Shape(shape.size(), 0), shape}};
   while (boxes.size() < most && !shape.empty()) {
@@ -80,13 +80,13 @@ Box random_box(const Shape& shape, Random& random) {
   return box;
 }
 
-// Values that differ from element to element as far as the dtype can.
+// Values that are as distinct as the dtype allows.
 at::Tensor random_tensor(const Shape& shape, at::ScalarType dtype, Random& random) {
   at::Generator generator = at::detail::createCPUGenerator(random());
   return at::randint(0, dtype == at::kBool ? 2 : 120, shape, generator, at::kLong).to(dtype);
 }
 
-// Its dimensions lie the other way round in memory, with gaps.
+// A view with transposed dimensions and gaps in memory.
 at::Tensor strided_ones(Shape shape, at::ScalarType dtype) {
   std::reverse(shape.begin(), shape.end());
   shape.push_back(2);
@@ -95,7 +95,7 @@ at::Tensor strided_ones(Shape shape, at::ScalarType dtype) {
   return at::ones(shape, dtype).select(-1, 1).permute(order);
 }
 
-// The other files of a checkpoint whose writers are done.
+// The other files of a checkpoint whose writers have finished.
 void complete(const std::string& folder, const std::vector<const DistWriter*>& writers, bool checksums = true) {
   DistMetadata metadata;
   Checksums sums;
@@ -113,7 +113,7 @@ void complete(const std::string& folder, const std::vector<const DistWriter*>& w
   if (checksums) write_file(folder + "/" + kChecksumFile, to_text(sums));
 }
 
-// Everything in one writer's file, in one chunk each.
+// Everything in one writer's file, with one chunk per tensor.
 void write_whole(const std::string& folder, const std::map<std::string, at::Tensor>& tensors, bool checksums = true) {
   DistWriter writer(folder, 0);
   for (const auto& [key, tensor] : tensors)
@@ -164,7 +164,7 @@ TEST(DistCheckpoint, AnyBoxOfAnyTilingInAnyDtypeComesBack) {
   checkpoint.check_rest();
 }
 
-// Two writers' worth of rows that span many blocks, so that reads begin and end inside of blocks.
+// Rows of two writers that span many blocks, so that reads begin and end inside blocks.
 class LargeCheckpoint : public ::testing::Test {
  protected:
   LargeCheckpoint() {
@@ -182,7 +182,7 @@ class LargeCheckpoint : public ::testing::Test {
 
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
 
-  // What a reader says that opens the checkpoint, reads all of it and checks the rest.
+  // The error of a reader that opens the checkpoint, reads all of it and checks the rest.
   std::string error_of_reading_all() const {
     return error_of<DataError>([&] {
       DistCheckpoint checkpoint(folder_.path());
@@ -225,8 +225,8 @@ TEST_F(LargeCheckpoint, WhatIsAskedForMustBeThere) {
   };
   EXPECT_THAT(error("small", {0}, {1}), HasSubstr("has no tensor 'small'"));
   EXPECT_THAT(error("large", {0}, {1300}), HasSubstr("'large' has shape [900, 1300]"));
-  EXPECT_THAT(error("large", {800, 0}, {101, 1}), HasSubstr("the box of [101, 1] from [800, 0] on is not inside"));
-  EXPECT_THAT(error("large", {-1, 0}, {1, 1}), HasSubstr("is not inside"));
+  EXPECT_THAT(error("large", {800, 0}, {101, 1}), HasSubstr("does not contain the box of [101, 1] at [800, 0]"));
+  EXPECT_THAT(error("large", {-1, 0}, {1, 1}), HasSubstr("does not contain the box"));
   EXPECT_EQ(error("large", {900, 1300}, {0, 0}), "no error");
   EXPECT_THAT(error_of<DataError>([&] { checkpoint.read_object("large"); }), HasSubstr("has no object 'large'"));
 }
@@ -266,8 +266,8 @@ TEST_F(LargeCheckpoint, AFlippedBitSaysWhereItIs) {
   EXPECT_THAT(error_of_reading_all(), HasSubstr("__0_0.distcp: bytes 1048576 to 2097151 are not what was written"));
 }
 
-// Without checksums, as torch and Megatron write them, a reader may be given anything: it must stay whole and may only
-// return what the index promises or an error.
+// Without checksums, as torch and Megatron write them, a reader may get arbitrary bytes: it must not crash, and may
+// return only what the index promises or an error.
 TEST(DistCheckpoint, ForeignFilesAreNotTrusted) {
   const TemporaryFolder folder;
   const at::Tensor tensor = at::arange(40, at::kFloat).view({8, 5});
@@ -317,7 +317,7 @@ TEST(DistCheckpoint, AnArchiveMustBeWhatTheIndexSays) {
               HasSubstr("the index says F32 of shape [3, 2]"));
   EXPECT_THAT(error_with([](DistTensor& tensor) { tensor.shape = {3, 3}; }), HasSubstr("weight"));
   EXPECT_THAT(error_with([](DistTensor& tensor) { tensor.chunks[0].part.length -= 3; }), HasSubstr("__0_0.distcp"));
-  EXPECT_THAT(error_with([](DistTensor& tensor) { tensor.chunks[0].part.length += 3; }), HasSubstr("is cut off"));
+  EXPECT_THAT(error_with([](DistTensor& tensor) { tensor.chunks[0].part.length += 3; }), HasSubstr("is truncated"));
 }
 
 TEST(DistCheckpoint, OtherFormatsAreRefused) {
@@ -332,7 +332,7 @@ TEST(DistCheckpoint, OtherFormatsAreRefused) {
   EXPECT_TRUE(read_whole(checkpoint, "weight").equal(at::ones({2})));
 }
 
-// A long vector in thousands of pieces, read in thousands of others.
+// A long vector stored in thousands of pieces and read in thousands of others.
 TEST(DistCheckpoint, ManyChunksAndManyBoxes) {
   constexpr std::int64_t kPieces = 5000;
   const TemporaryFolder folder;

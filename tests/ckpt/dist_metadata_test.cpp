@@ -1,4 +1,4 @@
-// The index of a distributed checkpoint: comes back as written, adds up from parts, and every lie in it is found.
+// The index of a distributed checkpoint: it is read as written and merged from parts, and every inconsistency is found.
 // tests/oracles compares with torch and Megatron.
 #include "ckpt/dist_metadata.h"
 
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 using Sizes = std::vector<std::int64_t>;
 
-// Chunks one behind the other in a file, each with room for its bytes.
+// Consecutive chunks in a file, each with room for its bytes.
 class Builder {
  public:
   Builder& tensor(const std::string& key, const Sizes& shape, const std::vector<std::pair<Sizes, Sizes>>& chunks) {
@@ -98,10 +98,10 @@ TEST(DistMetadata, PartsThatContradictOneAnotherDoNotAddUp) {
     });
   };
   EXPECT_EQ(merge_error(Builder().tensor("w", {4}, {{{2}, {2}}}).take()), "no error");
-  EXPECT_EQ(merge_error(Builder().tensor("w", {5}, {}).take()), "'w' is F32 [4] here and F32 [5] there");
-  EXPECT_EQ(merge_error(Builder().tensor("o", {5}, {}).take()), "'o' is a tensor here and an object there");
-  EXPECT_THAT(merge_error(Builder().object("o").take()), HasSubstr("the object 'o' is there twice"));
-  EXPECT_THAT(merge_error(Builder().object("w").take()), HasSubstr("'w' is there twice"));
+  EXPECT_EQ(merge_error(Builder().tensor("w", {5}, {}).take()), "'w' is F32 [4] in one part and F32 [5] in another");
+  EXPECT_EQ(merge_error(Builder().tensor("o", {5}, {}).take()), "'o' is a tensor in one part and an object in another");
+  EXPECT_THAT(merge_error(Builder().object("o").take()), HasSubstr("the object 'o' occurs twice"));
+  EXPECT_THAT(merge_error(Builder().object("w").take()), HasSubstr("'w' occurs twice"));
 }
 
 TEST(DistMetadata, ChunksThatTileTheirTensorAreFine) {
@@ -127,12 +127,12 @@ TEST(DistMetadata, ElementsInSeveralChunksAreNamed) {
   EXPECT_EQ(first_problem(one_tensor({4}, {{{0}, {3}}, {{2}, {2}}})), "element [2] of 'w' (shape [4]) is in 2 chunks");
   EXPECT_EQ(first_problem(one_tensor({2, 2}, {{{0, 0}, {2, 2}}, {{1, 0}, {1, 1}}, {{1, 0}, {1, 2}}})),
             "element [1, 0] of 'w' (shape [2, 2]) is in 3 chunks");
-  // As many elements as the tensor has, but not those.
+  // As many elements as the tensor has, but not the same ones.
   EXPECT_EQ(first_problem(one_tensor({2, 2}, {{{0, 0}, {1, 2}}, {{0, 0}, {1, 1}}, {{1, 1}, {1, 1}}})),
             "element [0, 0] of 'w' (shape [2, 2]) is in 2 chunks");
 }
 
-// Against counting, on every choice of three boxes of a small tensor.
+// Compared with counting, for every choice of three boxes of a small tensor.
 TEST(DistMetadata, FindsExactlyWhatCountingFinds) {
   std::vector<std::pair<Sizes, Sizes>> boxes;
   for (std::int64_t y = 0; y < 3; ++y)
@@ -164,23 +164,23 @@ TEST(DistMetadata, PartsOfAFileThatOverlapAreNamed) {
   metadata.tensors["w"].chunks[0].part.offset -= 1;
   const std::vector<Problem> problems = coverage_problems(metadata);
   ASSERT_THAT(problems, SizeIs(1));
-  EXPECT_EQ(problems[0].what, "'o' and 'w' share bytes from offset 99 on");
+  EXPECT_EQ(problems[0].what, "'o' and 'w' overlap at offset 99");
   EXPECT_EQ(problems[0].where, "__0_0.distcp");
   metadata.tensors["w"].chunks[0].part.file = "__1_0.distcp";
   EXPECT_THAT(coverage_problems(metadata), IsEmpty());
 }
 
 TEST(DistMetadata, ChunksThatCannotBeRightAreRefused) {
-  EXPECT_EQ(reread_error(one_tensor({4}, {{{2}, {3}}})), ".metadata: 'w' of shape [4] has a chunk [3] at [2]");
-  EXPECT_THAT(reread_error(one_tensor({4}, {{{0, 0}, {4, 1}}})), HasSubstr("has a chunk [4, 1] at [0, 0]"));
-  EXPECT_THAT(reread_error(one_tensor({4}, {{{INT64_MAX}, {1}}})), HasSubstr("has a chunk"));
-  EXPECT_THAT(reread_error(one_tensor({4}, {{{-1}, {1}}})), HasSubstr("not a number from 0 up"));
+  EXPECT_EQ(reread_error(one_tensor({4}, {{{2}, {3}}})), ".metadata: 'w' of shape [4] has an invalid chunk [3] at [2]");
+  EXPECT_THAT(reread_error(one_tensor({4}, {{{0, 0}, {4, 1}}})), HasSubstr("has an invalid chunk [4, 1] at [0, 0]"));
+  EXPECT_THAT(reread_error(one_tensor({4}, {{{INT64_MAX}, {1}}})), HasSubstr("has an invalid chunk"));
+  EXPECT_THAT(reread_error(one_tensor({4}, {{{-1}, {1}}})), HasSubstr("not a non-negative number"));
   EXPECT_THAT(reread_error(one_tensor({1 << 30, 1 << 30, 8}, {})), HasSubstr("more than 2^63 bytes"));
   EXPECT_THAT(reread_error(one_tensor({0, INT64_MAX, INT64_MAX}, {})), HasSubstr("more than 2^63 bytes"));
   EXPECT_THAT(reread_error(one_tensor(Sizes(65, 1), {})), HasSubstr("more than 64 dimensions"));
   EXPECT_THAT(reread_error(one_tensor({1 << 20}, {{{0}, {1 << 20}}})),
-              HasSubstr("'w' at [0] needs 4194304 bytes, its part of '__0_0.distcp' has 1048576"));
-  EXPECT_THAT(reread_error(one_tensor({2}, {{{0}, {1}}, {{0}, {1}}})), HasSubstr("'w' at [0] has two places"));
+              HasSubstr("'w' at [0] needs 4194304 bytes, but its part of '__0_0.distcp' has 1048576"));
+  EXPECT_THAT(reread_error(one_tensor({2}, {{{0}, {1}}, {{0}, {1}}})), HasSubstr("'w' at [0] is stored twice"));
 }
 
 TEST(DistMetadata, FilesOutsideTheFolderAreRefused) {
@@ -188,7 +188,7 @@ TEST(DistMetadata, FilesOutsideTheFolderAreRefused) {
                                   std::string("/etc/passwd"), std::string("a/b"), std::string("a\0b", 3)}) {
     DistMetadata metadata = Builder().object("o").take();
     metadata.objects["o"].file = file;
-    EXPECT_THAT(reread_error(metadata), HasSubstr("no name of a file in this folder")) << file;
+    EXPECT_THAT(reread_error(metadata), HasSubstr("not the name of a file in this folder")) << file;
   }
   DistMetadata metadata = Builder().object("o").take();
   metadata.objects["o"].file = std::string(256, 'x');
@@ -197,7 +197,7 @@ TEST(DistMetadata, FilesOutsideTheFolderAreRefused) {
   EXPECT_THAT(reread_error(metadata), HasSubstr("'o' ends beyond 2^63 in 'x'"));
 }
 
-// What the writer would not write: an index with one piece put in place of another.
+// An index that the writer would not produce: one piece of its bytes is replaced by another.
 std::string replaced_error(const std::string& from, const std::string& to) {
   std::string bytes = write_metadata(Builder().object("o").tensor("w", {2}, {{{0}, {2}}}).take());
   const std::size_t at = bytes.find(from);
@@ -209,10 +209,10 @@ std::string replaced_error(const std::string& from, const std::string& to) {
 TEST(DistMetadata, WhatIsNoIndexIsRefused) {
   EXPECT_THAT(error_of<DataError>([] { read_metadata("", "a/.metadata"); }), HasSubstr("a/.metadata: "));
   EXPECT_THAT(error_of<DataError>([] { read_metadata(write_pickle(pickle(3)), "a/.metadata"); }),
-              HasSubstr("a/.metadata: this is no index of a distributed checkpoint"));
+              HasSubstr("a/.metadata: this is not an index of a distributed checkpoint"));
   EXPECT_EQ(replaced_error("float32", "float32"), "no error");
   EXPECT_EQ(replaced_error("float32", "float8_e5m2"),
-            ".metadata: 'w' has the dtype torch.float8_e5m2, which Braid does not have");
+            ".metadata: 'w' has the dtype torch.float8_e5m2, which Braid does not support");
   EXPECT_THAT(replaced_error("float32", "hub"), HasSubstr("'torch.hub', which is not one that checkpoints use"));
   EXPECT_THAT(replaced_error("state_dict_metadata", "state_dict_metadatb"), HasSubstr("no state_dict_metadata in"));
   EXPECT_THAT(replaced_error("storage_data", "storage_datb"), HasSubstr("no storage_data in"));
@@ -234,10 +234,10 @@ TEST(DistMetadata, KeysAndPlacesBelongTogether) {
   EXPECT_EQ(error_with(pickle_dict({}), places), ".metadata: 'o' has bytes in '__0_0.distcp', but no chunk there");
   EXPECT_EQ(error_with(keys, pickle_dict({})), ".metadata: 'o' is in no file");
   const PickleValue key = as<PickleDict>(keys)->items[0].second;
-  EXPECT_EQ(error_with(pickle_dict({{"o", key}, {"o", key}}), places), ".metadata: 'o' is there twice");
+  EXPECT_EQ(error_with(pickle_dict({{"o", key}, {"o", key}}), places), ".metadata: 'o' occurs twice");
 }
 
-// 40 layers of 128 experts cut in 8, and 100 000 objects: what a large run has.
+// 40 layers of 128 experts in 8 chunks each, and 100 000 objects: the size of a large run.
 TEST(DistMetadata, LargeIndicesTakeNoTime) {
   Builder builder;
   std::vector<std::pair<Sizes, Sizes>> chunks;

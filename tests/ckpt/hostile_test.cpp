@@ -1,5 +1,5 @@
-// Checkpoints that somebody made to do harm, or that a broken disk did: each is refused with a message that can be
-// printed, and none takes more memory or time than a good one.
+// Malicious checkpoints, or those of a broken disk: each is refused with a printable message, and none takes more
+// memory or time than a valid one.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ std::string problems_of(const std::string& folder) {
 
 class HostileCheckpoint : public ::testing::Test {
  protected:
-  // A good one without checksums, which would find every change.
+  // A valid one without checksums, which would detect every change.
   HostileCheckpoint() : folder(testing::save(root.path(), 1, {{"a", at::ones({4})}})) {
     fs::remove(folder + "/checksums.json");
     const std::string index = folder + "/.metadata";
@@ -69,8 +69,8 @@ TEST_F(HostileCheckpoint, DeepJsonIsRefused) {
   for (const char* key : {"sharded_backend", "sharded_backend_version", "other"}) {
     write("metadata.json", "{\"sharded_backend\": \"torch_dist\", \"" + std::string(key) +
                                "\": " + repeated("[", 200000) + repeated("]", 200000) + "}");
-    EXPECT_THAT(load_error(), HasSubstr("nest more than")) << key;
-    EXPECT_THAT(problems_of(folder), HasSubstr("nest more than")) << key;
+    EXPECT_THAT(load_error(), HasSubstr("nested more than")) << key;
+    EXPECT_THAT(problems_of(folder), HasSubstr("nested more than")) << key;
   }
 }
 
@@ -81,7 +81,7 @@ TEST_F(HostileCheckpoint, WhatAFileSaysIsCutAndCleaned) {
   EXPECT_THAT(error, AllOf(HasSubstr("in format"), Not(HasSubstr("\x1b")), Not(HasSubstr("\xc2\x9b"))));
 }
 
-// Sparse: they take no room on the disk, and would in memory.
+// Sparse files: they take no space on disk, but would in memory.
 TEST_F(HostileCheckpoint, FilesAreOnlyAsLargeAsTheirKind) {
   for (const char* name : {"metadata.json", "common.pt", ".metadata", "checksums.json"}) {
     const bool there = fs::exists(folder + "/" + name);
@@ -125,10 +125,10 @@ void append(std::string& bytes, std::uint64_t value, int size) {
 struct ZipRecord {
   std::string name, bytes;
   int method = 0;
-  std::uint32_t whole = 0;  // the size that is claimed; 0: the true one
+  std::uint32_t whole = 0;  // the claimed size; 0: the true one
 };
 
-// As zip files are, with what a record claims about itself.
+// A zip file whose records make these claims.
 std::string zip_of(const std::vector<ZipRecord>& records) {
   std::string bytes, directory;
   for (const ZipRecord& record : records) {
@@ -173,7 +173,7 @@ TEST_F(HostileCheckpoint, SmallRecordsOfAnArchiveAreSmall) {
     return load_error();
   };
   EXPECT_EQ(error_with({"archive/byteorder", "little"}), "no error");
-  // Three gigabytes of zeros, as deflate has them.
+  // Three gigabytes of zeros, compressed by deflate.
   EXPECT_THAT(error_with({"archive/.data/version", std::string(4000, '\0'), 8, 3u << 30}), HasSubstr("is compressed"));
   EXPECT_THAT(error_with({"archive/.data/serialization_id", std::string(1 << 20, 'x')}), HasSubstr("1048576 bytes"));
   EXPECT_THAT(error_with({"archive/\x1b[2J", "x", 0, 77}), AllOf(HasSubstr("\\x1b[2J"), Not(HasSubstr("\x1b"))));
@@ -183,7 +183,7 @@ TEST_F(HostileCheckpoint, SmallRecordsOfAnArchiveAreSmall) {
   EXPECT_THAT(load_error(), HasSubstr("a directory of"));
 }
 
-// Names in a checkpoint reach a terminal by all of these.
+// All ways in which names from a checkpoint reach a terminal.
 TEST_F(HostileCheckpoint, CommandsPrintNothingThatATerminalObeys) {
   const std::string key = "model.\x1b[2J\x1b]0;owned\x07\xc2\x9b" + std::string(3000, 'x');
   const auto made = [&](const char* name, double value) {

@@ -1,6 +1,6 @@
 // A save that is killed at any of its file operations: the next start finds a complete checkpoint by itself, and
-// nothing is left of the killed one after the next save. Every operation is tried, in children of a program into which
-// the library that counts them is preloaded.
+// nothing of the killed save remains after the next save. Every operation is tried, in child processes with a preloaded
+// library that counts the operations.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ using testing::TemporaryFolder;
 
 constexpr int kWriters = 2;
 
-// Filled with what the save is known by, in a child where libtorch's own threads are not.
+// Filled with the save's number, in a child process without libtorch's threads.
 at::Tensor filled(std::int64_t rows, std::int64_t number) {
   at::Tensor tensor = at::empty({rows, 8}, at::kFloat);
   std::fill_n(tensor.mutable_data_ptr<float>(), tensor.numel(), static_cast<float>(number));
@@ -49,7 +49,7 @@ std::int64_t number_in(const std::string& root, std::int64_t iteration) {
                                                                                 : -1;
 }
 
-// What a run does that starts, loads and saves once, keeping one checkpoint. Gives the number it resumed from.
+// A run that starts, loads and saves once, keeping one checkpoint. Returns the number it resumed from.
 std::int64_t start_and_save(const std::string& root, std::int64_t iteration, std::int64_t number) {
   SaveLock lock(root);
   settle_unfinished(root);
@@ -92,12 +92,12 @@ std::vector<std::string> names_below(const std::string& root) {
 
 struct Scenario {
   std::string name;
-  std::int64_t before;  // iteration that is there, with number 10; 0: none
-  std::int64_t saved;   // iteration whose save is killed, with number 20
+  std::int64_t before;  // the existing iteration, with number 10; 0: none
+  std::int64_t saved;   // the iteration whose save is killed, with number 20
   bool overlay = false;
 };
 
-// Gives how many operations a save has.
+// Returns the number of operations of a save.
 std::int64_t kill_everywhere(const Scenario& scenario, OperationCounter& counter) {
   const TemporaryFolder folder;
   const std::string root = std::getenv(testing::kOperationsFolder), template_ = folder.path() + "/before";
@@ -147,7 +147,7 @@ TEST(KilledSaves, DISABLED_InThisProgram) {
 }
 
 TEST(KilledSaves, ResumeByThemselvesAndLeaveNothing) {
-  // In memory where there is such a folder: hundreds of saves that wait for a disk take a minute.
+  // In memory if there is such a folder: on a disk, hundreds of saves take a minute.
   if (access("/dev/shm", W_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
   const TemporaryFolder folder;
   const OperationCounter counter(folder.path() + "/counter");

@@ -1,4 +1,4 @@
-// Under which keys, and where in them, a shard of a parameter is kept.
+// The keys, and the positions in them, under which a shard of a parameter is stored.
 #include "ckpt/param_keys.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ TEST(ParamKeys, LinearLayersHaveAnExtraState) {
   EXPECT_THAT(keys({.name = "conv1d.weight", .shape = {4, 1, 4}, .tp_dim = 0}), IsEmpty());
 }
 
-// Numbers every element of a box of the stored tensors, one after the other in the order of the flat range.
+// Numbers every element of a box of the stored tensors in the order of the flat range.
 void add_elements(const KeyedRange& range, std::map<std::int64_t, std::pair<std::string, Integers>>& elements) {
   const KeyedBox& box = range.box;
   std::int64_t count = 1;
@@ -78,7 +78,7 @@ void add_elements(const KeyedRange& range, std::map<std::int64_t, std::pair<std:
   }
 }
 
-// However a flat shard is cut into ranges, each element is kept at the same place of the same tensor, once.
+// For every division of a flat shard into ranges, each element is stored once, at the same index of the same tensor.
 TEST(ParamKeys, RangesOfAShardAreBoxesOfTheSameTensors) {
   std::mt19937 random(5);
   const std::vector<ParamSpec> specs = {

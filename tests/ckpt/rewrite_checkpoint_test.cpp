@@ -1,4 +1,4 @@
-// A checkpoint written anew holds the same, whatever files and chunks it is in.
+// A rewritten checkpoint has the same content, in any files and chunks.
 #include "ckpt/rewrite_checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -73,7 +73,7 @@ TEST_F(Rewrite, KeysAreRenamedOrLeftOut) {
 
 TEST_F(Rewrite, NothingIsOverwritten) {
   rewrite_checkpoint(from, to(), 12);
-  EXPECT_THAT(error_of([&] { rewrite_checkpoint(from, to(), 12); }), HasSubstr("is there already"));
+  EXPECT_THAT(error_of([&] { rewrite_checkpoint(from, to(), 12); }), HasSubstr("already exists"));
   rewrite_checkpoint(from, to(), 13);
   EXPECT_EQ(iterations_in(to()), (std::vector<std::int64_t>{12, 13}));
   folder.write("a file", "");

@@ -1,4 +1,4 @@
-// Whatever happens to a save, the checkpoint before it loads, and nothing that looks like a checkpoint is half a one.
+// Whatever happens to a save, the previous checkpoint loads, and an incomplete save never looks like a checkpoint.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,14 +33,14 @@ using testing::TemporaryFolder;
 constexpr int kWriters = 3;
 constexpr std::int64_t kRows = 64, kColumns = 4096;
 
-// In a forked child, where libtorch's own threads are not.
+// In a forked child, which lacks libtorch's threads.
 at::Tensor filled(std::int64_t rows, std::int64_t number) {
   at::Tensor tensor = at::empty({rows, kColumns}, at::kFloat);
   std::fill_n(tensor.mutable_data_ptr<float>(), tensor.numel(), static_cast<float>(number));
   return tensor;
 }
 
-// Every writer has a part of the rows of each of these tensors, all of them filled with the iteration's number.
+// Every writer has some rows of each of these tensors, all filled with the iteration's number.
 SaveContent content_of(std::int64_t iteration, int writer, int writers) {
   SaveContent content = {.objects = {{fmt::format("object/shard_{}_{}", writer, writers), pickle(iteration)}},
                          .common = pickle_dict({{"iteration", pickle(iteration)}})};
@@ -49,7 +49,7 @@ SaveContent content_of(std::int64_t iteration, int writer, int writers) {
   return content;
 }
 
-// One writer's save to its end; its error, or nothing.
+// One writer's complete save; returns its error, or nothing.
 std::string save_as(int writer, const std::string& root, std::int64_t iteration, int writers = kWriters) {
   const SaveJob job(content_of(iteration, writer, writers),
                     {.root = root, .iteration = iteration, .writer = writer, .writers = writers});
@@ -110,17 +110,17 @@ TEST(SaveFaults, KillingAWriterAtAnyMomentLeavesTheCheckpointBefore) {
   for (int trial = 0; trial < 12; ++trial) {
     const std::int64_t iteration = 2 + trial;
     const std::vector<pid_t> writers = start_writers(root, iteration);
-    // The save before may have been complete but for the tracker, which has been mended now.
+    // The previous save may have been complete except for the tracker, which has been repaired now.
     if (latest_iteration(root) == iteration - 1) latest = iteration - 1;
     const double moment = std::uniform_real_distribution<>(0, 1)(random);
     std::this_thread::sleep_for(moment * whole_save);
     kill(writers[random() % kWriters], SIGKILL);
-    // The others end when the run does, some time later.
+    // The other processes end some time after the run.
     std::this_thread::sleep_for(0.2 * whole_save);
     for (const pid_t writer : writers) kill(writer, SIGKILL);
     for (const pid_t writer : writers) exit_code(writer);
     if (latest_iteration(root) == iteration)
-      latest = iteration;  // it was done before
+      latest = iteration;  // it was complete before the fault
     else
       ++interrupted;
     ASSERT_EQ(latest_iteration(root), latest) << "trial " << trial;
@@ -134,7 +134,7 @@ TEST(SaveFaults, KillingAWriterAtAnyMomentLeavesTheCheckpointBefore) {
     EXPECT_FALSE(entry.path().filename().string().starts_with(".iter")) << "nothing unfinished stays";
 }
 
-// Runs with a file system of its own at `path`, of 14 MiB; skips the test where that is not allowed.
+// Runs with a separate file system of 14 MiB at `path`; skips the test if that is not allowed.
 constexpr int kNotAllowed = 77;
 int with_small_disk(const std::string& path, const std::function<int()>& body) {
   return exit_code(in_child([&] {
@@ -145,7 +145,7 @@ int with_small_disk(const std::string& path, const std::function<int()>& body) {
   }));
 }
 
-// In a child, where expectations do not reach the test: prints what does not hold.
+// For a child process, where expectations do not reach the test: prints what fails.
 int check(bool holds, const std::string& what) {
   if (!holds) fmt::print(stderr, "{}\n", what);
   return holds ? 0 : 1;
@@ -187,9 +187,8 @@ TEST(SaveFaults, AReadOnlyFolderIsRefusedBeforeTheRunBegins) {
     try {
       const SaveLock lock(root);
     } catch (const ConfigError& e) {
-      return check(
-          std::string(e.what()).find("nothing can be saved") != std::string::npos && latest_iteration(root) == 1,
-          e.what());
+      return check(std::string(e.what()).find("cannot save to") != std::string::npos && latest_iteration(root) == 1,
+                   e.what());
     }
     return check(false, "it is not refused");
   });

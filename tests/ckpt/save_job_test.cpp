@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-// A save that training waits for writes tensors where they are.
+// A synchronous save writes tensors without a copy.
 TEST(SaveJob, CopiesOnlyWhatWouldChangeMeanwhile) {
   const at::Tensor whole = at::arange(6, at::kFloat).view({2, 3});
   const std::vector<KeyedTensor> tensors = {{"a", {2, 3}, {0, 0}, whole}, {"b", {3, 2}, {0, 0}, whole.t()}};

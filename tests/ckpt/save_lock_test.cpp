@@ -1,4 +1,4 @@
-// One run at a time saves to a folder, and one that is gone keeps nobody out.
+// Only one run at a time saves to a folder, and a dead run locks out no other.
 #include "ckpt/save_lock.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ class SaveLockTest : public ::testing::Test {
   std::string root() const { return folder_.path() + "/new/ckpt"; }
   std::string lock_file() const { return root() + "/.braid_lock"; }
 
-  // Of a run that was killed while it held the lock, with some of what it says changed.
+  // The lock of a run that was killed while it held it, with some fields changed.
   void leave_lock(const nlohmann::json& changes = {}) const {
     const pid_t child = fork();
     if (child == 0) {
@@ -52,10 +52,10 @@ class SaveLockTest : public ::testing::Test {
   std::string refusal(SaveLock::Options options = {}) const {
     return error_of([&] { const SaveLock lock(root(), std::move(options)); });
   }
-  // The same, where nothing is to be waited for.
+  // The same where the refusal must not wait.
   std::string refusal_at_once(const JobIdentity& job = {}) const {
     return refusal({.job = job, .beat = 1ms, .say = [](const std::string& text) {
-                      EXPECT_THAT(text, ::testing::Not(HasSubstr("looking")));
+                      EXPECT_THAT(text, ::testing::Not(HasSubstr("checking")));
                     }});
   }
 
@@ -103,7 +103,7 @@ TEST_F(SaveLockTest, OfAnotherMachineIsBrokenWhenNobodyRenewsIt) {
 
 TEST_F(SaveLockTest, OfAnotherMachineIsKeptWhileItIsRenewed) {
   leave_lock(kElsewhere);
-  const auto renew = [&](const std::string&) {  // said before the first look
+  const auto renew = [&](const std::string&) {  // called before the first check
     const timespec times[2] = {{1, 0}, {1, 0}};
     EXPECT_EQ(utimensat(AT_FDCWD, lock_file().c_str(), times, 0), 0);
   };
@@ -124,14 +124,14 @@ TEST_F(SaveLockTest, IsRenewedByItsHolder) {
 TEST_F(SaveLockTest, AHolderThatWasTakenForGoneFindsOut) {
   std::optional<SaveLock> first(root());
   std::filesystem::remove(lock_file());
-  first->check();  // somebody's mistake: the lock is there again
+  first->check();  // the lock was removed by mistake: it is created again
   EXPECT_THAT(refusal_at_once(), HasSubstr("another run saves"));
   std::filesystem::remove(lock_file());
   SaveLock second(root());
   EXPECT_THAT(error_of<std::runtime_error>([&] { first->check(); }),
-              AllOf(HasSubstr("another run saves to"), HasSubstr("somebody removed")));
+              AllOf(HasSubstr("another run saves to"), HasSubstr("was removed")));
   first.reset();
-  second.check();  // the first one's end is nothing to the second
+  second.check();  // the end of the first does not affect the second
 }
 
 // A launcher takes the lock, and a rank of its run checks and renews it.
@@ -141,7 +141,7 @@ TEST_F(SaveLockTest, IsSharedByTheProcessesOfARun) {
     SaveLock rank(root(), {.beat = 1ms, .held = launcher->text()});
     rank.check();
     std::filesystem::remove(lock_file());
-    rank.check();  // which makes it again
+    rank.check();  // which creates it again
   }
   launcher->check();
   EXPECT_THAT(refusal_at_once(), HasSubstr("another run saves to"));
@@ -149,12 +149,12 @@ TEST_F(SaveLockTest, IsSharedByTheProcessesOfARun) {
   EXPECT_TRUE(std::filesystem::is_empty(root()));
 }
 
-// A holder removes what killed runs have left; a lock that is being made meanwhile is made again.
+// A holder removes leftovers of killed runs; a lock that is being created meanwhile is created again.
 TEST_F(SaveLockTest, IsTakenWhileAnotherRunClearsUp) {
   std::filesystem::create_directories(root());
   std::atomic<int> removed = 0;
   std::atomic<bool> done = false;
-  std::thread other([&] {  // removes less than a lock has tries
+  std::thread other([&] {  // removes fewer times than a lock retries
     while (!done && removed < 10) {
       for (const auto& entry : std::filesystem::directory_iterator(root()))
         if (is_unfinished(entry.path().filename().string()) && unlink(entry.path().c_str()) == 0) ++removed;
@@ -163,7 +163,7 @@ TEST_F(SaveLockTest, IsTakenWhileAnotherRunClearsUp) {
   for (int i = 0; i < 1000 && removed < 10; ++i) EXPECT_EQ(refusal_at_once(), "no error");
   done = true;
   other.join();
-  EXPECT_GT(removed, 0) << "says nothing";
+  EXPECT_GT(removed, 0) << "the test proves nothing";
 }
 
 TEST_F(SaveLockTest, WhatIsNoLockIsNamed) {
@@ -178,7 +178,7 @@ TEST_F(SaveLockTest, WhatIsNoLockIsNamed) {
     std::string said;
     EXPECT_EQ(refusal({.beat = 1ms, .silent_beats = 2, .say = [&](const std::string& line) { said += line + "\n"; }}),
               "no error");
-    EXPECT_THAT(said, AllOf(HasSubstr("does not say whose it is"), HasSubstr("nobody renews " + lock_file())));
+    EXPECT_THAT(said, AllOf(HasSubstr("does not name its run"), HasSubstr("no run renews " + lock_file())));
   }
 }
 

@@ -1,4 +1,4 @@
-// Texts of checksums that say what they should not, with their own checksum right.
+// Invalid texts of checksums whose own checksum is correct.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace braid::testing {
 
-// All but the end, which is the checksum.
+// `start` is everything before the text's own checksum.
 inline std::string sealed(std::string_view start) {
   return fmt::format("{},\"crc32c\":\"{:08x}\"}}\n", start, crc32c(std::as_bytes(std::span(start))));
 }

@@ -1,4 +1,4 @@
-// Small checkpoints for tests, in a root of their own.
+// Small checkpoints for tests, each in its own root.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,8 +16,8 @@ namespace braid::testing {
 using Tensors = std::map<std::string, at::Tensor>;
 using Objects = std::map<std::string, PickleValue>;
 
-// Published as an iteration of `root`, by as many writers as wanted: each tensor is cut into as many chunks along its
-// first dimension, where it has that many rows. Returns the iteration's folder.
+// Publishes an iteration of `root` with the given number of writers: each tensor with enough rows is cut into as many
+// chunks along its first dimension. Returns the iteration's folder.
 inline std::string save(const std::string& root, std::int64_t iteration, const Tensors& tensors, int writers = 1,
                         const Objects& objects = {}) {
   begin_iteration(root, iteration);

@@ -1,4 +1,4 @@
-// Shards of parameters straight out of a file: whatever the layout, they are the slices of the whole parameter.
+// Shards of parameters read from a file: in every layout they are the slices of the whole parameter.
 #include "ckpt/tensor_io.h"
 
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ const std::vector<ForeignTensor> kParts = {
     {.name = "k", .shape = {2, 3}, .param = "qkv", .rows = {{0, 2, 1}, {1, 6, 1}}},
     {.name = "v", .shape = {2, 3}, .param = "qkv", .rows = {{0, 3, 1}, {1, 7, 1}}}};
 
-// A file with the parts of a parameter whose elements count up from 0.
+// A file with the tensors of a parameter whose elements count up from 0.
 void write_parts(const TemporaryFolder& folder, const at::Tensor& full, const std::vector<ForeignTensor>& parts) {
   std::vector<TensorInfo> infos;
   for (const ForeignTensor& part : parts) infos.push_back({part.name, StoredDtype::F32, part.shape});
@@ -93,7 +93,7 @@ TEST(Load, ARankGetsItsSlice) {
   }
 }
 
-// Other writers do not align: the three bytes in front put the floats on an odd address.
+// Other writers do not align: the three bytes before put the floats on an odd address.
 TEST(Load, UnalignedTensorsAreRead) {
   const TemporaryFolder folder;
   std::string header =
@@ -124,10 +124,10 @@ TEST(Load, AFileThatDoesNotFitIsRefusedWithEverythingWrong) {
     check_tensors(kParts, SafetensorsReader(folder.path()), {"mtp."});
     FAIL() << "no error";
   } catch (const ConfigError& e) {
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("4 problems"),
-                                HasSubstr("'q' has shape [4, 2], where the configuration makes it [4, 3]"),
-                                HasSubstr("'k' is missing"), HasSubstr("'v' has dtype I8"),
-                                HasSubstr("'w' of shape [1] has no place"), Not(HasSubstr("mtp"))));
+    EXPECT_THAT(e.what(),
+                AllOf(HasSubstr("4 problems"), HasSubstr("'q' has shape [4, 2], but the configuration needs [4, 3]"),
+                      HasSubstr("'k' is missing"), HasSubstr("'v' has dtype I8"),
+                      HasSubstr("'w' of shape [1] is not in the model"), Not(HasSubstr("mtp"))));
   }
 }
 

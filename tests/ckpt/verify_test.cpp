@@ -1,4 +1,4 @@
-// Checkpoints that are damaged in every way we could think of: each must be found and named with its file.
+// Checkpoints damaged in every known way: each defect must be found and named with its file.
 #include "ckpt/verify.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ class Verify : public ::testing::Test {
 
   DistMetadata index() const { return read_metadata(testing::read_file(path(".metadata")), ".metadata"); }
 
-  // As another program's, whose index promises no checksums.
+  // As written by another program, whose index promises no checksums.
   void make_foreign(DistMetadata metadata) const {
     metadata.has_checksums = false;
     write_file(path(".metadata"), write_metadata(metadata));
@@ -145,7 +145,7 @@ TEST_F(Verify, WithoutChecksumsStructureIsCheckedAndValuesAreNot) {
   flip("__1_0.distcp", 600'000);
   EXPECT_THAT(problems_of(folder), IsEmpty());
   cut("__1_0.distcp", 100);
-  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("__1_0.distcp"), HasSubstr("cut off"))));
+  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("__1_0.distcp"), HasSubstr("truncated"))));
   fs::remove(path("__1_0.distcp"));
   EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(HasSubstr("__1_0.distcp")));
 }

@@ -48,7 +48,7 @@ TEST(MockData, IsAsItsConfigSays) {
     EXPECT_LE(images.size(), 3u);
     for (const MediaItem& image : images)
       for (const std::int64_t side : image.extent) EXPECT_TRUE(side >= 4 && side <= 8 && side % 2 == 0) << side;
-    // A label is the next token, and never one of an image.
+    // A label is the next token, and never an image token.
     const at::Tensor counted = tokens.labels != kIgnoredLabel;
     const at::Tensor next = at::cat({tokens.ids.narrow(0, 1, 63), at::zeros({1}, at::kLong)});
     EXPECT_TRUE(at::equal(tokens.labels.masked_select(counted), next.masked_select(counted)));
@@ -92,7 +92,7 @@ TEST(MockData, ImagesTellTheStride) {
   EXPECT_GT(looks.size(), 4u);
 }
 
-// A sound is a whole number of tokens long, and stands behind the images where there are both.
+// An audio clip is a whole number of tokens long, and follows the images if there are both.
 TEST(MockData, HasSoundsForAnEncoderThatHears) {
   const Provider provider = tiny_omni();
   const int per_token = std::get<AudioConfig>(provider.encoders[1].model).frames_per_token();
@@ -125,7 +125,7 @@ TEST(MockData, HasSoundsForAnEncoderThatHears) {
     for (const bool sounds : {false, true}) EXPECT_NEAR((kinds[{images, sounds}]), 50, 25) << images << sounds;
 }
 
-// What no module of the topology looks at is not in the samples.
+// Samples contain no media for encoders that the topology lacks.
 TEST(MockData, HasNothingForAnEncoderThatDoesNotRun) {
   MockDataConfig config;
   config.media = {{.name = "images", .share = 1}, {.name = "audio", .share = 1}};
@@ -138,7 +138,7 @@ TEST(MockData, HasNothingForAnEncoderThatDoesNotRun) {
   }
 }
 
-// CLIP takes images of one size, whatever size is asked for: 4 x 4 patches of 14 x 14 pixels in 3 colours.
+// CLIP takes images of one size, whatever the requested size: 4 x 4 patches of 14 x 14 pixels in 3 colours.
 TEST(MockData, HasImagesOfTheOneSizeThatClipTakes) {
   const Provider provider = tiny_llava();
   MockDataConfig config = {.sequence_length = 64};

@@ -1,8 +1,8 @@
 // Collectives forward and backward, on Gloo processes and on threads.
 //
-// The oracle plays all ranks in one place: it makes every rank's input, computes every rank's output with
-// plain tensor operations, and lets autograd differentiate the sum of all losses. Inputs are small integers
-// whose sums are exact in every dtype, so results must be equal to the last bit.
+// The oracle simulates all ranks in one process: it creates every rank's input, computes every rank's output with plain
+// tensor operations, and lets autograd differentiate the sum of all losses. Inputs are small integers whose sums are
+// exact in every dtype, so results must be equal to the last bit.
 #include "dist/collectives.h"
 
 #include <ATen/ATen.h>
@@ -45,7 +45,7 @@ struct Case {
 
 bool differentiable(const at::Tensor& x) { return at::isFloatingType(x.scalar_type()); }
 
-// Runs `real` on this rank's input and `naive` on everyone's; compares outputs, and gradients where there are
+// Runs `real` on this rank's input and `naive` on the inputs of all ranks; compares outputs, and gradients if there are
 // any.
 void expect_same(const Case& c, const Tensors& inputs, const std::function<at::Tensor(const at::Tensor&)>& real,
                  const std::function<Tensors(const Tensors&)>& naive, const char* what) {
@@ -151,7 +151,7 @@ void check_broadcast(const Case& c) {
   }
 }
 
-// Everyone gives to the next and takes from the previous at once.
+// Every rank sends to the next and receives from the previous at once.
 void check_exchange(const Case& c) {
   if (c.ranks() < 2) return;
   const int rank = c.group.rank(), next = (rank + 1) % c.ranks(), previous = (rank + c.ranks() - 1) % c.ranks();
@@ -168,7 +168,7 @@ void check_max(const Case& c) {
   EXPECT_TRUE(at::equal(x, at::stack(all).amax(0)));
 }
 
-// Several at once, awaited in another order than started: each equals its blocking form.
+// Several in flight at once, awaited in another order than started: each equals its blocking form.
 void check_started(const Case& c) {
   at::Tensor sum = c.fill({5}, c.group.rank(), 1), largest = sum.clone();
   at::Tensor started_sum = sum.clone(), started_largest = sum.clone();
@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesOnThreads,
                          ::testing::Combine(::testing::Values(1, 2, 4, 8, 32),
                                             ::testing::Values(ThreadSemantics::Relaxed, ThreadSemantics::Strict)));
 
-// At 256 ranks the oracle's inputs of every rank on every rank would take gigabytes: closed forms instead.
+// With 256 ranks, creating the inputs of all ranks on every rank would take gigabytes: closed forms instead.
 TEST(CollectivesOnManyThreads, TwoHundredFiftySixRanks) {
   on_threads(256, [](World& world) {
     const Group group = world.everyone();
@@ -253,7 +253,7 @@ TEST(CollectivesOnManyThreads, TwoHundredFiftySixRanks) {
   });
 }
 
-// One GPU holds one NCCL rank, so this is as large as NCCL gets on a single-GPU machine.
+// One GPU holds one NCCL rank, so NCCL cannot get larger on a single-GPU machine.
 TEST(Collectives, NcclInAWorldOfOne) {
   if (nccl_version().empty()) GTEST_SKIP() << "this build has no NCCL";
   if (torch::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
@@ -264,7 +264,7 @@ TEST(Collectives, NcclInAWorldOfOne) {
   check_all(Group("nccl", {0}, 0, c10::Device(c10::kCUDA, 0), backend, progress));
 }
 
-// Groups of a part of the world, two at once, do not disturb each other.
+// Two groups of a subset of the world, used at once, do not disturb each other.
 TEST(Collectives, SubgroupsAreIndependent) {
   on_threads(6, [](World& world) {
     const bool even = world.rank() % 2 == 0;
@@ -286,7 +286,7 @@ TEST(Collectives, BackwardWithoutGradientOnSomeRanks) {
   });
 }
 
-// What names no GPU uses this rank's.
+// An operation that names no GPU uses this rank's.
 TEST(Collectives, TheRanksGpuIsTheCurrentOne) {
   if (torch::cuda::device_count() < 2) GTEST_SKIP() << "fewer than two GPUs here";
   on_processes(2, [](World& world) {

@@ -1,4 +1,4 @@
-// The board's judgement, with ranks played by monitors in this process.
+// The board's judgement, with ranks simulated by monitors in this process.
 #include "dist/failure_board.h"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(FailureBoard, GoodbyesAreNoFailure) {
   EXPECT_FALSE(board.root_cause());
 }
 
-// A goodbye just before the end of the process is never overtaken by the news of the end.
+// A bye just before the end of the process is never overtaken by the report of the end.
 TEST(FailureBoard, AQuickEndAfterAGoodbyeIsNoFailure) {
   for (int repeat = 0; repeat < 50; ++repeat) {
     BoardOptions options = for_ranks(1);
@@ -120,7 +120,7 @@ TEST(FailureBoard, AQuickEndAfterAGoodbyeIsNoFailure) {
   }
 }
 
-// Until the time for connecting is over, a rank that has not come yet is late, not hung.
+// Until the connect time-out, a rank that has not joined is late, not hung.
 TEST(FailureBoard, LateRanksGetTheTimeToConnect) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
   FakeRank a(0, board, 2, 0.5);
@@ -187,7 +187,7 @@ TEST(FailureBoard, ARankThatStopsMovingIsNamedWithThoseWhoWait) {
                                          HasSubstr("rank 0 in all_reduce #1 on world")));
 }
 
-// Where rank 0 serves the board and dies, the others can only tell that it is gone, and all tell it alike.
+// If rank 0 serves the board and dies, the others only know that it is gone, and all print the same line.
 TEST(RankMonitor, TheLossOfTheBoardIsTheLossOfTheRankThatServedIt) {
   Fd listener = listen_tcp("127.0.0.1", 0);
   FakeRank a(local_port(listener), hello_of(1, 2));
@@ -200,8 +200,8 @@ TEST(RankMonitor, TheLossOfTheBoardIsTheLossOfTheRankThatServedIt) {
               AllOf(HasSubstr("rank 0 (host head, m[tp=0])"), HasSubstr("ended without finishing")));
 }
 
-// A second thread of rank 0 crashes because rank 1 has failed. It may not end the process before the line is printed,
-// which on_failure does.
+// A second thread of rank 0 crashes because rank 1 has failed. It must not end the process before on_failure has
+// printed the line.
 TEST(RankMonitor, ACrashInAPeersWakeWaitsForTheLine) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
   std::promise<void> printed;
@@ -215,7 +215,7 @@ TEST(RankMonitor, ACrashInAPeersWakeWaitsForTheLine) {
   crash.get();
 }
 
-// Returns once the thread has set its id and sleeps, as it does first in what it called after that.
+// Returns once the thread has set its id and sleeps in its next call.
 void wait_until_asleep(const std::atomic<pid_t>& thread) {
   const auto asleep = [&] {
     const std::string stat = testing::read_file(fmt::format("/proc/self/task/{}/stat", thread.load()));
@@ -224,8 +224,8 @@ void wait_until_asleep(const std::atomic<pid_t>& thread) {
   while (thread == 0 || !asleep()) std::this_thread::sleep_for(10ms);
 }
 
-// Rank 0's collective breaks because rank 1 has failed, and another thread of rank 0 crashes on the way: the thread
-// that has reported prints the line and ends the process.
+// Rank 0's collective fails because rank 1 has failed, and another thread of rank 0 crashes meanwhile: the thread that
+// has reported prints the line and ends the process.
 TEST(RankMonitor, ACrashBesideAReportWaitsForTheLine) {
   FailureBoard board(for_ranks(2), [](const RootCause&) {});
   FakeRank a(0, board, 2), b(1, board, 2);
@@ -248,15 +248,15 @@ TEST(FailureBoard, RanksOfAnotherRunAreNotTaken) {
   Hello other = hello_of(1, 2);
   other.nonce = "of another run";
   FakeRank stranger(board.port(), other);
-  EXPECT_THAT(stranger.root_cause().line, HasSubstr("did not take this rank"));
-  EXPECT_FALSE(board.root_cause());  // its end is no loss
+  EXPECT_THAT(stranger.root_cause().line, HasSubstr("did not accept this rank"));
+  EXPECT_FALSE(board.root_cause());  // its end is not a loss
   a.monitor->goodbye();
   board.finish();
 }
 
-// A rank that reads nothing for a while gets the rest of a line as soon as it reads again.
+// A rank that reads nothing for a while receives the rest of a line as soon as it reads again.
 TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
-  std::promise<void> given_up;  // the board tells its owner after it has waited for the rank
+  std::promise<void> given_up;  // the board tells its owner after waiting for the rank
   FailureBoard board(for_ranks(1), [&](const RootCause&) { given_up.set_value(); });
   const Fd socket = connect_tcp({"127.0.0.1", board.port()}, 5s);
   send_some(socket, encode(hello_of(0, 1)), 5s);
@@ -264,7 +264,7 @@ TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
   ASSERT_EQ(poll(&entry, 1, 60000), 1);  // its welcome: the rank has joined
   const int small = 1 << 16;
   ASSERT_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-  const std::string how(std::size_t{32} << 20, 'x');  // more than the board's own buffer takes
+  const std::string how(std::size_t{32} << 20, 'x');  // more than the board's own buffer holds
   board.process_ended({0, how, true});
   given_up.get_future().wait();
   std::string got;
@@ -276,8 +276,7 @@ TEST(FailureBoard, ALineThatWasCutIsFinishedWhenThereIsRoom) {
   EXPECT_TRUE(got.find("xxx\"") != got.npos) << "the line has no end";
 }
 
-// Two hosts of two ranks: the ranks of host b stop speaking all at once, and every rank of host a hears which host it
-// is.
+// Two hosts of two ranks: the ranks of host b fall silent at once, and every rank of host a learns which host it is.
 TEST(FailureBoard, AHostWhoseRanksAllFallSilentIsNamed) {
   BoardOptions options = for_ranks(4);
   options.server = {0, "a", ""};
@@ -297,7 +296,7 @@ TEST(FailureBoard, AHostWhoseRanksAllFallSilentIsNamed) {
               "host b (ranks 2-3) cannot be reached from host a: no sign of life for more than 1.5 s");
 }
 
-// The same from the other side: the ranks of host b hear nothing from the board on host a.
+// The reverse: the ranks of host b hear nothing from the board on host a.
 TEST(RankMonitor, TheHostOfASilentBoardIsNamed) {
   const Fd listener = listen_tcp("127.0.0.1", 0);
   Hello hello = hello_of(2, 4);
@@ -309,7 +308,7 @@ TEST(RankMonitor, TheHostOfASilentBoardIsNamed) {
             "host a (ranks 0-1) cannot be reached from host host2: no sign of life for more than 0.5 s");
 }
 
-// A board that has stopped reading, or whose host is gone, soon takes no more beats. Sending them must not keep the
+// A board that has stopped reading, or whose host is gone, soon accepts no more beats. Sending them must not keep the
 // monitor from noticing the silence. Long beats fill the socket within a second.
 TEST(RankMonitor, ASilentBoardIsNoticedThoughItTakesNoMoreBeats) {
   const Fd listener = listen_tcp("127.0.0.1", 0);

@@ -1,4 +1,4 @@
-// Who is blamed when nothing moves. Each test is a picture of what the board knows about the ranks.
+// Which rank is blamed for a hang. Each test describes what the board knows about the ranks.
 #include "dist/hang_diagnosis.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr HangLimits kLimits = {.progress_s = 5, .silence_s = 5};
 
-// A rank that came to `channel` `arrival` times and waits there.
+// A rank that arrived at `channel` `arrival` times and waits there.
 ObservedRank waits(const std::string& channel, std::vector<int> members, std::int64_t arrival, double idle_s) {
   ObservedRank rank;
   rank.status.op = "all_reduce #" + std::to_string(arrival) + " on " + channel;
@@ -48,7 +48,7 @@ TEST(HangDiagnosis, BlamesTheRankThatOthersWaitFor) {
                                    HasSubstr("waiting: ranks 0,2 in all_reduce #3 on world")));
 }
 
-// Rank 0 waits for 1 in one group, 1 waits for 3 in another: 3 is to blame although it waited the shortest.
+// Rank 0 waits for 1 in one group, 1 waits for 3 in another: 3 is the culprit although it waited the shortest.
 TEST(HangDiagnosis, FollowsTheWaitingThroughGroups) {
   auto middle = waits("tp", {1, 3}, 7, 8);
   middle.status.arrivals["dp"] = 1;
@@ -60,7 +60,7 @@ TEST(HangDiagnosis, FollowsTheWaitingThroughGroups) {
   EXPECT_THAT(hang->message, HasSubstr("no sign of life for more than 5 s"));
 }
 
-// A stopped rank is silent, even while the time since its last progress is only a little over the limit.
+// A stopped rank is silent, even if its last progress was only a little longer ago than the limit.
 TEST(HangDiagnosis, TellsSilentFromStuck) {
   ObservedRank stopped = computes({{"world", 2}}, 0.02);
   stopped.silent_s = 4.99;
@@ -70,7 +70,7 @@ TEST(HangDiagnosis, TellsSilentFromStuck) {
   EXPECT_THAT(hang->message, HasSubstr("no sign of life"));
 }
 
-// A monitor speaks whatever its rank computes, so silence has its own, shorter limit.
+// A monitor reports whatever its rank computes, so silence has its own, shorter limit.
 TEST(HangDiagnosis, SilenceHasALimitOfItsOwn) {
   ObservedRank silent = computes({}, 1);
   silent.silent_s = 6;
@@ -97,13 +97,13 @@ TEST(HangDiagnosis, HostsAreLostWhenAllTheirRanksAreSilent) {
   EXPECT_EQ(unreachable_hosts({{0, on_host("a", 0)}, {1, on_host("b", 4.9)}}, 5, "a"), Hosts{});
 }
 
-// Somebody still speaks from there, or asks from there.
+// Another rank still reports from that host, or the caller is on it.
 TEST(HangDiagnosis, ASilentRankAloneIsNoLostHost) {
   EXPECT_EQ(unreachable_hosts({{0, on_host("a", 0)}, {1, on_host("b", 6)}, {2, on_host("b", 0.1)}}, 5, "a"), Hosts{});
   EXPECT_EQ(unreachable_hosts({{0, on_host("a", 6)}, {1, on_host("a", 6)}}, 5, "a"), Hosts{});
 }
 
-// Rank 1 was stopped inside a collective that everyone has reached: nobody is missing, but one has gone silent.
+// Rank 1 was stopped inside a collective that all ranks have reached: none is missing, but one has fallen silent.
 TEST(HangDiagnosis, ARankStoppedInsideACollectiveIsBlamed) {
   ObservedRank stopped = waits("world", {0, 1, 2}, 41, 0.05);
   stopped.silent_s = 5;
@@ -114,7 +114,7 @@ TEST(HangDiagnosis, ARankStoppedInsideACollectiveIsBlamed) {
   EXPECT_THAT(hang->message, AllOf(HasSubstr("no sign of life"), HasSubstr("ranks 0,2 in all_reduce #41 on world")));
 }
 
-// In an exchange a rank waits at several places at once; the one whose peer is missing counts.
+// In an exchange a rank waits in several meetings at once; the one whose peer is missing counts.
 TEST(HangDiagnosis, AnExchangeWaitsForEveryPeer) {
   ObservedRank middle = waits("ring 0>1", {0, 1}, 4, 6);
   middle.status.waits.push_back({{"ring 1>2", {1, 2}}, 4});
@@ -177,7 +177,7 @@ TEST(Progress, TimeInWhichTheProcessWasStoppedIsNotIdle) {
   const double idle_s = progress.snapshot().idle_s;
   const std::chrono::duration<double> ran = std::chrono::steady_clock::now() - start - stopped;
   EXPECT_LE(idle_s, ran.count());
-  progress.forgive(std::chrono::hours(1));  // it went on, and moved, before anybody saw that it was stopped
+  progress.forgive(std::chrono::hours(1));  // it continued, and made progress, before its suspension was noticed
   EXPECT_GE(progress.snapshot().idle_s, 0);
 }
 

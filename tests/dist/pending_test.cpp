@@ -1,5 +1,4 @@
-// What it means that an operation was started and not awaited yet. That results are those of the blocking calls is in
-// collectives_test.cpp.
+// Operations that are started and not awaited yet. collectives_test.cpp compares their results with the blocking calls.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Rank 1 comes only after rank 0 has gone on, which rank 0 could not if its start waited for rank 1.
+// Rank 1 arrives only after rank 0 has continued, which rank 0 could not if its start waited for rank 1.
 void start_without_a_peer(World& world) {
   const Group work = world.make_group("work", {0, 1}), word = world.make_group("word", {0, 1});
   at::Tensor x = at::full({3}, world.rank() + 1, at::TensorOptions(at::kFloat).device(world.device()));

@@ -38,7 +38,7 @@ TEST(Store, NobodyListening) {
               HasSubstr("127.0.0.1:" + std::to_string(port)));
 }
 
-// Something listens but never says a word.
+// A server that accepts but never sends anything.
 TEST(Store, SilentServerTimesOutWithItsAddress) {
   const Fd listener = listen_tcp("127.0.0.1", 0);
   EXPECT_THAT(
@@ -55,7 +55,7 @@ TEST(Store, KeyThatNeverComes) {
               AllOf(HasSubstr("missing"), HasSubstr("127.0.0.1")));
 }
 
-// It is told as what it is, long before the time to connect is over.
+// The error is reported long before the connect time-out.
 TEST(Store, UnknownHost) {
   EXPECT_THAT(error_of<ConfigError>([&] {
                 Store({"no-such-host.invalid", 1}, 900s);

@@ -23,7 +23,7 @@ TEST(Suspicions, EachKindWaitsItsTime) {
   EXPECT_EQ(suspicions.due(kStart, true)->rank, 1);
 }
 
-// A rank that is gone explains a broken collective, even one that was noticed earlier.
+// A lost rank explains a broken collective, even one that was noticed earlier.
 TEST(Suspicions, ALostRankComesBeforeAConsequence) {
   Suspicions suspicions = with_the_boards_waits();
   suspicions.add(broken(0, kStart));
@@ -39,14 +39,14 @@ TEST(Suspicions, TheFirstOfAKindIsTheLikeliest) {
   EXPECT_EQ(suspicions.due(kStart + 5s, false)->rank, 3);
 }
 
-// Rank 0 crashed after rank 3 was lost: its own word, and its parent's, count as a consequence.
+// Rank 0 crashed after rank 3 was lost: its own report, and its parent's, count as a consequence.
 TEST(Suspicions, WhatFollowsALossIsAConsequence) {
   Suspicions suspicions = with_the_boards_waits();
   suspicions.add(lost(3, kStart));
   suspicions.add(lost(0, kStart + 1ms));
   EXPECT_TRUE(suspicions.another_lost_before(0, *suspicions.lost_at(0)));
   EXPECT_FALSE(suspicions.another_lost_before(3, *suspicions.lost_at(3)));
-  EXPECT_FALSE(suspicions.another_lost_before(1, kStart));  // at the same time says nothing
+  EXPECT_FALSE(suspicions.another_lost_before(1, kStart));  // at the same time proves nothing
   suspicions.add(broken(0, kStart + 2ms));
   EXPECT_FALSE(suspicions.lost_at(0));
   EXPECT_EQ(suspicions.due(kStart + 5s, false)->rank, 3);

@@ -1,4 +1,4 @@
-// What ranks as threads must do beyond being right: fail for everyone at once, and find deadlocks without a
+// What the thread backend must do besides computing correctly: fail on all ranks at once, and find deadlocks without a
 // clock.
 #include "dist/thread_backend.h"
 
@@ -37,8 +37,7 @@ TEST(ThreadBackend, StrictSendsWaitForTheirReceiveAndTheDeadlockIsNamed) {
                     HasSubstr("rank 1 in send #1 on world 1>0")));
 }
 
-// On NCCL the operations of one communicator run in program order, so these two ranks wait for each other for
-// ever.
+// On NCCL the operations of one communicator run in program order, so these two ranks deadlock.
 TEST(ThreadBackend, StrictOperationsOfOneGroupRunInOrder) {
   const auto crossed = [](World& world) {
     const Group a = world.everyone();

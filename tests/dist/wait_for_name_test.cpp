@@ -14,7 +14,7 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-// Under Kubernetes a name may appear after the ranks.
+// Under Kubernetes a name may appear after the ranks have started.
 TEST(WaitForName, TriesUntilTheNameIsThereAndSaysThatItIsNot) {
   int tries = 0;
   std::string said;

@@ -1,4 +1,4 @@
-// Where a process learns its rank. The environment is a map here; nothing of the real one is read.
+// How a process learns its rank. The environment is a map here; the real one is not read.
 #include "dist/world_spec.h"
 
 #include <gmock/gmock.h>

@@ -23,7 +23,7 @@
 namespace braid {
 namespace {
 
-// Nine nodes of eight: eight encoder ranks and sixty-four language ranks with experts.
+// Nine nodes of eight ranks: eight encoder ranks and sixty-four language ranks with experts.
 Topology nine_nodes() {
   TopologyConfig config;
   config.modules.resize(2);
@@ -88,7 +88,7 @@ std::set<std::string> socket_inodes(pid_t pid) {
   return inodes;
 }
 
-// What this process and the launcher before it were started with is not theirs.
+// Sockets that this process and its launcher inherited are not counted.
 const std::set<std::string> inherited_inodes = socket_inodes(getpid());
 
 // Local addresses, as the kernel writes them, of the sockets on which a process listens.
@@ -121,7 +121,7 @@ TEST(World, NothingListensBeyondLoopbackInLocalMode) {
   });
 }
 
-// The board says when a wait is too long. Gloo's own limit is that of connecting.
+// The board decides when a wait is too long. Gloo's own time-out is for connecting only.
 TEST(Gloo, AReceiveMayTakeLongerThanConnecting) {
   const std::chrono::seconds to_connect(2);
   StoreServer server("127.0.0.1", 0);

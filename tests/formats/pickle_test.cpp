@@ -1,5 +1,5 @@
-// Pickles: those of Python come back as what they say, ours are read again, and whatever is wrong is named with its
-// place. tests/oracles has Python read ours.
+// Pickles: Python's are read correctly, ours can be read again, and every error is reported with its offset. In
+// tests/oracles, Python reads ours.
 #include "formats/pickle.h"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(Pickle, RepeatedStringsAndNamesAreWrittenOnce) {
 
 TEST(Pickle, LongTextIsCutOff) {
   PickleValue value = pickle("x");
-  for (int i = 0; i < 60; ++i) value = pickle_tuple({value, value});  // 2^60 characters and more
+  for (int i = 0; i < 60; ++i) value = pickle_tuple({value, value});  // more than 2^60 characters
   const std::string text = to_text(value, 100);
   EXPECT_EQ(text.size(), 103u);
   EXPECT_THAT(text, ::testing::EndsWith("..."));
@@ -153,14 +153,14 @@ TEST(Pickle, AStackThatDoesNotFitIsRefused) {
   EXPECT_THAT(read_error("]Na(a."), HasSubstr("(APPEND)"));
   EXPECT_THAT(read_error("\x86."), HasSubstr("needs 2 values on the stack, there are 0"));
   EXPECT_THAT(read_error("N(\x85."), HasSubstr("needs 1 values on the stack, there are 0")) << "not across a MARK";
-  EXPECT_THAT(read_error("NNa."), HasSubstr("appends to what is no list"));
-  EXPECT_THAT(read_error("]NNs."), HasSubstr("sets items of what has none"));
+  EXPECT_THAT(read_error("NNa."), HasSubstr("appends to a value that is not a list"));
+  EXPECT_THAT(read_error("]NNs."), HasSubstr("sets items of a value that has none"));
   EXPECT_THAT(read_error("}(Nu."), HasSubstr("key without a value"));
   EXPECT_THAT(read_error("}]Ns."), HasSubstr("key that holds a list"));
   EXPECT_THAT(read_error("}]\x85Ns."), HasSubstr("key that holds a list"));
-  EXPECT_THAT(read_error("]Nb."), HasSubstr("gives a state to what takes none"));
-  EXPECT_THAT(read_error("N)R."), HasSubstr("calls what is no name"));
-  EXPECT_THAT(read_error("ctorch\nSize\nNR."), HasSubstr("arguments that are no tuple"));
+  EXPECT_THAT(read_error("]Nb."), HasSubstr("sets the state of a value that takes none"));
+  EXPECT_THAT(read_error("N)R."), HasSubstr("calls a value that is not a name"));
+  EXPECT_THAT(read_error("ctorch\nSize\nNR."), HasSubstr("arguments that are not a tuple"));
 }
 
 TEST(Pickle, NumbersAndTextThatAreNoneAreRefused) {
@@ -169,11 +169,11 @@ TEST(Pickle, NumbersAndTextThatAreNoneAreRefused) {
   EXPECT_EQ(read_text("\x8a\x01\x80."s), "-128");
   EXPECT_EQ(read_text("L-5L\n."), "-5");
   EXPECT_THAT(read_error("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\0."s), HasSubstr("more than 64 bits"));
-  EXPECT_THAT(read_error("L9223372036854775808L\n."), HasSubstr("an integer of 64 bits"));
-  EXPECT_THAT(read_error("Fnone\n."), HasSubstr("'none' for a number"));
+  EXPECT_THAT(read_error("L9223372036854775808L\n."), HasSubstr("not a 64-bit integer"));
+  EXPECT_THAT(read_error("Fnone\n."), HasSubstr("'none', which is not a number"));
   EXPECT_EQ(read_text("V\\u00fc\\U0001f600\xfc\n."), "'ü😀ü'");
-  EXPECT_THAT(read_error("V\\u00g0\n."), HasSubstr("broken escape"));
-  EXPECT_THAT(read_error("V\\ud800\n."), HasSubstr("broken escape"));
+  EXPECT_THAT(read_error("V\\u00g0\n."), HasSubstr("invalid escape"));
+  EXPECT_THAT(read_error("V\\ud800\n."), HasSubstr("invalid escape"));
   for (const std::string& bytes : {"\x80"s, "\xc3"s, "\xc0\x80"s, "\xed\xa0\x80"s, "\xf4\x90\x80\x80"s, "\xff"s})
     EXPECT_THAT(read_error("\x8c" + std::string(1, static_cast<char>(bytes.size())) + bytes + "."),
                 HasSubstr("not UTF-8"));
@@ -181,9 +181,9 @@ TEST(Pickle, NumbersAndTextThatAreNoneAreRefused) {
 
 TEST(Pickle, MemoEntriesAreThoseOfThePickle) {
   EXPECT_EQ(read_text("]q\0h\0\x86."s), "([], [])");
-  EXPECT_THAT(read_error("h\0."s), HasSubstr("(BINGET) at offset 0 asks for memo index 0, where nothing is"));
+  EXPECT_THAT(read_error("h\0."s), HasSubstr("(BINGET) at offset 0 reads memo index 0, which is empty"));
   EXPECT_THAT(read_error("Nr\xff\xff\xff\x7f."), HasSubstr("memo index 2147483647, too large for 2 opcodes"));
-  EXPECT_THAT(read_error("Np-1\n."), HasSubstr("for a memo index"));
+  EXPECT_THAT(read_error("Np-1\n."), HasSubstr("invalid memo index"));
   EXPECT_THAT(read_error("q\0."s), HasSubstr("finds nothing on the stack"));
 }
 

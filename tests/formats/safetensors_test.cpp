@@ -1,4 +1,4 @@
-// Safetensors files: what is written is read back, and whatever is wrong with a file from elsewhere is named.
+// Safetensors files: what is written is read back, and every defect of a foreign file is reported.
 #include "formats/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::TemporaryFolder;
 
-// The bytes of a file with this header and so many data bytes.
+// The bytes of a file with this header and this many data bytes.
 std::string file_with(const std::string& header, std::size_t data_bytes) {
   std::string text(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) text[i] = static_cast<char>(header.size() >> (8 * i));
@@ -128,13 +128,13 @@ TEST(Safetensors, FilesThatCannotBeWhatTheyClaim) {
       {file_with(R"({"w":{"dtype":"F32","data_offsets":[0,4]}})", 4), "'w' has no shape"},
       {file_with(R"({"w":{"dtype":"F32","shape":[1]}})", 4), "'w' has no data_offsets"},
       {file_with(tensor("F8_E4M3", "[4]", "[0,4]"), 4), "unknown dtype 'F8_E4M3'"},
-      {file_with(tensor("F32", "[-1]", "[0,4]"), 4), "no shape of whole numbers"},
-      {file_with(tensor("F32", "[1.5]", "[0,4]"), 4), "no shape of whole numbers"},
-      {file_with(tensor("F32", "[null]", "[0,4]"), 4), "no shape of whole numbers"},
-      {file_with(tensor("F32", "[18446744073709551615]", "[0,4]"), 4), "no shape of whole numbers"},
-      {file_with(tensor("F32", "[99999999999999999999999]", "[0,4]"), 4), "no shape of whole numbers"},
-      {file_with(tensor("F32", "[4611686018427387904,4]", "[0,0]"), 0), "too large to exist"},
-      {file_with(tensor("F32", "[9223372036854775807]", "[0,4]"), 4), "too large to exist"},
+      {file_with(tensor("F32", "[-1]", "[0,4]"), 4), "no shape of non-negative integers"},
+      {file_with(tensor("F32", "[1.5]", "[0,4]"), 4), "no shape of non-negative integers"},
+      {file_with(tensor("F32", "[null]", "[0,4]"), 4), "no shape of non-negative integers"},
+      {file_with(tensor("F32", "[18446744073709551615]", "[0,4]"), 4), "no shape of non-negative integers"},
+      {file_with(tensor("F32", "[99999999999999999999999]", "[0,4]"), 4), "no shape of non-negative integers"},
+      {file_with(tensor("F32", "[4611686018427387904,4]", "[0,0]"), 0), "a shape that is too large"},
+      {file_with(tensor("F32", "[9223372036854775807]", "[0,4]"), 4), "a shape that is too large"},
       {file_with(tensor("F32",
                         "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
                         "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
@@ -147,7 +147,7 @@ TEST(Safetensors, FilesThatCannotBeWhatTheyClaim) {
       {file_with(tensor("F32", "[1]", "[0]"), 4), "no data_offsets of two"},
       {file_with(tensor("F32", "[1]", "[-4,0]"), 4), "no data_offsets of two"},
       {file_with(tensor("F32", "[1]", "[0,4]"), 5), "1 bytes at the end of the file belong to no tensor"},
-      {file_with(tensor("F32", "[1]", "[2,6]"), 6), "data bytes 0 to 2 in front of tensor 'w'"},
+      {file_with(tensor("F32", "[1]", "[2,6]"), 6), "data bytes 0 to 2 before tensor 'w'"},
       {file_with(R"({"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
                      "w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
                  6),
@@ -195,15 +195,15 @@ TEST(Safetensors, IndexesThatDoNotFitTheirShards) {
       {R"({"weight_map": {"w": 7}})", "a number at 'w'"},
       {R"({"weight_map": {"w": {"x": "y"}}})", "an object at 'w'"},
       {R"({"weight_map": {"w": "s.safetensors", "w": "s.safetensors"}})", "'w' is in the index twice"},
-      {R"({"weight_map": {"w": "absent.safetensors"}})", "shard 'absent.safetensors', which is not there"},
-      {R"({"weight_map": {"w": "../s.safetensors"}})", "'../s.safetensors', which is no file name"},
-      {R"({"weight_map": {"w": "/etc/passwd"}})", "'/etc/passwd', which is no file name"},
-      {R"({"weight_map": {"w": ".."}})", "'..', which is no file name"},
-      {R"({"weight_map": {"w": ""}})", "'', which is no file name"},
-      {R"({"weight_map": {"w": "s.safetensors\u0000"}})", "which is no file name"},
-      {R"({"weight_map": {"w": "folder"}})", "shard 'folder', which is not there"},
+      {R"({"weight_map": {"w": "absent.safetensors"}})", "shard 'absent.safetensors', which is missing"},
+      {R"({"weight_map": {"w": "../s.safetensors"}})", "'../s.safetensors', which is not a file name"},
+      {R"({"weight_map": {"w": "/etc/passwd"}})", "'/etc/passwd', which is not a file name"},
+      {R"({"weight_map": {"w": ".."}})", "'..', which is not a file name"},
+      {R"({"weight_map": {"w": ""}})", "'', which is not a file name"},
+      {R"({"weight_map": {"w": "s.safetensors\u0000"}})", "which is not a file name"},
+      {R"({"weight_map": {"w": "folder"}})", "shard 'folder', which is missing"},
       {R"({"weight_map": {"w": "s.safetensors", "v": "s.safetensors"}})", "'v' in 's.safetensors', which lacks it"},
-      {R"({"weight_map": {"v": "s.safetensors"}})", "tensor 'w' is in 's.safetensors', but the index does not say so"}};
+      {R"({"weight_map": {"v": "s.safetensors"}})", "tensor 'w' is in 's.safetensors', but not in the index"}};
   const TemporaryFolder folder;
   fs::create_directory(folder.path() + "/folder");
   folder.write("s.safetensors", file_with(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));

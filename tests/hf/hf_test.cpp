@@ -66,14 +66,14 @@ TEST(HfJson, DeepNestingIsRefused) {
     return R"({"a": )" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
   };
   EXPECT_EQ(parse_hf_json(nested(32), "c.json").size(), 1u);
-  EXPECT_THAT(error_of([&] { parse_hf_json(nested(33), "c.json"); }), HasSubstr("nest more than 32 deep"));
+  EXPECT_THAT(error_of([&] { parse_hf_json(nested(33), "c.json"); }), HasSubstr("nested more than 32 deep"));
   EXPECT_THAT(error_of([&] { parse_hf_json(nested(150000), "c.json"); }), HasSubstr("where: c.json"));
   std::string objects = "{";
   for (int i = 0; i < 150000; ++i) objects += R"("a": {)";
-  EXPECT_THAT(error_of([&] { parse_hf_json(objects, "c.json"); }), HasSubstr("nest more than 32 deep"));
+  EXPECT_THAT(error_of([&] { parse_hf_json(objects, "c.json"); }), HasSubstr("nested more than 32 deep"));
 }
 
-// Whatever a file holds, a message about it stays readable.
+// A message stays readable whatever a file contains.
 TEST(HfJson, LongValuesAreCutInMessages) {
   EXPECT_LT(nemotron_error({{"hidden_size", std::string(1 << 20, 'x')}}).size(), 500u);
   EXPECT_LT(nemotron_error({{"model_type", 1}, {"mlp_hidden_act", std::string(1 << 20, 'x')}}).size(), 500u);
@@ -117,7 +117,7 @@ TEST(HfNemotronH, AnUnknownLetterIsPointedAt) {
   EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", "M|M"}}), HasSubstr("'|' at position 2"));
 }
 
-// One of many wrong letters is named, and of a long pattern only what is around it.
+// One of many wrong letters is named, and only the surroundings of it in a long pattern are shown.
 TEST(HfNemotronH, ALongPatternIsCutAroundTheWrongLetter) {
   const std::string m50(50, 'M');
   EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", m50 + "XXXX" + std::string(1000, 'M')}}),
@@ -308,9 +308,10 @@ TEST(HfModel, AFolderThatDoesNotFitItsConfigIsRefusedBeforeAnythingIsWritten) {
   source_of(folder, tensors);
   folder.write("config.json", nemotron_h_json(kLanguage, Json::object(), "").dump());
   const std::string target = output.path() + "/braid";
-  EXPECT_THAT(error_of([&] { import_hf(folder.path(), target); }),
-              AllOf(HasSubstr("2 problems"), HasSubstr("'backbone.embeddings.weight' is missing, of shape [40, 24]"),
-                    HasSubstr("'backbone.layers.9.norm.weight' of shape [24] has no place"), Not(HasSubstr("mtp"))));
+  EXPECT_THAT(
+      error_of([&] { import_hf(folder.path(), target); }),
+      AllOf(HasSubstr("2 problems"), HasSubstr("'backbone.embeddings.weight' is missing, of shape [40, 24]"),
+            HasSubstr("'backbone.layers.9.norm.weight' of shape [24] is not in the model"), Not(HasSubstr("mtp"))));
   folder.write("config.json", R"({"model_type": "llama"})");
   EXPECT_THAT(error_of([&] { import_hf(folder.path(), target); }), HasSubstr("model_type is \"llama\""));
   folder.write("config.json", "{}");
@@ -360,7 +361,7 @@ TEST(HfModel, AModelFileWithMistakesIsRefused) {
   const TemporaryFolder folder, output;
   const std::string target = output.path() + "/hf";
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
-           {"", "what kind of model"},
+           {"", "lacks the kind of model"},
            {"kind: llama", "should be one of nemotron_h, radio"},
            {"kind: radio\nradio: {hiden: 3}", "did you mean 'hidden'?"},
            {"kind: radio\nradio: {hidden: 0}", "hidden"},
@@ -368,7 +369,7 @@ TEST(HfModel, AModelFileWithMistakesIsRefused) {
            {"kind: nemotron_h\nnemotron_h: {pattern: " + std::string(20000, 'M') + "}", "20000 letters are too many"},
            {"kind: nemotron_h\nnemotron_h: {pattern: EE, experts: 4000000}", "experts=4000000 is too large"},
            {"kind: nemotron_h\nnemotron_h: {pattern: EEEEE, experts: 1000000}", "1000000 experts in each layer"},
-           {"kind: nemotron_h\nnemotron_h: {shared_ffn: -2}", "shared_ffn=-2 is not positive"},
+           {"kind: nemotron_h\nnemotron_h: {shared_ffn: -2}", "shared_ffn=-2 must be at least 1"},
            {"kind: radio\nradio: {layers: 2000000}", "layers=2000000 is too large"},
            {"kind: radio\nradio: {patch: 100000, channels: 100000, position_side: 100000}", "3 problems"},
            {"kind: radio\nradio: " + std::string(150000, '['), "is nested 500 levels deep"},

@@ -29,7 +29,7 @@ using Sizes = testing::GridSizes;
 
 const std::vector<std::string> kImages = {"images.encoder", "images.projector"};
 
-constexpr int kSamples = 8;  // of the step
+constexpr int kSamples = 8;  // per step
 
 struct Layout {
   std::vector<Sizes> encoders = {{}};
@@ -54,7 +54,7 @@ struct Outcome {
   std::map<std::string, at::Tensor> grads;  // whole, by set and parameter
 };
 
-// Half of the language model's layers, to be quick.
+// Half of the language model's layers, to save time.
 Provider small_vlm() {
   Provider provider = tiny_vlm();
   auto& language = std::get<HybridLmConfig>(provider.language);
@@ -194,7 +194,7 @@ void expect_same_or_zero(const Outcome& got, const Outcome& expected) {
   }
 }
 
-// Text-only steps, and steps where only some replicas, or one, see images, flow like others.
+// Text-only steps, and steps where only some replicas have images, run like others.
 TEST(VlmLayouts, HoldForAHundredMixesOfTextAndImages) {
   const std::vector<Layout> layouts = {
       {.encoders = {{.tp = 2, .dp = 2}}, .language = {.tp = 2, .dp = 4}, .sp = true},
@@ -211,7 +211,7 @@ TEST(VlmLayouts, HoldForAHundredMixesOfTextAndImages) {
   }
 }
 
-// Enough layers for many stages; those of a rank are apart from each other.
+// Enough layers for many stages; the stages of a rank are not adjacent.
 class InterleavedLayouts : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(InterleavedLayouts, EqualOneProcess) {
@@ -271,7 +271,7 @@ class Pieces : public SampleSource {
   std::vector<MockData> of_length_;
 };
 
-// The auxiliary loss is about samples, however they are packed.
+// The auxiliary loss depends on samples, however they are packed.
 Provider without_auxiliary_loss() {
   Provider provider = small_vlm();
   std::get<HybridLmConfig>(provider.language).aux_loss_coeff = 0;

@@ -1,5 +1,5 @@
-// The audio encoder: every layout computes what one process does, packed clips do not see each other, and what a person
-// can get wrong is said. tests/oracles/families_test.py compares with a module written in torch.
+// The audio encoder: every layout computes the same as one process, packed clips do not attend to each other, and
+// invalid configs are reported. tests/oracles/families_test.py compares with a module written in torch.
 #include <gmock/gmock.h>
 
 #include "models/audio_encoder.h"
@@ -56,7 +56,7 @@ TEST(Audio, HoldsAsProcesses) {
     });
 }
 
-// Positions restart, no frame sees another clip, and six frames are one row of three encoded ones.
+// Positions restart, no frame attends to another clip, and six frames form one row of three encoded ones.
 TEST(Audio, APackedClipIsWhatItIsAlone) {
   const at::Tensor together = run(kClips).output;
   EXPECT_EQ(together.sizes(), (std::vector<std::int64_t>{8, 48}));
@@ -70,7 +70,7 @@ TEST(Audio, APackedClipIsWhatItIsAlone) {
   }
 }
 
-// Without positions, attention would see a clip as a set of pairs of frames.
+// Without positions, attention would treat a clip as a set of pairs of frames.
 TEST(Audio, TheOrderOfFramesMatters) {
   AudioBatch batch = clips({12});
   const at::Tensor first = run(batch).output[0];
@@ -117,9 +117,9 @@ TEST(Audio, WhatMakesNoSenseIsSaid) {
 
 TEST(Audio, WhatDoesNotSplitIsSaid) {
   EXPECT_THAT(problems(small_encoder(), {.cp = 2, .pp = 4}),
-              ElementsAre("sound.layers: the audio encoder does not run with cp=2",
+              ElementsAre("sound.layers: the audio encoder does not support cp=2",
                           "sound.layers: 3 layers cannot fill pp=4 stages"));
-  EXPECT_THAT(problems(small_encoder(), {.tp = 8}), ElementsAre("sound.heads: heads=4 does not split over tp=8"));
+  EXPECT_THAT(problems(small_encoder(), {.tp = 8}), ElementsAre("sound.heads: heads=4 is not divisible by tp=8"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// CLIP: every layout computes what one process does, packed images do not see each other, and what a person can get
-// wrong is said. tests/oracles/families_test.py compares with transformers.
+// CLIP: every layout computes the same as one process, packed images do not attend to each other, and invalid configs
+// are reported. tests/oracles/families_test.py compares with transformers.
 #include "models/clip.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ TEST(Clip, NoImages) {
   expect_same(run(small_clip(), image_batch(1), {.tp = 2, .pp = 2, .dp = 2}), run(small_clip(), image_batch(1)));
 }
 
-// What lies behind the feature layer is not there.
+// Layers after the feature layer do not exist.
 TEST(Clip, OnlyLayersUpToTheFeaturesAreDeclared) {
   ClipConfig config = small_clip(), whole = small_clip();
   whole.layers = 3;
@@ -131,8 +131,8 @@ TEST(Clip, WhatMakesNoSenseIsSaid) {
   for (const int layer : {0, 5, -5}) {
     config.feature_layer = layer;
     EXPECT_THAT(problems(config),
-                ElementsAre(fmt::format("images.feature_layer: feature_layer={} is none of 4 layers", layer),
-                            HasSubstr("images.image_side: image_side=14 does not split over patches of 4")));
+                ElementsAre(fmt::format("images.feature_layer: feature_layer={} is not one of the 4 layers", layer),
+                            HasSubstr("images.image_side: image_side=14 is not divisible by patch=4")));
   }
   config = small_clip();
   config.heads = 0;
@@ -142,8 +142,8 @@ TEST(Clip, WhatMakesNoSenseIsSaid) {
 TEST(Clip, WhatDoesNotSplitIsSaid) {
   EXPECT_THAT(
       problems(small_clip(), {.cp = 2, .pp = 4}),
-      ElementsAre("images.layers: CLIP does not run with cp=2", "images.layers: 3 layers cannot fill pp=4 stages"));
-  EXPECT_THAT(problems(small_clip(), {.tp = 8}), ElementsAre("images.heads: heads=4 does not split over tp=8"));
+      ElementsAre("images.layers: CLIP does not support cp=2", "images.layers: 3 layers cannot fill pp=4 stages"));
+  EXPECT_THAT(problems(small_clip(), {.tp = 8}), ElementsAre("images.heads: heads=4 is not divisible by tp=8"));
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ TEST(Describe, BytesOfARankFollowItsShards) {
   const ModelDescription model = describe_model(
       provider("nemotron-vlm-20l"), {.language = {.tp = 2, .ep = 16}, .encoders = {{"images", {.tp = 2}}}}, "bfloat16");
   ASSERT_EQ(model.grids.size(), 2u);
-  // What every tp rank has whole: norms, routers. The rest halves, experts are a sixteenth.
+  // Norms and routers are whole on every tp rank. The rest is halved; experts are split by sixteen.
   const std::int64_t whole = kHidden + 9 * kHidden + 3 * kHidden + 8 * (kHidden + 128 * kHidden);
   const std::int64_t dense = kEnds + 9 * kMamba + 3 * kAttention + 8 * kMoeWithoutExperts;
   const std::int64_t on_rank = whole + (dense - whole) / 2 + 8 * 128 / 16 * kExpert;
@@ -131,7 +131,7 @@ TEST(Describe, RefusesWhatCannotSplit) {
                    "bfloat16");
     FAIL() << "no error";
   } catch (const ConfigError& e) {
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("language.vocab"), HasSubstr("experts=128 does not split over ep=3"),
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("language.vocab"), HasSubstr("experts=128 is not divisible by ep=3"),
                                 HasSubstr("images.encoder.heads")));
   }
   EXPECT_THROW(describe_model(provider("tiny-vlm"), {}, "half"), ConfigError);

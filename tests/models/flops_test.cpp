@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-// By hand: one layer of attention and one MLP, 3 (forward and backward) x 2 (multiply and add).
+// Computed manually: one layer of attention and one MLP, 3 (forward and backward) x 2 (multiply and add).
 TEST(Flops, OfASmallDecoder) {
   const LlamaConfig config = {
       .layers = 1, .hidden = 8, .vocab = 32, .heads = 2, .kv_heads = 1, .head_dim = 4, .ffn = 16};
@@ -23,7 +23,7 @@ TEST(Flops, ATiedOutputLayerCountsToo) {
   EXPECT_EQ(count_flops(config, 100, 100).linear, untied);
 }
 
-// Only the experts that a token goes to work for it.
+// A token costs only the experts it is routed to.
 TEST(Flops, ExpertsCountForTheTokensTheyGet) {
   HybridLmConfig config;
   config.pattern = "E";

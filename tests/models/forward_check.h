@@ -1,6 +1,6 @@
-// What tests of whole models share: values that hide nothing, and one forward in any layout against one process. In
-// float64, where layouts differ only by the order of sums, so that 1e-10 of the largest value leaves no room for a
-// wrong factor.
+// Shared by tests of whole models: parameter values that make every parameter matter, and one forward in any layout
+// against one process. In float64 layouts differ only by the order of sums, so a tolerance of 1e-10 of the largest
+// value detects any wrong factor.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ namespace braid::testing {
 
 inline constexpr double kSameSums = 1e-10;
 
-// Different numbers everywhere, the same in every layout.
+// Distinct numbers, the same in every layout.
 inline at::Tensor waves(at::IntArrayRef shape, double step) {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
@@ -44,7 +44,7 @@ inline void draw_everything(Parameters& parameters) {
   }
 }
 
-// Sequences of these lengths, with some labels left out.
+// Sequences of these lengths, with some labels ignored.
 inline TokenBatch token_batch(const std::vector<std::int64_t>& lengths, std::int64_t vocab) {
   TokenBatch batch;
   batch.offsets = {0};
@@ -56,7 +56,7 @@ inline TokenBatch token_batch(const std::vector<std::int64_t>& lengths, std::int
   return batch;
 }
 
-// What rank 0 gets of forward(options, topology, world), with gradients in double, on threads in a layout.
+// The result on rank 0 of forward(options, topology, world), with gradients in double, on threads in a layout.
 template <class Forward>
 ForwardResult in_layout(const Layout& layout, const Forward& forward,
                         ThreadSemantics semantics = ThreadSemantics::Relaxed) {
@@ -90,7 +90,7 @@ inline const at::Tensor& gradient(const ForwardResult& result, const std::string
   throw std::out_of_range(name);
 }
 
-// Without gradients of their own; gradients go through them.
+// Constants: they have no gradients of their own, but pass gradients on.
 inline void freeze(Parameters& parameters) {
   for (const auto& entry : parameters.entries()) at::Tensor(entry.value).requires_grad_(false);
 }

@@ -98,7 +98,7 @@ TEST(Layouts, AreFreeOfDeadlockUnderStrictSemantics) {
   expect_same(run(config, batch, layout, kDouble, ThreadSemantics::Strict), run(config, batch, {}, kDouble), 1e-10);
 }
 
-// The auxiliary loss moves gradients, and by the same amount in every layout.
+// The auxiliary loss changes gradients, and by the same amount in every layout.
 TEST(Layouts, AgreeOnTheAuxiliaryLoss) {
   HybridLmConfig config = small_model();
   config.aux_loss_coeff = 0.1;
@@ -130,7 +130,7 @@ TEST(Layouts, AgreeInSinglePrecision) {
   }
 }
 
-// One rank refuses the id; several, of which none has it, must not agree on zeros.
+// One rank alone rejects an invalid id; several ranks must not agree on zeros for it.
 TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
   testing::on_threads(2, [](World& world) {
     const Group tp = world.make_group("tp", {0, 1});
@@ -146,7 +146,7 @@ TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
   });
 }
 
-// Over Gloo, on whatever device the tests run on; the reference is one rank on the CPU.
+// Over Gloo, on any test device; the reference is one rank on the CPU.
 TEST(Layouts, HoldAsProcesses) {
   const HybridLmConfig config = small_model();
   const TokenBatch batch = testing::token_batch({9, 2, 13, 5}, config.vocab);
@@ -161,8 +161,8 @@ TEST(Layouts, HoldAsProcesses) {
   }
 }
 
-// Widths that the matrix units of a GPU take, so that there flash attention and the grouped product run. Every token
-// goes to all experts: rounding cannot send it elsewhere.
+// Widths that a GPU's matrix units support, so that flash attention and the grouped product run there. Every token goes
+// to all experts, so rounding cannot change its route.
 HybridLmConfig model_for_matrix_units() {
   HybridLmConfig config = small_model();
   config.hidden = 32;
@@ -177,7 +177,7 @@ HybridLmConfig model_for_matrix_units() {
   return config;
 }
 
-// Values that bfloat16 can hold, in any dtype.
+// Values that are exact in bfloat16, in any dtype.
 void draw_rounded(Parameters& parameters) {
   draw(parameters);
   at::NoGradGuard guard;
@@ -189,10 +189,11 @@ bool is_one_number_per_head(const std::string& name) {
   return name.ends_with(".A_log") || name.ends_with(".D") || name.ends_with(".dt_bias");
 }
 
-// A layer rounds eight times one after the other (norm, projection, convolution, scan, gated norm, projection, sum over
-// ranks, residual sum), each time by up to 2^-8 of the value and independently: errors grow with the root of how many
-// there are. Gradients go the way twice, and squares double an error. What is one number per head sums over all tokens
-// what nearly cancels: errors relative to that get no better than their plain sum, which still tells a wrong factor.
+// A layer rounds eight times in sequence (norm, projection, convolution, scan, gated norm, projection, sum over ranks,
+// residual sum), each time by up to 2^-8 of the value and independently, so errors grow with the square root of the
+// number of roundings. Gradients pass twice, and squares double an error. Parameters with one number per head sum terms
+// over all tokens that nearly cancel: their relative error is bounded only by the plain sum of errors, which still
+// detects a wrong factor.
 void expect_rounded(const ForwardResult& got, const ForwardResult& expected, const HybridLmConfig& config) {
   constexpr double kRounding = 1.0 / 256;
   const double roundings = 8.0 * static_cast<double>(config.pattern.size());
@@ -224,7 +225,7 @@ TEST(Layouts, HoldInBfloat16AsProcesses) {
     });
 }
 
-// Images of three sizes, so that replicas and packed attention have something to get wrong.
+// Images of three sizes, to test replicas and packed attention.
 TEST(Layouts, HoldForVisionAsProcesses) {
   const RadioConfig config = {.hidden = 16,
                               .layers = 3,

@@ -1,5 +1,5 @@
-// The Llama family: every layout computes what one process does, a packed sequence is what it is alone, and what a
-// person can get wrong is said. tests/oracles/families_test.py compares with transformers.
+// The Llama family: every layout computes the same as one process, a packed sequence gives the same result as alone,
+// and invalid configs are reported. tests/oracles/families_test.py compares with transformers.
 #include "models/llama.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(Llama, IsFreeOfDeadlockUnderStrictSemantics) {
               in_layout({}, forward));
 }
 
-// Over Gloo, on whatever device the tests run on; the reference is one rank on the CPU.
+// Over Gloo, on any test device; the reference is one rank on the CPU.
 TEST(Llama, HoldsAsProcesses) {
   const LlamaConfig config = small_model();
   const TokenBatch batch = testing::token_batch({9, 2, 13, 5}, config.vocab);
@@ -82,18 +82,18 @@ TEST(Llama, HoldsAsProcesses) {
     });
 }
 
-// Weights that bfloat16 can hold, in any dtype.
+// Weights that are exact in bfloat16, in any dtype.
 void draw_rounded(Parameters& parameters) {
   testing::draw_everything(parameters);
   at::NoGradGuard guard;
   for (const auto& entry : parameters.entries()) entry.value.copy_(entry.value.to(at::kBFloat16));
 }
 
-// A layer rounds eleven times one after the other (norm, projection, rotation, attention, projection, sum; norm,
-// projection, gate, projection, sum), each time by up to 2^-8 of the value and independently: errors grow with the root
-// of how many there are. Gradients go the way twice, and products of two that are off double an error. Weights keep
-// what they multiply at its size, so that none amplifies an error. Against double on the same weights; heads are as
-// wide as flash attention on a GPU takes them.
+// A layer rounds eleven times in sequence (norm, projection, rotation, attention, projection, sum; norm, projection,
+// gate, projection, sum), each time by up to 2^-8 of the value and independently, so errors grow with the square root
+// of the number of roundings. Gradients pass twice, and products of two inexact factors double an error. The weights
+// preserve magnitudes, so that none amplifies an error. The reference is double with the same weights; the head width
+// is one that flash attention supports on a GPU.
 TEST(Llama, HoldsInBfloat16AsProcesses) {
   LlamaConfig config = small_model();
   config.hidden = config.ffn = 32;
@@ -117,7 +117,7 @@ TEST(Llama, HoldsInBfloat16AsProcesses) {
     });
 }
 
-// No token sees another sequence, and only distances inside its own count.
+// No token attends to another sequence, and only distances inside its own sequence matter.
 TEST(Llama, APackedSequenceIsWhatItIsAlone) {
   const LlamaConfig config = small_model();
   const TokenBatch packed = testing::token_batch({9, 2, 13}, config.vocab);
@@ -129,7 +129,7 @@ TEST(Llama, APackedSequenceIsWhatItIsAlone) {
   }
 }
 
-// Without positions the last token would see its past as a set.
+// Without positions, the last token would treat its past as a set.
 TEST(Llama, TheOrderOfThePastMatters) {
   const LlamaConfig config = small_model();
   TokenBatch batch = testing::token_batch({6}, config.vocab);
@@ -138,7 +138,7 @@ TEST(Llama, TheOrderOfThePastMatters) {
   EXPECT_GT(relative_error(run(config, batch).output[5], last), 1e-3);
 }
 
-// The gradient of a tied weight is what the two weights of an untied model have together.
+// The gradient of a tied weight is the sum of the gradients of an untied model's two weights.
 TEST(Llama, TiedEmbeddingsAreOneWeight) {
   LlamaConfig config = small_model();
   const std::string embedding = "embedding.word_embeddings.weight", output = "output_layer.weight";
@@ -158,7 +158,7 @@ TEST(Llama, TiedEmbeddingsAreOneWeight) {
   }
 }
 
-// The gradient of the input of a rank's layers, summed over tp ranks: what an encoder behind it would get.
+// The gradient of the input of a rank's layers, summed over tp ranks: what an encoder before them would receive.
 at::Tensor input_gradient(const Layout& layout, bool frozen) {
   const LlamaConfig config = small_model();
   const std::vector<std::int64_t> offsets = {0, 7, 12};
@@ -217,7 +217,7 @@ TEST(Llama, WhatMakesNoSenseIsSaid) {
 
 TEST(Llama, WhatDoesNotSplitIsSaid) {
   EXPECT_THAT(problems(small_model(), {.tp = 4, .cp = 2}),
-              ElementsAre("language.kv_heads: kv_heads=4 does not split over tp=4 x cp=2"));
+              ElementsAre("language.kv_heads: kv_heads=4 is not divisible by tp=4 x cp=2"));
   LlamaConfig config = small_model();
   config.tie_embeddings = true;
   EXPECT_THAT(problems(config, {.pp = 4}), ElementsAre("language.layers: 3 layers cannot fill pp=4 stages",
@@ -227,7 +227,7 @@ TEST(Llama, WhatDoesNotSplitIsSaid) {
   config.ffn = 21;
   EXPECT_THAT(
       problems(config, {.tp = 2}),
-      ElementsAre(HasSubstr("vocab=41"), HasSubstr("heads=6 does not split over kv_heads=4"), HasSubstr("ffn=21")));
+      ElementsAre(HasSubstr("vocab=41"), HasSubstr("heads=6 is not divisible by kv_heads=4"), HasSubstr("ffn=21")));
 }
 
 }  // namespace

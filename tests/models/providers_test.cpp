@@ -85,13 +85,13 @@ TEST(Providers, EveryPartIsCheckedAgainstItsLayout) {
               HasSubstr("model.language.kv_heads"));
   EXPECT_THAT(
       error_of([&] { throw ConfigError(validate_encoder(tiny, tiny.encoders[0], {.tp = 8, .cp = 2}, "model")); }),
-      AllOf(HasSubstr("model.images.encoder.heads"), HasSubstr("RADIO does not run with cp=2")));
+      AllOf(HasSubstr("model.images.encoder.heads"), HasSubstr("RADIO does not support cp=2")));
   Provider misfit = tiny;
   misfit.encoders[0].projector.input = 32;
   std::get<HybridLmConfig>(misfit.language).hidden = 128;
   EXPECT_THAT(problems_of(misfit, {}, {}),
-              ::testing::ElementsAre("the projector takes 32 channels, the encoder gives 128",
-                                     "the projector gives 64 channels, the language model takes 128"));
+              ::testing::ElementsAre("the projector takes 32 channels, but the encoder produces 128",
+                                     "the projector produces 64 channels, but the language model takes 128"));
 }
 
 TEST(Providers, ImageTokenIsInTheVocabulary) {
@@ -101,10 +101,10 @@ TEST(Providers, ImageTokenIsInTheVocabulary) {
     EXPECT_EQ(token_id(p, images, std::nullopt), 511) << p.name;
     EXPECT_EQ(token_id(p, images, 18), 18);
     EXPECT_EQ(token_id(p, images, vocab - 1), vocab - 1);
-    // A tokenizer that had to add the token gives it the first id behind its vocabulary.
+    // A tokenizer that had to add the token gives it the first id after its vocabulary.
     EXPECT_THAT(
         error_of([&] { token_id(p, images, vocab); }),
-        AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(vocab)), HasSubstr("added behind the vocabulary")));
+        AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(vocab)), HasSubstr("added after the vocabulary")));
     EXPECT_THAT(error_of([&] { token_id(p, images, -1); }), HasSubstr("use an id from 0 to"));
   }
 }

@@ -1,6 +1,6 @@
-// RADIO on packed images. Two oracles: each image alone (packing must not let images see each other), and one process
+// RADIO on packed images. Two oracles: each image alone (packed images must not attend to each other), and one process
 // (every layout computes the same features and, summed over ranks, the same gradients). In float64 both differ only by
-// the order of sums, so 1e-10 of the largest value leaves no room for a wrong factor.
+// the order of sums, so a tolerance of 1e-10 of the largest value detects any wrong factor.
 #include "models/radio.h"
 
 #include <ATen/ATen.h>
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, RadioLayouts,
                                               info.param.recompute ? "_recompute" : "");
                          });
 
-// As the whole recipes run it: no layer scale, pixels as they come, the tanh form.
+// As in the full recipes: no layer scale, unnormalised pixels, the tanh form of gelu.
 TEST(Radio, OptionalPartsMayBeAbsent) {
   RadioConfig config = small_radio();
   config.layer_scale = config.final_norm = config.normalize_pixels = config.qkv_bias = false;
@@ -130,7 +130,7 @@ TEST(Radio, NoImages) {
   for (const auto& [name, grad] : result.grads) EXPECT_EQ(grad.abs().max().item<double>(), 0) << name;
 }
 
-// The definition, with nothing of ours but the parameters: one image, one layer, written out in ATen.
+// The definition written in ATen, sharing only the parameters: one image, one layer.
 TEST(Radio, EqualsTheFormula) {
   RadioConfig config = small_radio();
   config.layers = 1;
@@ -204,7 +204,7 @@ TEST(Radio, ImagesTooLargeToExistAreRefused) {
   EXPECT_THAT(error_of({{longest + 16, 16}}), AllOf(HasSubstr("image 0 of 1"), HasSubstr("too large")));
   EXPECT_THAT(error_of({{16, 16}, {16, beyond}, {beyond, beyond}}),
               AllOf(HasSubstr("image 1 of 3"), HasSubstr("image 2 of 3")));
-  EXPECT_THAT(error_of({{std::numeric_limits<std::int64_t>::min(), 16}}), HasSubstr("do not tile"));
+  EXPECT_THAT(error_of({{std::numeric_limits<std::int64_t>::min(), 16}}), HasSubstr("not a multiple of"));
   EXPECT_THAT(error_of({{longest, longest}, {16, 16}}), HasSubstr("2 images have more than 1099511627776 patches"));
   EXPECT_THAT(error_of(std::vector<ImageSize>(1000, {1, 1})), HasSubstr("and 950 more problems"));
 }

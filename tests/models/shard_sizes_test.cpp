@@ -1,4 +1,4 @@
-// What the description says a rank holds is what the model allocates, and the shards of all ranks are the whole.
+// The described size of a rank's shards is what the model allocates, and the shards of all ranks cover the parameters.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ Parameters allocate(const std::vector<ParamSpec>& specs, int stage, const ShardP
   return Parameters(specs, stage, place, dtype, at::kCPU);
 }
 
-// Memory is only reserved, never touched.
+// Memory is only reserved, never written.
 TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
   const Provider& nemotron = provider("nemotron-vlm-20l");
   for (const int pp : {1, 2}) {
@@ -39,7 +39,7 @@ TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
   }
 }
 
-// Every rank of the grid in turn: replicas counted once, the shards cover each parameter exactly.
+// Every rank of the grid: with replicas counted once, the shards cover each parameter exactly.
 TEST(ShardSizes, ShardsOfAllRanksAreTheWhole) {
   const Provider& tiny = provider("tiny-vlm");
   for (const Layout& layout :

@@ -1,5 +1,5 @@
-// Where rows go and come back from. A row says who sent it, for which expert, and as which of its rows for that expert;
-// the oracle writes every rank's rows down from the counts of all.
+// The exchange of rows between ranks. A row encodes its sender, its expert and its number among the sender's rows for
+// that expert; the oracle computes every rank's rows from the counts of all ranks.
 #include "nn/expert_exchange.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ const std::vector<Layout> kLayouts = {{},
                                       {.tp = 2, .cp = 2, .ep = 4},
                                       {.tp = 2, .ep = 2, .dp = 2, .sp = true}};
 
-// Different on every rank; rank 1 has nothing to send, and nobody chose experts 3 and 7.
+// Different on every rank; rank 1 has nothing to send, and no token chose experts 3 and 7.
 Counts uneven_counts(int global_rank) {
   Counts counts(kExperts, 0);
   for (std::int64_t expert = 0; expert < kExperts; ++expert)
@@ -52,8 +52,8 @@ at::Tensor rows_of(int global_rank, const Counts& counts) {
 
 using CountsOf = std::function<Counts(int global_rank)>;
 
-// The global ranks whose experts and width together make one whole, by (expt_tp rank, ep rank). In the expert view
-// expt_tp varies fastest, then ep.
+// The global ranks that together hold all experts in full width, by (expt_tp rank, ep rank). In the expert view expt_tp
+// varies fastest, then ep.
 std::vector<int> sources_of(const Layout& layout, int global_rank) {
   const int width = layout.expt_tp, block = width * layout.ep, first = global_rank / block * block;
   std::vector<int> sources;
@@ -113,8 +113,8 @@ TEST(ExpertExchange, ManagesAllRowsForOneExpert) {
     });
 }
 
-// What the ranks of expt_tp make of a row are parts of a sum: with 1, 2, ... times the row the sum is 1 + 2 + ... times
-// the row, and so is the gradient that comes back.
+// The results of the expt_tp ranks for a row are partial sums: with 1, 2, ... times the row their sum is 1 + 2 + ...
+// times the row, and so is the gradient.
 void check_round_trip(const Layout& layout, const CountsOf& counts_of) {
   SCOPED_TRACE(::testing::Message() << layout);
   const double sum = layout.expt_tp * (layout.expt_tp + 1) / 2;
@@ -138,7 +138,7 @@ TEST(ExpertExchange, CombineSumsThePartsOfEveryRow) {
   }
 }
 
-// <Ax, y> = <x, A'y> for both ways, summed over ranks.
+// <Ax, y> = <x, A'y> in both directions, summed over ranks.
 TEST(ExpertExchange, BackwardIsTheTranspose) {
   for (const Layout& layout : kLayouts)
     for (const bool dispatching : {true, false}) {
@@ -160,7 +160,7 @@ TEST(ExpertExchange, BackwardIsTheTranspose) {
         product += one_product;
       }
       EXPECT_NEAR(difference, 0, 1e-11) << layout << (dispatching ? " dispatch" : " combine");
-      EXPECT_GT(product, 1e-3) << "says nothing";
+      EXPECT_GT(product, 1e-3) << "the test proves nothing";
     }
 }
 

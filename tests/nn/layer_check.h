@@ -1,5 +1,5 @@
-// A layer against its definition: output and every gradient, on one rank and in layouts. In double, where a wrong
-// factor cannot hide.
+// Compares a layer with its definition: output and every gradient, on one rank and in layouts. In double, where
+// rounding cannot hide a wrong factor.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -77,7 +77,7 @@ struct LayerCheck {
       const auto layer = make_layer(parameters, rank.parallel);
       const at::Tensor leaf = rank.rows_outside(all_x).clone().requires_grad_();
       const at::Tensor y = layer->branch(leaf, {.sequences = pack_sequences(offsets, at::Device("cpu"))});
-      // Without sequence parallelism every tp rank has the same output; together they count it once.
+      // Without sequence parallelism every tp rank has the same output; each counts its share of it.
       y.backward(rank.rows_outside(all_output_grad) / (rank.parallel.sequence_parallel ? 1 : rank.parallel.tp.size()));
       const std::lock_guard<std::mutex> lock(mutex);
       rank.rows_outside(outcome.output).copy_(y.detach());

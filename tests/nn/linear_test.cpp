@@ -1,5 +1,5 @@
-// Split linear maps against whole ones: outputs by slices, gradients summed over the ranks that hold the same thing.
-// The loss is sum(output * a fixed tensor); where all tp ranks have the same output, each takes its share of it.
+// Split linear maps against whole ones: outputs by slices, gradients summed over the ranks that hold the same shard.
+// The loss is sum(output * a fixed tensor); where all tp ranks have the same output, each counts its share of it.
 #include "nn/linear.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ const std::vector<Layout> kLayouts = {{},
                                       {.tp = 2, .cp = 2},
                                       {.tp = 2, .cp = 2, .sp = true}};
 
-// A view of what a rank has of a whole tensor.
+// A view of a rank's share of a whole tensor.
 using Part = std::function<at::Tensor(const at::Tensor& whole, const Rank& rank)>;
 
 const Part kEverything = [](const at::Tensor& whole, const Rank&) { return whole; };

@@ -47,7 +47,7 @@ at::Tensor swish(const at::Tensor& x) { return x / (1 + (-x).exp()); }
 
 at::Tensor root_mean_square(const at::Tensor& x) { return (x.square().mean() + kEps).sqrt(); }
 
-// One sequence, token after token: what was projected before, and the state of each head.
+// One sequence, token by token: the projected inputs so far, and the state of each head.
 class Definition {
  public:
   Definition(const Parameters& parameters, const SsdOptions& options) : parameters_(parameters), options_(options) {
@@ -74,7 +74,7 @@ class Definition {
  private:
   const at::Tensor& get(const char* name) const { return parameters_.get(name); }
 
-  // The kernel's last column meets this token, the one before it the token before.
+  // The kernel's last column multiplies this token, the previous column the previous token.
   at::Tensor convolved() const {
     const at::Tensor bias = parameters_.get_if_declared("conv1d.bias");
     at::Tensor sum = bias.defined() ? bias : at::zeros({kConv}, at::kDouble);
@@ -118,7 +118,7 @@ LayerCheck mamba2(const std::vector<std::int64_t>& offsets, const SsdOptions& op
 
 const SsdOptions kUnclamped = {.chunk = 4};
 
-// Ranks hold 6 tokens or more: sequences begin and end inside their parts, and one spans several. One sequence is
+// Ranks hold 6 tokens or more: sequences begin and end inside a rank's share, and one spans several. One sequence is
 // shorter than the kernel.
 TEST(Mamba2, IsItsDefinitionInEveryLayout) {
   mamba2({0, 7, 9, 24}, kUnclamped)

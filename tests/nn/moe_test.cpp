@@ -1,5 +1,5 @@
 // The mixture of experts against its definition, written token by token: output, every gradient, the auxiliary loss and
-// the expert bias after a step, in one process and in layouts. In double, where a wrong factor cannot hide.
+// the expert bias after a step, in one process and in layouts. In double, where rounding cannot hide a wrong factor.
 #include "nn/moe.h"
 
 #include <ATen/ATen.h>
@@ -201,7 +201,7 @@ Outcome run_layer(const Step& step) {
     const SequenceBatch batch = step.batch();
     const auto branch = [&](const at::Tensor& input) { return moe.branch(input, batch); };
     const at::Tensor y = step.recomputed ? recompute(branch, x) : branch(x);
-    // Without sequence parallelism every tp rank has the same output; together they count it once.
+    // Without sequence parallelism every tp rank has the same output; each counts its share of it.
     y.backward(own(all_output_grad) / (rank.parallel.sequence_parallel ? 1 : rank.parallel.tp.size()));
     moe.update_expert_bias(rank.world);
     const std::lock_guard<std::mutex> lock(mutex);
@@ -215,7 +215,7 @@ Outcome run_layer(const Step& step) {
   return outcome;
 }
 
-// Ranks hold 6 tokens or more, samples have 8: where there are four ranks, two of them hold parts of two samples.
+// Ranks hold 6 tokens or more, samples have 8: with four ranks, two of them hold tokens of two samples.
 TEST(Moe, IsItsDefinitionInEveryLayout) {
   const std::vector<Layout> layouts = {{},
                                        {.tp = 2},
@@ -254,7 +254,7 @@ TEST(Moe, DoesWithoutASharedExpert) {
   expect_same(run_layer(step), run_definition(step));
 }
 
-// The weight of the loss moves gradients, never the reported value; without weight nothing is reported.
+// The weight of the loss changes gradients, never the reported value; without a weight nothing is reported.
 TEST(Moe, AuxiliaryLossIsReportedUnweighted) {
   const auto aux_loss = [](double coeff, double scale) {
     Step step = {.samples = 3, .aux_loss_scale = scale};
@@ -346,7 +346,7 @@ TEST_F(OneMoe, ExpertBiasMovesByTheTokensSinceTheLastUpdate) {
   });
 }
 
-// An expert that gets 8 tokens of 24 is below the mean of 9; were they counted twice, it had 16 and the mean were 12.
+// An expert that gets 8 tokens of 24 is below the mean of 9; counted twice, it would have 16 and the mean would be 12.
 TEST_F(OneMoe, RecomputedTokensCountOnce) {
   const at::Tensor recomputed = x[0].expand({8, kHidden}), plain = -x[0].expand({16, kHidden});
   batch.samples = 1;
@@ -357,7 +357,7 @@ TEST_F(OneMoe, RecomputedTokensCountOnce) {
     for (std::int64_t t = 0; t < tokens.size(0); ++t) definition.token_output(tokens[t]);
     return definition.bias_after_step();
   };
-  ASSERT_FALSE(at::equal(bias_when_counted(1), bias_when_counted(2))) << "says nothing";
+  ASSERT_FALSE(at::equal(bias_when_counted(1), bias_when_counted(2))) << "the test proves nothing";
   with_layer(kOptions, [&](Moe& moe, const Parameters& parameters) {
     moe.branch(plain, batch);
     recompute([&](const at::Tensor& input) { return moe.branch(input, batch); }, recomputed).sum().backward();
@@ -366,7 +366,7 @@ TEST_F(OneMoe, RecomputedTokensCountOnce) {
   });
 }
 
-// Replicas whose counts pull an expert different ways: only the sum decides.
+// Replicas whose counts would move an expert's bias in different directions: only the sum decides.
 TEST(Moe, ExpertBiasCountsTheTokensOfAllRanks) {
   const Step all = {.layout = {.dp = 4}};
   const at::Tensor expected = run_definition(all).biases[0];
@@ -382,10 +382,10 @@ TEST(Moe, ExpertBiasCountsTheTokensOfAllRanks) {
   const auto is_expected = [&](const at::Tensor& bias) { return at::equal(bias, expected); };
   const Tensors together = biases_after(true), alone = biases_after(false);
   EXPECT_TRUE(std::all_of(together.begin(), together.end(), is_expected));
-  EXPECT_FALSE(std::all_of(alone.begin(), alone.end(), is_expected)) << "says nothing";
+  EXPECT_FALSE(std::all_of(alone.begin(), alone.end(), is_expected)) << "the test proves nothing";
 }
 
-// Logits of -1e30 leave every score at zero; a share of nothing must not become NaN and spread.
+// Logits of -1e30 make every score zero; dividing by their sum must not produce NaN.
 TEST(Moe, AuxiliaryLossOfVanishingScoresIsFinite) {
   on_layout({}, [&](const Rank& rank) {
     const Parameters parameters = make_parameters(true);

@@ -1,5 +1,5 @@
-// The moves between shares of the work. What each does is said with plain slices of a replica's tensor; that its
-// backward is its transpose is said by <Ax, y> = <x, A'y>, where both products are sums over all ranks.
+// The collectives between ways to share the work. The oracle of each is plain slices of a replica's tensor; that its
+// backward is its transpose is checked by <Ax, y> = <x, A'y>, where both products are sums over all ranks.
 #include "nn/parallel.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ const std::vector<Layout> kLayouts = {
 
 at::Tensor whole() { return random_tensor({kTokens, kHeads, kWidth}, 1); }
 
-// The rows that a rank treats by itself: T / (cp tp) of them.
+// The tokens that a rank processes by itself: T / (cp tp) of them.
 at::Tensor finest_rows(const at::Tensor& all, const Rank& rank) { return rank.tp_part(rank.rows_inside(all), 0); }
 at::Tensor own_heads(const at::Tensor& all, const Rank& rank) {
   return all.chunk(rank.parallel.cp.size(), 1)[rank.parallel.cp.rank()];
@@ -78,7 +78,7 @@ TEST(Parallel, TokensAreTradedForHeadsAndBack) {
   expect_move(kToSequence, heads, sequence, "heads_to_sequence");
 }
 
-// Without a third dimension too: time steps have one number per head.
+// Also without a third dimension: time steps have one number per head.
 TEST(Parallel, TradesHeadsWithoutWidth) {
   on_layout({.cp = 4}, [&](const Rank& rank) {
     const at::Tensor all = random_tensor({kTokens, kHeads}, 2);
@@ -110,7 +110,7 @@ void expect_transpose(const Move& move, const std::function<at::Tensor(const Ran
       sum.backward += one.backward;
     }
     EXPECT_NEAR(sum.forward, sum.backward, 1e-10) << what << " on " << layout;
-    EXPECT_GT(std::abs(sum.forward), 1e-3) << "says nothing";
+    EXPECT_GT(std::abs(sum.forward), 1e-3) << "the test proves nothing";
   }
 }
 

@@ -1,4 +1,4 @@
-// A rank's shards: the same numbers as in the whole, from the distributions their rules name.
+// A rank's shards: slices of the whole parameter, drawn from the distributions of their rules.
 #include "nn/parameters.h"
 
 #include <ATen/Parallel.h>
@@ -36,7 +36,7 @@ Parameters initialized(const std::vector<ParamSpec>& specs, const ShardPlace& pl
   return parameters;
 }
 
-// The shard cut out of the whole by plain tensor operations.
+// The shard, cut from the whole by plain tensor operations.
 at::Tensor cut(const at::Tensor& whole, const ParamSpec& spec, const ShardPlace& place) {
   at::Tensor part = whole;
   if (spec.expert) part = part.chunk(place.ep_size, 0)[static_cast<std::size_t>(place.ep)];
@@ -62,13 +62,13 @@ TEST(Parameters, AShardIsThatPartOfTheWhole) {
       }
 }
 
-// An error while several threads draw is an error, not the end of the process.
+// An error while several threads draw is thrown and does not end the process.
 TEST(Parameters, AnErrorInDrawingIsThrown) {
   const int threads = at::get_num_threads();
   at::set_num_threads(4);
   const InitRule unknown = {.kind = static_cast<InitRule::Kind>(99)};
   EXPECT_THAT([&] { initialized({{.name = "large", .shape = {1 << 16}, .init = unknown}}); },
-              ThrowsMessage<std::exception>(HasSubstr("rule 99 draws nothing")));
+              ThrowsMessage<std::exception>(HasSubstr("rule 99 has no values to draw")));
   at::set_num_threads(threads);
 }
 

@@ -13,7 +13,7 @@ using namespace testing;
 
 using LayerFunction = std::function<at::Tensor(const at::Tensor&)>;
 
-// x + tanh(x w), counting how often it ran, how often with gradients, and how often with one of x.
+// x + tanh(x w), counting how often it ran, how often with gradients, and how often with a gradient of x.
 struct Counted {
   explicit Counted(std::uint64_t seed) : weight(random_tensor({4, 4}, seed).requires_grad_()) {}
   at::Tensor operator()(const at::Tensor& x) {
@@ -106,7 +106,7 @@ TEST_F(Recompute, WorksInAChainOfLayers) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(got[i], expected[i])) << i;
 }
 
-// One recomputed inside another: the outer's second run makes the inner run a third time.
+// One recomputed layer inside another: the outer's second run makes the inner run a third time.
 TEST_F(Recompute, Nests) {
   const at::Tensor expected = weight_grad(layer(x));
   layer.runs = 0;

@@ -23,7 +23,7 @@ std::vector<ParamSpec> make_specs() {
       {.name = "linear_proj.weight", .shape = {kHidden, kHeads * kWidth}, .tp_dim = 1, .init = normal}};
 }
 
-// Of one token: per key/value head its query heads, the key, the value.
+// One token: per key/value head its query heads, the key, the value.
 struct Projected {
   Projected(const at::Tensor& x, const Parameters& parameters) {
     const at::Tensor normed = x / (x.square().mean() + kEps).sqrt() * parameters.get("linear_qkv.layer_norm_weight");
@@ -42,7 +42,7 @@ struct Projected {
   Tensors queries, keys, values;  // one per head, [width]
 };
 
-// The heads of the last of these tokens, which sees all of them.
+// The heads of the last of these tokens, which attends to all of them.
 at::Tensor attend_from_last(const std::vector<Projected>& tokens) {
   Tensors heads;
   for (std::size_t head = 0; head < kHeads; ++head) {
@@ -79,7 +79,7 @@ LayerCheck self_attention(const std::vector<std::int64_t>& offsets) {
   return check;
 }
 
-// Ranks hold 6 tokens or more: sequences begin and end inside their parts, and one spans several.
+// Ranks hold 6 tokens or more: sequences begin and end inside a rank's share, and one spans several.
 TEST(SelfAttention, IsItsDefinitionInEveryLayout) {
   self_attention({0, 7, 8, 24})
       .expect_definition_in({{},

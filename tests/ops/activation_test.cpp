@@ -86,7 +86,7 @@ TEST(QuickGelu, IsItsFormulaForwardAndBackward) {
   check_partial_gradients(quick_gelu_op, {random_tensor({5, 7}, 1)});
 }
 
-// In fp32 a handful of operations, each off by up to an epsilon; what is narrower rounds once, at the end.
+// In fp32 a few operations, each off by up to an epsilon; narrower types round once, at the end.
 TEST(GatedActivations, RoundLittle) {
   for (const Operator& gated : {Operator(swiglu_op), Operator(quick_gelu_op)}) {
     const Tensors inputs = {random_tensor({31, 34}, 3)};

@@ -33,7 +33,7 @@ Operator packed_attention(const std::vector<std::int64_t>& offsets, bool causal)
   return [=](const Tensors& in) { return attention(in[0], in[1], in[2], sequences, causal, kScale); };
 }
 
-// One matrix of all tokens by all tokens for each head.
+// One [T, T] matrix for each head.
 Operator naive(const std::vector<std::int64_t>& offsets, bool causal) {
   const PackedSequences sequences = pack_sequences(offsets, test_device());
   return [=](const Tensors& in) {
@@ -64,7 +64,7 @@ void check_all_shapes(bool causal) {
 TEST(Attention, CausalIsItsFormulaInsideEachSequence) { check_all_shapes(/*causal=*/true); }
 TEST(Attention, BidirectionalIsItsFormulaInsideEachSequence) { check_all_shapes(/*causal=*/false); }
 
-// Longer than the blocks in which queries are taken, and not by a whole number of them.
+// Longer than a block of queries, and not a multiple of it.
 TEST(Attention, LongSequencesAreTheSameInBlocks) {
   for (const bool causal : {true, false}) {
     const std::vector<std::int64_t> offsets = {0, 600, 601, 900};
@@ -81,9 +81,9 @@ TEST(Attention, HugeScoresDoNotOverflow) {
   expect_close(packed_attention({0, 6}, true)(in), naive({0, 6}, true)(in), 1e-9);
 }
 
-// In fp32 a score of a few units is off by a few units of rounding, and so are its probability, relatively, and what
-// comes of it. In bf16 the output is rounded once forward, and the rounded output goes into the gradient; a kernel that
-// multiplies rounded probabilities adds as much again.
+// In fp32 a score of a few units has an error of a few epsilons, and so, relatively, have its probability and the
+// output. In bf16 the output is rounded once forward, and the rounded output enters the gradient; a kernel that
+// multiplies rounded probabilities adds the same error again.
 TEST(Attention, NarrowTypesAreRoundedAtTheEnds) {
   for (const bool causal : {true, false}) {
     check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), at::kFloat, 40);

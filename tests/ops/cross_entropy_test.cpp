@@ -83,7 +83,7 @@ TEST(CrossEntropy, LogitsThatChangedBeforeBackwardAreAnError) {
   EXPECT_THROW(loss.backward(), std::exception) << "the first backward has overwritten the logits";
 }
 
-// What stands in the row of a token without a loss may be anything.
+// The logits of a token without a loss may have any value.
 TEST(CrossEntropy, IgnoredRowsHaveNeitherLossNorGradient) {
   const at::Tensor logits = random_tensor({3, 8}, 6);
   logits[1].fill_(std::numeric_limits<double>::quiet_NaN());
@@ -102,7 +102,7 @@ TEST(CrossEntropy, OfIgnoredTokensOnlyOrOfNoneIsZero) {
   }
 }
 
-// A vocabulary of 4 Mi takes five rows in two blocks. The rows are equal, so each is what it is alone.
+// A vocabulary of 4 Mi splits five rows into two blocks. The rows are equal, so each result is that of one row alone.
 TEST(CrossEntropy, OfSeveralBlocksIsThatOfEachRow) {
   const at::Tensor row = random_tensor({1, std::int64_t{4} << 20}, 10).to(at::kBFloat16);
   const Evaluation one = evaluate(op, {row, tensor_of({12345})}, at::ones({1}).to(test_device()));
@@ -139,7 +139,7 @@ TEST(CrossEntropy, SpoilsTheTokenOfALabelOutsideTheVocabularyOnAGpu) {
   }
 }
 
-// Every rank has an equal slice of the vocabulary and sees the loss of the whole.
+// Every rank has an equal slice of the vocabulary and returns the loss over the whole one.
 TEST(CrossEntropy, SplitOverRanksIsThatOfOneRank) {
   const auto cpu = [](const at::Tensor& x) { return x.cpu(); };
   for (const int ranks : {2, 4})

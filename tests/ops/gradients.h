@@ -1,5 +1,5 @@
-// What the tests of operators share: random tensors, comparisons, and gradients checked in two independent ways. An
-// operator under test and its naive formula are functions from all inputs to one output; inputs may be undefined or of
+// Shared by the tests of operators: random tensors, comparisons, and gradients checked in two independent ways. An
+// operator under test and its naive formula are functions from all inputs to one output; inputs may be undefined or
 // integers, and then have no gradient.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace braid::testing {
 
-// Before main: tests without ranks multiply matrices too.
+// Before main, because tests without ranks multiply matrices too.
 inline const bool blas_works = (work_around_blas(), true);
 
 using Tensors = std::vector<at::Tensor>;
@@ -36,8 +36,7 @@ inline at::Tensor random_tensor(at::IntArrayRef shape, std::uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble)).to(test_device());
 }
 
-// The distance from 1 to the next number of that type: rounding to it moves a value by at most half as much,
-// relatively.
+// The distance from 1 to the next number of that type: rounding changes a value by at most half of this, relatively.
 inline double epsilon_of(at::ScalarType dtype) {
   switch (dtype) {
     case at::kBFloat16:
@@ -68,7 +67,7 @@ inline void expect_close(const at::Tensor& got, const at::Tensor& expected, doub
 
 inline bool is_differentiable(const at::Tensor& x) { return x.defined() && at::isFloatingType(x.scalar_type()); }
 
-// Copies that share no storage and require a gradient where they can have one. A transposed input stays transposed.
+// Copies that share no storage and require a gradient if they can have one. A transposed input stays transposed.
 inline Tensors as_leaves(const Tensors& inputs) {
   Tensors leaves;
   for (const at::Tensor& input : inputs)
@@ -78,7 +77,7 @@ inline Tensors as_leaves(const Tensors& inputs) {
 
 struct Evaluation {
   at::Tensor output;
-  Tensors gradients;  // one per input; undefined for what has none
+  Tensors gradients;  // one per input; undefined for inputs without a gradient
 };
 
 // The output, and the gradients of sum(output * output_grad).
@@ -101,9 +100,9 @@ inline void expect_same_evaluation(const Evaluation& got, const Evaluation& expe
                    what + " gradient of input " + std::to_string(i));
 }
 
-// d sum(output * output_grad) / d inputs[which], one element after the other. A central difference with step h is off
-// by h^2 f'''/6 and by epsilon f / h; both are least near h = epsilon^(1/3) = 6e-6, where they come to about 4e-11
-// times f and f'''.
+// d sum(output * output_grad) / d inputs[which], element by element. A central difference with step h has errors of h^2
+// f'''/6 and epsilon f / h; their sum is smallest near h = epsilon^(1/3) = 6e-6, where they are about 4e-11 times f and
+// f'''.
 inline at::Tensor finite_differences(const Operator& op, const Tensors& inputs, std::size_t which,
                                      const at::Tensor& output_grad) {
   constexpr double kStep = 6e-6;
@@ -123,8 +122,9 @@ inline at::Tensor finite_differences(const Operator& op, const Tensors& inputs, 
   return slopes.reshape(inputs[which].sizes());
 }
 
-// In double: the operator's output and gradients are those of the naive formula under autograd, and its gradients are
-// its own slopes. The tolerances leave a factor of 100 to 1000 for sums and for derivatives larger than the function.
+// In double: the operator's output and gradients equal those of the naive formula under autograd, and its gradients
+// equal its numerical derivatives. The tolerances leave a factor of 100 to 1000 for sums and for derivatives larger
+// than the function.
 inline void check_gradients(const Operator& op, const Operator& naive, const Tensors& inputs) {
   constexpr double kSameFormula = 1e-12, kSlope = 2e-8;
   at::Tensor output;
@@ -142,7 +142,7 @@ inline void check_gradients(const Operator& op, const Operator& naive, const Ten
                    "against slopes: gradient of input " + std::to_string(i));
 }
 
-// With inputs rounded to `dtype`, output and gradients have that type and are those of double arithmetic on the same
+// With inputs rounded to `dtype`, output and gradients have that type and equal those of double arithmetic on the same
 // rounded inputs, up to `epsilons` times the type's epsilon.
 inline void check_precision(const Operator& op, const Tensors& inputs, at::ScalarType dtype, double epsilons) {
   Tensors narrow, wide;
@@ -166,7 +166,7 @@ inline void check_precision(const Operator& op, const Tensors& inputs, at::Scala
                          at::toString(dtype));
 }
 
-// Without grad mode there is no history; and each input alone gets the gradient it gets among all.
+// Without grad mode there is no history; and the gradient of each input does not depend on which others require one.
 inline void check_partial_gradients(const Operator& op, const Tensors& inputs) {
   {
     at::NoGradGuard guard;

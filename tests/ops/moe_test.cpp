@@ -1,4 +1,5 @@
-// Routing and the way of tokens to their experts and back. The oracles are loops over tokens and experts on the host.
+// Routing, and the exchange of rows between tokens and experts. The oracles are loops over tokens and experts on the
+// host.
 #include "ops/moe.h"
 
 #include <algorithm>
@@ -74,7 +75,7 @@ TEST(Route, GivesScoresAndWeightsAGradientEach) {
                     {random_tensor({4, 5}, 3)});
   }
   const at::Tensor logits = random_tensor({4, 5}, 3).requires_grad_();
-  route(logits, bias, options).weights.sum().backward();  // the scores take part in no loss
+  route(logits, bias, options).weights.sum().backward();  // the scores are not part of the loss
   EXPECT_TRUE(logits.grad().defined());
 }
 
@@ -146,7 +147,7 @@ TEST_F(PermutationTest, SumsTheSlotsOfEachToken) {
   check_precision(unpermute, {rows}, at::kBFloat16, /*epsilons=*/0.501);
 }
 
-// 1 + 2^-8 + 2^-8 is a bf16 number, but adding one small part at a time in bf16 never leaves 1.
+// 1 + 2^-8 + 2^-8 is a bf16 number, but adding one small term at a time in bf16 stays at 1.
 TEST(Unpermute, SumsInFloat) {
   const ExpertOrder order = sort_by_expert(integers({0, 1, 2}, {1, 3}), 3);
   const at::Tensor rows =
@@ -185,7 +186,7 @@ TEST(GroupedLinear, MultipliesEachExpertsRows) {
   }
 }
 
-// Sizes in whole 16 bytes, which the GPU's grouped product needs, and others.
+// Sizes in multiples of 16 bytes, which the GPU's grouped product needs, and others.
 TEST(GroupedLinear, SumsInFloat) {
   for (const std::int64_t in : {64, 60})
     for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{64, 0, 0, 0}}) {

@@ -12,7 +12,7 @@ using testing::Operator;
 using testing::random_tensor;
 using testing::Tensors;
 
-constexpr double kEps = 1e-2;  // large enough for its place in the formula to show
+constexpr double kEps = 1e-2;  // large enough to show where the formula adds it
 
 at::Tensor normalized(const at::Tensor& x) { return x / (x.pow(2).mean(-1, /*keepdim=*/true) + kEps).sqrt(); }
 
@@ -59,7 +59,7 @@ TEST(Norm, NoTokensGiveNoRowsAndZeroWeightGradients) {
   check_gradients(layer, naive_layer, layer_inputs(0));
 }
 
-// Everything between input and output is fp32: bf16 results are rounded once, and fp32 ones after sums of 12 terms.
+// All intermediate values are fp32: bf16 results are rounded once, and fp32 ones after sums of 12 terms.
 TEST(Norm, NarrowTypesAreRoundedAtTheEndOnly) {
   for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, 1.0}, {at::kHalf, 1.0}, {at::kFloat, 12.0}}) {
     check_precision(rms, rms_inputs(7), dtype, epsilons);
@@ -74,7 +74,7 @@ TEST(Norm, ComputesGradientsOnlyForWhoWantsThem) {
   check_partial_gradients(layer, layer_inputs(5));
 }
 
-// Weights are often kept in fp32 beside bf16 activations.
+// Weights are often fp32 while activations are bf16.
 TEST(Norm, GradientsHaveTheTypesOfTheirInputs) {
   const at::Tensor x = random_tensor({5, 12}, 1).to(at::kBFloat16).requires_grad_();
   const at::Tensor weight = random_tensor({12}, 2).to(at::kFloat).requires_grad_();

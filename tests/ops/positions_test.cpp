@@ -1,4 +1,4 @@
-// The naive rotation multiplies complex numbers: channels i and i + D / 2 are the parts of one.
+// The naive rotation multiplies complex numbers: channels i and i + D / 2 are the real and imaginary part of one.
 #include "ops/positions.h"
 
 #include "base/error.h"
@@ -40,7 +40,7 @@ TEST(RotaryEmbedding, IsItsFormulaForwardAndBackward) {
   check_partial_gradients(op, {random_tensor({6, 8}, 1), positions()});
 }
 
-// Two products and their sum in fp32, where each rounds by at most half an epsilon, or once to what is narrower.
+// Two products and their sum in fp32, each rounded by at most half an epsilon; narrower types round once more.
 TEST(RotaryEmbedding, RoundsLittle) {
   const Tensors inputs = {random_tensor({6, 3, 8}, 4), positions()};
   check_precision(op, inputs, at::kFloat, 3);

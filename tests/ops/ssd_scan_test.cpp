@@ -100,7 +100,7 @@ TEST(SsdScan, NoTokensGiveNoRowsAndZeroWeightGradients) {
     check_gradients(scan(offsets, {}), recurrence(offsets, {}), inputs(0));
 }
 
-// More chunks than are worked on at once, with heads enough that a block holds few.
+// More chunks than one block holds, with enough heads that a block holds few.
 TEST(SsdScan, ManyBlocksOfChunksAreTheSameAsTheRecurrence) {
   const std::vector<std::int64_t> offsets = {0, 300, 301, 400};
   const Tensors in = inputs(400, {.heads = 512, .width = 1, .groups = 2, .state = 2});
@@ -109,7 +109,7 @@ TEST(SsdScan, ManyBlocksOfChunksAreTheSameAsTheRecurrence) {
                                   evaluate(recurrence(offsets, {}), in, grad), 1e-11);
 }
 
-// Decays far below the smallest number, and steps past softplus's linear end, neither overflow nor give NaN.
+// Decays far below the smallest number, and steps in the linear range of softplus, neither overflow nor give NaN.
 TEST(SsdScan, StrongDecaysStayFinite) {
   Tensors in = inputs(64);
   in[1] = in[1] * 100;
@@ -120,9 +120,8 @@ TEST(SsdScan, StrongDecaysStayFinite) {
                                   evaluate(recurrence({0, 40, 64}, options), in, grad), 1e-9);
 }
 
-// In fp32 an exponent is the difference of running sums of up to 16 steps of about 1 each: it is off by some 10
-// epsilons, and so, relatively, is what it scales; sums over 23 tokens add as much. In bf16 the last rounding outweighs
-// all that.
+// In fp32 an exponent is the difference of running sums of up to 16 steps of about 1 each: it has an error of some 10
+// epsilons, and so, relatively, has the result; sums over 23 tokens add as much. In bf16 the last rounding dominates.
 TEST(SsdScan, NarrowTypesAreRoundedAtTheEndOnly) {
   check_precision(scan({0, 17, 40}, {.chunk = 16}), inputs(40), at::kFloat, 40);
   check_precision(scan({0, 17, 40}, {.chunk = 16}), inputs(40), at::kBFloat16, 1);
@@ -156,7 +155,7 @@ TEST(SsdScan, ComputesGradientsOnlyForWhoWantsThem) {
   check_partial_gradients(scan({0, 3, 7}, {.chunk = 2}), inputs(7));
 }
 
-// Steps and weights are often kept in fp32 beside bf16 activations.
+// Steps and weights are often fp32 while activations are bf16.
 TEST(SsdScan, GradientsHaveTheTypesOfTheirInputs) {
   Tensors in = inputs(7);
   for (std::size_t i = 0; i < in.size(); ++i)

@@ -36,8 +36,8 @@ TEST(InterpolatePositions, IsTheCornerOfTheResizedTable) {
     }
 }
 
-// libtorch computes where a sample lies in fp32, which at position p is off by up to p epsilon; neighbours differ by up
-// to twice the largest value.
+// libtorch computes the position of a sample in fp32, which at position p has an error of up to p epsilon; neighbours
+// differ by up to twice the largest value.
 TEST(InterpolatePositions, AgreesInFloatAtRealisticSizes) {
   constexpr std::int64_t kSide = 32;
   const at::Tensor table = random_tensor({kSide * kSide, 8}, 2).to(at::kFloat);

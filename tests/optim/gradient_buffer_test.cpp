@@ -37,7 +37,7 @@ TEST(GradientBuffer, StartsABucketAsSoonAsItIsComplete) {
   });
 }
 
-// Rank 1 begins its backward when rank 0 has ended its own, which is when the reductions have only started.
+// Rank 1 begins its backward after rank 0 has ended its own, so rank 0 must not wait for reductions that it started.
 TEST(GradientBuffer, ReducesWhileBackwardGoesOn) {
   const auto body = [](World& world) {
     for (const bool shard : {true, false}) {
@@ -121,7 +121,7 @@ TEST(GradientBuffer, RefusesAGradientThatComesTooLate) {
   });
 }
 
-// Their gradients come from a backward inside of the backward.
+// Their gradients come from a backward inside the backward.
 TEST(GradientBuffer, TakesTheGradientsOfRecomputedLayers) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();

@@ -1,5 +1,5 @@
-// Closed forms of every style, what is refused, and how lengths resolve. tests/oracles/lr_schedule_test.py compares the
-// same code with Megatron's.
+// Closed forms of every style, rejected configs, and how lengths resolve. tests/oracles/lr_schedule_test.py compares
+// the same code with Megatron's.
 #include "optim/lr_schedule.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Up to a handful of roundings in double.
+// Up to a few roundings in double.
 auto about(double value) { return testing::DoubleNear(value, 1e-14 * std::abs(value)); }
 
 // 100 iterations of 10 samples.
@@ -136,7 +136,7 @@ TEST(LrSchedule, ARunOf122MillionSamples) {
   EXPECT_THAT(schedule.learning_rate_at(1'024'000), about(1.2e-3));
   EXPECT_THAT(schedule.learning_rate_at(102'735'766), about(1.2e-3));
   EXPECT_LT(schedule.learning_rate_at(102'735'767), 1.2e-3);
-  // A quarter of the way, but for a fraction of a sample.
+  // A quarter of the way, except for a fraction of a sample.
   EXPECT_NEAR(schedule.learning_rate_at(102'735'766 + 18'310'547 / 4), 6.06e-4, 1e-10);
   EXPECT_THAT(schedule.learning_rate_at(121'046'313), about(1.2e-5));
   EXPECT_THAT(schedule.learning_rate_at(122'070'528), about(1.2e-5));
@@ -152,7 +152,7 @@ TEST(LrSchedule, WeightDecayStaysByDefault) {
 
 TEST(LrSchedule, WeightDecayRisesOverTheRun) {
   LrScheduleConfig config = {.weight_decay = 0.25, .end_weight_decay = 0.75, .weight_decay_incr_style = "linear"};
-  config.decay_samples = 100;  // of no importance here
+  config.decay_samples = 100;  // has no effect here
   EXPECT_THAT(resolve(config, thousand()).weight_decay_at(0), about(0.25));
   EXPECT_THAT(resolve(config, thousand()).weight_decay_at(250), about(0.375));
   EXPECT_THAT(resolve(config, thousand()).weight_decay_at(1000), about(0.75));
@@ -230,7 +230,7 @@ TEST(LrSchedule, PrintedConfigReadsBackTheSame) {
   EXPECT_EQ(resolve(read, thousand()), resolve(config, thousand()));
 }
 
-// --- what is refused
+// --- rejected configs
 
 auto problem(const std::string& what, const std::string& where, const std::string& fix) {
   return testing::AllOf(Field("what", &Problem::what, HasSubstr(what)), Field("where", &Problem::where, where),
@@ -280,8 +280,8 @@ TEST(LrScheduleValidate, ADecayHasALength) {
 
 TEST(LrScheduleValidate, WsdNeedsItsLengthAndItsStyle) {
   EXPECT_THAT(problems_of({.decay_style = "WSD"}),
-              ElementsAre(problem("how long", "optimizer.wsd_decay_samples", "wsd_decay_iterations or"),
-                          problem("how its decay goes", "optimizer.wsd_decay_style", "minus_sqrt")));
+              ElementsAre(problem("needs the length", "optimizer.wsd_decay_samples", "wsd_decay_iterations or"),
+                          problem("needs the shape of its decay", "optimizer.wsd_decay_style", "minus_sqrt")));
   EXPECT_THAT(problems_of({.decay_style = "WSD", .wsd_decay_samples = -1, .wsd_decay_style = "linear"}),
               ElementsAre(problem("wsd_decay_samples=-1", "optimizer.wsd_decay_samples", "0 or more")));
 }

@@ -1,4 +1,4 @@
-// Training in every layout equals the formula on whole tensors: ranks are threads, each with its part of the loss.
+// Training in every layout equals the formula on whole tensors: ranks are threads, each with its share of the loss.
 #include "optim/module_optimizer.h"
 
 #include <ATen/ATen.h>
@@ -41,7 +41,7 @@ void backward_all(const ToyLoss& loss, const Parameters& parameters, const Modul
   }
 }
 
-// What every rank remembers, put together. Ranks that remember the same thing agree to the bit.
+// The optimizer state of all ranks, assembled. Ranks that hold the same state agree to the bit.
 class Assembly {
  public:
   explicit Assembly(const std::vector<ParamSpec>& specs) {
@@ -220,8 +220,8 @@ TEST(ModuleOptimizers, OverlapChangesNoBit) {
     }
 }
 
-// The parameters that step() leaves behind are the old ones or the new ones, as the config says; and gradients of the
-// next step may be cleared while they travel.
+// After step() the parameters are the old ones or the new ones, depending on the config; and the gradients of the next
+// step may be cleared while the gather is in flight.
 TEST(ModuleOptimizers, ParametersArriveAtTheLatestWhenAskedFor) {
   const Layout layout = {.dp = 2};
   const Topology topology = testing::topology_of(layout);
@@ -246,7 +246,7 @@ TEST(ModuleOptimizers, ParametersArriveAtTheLatestWhenAskedFor) {
   });
 }
 
-// A reader that forgets to ask loses nothing where the optimizer itself reads.
+// If a reader does not call finish_parameters(), the optimizer itself still reads correct values.
 TEST(ModuleOptimizers, TakeAndPublishCompleteWhatIsUnderWay) {
   const Layout layout = {.dp = 2};
   const Topology topology = testing::topology_of(layout);

@@ -1,4 +1,4 @@
-// What is refused, and how large buckets become.
+// Rejected configs, and the sizes of buckets.
 #include "optim/optimizer_config.h"
 
 #include <gmock/gmock.h>
@@ -27,14 +27,15 @@ TEST(OptimizerConfig, AcceptsWhatMakesSense) {
 }
 
 TEST(OptimizerConfig, NamesEveryValueThatIsOutOfRange) {
-  EXPECT_THAT(problems_of({.beta1 = 1, .beta2 = -0.1, .eps = 0, .clip_grad = -1, .bucket_size = -5}),
-              ElementsAre("optimizer.beta1: beta1=1 is not 0 or more and less than 1; use 0 or more and less than 1",
-                          "optimizer.beta2: beta2=-0.1 is not 0 or more and less than 1; use 0 or more and less than 1",
-                          "optimizer.eps: eps=0 is not more than 0; use more than 0",
-                          "optimizer.clip_grad: clip_grad=-1 is not 0 or more; use 0 or more",
-                          "optimizer.bucket_size: bucket_size=-5 is not 0 or more; use 0 or more"));
+  EXPECT_THAT(
+      problems_of({.beta1 = 1, .beta2 = -0.1, .eps = 0, .clip_grad = -1, .bucket_size = -5}),
+      ElementsAre("optimizer.beta1: beta1=1 must be 0 or more and less than 1; use 0 or more and less than 1",
+                  "optimizer.beta2: beta2=-0.1 must be 0 or more and less than 1; use 0 or more and less than 1",
+                  "optimizer.eps: eps=0 must be more than 0; use more than 0",
+                  "optimizer.clip_grad: clip_grad=-1 must be 0 or more; use 0 or more",
+                  "optimizer.bucket_size: bucket_size=-5 must be 0 or more; use 0 or more"));
   EXPECT_THAT(problems_of({.bucket_count = 0}),
-              ElementsAre("optimizer.bucket_count: bucket_count=0 is not 1 or more; use 1 or more"));
+              ElementsAre("optimizer.bucket_count: bucket_count=0 must be 1 or more; use 1 or more"));
   EXPECT_EQ(problems_of({.beta1 = std::nan(""), .beta2 = std::nan(""), .eps = std::nan(""), .clip_grad = std::nan("")})
                 .size(),
             4u);
@@ -42,7 +43,7 @@ TEST(OptimizerConfig, NamesEveryValueThatIsOutOfRange) {
 
 TEST(OptimizerConfig, OneOfBucketSizeAndCount) {
   EXPECT_THAT(problems_of({.bucket_size = 100, .bucket_count = 8}),
-              ElementsAre("optimizer.bucket_count: bucket_count=8 and bucket_size=100 both say how large buckets are; "
+              ElementsAre("optimizer.bucket_count: bucket_count=8 and bucket_size=100 both set the size of buckets; "
                           "give one of them"));
 }
 
@@ -51,8 +52,8 @@ TEST(OptimizerConfig, GathersInTheBackgroundOnlyWithZeroAndOverlappedReduction) 
       problems_of({.zero = false, .overlap_param_gather = true}),
       ElementsAre("optimizer.overlap_param_gather: overlap_param_gather=true, but with zero=false no parameters "
                   "are gathered; use zero=true, or overlap_param_gather=false",
-                  "optimizer.overlap_param_gather: overlap_param_gather=true goes with overlap_grad_reduce=true "
-                  "only; use overlap_grad_reduce=true, or overlap_param_gather=false"));
+                  "optimizer.overlap_param_gather: overlap_param_gather=true needs overlap_grad_reduce=true; "
+                  "use overlap_grad_reduce=true, or overlap_param_gather=false"));
 }
 
 TEST(OptimizerConfig, BucketElements) {

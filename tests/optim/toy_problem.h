@@ -1,5 +1,5 @@
-// A few parameters of every kind, a loss of which each rank computes a known part, and the same training done naively
-// in one place.
+// A few parameters of every kind, a loss of which each rank computes a known share, and the same training computed
+// naively in one process.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ namespace braid::testing {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-// The last ones live on stage `last_stage`.
+// The last ones are on stage `last_stage`.
 inline std::vector<ParamSpec> toy_specs(int last_stage) {
   const InitRule normal = {InitRule::Normal, 1.0};
   std::vector<ParamSpec> specs = {
@@ -47,7 +47,7 @@ inline at::Tensor shard_of(const at::Tensor& whole, const ParamSpec& spec, const
   return local;
 }
 
-// Writes what is a number in `local` into `whole`, where nothing else may be yet.
+// Writes the elements of `local` that are not NaN into `whole`. Returns whether they agree with elements already there.
 inline bool merge_shard(at::Tensor& whole, const at::Tensor& local, const ParamSpec& spec, const ShardPlace& place) {
   bool agree = true;
   for (const Box& box : shard_boxes(spec, place)) {
@@ -76,8 +76,8 @@ inline constexpr double kScale = 0.5;
 struct ToyLoss {
   bool quadratic = false;
 
-  // A rank's part in one microbatch; the parts of all that hold the same shard add up to 1. Small integers, so that a
-  // wrong sum cannot pass for rounding.
+  // A rank's share in one microbatch; the shares of all ranks that hold the same shard add up to 1. Small integers, so
+  // that a wrong sum cannot pass for rounding.
   static double share(const ParamSpec& spec, const Module& module, int global_rank, int microbatch) {
     int holders = 0, before = 0;
     const auto shard = [&](int rank) { return shard_boxes(spec, shard_place(module, rank))[0].global_begin; };
@@ -118,7 +118,7 @@ struct Trained {
   std::vector<StepReport> reports;
 };
 
-// On whole tensors in double, as the formula says.
+// The formula on whole tensors in double.
 inline Trained train_naively(const std::vector<ParamSpec>& specs, Tensors values, const ToyLoss& loss,
                              const OptimizerConfig& config, int steps, double lr, double weight_decay) {
   Trained result;

@@ -172,7 +172,7 @@ def test_indices_of_torch_and_megatron(tmp_path, in_processes, world):
 
 def test_what_is_no_index_is_refused(tmp_path):
     path = tmp_path / ".metadata"
-    for value, message in [(os.system, "'posix.system', which is not one that checkpoints use"), ({}, "this is no index")]:
+    for value, message in [(os.system, "'posix.system', which is not one that checkpoints use"), ({}, "this is not an index")]:
         path.write_bytes(pickle.dumps(value))
         run = run_program([METADATA_PROBE, path])
         assert run.returncode == 1

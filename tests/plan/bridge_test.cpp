@@ -1,4 +1,4 @@
-// Every pair of dp sizes: each sample's rows reach the language replica that has the sample, once.
+// Every pair of dp sizes: each sample's embeddings reach the language replica that holds the sample, once.
 #include "plan/bridge.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Rank enumeration. The oracle of the worked examples is Megatron's HyperCommGrid;
-// tests/oracles/hyper_comm_grid_test.py asks it about random shapes.
+// Rank enumeration. The worked examples come from Megatron's HyperCommGrid; tests/oracles/hyper_comm_grid_test.py
+// compares random shapes with it.
 #include "plan/grid.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using Groups = std::vector<std::vector<int>>;
 
-// Eight ranks from rank 4 on.
+// Eight ranks starting at rank 4.
 Grid dense_example() { return Grid(4, {{"tp", 2}, {"cp", 1}, {"dp", 2}, {"pp", 2}}); }
 Grid expert_example() { return Grid(4, {{"expt_tp", 1}, {"ep", 2}, {"expt_dp", 2}, {"pp", 2}}); }
 

@@ -1,5 +1,5 @@
-// How a parameter is cut, for random specs and every place. The oracle writes down, dimension by dimension, which
-// global indices a shard has in its own order; boxes and runs of rows must describe that same shard.
+// How a parameter is split, for random specs and every rank coordinate. The oracle lists, dimension by dimension, which
+// global indices a shard has in its own order; boxes and runs of rows must describe the same shard.
 #include "plan/param_spec.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ std::vector<ShardPlace> all_places(const Sizes& sizes) {
   return places;
 }
 
-// One to four dimensions, split along any or none of them, whole or in blocks; every length divides.
+// One to four dimensions, split along any or none of them, as a whole or in blocks; every length is divisible.
 ParamSpec random_spec(const Sizes& sizes, std::mt19937& random) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   ParamSpec spec;
@@ -54,7 +54,7 @@ ParamSpec random_spec(const Sizes& sizes, std::mt19937& random) {
   return spec;
 }
 
-// Which indices of dimension `dim` a place has, in the order in which it has them.
+// Which indices of dimension `dim` a rank coordinate holds, in its own order.
 Integers indices_of(const ParamSpec& spec, std::size_t dim, const ShardPlace& place) {
   int part = 0, parts = 1;
   Integers blocks = {spec.shape[dim]};
@@ -81,7 +81,7 @@ std::int64_t product(const Integers& sizes) {
   return count;
 }
 
-// The position, in row-major order of `shape`, of begin + the i-th position in a box of `size`.
+// The index, in row-major order of `shape`, of begin + the i-th index in a box of `size`.
 std::int64_t position(std::int64_t i, const Integers& size, const Integers& begin, const Integers& shape) {
   std::int64_t result = 0, stride = 1;
   for (std::size_t dim = size.size(); dim-- > 0;) {
@@ -94,7 +94,7 @@ std::int64_t position(std::int64_t i, const Integers& size, const Integers& begi
 
 constexpr std::int64_t kNothing = -1;
 
-// A shard whose elements say where in the whole they are from.
+// A shard whose elements are their indices in the whole.
 struct Shard {
   explicit Shard(const Integers& shape) : elements(static_cast<std::size_t>(product(shape)), kNothing) {}
   void set(std::int64_t local, std::int64_t global) {

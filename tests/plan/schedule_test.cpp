@@ -1,5 +1,5 @@
-// Schedules are proved on paper: every layout up to 16 ranks with up to 8 microbatches, and production topologies. The
-// verifier itself is proved by schedules that are broken on purpose.
+// Schedules are verified without running them: every layout up to 16 ranks with up to 8 microbatches, and production
+// topologies. The verifier itself is tested with broken schedules.
 #include "plan/schedule.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ std::vector<Sizes> all_sizes(int limit) {
   return all;
 }
 
-// A topology that both grids can feed, or nothing.
+// A topology in which both grids divide the samples, or nothing.
 std::optional<Topology> topology_of(const std::vector<Sizes>& encoders, const Sizes& language, bool colocated,
                                     int microbatches = 1) {
   TopologyConfig config;
@@ -62,7 +62,7 @@ TEST(Schedule, EndsInEveryLayoutUpTo16Ranks) {
   for (const Sizes& language : all_sizes(16))
     for (const Sizes& encoder : all_sizes(16))
       for (const bool colocated : {false, true}) {
-        if (encoder.cp > 1) continue;  // no encoder runs so
+        if (encoder.cp > 1) continue;  // encoders do not support it
         if (colocated ? language.ranks() != encoder.ranks() : language.ranks() + encoder.ranks() > 16) continue;
         const std::optional<Topology> topology = topology_of({encoder}, language, colocated);
         if (!topology) continue;
@@ -78,7 +78,7 @@ TEST(Schedule, EndsInEveryLayoutUpTo16Ranks) {
 }
 
 // 9, 33, 68 and 100 nodes of 8 ranks; the second of 33 nodes is that of recipes/nemotron-vlm-54l-mock.yaml. Their
-// encoders have one stage; with a second one, it also matters that only the last may have a backward.
+// encoders have one stage; variants with two also test that only the last may have a backward.
 TEST(Schedule, EndsInTheProductionTopologies) {
   struct Production {
     int nodes;
@@ -148,7 +148,7 @@ TEST(Schedule, EndsWithInterleavedStages) {
   EXPECT_GT(checked, 5000);
 }
 
-// One stage runs its forwards and backwards in turn, behind as many forwards as there are stages after it.
+// A stage alternates forwards and backwards, after as many forwards as there are stages after it.
 TEST(Schedule, IsOneForwardOneBackward) {
   const Topology topology = *topology_of({{}}, {.pp = 2}, false);
   const Schedule schedule = make_schedule(topology, {.microbatches = 4});
@@ -163,7 +163,7 @@ TEST(Schedule, IsOneForwardOneBackward) {
                                             "F0 B0 F1 B1 F2 B2 F3 B3 "));
 }
 
-// Two stages a rank, two ranks, four microbatches: as Megatron's interleaved schedule.
+// Two stages per rank, two ranks, four microbatches: as in Megatron's interleaved schedule.
 TEST(Schedule, InterleavesTheStagesOfARank) {
   const Topology topology = *topology_of({}, {.pp = 2, .vpp = 2}, false, 4);
   std::vector<std::string> lines;
@@ -192,7 +192,7 @@ TEST(Schedule, PrefetchRunsTheEncoderAhead) {
   EXPECT_EQ(line, "F0 send F1 F2 F3 send send send ");
 }
 
-// --- The verifier, by schedules that are broken on purpose.
+// --- The verifier, with schedules that are broken on purpose.
 
 struct Broken : ::testing::Test {
   explicit Broken(const Sizes& encoder = {.dp = 2}, const ScheduleOptions& options = {.microbatches = 4})
@@ -233,7 +233,7 @@ TEST_F(Broken, AMissingReceiveIsFound) {
 TEST_F(Broken, BackwardBeforeItsGradientIsFound) {
   for (const int rank : {0, 1})
     std::swap(ops(rank)[find(rank, Op::Backward, 0)], ops(rank)[find(rank, Op::Forward, 1)]);
-  EXPECT_THAT(problems(), HasSubstr("before what it needs is there"));
+  EXPECT_THAT(problems(), HasSubstr("before its input has arrived"));
 }
 
 TEST_F(Broken, AForwardTooManyInFlightIsFound) {
@@ -242,10 +242,10 @@ TEST_F(Broken, AForwardTooManyInFlightIsFound) {
     const auto forward = ops(rank).begin() + static_cast<std::ptrdiff_t>(find(rank, Op::Forward, 1));
     std::rotate(backward, backward + 1, forward + 1);
   }
-  EXPECT_THAT(problems(), HasSubstr("one too many"));
+  EXPECT_THAT(problems(), HasSubstr("exceeds the limit of microbatches in flight"));
 }
 
-// Two messages between the same ranks in one exchange, taken for each other.
+// Two messages between the same ranks in one exchange are swapped.
 TEST(Order, OfMessagesBetweenTwoRanksIsChecked) {
   const Topology topology = *topology_of({{.dp = 2}, {.dp = 2}}, {.tp = 2}, true);
   const ScheduleOptions options = {.microbatches = 1};
@@ -270,7 +270,7 @@ TEST_F(Broken, AForgottenBackwardIsFound) {
   EXPECT_THAT(problems(), HasSubstr("never runs backward"));
 }
 
-// Neighbours that send to each other at once do it in turn, and both want to receive first.
+// Neighbours that should send to each other in one exchange do it in turn, and both receive first.
 TEST_F(Broken, ReceivesInFrontOfSendsHang) {
   for (const int rank : {2, 4}) {
     std::vector<Op> in_turn;
@@ -292,7 +292,7 @@ TEST_F(Broken, ASendInPlaceOfAReceiveIsFound) {
   Transfer& transfer = ops(2)[find(2, Op::Exchange, 0)].transfers.at(0);
   ASSERT_FALSE(transfer.outgoing);
   transfer.outgoing = true;
-  EXPECT_THAT(problems(), HasSubstr("rank 2 has no part in the activation of microbatch 0 from rank 0 to rank 2"));
+  EXPECT_THAT(problems(), HasSubstr("rank 2 takes no part in the activation of microbatch 0 from rank 0 to rank 2"));
 }
 
 // An encoder on ranks 0 to 3 in two stages, of which only the second trains.
@@ -345,7 +345,7 @@ TEST(Timeline, OfAPipelineHasItsBubble) {
   EXPECT_DOUBLE_EQ(timeline.end, (8 + 4 - 1) * 3.0);
 }
 
-// The time that ranks stand idle is (pp - 1) (forward + backward) / vpp.
+// The idle time of ranks is (pp - 1) (forward + backward) / vpp.
 TEST(Timeline, OfInterleavedStagesHasASmallerBubble) {
   for (const int pp : {2, 4})
     for (const int vpp : {2, 3})
@@ -378,7 +378,7 @@ TEST(Timeline, IsDrawnWithALaneForEachRankAndABoxForEachOp) {
   EXPECT_THAT(svg, AllOf(HasSubstr("</svg>"), Not(HasSubstr("a lane stands for"))));
 }
 
-// The background of a lane begins behind its label, of which a letter is at least 7 pixels wide.
+// The background of a lane begins after its label, whose letters are at least 7 pixels wide.
 TEST(Timeline, TheLongLabelsOfColocatedModulesHaveRoom) {
   const Topology topology = *topology_of({{.dp = 2}}, {.tp = 2}, true);
   const std::string svg = drawn(make_schedule(topology, {.microbatches = 1}), topology, {{}, {}});

@@ -1,5 +1,5 @@
-// Topologies that work: modules placed on ranks, two views of each grid, process groups in one order for all
-// ranks. Topologies that do not: validate_test.cpp.
+// Valid topologies: modules placed on ranks, two views of each grid, process groups in the same order on all ranks.
+// validate_test.cpp has the invalid ones.
 #include "plan/topology.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ std::vector<int> ranks_of(const Grid& grid) {
   return ranks;
 }
 
-// --- random topologies that are right by construction
+// --- random topologies that are valid by construction
 
 struct Case {
   TopologyConfig config;
@@ -133,7 +133,7 @@ TEST(TopologyTest, OffsetsMayPlaceModulesInAnyOrder) {
   config.modules[1].rank_offset = 0;
   const Topology topology(config, moe_workload());
   EXPECT_EQ(topology.module("images").dense.rank_offset(), 4);
-  EXPECT_EQ(topology.modules()[0].name, "images");  // recipe order stays
+  EXPECT_EQ(topology.modules()[0].name, "images");  // recipe order is kept
   EXPECT_EQ(topology.groups()[0].name, "images.tp");
 }
 
@@ -212,7 +212,7 @@ TEST(TopologyPropertyTest, BothViewsCoverTheSameRanksAndStages) {
   });
 }
 
-// Under each of its module's 14 names, a rank has one group and no other.
+// For each of its module's 14 group names, a rank is in exactly one group.
 TEST(TopologyPropertyTest, GroupsOfOneNamePartitionTheirModule) {
   for_random_topologies(13, [](const Topology& topology) {
     std::map<std::string, std::vector<int>> members;
@@ -229,7 +229,7 @@ TEST(TopologyPropertyTest, GroupsOfOneNamePartitionTheirModule) {
   });
 }
 
-// What a rank expects to create, found from coordinates alone: per module and kind, those who agree in all
+// The groups that a rank expects, computed from coordinates alone: per module and kind, the ranks that agree in all
 // other dims.
 std::vector<GroupSpec> groups_seen_from(const Topology& topology, int global_rank) {
   const std::vector<std::vector<std::string>> kinds = {{"tp"},
@@ -272,7 +272,7 @@ std::vector<std::string> text_of(const std::vector<GroupSpec>& groups, int with_
   return text;
 }
 
-// Every rank walks the whole list and finds in it, in order, exactly the groups it expects.
+// Every rank iterates over the whole list and finds in it, in order, exactly the groups it expects.
 TEST(TopologyPropertyTest, EachRankFindsTheGroupsItExpectsInOrder) {
   std::mt19937 random(100);
   for_random_topologies(14, [&](const Topology& topology) {
@@ -281,8 +281,7 @@ TEST(TopologyPropertyTest, EachRankFindsTheGroupsItExpectsInOrder) {
   });
 }
 
-// Two ranks meet in their common groups in the same order, so neither waits for the other in a different
-// group.
+// Two ranks create their common groups in the same order, so neither waits for the other in a different group.
 TEST(TopologyPropertyTest, PeersExpectTheirCommonGroupsInTheSameOrder) {
   std::mt19937 random(101);
   for_random_topologies(15, [&](const Topology& topology) {
@@ -305,7 +304,7 @@ TEST(TopologyPropertyTest, TheSameConfigGivesTheSameGroups) {
   }
 }
 
-// --- as part of a recipe
+// --- as a section of a recipe
 
 TEST(TopologyConfigTest, PrintedConfigReadsBackTheSame) {
   std::mt19937 random(17);

@@ -1,5 +1,4 @@
-// One test per rule: what a person is told about a topology that cannot work, where, and which number to
-// change.
+// One test per rule: the message for an invalid topology, its location, and which number to change.
 #include <gmock/gmock.h>
 
 #include "plan/topology.h"
@@ -13,7 +12,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Four encoder ranks and eight language ranks that work; each test breaks one thing.
+// Four encoder ranks and eight language ranks that are valid; each test breaks one thing.
 TopologyConfig good() {
   return {.modules = {{.name = "images", .kind = "encoder", .tp = 2, .dp = 2},
                       {.name = "language", .tp = 2, .dp = 4, .ep = 4}}};
@@ -141,7 +140,7 @@ TEST(ValidateTest, NamesAreNotEmpty) {
   TopologyConfig config = good();
   images(config).name = "";
   EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("a module has no name", "topology.modules", "give it one")));
+              ElementsAre(problem("a module has no name", "topology.modules", "give it a name")));
 }
 
 // A dot would make both keys and group names ambiguous.
@@ -169,7 +168,7 @@ TEST(ValidateTest, OnlyOneModuleIsTheLanguageModel) {
 TEST(ValidateTest, KindsAreKnown) {
   TopologyConfig config = good();
   images(config).kind = "decoder";
-  EXPECT_THAT(validate(config, work()), ElementsAre(problem("module 'images' has the unknown kind 'decoder'",
+  EXPECT_THAT(validate(config, work()), ElementsAre(problem("module 'images' has an unknown kind 'decoder'",
                                                             "topology.modules.images.kind", "use kind=encoder")));
 }
 
@@ -348,8 +347,7 @@ TEST(ValidateTest, IndependentProblemsAreReportedTogether) {
                           what("global_batch=16"), what("left.eye.dp=3")));
 }
 
-// Where language.tp is unknown, so are its ranks and what they can do; the encoder's own mistake is still
-// told.
+// If language.tp is invalid, its ranks and their work are unknown; the encoder's own mistake is still reported.
 TEST(ValidateTest, AMeaninglessSizeHasNoFollowUps) {
   TopologyConfig config = good();
   config.world_size = 99;

@@ -25,7 +25,7 @@ TEST(ResumeChecks, ASchedulesStyleMustBeKnown) {
                                                   HasSubstr("--override-opt-param-scheduler")));
   EXPECT_EQ(error("recipe", strange), "no error");
   EXPECT_EQ(error("checkpoint", {{"lr_decay_style", std::string("linear")}}), "no error");
-  EXPECT_THAT(error("checkpoint", {{"lr_decay_style", std::string("WSD")}}), HasSubstr("last phase"));
+  EXPECT_THAT(error("checkpoint", {{"lr_decay_style", std::string("WSD")}}), HasSubstr("decay phase"));
   EXPECT_THAT(error("checkpoint", {{"wd_incr_style", std::string("up")}}), HasSubstr("wd_incr_style is 'up'"));
   EXPECT_THAT(error("checkpoint", {{"lr_decay_steps", std::int64_t{0}}}), HasSubstr("lr_decay_steps=0"));
 }

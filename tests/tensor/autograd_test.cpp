@@ -1,4 +1,4 @@
-// What attach_backward and differentiable promise to operators whose backward is written by hand.
+// What attach_backward and differentiable guarantee to operators with hand-written backwards.
 #include "tensor/autograd.h"
 
 #include <ATen/ATen.h>
@@ -62,7 +62,7 @@ TEST(AttachBackward, RunsAgainWhenTheGraphWasKept) {
 TEST(AttachBackward, PassesOverInputsThatNeedNoGradientOrAreUndefined) {
   const at::Tensor x = numbers(2), w = numbers(2).requires_grad_();
   const at::Tensor y = attach_backward("MixedBackward", {x, at::Tensor(), w}, {x * 5}, [](const Tensors& grads) {
-    return Tensors{grads[0] * 2, at::Tensor(), grads[0] * 3};  // the first is for nobody
+    return Tensors{grads[0] * 2, at::Tensor(), grads[0] * 3};  // the first is discarded
   })[0];
   y.backward(numbers(2));
   EXPECT_FALSE(x.grad().defined());
@@ -141,7 +141,7 @@ TEST(Differentiable, SavesNothingWithoutAGradientToCompute) {
   EXPECT_EQ(token.use_count(), 1);
 }
 
-// An output among what its own backward saved would keep itself alive.
+// An output among the tensors that its own backward saved would keep itself alive.
 TEST(Differentiable, FreesASavedOutputThatIsNeverUsed) {
   const auto token = std::make_shared<int>(0);
   {
