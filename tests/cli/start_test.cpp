@@ -87,7 +87,7 @@ TEST_F(Start, APipeForMetricsAndAnIterationAsTheFolderToSaveToAreRefused) {
   fs::create_directories(in_folder("ckpt/iter_0000004"));
   folder.write("ckpt/iter_0000004/.metadata", "");
   EXPECT_THAT(refusal({"--save", in_folder("ckpt/iter_0000004")}),
-              AllOf(HasSubstr("is a checkpoint itself"), HasSubstr("--save " + in_folder("ckpt"))));
+              AllOf(HasSubstr("is itself a checkpoint"), HasSubstr("--save " + in_folder("ckpt"))));
 }
 
 TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn) {
@@ -98,7 +98,7 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
   EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts afresh, since " + checkpoints), Not(HasSubstr("resumes from")),
                                HasSubstr("drew the weights of language in ")));
   EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
-              AllOf(HasSubstr("does not fit the model in"), HasSubstr("where: command line, --load")));
+              AllOf(HasSubstr("does not match the model in"), HasSubstr("where: command line, --load")));
   EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
               AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000001, iter_0000002")));
   EXPECT_THAT(refusal({"--load", checkpoints}), AllOf(HasSubstr("no optimizer state"), HasSubstr("--no-load-optim")));
@@ -118,7 +118,7 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
     words.push_back(more);
     return words;
   };
-  EXPECT_THAT(refusal(with(tune, "--finetune")), HasSubstr("fix:   go on from them without --finetune, or save to"));
+  EXPECT_THAT(refusal(with(tune, "--finetune")), HasSubstr("fix:   resume from them without --finetune, or save to"));
   EXPECT_EQ(train(tune).exit_code, 0);
   const Finished resumed = train({"--load", checkpoints, "--no-load-optim"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
@@ -153,10 +153,10 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
   EXPECT_EQ(train({"--load", checkpoints + "/iter_0000001", "--no-load-optim"}).exit_code, 0);
   const Finished fallback = train({"--load", checkpoints, "--no-load-optim", "--load-fallback"});
   EXPECT_EQ(fallback.exit_code, 0) << fallback.err;
-  EXPECT_THAT(fallback.out, HasSubstr("goes on from iteration 1 of "));
+  EXPECT_THAT(fallback.out, HasSubstr("resuming from the older iteration 1 of "));
   fs::remove(older + "common.pt");
   EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--load-fallback"}),
-              AllOf(HasSubstr("common.pt"), HasSubstr("fix:   there is no older one that can be read")));
+              AllOf(HasSubstr("common.pt"), HasSubstr("fix:   no older checkpoint can be read")));
 }
 
 // The launcher holds the lock from before it starts a rank until all have ended.

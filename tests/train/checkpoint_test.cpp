@@ -249,7 +249,7 @@ TEST(Checkpoint, AnotherModelIsRefusedWithWhatDiffers) {
     return provider;
   }};
   EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from({.load = saved_in("one")})); }),
-              AllOf(HasSubstr("language_model.module.decoder.layers.4.mixer.A_log is not there"),
+              AllOf(HasSubstr("language_model.module.decoder.layers.4.mixer.A_log is missing"),
                     HasSubstr("radio_model.decoder.layers.mlp.linear_fc1.weight is [2, ")));
 }
 
@@ -380,14 +380,14 @@ TEST_F(DamagedCheckpoint, SaysWhichOlderOneIsComplete) {
   EXPECT_THAT(said_by_load({.load = root()}, layout), ::testing::Not(HasSubstr("--load-fallback")));
 }
 
-// Only one rank reads what is damaged; all go on from the older one.
+// Only one rank reads the damaged shard; all ranks resume from the older checkpoint.
 TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
   const CheckpointConfig config = {.load = root(), .load_fallback = "always"};
   EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), ::testing::Not(HasSubstr("WARNING"))));
   for (const char* name : {"__1_0.distcp", "__2_0.distcp", "common.pt", ".metadata", "checksums.json"}) {
     flip_bit(name);
     EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("WARNING: iteration 5 cannot be loaded"), HasSubstr(name),
-                                                    HasSubstr("goes on from iteration 4"), HasSubstr("\niteration 4\n"),
+                                                    HasSubstr("the older iteration 4"), HasSubstr("\niteration 4\n"),
                                                     ::testing::Not(HasSubstr("loaded " + iteration_folder(root(), 5)))))
         << name;
     flip_bit(name);
@@ -398,10 +398,10 @@ TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
   folder.write("latest_checkpointed_iteration.txt", "5");
   std::filesystem::remove(iteration_folder(root(), 4) + "/common.pt");
   flip_bit("__1_0.distcp");
-  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iter_0000005"), HasSubstr("no older one")));
+  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iter_0000005"), HasSubstr("no older checkpoint")));
 }
 
-// Until the run saves, the one it went on from is the latest, and stays when older ones go.
+// Until the run saves, the checkpoint it resumed from is the latest, and it is kept when older ones are removed.
 TEST_F(DamagedCheckpoint, IsNoLongerTheLatest) {
   testing::train({.colocated = true}, {.steps = 0, .end = [&](Training& training, World& world) {
                                          const CheckpointConfig config = {.save = root(), .load = root()};

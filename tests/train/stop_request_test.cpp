@@ -58,7 +58,7 @@ TEST(StopRequest, ARequestIsForgottenWithIt) {
 TEST(StopRequest, ThereIsOneAtATime) {
   const StopRequest stop(kStart);
   EXPECT_THAT(testing::error_of<std::exception>([] { StopRequest second(kStart); }),
-              HasSubstr("there is a StopRequest already"));
+              HasSubstr("a StopRequest already exists"));
 }
 
 TEST(StopRequest, HandlersAndMaskGoBack) {
@@ -131,7 +131,7 @@ TEST(StopRequest, LimitsThatMakeNoSense) {
   EXPECT_THAT(validate(StopConfig{.exit_duration_in_mins = 0.5, .exit_interval = 1}), IsEmpty());
   const auto problems = validate(StopConfig{.exit_duration_in_mins = -1, .exit_interval = 0});
   ASSERT_EQ(problems.size(), 2u);
-  EXPECT_EQ(problems[0].what, "stop.exit_duration_in_mins=-1 should be greater than 0");
+  EXPECT_EQ(problems[0].what, "stop.exit_duration_in_mins=-1 must be greater than 0");
   EXPECT_EQ(problems[1].where, "stop.exit_interval");
 }
 
