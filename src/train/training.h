@@ -53,7 +53,7 @@ class Training {
   // end.
   TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);
 
-  // With MimoOptions::draw_weights off: initialises the parameters of these sets that this rank holds. `drawn` counts
+  // With MimoOptions::draw_weights off: initializes the parameters of these sets that this rank holds. `drawn` counts
   // the elements done so far.
   void draw_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank

@@ -156,7 +156,7 @@ TEST_F(CkptCommand, WeightsOfAnotherSizeAreRefusedWithAllThatDiffers) {
   const Finished refused = braid(
       {"ckpt", "convert", "--recipe", folder.write("other.yaml", text), "--language", hf, folder.path() + "/initial"});
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("the recipe has ffn: 96, the folder ffn: "),
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("the recipe has ffn: 96, the folder has ffn: "),
                                  HasSubstr("decoder.layers.1.mlp.linear_fc1.weight is [")));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/initial"));
 }

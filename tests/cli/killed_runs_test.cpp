@@ -118,7 +118,7 @@ TEST_F(KilledRuns, StartAgainAsTheyShould) {
   const Finished requeued = train_with({"--load", root()}, {{"SLURM_JOB_ID", "42"}, {"SLURM_RESTART_COUNT", "1"}});
   EXPECT_EQ(requeued.exit_code, 0) << requeued.err;
   EXPECT_THAT(requeued.out, ::testing::AllOf(::testing::HasSubstr("WARNING: iteration 6 cannot be loaded"),
-                                             ::testing::HasSubstr("goes on after iteration 5")));
+                                             ::testing::HasSubstr("continues after iteration 5")));
   EXPECT_GT(fs::file_size(root() + "/iter_0000006/common.pt"), 100u) << "it was saved again";
 }
 

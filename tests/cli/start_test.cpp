@@ -69,7 +69,7 @@ TEST_F(Start, ALoadThatIsNoCheckpointIsRefused) {
   const std::string where = "\n  where: command line, --load (checkpoint.load)\n  fix:   ";
   EXPECT_THAT(refusal({"--load", file}), AllOf(HasSubstr("file' is a file"), HasSubstr(where)));
   EXPECT_THAT(refusal({"--load", in_folder("empty/")}),
-              AllOf(HasSubstr("there is no checkpoint in"), HasSubstr(where), HasSubstr("leave --load out")));
+              AllOf(HasSubstr("there is no checkpoint in"), HasSubstr(where), HasSubstr("leave out --load")));
   EXPECT_THAT(refusal({"--load", in_folder("emty")}),
               AllOf(HasSubstr("there is no folder"), HasSubstr("did you mean '" + in_folder("empty") + "'?")));
   EXPECT_THAT(refusal({"--load", in_folder("zzzzzzzz"), "--save", in_folder("other")}),
@@ -96,7 +96,7 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
       train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim", "--save-interval", "1"});
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
   EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts afresh, since " + checkpoints), Not(HasSubstr("resumes from")),
-                               HasSubstr("drew the weights of language in ")));
+                               HasSubstr("initialized the weights of language in ")));
   EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
               AllOf(HasSubstr("does not match the model in"), HasSubstr("where: command line, --load")));
   EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
@@ -138,18 +138,18 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
     // Nemotron's checkpoints have no common.pt, and no fallback.
     if (name != std::string("common.pt"))
       EXPECT_THAT(refusal({"--load-nemotron-checkpoint", checkpoints, "--load-fallback"}),
-                  HasSubstr("\n  fix:   `braid ckpt verify " + checkpoints + "/iter_0000002` says what is wrong"));
+                  HasSubstr("\n  fix:   `braid ckpt verify " + checkpoints + "/iter_0000002` shows what is wrong"));
     fs::rename(in_folder("aside"), newest + name);
   }
   fs::rename(newest, in_folder("aside"));
-  EXPECT_THAT(refusal({"--load", checkpoints}), HasSubstr("has iter_0000001: take the newest that can be read with "));
+  EXPECT_THAT(refusal({"--load", checkpoints}), HasSubstr("has iter_0000001: use the newest readable one with "));
   EXPECT_THAT(refusal({"--load-nemotron-checkpoint", checkpoints, "--load-fallback"}),
               HasSubstr("has iter_0000001: give the folder of one of them"));
   fs::rename(in_folder("aside"), newest);
   fs::remove(newest + "common.pt");
   // There is no fallback from the folder of one iteration; what is offered instead goes on.
   EXPECT_THAT(refusal({"--load", newest, "--no-load-optim", "--load-fallback"}),
-              HasSubstr("\n  fix:   go on from an older one with --load " + checkpoints + "/iter_0000001; "));
+              HasSubstr("\n  fix:   resume from an older one with --load " + checkpoints + "/iter_0000001; "));
   EXPECT_EQ(train({"--load", checkpoints + "/iter_0000001", "--no-load-optim"}).exit_code, 0);
   const Finished fallback = train({"--load", checkpoints, "--no-load-optim", "--load-fallback"});
   EXPECT_EQ(fallback.exit_code, 0) << fallback.err;

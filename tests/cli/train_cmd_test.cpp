@@ -181,7 +181,7 @@ TEST(TrainCommand, TrainRefusesBadInputBeforeAnyRankStarts) {
   EXPECT_THAT(braid({"train", recipe, "--lr", "abc"}).err, HasSubstr("where: command line, --lr (train.lr)\n"));
   EXPECT_THAT(braid({"train", recipe, "--lr", "0.1", "--llm-dp", "64"}).err,
               AllOf(HasSubstr("where: command line, --llm-dp, against "), HasSubstr(":8, train.global_batch\n")));
-  EXPECT_THAT(braid({"train", recipe, "--seed", "-1"}).err, HasSubstr("train.seed=-1 should be 0 or more"));
+  EXPECT_THAT(braid({"train", recipe, "--seed", "-1"}).err, HasSubstr("train.seed=-1 must be at least 0"));
 }
 
 TEST(TrainCommand, TrainChecksTheWorldItWasStartedIn) {

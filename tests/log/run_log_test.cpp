@@ -122,7 +122,7 @@ TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {
   log_->add_memory({.host_mb = 5, .max_host_mb = 6});
   EXPECT_THAT(printed_,
               HasSubstr(" time (ms) | images | bridge wait (language):    10.0 (100 %) |\n"
-                        "[fullest of 3 ranks] (after 1 iterations) memory (MB) | host: 5.00 | max host: 6.00\n"));
+                        "[maximum over 3 ranks] (after 1 iterations) memory (MB) | host: 5.00 | max host: 6.00\n"));
   run(2, 2);
   log_->add_memory({.allocated_mb = 1, .max_allocated_mb = 2, .reserved_mb = 3, .max_reserved_mb = 4});
   EXPECT_THAT(lines_with("memory (MB)"), SizeIs(1));  // once, as Megatron
@@ -141,14 +141,14 @@ TEST_F(RunLogTest, TheSummarySaysItAll) {
   log_->finish("SIGTERM");
   EXPECT_EQ(printed_,
             "\n"
-            "run ended              SIGTERM\n"
-            "iterations             4 (now at 24 of 100)\n"
-            "lm loss                0.0476 -> nan\n"
-            "time per iteration     600.0 ms\n"
-            "throughput             1667 tokens/s (833.3 per rank)\n"
-            "compute                1.667 TFLOP/s (0.8333 per rank)\n"
-            "skipped, nan           1, 1\n"
-            "most memory of a rank  100 MB of the GPU, 200 MB of the host\n"
+            "run ended             SIGTERM\n"
+            "iterations            4 (now at 24 of 100)\n"
+            "lm loss               0.0476 -> nan\n"
+            "time per iteration    600.0 ms\n"
+            "throughput            1667 tokens/s (833.3 per rank)\n"
+            "compute               1.667 TFLOP/s (0.8333 per rank)\n"
+            "skipped, nan          1, 1\n"
+            "peak memory per rank  100 MB GPU, 200 MB host\n"
             "\n"
             "share of time  images\n"
             "forward        75 %\n"
@@ -273,7 +273,7 @@ TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(lines_with("metrics.jsonl"),
-              ElementsAre(AllOf(HasSubstr("braid: cannot write '"), HasSubstr("; the run goes on without it"))));
+              ElementsAre(AllOf(HasSubstr("braid: cannot write '"), HasSubstr("; the run continues without it"))));
   EXPECT_TRUE(log_->lost_output());
 }
 

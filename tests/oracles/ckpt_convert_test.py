@@ -88,8 +88,8 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path):
     run = run_program([BRAID, "ckpt", "convert", "--recipe", tmp_path / "other.yaml", "--language",
                        tmp_path / "language", tmp_path / "new"])
     assert run.returncode == 2
-    assert "the recipe has ffn: 64, the folder ffn: 48" in run.stderr
-    assert "decoder.layers.3.mlp.linear_fc1.weight is [48, 32], the recipe's [64, 32]" in run.stderr
+    assert "the recipe has ffn: 64, the folder has ffn: 48" in run.stderr
+    assert "decoder.layers.3.mlp.linear_fc1.weight is [48, 32], but the recipe's is [64, 32]" in run.stderr
     assert not (tmp_path / "new").exists()
 
 

@@ -88,7 +88,7 @@ TEST(Recipe, MinLrKeepsItsShareOfALowerLrFromTheCommandLine) {
 
 TEST(Recipe, LengthsAndSeedsHave64Bits) {
   EXPECT_EQ(parse_recipe(kTwoGrids, {{"train.seed", "5000000000"}}).train.seed, 5'000'000'000);
-  EXPECT_THAT(error_of(kTwoGrids, {{"train.seed", "-1"}}), HasSubstr("train.seed=-1 should be 0 or more"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.seed", "-1"}}), HasSubstr("train.seed=-1 must be at least 0"));
   const Recipe recipe = parse_recipe(
       kTwoGrids,
       {{"train.samples", "5000000000"}, {"train.warmup_samples", "3000000000"}, {"train.decay_samples", "4000000000"}});
