@@ -58,7 +58,7 @@ std::string to_text(const RunSummary& summary) {
   };
   add_speed(rows, summary);
   rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
-  if (summary.memory) rows.push_back({"peak memory per rank", memory_text(*summary.memory)});
+  if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});
   std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
   if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);
   return text;
