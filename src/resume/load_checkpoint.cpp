@@ -213,8 +213,8 @@ class Load {
       const auto* saved = split ? as<std::string>(split) : nullptr;
       if (saved && *saved != split_of(*module))
         throw DataError(fmt::format(
-            "{} has optimizer state by bucket of {} with {}, but this run has {}; use the checkpoint's layout, or load "
-            "only the weights with --no-load-optim or --finetune",
+            "{} has optimizer state by bucket of {} split by {}, but this run splits it by {}; use the same split, or "
+            "load only the weights with --no-load-optim or --finetune",
             checkpoint_->folder(), module->name, *saved, split_of(*module)));
     }
   }

@@ -171,7 +171,7 @@ TEST_F(LaunchOther, JobsThatSlurmHasForgottenHaveTheirLog) {
   EXPECT_EQ(launch({"tail", "12", "--log-dir", folder_.path(), "-n", "99"}).out, lines);
   const Finished unknown = launch({"status", "13", "--log-dir", folder_.path()});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("no trace of job 13"));
+  EXPECT_THAT(unknown.err, HasSubstr("job 13 was not found"));
   stand_in("scontrol", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n");
   EXPECT_THAT(launch({"status", "12", "--log-dir", folder_.path()}).out, HasSubstr("job 12: Slurm does not answer\n"));
   EXPECT_THAT(launch({"status", "x;y"}).err, HasSubstr("'x;y' is not a job id"));

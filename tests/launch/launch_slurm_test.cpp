@@ -59,11 +59,11 @@ class LaunchSlurm : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-// A folder that only the nodes or the container have is not made here, beside the warning that it cannot be seen.
+// A folder that only the nodes or the container have is not created here; a warning says that it cannot be checked.
 TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
   const Finished unseen = launch({kRecipe, "--workdir", "/no-such-root/work", "--output", "job.sbatch"});
   EXPECT_EQ(unseen.exit_code, 0) << unseen.err;
-  EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be seen from here"),
+  EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be checked from here"),
                                 HasSubstr("'/no-such-root/work/logs', cannot be made from here")));
   EXPECT_FALSE(fs::exists("/no-such-root"));
   EXPECT_TRUE(fs::exists(folder_.path() + "/job.sbatch"));
@@ -330,7 +330,7 @@ TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({"--trian-iters", "1", kRecipe}), HasSubstr("did you mean --train-iters?"));
   EXPECT_THAT(refusal({"--nodez", "1", "--", "prog"}), HasSubstr("did you mean --nodes?"));
   EXPECT_THAT(refusal({"--srun", "--export=ALL,HF_TOKEN=abc", "--", "prog"}), HasSubstr("--secret HF_TOKEN"));
-  EXPECT_THAT(refusal({"--warm-up", "a 'b", "--", "prog"}), AllOf(HasSubstr("does not close"), HasSubstr("--warm-up")));
+  EXPECT_THAT(refusal({"--warm-up", "a 'b", "--", "prog"}), AllOf(HasSubstr("is not closed"), HasSubstr("--warm-up")));
   EXPECT_THAT(refusal({"--nodes", "two", "--", "prog"}), HasSubstr("two"));
   EXPECT_THAT(refusal({"--", "srun", "prog"}), HasSubstr("srun starts ranks itself"));
   EXPECT_THAT(refusal({"--style", "torchrun", "--sbatch", "--ntasks-per-node=8", "--", "torchrun", "x.py"}),

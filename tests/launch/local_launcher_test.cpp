@@ -115,7 +115,7 @@ TEST(LocalLauncher, BusyPortIsReplaced) {
   const std::string port = std::to_string(local_port(other));
   const auto run = run_shell(1, "echo port $MASTER_PORT", {"--port", port});
   EXPECT_EQ(run.exit_code, 0);
-  EXPECT_THAT(run.err, HasSubstr("port " + port + " is in use, taking another one"));
+  EXPECT_THAT(run.err, HasSubstr("port " + port + " is in use, using another one"));
   EXPECT_THAT(run.out, Not(HasSubstr("port " + port)));
 }
 

@@ -100,7 +100,8 @@ TEST(Output, TheLastLinesCountToo) {
   writer.write(full.get(), text);
   ::testing::internal::CaptureStderr();
   EXPECT_FALSE(writer.finish());
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "braid: the last output is lost: nobody took it in time\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "braid: the last output is lost: the reader did not take it in time\n");
   for (ssize_t left = std::ssize(text); left > 0;) left -= read(reader.get(), text.data(), text.size());
 
   const TemporaryFolder folder;

@@ -92,12 +92,12 @@ std::string error_of(Function function) {
 
 TEST(RankCommand, RefusesWhatItCannotKnow) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
-      {"torchrun $ARGS train.py", {"$ARGS", "only the shell can know", "\"$ARGS\" in quotes if it is the program"}},
-      {"ARGS=\"$ARGS --nnodes 1\"; torchrun $ARGS train.py", {"$ARGS", "only the shell can know"}},
-      {"A=$B B=$A; torchrun $A train.py", {"only the shell can know"}},
+      {"torchrun $ARGS train.py", {"$ARGS", "only the shell can expand", "\"$ARGS\" in quotes if it is the program"}},
+      {"ARGS=\"$ARGS --nnodes 1\"; torchrun $ARGS train.py", {"$ARGS", "only the shell can expand"}},
+      {"A=$B B=$A; torchrun $A train.py", {"only the shell can expand"}},
       {"torchrun --nproc-pernode=8 x.py", {"--nproc-pernode", "did you mean --nproc-per-node?"}},
       {"torchrun --nproc_per_node=8", {"no program to run"}},
-      {"torchrun --rdzv x.py", {"no option --rdzv, or several that begin so"}},
+      {"torchrun --rdzv x.py", {"no option --rdzv, or several that begin with it"}},
       {"torchrun --standalone=1 x.py", {"takes no value"}},
       {"torchrun a.py; python -m torch.distributed.run b.py", {"twice", "torchrun a.py", "torch.distributed.run b.py"}},
       {"srun -n 8 python x.py", {"srun starts ranks itself", "without it"}},
@@ -107,7 +107,7 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
       {"sbatch x.sh", {"sbatch starts ranks itself"}},
       {"LAUNCHER='python -m torch.distributed.run'; $LAUNCHER x.py", {"through a variable: LAUNCHER="}},
       {"cmd=\"torchrun $ARGS x.py\"; eval $cmd", {"through a variable: cmd="}},
-      {"eval 'torchrun x.py'", {"through eval", "write the call itself"}},
+      {"eval 'torchrun x.py'", {"through eval", "write the torchrun call directly"}},
       {"bash -lc 'cd x && torchrun x.py'", {"through bash"}},
       {"torchrun --virtual-local-rank x.py", {"--style torchrun"}},
   };

@@ -184,7 +184,7 @@ TEST(ShellLexer, WhatDoesNotCloseIsAnError) {
       simple_commands(text);
       ADD_FAILURE() << text;
     } catch (const ConfigError& e) {
-      EXPECT_THAT(e.what(), HasSubstr("does not close")) << text;
+      EXPECT_THAT(e.what(), HasSubstr("is not closed")) << text;
     }
   }
 }

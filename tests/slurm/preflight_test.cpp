@@ -94,7 +94,7 @@ TEST(Preflight, OnlyExpertParallelismShrinksExperts) {
   Preflight preflight;
   check_weights(minimax, 80, preflight);
   ASSERT_THAT(preflight.problems, SizeIs(1));
-  EXPECT_THAT(preflight.problems[0].what, AllOf(HasSubstr("64 experts on a GPU"), HasSubstr("about 30 GB")));
+  EXPECT_THAT(preflight.problems[0].what, AllOf(HasSubstr("64 experts per GPU"), HasSubstr("about 30 GB")));
   EXPECT_THAT(preflight.problems[0].fix, HasSubstr("TP does not shrink experts; EP 32 would give 8 experts/GPU"));
   WeightsPerGpu with_ep_32 = minimax;
   with_ep_32.ep = 32;
@@ -116,7 +116,7 @@ TEST(Preflight, FilesMustBeWhereTheyAreSaidToBe) {
               {1, 8}, preflight);
   EXPECT_THAT(preflight.problems, IsEmpty());
   ASSERT_THAT(preflight.warnings, SizeIs(1));
-  EXPECT_THAT(preflight.warnings[0].what, HasSubstr("/no-such-file-system/image.sqsh' cannot be seen from here"));
+  EXPECT_THAT(preflight.warnings[0].what, HasSubstr("/no-such-file-system/image.sqsh' cannot be checked from here"));
   check_paths({{"--mount", folder.path() + "/data", PathUse::MustExist}}, {1, 8}, preflight);
   ASSERT_THAT(preflight.problems, SizeIs(1));
   EXPECT_THAT(preflight.problems[0].fix, HasSubstr(folder.path()));

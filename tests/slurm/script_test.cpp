@@ -222,7 +222,7 @@ TEST(SlurmScript, TheFooterShowsLossesAndSaysWhatToDo) {
                     HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
 }
 
-// A requeued job goes on in the same log.
+// A requeued job appends to the same log.
 TEST(SlurmScript, TheLossesAreThoseOfThisAttempt) {
   const FakeCluster cluster;
   const std::string line = "iteration 2 | lm loss: 8.5 |", earlier = "0: iteration 1 | lm loss: 9.5 |\n";
