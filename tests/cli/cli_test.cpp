@@ -117,7 +117,7 @@ TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
         fmt::format("RECIPE={} LOG={}; {} {} >/dev/full", recipe, log, testing::built_program("braid"), arguments);
     const Finished run = testing::run_program({"bash", "-c", script});
     EXPECT_EQ(run.exit_code, 1) << arguments << "\n" << run.err;
-    EXPECT_THAT(run.err, AllOf(HasSubstr("standard output is not complete"), Not(HasSubstr("cannot write"))))
+    EXPECT_THAT(run.err, AllOf(HasSubstr("standard output is incomplete"), Not(HasSubstr("cannot write"))))
         << arguments;
   }
 }
@@ -143,7 +143,7 @@ TEST(Cli, MisuseIsToldWithWhereAndHow) {
   const std::string recipe = BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml";
   EXPECT_THAT(told({"model", "describe", recipe}), HasSubstr("--topology " + recipe));
   EXPECT_THAT(told({"plan", "schedule", "r.yaml", "--svg", ""}), HasSubstr("--svg: its value is empty"));
-  EXPECT_THAT(told({"plan", "show", "r.yaml", "--llm-tp"}), HasSubstr("put it behind: --llm-tp VALUE"));
+  EXPECT_THAT(told({"plan", "show", "r.yaml", "--llm-tp"}), HasSubstr("write --llm-tp VALUE"));
   EXPECT_EQ(braid({"run", "-n", "1", "--", "echo", ""}).out, "[0] \n");
 }
 

@@ -60,8 +60,8 @@ TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
                              HasSubstr("write --dist.hang_limit_s 600 (in seconds)"), HasSubstr("  not supported:\n"),
                              HasSubstr("--wandb-project x, --wandb-exp-name y:\n        use --tensorboard-dir"),
                              HasSubstr("--hidden-dropout 0.1: there is no dropout"),
-                             HasSubstr("--nproc_per_node:\n        torchrun's"),
-                             HasSubstr("--data-path 0.3 a 0.7 b:\n        samples are mock ones")));
+                             HasSubstr("--nproc_per_node:\n        an option of torchrun"),
+                             HasSubstr("--data-path 0.3 a 0.7 b:\n        samples are mock data")));
   EXPECT_THAT(run.err, AllOf(HasSubstr("  unknown:\n"), HasSubstr("--train-itres: did you mean --train-iters?"),
                              HasSubstr("--an-own-flag:\n        recipe keys are given with their section"),
                              HasSubstr("  already so:\n"), HasSubstr("--attention-dropout 0.0: there is no dropout"),
@@ -75,9 +75,8 @@ TEST(MegatronFlags, WhatIsSoAnywayDoesNotStopARun) {
                    "torch_dist", "--calculate-per-token-loss", "--exit-signal-handler"})
                 .exit_code,
             0);
-  EXPECT_THAT(
-      braid({"train", kTinyVlm, "--print-recipe", "--ckpt-format", "torch"}).err,
-      AllOf(HasSubstr("not supported"), HasSubstr("--ckpt-format torch:\n        checkpoints are torch_dist ones")));
+  EXPECT_THAT(braid({"train", kTinyVlm, "--print-recipe", "--ckpt-format", "torch"}).err,
+              AllOf(HasSubstr("not supported"), HasSubstr("--ckpt-format torch:\n        checkpoints use torch_dist")));
   EXPECT_THAT(braid({"plan", "show", kTinyVlm, "--hidden-size", "128"}).err, HasSubstr("--model.language.hidden 128"));
 }
 
@@ -98,7 +97,7 @@ TEST(MegatronFlags, WhatIsSoForTheOtherFamilyOfModelsIsRefused) {
     words.insert(words.end(), {"--position-embedding-type", "rope"});
     const Finished rope = braid(words);
     EXPECT_EQ(rope.exit_code, 2) << command[0];
-    EXPECT_THAT(rope.err, HasSubstr("--position-embedding-type rope:\n        Llama has rotary positions"));
+    EXPECT_THAT(rope.err, HasSubstr("--position-embedding-type rope:\n        Llama has rotary embeddings"));
   }
 }
 

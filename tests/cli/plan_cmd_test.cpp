@@ -78,7 +78,7 @@ TEST(PlanCommand, EveryShippedRecipeHasASoundSchedule) {
   for (const auto& file : std::filesystem::directory_iterator(BRAID_SOURCE_DIR "/recipes")) {
     const Finished plan = braid({"plan", "schedule", file.path()});
     EXPECT_EQ(plan.exit_code, 0) << file.path() << plan.err;
-    EXPECT_THAT(plan.out, HasSubstr("every transfer has its other side"));
+    EXPECT_THAT(plan.out, HasSubstr("every send has its receive"));
     ++recipes;
   }
   EXPECT_GE(recipes, 7);

@@ -95,8 +95,8 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
   const Finished fresh =
       train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim", "--save-interval", "1"});
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
-  EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts afresh, since " + checkpoints), Not(HasSubstr("resumes from")),
-                               HasSubstr("initialized the weights of language in ")));
+  EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts from scratch, since " + checkpoints),
+                               Not(HasSubstr("resumes from")), HasSubstr("initialized the weights of language in ")));
   EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
               AllOf(HasSubstr("does not match the model in"), HasSubstr("where: command line, --load")));
   EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
@@ -110,8 +110,9 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
               HasSubstr(where + "lr (train.lr)\n"));
   EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-warmup-samples", "1"}),
               HasSubstr(where + "lr-warmup-samples (train.warmup_samples)\n"));
-  EXPECT_THAT(refusal({"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}),
-              HasSubstr("--override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler exclude each other"));
+  EXPECT_THAT(
+      refusal({"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}),
+      HasSubstr("--override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler contradict each other"));
   // What is offered where a run would write over the checkpoints that it starts from.
   const Words tune = {"--load", checkpoints, "--no-load-optim", "--save", checkpoints};
   const auto with = [&](Words words, const char* more) {
@@ -251,7 +252,7 @@ TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
       testing::built_program("braid"), folder.path());
   const Finished run = testing::run_program({"bash", "-c", script});
   EXPECT_THAT(run.out, AllOf(StartsWith("code 0\ncode 1\ncode 1\n"), EndsWith("\ncode 1\n"))) << run.err;
-  EXPECT_EQ(count(run.err, "standard output is not complete"), 1) << run.err;
+  EXPECT_EQ(count(run.err, "standard output is incomplete"), 1) << run.err;
 }
 
 TEST_F(Start, UnderAnotherLauncherABadCommandLineOrRecipeIsToldInFullByOneRank) {

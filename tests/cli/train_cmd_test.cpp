@@ -38,7 +38,7 @@ TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const std::string job = testing::built_program("braid") + " launch slurm <(echo) --dry-run";
   EXPECT_THAT(testing::run_program({"bash", "-c", job}).err,
-              HasSubstr("is an input of this command, and the job's ranks read"));
+              HasSubstr("is readable only here and now, but the job's ranks read"));
 }
 
 TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
@@ -120,7 +120,7 @@ TEST(TrainCommand, MegatronsFlagsAreRecipeKeys) {
                              HasSubstr("overlap_grad_reduce: false"), HasSubstr("min_lr: 0.001")));
   EXPECT_THAT(braid({"train", recipe, "--no-overlap-grad-reduce=true"}).err,
               AllOf(HasSubstr("--no-overlap-grad-reduce takes no value"),
-                    HasSubstr("leave it out; it stands for --optimizer.overlap_grad_reduce=false\n")));
+                    HasSubstr("leave the value out; the flag means --optimizer.overlap_grad_reduce=false\n")));
   for (const char* flag : {"--freeze-ViT", "--freeze-vit"})
     EXPECT_THAT(braid({"train", recipe, "--print-recipe", flag}).out, HasSubstr("freeze_encoders: true"));
   for (const char* flag : {"--freeze-LM", "--freeze-lm"})
@@ -216,7 +216,7 @@ TEST(TrainCommand, TrainTakesTheBackendItIsTold) {
             0);
   const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(nccl.exit_code, 2);
-  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs a GPU of its own for each of the 6 ranks"),
+  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs one GPU for each of the 6 ranks"),
                               HasSubstr("fix:   use gloo or auto")));
 }
 

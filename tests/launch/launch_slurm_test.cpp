@@ -64,7 +64,7 @@ TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
   const Finished unseen = launch({kRecipe, "--workdir", "/no-such-root/work", "--output", "job.sbatch"});
   EXPECT_EQ(unseen.exit_code, 0) << unseen.err;
   EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be checked from here"),
-                                HasSubstr("'/no-such-root/work/logs', cannot be made from here")));
+                                HasSubstr("'/no-such-root/work/logs' cannot be created from here")));
   EXPECT_FALSE(fs::exists("/no-such-root"));
   EXPECT_TRUE(fs::exists(folder_.path() + "/job.sbatch"));
   const std::string missing = folder_.path() + "/missing";
@@ -107,12 +107,12 @@ TEST_F(LaunchSlurm, DryRunWritesNothing) {
 
 TEST_F(LaunchSlurm, FilesOfOthersStay) {
   folder_.write("mine.sh", "#!/bin/bash\necho mine\n");
-  EXPECT_THAT(refusal({kRecipe, "--output", "mine.sh"}), HasSubstr("'mine.sh' is there and was not made by braid"));
+  EXPECT_THAT(refusal({kRecipe, "--output", "mine.sh"}), HasSubstr("'mine.sh' exists and was not made by braid"));
   EXPECT_EQ(testing::read_file(path("mine.sh")), "#!/bin/bash\necho mine\n");
   EXPECT_THAT(refusal({kRecipe, "--output", "no/such/folder.sh"}),
               HasSubstr("cannot create 'no/such/folder.sh': No such file or directory"));
-  EXPECT_THAT(refusal({kRecipe, "--log-dir", "/dev/null/logs", "--force"}), HasSubstr("cannot make the folder"));
-  EXPECT_FALSE(fs::exists(path("tiny-vlm-train.sbatch"))) << "its job would end without a word";
+  EXPECT_THAT(refusal({kRecipe, "--log-dir", "/dev/null/logs", "--force"}), HasSubstr("cannot create the folder"));
+  EXPECT_FALSE(fs::exists(path("tiny-vlm-train.sbatch"))) << "its job would end without a message";
 }
 
 TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
@@ -153,7 +153,7 @@ TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
                           HasSubstr("\nunset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE "), Not(HasSubstr("NVTE_")),
                           Not(HasSubstr("signal"))));
   EXPECT_THAT(script({kRecipe}), AllOf(HasSubstr("#SBATCH --nodes=1\n"), HasSubstr("#SBATCH --ntasks-per-node=6\n"),
-                                       HasSubstr("Of the 8 GPUs of a node, 2 have no rank.")));
+                                       HasSubstr("Of the 8 GPUs per node, 2 have no rank.")));
   EXPECT_THAT(script({kRecipe, "--metrics-file", "m.jsonl"}), Not(HasSubstr("$SLURM_JOB_ID\".jsonl")));
   EXPECT_THAT(script({kRecipe, "--gpus-per-node", "0", "--nodes", "3"}),
               AllOf(HasSubstr("#SBATCH --ntasks-per-node=2\n"), Not(HasSubstr("--gpus-per-node="))));
@@ -254,14 +254,14 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"--command-file", folder_.write("bom.sh", "\xEF\xBB\xBFtorchrun x.py")}),
               HasSubstr("begins with a byte order mark"));
   EXPECT_THAT(refusal({"--command-file", folder_.write("a.out", std::string("ELF\0", 4))}), HasSubstr("is not text"));
-  EXPECT_THAT(refusal({"-"}), HasSubstr("'-' is an input of this command"));
+  EXPECT_THAT(refusal({"-"}), HasSubstr("'-' is readable only here and now"));
 }
 
 TEST_F(LaunchSlurm, DirectivesInACommandFileAreSaidToMeanNothing) {
   const std::string file = folder_.write("run.sh", "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH -t 60\ntorchrun x.py\n");
   const Finished run = launch({"--command-file", file, "--dry-run"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("mean nothing: #SBATCH --nodes=4; #SBATCH -t 60\n"));
+  EXPECT_THAT(run.err, HasSubstr("have no effect: #SBATCH --nodes=4; #SBATCH -t 60\n"));
 }
 
 TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
@@ -270,7 +270,7 @@ TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return run.err;
   };
-  EXPECT_THAT(warning("srun", "1"), AllOf(HasSubstr("over each other: run.log"), HasSubstr("$SLURM_PROCID")));
+  EXPECT_THAT(warning("srun", "1"), AllOf(HasSubstr("would overwrite one file: run.log"), HasSubstr("$SLURM_PROCID")));
   EXPECT_THAT(warning("torchrun", "2"), HasSubstr("run.log"));
   EXPECT_THAT(warning("torchrun", "1"), Not(HasSubstr("run.log")));
 }
@@ -323,10 +323,10 @@ TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({}), HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
   EXPECT_THAT(refusal({"--", ""}), HasSubstr("the name of the program is empty"));
-  EXPECT_THAT(refusal({kRecipe, "--", "prog"}), HasSubstr("only one can be launched"));
-  EXPECT_THAT(refusal({"--command-file", "x", "--", "prog"}), HasSubstr("only one can be launched"));
+  EXPECT_THAT(refusal({kRecipe, "--", "prog"}), HasSubstr("cannot be combined"));
+  EXPECT_THAT(refusal({"--command-file", "x", "--", "prog"}), HasSubstr("cannot be combined"));
   EXPECT_THAT(refusal({"--lr", "1", "--", "prog"}),
-              AllOf(HasSubstr("--train.lr is a recipe's key"), HasSubstr("behind --")));
+              AllOf(HasSubstr("--train.lr is a recipe key"), HasSubstr("after --")));
   EXPECT_THAT(refusal({"--trian-iters", "1", kRecipe}), HasSubstr("did you mean --train-iters?"));
   EXPECT_THAT(refusal({"--nodez", "1", "--", "prog"}), HasSubstr("did you mean --nodes?"));
   EXPECT_THAT(refusal({"--srun", "--export=ALL,HF_TOKEN=abc", "--", "prog"}), HasSubstr("--secret HF_TOKEN"));
