@@ -1,4 +1,4 @@
-// braid ckpt: what it tells of a checkpoint, and what it makes of one.
+// braid ckpt: what it shows of a checkpoint, and what it converts it to.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::TemporaryFolder;
 
-// One checkpoint of a short run for all tests that only look at it.
+// One checkpoint of a short run, shared by all tests that only read it.
 class CkptCommand : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -87,7 +87,7 @@ TEST_F(CkptCommand, AFolderWithoutACheckpointIsMisuse) {
   const std::string copy = folder.path() + "/damaged";
   std::filesystem::copy(iteration(2), copy);
   std::filesystem::remove(copy + "/.metadata");
-  EXPECT_EQ(braid({"ckpt", "verify", copy}).exit_code, 1);  // it is one, but not a sound one
+  EXPECT_EQ(braid({"ckpt", "verify", copy}).exit_code, 1);  // it is a checkpoint, but a damaged one
 }
 
 TEST_F(CkptCommand, DiffEndsLikeDiff) {
@@ -120,7 +120,7 @@ TEST_F(CkptCommand, ConvertedThereAndBackIsTheSame) {
   EXPECT_EQ(braid({"ckpt", "convert", root(), to("again"), "--naming", "modules"}).exit_code, 2);
 }
 
-// With a learning rate of 0, weights stay as they were at the start.
+// With a learning rate of 0, weights keep their initial values.
 TEST_F(CkptCommand, ConvertFromARecipeIsHowTrainingStarts) {
   const std::string trained = folder.path() + "/trained", initial = folder.path() + "/initial";
   EXPECT_EQ(braid({"train", recipe, "--train-iters", "1", "--train.lr", "0", "--save", trained, "--no-save-optim",

@@ -1,4 +1,4 @@
-// Recipes made of command lines and scripts for Megatron-LM.
+// Recipes from command lines and scripts for Megatron-LM.
 #include "cli/from_megatron.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ std::string refusal(const std::string& command) {
   return error_of([&] { recipe_from_megatron(command, {}); });
 }
 
-std::string squeezed(std::string text) {  // without the blanks that line up comments
+std::string squeezed(std::string text) {  // without the blanks that align comments
   std::string result;
   for (const char c : text)
     if (c != ' ' || result.empty() || result.back() != ' ') result += c;
@@ -100,7 +100,7 @@ TEST(FromMegatron, AMambaHybrid) {
   EXPECT_THAT(recipe, AllOf(Not(HasSubstr("Chosen")), Not(HasSubstr("does not support it"))));
 }
 
-// Braid has no such model; the nearest one, and what differs.
+// Braid has no such model: the recipe has the nearest one, and lists the differences.
 TEST(FromMegatron, AMixtureOfExperts) {
   const std::string recipe = squeezed(converted(
       "--num-layers 4 --hidden-size 1024 --ffn-hidden-size 2048 --num-attention-heads 16 --group-query-attention "
@@ -120,7 +120,7 @@ TEST(FromMegatron, AMixtureOfExperts) {
         "--moe-router-load-balancing-type aux_loss: the only balancing loss",
         "Megatron uses 10 % dropout without --hidden-dropout 0", "language.dp 4: the number of ranks"})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, Not(HasSubstr("# --num-layers 4")));  // the pattern is made of it
+  EXPECT_THAT(recipe, Not(HasSubstr("# --num-layers 4")));  // the pattern comes from it
 }
 
 TEST(FromMegatron, TwoGrids) {
@@ -141,7 +141,7 @@ TEST(FromMegatron, TwoGrids) {
   EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("# --max-num-tiles 12: sizes of mock images")));
 }
 
-// Megatron's own vision-language scripts: the encoder on the ranks of the language model.
+// Megatron's own vision-language scripts put the encoder on the ranks of the language model.
 TEST(FromMegatron, AnEncoderOnTheSameRanks) {
   const std::string recipe = squeezed(converted(
       "torchrun --nproc_per_node 8 examples/multimodal/train.py --swiglu --normalization RMSNorm --num-layers 32 "
@@ -222,7 +222,7 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 10" + train + "--encoder-dp 2")), HasSubstr(" dp: 4\n"));
 }
 
-// Under sbatch the script does not say on how many nodes.
+// Under sbatch, the script does not contain the number of nodes.
 TEST(FromMegatron, AnUnknownNumberOfRanksIsNotGuessed) {
   const std::string train =
       " x.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --hidden-size 64 "
@@ -257,7 +257,7 @@ TEST(FromMegatron, FlagsBesideTheTextCountForWhatFollows) {
   EXPECT_THAT(recipe, AllOf(HasSubstr("tp: 4 # command line"), HasSubstr(" dp: 2\n"), Not(HasSubstr("which follow"))));
 }
 
-// Only a shell knows the folder; what is about it goes with it.
+// Only a shell can expand the folder; flags that need it are left out with it.
 TEST(FromMegatron, WithoutItsFolderAFlagIsLeftOut) {
   const std::string recipe =
       squeezed(converted("--exit-on-missing-checkpoint --load $CKPT --save $CKPT --save-interval 5 --lr 1e-3"));

@@ -112,7 +112,7 @@ TEST(MegatronFlags, ThePageInTheDocsIsTheTable) {
   EXPECT_GT(rows, 300);
 }
 
-// Every key of a printed recipe with its sections, also those that have no value.
+// Every key of a printed recipe with its sections, including those without a value.
 void add_keys(const std::string& yaml, std::set<std::string>& keys) {
   std::vector<std::string> path;
   for (const std::string& line : split(yaml, '\n')) {

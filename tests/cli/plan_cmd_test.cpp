@@ -1,4 +1,4 @@
-// Commands that look at a recipe or a model, and run nothing.
+// Commands that inspect a recipe or a model and run nothing.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What keeps a run from starting is told once, by the launcher, with exit code 2 and in the form of all bad input.
+// Problems that keep a run from starting are reported once, by the launcher, with exit code 2, like all bad input.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class Start : public ::testing::Test {
     return testing::run_program(words, env);
   }
 
-  // The one message of a run that was refused before any rank started.
+  // The only message of a run that was refused before any rank started.
   std::string refusal(const Words& options, const std::map<std::string, std::string>& env = {}) const {
     const Finished run = train(options, env);
     EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(options);
@@ -113,7 +113,7 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
   EXPECT_THAT(
       refusal({"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}),
       HasSubstr("--override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler contradict each other"));
-  // What is offered where a run would write over the checkpoints that it starts from.
+  // The advice if a run would overwrite the checkpoints that it starts from.
   const Words tune = {"--load", checkpoints, "--no-load-optim", "--save", checkpoints};
   const auto with = [&](Words words, const char* more) {
     words.push_back(more);
@@ -125,13 +125,13 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, Not(HasSubstr("drew")));
 
-  // Damage of the newest, and then of every one.
+  // Damage to the newest checkpoint, and then to all.
   const std::string newest = checkpoints + "/iter_0000002/", older = checkpoints + "/iter_0000001/";
   for (const char* name : {"common.pt", ".metadata", "metadata.json"}) {
     fs::rename(newest + name, in_folder("aside"));
     if (name == std::string("metadata.json")) {
       std::ofstream(newest + name) << "{}";
-      fs::resize_file(newest + name, std::uintmax_t{1} << 33);  // which has no blocks on the disk
+      fs::resize_file(newest + name, std::uintmax_t{1} << 33);  // a sparse file
     }
     EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim"}),
                 AllOf(HasSubstr(newest.substr(0, newest.size() - 1)), HasSubstr(name),
@@ -148,7 +148,7 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
               HasSubstr("has iter_0000001: give the folder of one of them"));
   fs::rename(in_folder("aside"), newest);
   fs::remove(newest + "common.pt");
-  // There is no fallback from the folder of one iteration; what is offered instead goes on.
+  // There is no fallback from the folder of one iteration; the suggested command works.
   EXPECT_THAT(refusal({"--load", newest, "--no-load-optim", "--load-fallback"}),
               HasSubstr("\n  fix:   resume from an older one with --load " + checkpoints + "/iter_0000001; "));
   EXPECT_EQ(train({"--load", checkpoints + "/iter_0000001", "--no-load-optim"}).exit_code, 0);
@@ -188,7 +188,7 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
                           HasSubstr("where: --log-dir\n"), HasSubstr("--load (checkpoint.load)")));
   refusal({"--save", in_folder("ckpt"), "--metrics-file", in_folder("a/m.jsonl"), "--load", file});
   EXPECT_FALSE(fs::exists(in_folder("ckpt")) || fs::exists(in_folder("a")));
-  // Rights say yes to root, the file system says no; and the folder to save to is another run's.
+  // Permissions allow root to write, the file system does not; and the save folder belongs to another run.
   fs::create_directories(in_folder("old/iter_0000004"));
   folder.write("old/iter_0000004/.metadata", "");
   EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none", "--tensorboard-dir", file,
@@ -223,7 +223,7 @@ TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
   EXPECT_EQ(on_one_core({"launch", "local", "--ranks", "17", "--", "true"}).exit_code, 2);
 }
 
-// Where every rank is its own starter, one of them tells it, and all end with the same exit code.
+// Without Braid's launcher, one rank reports the problem, and all end with the same exit code.
 TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
   const std::string file = folder.write("file", "");
   const std::string script = fmt::format(
@@ -246,7 +246,7 @@ TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
       "export SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=1 "
       "SLURM_PROCID=0 SLURM_LOCALID=0; cd {1}; mkfifo f; exec 3<>f 4>f 3<&- 5>/dev/full; trap '' PIPE; "
       "for out in 4 5; do {0} train recipe.yaml >&$out; echo code $?; done; "
-      // Files that are cut, as by a full disk, under this launcher and under our own.
+      // Files that are cut off, as by a full disk, under this launcher and under Braid's.
       "trap '' XFSZ; ulimit -f 1; {0} train recipe.yaml --train-iters 20 --metrics-file m >/dev/null; echo code $?; "
       "unset ${{!SLURM_@}}; {0} train recipe.yaml --trace traces; echo code $?",
       testing::built_program("braid"), folder.path());

@@ -28,8 +28,8 @@ std::vector<double> losses_in(const std::string& output) {
   return losses;
 }
 
-// Whatever variables the shell had: some BLAS builds need one to work at all. And a recipe from a pipe, which all ranks
-// need and only the first reader gets.
+// Works without any environment variables: some BLAS builds need one to work at all. Also with a recipe from a pipe,
+// which all ranks need but only the first reader gets.
 TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
   TemporaryFolder folder;
   const std::string script = fmt::format("env -i {} train <(cat {}) --train-iters 2 --dist.hang_limit_s 60",
@@ -74,7 +74,7 @@ TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(testing::run_program({"ls", folder.path() + "/events"}).out, HasSubstr("events.out.tfevents."));
 }
 
-// All twenty layers, narrow: two encoder replicas and a language model of three stages, eight processes.
+// All twenty layers, narrow: two encoder replicas and a language model with three pipeline stages, eight processes.
 TEST(TrainCommand, TheTwentyLayerModelTrains) {
   const Finished run = braid({"train", BRAID_SOURCE_DIR "/recipes/nemotron-vlm-20l-small.yaml", "--train-iters", "6",
                               "--seq-length", "64", "--log-interval", "1"});
@@ -133,7 +133,7 @@ TEST(TrainCommand, HelpOfTrainHasEveryRecipeKey) {
   for (const char* section : {"topology", "model", "data", "loader", "train", "optimizer", "loss_scale", "checkpoint",
                               "log", "stop", "dist", "cluster"})
     EXPECT_THAT(help, HasSubstr(std::string("\n") + section + "\n  --" + section + "."));
-  const std::string words = std::regex_replace(help, std::regex("\\s+"), " ");  // wherever lines are folded
+  const std::string words = std::regex_replace(help, std::regex("\\s+"), " ");  // independent of line wrapping
   for (const char* part :
        {" --train.lr NUMBER highest learning rate [0.0001]; --lr ", "(bfloat16), --fp32 (float32) ",
         "--topology.modules.NAME.tp NUMBER", "--encoder-tp; language: --llm-tp", "--dist.device NAME"})

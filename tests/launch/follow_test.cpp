@@ -1,4 +1,4 @@
-// Where a job is: what scontrol says, and what metrics and logs say.
+// The state of a job, from scontrol, and its progress, from metrics and logs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

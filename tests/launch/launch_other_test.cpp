@@ -1,4 +1,4 @@
-// braid launch interactive, local, status and tail as a person meets them; Slurm's programs are stand-ins.
+// braid launch interactive, local, status and tail as a user sees them; Slurm's programs are fakes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST_F(LaunchOther, LocalCountsTheGpus) {
   EXPECT_THAT(launch({"local", "--nodes", "2", "--", "true"}).err, HasSubstr("unknown option --nodes"));
 }
 
-// What the section `cluster` of a recipe says ends up in the job.
+// The settings in a recipe's section `cluster` reach the job.
 TEST_F(LaunchOther, ARecipeOfManyNodesIsOneWordAway) {
   const auto script = [&](const char* name) {
     const Finished run = launch({"slurm", fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, name),

@@ -1,4 +1,4 @@
-// `braid launch slurm` as a person uses it: what it writes where, what it prints, what it refuses.
+// `braid launch slurm` as a user sees it: what it writes where, what it prints, what it refuses.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
   EXPECT_TRUE(fs::exists(logs));
 }
 
-// A device has no end to read to, and a script would replace it.
+// Reading a device may never end, and a script would replace it.
 TEST_F(LaunchSlurm, OnlyPlainFilesAreReplaced) {
   EXPECT_EQ(mkfifo((folder_.path() + "/pipe").c_str(), 0600), 0);
   const Finished run = launch({kRecipe, "--output", "pipe"});
@@ -90,7 +90,7 @@ TEST_F(LaunchSlurm, WritesAScriptThatOnlyItsOwnerCanRead) {
   struct stat status {};
   ASSERT_EQ(::stat(path("tiny-vlm-train.sbatch").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0700u);
-  EXPECT_TRUE(fs::is_directory(path("logs")));  // Slurm does not make it
+  EXPECT_TRUE(fs::is_directory(path("logs")));  // Slurm does not create it
   EXPECT_EQ(launch({kRecipe, "--gpus-per-node", "3"}).exit_code, 0) << "its own file may be replaced";
   EXPECT_THAT(testing::read_file(path("tiny-vlm-train.sbatch")), HasSubstr("#SBATCH --nodes=2\n"));
 }
@@ -133,7 +133,7 @@ TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
   EXPECT_THAT(refused.err, HasSubstr("invalid partition specified: pool0"));
 }
 
-// Hours in the queue would not bring it.
+// The job would fail only after hours in the queue.
 TEST_F(LaunchSlurm, ASecretThatIsNotSetIsNotSubmitted) {
   EXPECT_THAT(refusal({"--submit", "--secret", "MY_TOKEN", "--", "prog"}),
               AllOf(HasSubstr("MY_TOKEN is not set"), HasSubstr("export MY_TOKEN first")));
@@ -221,7 +221,7 @@ TEST_F(LaunchSlurm, TorchrunsOwnBusinessIsLeftToIt) {
               AllOf(HasSubstr("--job-name=x-train\n"), HasSubstr(" --virtual-local-rank x.py\n")));
 }
 
-// A configuration is an argument, not a script; this one has brackets enough to keep a careless reader for hours.
+// A configuration is an argument, not a script; this one has so many brackets that a quadratic parser takes hours.
 TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreNoTrouble) {
   std::string json = "{\"launcher\":\"torchrun\",\"layers\":[";
   while (json.size() < 700'000) json += "[{\"a\":[1,2.5]}],";
@@ -229,7 +229,7 @@ TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreNoTrouble) {
   EXPECT_THAT(script({"--", "python", "train.py", "--cfg", "a.json"}), HasSubstr("\npython train.py --cfg a.json\n"));
 }
 
-// srun takes only what begins with / or . for a file.
+// srun treats only names that begin with / or . as files.
 TEST_F(LaunchSlurm, ImagesAndMountsAreFilesOfTheWorkingFolder) {
   folder_.write("image.sqsh", "");
   fs::create_directory(path("data"));
@@ -275,14 +275,14 @@ TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
   EXPECT_THAT(warning("torchrun", "1"), Not(HasSubstr("run.log")));
 }
 
-// Whoever has these set wants them in the job; their values must not be in the file.
+// A user who has these set wants them in the job; their values must not be in the file.
 TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
   const Finished run = testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch",
                                              "slurm", "--container", "/images/x.sqsh", "--dry-run", "--", "prog"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
 }
 
-// The script in docs/slurm.md is the one that its command makes, as far as it is shown.
+// The excerpt of a script in docs/slurm.md matches what its command generates.
 TEST_F(LaunchSlurm, TheDocumentedScriptIsTrue) {
   const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md"), fence = "```bash\n";
   const std::size_t begin = docs.find(fence) + fence.size();

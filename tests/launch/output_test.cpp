@@ -1,4 +1,4 @@
-// What of the ranks' output is shown where: control lines, and the progress bar on a terminal.
+// Where the ranks' output is shown: control lines, and the progress bar on a terminal.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -90,7 +90,7 @@ TEST(Output, WhatCannotBeWrittenIsToldAndFailsTheRun) {
             fmt::format("braid: cannot write '{}/rank_0.log' any more: No space left on device\n", logs.path()));
 }
 
-// A reader who does not read, and one who is gone; the launcher learns of both after the ranks have ended.
+// A reader that is stuck, and one that is gone; the launcher detects both after the ranks have ended.
 TEST(Output, TheLastLinesCountToo) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -110,7 +110,7 @@ TEST(Output, TheLastLinesCountToo) {
   EXPECT_EQ(run_program({"bash", "-c", "cd " + folder.path() + "; " + nobody_reads + echo}).exit_code, 128 + SIGPIPE);
 }
 
-// Plays what a terminal would: \r and "erase to the end of the line" as the bar uses them.
+// Emulates a terminal: \r and "erase to the end of the line" as the bar uses them.
 std::vector<std::string> screen_of(const std::string& shown) {
   std::vector<std::string> lines = {""};
   for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -154,7 +154,7 @@ TEST_F(OutputOnATerminal, TheBarStaysBelowOtherOutputAndIsGoneAtTheEnd) {
   EXPECT_EQ(terminal.shown(), erase);
 }
 
-// What comes sooner after a draw waits, and the last of it is drawn.
+// An update that comes too soon after a redraw waits, and only the last one is drawn.
 TEST_F(OutputOnATerminal, TheBarIsDrawnAtMostTenTimesASecond) {
   const PseudoTerminal terminal;
   OutputWriter writer(terminal.fd());

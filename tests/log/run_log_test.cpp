@@ -1,4 +1,4 @@
-// Event files as TensorBoard itself reads them are tested in tests/oracles/tensorboard_test.py.
+// How TensorBoard itself reads event files is tested in tests/oracles/tensorboard_test.py.
 #include "log/run_log.h"
 
 #include <gmock/gmock.h>
@@ -258,7 +258,7 @@ TEST_F(RunLogTest, ATraceOnlyWhenAskedFor) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/trace_rank_00003.json"));
 }
 
-// Files may not grow beyond what they have: as on a full disk.
+// The files cannot grow, as on a full disk.
 TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
   TemporaryFolder folder;
   open({.log_interval = 1000, .metrics_file = folder.path() + "/metrics.jsonl"}, {.iterations = 1000});

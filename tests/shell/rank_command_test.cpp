@@ -1,4 +1,4 @@
-// What becomes of a single-node command. How the results behave when they are run is in slurm_script_test.cpp.
+// The conversion of a single-node command. tests/slurm/script_test.cpp runs the results.
 #include "shell/rank_command.h"
 
 #include <gmock/gmock.h>
@@ -118,7 +118,7 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
   EXPECT_THAT(error_of([] { node_command("./a; ./b", ""); }), HasSubstr("which of the commands"));
 }
 
-// Every rank of the job would have ended, well, before it began.
+// Every rank of the job would end at once with success.
 TEST(RankCommand, RefusesAProgramInTheBackground) {
   for (const char* text : {"nohup torchrun x.py &", "torchrun x.py 2>&1 | tee x.log &", "cd x && ./prog & \n",
                            "{ torchrun x.py; } > x.log & echo started", "(cd x; torchrun x.py) &",

@@ -1,4 +1,4 @@
-// Oracle for quoting: bash itself. What is quoted must come back from it byte by byte.
+// Oracle for quoting: bash itself, which must return every quoted word byte for byte.
 #include "shell/text.h"
 
 #include <gmock/gmock.h>
@@ -129,7 +129,7 @@ TEST(ShellLexer, SpansAreThoseOfTheText) {
   EXPECT_EQ(spans, "<a><'b c'\\\n><$(d e)><\"f\">");
 }
 
-// Whatever the text, it ends with words that lie in it, in order, or with a ConfigError.
+// For any text, lexing ends with words that are in the text, in order, or with a ConfigError.
 TEST(ShellLexer, AnyTextEnds) {
   const std::vector<std::string> pieces = {
       "a",    " ",     "\n",   "'",    "\"",  "\\", "$",   "(",     ")",     "{",  "}",  "`",
@@ -161,7 +161,7 @@ TEST(ShellLexer, AnyTextEnds) {
   }
 }
 
-// A file of one line, such as JSON without blanks, is one word with brackets all over.
+// A file of one line, such as JSON without blanks, is one word with many brackets.
 TEST(ShellLexer, LongWordsDoNotTakeLong) {
   for (const std::string piece : {"[", "{", "[1]", "{\"a\":[1,2.5]},"}) {
     std::string text;

@@ -1,4 +1,4 @@
-// What is refused before a script is made: options, and commands that do not fit them.
+// What is refused before a script is generated: options, and commands that do not fit them.
 #include "slurm/options.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ std::string error_of(const SlurmOptions& options, const std::string& text) {
   return testing::error_of([&] { testing::script_of(options, text); });
 }
 
-// Jobs that get no signal may be as short as they like.
+// Jobs that get no signal may be of any length.
 TEST(SlurmOptions, TheSignalMustFitTheTime) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();
@@ -105,7 +105,7 @@ TEST(SlurmOptions, PathsAreThoseOfTheWorkingFolder) {
   EXPECT_EQ(with_absolute_paths(options, "/home/me").container, options.container);
 }
 
-// One torchrun per rank is what happens otherwise.
+// Otherwise every rank would start a torchrun.
 TEST(SlurmOptions, ScriptsThatCallTorchrunAreRefused) {
   const FakeCluster cluster;
   std::ofstream(cluster.path("work/run.sh")) << "#!/bin/bash\ncd x\ntorchrun --nproc_per_node=2 x.py\n";

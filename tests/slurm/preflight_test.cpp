@@ -1,4 +1,4 @@
-// What is told before a job is submitted.
+// The checks before a job is submitted.
 #include "slurm/preflight.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// A run that is saved in one layout and resumed in another goes on as if nothing had happened.
+// A run that is saved in one layout and resumed in another continues as if it had not been interrupted.
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ Trained train_and_save(const Layout& layout, const CheckpointConfig& config) {
                                  }});
 }
 
-// As a run that loads: weights are not drawn. What the checkpoint does not fill shows as a loss that is no number.
+// As in a run that loads, weights are not initialized: values that the checkpoint does not fill give a NaN loss.
 void poison(const Training& training) {
   const at::NoGradGuard no_grad;
   for (const auto& set : training.model().parameter_sets())
@@ -199,7 +199,7 @@ TEST(Checkpoint, OptimizersByBucketLoadInTheSameSplitOfTheModelOnly) {
               AllOf(HasSubstr("split by tp 2"), HasSubstr("--no-load-optim")));
 }
 
-// Weights go on; everything else starts anew.
+// Only the weights are loaded; everything else starts from 0.
 TEST(Checkpoint, FinetuningTakesTheWeightsOnly) {
   const Layout& layout = kLayouts.at("apart");
   const CheckpointConfig config = {.load = saved_in("one"), .finetune = true};
@@ -266,7 +266,7 @@ TEST(Checkpoint, ARunStartsAfreshWhereThereIsNone) {
            }});
 }
 
-// One way to spoil a copy of a checkpoint; gives the names of the files that a message may name for it.
+// Damages a copy of a checkpoint in one way; returns the names of the files that a message may name for it.
 std::vector<std::string> damage(const std::string& folder, std::mt19937& random) {
   namespace fs = std::filesystem;
   std::vector<std::string> names;
@@ -329,7 +329,7 @@ TEST(Checkpoint, DamageIsFoundAndNamedByVerifyAndByALoad) {
   }
 }
 
-// What one rank says in a load of nothing else, or the error.
+// What one rank prints during a load, or the error.
 std::string said_by_load(const CheckpointConfig& config, const Layout& layout = {.colocated = true}) {
   std::string said;
   const std::string error = error_of<std::exception>([&] {
@@ -442,7 +442,7 @@ TEST(Checkpoint, AnotherScheduleIsRefusedUnlessSomebodySaysWhose) {
   EXPECT_EQ(rate_after_load(), schedule.learning_rate());
 }
 
-// A fresh run must not take the place of another's checkpoints, nor go on beside a run that is alive.
+// A new run must not replace another run's checkpoints, nor resume while that run is alive.
 TEST(Checkpoint, AFolderOfAnotherRunIsRefused) {
   const testing::TemporaryFolder folder;
   const auto start = [&](const CheckpointConfig& config) {
@@ -465,13 +465,13 @@ TEST(Checkpoint, AFolderOfAnotherRunIsRefused) {
   EXPECT_THAT(start({.save = root, .load = root}), HasSubstr("another run saves to"));
 }
 
-// With room for two checkpoints and a bit, and one to keep: what a killed save has left goes before the next one
-// writes.
+// With space for a bit more than two checkpoints, and one to keep: leftovers of a killed save are removed before the
+// next save writes.
 TEST(Checkpoint, WhatAKilledSaveLeftIsGoneBeforeTheNextWrites) {
   const testing::TemporaryFolder folder;
   const CheckpointConfig config = {.save = folder.path(), .keep_last = 1, .load = folder.path()};
   train_and_save({.colocated = true}, config);
-  // Killed after it was published and before the old one went, and another one in the middle of its writing.
+  // One save was killed after it was published and before the old one was removed, another one while it was writing.
   std::filesystem::copy(iteration_folder(folder.path(), 4), iteration_folder(folder.path(), 2));
   std::filesystem::copy(iteration_folder(folder.path(), 4), partial_folder(folder.path(), 6));
   testing::train({.colocated = true}, {.steps = 0, .end = [&](Training& training, World& world) {

@@ -23,7 +23,7 @@ TEST(StopRequest, NothingAskedNothingWanted) {
 }
 
 TEST(StopRequest, SignalsAreRequestsWhileItLives) {
-  signal(SIGHUP, SIG_DFL);  // whoever runs this test may ignore it
+  signal(SIGHUP, SIG_DFL);  // this test's parent may have ignored it
   const StopRequest stop(kStart);
   raise(SIGUSR1);
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
@@ -41,7 +41,7 @@ TEST(StopRequest, IgnoredSignalsStayIgnored) {
     const StopRequest stop(kStart);
     for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) raise(ignored);
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::None);
-    raise(SIGUSR1);  // which nobody sends but to be heard
+    raise(SIGUSR1);  // handled even if ignored
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
   }
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(ignored, SIG_DFL);
@@ -76,7 +76,7 @@ TEST(StopRequest, HandlersAndMaskGoBack) {
   EXPECT_TRUE(sigismember(&mask, SIGUSR1));
 }
 
-// How Braid's launcher starts a rank: a signal that comes before anybody handles it waits.
+// Braid's launcher starts a rank with signals blocked: a signal that comes before the handler waits.
 TEST(StopRequest, HearsASignalThatWasHeldBack) {
   sigset_t held;
   sigemptyset(&held);
@@ -112,7 +112,7 @@ TEST(StopRequest, AtTheFirstMultipleOfAnInterval) {
   const StopConfig config = {.exit_interval = 50};
   EXPECT_EQ(stop.wanted(config, 49, kStart), StopReason::None);
   EXPECT_EQ(stop.wanted(config, 50, kStart), StopReason::ExitInterval);
-  EXPECT_EQ(stop.wanted(config, 101, kStart), StopReason::None);  // resumed behind it
+  EXPECT_EQ(stop.wanted(config, 101, kStart), StopReason::None);  // resumed after it
 }
 
 TEST(StopRequest, ReasonsInWords) {
