@@ -218,7 +218,7 @@ class LocalRun {
   }
 
   void ask_to_stop(int signal) {
-    if (signal == SIGPIPE && !output_closed_) say("nobody reads the output any more: the run is asked to stop");
+    if (signal == SIGPIPE && !output_closed_) say("the output has no reader any more: the run is asked to stop");
     if (signal != SIGPIPE) say_what_is_next(signal);
     output_closed_ = output_closed_ || signal == SIGPIPE;
     signal_ranks(as_passed_on(signal));

@@ -36,7 +36,7 @@ class CkptCommand : public ::testing::Test {
   const TemporaryFolder folder;
 };
 
-TEST_F(CkptCommand, LsTellsIterationsThenPartsThenKeys) {
+TEST_F(CkptCommand, LsListsIterationsThenGroupsThenKeys) {
   const Finished iterations = braid({"ckpt", "ls", root()});
   EXPECT_EQ(iterations.exit_code, 0) << iterations.err;
   EXPECT_THAT(iterations.out, AllOf(ContainsRegex("1 .* 6 \\(0-5\\)\n"), ContainsRegex("2 .* 6 \\(0-5\\) +latest\n")));
@@ -50,7 +50,7 @@ TEST_F(CkptCommand, LsTellsIterationsThenPartsThenKeys) {
   EXPECT_THAT(braid({"ckpt", "ls", root(), "--json"}).out, HasSubstr("\"latest\":true"));
 }
 
-TEST_F(CkptCommand, ShowTellsNumbersAndGuessesKeys) {
+TEST_F(CkptCommand, ShowPrintsNumbersAndSuggestsKeys) {
   const std::string key = "language_model.module.decoder.final_norm.weight";
   EXPECT_THAT(braid({"ckpt", "show", root(), key}).out,
               AllOf(HasSubstr("F32 [64]"), ContainsRegex("__[2-5]_0.distcp"), HasSubstr("min ")));
@@ -60,7 +60,7 @@ TEST_F(CkptCommand, ShowTellsNumbersAndGuessesKeys) {
   EXPECT_THAT(unknown.err, HasSubstr("did you mean '" + key + "'"));
 }
 
-TEST_F(CkptCommand, VerifyEndsWithOneWhereSomethingIsWrong) {
+TEST_F(CkptCommand, VerifyExitsWithOneIfSomethingIsWrong) {
   const Finished sound = braid({"ckpt", "verify", root(), "--all"});
   EXPECT_EQ(sound.exit_code, 0) << sound.err;
   EXPECT_THAT(sound.out, AllOf(HasSubstr("iter_0000001: "), ContainsRegex("iter_0000002: .* tensors: intact\n")));

@@ -123,7 +123,7 @@ TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
 }
 
 // In Braid's words, not in those of CLI11.
-TEST(Cli, MisuseIsToldWithWhereAndHow) {
+TEST(Cli, MisuseSaysWhereAndHowToFix) {
   const auto told = [](const std::vector<std::string>& arguments) {
     const Finished run = braid(arguments);
     EXPECT_EQ(run.exit_code, 2);

@@ -160,7 +160,7 @@ TEST(FromMegatron, AnEncoderOnTheSameRanks) {
     EXPECT_THAT(recipe, HasSubstr(line));
 }
 
-TEST(FromMegatron, DefaultsOfMegatronThatBraidDoesNotHaveAreTold) {
+TEST(FromMegatron, UnsupportedMegatronDefaultsAreListed) {
   const std::string sizes = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 ";
   const std::string gpt = squeezed(converted(sizes + "--num-query-groups 2"));
   EXPECT_THAT(gpt, AllOf(HasSubstr("kv_heads: 4 # no --group-query-attention"), HasSubstr("ffn: 512 "),
@@ -170,7 +170,7 @@ TEST(FromMegatron, DefaultsOfMegatronThatBraidDoesNotHaveAreTold) {
                              HasSubstr("ties the output layer"), Not(HasSubstr("GELU without"))));
 }
 
-TEST(FromMegatron, OfFlagsWithOneKeyTheCloserOneCounts) {
+TEST(FromMegatron, OfFlagsWithOneKeyTheMoreSpecificCounts) {
   const std::string recipe = squeezed(converted(
       "--decoder-seq-length 128 --encoder-seq-length 64 --seq-length 64 --log-interval 7 --tensorboard-log-interval 1 "
       "--tensor-model-parallel-size 1 --llm-tp 2 --padded-vocab-size 1024 --vocab-size 1000 --micro-batch-size 1"));
@@ -179,7 +179,7 @@ TEST(FromMegatron, OfFlagsWithOneKeyTheCloserOneCounts) {
     EXPECT_THAT(recipe, HasSubstr(line));
 }
 
-TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
+TEST(FromMegatron, UnexpandedVariablesAreListed) {
   const std::string recipe = converted(
       "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py --lr $LR --save \"$ROOT/ckpt\" --save-interval 10 \\\n"
       "  --micro-batch-size 2 ${MODEL_ARGS[@]} --train-iters 10 --my-flag $X --other 3\n");
@@ -244,14 +244,14 @@ TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
                             HasSubstr("# --pipeline-model-parallel-size $PP\n")));
 }
 
-TEST(FromMegatron, HomeFoldersAndFilesThatMatchAreTold) {
+TEST(FromMegatron, HomeFoldersAndFilePatternsAreListed) {
   const std::string recipe = squeezed(
       converted("OUT=~/runs\ntorchrun x.py --save ~/ckpt --tensorboard-dir $OUT/tb --load /data/iter_* --bf16\n"));
   EXPECT_THAT(recipe, AllOf(HasSubstr("# --save ~/ckpt\n"), HasSubstr("# --tensorboard-dir $OUT/tb\n"),
                             HasSubstr("# --load /data/iter_*\n")));
 }
 
-TEST(FromMegatron, FlagsBesideTheTextCountForWhatFollows) {
+TEST(FromMegatron, BraidsOwnFlagsAffectDerivedValues) {
   const std::string recipe = squeezed(converted(
       "torchrun --nproc-per-node 8 x.py --tensor-model-parallel-size 2 --micro-batch-size 1", {"--llm-tp=4"}));
   EXPECT_THAT(recipe, AllOf(HasSubstr("tp: 4 # command line"), HasSubstr(" dp: 2\n"), Not(HasSubstr("which follow"))));
@@ -274,7 +274,7 @@ TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
   EXPECT_THAT(recipe, AllOf(HasSubstr("#   --wandb-project a train: {lr: 7}: use"), HasSubstr("save: \"x\\\" y\"")));
 }
 
-TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
+TEST(FromMegatron, InvalidCommandLinesAreRefused) {
   EXPECT_THAT(refusal("--save 'x"), HasSubstr("quote"));
   EXPECT_THAT(refusal("python train.py"), HasSubstr("no flag"));
   const std::string sizes = "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights ";
@@ -311,7 +311,7 @@ TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
                     HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
 }
 
-TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
+TEST(FromMegatron, LeftOutFlagsAreAlsoListedOnStandardError) {
   const Finished run = braid({"train", "--from-megatron",
                               "--lr $LR --wandb-project p --wandb-exp-name q --own 3 --use-mcore-models "
                               "--micro-batch-size 1",

@@ -70,7 +70,7 @@ TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
                              Not(HasSubstr("--num-workers"))));
 }
 
-TEST(MegatronFlags, WhatIsSoAnywayDoesNotStopARun) {
+TEST(MegatronFlags, FlagsWithoutEffectDoNotStopARun) {
   EXPECT_EQ(braid({"train", kTinyVlm, "--print-recipe", "--accumulate-allreduce-grads-in-fp32", "--ckpt-format",
                    "torch_dist", "--calculate-per-token-loss", "--exit-signal-handler"})
                 .exit_code,
@@ -80,7 +80,7 @@ TEST(MegatronFlags, WhatIsSoAnywayDoesNotStopARun) {
   EXPECT_THAT(braid({"plan", "show", kTinyVlm, "--hidden-size", "128"}).err, HasSubstr("--model.language.hidden 128"));
 }
 
-TEST(MegatronFlags, WhatIsSoForTheOtherFamilyOfModelsIsRefused) {
+TEST(MegatronFlags, FlagsOfTheOtherModelFamilyAreRefused) {
   EXPECT_EQ(braid({"train", kTinyVlm, "--print-recipe", "--squared-relu"}).exit_code, 0);
   const Finished run = braid({"train", kTinyVlm, "--print-recipe", "--swiglu"});  // a hybrid
   EXPECT_EQ(run.exit_code, 2);
@@ -101,7 +101,7 @@ TEST(MegatronFlags, WhatIsSoForTheOtherFamilyOfModelsIsRefused) {
   }
 }
 
-TEST(MegatronFlags, ThePageInTheDocsIsTheTable) {
+TEST(MegatronFlags, TheDocumentedTableIsUpToDate) {
   const std::string page = testing::read_file(BRAID_SOURCE_DIR "/docs/megatron-flags.md");
   const Finished tables = braid({"train", "--megatron-flags"});
   EXPECT_EQ(tables.exit_code, 0) << tables.err;

@@ -63,7 +63,7 @@ class Start : public ::testing::Test {
   const std::string recipe = folder.write("recipe.yaml", kOneRank);
 };
 
-TEST_F(Start, ALoadThatIsNoCheckpointIsRefused) {
+TEST_F(Start, LoadingAFolderWithoutACheckpointIsRefused) {
   const std::string file = folder.write("file", "");
   fs::create_directories(in_folder("empty"));
   const std::string where = "\n  where: command line, --load (checkpoint.load)\n  fix:   ";
@@ -90,7 +90,7 @@ TEST_F(Start, APipeForMetricsAndAnIterationAsTheFolderToSaveToAreRefused) {
               AllOf(HasSubstr("is itself a checkpoint"), HasSubstr("--save " + in_folder("ckpt"))));
 }
 
-TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn) {
+TEST_F(Start, ARunStartsFromScratchAndThenResumesOnlyTheSameModel) {
   const std::string checkpoints = in_folder("checkpoints");
   const Finished fresh =
       train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim", "--save-interval", "1"});
@@ -161,7 +161,7 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
 }
 
 // The launcher holds the lock from before it starts a rank until all have ended.
-TEST_F(Start, OfTwoRunsThatSaveToOneFolderTheSecondIsToldWhoHasIt) {
+TEST_F(Start, ASecondRunWithTheSameSaveFolderIsToldWhichRunHoldsIt) {
   const std::string train =
       fmt::format("{} train {} --save {}", testing::built_program("braid"), recipe, in_folder("ckpt"));
   const std::string script = fmt::format(
@@ -178,7 +178,7 @@ TEST_F(Start, OfTwoRunsThatSaveToOneFolderTheSecondIsToldWhoHasIt) {
   EXPECT_THAT(testing::read_file(in_folder("first")), HasSubstr("\ncode 0\n"));
 }
 
-TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
+TEST_F(Start, AllUnwritablePathsAreReportedAndNothingIsCreated) {
   const std::string file = folder.write("file", "");
   const std::string text = refusal({"--save", file + "/ckpt", "--metrics-file", folder.path(), "--tensorboard-dir",
                                     file, "--trace", file + "/traces", "--log-dir", file, "--load", file});
@@ -201,7 +201,7 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
   EXPECT_TRUE(fs::is_symlink(in_folder("link")));
 }
 
-TEST_F(Start, AGpuThatIsNotThereIsRefused) {
+TEST_F(Start, AMissingGpuIsRefused) {
   EXPECT_THAT(refusal({"--dist.device", "cuda"}, {{"CUDA_VISIBLE_DEVICES", ""}}),
               AllOf(HasSubstr("no GPU is visible on"), HasSubstr("where: command line, --dist.device\n")));
 }
@@ -224,7 +224,7 @@ TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
 }
 
 // Without Braid's launcher, one rank reports the problem, and all end with the same exit code.
-TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
+TEST_F(Start, UnderAnotherLauncherOneRankReportsIt) {
   const std::string file = folder.write("file", "");
   const std::string script = fmt::format(
       "export SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=2;"
@@ -241,7 +241,7 @@ TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
 }
 
 // A rank that writes its output directly follows the launcher's rule: if the reader is gone, the run has not failed.
-TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
+TEST_F(Start, UnderAnotherLauncherOnlyLostOutputFailsTheRun) {
   const std::string script = fmt::format(
       "export SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=1 "
       "SLURM_PROCID=0 SLURM_LOCALID=0; cd {1}; mkfifo f; exec 3<>f 4>f 3<&- 5>/dev/full; trap '' PIPE; "
@@ -255,7 +255,7 @@ TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
   EXPECT_EQ(count(run.err, "standard output is incomplete"), 1) << run.err;
 }
 
-TEST_F(Start, UnderAnotherLauncherABadCommandLineOrRecipeIsToldInFullByOneRank) {
+TEST_F(Start, UnderAnotherLauncherOneRankReportsABadCommandLineOrRecipeInFull) {
   const std::map<std::string, std::string> second = {{"RANK", "1"},
                                                      {"LOCAL_RANK", "1"},
                                                      {"WORLD_SIZE", "2"},
@@ -289,7 +289,7 @@ TEST_F(Start, WorksWithAllStreamsClosedAndWithTheRecipeOnStandardInput) {
     EXPECT_EQ(testing::run_program({"bash", "-c", command + " <&- >&- 2>&-"}).exit_code, 0) << command;
 }
 
-TEST_F(Start, AHostThatHasNoAddressIsToldOnce) {
+TEST_F(Start, AHostWithoutAnAddressIsReportedOnce) {
   const std::string script = fmt::format(
       "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=no-such-host.invalid MASTER_PORT=1;"
       "for r in 0 1; do RANK=$r LOCAL_RANK=$r {} train {} --llm-dp 2 --global-batch-size 2 --dist.connect_timeout_s 1 "

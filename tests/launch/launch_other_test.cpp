@@ -93,7 +93,7 @@ TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
 }
 
 // Scripts for one process set torchrun's variables themselves.
-TEST_F(LaunchOther, LocalRanksKnowTheirPlaceWhateverTheTextSets) {
+TEST_F(LaunchOther, LocalRanksKnowTheirRankWhateverTheTextSets) {
   const std::string program =
       folder_.write("place", "#!/bin/sh\necho $RANK of $WORLD_SIZE, $LOCAL_RANK at $MASTER_ADDR\n");
   ::chmod(program.c_str(), 0700);

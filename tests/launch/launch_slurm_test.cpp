@@ -60,7 +60,7 @@ class LaunchSlurm : public ::testing::Test {
 };
 
 // A folder that only the nodes or the container have is not created here; a warning says that it cannot be checked.
-TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
+TEST_F(LaunchSlurm, FoldersThatCannotBeCheckedAreNotCreated) {
   const Finished unseen = launch({kRecipe, "--workdir", "/no-such-root/work", "--output", "job.sbatch"});
   EXPECT_EQ(unseen.exit_code, 0) << unseen.err;
   EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be checked from here"),
@@ -105,7 +105,7 @@ TEST_F(LaunchSlurm, DryRunWritesNothing) {
   EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 
-TEST_F(LaunchSlurm, FilesOfOthersStay) {
+TEST_F(LaunchSlurm, FilesOfOthersAreNotOverwritten) {
   folder_.write("mine.sh", "#!/bin/bash\necho mine\n");
   EXPECT_THAT(refusal({kRecipe, "--output", "mine.sh"}), HasSubstr("'mine.sh' exists and was not made by braid"));
   EXPECT_EQ(testing::read_file(path("mine.sh")), "#!/bin/bash\necho mine\n");
@@ -222,7 +222,7 @@ TEST_F(LaunchSlurm, TorchrunsOwnBusinessIsLeftToIt) {
 }
 
 // A configuration is an argument, not a script; this one has so many brackets that a quadratic parser takes hours.
-TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreNoTrouble) {
+TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreFast) {
   std::string json = "{\"launcher\":\"torchrun\",\"layers\":[";
   while (json.size() < 700'000) json += "[{\"a\":[1,2.5]}],";
   folder_.write("a.json", json + "0]}");
@@ -257,7 +257,7 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"-"}), HasSubstr("'-' is readable only here and now"));
 }
 
-TEST_F(LaunchSlurm, DirectivesInACommandFileAreSaidToMeanNothing) {
+TEST_F(LaunchSlurm, DirectivesInACommandFileAreWarnedAbout) {
   const std::string file = folder_.write("run.sh", "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH -t 60\ntorchrun x.py\n");
   const Finished run = launch({"--command-file", file, "--dry-run"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -283,7 +283,7 @@ TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
 }
 
 // The excerpt of a script in docs/slurm.md matches what its command generates.
-TEST_F(LaunchSlurm, TheDocumentedScriptIsTrue) {
+TEST_F(LaunchSlurm, TheDocumentedScriptIsUpToDate) {
   const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md"), fence = "```bash\n";
   const std::size_t begin = docs.find(fence) + fence.size();
   const std::string made = script({"--nodes", "2", "--workdir", "/workspace", "--account", "team", "--partition",
@@ -307,7 +307,7 @@ std::set<std::string> options_in(const std::string& text, const std::regex& patt
   return found;
 }
 
-TEST_F(LaunchSlurm, TheDocumentedOptionsAreThoseThereAre) {
+TEST_F(LaunchSlurm, TheDocumentedOptionsAreComplete) {
   const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md");
   std::string help = launch({"--help"}).out, rows;
   for (const std::string& line : split(docs.substr(docs.find("## Options")), '\n'))

@@ -181,7 +181,7 @@ TEST(LocalLauncher, ASecondHangupIsTheSameAsTheFirst) {
 }
 
 // A rank that prints faster than any reader must not keep the launcher from handling signals.
-TEST(LocalLauncher, EndlessOutputDoesNotDeafenTheLauncher) {
+TEST(LocalLauncher, EndlessOutputDoesNotBlockSignals) {
   const RankProcess launcher = start_and_wait("echo ready; sleep 1; exec yes");
   std::thread reader([&] {
     char buffer[65536];

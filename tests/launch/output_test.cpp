@@ -54,7 +54,7 @@ TEST(Output, ProgressIsNowhereWithoutATerminal) {
   EXPECT_EQ(read_file(folder.path() + "/rank_0.log"), "b\n");
 }
 
-TEST(Output, OnlyStdoutIsListenedTo) {
+TEST(Output, ControlLinesCountOnlyOnStdout) {
   EXPECT_EQ(run_shell(R"(printf '\x1ebraid text a\n' >&2)").err,
             "[0] \x1e"
             "braid text a\n");
@@ -74,7 +74,7 @@ TEST(Output, BinaryGarbageDoesNotBreakTheLauncher) {
   EXPECT_THAT(run.out, HasSubstr("\n[0] over\n"));
 }
 
-TEST(Output, WhatCannotBeWrittenIsToldAndFailsTheRun) {
+TEST(Output, LostOutputIsReportedAndFailsTheRun) {
   const auto run = run_program({"bash", "-c", built_program("braid") + " run -n 2 -- echo a >/dev/full"});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(run.err, "braid: part of standard output is lost: No space left on device\n");

@@ -114,7 +114,7 @@ class LongRun {
   std::string out_, err_;
 };
 
-TEST(Stop, SignalsLetTheRanksEndWell) {
+TEST(Stop, SignalsLetTheRanksEndCleanly) {
   const std::map<std::string, std::string> next = {
       {"SIGTERM", "braid: SIGTERM: going on; a second SIGTERM stops at once\n"},
       {"SIGUSR1", "braid: SIGUSR1: going on; SIGTERM twice stops at once\n"},
@@ -162,7 +162,7 @@ TEST(Stop, ASignalThatComesEarlyWaits) {
   }
 }
 
-TEST(Stop, AWarningBeforeTheOrderIsNoSecondOrder) {
+TEST(Stop, ARequestBeforeSigtermDoesNotMakeItTheSecondOne) {
   LongRun run("late");
   run.wait_until_both_say("starting");
   for (const int signal : {SIGUSR1, SIGHUP, SIGTERM, SIGHUP, SIGUSR1}) run.send(signal);
@@ -188,7 +188,7 @@ TEST(Stop, TheSecondSigtermAfterTheReaderLeftDoesNotWait) {
   EXPECT_EQ(run.exit_code(), 128 + SIGTERM);
 }
 
-TEST(Stop, ASecondOrderDoesNotWaitAndSaysWhatIsLeft) {
+TEST(Stop, ASecondSignalDoesNotWaitAndSaysWhatIsSaved) {
   for (const int signal : {SIGTERM, SIGINT}) {
     LongRun run("stubborn");
     run.wait_until_both_say("ready");
@@ -211,7 +211,7 @@ TEST(Stop, IgnoredSignalsStayIgnored) {
   EXPECT_THAT(run.err(), StartsWith("braid: SIGTERM: "));  // it was the first that was handled
 }
 
-TEST(Stop, RanksThatDoNotEndInTimeAreEnded) {
+TEST(Stop, RanksThatDoNotEndInTimeAreKilled) {
   for (const int signal : {SIGTERM, SIGUSR1}) {
     LongRun run("stubborn", /*grace_s=*/"1");
     run.wait_until_both_say("ready");
@@ -223,7 +223,7 @@ TEST(Stop, RanksThatDoNotEndInTimeAreEnded) {
 }
 
 // A run that was asked to stop is still supervised: a rank that fails then is named at once.
-TEST(Stop, AFailureOnTheWayOutIsAFailure) {
+TEST(Stop, AFailureWhileStoppingIsAFailure) {
   LongRun run("failing");
   run.wait_until_both_say("ready");
   run.send(SIGTERM);
@@ -254,7 +254,7 @@ TEST(Stop, UnderAnotherLauncherOneRankAnswersASignalToAll) {
 }
 
 // Under torchrun, a rank writes to the reader directly, and SIGPIPE does not end it.
-TEST(Stop, ARankEndsWellWhenNobodyReadsItsOutput) {
+TEST(Stop, ARankEndsCleanlyWhenItsOutputHasNoReader) {
   const std::string rank = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 timeout 100 " +
                            built_program("mock_run") + " 2 1000000 5";
   const auto run =

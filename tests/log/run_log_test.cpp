@@ -128,7 +128,7 @@ TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {
   EXPECT_THAT(lines_with("memory (MB)"), SizeIs(1));  // once, as Megatron
 }
 
-TEST_F(RunLogTest, TheSummarySaysItAll) {
+TEST_F(RunLogTest, TheWholeSummary) {
   open({.log_interval = 4}, {.iterations = 100, .ranks = 2, .flops_per_iteration = 1e12});
   run(21, 23);  // resumed
   log_->add({.iteration = 24, .lm_loss = kNan, .num_tokens = 1000, .skipped = true, .last = true}, after(2400));
@@ -233,7 +233,7 @@ TEST_F(RunLogTest, ProgressAtMostTenTimesASecondAndAtTheEnd) {
   EXPECT_THAT(shown, ElementsAre(1, 11, 21, 26));
 }
 
-TEST_F(RunLogTest, NoProgressWhereNobodyWantsIt) {
+TEST_F(RunLogTest, NoProgressIfDisabled) {
   open({.log_interval = 1000, .progress = false}, {.iterations = 1000, .launcher_listens = true});
   run(1, 1);
   open({.log_interval = 1000}, {.iterations = 1000, .launcher_listens = false});
@@ -277,7 +277,7 @@ TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
   EXPECT_TRUE(log_->lost_output());
 }
 
-TEST_F(RunLogTest, IntervalsThatMakeNoSense) {
+TEST_F(RunLogTest, InvalidIntervalsAreRefused) {
   EXPECT_THAT(validate(LogConfig{}), IsEmpty());
   EXPECT_EQ(validate(LogConfig{.log_interval = 0}).at(0).where, "log.interval");
 }

@@ -50,7 +50,7 @@ TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
   EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}), HasSubstr("command line, --train.iterations"));
 }
 
-TEST(Recipe, AFlagThatDoesNotGoWithTheRecipeIsNamedWithIt) {
+TEST(Recipe, AFlagThatConflictsWithTheRecipeIsNamedWithIt) {
   EXPECT_THAT(error_of(kTwoGrids, {{"train.lr", "1"}, {"topology.modules.language.dp", "64", "--llm-dp"}}),
               HasSubstr("where: command line, --llm-dp, against recipe:6, train.global_batch\n"));
   // Removing either one would be enough.
@@ -131,7 +131,7 @@ TEST(Recipe, ModelMustFitItsGrids) {
               AllOf(HasSubstr("no encoder 'sound'"), HasSubstr("share=2")));
 }
 
-TEST(Recipe, StagesAndFlagsSayWhatIsFrozen) {
+TEST(Recipe, TrainingStagesAndFlagsDecideWhatIsFrozen) {
   const auto frozen = [](const std::vector<ConfigOverride>& overrides) {
     return frozen_sets(parse_recipe(kTwoGrids, overrides));
   };

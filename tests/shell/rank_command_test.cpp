@@ -56,7 +56,7 @@ TEST(RankCommand, ScriptsForOneNodeSetVariablesThatMustNotReachTheRanks) {
   EXPECT_EQ(for_ranks("RANK=0; function_or_program"), "RANK=0; function_or_program");
 }
 
-TEST(RankCommand, TellsWhatItFound) {
+TEST(RankCommand, ReportsWhatItFound) {
   const RankCommand command =
       rank_command("torchrun --nnodes 2 --nproc-per-node=8 --max-restarts 3 --tee=3 dir/pretrain_gpt.py", "");
   EXPECT_EQ(command.program, "pretrain_gpt");
@@ -90,7 +90,7 @@ std::string error_of(Function function) {
   return "no error";
 }
 
-TEST(RankCommand, RefusesWhatItCannotKnow) {
+TEST(RankCommand, RefusesWhatItCannotDetermine) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"torchrun $ARGS train.py", {"$ARGS", "only the shell can expand", "\"$ARGS\" in quotes if it is the program"}},
       {"ARGS=\"$ARGS --nnodes 1\"; torchrun $ARGS train.py", {"$ARGS", "only the shell can expand"}},

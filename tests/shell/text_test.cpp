@@ -115,7 +115,7 @@ TEST(ShellLexer, RedirectionsAndCommentsAreNoWords) {
   EXPECT_THAT(words_in("a b#c '#d' #e\n#f\ng"), ElementsAre("a", "b#c", "#d", ";", "g"));
 }
 
-TEST(ShellLexer, HereDocumentsArePassedOver) {
+TEST(ShellLexer, HereDocumentsAreSkipped) {
   EXPECT_THAT(words_in("a <<EOF b\ntext 'of \"a\nEOF\nc"), ElementsAre("a", "b", ";", "c"));
   EXPECT_THAT(words_in("a <<-'E F' <<\\G\n\ttext\n\tE F\nmore\nG\nc"), ElementsAre("a", ";", "c"));
   EXPECT_THAT(words_in("a $(cat <<EOF\n)'\nEOF\n) b"), ElementsAre("a", "?", "b"));
@@ -177,7 +177,7 @@ TEST(ShellLexer, BracketsExpandWhereTheyCloseInTheWord) {
   EXPECT_THAT(words_in("[\"b c\"] {' '{,"), ElementsAre("[b c]", "?"));
 }
 
-TEST(ShellLexer, WhatDoesNotCloseIsAnError) {
+TEST(ShellLexer, UnclosedConstructsAreErrors) {
   for (const char* text :
        {"a 'b", "a \"b", "a `b", "a $(b", "a ${b", "a $((1", "(a", "a )", "a $'b", "x=(a", "a \"$(b\""}) {
     try {

@@ -27,7 +27,7 @@ std::string problems_of(const std::function<void(SlurmOptions&)>& change) {
   return all;
 }
 
-TEST(SlurmOptions, WhatCannotBeIsRefused) {
+TEST(SlurmOptions, InvalidOptionsAreRefused) {
   using Options = SlurmOptions;
   EXPECT_EQ(problems_of([](Options&) {}), "");
   EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0; }), HasSubstr("--nodes: 0 nodes"));

@@ -106,7 +106,7 @@ TEST(Preflight, OnlyExpertParallelismShrinksExperts) {
   EXPECT_THAT(preflight.problems.back().fix, HasSubstr("more nodes"));
 }
 
-TEST(Preflight, FilesMustBeWhereTheyAreSaidToBe) {
+TEST(Preflight, FilesMustExistAndBeShared) {
   const testing::TemporaryFolder folder;
   const std::string image = folder.write("image.sqsh", "");
   Preflight preflight;
@@ -167,7 +167,7 @@ TEST(Preflight, PartitionAndAccountAreThoseThatSlurmOffers) {
       HasSubstr("6 nodes, not 7"));
 }
 
-TEST(Preflight, EverySizeThatAKeyboardCanSlipTo) {
+TEST(Preflight, MistypedSizesDoNotOverflow) {
   EXPECT_THAT(flags_on({"--tensor-model-parallel-size", "1073741824", "--context-parallel-size", "1073741824",
                         "--pipeline-model-parallel-size", "1073741824"},
                        4)

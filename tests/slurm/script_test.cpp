@@ -181,7 +181,7 @@ TEST(SlurmScript, VariablesReachTheRanks) {
 }
 
 // sbatch exports the submitter's environment: leftovers in it must have no effect.
-TEST(SlurmScript, WhereRanksMeetIsSaidByOptionsOnly) {
+TEST(SlurmScript, OnlyOptionsSetTheRendezvous) {
   for (const char* style : {"srun", "torchrun"}) {
     const std::string left_over = "export MASTER_ADDR=localhost MASTER_PORT=1\n";
     const std::string says = "MASTER_PORT=6000; echo at $MASTER_ADDR; torchrun --nproc_per_node=2 x.py";

@@ -229,7 +229,7 @@ TEST(Checkpoint, WithoutTheOptimizerTheMainCopyFollowsTheWeights) {
   EXPECT_NE(got[2], alone().losses()[kSavedAfter + 2]);
 }
 
-TEST(Checkpoint, WhatDoesNotTrainHasNoOptimizerState) {
+TEST(Checkpoint, FrozenModulesHaveNoOptimizerState) {
   const testing::TemporaryFolder folder;
   const Layout layout = {.language = {.tp = 2}, .frozen = {"images.encoder", "images.projector"}};
   const CheckpointConfig config = {.save = folder.path(), .load = folder.path()};
@@ -253,7 +253,7 @@ TEST(Checkpoint, AnotherModelIsRefusedWithWhatDiffers) {
                     HasSubstr("radio_model.decoder.layers.mlp.linear_fc1.weight is [2, ")));
 }
 
-TEST(Checkpoint, ARunStartsAfreshWhereThereIsNone) {
+TEST(Checkpoint, ARunWithoutACheckpointStartsFromScratch) {
   const testing::TemporaryFolder folder;
   testing::train(
       {}, {.steps = 0, .start = [&](Training& training, World& world) {
@@ -381,7 +381,7 @@ TEST_F(DamagedCheckpoint, SaysWhichOlderOneIsComplete) {
 }
 
 // Only one rank reads the damaged shard; all ranks resume from the older checkpoint.
-TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
+TEST_F(DamagedCheckpoint, IsSkippedByAFallback) {
   const CheckpointConfig config = {.load = root(), .load_fallback = "always"};
   EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), ::testing::Not(HasSubstr("WARNING"))));
   for (const char* name : {"__1_0.distcp", "__2_0.distcp", "common.pt", ".metadata", "checksums.json"}) {
@@ -414,7 +414,7 @@ TEST_F(DamagedCheckpoint, IsNoLongerTheLatest) {
 }
 
 // A schedule of another length would change the learning rate at once.
-TEST(Checkpoint, AnotherScheduleIsRefusedUnlessSomebodySaysWhose) {
+TEST(Checkpoint, AnotherScheduleIsRefusedUnlessOneIsChosen) {
   CheckpointConfig config = {.load = saved_in("one")};
   const auto rate_after_load = [&] {
     double rate = 0;
@@ -485,7 +485,7 @@ TEST(Checkpoint, WhatAKilledSaveLeftIsGoneBeforeTheNextWrites) {
   EXPECT_EQ(iterations_in(folder.path()), std::vector<std::int64_t>{8});
 }
 
-TEST(Checkpoint, OldOnesGo) {
+TEST(Checkpoint, OldCheckpointsAreRemoved) {
   const testing::TemporaryFolder folder;
   testing::train({}, {.steps = 1, .end = [&](Training& training, World& world) {
                         CheckpointSaver saver({.save = folder.path(), .keep_last = 2}, training, world, 0, kSilent);

@@ -77,7 +77,7 @@ TEST(StopRequest, HandlersAndMaskGoBack) {
 }
 
 // Braid's launcher starts a rank with signals blocked: a signal that comes before the handler waits.
-TEST(StopRequest, HearsASignalThatWasHeldBack) {
+TEST(StopRequest, HandlesASignalThatWasBlocked) {
   sigset_t held;
   sigemptyset(&held);
   sigaddset(&held, SIGTERM);
@@ -126,7 +126,7 @@ TEST(StopRequest, ReasonsInWords) {
   EXPECT_EQ(text_of(StopReason::SigInt, config), "SIGINT (Ctrl-C)");
 }
 
-TEST(StopRequest, LimitsThatMakeNoSense) {
+TEST(StopRequest, InvalidLimitsAreRefused) {
   EXPECT_THAT(validate(StopConfig{}), IsEmpty());
   EXPECT_THAT(validate(StopConfig{.exit_duration_in_mins = 0.5, .exit_interval = 1}), IsEmpty());
   const auto problems = validate(StopConfig{.exit_duration_in_mins = -1, .exit_interval = 0});
