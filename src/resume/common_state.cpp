@@ -75,7 +75,7 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
   // Some trainers store no sample count; the scheduler's step count is in samples too.
   run.position.consumed_samples = consumed ? *consumed : with_state({}, run.scheduler).num_steps;
   if (run.position.iteration < 0 || run.position.consumed_samples < 0)
-    throw DataError(fmt::format("{}: iteration {} and {} consumed samples are invalid", file, run.position.iteration,
+    throw DataError(fmt::format("{}: iteration {} after {} samples is invalid", file, run.position.iteration,
                                 run.position.consumed_samples));
   const auto text_of = [&](const char* key) {
     const PickleValue value = args ? find(args, key) : nullptr;

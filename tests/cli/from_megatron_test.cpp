@@ -214,9 +214,9 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   EXPECT_THAT(converted("python x.py --lr 1e-3\nsrun --foo bar"), HasSubstr("srun, another command"));
   EXPECT_THAT(squeezed(converted("A=(--lr 3e-4)\nB+=(--bf16)")), AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16")));
   for (const char* count : {"gpu", "$GPUS"})
-    EXPECT_THAT(
-        squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
-        AllOf(HasSubstr(std::string("'torchrun --nproc-per-node ") + count + "' does not say"), HasSubstr(" dp: 1\n")));
+    EXPECT_THAT(squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
+                AllOf(HasSubstr(std::string("'torchrun --nproc-per-node ") + count + "' does not give"),
+                      HasSubstr(" dp: 1\n")));
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 8" + train + "--llm-dp 3")),
               HasSubstr("6 ranks, which follow from the sizes below: 'torchrun --nproc-per-node 8' starts 8"));
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 10" + train + "--encoder-dp 2")), HasSubstr(" dp: 4\n"));

@@ -98,7 +98,8 @@ TEST(TrainCommand, TrainStopsAtALimitOrASignal) {
   EXPECT_EQ(signal.exit_code, 0) << signal.err;
   EXPECT_THAT(signal.out,
               AllOf(ContainsRegex("run ended +SIGHUP \\(terminal closed\\)"), HasSubstr("saved iteration ")));
-  EXPECT_THAT(signal.err, ContainsRegex("braid: SIGHUP: finishing (the )?iteration [^,]+, then saving to "));
+  EXPECT_THAT(signal.err,
+              ContainsRegex("braid: SIGHUP: finishing (the current iteration|iteration [0-9]+), then saving to "));
 }
 
 TEST(TrainCommand, ALossThatStaysNotANumberEndsTheRun) {

@@ -181,7 +181,7 @@ TEST(RankCommand, WhatLooksLikeATokenIsRefused) {
         "x 'github_pat_11ABCDEFG0abcdefghijkl_mn'", "x sk-proj-0123456789abcdefghij",
         "cat <<E\nglpat-0123456789abcdefghij\nE", "x xoxb-1234567890-abc", "x AKIAIOSFODNN7EXAMPLE"}) {
     const std::string error = error_of([text] { refuse_secrets(text); });
-    EXPECT_THAT(error, AllOf(HasSubstr("the command has a"), HasSubstr("--secret NAME"))) << text;
+    EXPECT_THAT(error, AllOf(HasSubstr("the command contains a"), HasSubstr("--secret NAME"))) << text;
     EXPECT_EQ(error.find("0123456789"), error.npos) << "the token itself is printed";
   }
   for (const char* text :

@@ -30,8 +30,8 @@ std::string problems_of(const std::function<void(SlurmOptions&)>& change) {
 TEST(SlurmOptions, InvalidOptionsAreRefused) {
   using Options = SlurmOptions;
   EXPECT_EQ(problems_of([](Options&) {}), "");
-  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0; }), HasSubstr("--nodes: 0 nodes"));
-  EXPECT_THAT(problems_of([](Options& o) { o.style = "mpi"; }), HasSubstr("no style 'mpi'"));
+  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0; }), HasSubstr("--nodes: the number of nodes is 0"));
+  EXPECT_THAT(problems_of([](Options& o) { o.style = "mpi"; }), HasSubstr("unknown style 'mpi'"));
   EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/data"}; }), HasSubstr("/data:/data"));
   EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/a:/b,/c:/d"}; }), HasSubstr("comma"));
   EXPECT_THAT(problems_of([](Options& o) { o.mounts = {"/a:/b"}; }), HasSubstr("no container"));
