@@ -140,7 +140,7 @@ def main():
     extra = 0
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="checkpoint-bench-") as folder:
         for number in range(options.rounds):
-            # Whoever is second finds the disk's own caches in another state.
+            # The second one finds the disk's own caches in another state.
             for name, side in list(sides.items())[:: 1 if number % 2 == 0 else -1]:
                 root = os.path.join(folder, name.replace(" ", "-"))
                 shutil.rmtree(root, ignore_errors=True)
@@ -164,7 +164,7 @@ def main():
             medians.append(statistics.median(each))
             cells += f"{medians[-1]:9.2f} s ({min(each):.2f} - {max(each):.2f})"
         print(f"{act:10}{cells}{medians[1] / medians[0]:8.2f}")
-    print(f"a save that training goes on beside: {extra / share:.2f} x the memory of what the process saves")
+    print(f"an asynchronous save needs {extra / share:.2f} x the memory of what the process saves")
 
 
 if __name__ == "__main__":

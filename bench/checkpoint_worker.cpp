@@ -1,10 +1,10 @@
-// One process of bench/checkpoint.py: holds a share of a state, and saves and loads it when told to on stdin.
+// One process of bench/checkpoint.py: holds a shard of a state, and saves and loads it on commands from stdin.
 //   checkpoint_worker RANK RANKS TENSORS ROWS COLUMNS
-//   begin ROOT      makes room for a save; one rank's
-//   save ROOT       all ranks', as iteration 1; the first publishes
-//   snapshot ROOT   the same from a copy, as a run that goes on training does
-//   load ROOT       into tensors that were not what was saved
-// Each is answered by a line: "ok", and how many bytes of memory it took at most beyond those there were before.
+//   begin ROOT      prepares a save; on one rank
+//   save ROOT       on all ranks, as iteration 1; the first publishes
+//   snapshot ROOT   the same from a copy, as in an asynchronous save
+//   load ROOT       into tensors with other values
+// Each is answered by a line: "ok", and the peak memory in bytes above the memory in use before.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 

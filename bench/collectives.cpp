@@ -1,6 +1,5 @@
-// How long collectives take, and what Braid adds to them: the group (visible to the failure board, errors
-// named) against the same c10d backend called directly in the same run, over Gloo processes; then ranks as
-// threads.
+// How long collectives take, and Braid's overhead: the group (visible to the failure board, with named errors) against
+// the same c10d backend called directly in the same run, over Gloo processes; then ranks as threads.
 //
 //   build/bench_collectives        (or ./dev bench)
 #include <ATen/ATen.h>
@@ -35,7 +34,7 @@ struct Timing {
   double p50_us, p99_us;
 };
 
-// The acts take turns, so that whatever else the machine does slows all of them alike.
+// The variants alternate, so that other load on the machine slows all of them equally.
 std::vector<Timing> measure(int repeats, const std::vector<std::function<void()>>& acts) {
   std::vector<std::vector<double>> times_us(acts.size());
   for (int i = -repeats / 10; i < repeats; ++i)

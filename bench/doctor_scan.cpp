@@ -1,4 +1,4 @@
-// How fast `braid doctor` reads logs: MB/s, and against the least that any reader does, counting the lines of the same
+// How fast `braid doctor` reads logs: MB/s, compared with the minimum for any reader: counting the lines of the same
 // file.
 //   bench_doctor_scan [MEGABYTES] [FOLDER]
 // Each log is long, healthy, and ends with one error, which must be found.
@@ -73,7 +73,7 @@ std::string write_log(const Log& log, std::size_t bytes, const std::string& fold
   return path;
 }
 
-// Of the processor, this one's share of a busy machine left aside; the best round.
+// CPU time, so that other load on the machine does not count; the best round.
 double now() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

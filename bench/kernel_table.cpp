@@ -25,11 +25,11 @@ constexpr std::size_t kKernelsShown = 25, kNameLength = 110;
 
 struct Family {
   const char* name;
-  std::vector<const char*> parts;  // of a name, in lower case
+  std::vector<const char*> parts;  // of a kernel name, in lower case
 };
 
-// The first family that knows a part of the name has the kernel, so the order decides: an index_elementwise_kernel
-// indexes, a direct_copy inside an elementwise_kernel copies.
+// A kernel belongs to the first family that matches a part of its name, so the order matters: an
+// index_elementwise_kernel indexes, a direct_copy inside an elementwise_kernel copies.
 const std::vector<Family> kFamilies = {
     {"grouped GEMM", {"groupproblemshape", "grouped"}},
     {"attention", {"fmha", "flash", "sdpa", "attention"}},
@@ -54,7 +54,7 @@ std::string family_of(std::string name) {
   return "other";
 }
 
-// What is left of a template's name says which kernel it is.
+// The rest of a template's name identifies the kernel.
 std::string shortened(std::string name) {
   for (const std::string noise : {"void ", "at::native::", "(anonymous namespace)::", "at::cuda::", "c10::", "std::"})
     for (std::size_t at = name.find(noise); at != name.npos; at = name.find(noise, at)) name.erase(at, noise.size());
@@ -80,13 +80,13 @@ Totals gpu_kernels(const std::vector<profiler::KinetoEvent>& events) {
   return totals;
 }
 
-// Operators nest: each is counted without its children, which begin and end inside it on the same thread.
+// Operators nest: each is counted without its children, which start and end inside it on the same thread.
 Totals operators(const std::vector<profiler::KinetoEvent>& events) {
   std::map<std::uint64_t, std::vector<const profiler::KinetoEvent*>> by_thread;
   for (const profiler::KinetoEvent& event : events) by_thread[event.startThreadId()].push_back(&event);
   Totals totals;
   for (auto& [thread, ordered] : by_thread) {
-    // Of two that begin together the longer one is the parent.
+    // Of two that start together, the longer one is the parent.
     std::stable_sort(ordered.begin(), ordered.end(), [](const auto* a, const auto* b) {
       return a->startNs() != b->startNs() ? a->startNs() < b->startNs() : a->endNs() > b->endNs();
     });
@@ -103,7 +103,7 @@ Totals operators(const std::vector<profiler::KinetoEvent>& events) {
 
 std::unique_ptr<profiler::ProfilerResult> profile(bool on_gpu, const std::function<void()>& work) {
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
-  // On a GPU nothing but kernels: recording operators as well would slow the host, which launches them.
+  // On a GPU, only kernels: recording operators too would slow the host, which launches the kernels.
   const std::set<ActivityType> activities = {on_gpu ? ActivityType::CUDA : ActivityType::CPU};
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities, {at::RecordScope::FUNCTION});

@@ -61,7 +61,7 @@ class LanguageStep {
     if (device_.is_cuda()) torch::cuda::synchronize();
   }
 
-  // How many parameters have a gradient, all of them finite and not zero.
+  // The number of parameters with a gradient; checks that all are finite and not zero.
   std::size_t check_gradients() const {
     std::vector<std::string> names;
     std::vector<at::Tensor> norms;
@@ -90,21 +90,20 @@ class LanguageStep {
   at::Tensor ids_, labels_;
 };
 
-// The final norm gives rows of length sqrt(hidden), so each logit is normal with this variance, and the mean loss is
-// log(vocab) plus half of it.
+// The final norm gives rows of length sqrt(hidden), so each logit is normally distributed with this variance, and the
+// mean loss is log(vocab) plus half the variance.
 double logit_variance(const HybridLmConfig& config) { return config.hidden * config.init_std * config.init_std; }
 
 void check_loss(const StepReport& report, const HybridLmConfig& config, int sequence) {
-  // The mean over the labels' logits strays by their deviation over the root of how many different ones there are; six
-  // times that, and what bf16 (8 bits) loses of the logits.
+  // The standard error of the mean over the labels' logits is their standard deviation over the square root of the
+  // number of different labels. The tolerance is six times that, plus the rounding of the logits to bf16 (8 bits).
   const double strays = std::sqrt(logit_variance(config) / std::min(sequence - 1, config.vocab));
   const double tolerance = 6 * strays + 1.0 / 128;
   BRAID_CHECK(std::abs(report.loss - report.expected_loss) <= tolerance, "loss {}, where random weights give {} +- {}",
               report.loss, report.expected_loss, tolerance);
 }
 
-// Wall clock around work that the device has finished: a step that keeps the GPU waiting for the host is as slow as it
-// looks.
+// Wall clock time until the device has finished, so that time in which the GPU waits for the host counts.
 double median_ms(int repeats, const LanguageStep& step, const std::function<void()>& act) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times_ms;

@@ -26,7 +26,7 @@ struct StepReport {
 
 bool gpu_is_visible();
 
-// Checks the loss and every gradient first, and throws when they are wrong. All memory is free again at the end.
+// Checks the loss and every gradient first, and throws if they are wrong. Frees all memory at the end.
 StepReport measure_language_step(const HybridLmConfig& config, const StepOptions& options);
 
 }  // namespace braid

@@ -1,5 +1,5 @@
-// The 20-layer language model with the experts one rank has at ep=8, forward and backward of one sequence of 8192: how
-// long it takes, where the time goes, and how that compares with transformers in the same job.
+// The 20-layer language model with the experts of one rank at ep=8, forward and backward of one sequence of 8192
+// tokens: how long it takes, where the time goes, and how that compares with transformers in the same job.
 // Results: docs/benchmarks/llm_slice.md
 //
 //   build/bench_llm_slice --peer python3        on a GPU
@@ -56,7 +56,7 @@ std::string shell_quoted(const std::string& word) {
   return quoted + "'";
 }
 
-// The last line the peer prints, or nothing when it fails: it has said why on stderr.
+// The last line that the peer prints, or empty if it fails; its error is on stderr.
 std::optional<nlohmann::json> run_peer(const Command& command) {
   std::string line = fmt::format("{} {} --sequence {} --repeats {}", shell_quoted(command.peer),
                                  shell_quoted(BRAID_PEER_SCRIPT), command.step.sequence, command.step.repeats);
@@ -121,7 +121,7 @@ void print_comparison(const StepReport& report, const nlohmann::json& peer, cons
 
 int run(const Command& command) {
   if (!command.tiny && !gpu_is_visible())
-    throw ConfigError({"no GPU is visible, and on a CPU this model takes hours", "bench_llm_slice",
+    throw ConfigError({"no GPU is visible; on a CPU this model takes hours", "bench_llm_slice",
                        "use --tiny, or a build and a machine with CUDA"});
   const HybridLmConfig config = model_of(command);
   const int sequence = command.step.sequence;
@@ -149,14 +149,14 @@ int main(int argc, char** argv) {
   std::optional<int> sequence;
   CLI::App app("Time the language model's 20-layer slice and compare it with transformers");
   app.add_option("--sequence", sequence, "tokens (default 8192; 128 with --tiny)")->check(CLI::Range(2, 1 << 24));
-  app.add_option("--experts", command.experts, "of each mixture (default 16; 8 with --tiny)");
+  app.add_option("--experts", command.experts, "experts per MoE layer (default 16; 8 with --tiny)");
   app.add_option("--layers", command.layers, "pattern of M * E -");
   app.add_option("--repeats", command.step.repeats, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_flag("--recompute", command.step.recompute, "run each layer again in backward");
+  app.add_flag("--recompute", command.step.recompute, "recompute each layer's activations in backward");
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_option("--peer", command.peer,
                  "python with torch and transformers, to run bench/llm_slice_peer.py afterwards");
-  app.add_flag("--peer-eager", command.peer_eager, "the peer without torch.compile and its attention not chosen");
+  app.add_flag("--peer-eager", command.peer_eager, "run the peer without torch.compile and with its default attention");
   CLI11_PARSE(app, argc, argv);
   command.step.sequence = sequence.value_or(command.tiny ? 128 : 8192);
   try {

@@ -49,9 +49,9 @@ def parse_arguments():
     parser.add_argument("--layers", help="pattern of M * E -")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--tiny", action="store_true", help="toy sizes")
-    parser.add_argument("--eager", action="store_true", help="no torch.compile, attention as transformers chooses it")
+    parser.add_argument("--eager", action="store_true", help="no torch.compile, transformers' default attention")
     parser.add_argument("--scan", choices=["auto", "transformers", "matmul"], default="auto",
-                        help="transformers: the kernels or the reference, as it finds them")  # fmt: skip
+                        help="transformers: its kernels if installed, otherwise its reference")  # fmt: skip
     return parser.parse_args()
 
 
@@ -89,7 +89,7 @@ def matmul_scan(x, dt, A, B, C, chunk_size, D=None, dt_bias=None, dt_limit=(0.0,
 
 
 def choose_scan(arguments):
-    """The name of what will run. transformers itself looks for packages only: without a network there is no hub."""
+    """The name of the scan that will run. transformers only looks for packages: without a network there is no hub."""
     have_kernels, have_conv = (importlib.util.find_spec(name) for name in ("mamba_ssm", "causal_conv1d"))
     without_fused = lambda *_, **__: None  # what transformers' own fallback returns: "take the separate steps"
     if arguments.scan == "matmul" or (arguments.scan == "auto" and not have_kernels and not arguments.eager):
@@ -119,7 +119,7 @@ def make_step(model, ids, arguments):
     """forward + backward; returns the mean loss."""
     run = model if arguments.eager else torch.compile(model)
     # Under torch.compile transformers would build a dense [S, S] mask, which keeps attention off the causal kernels.
-    # A dict of masks is taken as it is, and None there means is_causal=True.
+    # A dict of masks is used unchanged, and None in it means is_causal=True.
     masks = None if arguments.eager else {"full_attention": None, "linear_attention": None}
 
     def step():
@@ -158,7 +158,7 @@ def main():
     scan = choose_scan(arguments)
     model = make_model(arguments, device)
     ids = torch.randint(model.config.vocab_size, (1, sequence), device=device)
-    # Both when attention is traced and when it runs, cuDNN is the only choice.
+    # cuDNN must be the only choice both when attention is traced and when it runs.
     forced = device == "cuda" and not arguments.eager
     attention = sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if forced else contextlib.nullcontext()
     with attention:

@@ -1,8 +1,8 @@
 // Two ways to split the tokens of a Mamba2 layer over cp ranks, on the same layer and in the same run:
-//   heads exchange   nn::Mamba2: all-to-all, so that each rank has all tokens of its share of the heads, and back
+//   heads exchange   nn::Mamba2: all-to-all, so that each rank has all tokens of its heads, and back
 //   state passing    each rank keeps its tokens and all heads; it gets the last rows before its own for the convolution
-//                    and the scan's state that arrives from the ranks before
-// Both are compared with one rank alone in float64, then timed; what they send is counted from the tensors' sizes.
+//                    and the scan's state from the previous ranks
+// Both are compared with a single rank in float64, then timed; the bytes sent are computed from the tensors' sizes.
 //
 //   build/bench_mamba_context_parallel [--cp 4] [--real] [--device cuda] ...      (--help lists all)
 #include <ATen/ATen.h>
@@ -76,8 +76,8 @@ struct Widths {
 
 // --- state passing ---------------------------------------------------------------------------------------------------
 
-// One sequence, no tp. The scan operator neither takes nor gives a state, so what it computes inside is computed again
-// here: the state that leaves, and what the state that arrives adds to y.
+// One sequence, no tp. The scan operator neither takes nor returns a state, so it is computed again here: the outgoing
+// state, and the contribution of the incoming state to y.
 class StatePassingMamba2 : public Layer {
  public:
   StatePassingMamba2(const HybridLmConfig& config, const Parameters& parameters, const Parallel& parallel,
@@ -108,7 +108,7 @@ class StatePassingMamba2 : public Layer {
     return Linear({parameter("out_proj.weight")}, {}, Split::Rows, parallel_)(gated);
   }
 
-  // Its collectives alone, forward and backward, with tensors of the right sizes.
+  // Only its collectives, forward and backward, with tensors of the right sizes.
   void communicate(const at::TensorOptions& options) const {
     const at::Tensor xbc = at::zeros({own_.tokens(), widths_.conv()}, options).requires_grad_(true);
     const at::TensorOptions wide = options.dtype(at::toOpMathType(c10::typeMetaToScalarType(options.dtype())));
@@ -122,7 +122,7 @@ class StatePassingMamba2 : public Layer {
   const Group& cp() const { return parallel_.cp; }
   std::int64_t rows_before() const { return cp().rank() == 0 ? 0 : halo_rows_; }
 
-  // The last rows of the rank before; none on the first rank.   [t, conv] -> [K - 1 or 0, conv]
+  // The last rows of the previous rank; none on the first rank.   [t, conv] -> [K - 1 or 0, conv]
   at::Tensor halo(const at::Tensor& xbc) const {
     std::vector<std::int64_t> rows_to(static_cast<std::size_t>(cp().size()), 0), rows_from = rows_to;
     if (cp().rank() + 1 < cp().size()) rows_to[static_cast<std::size_t>(cp().rank() + 1)] = halo_rows_;
@@ -140,7 +140,7 @@ class StatePassingMamba2 : public Layer {
   at::Tensor scan(const SsdInputs& in) const {
     const at::Tensor y = ssd_scan(in, {.chunk = config_.mamba_chunk}, own_);
     const at::Tensor steps = at::softplus(widen(in.dt) + widen(in.dt_bias));  // [t, h]
-    const at::Tensor sums = (steps * widen(in.A_log).exp().neg()).cumsum(0);  // [t, h], falling
+    const at::Tensor sums = (steps * widen(in.A_log).exp().neg()).cumsum(0);  // [t, h], decreasing
     const at::Tensor total = sums.select(0, -1);                              // [h]
     const at::Tensor leaving = state_added(widen(in.x) * ((total - sums).exp() * steps).unsqueeze(2), widen(in.B));
     const at::Tensor arriving = state_arriving(leaving, total);
@@ -157,8 +157,8 @@ class StatePassingMamba2 : public Layer {
     return groups_first(by_group).transpose(1, 2).matmul(groups_first(B));
   }
 
-  // From what every rank adds to the state ([g, r * p, n]) and by how much it shrinks what passes (logarithms, [h]).
-  // The first rank reads nothing of what is gathered, but as empty slices: it has to take part in backward.
+  // From every rank's contribution to the state ([g, r * p, n]) and its decay of the incoming state (logarithms, [h]).
+  // The first rank uses empty slices of the gathered values, so that it takes part in backward.
   at::Tensor state_arriving(const at::Tensor& leaving, const at::Tensor& total) const {
     const at::Tensor own = at::cat({leaving.reshape({widths_.heads, -1}), total.unsqueeze(1)}, 1);  // [h, p * n + 1]
     const at::Tensor before = all_gather(own.unsqueeze(0), cp()).narrow(0, 0, cp().rank());
@@ -177,7 +177,7 @@ class StatePassingMamba2 : public Layer {
 
 // --- what is sent ----------------------------------------------------------------------------------------------------
 
-struct BytesSent {  // by the rank that sends most, forward and backward, each part straight to whom it is for
+struct BytesSent {  // by the rank that sends the most, forward and backward, all messages sent directly
   double heads_exchange, state_passing;
 };
 
@@ -188,7 +188,7 @@ BytesSent count_bytes(const HybridLmConfig& config, std::int64_t tokens, int cp,
   const double exchanged = own_tokens * static_cast<double>(widths.projected() + widths.inner) * element;
   const double halo = (config.mamba_conv - 1) * static_cast<double>(widths.conv()) * element;
   const double state = static_cast<double>(widths.inner * config.mamba_state + widths.heads) * wide;
-  // The first rank sends a halo forward only, the last one its gradient only.
+  // The first rank sends only a halo in forward, the last one only its gradient.
   return {.heads_exchange = 2 * exchanged * (cp - 1) / cp,
           .state_passing = (cp > 2 ? 2 : 1) * halo + 2 * (cp - 1) * state};
 }
@@ -231,7 +231,7 @@ class Bench {
   };
   Result heads_exchange() { return run(heads_exchange_, all_tokens_, own(x_), own(grad_y_)); }
   Result state_passing() { return run(state_passing_, all_tokens_, own(x_), own(grad_y_)); }
-  // What any way to split the tokens has to compute at least: each part as if nothing came before it.
+  // The minimum computation for any split of the tokens: each slice as if nothing came before it.
   Result no_exchange() { return run(one_rank_, own_tokens_, own(x_), own(grad_y_)); }
   Result whole() { return run(one_rank_, all_tokens_, x_, grad_y_); }
 
@@ -294,7 +294,7 @@ struct Timing {
   double p50_ms, p99_ms;
 };
 
-// The acts take turns, so that whatever else the machine does slows all of them alike. A repeat takes as long as its
+// The variants alternate, so that other load on the machine slows all of them equally. A repeat takes as long as its
 // slowest rank.
 std::vector<Timing> measure(int repeats, const Group& group, const std::vector<std::function<void()>>& acts) {
   const auto count = static_cast<std::int64_t>(acts.size());
@@ -326,7 +326,7 @@ void verify(const Options& options, const Group& cp, const Group& alone) {
   const double no_exchange = bench.difference(bench.no_exchange(), whole);
   BRAID_CHECK(heads_exchange <= kTolerance, "heads exchange is off by {:.1e}", heads_exchange);
   BRAID_CHECK(state_passing <= kTolerance, "state passing is off by {:.1e}", state_passing);
-  BRAID_CHECK(no_exchange > 1e-3, "these sizes show no mistake: without any exchange the result is the same");
+  BRAID_CHECK(no_exchange > 1e-3, "these sizes would hide an error: without any exchange the result is the same");
   if (cp.rank() == 0)
     fmt::print(
         "verified in float64, {} tokens: largest relative difference from one rank, over y and all gradients\n"
@@ -364,7 +364,7 @@ double measure_layer(const Options& options, const Group& cp, const Group& alone
   return timings[2].p50_ms;
 }
 
-// The bytes of the layer of the 20-layer model at links of these rates, latency and overlap left out.
+// The bytes of the layer of the 20-layer model over links of these rates, without latency and overlap.
 void print_real_layer(const Options& options, double compute_ms) {
   const Provider model = nemotron_vlm_20l();
   const auto& language = std::get<HybridLmConfig>(model.language);
@@ -399,7 +399,7 @@ void check(const Options& options) {
   std::vector<Problem> problems = validate(options.layer, {.cp = options.cp}, "options");
   if (options.tokens % options.cp != 0 || options.tokens / options.cp < options.layer.mamba_conv)
     problems.push_back(
-        {fmt::format("{} tokens do not split into {} parts longer than the convolution", options.tokens, options.cp),
+        {fmt::format("{} tokens do not split into {} slices longer than the convolution", options.tokens, options.cp),
          "--tokens", "use a multiple of cp"});
   if (!problems.empty()) throw ConfigError(problems);
 }

@@ -1,4 +1,4 @@
-// braid ckpt verify and diff: whether a checkpoint is what was written, and how two differ.
+// braid ckpt verify and diff: whether a checkpoint is intact, and how two checkpoints differ.
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -47,8 +47,7 @@ std::string last_name(const std::string& path) {
 std::string verdict(const VerifyReport& report) {
   if (!report.problems.empty())
     return fmt::format("{} problem{}", report.problems.size(), report.problems.size() > 1 ? "s" : "");
-  return report.has_checksums ? "all as written"
-                              : "nothing wrong to be seen (it has no checksums: values were not checked)";
+  return report.has_checksums ? "intact" : "no problems found (it has no checksums: values were not checked)";
 }
 
 void print_report(const std::string& folder, const VerifyReport& report) {
@@ -86,7 +85,7 @@ int verify(const VerifyCommand& command) {
     sound = sound && report.problems.empty();
     command.json ? json.push_back(json_of(folder, report)) : print_report(folder, report);
   }
-  // Names come from files, and may be anything.
+  // Names come from files and may contain anything.
   if (command.json) fmt::print("{}\n", json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
   return sound ? 0 : 1;
 }
@@ -113,7 +112,7 @@ void print_comparison(const Comparison& comparison, const DiffCommand& command) 
     if (!tensor.comparable()) {
       others += !tensor.second  ? fmt::format("only in {}: {}\n", command.first, tensor.key)
                 : !tensor.first ? fmt::format("only in {}: {}\n", command.second, tensor.key)
-                                : fmt::format("{} is {}, in {} {}\n", tensor.key, what_of(*tensor.first),
+                                : fmt::format("{} is {}, in {} it is {}\n", tensor.key, what_of(*tensor.first),
                                               command.second, what_of(*tensor.second));
     } else if (command.all || !tensor.equal()) {
       rows.push_back({fmt::format("{:.4g}", tensor.largest), fmt::format("{:.4g}", tensor.l2),
@@ -172,12 +171,12 @@ int diff(const DiffCommand& command) {
 
 void add_ckpt_verify_command(CLI::App& ckpt, int& exit_code) {
   auto options = std::make_shared<VerifyCommand>();
-  CLI::App* command = ckpt.add_subcommand("verify", "Read all of a checkpoint and say what is wrong with it");
+  CLI::App* command = ckpt.add_subcommand("verify", "Read a whole checkpoint and report what is wrong with it");
   command->add_option("path", options->path, "folder of checkpoints (its latest), or of one iteration")->required();
-  command->add_option("--iteration", options->iteration, "this one of the folder's iterations");
+  command->add_option("--iteration", options->iteration, "the iteration to check (default: the latest)");
   command->add_flag("--all", options->all, "all iterations of the folder");
   command->add_flag("--json", options->json, "print JSON, for programs");
-  command->footer("The exit code is 0 when all is well, 1 when something is not, and 2 where there is no checkpoint.");
+  command->footer("The exit code is 0 if all is intact, 1 if something is wrong, and 2 if there is no checkpoint.");
   command->callback([options, &exit_code] { exit_code = verify(*options); });
 }
 
@@ -186,13 +185,13 @@ void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code) {
   CLI::App* command = ckpt.add_subcommand("diff", "Compare the tensors and objects of two checkpoints");
   command->add_option("a", options->first, "folder of checkpoints (its latest), or of one iteration")->required();
   command->add_option("b", options->second, "the other one")->required();
-  command->add_flag("--all", options->all, "print tensors that are equal, too");
+  command->add_flag("--all", options->all, "also print tensors that are equal");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
-      "The exit code is 0 when all are equal bit for bit, 1 when they are not, and 2 when that is not known. "
+      "The exit code is 0 if all are bitwise equal, 1 if they are not, and 2 if they could not be compared. "
       "common.pt is not compared.");
   command->callback([options, &exit_code] {
-    exit_code = 2;  // of everything that is thrown: 1 would say that they differ
+    exit_code = 2;  // for every exception: 1 would mean that they differ
     const int answer = diff(*options);
     if (std::fflush(stdout) == 0) exit_code = answer;
   });

@@ -1,4 +1,4 @@
-// braid ckpt: look at checkpoints, check them, and bring models from and to other formats.
+// braid ckpt: inspects and verifies checkpoints, and converts models from and to other formats.
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ std::string chosen_iteration(const std::string& path, std::optional<std::int64_t
   const std::string folder = iteration_folder(path, *iteration);
   if (std::filesystem::is_directory(folder, ignored)) return folder;
   throw ConfigError({fmt::format("there is no {}", folder), "--iteration",
-                     iterations.empty() ? "leave it out: this folder is that of one iteration"
+                     iterations.empty() ? "leave it out: this is the folder of one iteration"
                                         : fmt::format("it has {}", fmt::join(iterations, ", "))});
 }
 

@@ -19,13 +19,13 @@ void add_ckpt_verify_command(CLI::App& ckpt, int& exit_code);
 void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code);
 void add_ckpt_convert_command(CLI::App& ckpt);
 
-// The folder of an iteration: `path` itself, of a root the latest one or the one asked for.
+// The folder of an iteration: `path` itself, or, in a root folder, the requested iteration or the latest.
 std::string chosen_iteration(const std::string& path, std::optional<std::int64_t> iteration);
 
-// To standard output, with nothing that a terminal would obey: names and texts in checkpoints may be anything.
+// Prints to standard output without terminal control sequences: names and texts in checkpoints may contain anything.
 void print_text(std::string_view text);
 
-// On a terminal, how far something is that takes more than a few seconds: one line, gone at the end.
+// A progress line on a terminal for work that takes more than a few seconds; erased at the end.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string what);

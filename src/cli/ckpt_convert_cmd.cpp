@@ -1,4 +1,4 @@
-// braid ckpt convert: a checkpoint in other files or under other keys, and from and to Hugging Face folders.
+// braid ckpt convert: rewrites a checkpoint with other files or keys, or converts from and to Hugging Face folders.
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
@@ -30,12 +30,12 @@ void check(const ConvertCommand& command) {
   const bool from_recipe = !command.recipe.empty(), to_hf = !command.to_hf.empty();
   if (command.paths.size() != (from_recipe ? 1 : 2))
     misuse(fmt::format("{} given", counted(std::ssize(command.paths), "folder")),
-           from_recipe ? "with --recipe, give the one to write" : "give the one to read and the one to write");
+           from_recipe ? "with --recipe, give only the folder to write" : "give the folders to read and to write");
   if (!from_recipe && !(command.language + command.images).empty())
-    misuse("--language and --images need a recipe", "name the recipe of the model with --recipe");
+    misuse("--language and --images need a recipe", "give the recipe of the model with --recipe");
   if (from_recipe && to_hf) misuse("--recipe and --to-hf were both given", "use one of them");
   if ((from_recipe || to_hf) && (command.files != 1 || command.no_optimizer || !command.naming.empty()))
-    misuse("--files, --no-optimizer and --naming are for checkpoints that become checkpoints",
+    misuse("--files, --no-optimizer and --naming only apply when a checkpoint is converted to a checkpoint",
            "leave them out with --recipe and --to-hf");
 }
 
@@ -53,8 +53,8 @@ KeyRenames renames_for(const std::string& naming, const DistMetadata& metadata, 
   const bool any = std::any_of(metadata.tensors.begin(), metadata.tensors.end(),
                                [&](const auto& entry) { return renamed(entry.first, renames).has_value(); });
   if (!any || in_modules == (scheme == KeyScheme::Modules))
-    throw ConfigError({fmt::format("the checkpoint has no keys to rename to '{}': they are in that naming already, or "
-                                   "in one that is not known",
+    throw ConfigError({fmt::format("the checkpoint has no keys to rename to '{}': they are already in that naming, or "
+                                   "in an unknown one",
                                    naming),
                        "--naming", "see `braid ckpt ls PATH --keys`"});
   return renames;
@@ -110,22 +110,24 @@ void convert(const ConvertCommand& command) {
 
 void add_ckpt_convert_command(CLI::App& ckpt) {
   auto options = std::make_shared<ConvertCommand>();
-  CLI::App* command = ckpt.add_subcommand("convert", "Write a checkpoint anew, or from or to Hugging Face folders");
-  command->add_option("DST", options->paths, "the checkpoint to read, and where to write; with --recipe only DST")
+  CLI::App* command =
+      ckpt.add_subcommand("convert", "Rewrite a checkpoint, or convert from or to Hugging Face folders");
+  command->add_option("DST", options->paths, "the checkpoint to read, and the folder to write; with --recipe, only DST")
       ->required()
       ->expected(1, 2)
       ->option_text("[SRC] DST");
   command->add_option("--files", options->files, "how many .distcp files to write")->check(CLI::Range(1, 4096));
-  command->add_flag("--no-optimizer", options->no_optimizer, "leave the optimizer's state out");
+  command->add_flag("--no-optimizer", options->no_optimizer, "leave out the optimizer state");
   command
       ->add_option("--naming", options->naming,
-                   "nemotron: language_model., vision_model., vision_projection., weights only; modules: back again")
+                   "nemotron: language_model., vision_model., vision_projection., weights only; modules: Braid's")
       ->check(CLI::IsMember({"modules", "nemotron"}));
   command->add_option("--to-hf", options->to_hf, "write this module (language, images) as a Hugging Face folder");
   command->add_option("--recipe", options->recipe, "write iteration 0 of this recipe's model");
   command->add_option("--language", options->language, "with --recipe: Hugging Face folder of the language model");
   command->add_option("--images", options->images, "with --recipe: Hugging Face folder of the vision encoder");
-  command->footer("Nothing is overwritten: DST has no such iteration yet, a Hugging Face folder is new or empty.");
+  command->footer(
+      "Nothing is overwritten: DST must not have the iteration; a Hugging Face folder must be new or empty.");
   command->callback([options] { convert(*options); });
 }
 

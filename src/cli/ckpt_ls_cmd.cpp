@@ -36,7 +36,7 @@ std::string time_text(std::time_t time) {
   return {text, std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local)};
 }
 
-// Of a number that is read by people: "1 234 567".
+// A number with digit groups: "1 234 567".
 std::string count_text(std::int64_t count) {
   std::string text = std::to_string(count);
   for (std::ptrdiff_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), " ");
@@ -47,12 +47,12 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return ranks.empty() ? "-" : fmt::format("{} ({})", ranks.size(), fold_ranks(ranks));
 }
 
-// Names come from files, and may be anything.
+// Names come from files and may contain anything.
 std::string json_text(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
-// A root with a tracker that is of no use can still be looked at.
+// A folder whose tracker cannot be read can still be listed.
 std::optional<std::int64_t> latest_if_known(const std::string& root) {
   try {
     return latest_iteration(root);
@@ -108,7 +108,7 @@ void print_facts(const DistCheckpoint& checkpoint, const KnownRun& known) {
     facts.push_back({"model", fmt::format("{}, {}", known.recipe->model.provider, known.recipe->model.dtype)});
     facts.push_back({"layout", fmt::format("{} ranks: {}", topology.world_size(), topology_line(topology))});
   } else {
-    facts.push_back({"layout", fmt::format("not known: {}", known.why_no_recipe)});
+    facts.push_back({"layout", fmt::format("unknown: {}", known.why_no_recipe)});
   }
   facts.push_back({"saved", fmt::format("{} by rank{} {}", time_text(files.saved_at),
                                         files.writers.size() == 1 ? "" : "s", fold_ranks(files.writers))});
@@ -127,7 +127,7 @@ void print_groups(const DistMetadata& metadata, const std::vector<KeyGroup>& gro
   if (!metadata.objects.empty())
     rows.push_back(
         {"objects", std::to_string(metadata.objects.size()), "", "", readable_bytes(object_bytes(metadata))});
-  print_text(format_table({"part", "tensors", "elements", "dtype", "bytes"}, rows));
+  print_text(format_table({"group", "tensors", "elements", "dtype", "bytes"}, rows));
 }
 
 bool matches(const std::string& key, const LsOptions& options) { return key.find(options.filter) != std::string::npos; }
@@ -142,7 +142,7 @@ void print_keys(const DistMetadata& metadata, const LsOptions& options) {
     if (matches(key, options)) rows.push_back({"object", "", "", readable_bytes(part.length), key});
   if (rows.empty())
     throw ConfigError(
-        {fmt::format("no key has '{}' in it", options.filter), "command line", "leave it out to see all of them"});
+        {fmt::format("no key contains '{}'", options.filter), "command line", "leave it out to see all of them"});
   print_text(format_table({"dtype", "shape", "chunks", "bytes", "key"}, rows));
 }
 
@@ -204,7 +204,7 @@ void list(LsOptions options) {
   const std::string fix = guess             ? fmt::format("did you mean '{}'?", *guess)
                           : similar.empty() ? "see `braid ckpt ls PATH --keys`"
                                             : fmt::format("did you mean one of {}?", fmt::join(similar, ", "));
-  throw ConfigError({fmt::format("there is no tensor and no object '{}'", key), "command line", fix});
+  throw ConfigError({fmt::format("there is no tensor or object '{}'", key), "command line", fix});
 }
 
 void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistTensor& tensor) {
@@ -223,7 +223,7 @@ void show_tensor(DistCheckpoint& checkpoint, const std::string& key, const DistT
   fmt::print("\nmin {:.6g}  max {:.6g}  mean {:.6g}  L2 {:.6g}\n", numbers.least, numbers.largest, numbers.mean,
              numbers.l2);
   if (numbers.nans + numbers.infinities > 0)
-    fmt::print("{} not a number, {} infinite: left out above\n", numbers.nans, numbers.infinities);
+    fmt::print("{} NaN, {} infinite: not included above\n", numbers.nans, numbers.infinities);
   std::vector<std::string> values;
   for (const double value : numbers.first) values.push_back(fmt::format("{:.6g}", value));
   fmt::print("{}{}\n", fmt::join(values, " "), num_elements(tensor.shape) > kValues ? " ..." : "");
@@ -242,7 +242,7 @@ void show(const LsOptions& options) {
   const PickleValue common = checkpoint.common();
   const auto* entries = as<PickleDict>(common);
   if (!entries) return print_text(to_text(common, kMost) + "\n");
-  // The recipe is readable as the text it is, and little else is.
+  // Strings such as the recipe are printed as text; other values in short form.
   for (const auto& [name, value] : entries->items)
     if (as<std::string>(name) && *as<std::string>(name) != "args")
       print_text(fmt::format("{}: {}\n", *as<std::string>(name), to_text(value, kMost)));
@@ -259,9 +259,9 @@ void show(const LsOptions& options) {
 
 void add_ckpt_ls_command(CLI::App& ckpt) {
   auto options = std::make_shared<LsOptions>();
-  CLI::App* command = ckpt.add_subcommand("ls", "List the iterations of a folder, or what is in one of them");
+  CLI::App* command = ckpt.add_subcommand("ls", "List the iterations of a folder, or the contents of one");
   command->add_option("path", options->path, "folder of checkpoints, or of one iteration")->required();
-  command->add_option("filter", options->filter, "with --keys: only those with this in them");
+  command->add_option("filter", options->filter, "with --keys: only keys that contain this");
   command->add_option("--iteration", options->iteration, "this one of the folder's iterations");
   command->add_flag("--keys", options->keys, "list every tensor and object (of a folder: of its latest iteration)");
   command->add_flag("--json", options->json, "print JSON, for programs");

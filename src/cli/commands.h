@@ -1,4 +1,4 @@
-// Each subcommand adds itself to the application; what it throws becomes the exit code in main.
+// Each subcommand adds itself to the application; main turns its exceptions into exit codes.
 #pragma once
 
 #include <string>
@@ -24,32 +24,32 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
 
 std::string version_text();
 
-// The command behind `--`, in subcommands that take one of somebody else's: CLI11 never sees it.
+// The user's command after `--`, in subcommands that take one: CLI11 never sees it.
 std::vector<std::string> words_behind_dashes(const std::vector<std::string>& command_line);
 bool takes_foreign_command(const std::vector<std::string>& command_line);
 
 // Recipe keys on the command line: "--train.lr 1e-4", "--train.lr=1e-4", or one of Megatron's names for them
-// ("--train-iters 10"). ConfigError with one answer for all others; `others` are options that may have been meant then
-// ("--nodes"). Flags that ask for what Braid always does are passed over.
+// ("--train-iters 10"). One ConfigError lists all other arguments; `others` are further options to suggest ("--nodes").
+// Flags that request what Braid always does are skipped.
 std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& arguments,
                                             const std::vector<std::string>& others = {});
 
-// A recipe as every command reads it: with the flags behind it, which must suit its model.
+// A recipe as every command reads it: with the flags after it, which must fit its model.
 struct RecipeCall {
   RecipeSource source;
   Recipe recipe;
-  std::string already_so;  // flags that ask for what Braid always does, and why; empty: none
+  std::string already_so;  // flags that request what Braid always does, with reasons; empty: none
 };
 RecipeCall read_recipe_call(const std::string& path, const std::vector<std::string>& arguments,
                             RecipeChecks checks = RecipeChecks::All);
 
 std::string overrides_help();        // every recipe key with its type, default and meaning, by section
-std::string short_overrides_help();  // where to find that
+std::string short_overrides_help();  // where to find overrides_help()
 
-inline constexpr const char* kFromMegatron = "--from-megatron";  // takes one word, whatever it begins with
+inline constexpr const char* kFromMegatron = "--from-megatron";  // takes one word, which may begin with --
 
-// The command line with every "--train.lr 1e-4" as one word, "--train.lr=1e-4", so that recipe keys may stand before
-// the recipe. Words behind `--`, and those of subcommands without a recipe, stay as they are.
+// The command line with every "--train.lr 1e-4" as one word, "--train.lr=1e-4", so that recipe keys may come before the
+// recipe. Words after `--`, and those of subcommands without a recipe, stay unchanged.
 std::vector<std::string> join_overrides(const std::vector<std::string>& words);
 
 }  // namespace braid

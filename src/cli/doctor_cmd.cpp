@@ -21,14 +21,14 @@ struct DoctorCommand {
   bool json = false;
 };
 
-// 137, or as sacct writes it: CODE:SIGNAL, where a signal counts as a shell counts it.
+// 137, or sacct's CODE:SIGNAL, where signal N gives 128 + N as in a shell.
 std::optional<int> exit_code_of(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const std::size_t colon = text.find(':');
   const auto code = parse_int(text.substr(0, colon));
   const auto signal = colon == std::string::npos ? std::optional(0) : parse_int(text.substr(colon + 1));
   if (!code || !signal || *code < -255 || *code > 255 || *signal < 0 || *signal > 127)
-    throw ConfigError({fmt::format("'{}' is no exit code", text), "--exit-code", "give a number, or CODE:SIGNAL"});
+    throw ConfigError({fmt::format("'{}' is not an exit code", text), "--exit-code", "give a number, or CODE:SIGNAL"});
   return *signal > 0 ? 128 + *signal : *code;
 }
 
@@ -36,7 +36,7 @@ int examine(const DoctorCommand& command) {
   std::vector<std::string> skipped;
   const Diagnosis diagnosis = examine_logs(find_logs(command.logs), exit_code_of(command.exit_code), skipped);
   for (const std::string& name : skipped)
-    fmt::print(stderr, "braid: {} is not text, or cannot be read: left out\n", clean_text(name));
+    fmt::print(stderr, "braid: {} is not text, or cannot be read: ignored\n", clean_text(name));
   fmt::print("{}", command.json ? to_json(diagnosis) + "\n" : fitted(to_text(diagnosis), STDOUT_FILENO));
   return verdict_code(diagnosis);
 }
@@ -45,18 +45,18 @@ int examine(const DoctorCommand& command) {
 
 void add_doctor_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<DoctorCommand>();
-  CLI::App* command = app.add_subcommand("doctor", "Say why a job died, from its logs");
+  CLI::App* command = app.add_subcommand("doctor", "Diagnose from its logs why a job died");
   command->add_option("logs", options->logs, "a merged log, or one per rank; a folder: all files in it; -: stdin")
       ->required()
       ->type_name("LOG");
   command
       ->add_option("--exit-code", options->exit_code,
-                   "what the job ended with, if you know: 137, or as sacct writes it, 0:9")
+                   "the job's exit code, if you know it: 137, or sacct's format, 0:9")
       ->type_name("CODE");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->footer(
-      "The exit code is 0 when a cause was found or the run came to its end, 1 when the logs do not tell, 2 when none "
-      "can be read.");
+      "The exit code is 0 if a cause was found or the run ended normally, 1 if the logs do not show a cause, 2 if no "
+      "log can be read.");
   command->callback([options, &exit_code] { exit_code = examine(*options); });
 }
 

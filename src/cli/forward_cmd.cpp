@@ -26,7 +26,7 @@ struct ForwardCommand {
   bool oversubscribe = false;
 };
 
-// The smallest number of replicas whose ranks the experts split over.
+// The smallest dp for which the experts can be split over the ranks.
 int smallest_dp(const ModuleConfig& layout) {
   const std::int64_t experts = std::int64_t{layout.ep} * layout.expt_tp, dense = std::int64_t{layout.tp} * layout.cp;
   const std::int64_t replicas = experts / std::gcd(experts, dense);
@@ -71,7 +71,7 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
   forward->add_option("--inputs", request.inputs, "safetensors file, see below")->required();
   forward->add_option("--outputs", request.outputs, "safetensors file to write")->required();
   forward->add_flag("--grads", request.grads, "run backward too and write every parameter's gradient");
-  forward->add_option("--dtype", request.dtype, "of weights and arithmetic")
+  forward->add_option("--dtype", request.dtype, "of weights and computation")
       ->check(CLI::IsMember({"float64", "float32", "bfloat16"}))
       ->capture_default_str();
   ModuleConfig& layout = request.layout;
@@ -81,20 +81,19 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
   forward->add_option("--ep", layout.ep, "expert parallel size")->check(is_size);
   forward->add_option("--expt-tp", layout.expt_tp, "tensor parallel size inside experts")->check(is_size);
   forward->add_option("--pp", layout.pp, "pipeline parallel size")->check(is_size);
-  forward->add_option("--dp", command->dp, "replicas; default: as few as the expert layout needs")->check(is_size);
-  forward->add_flag("--sequence-parallel", request.sequence_parallel, "split the sequence over tp between layers");
-  forward->add_flag("--recompute", request.recompute, "run each layer again in backward");
-  forward->add_option("--device", command->dist.device, "cpu, cuda, or auto: cuda where there is a GPU")
+  forward->add_option("--dp", command->dp, "data parallel size; default: the smallest possible")->check(is_size);
+  forward->add_flag("--sequence-parallel", request.sequence_parallel, "use sequence parallelism between layers");
+  forward->add_flag("--recompute", request.recompute, "recompute each layer's activations in backward");
+  forward->add_option("--device", command->dist.device, "cpu, cuda, or auto: cuda if there is a GPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   forward->add_flag("--oversubscribe", command->oversubscribe, kOversubscribeHelp);
   forward->footer(
       "Inputs of nemotron_h: input_ids [B, S]; labels [B, S], unshifted, -100 ignored; cu_seqlens of sequences packed "
       "into one row.\n"
       "Inputs of radio: pixel_values [B, 3, H, W], or patches [P, 768] with imgs_sizes [images, 2]; features_grad, "
-      "what "
-      "backward starts from (default: ones).\n"
+      "the gradient that backward starts from (default: ones).\n"
       "Outputs: logits, loss (mean over counted labels), features, grad.<name> for every name of a tensor: in the "
-      "folder, in published checkpoints, in transformers. Whole tensors, whatever the layout.");
+      "folder, in published checkpoints, in transformers. Full tensors in every layout.");
   forward->callback([command, &command_line, &exit_code] { exit_code = run(*command, command_line); });
 }
 

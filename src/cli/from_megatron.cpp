@@ -20,20 +20,20 @@ const std::map<std::string, std::string> kProviders = {{"nemotron-moe-vlm-20l", 
                                                        {"llava_vlm", "tiny-llava"},
                                                        {"mock", "tiny-vlm"}};
 
-// These say that there is a vision encoder.
+// Flags that imply a vision encoder.
 const std::vector<std::string> kVisionFlags = {"encoder-tp",        "encoder-dp",      "encoder-pp",    "freeze-ViT",
                                                "freeze-vit",        "img-h",           "patch-dim",     "pixel-shuffle",
                                                "vision-model-type", "class-token-len", "model-provider"};
 
 const std::vector<std::string> kEncoderSizes = {"encoder-tp", "encoder-cp", "encoder-dp", "encoder-pp"};
 
-// Flags without a recipe key that have a part in other keys' values.
+// Flags without their own recipe key that influence the values of other keys.
 const std::vector<std::string> kReadElsewhere = {"group-query-attention", "make-vocab-size-divisible-by",
                                                  "moe-router-enable-expert-bias"};
 
-// Flags that give way to others with the same recipe key.
+// Flags that are overridden by others with the same recipe key.
 const std::map<std::string, std::vector<std::string>> kGiveWay = {
-    {"seq-length", {"decoder-seq-length", "total-seq-length"}},  // the encoder's, then
+    {"seq-length", {"decoder-seq-length", "total-seq-length"}},  // then it is the encoder's
     {"encoder-seq-length", {"decoder-seq-length", "total-seq-length"}},
     {"hybrid-override-pattern", {"hybrid-layer-pattern"}},
     {"vocab-size", {"padded-vocab-size"}},
@@ -45,10 +45,10 @@ const std::map<std::string, std::vector<std::string>> kGiveWay = {
     {"expert-tensor-parallel-size", {"llm-expt-tp"}},
 };
 
-// Flags that are about the folder of another one. Its value may be one that only a shell knows.
+// Flags that need the folder of another flag, whose value may be known only to a shell.
 const std::map<std::string, std::string> kNeeded = {{"save-interval", "save"}, {"exit-on-missing-checkpoint", "load"}};
 
-// These divide layers over stages in their own way; otherwise every stage of Megatron's has as many.
+// Flags for uneven pipeline stages; without them, every stage in Megatron has the same number of layers.
 const std::vector<std::string> kUnevenStages = {
     "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
     "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"};
@@ -80,18 +80,18 @@ class Conversion {
       if (known != kProviders.end() || is_own)
         provider_ = is_own ? *named : known->second;
       else
-        draft_.chosen(fmt::format("model.provider {}: there is none that is called {}", provider_, *named));
+        draft_.chosen(fmt::format("model.provider {}: there is no provider {}", provider_, *named));
     }
     hybrid_ = std::holds_alternative<HybridLmConfig>(provider(provider_).language);
     vision_ = command_.has_any(kVisionFlags) && !command_.has("llm-only");
-    // A named model brings its sizes; otherwise the flags give all of them, and the provider is only the kind.
+    // A named model has its own sizes; otherwise the flags give all sizes, and the provider only selects the kind.
     own_sizes_ = provider_.starts_with("tiny-") && command_.has("hidden-size");
     draft_.set("model.provider", provider_, named ? "--model-provider" : "with other sizes");
   }
 
   ModelFamily family() const { return hybrid_ ? ModelFamily::Hybrid : ModelFamily::Llama; }
 
-  // Everything that the table translates word by word.
+  // All flags that the table translates one by one.
   void add_flags() {
     const ModelKeys keys(provider_);
     for (const auto& [name, value] : command_.flags) {
@@ -116,11 +116,11 @@ class Conversion {
     for (const auto& [name, needed] : kNeeded) {
       if (!command_.has(name) || command_.has(needed) || beside(find_megatron_flag(needed)->key)) continue;
       draft_.remove(find_megatron_flag(name)->key);
-      draft_.answer().add_unsupported("--" + name, fmt::format("there is no --{} FOLDER", needed));
+      draft_.answer().add_unsupported("--" + name, fmt::format("it needs --{} FOLDER", needed));
     }
   }
 
-  // What the flags beside the text say.
+  // The value of a key in Braid's own flags.
   std::optional<std::string> beside(const std::string& key) const {
     std::optional<std::string> value;
     for (const ConfigOverride& change : overrides_)
@@ -131,7 +131,7 @@ class Conversion {
     return parse_int(beside(key).value_or("")).value_or(otherwise);
   }
 
-  // Of the defaults of Megatron's that the recipe does not have.
+  // Sets a default of Megatron's that differs from the recipe's.
   template <class Value>
   void by_default(const char* flag, const std::string& key, const Value& value) {
     if (!command_.has(flag)) draft_.set(key, value, "Megatron's default");
@@ -141,13 +141,13 @@ class Conversion {
     return command_.text("hybrid-layer-pattern").value_or(command_.text("hybrid-override-pattern").value_or(""));
   }
 
-  // A hybrid's layers are its pattern's. Without one, and with sizes of its own, they are made of --num-layers.
+  // A hybrid's layers come from its pattern. Without one, and with its own sizes, they come from --num-layers.
   void check_layers() {
     const int asked = draft_.integer("num-layers", 1);
     const std::string given = pattern_given();
     if (given.empty() && own_sizes_) return;
     const std::string pattern = given.empty() ? std::get<HybridLmConfig>(provider(provider_).language).pattern
-                                              : given.substr(0, given.find('/'));  // behind it: MTP's
+                                              : given.substr(0, given.find('/'));  // after it: MTP's
     const auto layers = std::ssize(pattern) - std::count(pattern.begin(), pattern.end(), '|');
     if (asked == layers)
       draft_.answer().add(*find_megatron_flag("num-layers"), std::to_string(asked), family());
@@ -167,18 +167,18 @@ class Conversion {
       const double unit = static_cast<double>(tp()) * draft_.integer("make-vocab-size-divisible-by", 128);
       draft_.set(at + "vocab", std::ceil(*vocab / unit) * unit, "--vocab-size, padded");
     } else if (own_sizes_ && !command_.has("padded-vocab-size")) {
-      draft_.chosen("model.language.vocab is the provider's: no flag has it; set the size of your tokenizer, padded");
+      draft_.chosen("model.language.vocab is the provider's: no flag gives it; set the padded size of your tokenizer");
     }
     if (!own_sizes_) return;
     const std::int64_t hidden = draft_.integer("hidden-size", 1),
                        heads = std::max(1, draft_.integer("num-attention-heads", 1));
-    if (!command_.has("group-query-attention"))  // without it Megatron does not look at --num-query-groups
+    if (!command_.has("group-query-attention"))  // without it, Megatron ignores --num-query-groups
       draft_.set(at + "kv_heads", heads, "no --group-query-attention");
     else
       by_default("num-query-groups", at + "kv_heads", 1);
     if (!command_.has("kv-channels"))
       draft_.set(at + "head_dim",
-                 quotient(hidden, heads, "--hidden-size {} does not divide by --num-attention-heads {}",
+                 quotient(hidden, heads, "--hidden-size {} is not divisible by --num-attention-heads {}",
                           "--hidden-size", "change one of them, or give --kv-channels"),
                  "hidden / heads");
     by_default("ffn-hidden-size", at + "ffn", ffn(hidden));
@@ -191,7 +191,7 @@ class Conversion {
     for (const std::string& setting : megatron_defaults(command_, family())) draft_.chosen(setting);
   }
 
-  // As in Megatron, sizes that follow from others must be whole.
+  // As in Megatron, derived sizes must be integers.
   std::int64_t quotient(std::int64_t a, std::int64_t b, const char* what, const char* flag, const char* fix) {
     if (a % b != 0) draft_.refuse(flag, fmt::format(fmt::runtime(what), a, b), fix);
     return a / b;
@@ -215,7 +215,7 @@ class Conversion {
       by_default("mamba-head-dim", at + "mamba_head_dim", head_dim);
       if (!command_.has("mamba-num-heads"))
         draft_.set(at + "mamba_heads",
-                   quotient(2 * hidden, head_dim, "2 x --hidden-size = {} does not divide by a --mamba-head-dim of {}",
+                   quotient(2 * hidden, head_dim, "2 x --hidden-size = {} is not divisible by --mamba-head-dim {}",
                             "--hidden-size", "change one of them, or give --mamba-num-heads"),
                    "2 x hidden / head dim");
       by_default("mamba-num-groups", at + "mamba_groups", 8);
@@ -235,7 +235,7 @@ class Conversion {
       draft_.set(at + "expert_bias_rate", 0, "no --moe-router-enable-expert-bias");
   }
 
-  // Sizes beyond any cluster's would make products of them overflow; the recipe's checks refuse them all the same.
+  // Clamps sizes beyond any cluster's, whose products would overflow; the recipe's checks refuse them anyway.
   std::int64_t size(const char* llm, const char* megatron) {
     const int in_text = draft_.integer(llm, draft_.integer(megatron, 1));
     return std::clamp(beside(find_megatron_flag(llm)->key, in_text), 1, 1 << 15);
@@ -263,14 +263,14 @@ class Conversion {
     draft_.set(images + "dp", dp_ * cp, "");
   }
 
-  // Braid may divide layers unevenly; who has that from Megatron has mistyped a number.
+  // Braid can divide layers unevenly, but in a Megatron command line that is a typing error.
   void check_stages(std::int64_t pp) {
     const int layers = draft_.integer("num-layers", 0);
     if (!pattern_given().empty() || command_.has_any(kUnevenStages) || layers % pp == 0) return;
     const std::int64_t fewer = layers / pp * pp;
     draft_.refuse(
         "--num-layers",
-        fmt::format("--num-layers {} does not divide by a --pipeline-model-parallel-size of {}", layers, pp),
+        fmt::format("--num-layers {} is not divisible by --pipeline-model-parallel-size {}", layers, pp),
         fmt::format("use {}{}, or change the other", fewer > 0 ? fmt::format("{} or ", fewer) : "", fewer + pp));
   }
 
@@ -286,11 +286,11 @@ class Conversion {
       draft_.set("topology.modules.language.vpp", of_rank / of_stage, "--num-layers-per-virtual-pipeline-stage");
     else
       draft_.refuse("--num-layers-per-virtual-pipeline-stage",
-                    fmt::format("the {} layers of a pipeline rank do not divide by {}", of_rank, of_stage),
+                    fmt::format("the {} layers of a pipeline rank are not divisible by {}", of_rank, of_stage),
                     "use a number that divides them");
   }
 
-  // Megatron takes what the ranks leave; without them, the fewest with which experts and batch divide.
+  // Megatron derives dp from the number of ranks; if that is unknown, the smallest that experts and batch allow.
   std::int64_t replicas(std::int64_t ranks_of_one, std::int64_t ranks_of_stage) {
     std::int64_t of_encoder = vision_ && command_.has_any(kEncoderSizes) ? 1 : 0;
     for (const std::string& flag : kEncoderSizes) of_encoder *= size(flag.c_str(), flag.c_str());
@@ -298,16 +298,16 @@ class Conversion {
     if (ranks > 0 && ranks % ranks_of_one == 0) return ranks / ranks_of_one;
     if (command_.ranks)
       draft_.refuse(fmt::format("'{}'", command_.launcher),
-                    ranks < 1 ? fmt::format("the encoder takes all of the {} ranks", *command_.ranks)
-                              : fmt::format("{} ranks do not divide by tp x cp x pp = {}", ranks, ranks_of_one),
+                    ranks < 1 ? fmt::format("the encoder uses all {} ranks", *command_.ranks)
+                              : fmt::format("{} ranks are not divisible by tp x cp x pp = {}", ranks, ranks_of_one),
                     "start as many ranks as the sizes need, or change the sizes");
     const std::int64_t experts =
         size("llm-ep", "expert-model-parallel-size") * size("llm-expt-tp", "expert-tensor-parallel-size");
     const std::int64_t dp = std::lcm(experts, ranks_of_stage) / ranks_of_stage;
     draft_.chosen(fmt::format("language.dp {}: {}; set it with --llm-dp, here or in the recipe", dp,
                               command_.launcher.empty()
-                                  ? "the number of ranks is torchrun's, not Megatron's, to say"
-                                  : fmt::format("'{}' does not say how many ranks there are", command_.launcher)));
+                                  ? "the number of ranks is an option of torchrun, not of Megatron"
+                                  : fmt::format("'{}' does not give the number of ranks", command_.launcher)));
     return dp;
   }
 
@@ -337,7 +337,8 @@ class Conversion {
     else if (iterations)
       draft_.set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
     else
-      draft_.answer().add_unsupported("--lr-warmup-fraction", "a share of a decay whose length no flag gives");
+      draft_.answer().add_unsupported("--lr-warmup-fraction",
+                                      "it is a fraction of the decay, whose length no flag gives");
   }
 
   static constexpr int kMostLayersWritten = 4096;

@@ -1,12 +1,12 @@
-// How --help pages are laid out: as wide as the terminal, which CLI11 does not look at.
+// The layout of --help pages: as wide as the terminal, which CLI11 ignores.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace braid {
 
-// Descriptions are folded beside their options. In a footer a line is a paragraph, and one that is indented stays as it
-// is: commands to copy. A positional's option_text replaces its name.
+// Descriptions are wrapped next to their options. In a footer, each line is a paragraph; indented lines (commands to
+// copy) stay unchanged. A positional's option_text replaces its name.
 class HelpFormat : public CLI::Formatter {
  public:
   explicit HelpFormat(int columns);
@@ -25,7 +25,7 @@ class HelpFormat : public CLI::Formatter {
   const std::size_t columns_;
 };
 
-// What help is folded to in a terminal of so many columns: not too narrow for two columns, not too wide to read.
+// The text width of help for a terminal width: not too narrow for two columns, not too wide to read.
 std::size_t help_width(int columns);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// braid launch: start a run somewhere else, and look after it.
+// braid launch: starts and monitors runs on a cluster.
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
@@ -8,7 +8,7 @@
 namespace braid {
 
 void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
-  CLI::App* launch = app.add_subcommand("launch", "Start a run on a cluster, and look after it");
+  CLI::App* launch = app.add_subcommand("launch", "Start a run on a cluster or on this machine, and monitor it");
   launch->require_subcommand(1);
   add_launch_slurm_command(*launch, command_line, exit_code);
   add_launch_interactive_command(*launch);

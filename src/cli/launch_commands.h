@@ -19,19 +19,19 @@ void add_launch_interactive_command(CLI::App& launch);
 void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code);
 void add_launch_slurm_command(CLI::App& launch, const std::vector<std::string>& command_line, int& exit_code);
 
-// `recipe` is what `recipe_path` and `overrides`, as braid train takes them, say. options.nodes must be known.
-// ConfigError when its ranks do not divide among them.
+// `recipe` is the result of `recipe_path` and `overrides`, as in braid train. options.nodes must be set. ConfigError if
+// the recipe's ranks do not divide evenly among the nodes.
 SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_path, const Recipe& recipe,
                        const std::vector<std::string>& overrides);
 
-// Writes options.output, executable by its owner only, complete or not at all, and makes the folder of logs.
-// ConfigError where there is a file already that is not one of ours.
+// Writes options.output atomically, executable by its owner only, and creates the log folder. ConfigError if the file
+// exists and was not made by Braid.
 void write_script(const SlurmOptions& options, const std::string& text);
 
-// braid, or the path that it was called by: for lines to copy.
+// "braid", or the path it was called by: for commands to copy.
 std::string called_as();
 
-// Calls sbatch and prints where to look at the job; returns an exit code.
+// Calls sbatch and prints how to follow the job; returns an exit code.
 int submit_script(const SlurmOptions& options);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// braid launch status | tail: where a job is.
+// braid launch status | tail: the state and the log of a job.
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ struct FollowOptions {
 std::string one_line(const JobRecord& job) {
   std::string line = fmt::format("job {}{}: {}", job.id, job.name.empty() ? "" : fmt::format(" ({})", job.name),
                                  !job.slurm_answers  ? "Slurm does not answer"
-                                 : job.state.empty() ? "ended, Slurm has forgotten how"
+                                 : job.state.empty() ? "ended; Slurm no longer knows its state"
                                                      : job.state);
   if (!job.reason.empty()) line += fmt::format(" ({})", job.reason);
   if (!job.run_time.empty()) line += fmt::format(", {} of {}", job.run_time, job.time_limit);
@@ -41,7 +41,7 @@ std::string one_line(const JobRecord& job) {
 std::string age_of(const std::string& path) {
   std::error_code error;
   const auto written = fs::last_write_time(path, error);
-  if (error) return "not there yet";
+  if (error) return "does not exist yet";
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - written);
   return fmt::format("last written {} s ago", std::max<std::int64_t>(0, seconds.count()));
 }
@@ -62,7 +62,7 @@ void print_status(const FollowOptions& options) {
              code ? fmt::format(" --exit-code {}", *code) : "");
 }
 
-// The end of a growing file, printed as it grows. On a terminal the last line says how far the run is.
+// Prints the end of a file as it grows. On a terminal, the last line shows the run's progress.
 class LogTail {
  public:
   LogTail(std::string path, int lines) : path_(std::move(path)), lines_(lines), terminal_(isatty(STDOUT_FILENO)) {}
@@ -74,7 +74,7 @@ class LogTail {
     if (!file) return;
     const std::int64_t size = file.tellg();
     if (position_ < 0) position_ = begin_of_last_lines(file, size);
-    if (size < position_) position_ = 0;  // the file began anew
+    if (size < position_) position_ = 0;  // the file was truncated
     if (size == position_) return;
     file.seekg(position_);
     clear_status();
@@ -112,7 +112,7 @@ class LogTail {
       block.resize(static_cast<std::size_t>(end - begin));
       file.seekg(begin);
       file.read(block.data(), static_cast<std::streamsize>(block.size()));
-      for (std::int64_t at = end - 1; at >= begin; --at)  // the last line may or may not be ended
+      for (std::int64_t at = end - 1; at >= begin; --at)  // the last line may lack its newline
         if (block[static_cast<std::size_t>(at - begin)] == '\n' && at != size - 1 && ++seen == lines_) return at + 1;
     }
     return 0;
@@ -130,7 +130,7 @@ void tail(const FollowOptions& options) {
   JobRecord job = find_job(options.job, options.log_dir);
   if (job.log.empty())
     throw ConfigError({fmt::format("Slurm does not say where the log of job {} is", job.id), "command line",
-                       "give --log-dir FOLDER, the one it was launched with"});
+                       "give --log-dir FOLDER, as at the launch"});
   fmt::print(stderr, "{}\n", one_line(job));
   LogTail log(job.log, options.lines);
   log.print_new();
@@ -151,8 +151,8 @@ void tail(const FollowOptions& options) {
 
 CLI::App* add_follow_command(CLI::App& launch, const char* name, const char* help, FollowOptions& options) {
   CLI::App* command = launch.add_subcommand(name, help);
-  command->add_option("job", options.job, "id that sbatch gave the job")->required();
-  command->add_option("--log-dir", options.log_dir, "where logs are, for jobs that Slurm has forgotten")
+  command->add_option("job", options.job, "job id from sbatch")->required();
+  command->add_option("--log-dir", options.log_dir, "folder of the logs, for jobs that Slurm no longer knows")
       ->capture_default_str();
   return command;
 }
@@ -161,14 +161,14 @@ CLI::App* add_follow_command(CLI::App& launch, const char* name, const char* hel
 
 void add_launch_follow_commands(CLI::App& launch) {
   auto options = std::make_shared<FollowOptions>();
-  add_follow_command(launch, "status", "Say how a job is: state, log, iteration, loss, time per iteration", *options)
+  add_follow_command(launch, "status", "Show a job's state, log, iteration, loss and time per iteration", *options)
       ->callback([options] { print_status(*options); });
   CLI::App* command =
       add_follow_command(launch, "tail", "Print the log of a job as it grows, until the job ends", *options);
-  command->add_option("-n,--lines", options->lines, "how many of its last lines to begin with")
+  command->add_option("-n,--lines", options->lines, "how many of the last lines to print first")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
-  command->add_flag("--no-follow", options->no_follow, "only what is there now");
+  command->add_flag("--no-follow", options->no_follow, "print the current lines and stop");
   command->callback([options] { tail(*options); });
 }
 

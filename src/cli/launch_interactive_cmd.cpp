@@ -1,4 +1,4 @@
-// braid launch interactive: the commands for a session on a cluster's nodes, with the known pitfalls checked.
+// braid launch interactive: the commands for a session on a cluster's nodes, checked for known pitfalls.
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ void interactive(Interactive session) {
   if (!session.nodelist.empty())
     throw ConfigError({fmt::format("-w {} asks srun for nodes that the allocation may not have", session.nodelist),
                        "-w",
-                       "leave it out: srun takes the nodes that salloc got. With it Slurm says \"Requested node "
+                       "leave it out: srun uses the nodes that salloc got. With it, Slurm says \"Requested node "
                        "configuration is not available\""});
   if (options.job_name.empty()) options.job_name = options.account.empty() ? "debug" : options.account + "-debug";
   options.workdir = std::filesystem::current_path().string();
@@ -45,21 +45,21 @@ void add_launch_interactive_command(CLI::App& launch) {
   o.partition = "interactive";
   o.time = "240";
   CLI::App* command = launch.add_subcommand("interactive", "Print the commands for a shell on a cluster's nodes");
-  command->add_option("--account", o.account, "who pays");
-  command->add_option("--partition", o.partition, "queue")->capture_default_str();
+  command->add_option("--account", o.account, "Slurm account");
+  command->add_option("--partition", o.partition, "Slurm partition")->capture_default_str();
   command->add_option("--nodes", o.nodes, "how many nodes")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--gpus-per-node", o.gpus_per_node, "given to salloc and to srun")->capture_default_str();
-  command->add_option("--time", o.time, "as Slurm writes it; a plain number is minutes")->capture_default_str();
+  command->add_option("--gpus-per-node", o.gpus_per_node, "passed to salloc and to srun")->capture_default_str();
+  command->add_option("--time", o.time, "in any of Slurm's formats; a plain number is minutes")->capture_default_str();
   command->add_option("--job-name", o.job_name, "(default: ACCOUNT-debug)");
   command->add_option("--container", o.container, "image for the shell");
   command->add_option("--mount", o.mounts, "SRC:DST in the container; may be given several times")
       ->allow_extra_args(false);
   command->add_option("--cache-dir", o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR, NEMO_HOME");
   command->add_option("--env", o.env, "NAME=VALUE to export in the shell")->allow_extra_args(false);
-  command->add_option("--warm-up", o.warm_up, "what to run there first, e.g. 'uv sync'");
+  command->add_option("--warm-up", o.warm_up, "command to run there first, e.g. 'uv sync'");
   command->add_option("--mpi", o.mpi, "srun's --mpi (default: pmix with a container)");
-  command->add_option("-w,--nodelist", session->nodelist, "refused: see why");
-  command->add_flag("--force", session->force, "print them even where a check fails");
+  command->add_option("-w,--nodelist", session->nodelist, "not allowed; the error explains why");
+  command->add_flag("--force", session->force, "print the commands even if a check fails");
   command->callback([session] { interactive(*session); });
 }
 

@@ -32,7 +32,7 @@ int gpus_here() {
   return count;
 }
 
-// As braid train, which also starts its ranks itself; here the GPUs are counted first.
+// Like braid train, which also starts its ranks itself, but counts the GPUs first.
 [[noreturn]] void launch_recipe(const LaunchLocal& launch, const std::vector<std::string>& overrides) {
   const RecipeCall call = read_recipe_call(launch.recipe_path, overrides);
   const Recipe& recipe = call.recipe;
@@ -51,7 +51,7 @@ int gpus_here() {
   replace_process(command);
 }
 
-// A text that sets torchrun's variables for itself leaves the true ones under other names.
+// If a text sets torchrun's variables itself, the correct values are kept under other names.
 RankCommand command_of_rank(const std::string& text) {
   std::string kept, restored;
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
@@ -67,13 +67,13 @@ RankCommand command_of_rank(const std::string& text) {
 int launch_words(const LaunchLocal& launch, const std::vector<std::string>& words) {
   const RankCommand command = command_of_rank(command_text(words));
   if (command.nodes.value_or(1) > 1)
-    throw ConfigError({fmt::format("the command says --nnodes={}, and this is one machine", *command.nodes),
+    throw ConfigError({fmt::format("the command has --nnodes={}, but this is one machine", *command.nodes),
                        "the command", "leave --nnodes out, or use braid launch slurm"});
   int ranks = launch.ranks;
   if (!ranks) ranks = command.ranks_per_node.value_or(0);
   if (!ranks) ranks = gpus_here();
   if (!ranks)
-    throw ConfigError({"nothing says how many ranks to start: the command has no --nproc_per_node, and there is no GPU",
+    throw ConfigError({"the number of ranks is unknown: the command has no --nproc_per_node, and there is no GPU",
                        "--ranks", "give --ranks N"});
   if (launch.ranks && command.ranks_per_node.value_or(ranks) != ranks)
     throw ConfigError({fmt::format("--ranks {} contradicts --nproc_per_node={}", ranks, *command.ranks_per_node),
@@ -88,21 +88,21 @@ void add_launch_local_command(CLI::App& launch, const std::vector<std::string>& 
   auto options = std::make_shared<LaunchLocal>();
   CLI::App* command = launch.add_subcommand(kLaunchLocal.name, kLaunchLocal.help);
   command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train");
-  command->add_option("--ranks", options->ranks, "how many (default: the recipe's, --nproc_per_node, or the GPUs here)")
+  command->add_option("--ranks", options->ranks, "ranks (default: the recipe's, --nproc_per_node, or the GPUs here)")
       ->check(CLI::PositiveNumber);
   command->add_option("--log-dir", options->log_dir, "also write what rank N prints to rank_N.log in this folder");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->allow_extras();
   command->footer(
-      "A torchrun command is run without torchrun: each rank finds torchrun's variables, and a rank that fails "
-      "ends the run with its reason.\n\n"
+      "A torchrun command is run without torchrun: each rank gets torchrun's variables, and a rank that fails "
+      "ends the run with its error.\n\n"
       "Example: braid launch local -- torchrun --nproc_per_node=8 train.py");
   command->callback([options, command, &command_line, &exit_code] {
     const std::vector<std::string> words = words_behind_dashes(command_line);
     const auto overrides = parse_overrides(command->remaining(), {"--ranks", "--log-dir", "--oversubscribe"});
     if (!words.empty() && !overrides.empty())
-      throw ConfigError({fmt::format("--{} is a recipe's key, but there is no recipe", overrides[0].path),
-                         "command line", "options of the command stand behind --"});
+      throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
+                         "give the command's options after --"});
     if (words.empty() == options->recipe_path.empty())
       throw ConfigError(
           {words.empty() ? "there is neither a recipe nor a command" : "both a recipe and a command were given",

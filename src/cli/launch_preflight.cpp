@@ -38,7 +38,7 @@ std::vector<PathUse> paths_of(const SlurmOptions& options) {
 
 double bytes_per_element(const std::string& dtype) { return dtype == "bfloat16" ? 2 : dtype == "float32" ? 4 : 8; }
 
-// Of the pipeline stage that holds most.
+// Of the largest pipeline stage.
 WeightsPerGpu weights_of(const std::vector<ParamSpec>& specs, const ModuleConfig& module, double element_bytes) {
   std::vector<WeightsPerGpu> stages(static_cast<std::size_t>(module.pp));
   for (const ParamSpec& spec : specs) {
@@ -79,7 +79,7 @@ std::vector<std::string> literal_words(const std::string& text) {
   return words;
 }
 
-// Sizes in a command line say less than a recipe: what follows from them is a warning.
+// A command line tells less than a recipe, so its problems are only warnings.
 void check_experts(const ParallelFlags& flags, double gpu_gb, const Allocation& allocation, Preflight& preflight) {
   if (!flags.experts || !flags.hidden || !flags.expert_ffn || !flags.layers) return;
   constexpr double kBytesOfBf16 = 2;
@@ -104,16 +104,15 @@ void check_surroundings(const std::string& text, const SlurmOptions& options, co
                         Preflight& preflight) {
   std::error_code ignored;
   if (fs::exists(fs::path(options.workdir) / "nemo_experiments", ignored))
-    preflight.warnings.push_back(
-        {"there is a folder nemo_experiments: Megatron-Bridge resumes from what it finds there", options.workdir,
-         "remove it, unless that is what you want"});
+    preflight.warnings.push_back({"there is a folder nemo_experiments: Megatron-Bridge resumes from a checkpoint there",
+                                  options.workdir, "remove it, unless that is what you want"});
   const bool is_python = text.find("python") != std::string::npos || text.find("torchrun") != std::string::npos;
   const bool has_home = std::any_of(options.env.begin(), options.env.end(),
                                     [](const std::string& setting) { return setting.rfind("NEMO_HOME=", 0) == 0; });
   if (!options.container.empty() && allocation.nodes > 1 && is_python && options.cache_dir.empty() && !has_home)
     preflight.warnings.push_back(
-        {"the caches (HF_HOME, UV_CACHE_DIR, NEMO_HOME) are inside each container: data prepared on one node is not "
-         "there on the others",
+        {"the caches (HF_HOME, UV_CACHE_DIR, NEMO_HOME) are inside each container: nodes do not see data prepared on "
+         "other nodes",
          "--container", "give --cache-dir FOLDER on the shared file system"});
 }
 
@@ -121,9 +120,8 @@ void check_outputs(const std::string& text, const SlurmOptions& options, const A
                    Preflight& preflight) {
   if (allocation.nodes == 1 && options.style == "torchrun") return;  // one task
   for (const std::string& file : shared_outputs(text))
-    preflight.warnings.push_back({fmt::format("all tasks of the job write to one file, over each other: {}", file),
-                                  "the command",
-                                  "leave it out, since the job's log has it all, or put $SLURM_PROCID into its name"});
+    preflight.warnings.push_back({fmt::format("all tasks of the job would overwrite one file: {}", file), "the command",
+                                  "leave it out (the job's log has all output), or put $SLURM_PROCID into its name"});
 }
 
 void check_directives(const std::string& text, Preflight& preflight) {
@@ -131,7 +129,7 @@ void check_directives(const std::string& text, Preflight& preflight) {
   for (const std::string& line : split(text, '\n'))
     if (line.starts_with("#SBATCH")) lines.push_back(line);
   if (!lines.empty())
-    preflight.warnings.push_back({fmt::format("these lines of the command mean nothing: {}", fmt::join(lines, "; ")),
+    preflight.warnings.push_back({fmt::format("these lines of the command have no effect: {}", fmt::join(lines, "; ")),
                                   "the command", "give them as options, e.g. --time, or --sbatch --qos=high"});
 }
 

@@ -1,4 +1,4 @@
-// The checks before a launch, put together for what is to be launched.
+// Collects the checks before the launch of a recipe or of a command.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ Preflight preflight_of(const std::string& command_text, const SlurmOptions& opti
 // Partition and account, as Slurm on this machine knows them.
 void check_with_slurm(const SlurmOptions& options, const Allocation& allocation, Preflight& preflight);
 
-// Prints warnings; what is a problem becomes a ConfigError, unless forced: then it is a warning too.
+// Prints warnings and throws problems as a ConfigError; with `force`, problems are only warnings.
 void settle(const Preflight& preflight, bool force);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// braid launch slurm: writes the sbatch script of a recipe, or of a command that somebody runs on one node.
+// braid launch slurm: writes the sbatch script of a recipe, or of a command for one node.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -25,12 +25,12 @@ namespace fs = std::filesystem;
 struct LaunchSlurm {
   SlurmOptions options;
   std::string recipe_path, command_file;
-  std::optional<int> gpus_per_node;  // these two: what was given; the options have what holds
+  std::optional<int> gpus_per_node;  // these two: as given; `options` has the resolved values
   std::optional<std::string> time;
   bool requeue = false, no_requeue = false, dry_run = false, submit = false, force = false;
 };
 
-// What options do not say, the recipe does: of its section `cluster`, and how many nodes its ranks fill.
+// Fills options that were not given from the recipe: from its section `cluster`, and the nodes from its ranks.
 void take_defaults(LaunchSlurm& launch, const ClusterConfig& cluster, std::optional<int> ranks) {
   SlurmOptions& options = launch.options;
   options.gpus_per_node = launch.gpus_per_node.value_or(cluster.gpus_per_node);
@@ -46,10 +46,10 @@ SlurmJob job_of_file(const SlurmOptions& options, const std::string& path, const
   if (path == "-") return job;
   const fs::path file = fs::absolute(path).lexically_normal();
   job.zeroth_argument = file.string();
-  // Only a script that is run as a file has BASH_SOURCE; without one, its folder looks like the current one.
+  // BASH_SOURCE is set only in a script that is run as a file; otherwise its folder looks like the current one.
   if (text.find("BASH_SOURCE") != std::string::npos && file.parent_path() != options.workdir)
     throw ConfigError(
-        {fmt::format("'{}' asks for its own place with BASH_SOURCE, which it has not in the job", path),
+        {fmt::format("'{}' uses BASH_SOURCE to find its folder, which does not work in the job", path),
          "--command-file",
          fmt::format("write $0 instead, or give --workdir {}", shell_quoted(file.parent_path().string()))});
   return job;
@@ -60,18 +60,18 @@ void check_sources(const LaunchSlurm& launch, const std::vector<ConfigOverride>&
       (launch.recipe_path.empty() ? 0 : 1) + (has_words ? 1 : 0) + (launch.command_file.empty() ? 0 : 1);
   if (sources != 1)
     throw ConfigError({sources == 0 ? "there is neither a recipe nor a command"
-                                    : "of a recipe, a command behind -- and --command-file, only one can be launched",
+                                    : "a recipe, a command after -- and --command-file cannot be combined",
                        "command line",
                        "braid launch slurm RECIPE ..., or braid launch slurm ... -- COMMAND, or --command-file FILE"});
   if (!launch.recipe_path.empty()) return;
   if (!overrides.empty())
-    throw ConfigError({fmt::format("--{} is a recipe's key, but there is no recipe", overrides[0].path), "command line",
-                       "options of the command stand behind --"});
+    throw ConfigError({fmt::format("--{} is a recipe key, but there is no recipe", overrides[0].path), "command line",
+                       "give the command's options after --"});
   if (!launch.options.stage.empty())
     throw ConfigError({"only braid can be staged", "--stage", "copy other programs with --warm-up"});
 }
 
-// What a job is called after, before it is known in full: its log's name is part of what it runs.
+// The base of a job's name. It is needed before the job is complete, since the job's text contains the log's name.
 std::string title_of_command(const std::string& command_file, const std::string& text) {
   if (!command_file.empty() && command_file != "-") return fs::path(command_file).stem().string();
   const std::string program = program_name(text);
@@ -102,9 +102,9 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
       launch.recipe_path == "-" || (fs::exists(launch.recipe_path) && !fs::is_directory(launch.recipe_path) &&
                                     is_own_descriptor(launch.recipe_path));
   if (is_stream)
-    throw ConfigError(
-        {fmt::format("'{}' is an input of this command, and the job's ranks read the recipe later", launch.recipe_path),
-         "command line", "give the path of a file that all nodes see"});
+    throw ConfigError({fmt::format("'{}' is readable only here and now, but the job's ranks read the recipe later",
+                                   launch.recipe_path),
+                       "command line", "give the path of a file that all nodes can read"});
   const Recipe recipe = read_recipe_call(launch.recipe_path, overrides).recipe;
   take_defaults(launch, recipe.cluster, Topology(recipe.topology, workload_of(recipe)).world_size());
   complete(launch, fs::path(launch.recipe_path).stem().string());
@@ -165,15 +165,15 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
                      "a file with the command as shell text; - is standard input");
   command.add_option("--nodes", o.nodes, "how many nodes (default: the recipe's ranks / GPUs per node, else 1)");
   command.add_option("--gpus-per-node", launch.gpus_per_node,
-                     "GPUs, and so ranks, of a node; 0 where there are none (default: the recipe's, else 8)");
-  command.add_option("--gpu-memory", o.gpu_memory_gb, "of a GPU, in GB: whether weights fit is checked")
+                     "GPUs (and so ranks) per node; 0 on a cluster without GPUs (default: the recipe's, else 8)");
+  command.add_option("--gpu-memory", o.gpu_memory_gb, "memory of a GPU in GB, to check whether the weights fit")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--account", o.account, "Slurm account");
   command.add_option("--partition", o.partition, "Slurm partition");
   command.add_option("--time", launch.time, "in any of Slurm's formats (default: the recipe's, else 00:30:00)");
   command.add_option("--job-name", o.job_name, "default: <recipe or program>-train");
-  command.add_option("--log-dir", o.log_dir, "folder of logs and metrics, which all nodes must see")
+  command.add_option("--log-dir", o.log_dir, "folder for logs and metrics, on a shared file system")
       ->capture_default_str();
   command.add_option("--workdir", o.workdir, "where ranks start (default: the current folder)");
   command.add_option("--style", o.style, "srun: one task per rank; torchrun: one torchrun per node")
@@ -182,21 +182,22 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
   list("--mount", o.mounts, "SRC:DST to mount in the container; may be repeated");
   command.add_option("--mpi", o.mpi, "srun's --mpi (default: pmix in a container)");
   list("--env", o.env, "NAME=VALUE for all ranks; may be repeated");
-  list("--secret", o.secrets, "a variable that must be set when the job is submitted; its value is not written down");
+  list("--secret", o.secrets, "a variable that must be set at submission; its value is not written to the script");
   command.add_option("--cache-dir", o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR and NEMO_HOME");
-  command.add_option("--warm-up", o.warm_up, "shell text that one task runs first, and then every rank as a no-op");
+  command.add_option("--warm-up", o.warm_up, "shell text that one task runs first, and then every rank, as a no-op");
   command.add_option("--stage", o.stage, "from a recipe: copy braid and its libraries to this shared folder first");
-  command.add_flag("--requeue", launch.requeue, "near the end of its time, let the run save and queue it again");
-  command.add_flag("--no-requeue", launch.no_requeue, "never queue it again, also not after a node failed")
+  command.add_flag("--requeue", launch.requeue, "near the time limit, save and requeue the job");
+  command.add_flag("--no-requeue", launch.no_requeue, "never requeue the job, not even after a node failure")
       ->excludes("--requeue");
   command.add_option("--stop-lead", o.stop_lead_s, "seconds before the end at which the run is asked to save")
       ->capture_default_str();
-  command.add_option("--stop-signal", o.stop_signal, "what the ranks get then: USR1 or TERM")->capture_default_str();
+  command.add_option("--stop-signal", o.stop_signal, "signal that the ranks get then: USR1 or TERM")
+      ->capture_default_str();
   list("--sbatch", o.sbatch, "a further option of sbatch, e.g. --sbatch --qos=high; may be repeated");
   list("--srun", o.srun, "a further option of srun; may be repeated");
   command.add_option("--output", o.output, "the script's name (default: <job name>.sbatch)");
   command.add_flag("--dry-run", launch.dry_run, "print the script, write nothing");
-  command.add_flag("--force", launch.force, "go on where a check fails: nodes, memory, files, partition, account");
+  command.add_flag("--force", launch.force, "continue even if a check fails: nodes, memory, files, partition, account");
   command.add_flag("--submit", launch.submit, "also call sbatch")->excludes("--dry-run");
 }
 

@@ -1,4 +1,4 @@
-// braid: one file per subcommand. Those that compute with tensors, or serve ranks that do, are in braid-tensors.
+// braid: one file per subcommand. Subcommands that use tensors, or serve ranks that do, are in braid-tensors.
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ int become_tensor_program(char** argv) {
 
 void add_commands(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   app.add_flag("--version", "Print the versions of braid and its libraries");
-  // In this order they are listed by --help; those of the other program are here for that list only.
+  // --help lists them in this order; the other program's commands are added only for that list.
   const auto add_name = [&](const braid::CommandName& command) { app.add_subcommand(command.name, command.help); };
   add_name(braid::kTrain);
   braid::add_plan_command(app);

@@ -49,7 +49,7 @@ std::string MegatronAnswer::lines(const Entries& entries, const std::string& ind
     else
       same->first += ", " + entry.first;
   }
-  // What is in a comment stays in it.
+  // Line breaks would end a comment.
   for (auto& entry : by_reason)
     for (char& c : entry.first)
       if (static_cast<unsigned char>(c) < 32) c = ' ';

@@ -1,4 +1,4 @@
-// The flags of Megatron-LM in the command that trains, and how many ranks it starts.
+// Reads Megatron-LM's flags from the training command, and how many ranks it starts.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-// Empty when a factor is not a number, or is larger than any cluster.
+// Empty if a factor is not a number, or is larger than any cluster.
 std::optional<int> product(const std::string& a, const std::string& b) {
   constexpr int kMost = 1 << 15;
   const auto x = parse_int(a), y = parse_int(b);
@@ -74,7 +74,7 @@ class CommandReader {
     if (std::string_view(option.name) == "nnodes") nodes_ = value;
   }
 
-  // Where srun starts torchruns, it starts one on each node; on how many, sbatch may have been told.
+  // If srun starts torchrun, it starts one per node; the number of nodes may be an option of sbatch.
   void count_ranks() {
     if (per_node_) {
       const std::string nodes = tasks_.launcher.empty() ? "1" : tasks_.nodes.empty() ? tasks_.all : tasks_.nodes;
@@ -107,7 +107,7 @@ std::optional<std::string> MegatronCommand::text(const std::string& name) const 
 MegatronCommand read_megatron_command(std::string_view text) {
   TrainingCommand script = read_training_command(text);
   MegatronCommand command = CommandReader(std::move(script.words), std::move(script.tasks)).read();
-  for (const std::string& name : script.unused) command.unexpanded.push_back({"", name + ", which nothing uses"});
+  for (const std::string& name : script.unused) command.unexpanded.push_back({"", name + ", which is not used"});
   for (const std::string& name : script.others) command.unexpanded.push_back({"", name + ", another command"});
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",

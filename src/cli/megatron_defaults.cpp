@@ -6,30 +6,29 @@ namespace braid {
 namespace {
 
 struct Default {
-  const char *flags, *what;  // it holds unless one of the flags is given
+  const char *flags, *what;  // applies unless one of the flags is given
   ModelFamily family = ModelFamily::Any;
   bool of_experts = false;
 };
 
 constexpr Default kDefaults[] = {
-    {"hidden-dropout", "Megatron drops out 10 % without --hidden-dropout 0; there is no dropout here"},
-    {"attention-dropout", "Megatron drops out 10 % without --attention-dropout 0; there is no dropout here"},
-    {"normalization", "Megatron has LayerNorm without --normalization; the language models here have RMSNorm"},
-    {"disable-bias-linear", "Megatron has biases without --disable-bias-linear; the language models here have none"},
+    {"hidden-dropout", "Megatron uses 10 % dropout without --hidden-dropout 0; Braid has no dropout"},
+    {"attention-dropout", "Megatron uses 10 % dropout without --attention-dropout 0; Braid has no dropout"},
+    {"normalization", "Megatron uses LayerNorm without --normalization; Braid's language models use RMSNorm"},
+    {"disable-bias-linear", "Megatron has biases without --disable-bias-linear; Braid's language models have none"},
     {"position-embedding-type",
-     "Megatron learns positions without --position-embedding-type; here Llama has rotary "
-     "ones, a hybrid none"},
+     "Megatron learns position embeddings without --position-embedding-type; in Braid, Llama has rotary ones, a "
+     "hybrid none"},
     {"swiglu squared-relu quick-geglu openai-gelu",
-     "Megatron's MLPs have GELU without --swiglu or --squared-relu; here Llama's have SwiGLU, a hybrid's squared ReLU"},
+     "Megatron's MLPs use GELU without --swiglu or --squared-relu; Llama's use SwiGLU, a hybrid's squared ReLU"},
     {"untie-embeddings-and-output-weights",
      "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's has "
-     "weights of its own",
+     "its own weights",
      ModelFamily::Hybrid},
     {"moe-router-score-function",
-     "Megatron's routers score by softmax without --moe-router-score-function; here by sigmoid", ModelFamily::Any,
-     true},
+     "Megatron's routers use softmax without --moe-router-score-function; Braid's use sigmoid", ModelFamily::Any, true},
     {"moe-router-load-balancing-type",
-     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; here over a sequence",
+     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; Braid over a sequence",
      ModelFamily::Any, true},
 };
 

@@ -1,4 +1,4 @@
-// What Megatron does where a command line does not say otherwise, and Braid's models never do.
+// Defaults of Megatron that Braid's models do not support.
 #pragma once
 
 #include <string>

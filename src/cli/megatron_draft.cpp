@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// How Megatron's command line says it.
+// Adds the name of the flag in Megatron's command line.
 std::string with_flag(const std::string& fix, const std::string& key) {
   for (const MegatronFlag& flag : megatron_flags())
     if (flag.key == key) return fmt::format("{}{}the flag is --{}", fix, fix.empty() ? "" : "; ", flag.name);
@@ -29,12 +29,12 @@ int MegatronDraft::integer(const std::string& name, int otherwise) {
   const auto value = command_.text(name);
   const auto number = value ? parse_int(*value) : otherwise;
   if (number && *number >= 0) return *number;
-  refuse("--" + name, fmt::format("--{} should be an integer, 0 or more, not {}", name, in_quotes(*value)));
+  refuse("--" + name, fmt::format("--{} should be an integer of at least 0, not {}", name, in_quotes(*value)));
   return otherwise;
 }
 
 void MegatronDraft::refuse(const std::string& flag, const std::string& what, const std::string& fix) {
-  // A value may be asked for more than once.
+  // A value may be read more than once.
   const auto is_same = [&](const Problem& other) { return other.what == what; };
   if (std::none_of(problems_.begin(), problems_.end(), is_same))
     problems_.push_back({what, fmt::format("--from-megatron, {}", flag), fix});
@@ -45,7 +45,7 @@ MegatronRecipe MegatronDraft::finished() {
   return {comments() + recipe_.text(), left_out()};
 }
 
-// What keeps the recipe from being sound, named by the flags that it comes from.
+// The recipe's problems, named by the flags that cause them.
 void MegatronDraft::check() {
   try {
     const Recipe recipe = parse_recipe(recipe_.text());
@@ -54,14 +54,14 @@ void MegatronDraft::check() {
       chosen(fmt::format("{} ranks, which follow from the sizes below: '{}' starts {}", ranks, command_.launcher,
                          *command_.ranks));
   } catch (const ConfigError& e) {
-    const bool values_refused = !problems_.empty();  // then what follows from them says nothing new
+    const bool values_refused = !problems_.empty();  // then problems that follow from them add nothing
     for (Problem problem : e.problems()) {
       const std::string key = problem.where.substr(problem.where.rfind(' ') + 1), from = recipe_.from(key);
       const std::string where = "--from-megatron, " + from;
       const auto is_known = [&](const Problem& other) { return other.where == where; };
       const bool is_flag = from.starts_with("--") && from.find(' ') == std::string::npos;
       if (values_refused && (!is_flag || std::any_of(problems_.begin(), problems_.end(), is_known))) continue;
-      problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe made of --from-megatron, " + key;
+      problem.where = is_flag ? fmt::format("{} ({})", where, key) : "the recipe from --from-megatron, " + key;
       if (!is_flag) problem.fix = with_flag(problem.fix, key);
       problems_.push_back(std::move(problem));
     }
@@ -79,7 +79,7 @@ std::vector<std::string> MegatronDraft::left_out() const {
 
 std::string MegatronDraft::comments() const {
   std::string text =
-      "# Made by `braid train --from-megatron` of a command line for Megatron-LM; docs/megatron-flags.md lists the "
+      "# Made by `braid train --from-megatron` from a command line for Megatron-LM; docs/megatron-flags.md lists the "
       "flags.\n";
   const auto group = [&](const char* title, const MegatronAnswer::Entries& entries) {
     if (!entries.empty()) text += fmt::format("# {}:\n{}", title, MegatronAnswer::lines(entries, "#   ", 120));
@@ -88,11 +88,11 @@ std::string MegatronDraft::comments() const {
   for (const auto& [flag, value] : command_.unexpanded)
     unexpanded.push_back({flag.empty() ? value : "--" + flag + " " + value, ""});
   for (const std::string& flag : command_.unknown) unknown.push_back({flag, ""});
-  group("Left out, because only a shell knows its value", unexpanded);
-  group("Left out, because Braid does not do that", answer_.unsupported());
-  group("Left out, because it is in no table of Megatron's flags", unknown);
-  group("Left out, because it is so anyway", answer_.already());
-  group("Chosen, since the command line does not say it", chosen_);
+  group("Left out, because only a shell can expand it", unexpanded);
+  group("Left out, because Braid does not support it", answer_.unsupported());
+  group("Left out, because it is not a known flag of Megatron", unknown);
+  group("Left out, because Braid always does this", answer_.already());
+  group("Chosen, because the command line does not give it", chosen_);
   return text;
 }
 

@@ -1,4 +1,4 @@
-// A recipe on its way from Megatron's flags: what is written of it, what is left out or chosen, what is wrong.
+// A recipe under construction from Megatron's flags: its keys, what was left out or chosen, and its problems.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,7 @@ class MegatronDraft {
   void chosen(const std::string& what) { chosen_.push_back({what, ""}); }
   void refuse(const std::string& flag, const std::string& what, const std::string& fix = "");
 
-  // ConfigError with everything that keeps it from being a sound recipe.
+  // ConfigError with all problems if the recipe would be invalid.
   MegatronRecipe finished();
 
  private:

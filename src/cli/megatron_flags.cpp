@@ -49,7 +49,7 @@ std::string why_cell(const MegatronFlag& flag) {
     text = flag.family == ModelFamily::Llama ? "of Llama" : "of a hybrid";
   if (!flag.otherwise.empty() && flag.otherwise != flag.why)
     text += fmt::format("; {}{}", flag.only_for.empty() ? "" : "other values: ", flag.otherwise);
-  // A bar would begin another cell.
+  // An unescaped bar would start another cell.
   for (std::size_t bar = text.find('|'); bar != text.npos; bar = text.find('|', bar + 2)) text.insert(bar, 1, '\\');
   return text;
 }
@@ -106,14 +106,15 @@ std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
 
 std::string megatron_flags_tables() {
   std::string page;
-  add_table(page, FlagVerdict::Taken, "Taken as they are", "Switches stand for the value beside them and take none.",
+  add_table(page, FlagVerdict::Taken, "Taken as they are", "Flags listed with `=value` take no argument.",
             "| flag | recipe key |\n|---|---|");
   add_table(page, FlagVerdict::AlreadySo, "Already so",
-            "These change nothing: `braid train` says so and goes on. With a value, for that value only.",
+            "Braid always does this: `braid train` prints a note and continues. With a value, for that value only.",
             "| flag | why |\n|---|---|");
   add_table(page, FlagVerdict::Rewritten, "Written as a recipe key",
-            "In the recipe, or as `--KEY VALUE` on the command line.", "| flag | recipe key | |\n|---|---|---|");
-  add_table(page, FlagVerdict::Unsupported, "Not supported", "With what there is instead.",
+            "Set the key in the recipe, or with `--KEY VALUE` on the command line.",
+            "| flag | recipe key | |\n|---|---|---|");
+  add_table(page, FlagVerdict::Unsupported, "Not supported", "With the alternative, if there is one.",
             "| flag | instead |\n|---|---|");
   return page;
 }

@@ -1,5 +1,5 @@
-// What becomes of a flag of Megatron-LM: one table, from which the command line is read, its help and the answer to a
-// whole Megatron command line are made, and docs/megatron-flags.md is checked.
+// What Braid does with each flag of Megatron-LM. One table drives the parsing of the command line, its help, the answer
+// to a whole Megatron command line, and the check of docs/megatron-flags.md.
 #pragma once
 
 #include <string>
@@ -9,43 +9,43 @@
 namespace braid {
 
 enum class FlagVerdict {
-  Taken,        // works on Braid's command line under Megatron's name
+  Taken,        // works in Braid under the same name
   AlreadySo,    // Braid always does that
-  Rewritten,    // has a recipe key, which is not written the same way
-  Unsupported,  // Braid does not do that
+  Rewritten,    // has a recipe key, which is written differently
+  Unsupported,  // Braid does not support it
 };
 
 enum class FlagValues { None, One, Many };
 
-// Which language model an answer holds for, where it is not for both.
+// The language model to which an answer applies.
 enum class ModelFamily { Any, Llama, Hybrid };
 
 struct MegatronFlag {
   std::string name;  // without its dashes
   FlagVerdict verdict;
   FlagValues values;
-  std::string key{};    // of the recipe; empty where there is none
-  std::string value{};  // what a switch stands for; empty: the value as given
+  std::string key{};    // of the recipe; empty if there is none
+  std::string value{};  // the value that a switch sets; empty: the value as given
   std::string why{};    // why it is already so, what to do instead, or how the value changes
-  // A verdict may hold for some values only ("fp32 bf16": either), or for one family of models. Elsewhere it is
-  // other_verdict, and `otherwise` says why.
+  // A verdict may apply to some values only ("fp32 bf16": either), or to one model family. For all others it is
+  // other_verdict, and `otherwise` gives the reason.
   std::string only_for{};
-  std::string only_for_hybrid{};  // where those of a hybrid are others
+  std::string only_for_hybrid{};  // if a hybrid's values differ
   std::string otherwise{};
   ModelFamily family = ModelFamily::Any;
   FlagVerdict other_verdict = FlagVerdict::Unsupported;
-  double factor = 1;  // on a number, for another unit; 0: other flags have a part in it
+  double factor = 1;  // converts a number to another unit; 0: the value depends on other flags
 };
 
 const std::vector<MegatronFlag>& megatron_flags();  // by name
 
-// The flag of this name, without dashes in front; underscores count as dashes. Null: Megatron has none, or a rare one.
+// The flag of this name, without leading dashes; underscores count as dashes. Null if the table does not have it.
 const MegatronFlag* find_megatron_flag(std::string_view name);
 
-// What the flag is with this value and, where it is known, in a model of this family.
+// The verdict for this value and, if known, this model family.
 FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, ModelFamily family = ModelFamily::Any);
 
-// The value that the recipe key gets; "N" where it depends on other flags.
+// The value that the recipe key gets; "N" if it depends on other flags.
 std::string recipe_value(const MegatronFlag& flag, const std::string& value);
 
 // The tables of docs/megatron-flags.md, one per verdict, as Markdown.

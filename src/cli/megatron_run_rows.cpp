@@ -11,15 +11,15 @@ constexpr const char* kNoEvaluation = "there is no evaluation during training: s
 constexpr const char* kNoFp8 = "use --bf16";
 constexpr const char* kNoWandb = "use --tensorboard-dir (wandb reads its files) or --metrics-file";
 constexpr const char* kNoFsdp = "use --use-distributed-optimizer: optimizer state is sharded, parameters are not";
-constexpr const char* kOneInterleaving = "interleaved stages take turns in groups of pp microbatches; exchanges overlap";
+constexpr const char* kOneInterleaving = "interleaving uses groups of pp microbatches; transfers overlap";
 constexpr const char* kNoVirtualStages = "in a hybrid's model.language.pattern, | begins a pipeline stage";
 constexpr const char* kNoProfile = "use --trace DIR: a timeline of every rank";
 constexpr const char* kRanksFollow = "ranks follow from the topology; Braid reads its launcher's variables";
 constexpr const char* kLogged = "always logged";
-constexpr const char* kSequenceForHeads = "context parallel exchanges sequence for heads (a2a)";
+constexpr const char* kSequenceForHeads = "context parallelism exchanges sequence for heads (a2a)";
 constexpr const char* kStrict = "loading fails with a list of what is missing; extra tensors are ignored";
 constexpr const char* kNoSelectiveRecompute =
-    "parts of a layer are not recomputed alone; model.recompute=true is for whole layers";
+    "parts of a layer cannot be recomputed; model.recompute=true is for whole layers";
 
 void add_taken(std::vector<Row>& rows) {
   rows.insert(
@@ -165,7 +165,7 @@ void add_precision_and_kernels(std::vector<Row>& rows) {
                           "initial weights follow from seed, name and position, on any device"),
                   already("te-rng-tracker", kNone, "random numbers follow from seed and name"),
                   no("data-parallel-random-init", kNone, "replicas start from the same weights"),
-                  no("init-model-with-meta-device", kNone, "each rank makes only its own part of the weights"),
+                  no("init-model-with-meta-device", kNone, "each rank creates only its own shard of the weights"),
                   already("enable-experimental", kNone, "nothing has to be enabled"),
                   no("enable-cuda-graph", kNone, "steps are not captured as CUDA graphs"),
                   no("cuda-graph-impl", kOne, "steps are not captured as CUDA graphs"),
@@ -179,13 +179,13 @@ void add_precision_and_kernels(std::vector<Row>& rows) {
                    .why = kRecomputeAll,
                    .only_for = "full",
                    .otherwise = kNoSelectiveRecompute},
-                  no("recompute-method", kOne, "model.recompute is for all layers"),
-                  no("recompute-num-layers", kOne, "model.recompute is for all layers"),
-                  no("recompute-modules", kMany, "model.recompute computes whole layers again"),
+                  no("recompute-method", kOne, "model.recompute applies to all layers"),
+                  no("recompute-num-layers", kOne, "model.recompute applies to all layers"),
+                  no("recompute-modules", kMany, "model.recompute recomputes whole layers"),
                   no("distribute-saved-activations", kNone, "use --sequence-parallel"),
                   already("manual-gc", kNone, "there is no Python and no garbage collector"),
                   already("manual-gc-interval", kOne, "there is no Python and no garbage collector"),
-                  already("empty-unused-memory-level", kOne, "memory is given back when it runs out"),
+                  already("empty-unused-memory-level", kOne, "cached memory is released when memory runs out"),
               });
 }
 
@@ -220,7 +220,7 @@ void add_parallelism(std::vector<Row>& rows) {
           no("use-torch-fsdp2", kNone, kNoFsdp),
           no("data-parallel-sharding-strategy", kOne, kNoFsdp),
           no("overlap-param-gather-with-optimizer-step", kNone, "use --overlap-param-gather"),
-          no("no-align-param-gather", kNone, "stages gather parameters when they have updated them"),
+          no("no-align-param-gather", kNone, "each stage gathers parameters after its update"),
           already("ddp-average-in-collective", kNone, "gradients are summed and divided by the step's tokens, once"),
           already("disable-gloo-process-groups", kNone, "every group has one backend"),
           no("use-nccl-ub", kNone, "NCCL's own variables set what it registers"),
@@ -229,8 +229,8 @@ void add_parallelism(std::vector<Row>& rows) {
           no("high-priority-stream-groups", kMany, "all groups have streams of the same priority"),
           already("local-rank", kOne, kRanksFollow),
           already("lazy-mpu-init", kOne, kRanksFollow),
-          no("tensor-parallel-num-weight-shards", kOne, "weights are split over tp alone"),
-          no("expert-tensor-parallel-num-weight-shards", kOne, "weights are split over tp alone"),
+          no("tensor-parallel-num-weight-shards", kOne, "weights are split only over tp"),
+          no("expert-tensor-parallel-num-weight-shards", kOne, "weights are split only over tp"),
       });
 }
 
@@ -239,24 +239,24 @@ void add_training(std::vector<Row>& rows) {
       rows.end(),
       {
           already_for("adam", "optimizer", "the optimizer is AdamW"),
-          in_unit(0,
-                  rewritten("lr-warmup-fraction", "train.warmup_iterations", "this share of the decay's iterations")),
+          in_unit(
+              0, rewritten("lr-warmup-fraction", "train.warmup_iterations", "this fraction of the decay's iterations")),
           in_unit(0, rewritten("num-microbatches", "train.global_batch",
                                "this x micro batch x replicas of the language model")),
-          no("rampup-batch-size", kMany, "the batch is the same in every step"),
-          no("step-batch-size-schedule", kOne, "the batch is the same in every step"),
-          no("decrease-batch-size-if-needed", kNone, "the batch is the same in every step"),
+          no("rampup-batch-size", kMany, "the batch size is the same in every step"),
+          no("step-batch-size-schedule", kOne, "the batch size is the same in every step"),
+          no("decrease-batch-size-if-needed", kNone, "the batch size is the same in every step"),
           no("decoupled-lr", kOne, "all parameters have one learning rate"),
           no("decoupled-min-lr", kOne, "all parameters have one learning rate"),
           no("start-weight-decay", kOne, "use --weight-decay for the start, --end-weight-decay for the end"),
           already("initial-loss-scale", kOne,
-                  "bf16 has no dynamic loss scale, in Megatron neither; here loss_scale.dynamic=true gives it one"),
+                  "bf16 has no dynamic loss scale, as in Megatron; loss_scale.dynamic=true enables it"),
           already("calculate-per-token-loss", kNone, "the loss is divided by the tokens of the whole step"),
           already("check-for-nan-in-loss-and-grad", kNone,
-                  "such a step is skipped; train.max_skipped in a row end the run"),
+                  "such a step is skipped; train.max_skipped of them in a row end the run"),
           no("no-check-for-nan-in-loss-and-grad", kNone,
-             "such a step is skipped; train.max_skipped in a row end the run"),
-          no("check-for-spiky-loss", kNone, "look at the metrics file"),
+             "such a step is skipped; train.max_skipped of them in a row end the run"),
+          no("check-for-spiky-loss", kNone, "see the metrics file"),
           no("check-for-large-grads", kNone, "--clip-grad limits them, the log has the norm"),
           already_for("disabled", "rerun-mode", "steps are not repeated"),
           no("check-weight-hash-across-dp-replicas-interval", kOne, "braid ckpt verify checks what was saved"),
@@ -272,7 +272,7 @@ void add_training(std::vector<Row>& rows) {
           no("log-validation-ppl-to-tensorboard", kNone, kNoEvaluation),
           already("exit-signal-handler", kNone, "SIGTERM and SIGUSR1 end a run after its iteration, with a save"),
           no("adlr-autoresume", kNone, "use braid launch slurm --requeue"),
-          no("enable-ft-package", kNone, "braid launch slurm --requeue restarts, braid doctor tells why a job ended"),
+          no("enable-ft-package", kNone, "braid launch slurm --requeue restarts, braid doctor says why a job ended"),
           no("inprocess-restart", kNone, "braid launch slurm --requeue restarts"),
       });
 }
@@ -281,26 +281,26 @@ void add_checkpoints_and_logs(std::vector<Row>& rows) {
   rows.insert(
       rows.end(),
       {
-          already_for("torch_dist", "ckpt-format", "checkpoints are torch_dist ones",
-                      "checkpoints are torch_dist ones: convert others with Megatron first"),
-          already_for("torch_dist", "dist-ckpt-format", "checkpoints are torch_dist ones",
-                      "checkpoints are torch_dist ones: convert others with Megatron first"),
-          already("use-dist-ckpt", kNone, "checkpoints are torch_dist ones"),
-          already("auto-detect-ckpt-format", kNone, "what cannot be read is refused"),
+          already_for("torch_dist", "ckpt-format", "checkpoints use torch_dist",
+                      "checkpoints use torch_dist: convert others with Megatron first"),
+          already_for("torch_dist", "dist-ckpt-format", "checkpoints use torch_dist",
+                      "checkpoints use torch_dist: convert others with Megatron first"),
+          already("use-dist-ckpt", kNone, "checkpoints use torch_dist"),
+          already("auto-detect-ckpt-format", kNone, "unreadable formats are refused"),
           already("ckpt-fully-parallel-save", kNone, "every rank writes its share"),
           no("no-ckpt-fully-parallel-save", kNone, "every rank writes its share"),
           already("ckpt-fully-parallel-load", kNone, "every rank reads what it needs"),
           already("ckpt-assume-constant-structure", kNone, "the index of a save is known from the layout"),
-          already("use-persistent-ckpt-worker", kNone, "a thread of each rank writes"),
+          already("use-persistent-ckpt-worker", kNone, "a background thread of each rank writes"),
           already_for("assume_ok_unexpected raise_unexpected", "dist-ckpt-strictness", kStrict, kStrict),
           no("use-checkpoint-args", kNone, "the recipe describes the model; braid ckpt show prints what was saved"),
-          already("no-use-tokenizer-model-from-checkpoint-args", kNone, "nothing of it is taken from a checkpoint"),
+          already("no-use-tokenizer-model-from-checkpoint-args", kNone, "no tokenizer is taken from a checkpoint"),
           no("pretrained-checkpoint", kOne, "start once with --load FOLDER --finetune"),
-          no("ckpt-step", kOne, "give that iteration's own folder: --load FOLDER/iter_0000100"),
-          no("save-retain-interval", kOne, "checkpoint.keep_last says how many stay"),
+          no("ckpt-step", kOne, "give that iteration's folder: --load FOLDER/iter_0000100"),
+          no("save-retain-interval", kOne, "checkpoint.keep_last sets how many are kept"),
           no("non-persistent-save-interval", kOne, "saves are asynchronous: use a shorter --save-interval"),
           no("load-main-params-from-ckpt", kNone, "main parameters come with the optimizer, or from the weights"),
-          no("async-strategy", kOne, "a thread of each rank writes"),
+          no("async-strategy", kOne, "a background thread of each rank writes"),
           already("log-throughput", kNone, kLogged),
           already("log-timers-to-tensorboard", kNone, kLogged),
           already("log-memory-to-tensorboard", kNone, kLogged),
@@ -311,12 +311,12 @@ void add_checkpoints_and_logs(std::vector<Row>& rows) {
           already("timing-log-level", kOne, kLogged),
           already("timing-log-option", kOne, "the log has means over the ranks of a module"),
           no("log-params-norm", kNone, "the log has the gradient's norm, not that of the parameters"),
-          no("log-world-size-to-tensorboard", kNone, "the first lines of the log have the ranks"),
-          no("log-straggler", kNone, "the log has where the time of each module went"),
-          no("log-energy", kNone, "ask the cluster"),
-          no("logging-level", kOne, "there is one level"),
-          rewritten("tensorboard-log-interval", "log.interval", "TensorBoard points go with the log's lines"),
-          already("tensorboard-queue-size", kOne, "points are written at once"),
+          no("log-world-size-to-tensorboard", kNone, "the first lines of the log show the ranks"),
+          no("log-straggler", kNone, "the log shows where each module's time goes"),
+          no("log-energy", kNone, "use the cluster's tools"),
+          no("logging-level", kOne, "there is only one level"),
+          rewritten("tensorboard-log-interval", "log.interval", "TensorBoard points are written with the log lines"),
+          already("tensorboard-queue-size", kOne, "points are written immediately"),
           no("wandb-project", kOne, kNoWandb),
           no("wandb-exp-name", kOne, kNoWandb),
           no("wandb-save-dir", kOne, kNoWandb),

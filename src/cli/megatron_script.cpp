@@ -13,8 +13,8 @@
 namespace braid {
 namespace {
 
-// Whether only a shell knows the value: a variable, a home folder, the files that match. Patterns like M-M*- have no
-// file that matches them: the shell leaves them as they are, and so do we.
+// Whether only a shell can expand the value: a variable, a home folder, file patterns. Layer patterns like M-M*- match
+// no file: the shell leaves them unchanged, and so do we.
 bool is_for_shell(std::string_view raw) {
   return raw.find_first_of("$`") != raw.npos || raw.starts_with('~') ||
          (raw.find('/') != raw.npos && raw.find_first_of("*?[") != raw.npos);
@@ -39,7 +39,7 @@ constexpr std::pair<std::string_view, std::string LauncherTasks::*> kCounts[] = 
     {"--ntasks-per-node", &LauncherTasks::per_node},
 };
 
-// Whether srun's options end here: at the program, or at a flag of Megatron's, whatever the program is called.
+// Whether srun's options end here: at the program, or at a flag of Megatron's if the program has an unknown name.
 bool ends_launcher(const ScriptWord& word) {
   if (is_flag(word)) return find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) != nullptr;
   const std::string name = word.text.substr(word.text.rfind('/') + 1);
@@ -47,7 +47,7 @@ bool ends_launcher(const ScriptWord& word) {
                               name.ends_with(".sh") || name == "bash" || name == "env" || name == "uv");
 }
 
-// Takes srun or mpirun and their options off the front of a command; those that say how many tasks there are count.
+// Removes srun or mpirun and their options from the front of a command, and records the numbers of tasks and nodes.
 void take_launcher(std::vector<ScriptWord>& words, LauncherTasks& tasks) {
   const std::string name = words.empty() ? "" : words[0].text.substr(words[0].text.rfind('/') + 1);
   if (name != "srun" && name != "mpirun" && name != "mpiexec") return;
@@ -66,7 +66,7 @@ void take_launcher(std::vector<ScriptWord>& words, LauncherTasks& tasks) {
   words.erase(words.begin(), end);
 }
 
-// A variable that holds flags: ARGS=(--lr 1 ...) or ARGS="--lr 1 ...".
+// A variable that contains flags: ARGS=(--lr 1 ...) or ARGS="--lr 1 ...".
 struct FlagVariable {
   std::string name;
   std::vector<ScriptWord> words{};
@@ -89,7 +89,7 @@ class ScriptReader {
     TrainingCommand result;
     std::vector<ScriptWord>& words = result.words;
     std::vector<ScriptWord> training;
-    std::string program;  // of the command that trains
+    std::string program;  // of the training command
     for (const ShellCommand& command : simple_commands(text)) {
       for (const ShellWord& assignment : command.assignments) assign(text, assignment);
       if (!command.words.empty() && contains({"export", "local", "readonly"}, command.words[0].value.value_or("")))
@@ -213,7 +213,7 @@ class ScriptReader {
   }
 
   std::vector<FlagVariable> variables_;        // in the order written
-  std::map<std::string, std::string> values_;  // of other variables; empty where only a shell knows it
+  std::map<std::string, std::string> values_;  // of other variables; empty if only a shell can expand it
 };
 
 }  // namespace

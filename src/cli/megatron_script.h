@@ -1,4 +1,4 @@
-// The command that trains in a script for Megatron-LM.
+// Finds the training command in a script for Megatron-LM.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@ namespace braid {
 
 struct ScriptWord {
   std::string text;
-  bool has_variable = false;  // that only a shell knows
+  bool has_variable = false;  // that only a shell can expand
 };
 
 bool is_flag(const ScriptWord& word);    // --lr
 bool is_option(const ScriptWord& word);  // -m too, but not -1 or -.5
 
-// Of srun and mpirun: how many processes they start, as written.
+// How many processes srun or mpirun starts, as written.
 struct LauncherTasks {
   std::string launcher, all, nodes, per_node;
 };
@@ -23,12 +23,12 @@ struct LauncherTasks {
 struct TrainingCommand {
   std::vector<ScriptWord> words{};  // without srun or mpirun and their options
   LauncherTasks tasks{};
-  std::vector<std::string> unused{};  // variables with flags that nothing uses
+  std::vector<std::string> unused{};  // unused variables that contain flags
   std::vector<std::string> others{};  // other commands with flags
 };
 
-// The command with most flags of Megatron's. Lines of flags alone count too, since the text may be the middle of an
-// array. A text of assignments alone stands for all of them. ConfigError for quotes that do not close.
+// The command with the most Megatron flags. Lines of only flags count as commands too, since the text may be part of an
+// array. If the text has only assignments, the flags of all of them are used. ConfigError for unclosed quotes.
 TrainingCommand read_training_command(std::string_view text);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// How the rows of cli/megatron_flags.h are written down, and the functions that list them; for these files only.
+// Helpers to write the rows of cli/megatron_flags.h, and the functions that list them; internal to these files.
 #pragma once
 
 #include <vector>
@@ -16,9 +16,9 @@ using Row = MegatronFlag;
 inline constexpr auto kNone = FlagValues::None, kOne = FlagValues::One, kMany = FlagValues::Many;
 inline constexpr auto kLlama = ModelFamily::Llama, kHybrid = ModelFamily::Hybrid;
 
-// Reasons that both files of rows give.
+// Reasons that both files of rows use.
 inline constexpr const char* kOneKernel = "there is one implementation of each operator, and no flag to choose it";
-inline constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and computes the rest again";
+inline constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and recomputes the rest";
 
 inline Row taken(const char* name, const char* key) { return {name, FlagVerdict::Taken, kOne, key}; }
 inline Row taken_switch(const char* name, const char* key, const char* value) {

@@ -36,7 +36,7 @@ std::string guess_or_help(const std::string& word, const std::vector<std::string
   return guess ? fmt::format("did you mean '{}'?", *guess) : help_of(command);
 }
 
-// What stands between two marks, or behind one.
+// The text between two marks, or after one.
 std::optional<std::string> between(const std::string& text, const std::string& begin, const std::string& end = "") {
   const std::size_t at = text.find(begin), from = at + begin.size();
   const std::size_t to = end.empty() ? text.size() : text.find(end, from);
@@ -51,7 +51,7 @@ std::string what_is_wrong(const std::string& text) {
     return should_be(*option, "a number", *between(text, " = "));
   const auto value = between(text, ": Value ", " not in range ");
   if (!value) return text;
-  // CLI11 has every number for the upper bound of those above 0.
+  // For "above 0", CLI11 prints the largest number as the upper bound.
   const std::string range = *between(text, " not in range ");
   return should_be(text.substr(0, text.find(": Value ")),
                    range.size() > 100 ? "a number greater than 0" : "a number from " + range, *value);

@@ -1,4 +1,4 @@
-// What is wrong with a command line, in our words: CLI11's say neither where nor how to mend it.
+// Translates CLI11's errors, which say neither where the problem is nor how to fix it.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ namespace braid {
 
 Problem misuse_of(const CLI::App& app, const CLI::ParseError& error);
 
-// ConfigError for an unknown word, or an unknown option, where braid or one of its commands expects a subcommand.
+// ConfigError for an unknown word or option where braid or one of its commands expects a subcommand.
 void refuse_unknown_subcommand(const CLI::App& app, const std::vector<std::string>& command_line);
 
-// Lets no option of one value be empty: a variable that is not set must not look like an option not given.
+// Refuses empty values of single-value options: an unset shell variable must not look like a missing option.
 void refuse_empty_values(CLI::App& app);
 
 }  // namespace braid

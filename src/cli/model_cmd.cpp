@@ -1,4 +1,4 @@
-// braid model: look at the models that can be trained, without building one.
+// braid model: describes the models that can be trained, without building one.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Modules {
   ModuleConfig language{}, encoder{};
 };
 
-// What a list can set. Bare keys are the language module's; dp makes replicas, which all hold the same.
+// The keys of a --topology list. Bare keys are the language module's; dp does not change what a rank holds.
 std::map<std::string, int*> keys_of(Modules& modules) {
   ModuleConfig &language = modules.language, &encoder = modules.encoder;
   return {{"tp", &language.tp},        {"cp", &language.cp},        {"pp", &language.pp},
@@ -47,7 +47,7 @@ std::optional<Problem> apply(const std::string& item, const std::map<std::string
   }
   const auto size = equals < item.size() ? parse_int(item.substr(equals + 1)) : std::nullopt;
   if (!size || *size < 1 || *size > kMaxWorldSize)
-    return Problem{fmt::format("'{}' gives {} no size", item, key), "--topology",
+    return Problem{fmt::format("'{}' is not a size for {}", item, key), "--topology",
                    fmt::format("write {}=N with N from 1 to {}", key, kMaxWorldSize)};
   *found->second = *size;
   return std::nullopt;
@@ -67,7 +67,7 @@ Modules parse_list(const std::string& list) {
   return modules;
 }
 
-// The sizes of a list count for all encoders, those of a recipe for the one they name.
+// The encoder sizes of a list apply to all encoders, those of a recipe to the encoder they name.
 ProviderLayout layout_from(const std::string& topology, const Provider& provider) {
   ProviderLayout layout;
   if (topology.find('=') != std::string::npos) {
@@ -99,7 +99,7 @@ void describe_provider(const DescribeOptions& options) {
 }  // namespace
 
 void add_model_command(CLI::App& app) {
-  CLI::App* model = app.add_subcommand("model", "Look at the models that can be trained, without building one");
+  CLI::App* model = app.add_subcommand("model", "Describe the models that can be trained, without building one");
   model->require_subcommand(1);
   auto options = std::make_shared<DescribeOptions>();
   CLI::App* describe = model->add_subcommand(

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// The keys that a provider's model has: those of Llama and of a hybrid, of RADIO and of CLIP, differ.
+// The recipe keys of a provider's model: Llama and hybrid models, RADIO and CLIP have different keys.
 class ModelKeys : public YamlWriter {
  public:
   explicit ModelKeys(const std::string& provider) {

@@ -26,7 +26,7 @@ const MegatronFlag* megatron_flag(const std::string& option) {
   return option.starts_with("--") ? find_megatron_flag(option.substr(2)) : nullptr;
 }
 
-// How many words behind this one are its own.
+// How many of the following words are this flag's values.
 FlagValues values_of(const std::string& word) {
   if (!word.starts_with("--") || word.find('=') != std::string::npos) return FlagValues::None;
   if (word.find('.') != std::string::npos || word == kFromMegatron) return FlagValues::One;
@@ -45,8 +45,8 @@ std::string guess_for(const std::string& option, const std::vector<std::string>&
 
 void require_value(const FlagWord& word) {
   if (!word.value)
-    throw ConfigError({fmt::format("{} needs a value", word.option), "command line",
-                       fmt::format("put it behind: {} VALUE", word.option)});
+    throw ConfigError(
+        {fmt::format("{} needs a value", word.option), "command line", fmt::format("write {} VALUE", word.option)});
 }
 
 ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
@@ -54,11 +54,12 @@ ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
   if (!is_switch) require_value(word);
   if (word.value && is_switch)
     throw ConfigError({fmt::format("{} takes no value", word.option), "command line",
-                       fmt::format("leave it out; it stands for --{}={}", flag->key, flag->value)});
+                       fmt::format("leave the value out; the flag means --{}={}", flag->key, flag->value)});
   return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
 }
 
-// Two switches that want different values of one key. Of --x and --no-x the last one counts, as of a value given twice.
+// Refuses two switches that set one key to different values. Of --x and --no-x, as of a repeated value, the last
+// counts.
 void refuse_contradiction(const std::vector<ConfigOverride>& before, const ConfigOverride& change) {
   for (const ConfigOverride& other : before) {
     const MegatronFlag* flag = megatron_flag(other.flag);
@@ -66,7 +67,7 @@ void refuse_contradiction(const std::vector<ConfigOverride>& before, const Confi
     const bool takes_back =
         "--no-" + other.flag.substr(2) == change.flag || "--no-" + change.flag.substr(2) == other.flag;
     if (is_other_switch && other.value != change.value && !takes_back)
-      throw ConfigError({fmt::format("{} and {} exclude each other: they want {} to be {} and {}", other.flag,
+      throw ConfigError({fmt::format("{} and {} contradict each other: they set {} to {} and {}", other.flag,
                                      change.flag, change.path, other.value, change.value),
                          "command line", "leave one of them out"});
   }
@@ -84,7 +85,7 @@ struct CommandLine {
 CommandLine read(const std::vector<std::string>& arguments, const std::vector<std::string>& others,
                  ModelFamily family) {
   CommandLine line;
-  bool after_unknown = false;  // then a bare word may be a flag's value
+  bool after_unknown = false;  // then a bare word may be its value
   for (const std::string& argument : arguments) {
     if (!argument.starts_with("--")) {
       if (after_unknown) continue;
@@ -106,8 +107,8 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
       line.overrides.push_back(override_of(word, nullptr));
     } else if (of_torchrun && of_torchrun->kind == TorchrunOption::World) {
       line.answer.add_unsupported(word.option,
-                                  "torchrun's: ranks follow from the topology; torchrun --no-python starts "
-                                  "braid, with this in front of it");
+                                  "an option of torchrun: ranks follow from the topology; to start braid with "
+                                  "torchrun --no-python, put it before braid");
       after_unknown = true;
     } else {
       line.answer.add_unknown(word.option, guess_for(word.option, others));
@@ -124,10 +125,10 @@ ConfigError refusal(const MegatronAnswer& answer) {
       problems.push_back({fmt::format("unknown option {}", option), "command line", guess});
     return ConfigError(std::move(problems));
   }
-  std::string what = "not all flags can be taken as they are\n" + answer.text();
+  std::string what = "not all flags can be used as they are\n" + answer.text();
   what.pop_back();
   return ConfigError({what, "command line",
-                      "write the recipe keys, leave out the rest; or make a recipe of the whole script with\n"
+                      "write the recipe keys, leave out the rest; or convert the whole script to a recipe with\n"
                       "         braid train --from-megatron SCRIPT --print-recipe > recipe.yaml"});
 }
 

@@ -1,4 +1,4 @@
-// braid plan: look at what a recipe asks for, without running it.
+// braid plan: shows the layout and schedule of a recipe, without running it.
 #include <CLI/CLI.hpp>
 
 #include <fstream>
@@ -38,7 +38,7 @@ struct ScheduleCommand {
   std::string recipe_path, svg_path;
 };
 
-// How much of the step a stage computes, and how many microbatches it holds at most.
+// The share of the step in which a pipeline stage computes, and how many microbatches it holds at most.
 std::string show_stages(const Schedule& schedule, const Topology& topology, const Play& timeline,
                         const ScheduleOptions& options) {
   std::vector<std::vector<std::string>> rows;
@@ -70,7 +70,7 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<std::string
   const Play timeline = make_timeline(schedule, topology, costs);
   const std::string svg = command.svg_path.empty() ? "" : draw_svg(schedule, topology, timeline, costs);
   if (command.svg_path == "-") return fmt::print("{}", svg);
-  fmt::print("{} ranks, {} microbatches: every transfer has its other side, and all ranks end\n\n{}",
+  fmt::print("{} ranks, {} microbatches: every send has its receive, and no rank deadlocks\n\n{}",
              topology.world_size(), options.microbatches, show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;
   std::ofstream file(command.svg_path);
@@ -84,12 +84,11 @@ void add_schedule_command(CLI::App& plan) {
   auto command = std::make_shared<ScheduleCommand>();
   CLI::App* schedule = plan.add_subcommand("schedule", "Check and draw what every rank does in one step");
   schedule->add_option("recipe", command->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
-  schedule->add_option("--svg", command->svg_path,
-                       "draw it into this file; - is standard output, which then has nothing else");
+  schedule->add_option("--svg", command->svg_path, "draw it to this file; -: standard output, without the text");
   schedule->allow_extras();
   schedule->footer(
-      "A backward is drawn twice as long as a forward, one without gradients of weights as long, that of a "
-      "projector alone a quarter as long; transfers take no time.\n\n" +
+      "A backward is drawn twice as long as a forward, without weight gradients as long as a forward, of a projector "
+      "alone a quarter as long; transfers take no time.\n\n" +
       short_overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, schedule->remaining()); });
 }
@@ -97,10 +96,10 @@ void add_schedule_command(CLI::App& plan) {
 }  // namespace
 
 void add_plan_command(CLI::App& app) {
-  CLI::App* plan = app.add_subcommand("plan", "Look at what a recipe asks for, without running it");
+  CLI::App* plan = app.add_subcommand("plan", "Show the layout and schedule of a recipe, without running it");
   plan->require_subcommand(1);
   auto options = std::make_shared<ShowOptions>();
-  CLI::App* show = plan->add_subcommand("show", "Print modules, the coordinates of every rank and all groups");
+  CLI::App* show = plan->add_subcommand("show", "Print modules, the coordinates of every rank and all process groups");
   show->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml")->required();
   show->add_option("--rank", options->global_rank, "show this global rank only, with all its groups");
   show->add_flag("--json", options->json, "print JSON, for programs");

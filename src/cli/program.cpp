@@ -20,15 +20,15 @@
 
 namespace {
 
-// The same program again, wherever it was called from.
+// The command line that starts this program again, from any folder.
 std::vector<std::string> own_command_line(int argc, char** argv) {
   std::vector<std::string> command(argv, argv + argc);
   command[0] = braid::own_executable();
   return command;
 }
 
-// Where a launcher has started every rank with the same mistake, the first one of each host tells it in full. The
-// others say a line each: theirs may be another one.
+// If a launcher has started every rank with the same mistake, the first rank of each host prints the full error. The
+// others print one line each, since their error may be different.
 int report_problems(const std::vector<braid::Problem>& problems) {
   const braid::Env env = braid::process_env();
   const auto either = [&](const char* of_torchrun, const char* of_slurm) {
@@ -61,7 +61,7 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
     braid::refuse_unknown_subcommand(app, command_line);
     if (command_line.size() > 2 && command_line[1] == "--version")
       throw braid::ConfigError(
-          {fmt::format("unexpected argument '{}'", command_line[2]), "command line", "--version stands alone"});
+          {fmt::format("unexpected argument '{}'", command_line[2]), "command line", "--version takes no arguments"});
     std::vector<std::string> words = braid::join_overrides(command_line);
     if (braid::takes_foreign_command(words)) words.erase(std::find(words.begin(), words.end(), "--"), words.end());
     std::reverse(words.begin() + 1, words.end());  // CLI11 takes them from the back
@@ -73,21 +73,21 @@ int run_command(int argc, char** argv, const braid::AddCommands& add_commands) {
   } catch (const braid::ConfigError& e) {
     return report_problems(e.problems());
   } catch (const std::exception& e) {
-    // That of the output itself, in the words of fmt, is told below.
+    // A failed write of the output (fmt's error) is reported below.
     const bool of_output = std::ferror(stdout) && std::string_view(e.what()).starts_with("cannot write to file");
     return of_output ? std::max(exit_code, 1) : report(e, std::max(exit_code, 1));
   }
   return exit_code;
 }
 
-// Readers take the output for complete, so a command whose output did not fit on the disk has failed; not so one whose
-// reader has gone.
+// A reader assumes that the output is complete, so a command fails if its output did not fit on the disk, but not if
+// its reader is gone.
 int checked_output(int exit_code) {
   errno = 0;
   std::cout.flush();
   const bool complete = std::fflush(stdout) == 0 && !std::ferror(stdout) && std::cout;
   if (complete || braid::has_no_reader(STDOUT_FILENO)) return exit_code;
-  fmt::print(stderr, "braid: standard output is not complete{}\n  fix:   see that there is room where it goes\n",
+  fmt::print(stderr, "braid: standard output is incomplete{}\n  fix:   check the free space of its file system\n",
              errno ? fmt::format(": {}", std::strerror(errno)) : "");
   return exit_code == 0 ? 1 : exit_code;
 }

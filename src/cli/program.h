@@ -15,8 +15,8 @@ namespace braid {
 // Adds the subcommands; the command line and the exit code outlive them.
 using AddCommands = std::function<void(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code)>;
 
-// Call it first. Where the caller has closed standard input, output or error, /dev/null takes its place; a socket that
-// came there instead would get what is printed.
+// Call it first. If the caller has closed standard input, output or error, opens /dev/null in its place; otherwise a
+// socket could get that descriptor and receive what is printed.
 void open_missing_streams();
 
 int run_program(int argc, char** argv, const AddCommands& add_commands);

@@ -1,4 +1,4 @@
-// The recipe's keys as --help lists them, made of the same field tables that read a recipe.
+// The recipe's keys in --help, from the same field tables that read a recipe.
 #include <unistd.h>
 
 #include "base/strings.h"
@@ -59,7 +59,7 @@ class HelpWriter : public YamlWriter {
     std::string left = "  " + flag + (type.empty() ? "" : " " + type), right = words;
     if (!value.empty()) right += fmt::format(" [{}]", value);
     std::string path = flag.substr(2);
-    // Megatron's names are those of the modules that recipes have.
+    // Megatron's names exist only for the usual modules of recipes.
     for (const char* module : {"images", "language"}) {
       const std::size_t name = path.find(".NAME.");
       const std::string of_module =
@@ -86,10 +86,10 @@ std::string overrides_help() {
   recipe.data.media = {MockMediaConfig{.name = "ENCODER"}};
   HelpWriter writer(columns_of(STDOUT_FILENO));
   describe(writer, recipe);
-  return "Recipe keys, each with its type, its meaning, [its default] and Megatron's name for it, where that is "
-         "taken too. On the command line they win over the recipe: --train.lr 1e-4.\n" +
+  return "Recipe keys, each with its type, its meaning, [its default] and the flags of Megatron-LM that also set it. "
+         "On the command line they override the recipe: --train.lr 1e-4.\n" +
          writer.take() +
-         "\nOther flags of Megatron's: give them, and all are answered at once; --megatron-flags lists them.";
+         "\nOther flags of Megatron-LM: the error for them explains all at once; --megatron-flags lists them.";
 }
 
 }  // namespace braid

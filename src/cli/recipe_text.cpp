@@ -52,7 +52,7 @@ std::string RecipeText::from(const std::string& path) const {
 
 std::string RecipeText::text() const {
   std::vector<Entry> entries = entries_;
-  // Keys of one section together, what a thing is before its sizes; in the topology, encoders before the language
+  // Keys of one section together, `kind` and `provider` before sizes; in the topology, encoders before the language
   // model.
   const auto order = [](const Entry& entry) {
     const std::string key = entry.path.substr(entry.path.rfind('.') + 1);

@@ -1,5 +1,4 @@
-// A recipe written key by key, each with where its value comes from; printed as YAML in the order of a recipe's
-// sections.
+// A recipe built key by key, each with the origin of its value; printed as YAML in the order of a recipe's sections.
 #pragma once
 
 #include <string>
@@ -12,7 +11,7 @@ class RecipeText {
  public:
   void set(const std::string& path, const std::string& value, const std::string& from);  // the last one counts
   void remove(const std::string& path);
-  std::string from(const std::string& path) const;  // empty: nowhere, or it is not set
+  std::string from(const std::string& path) const;  // empty: no origin, or not set
   std::string text() const;
 
  private:

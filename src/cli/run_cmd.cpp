@@ -18,10 +18,10 @@ void add_run_command(CLI::App& app, int& exit_code) {
   command->add_option("--port", options->port, "port of the store (default: the system chooses)")
       ->check(CLI::Range(0, 65535));
   command->add_flag("--oversubscribe", *oversubscribe, kOversubscribeHelp);
-  command->add_option("command", options->command, "program and arguments, behind --")->required();
+  command->add_option("command", options->command, "program and arguments, after --")->required();
   command->positionals_at_end();
   command->footer(
-      "Each rank finds torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). "
+      "Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). "
       "The exit code is that of the first rank that failed.\n\nExample: braid run -n 4 -- python3 train.py");
   command->callback([options, oversubscribe, &exit_code] {
     if (!*oversubscribe) refuse_crowd(options->ranks);

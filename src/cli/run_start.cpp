@@ -24,7 +24,7 @@ std::string checkpoint_line(const CheckpointConfig& checkpoint) {
   if (!checkpoint.load.empty())
     parts.push_back(find_iteration(checkpoint.load, checkpoint.load_fallback == "always")
                         ? fmt::format("resumes from {}", checkpoint.load)
-                        : fmt::format("starts afresh, since {} has no checkpoint yet", checkpoint.load));
+                        : fmt::format("starts from scratch, since {} has no checkpoint yet", checkpoint.load));
   if (!checkpoint.load_nemotron.empty()) parts.push_back(fmt::format("starts from {}", checkpoint.load_nemotron));
   if (!checkpoint.load_vision_from.empty())
     parts.push_back(fmt::format("encoder from {}", checkpoint.load_vision_from));
@@ -44,7 +44,7 @@ std::string run_start_text(const Recipe& recipe, const Topology& topology, const
       "braid: {} in {}, {} of {}, {}, seed {}\n"
       "{}"
       "braid: {}: {}\n"
-      "braid: the whole recipe: {}\n",
+      "braid: the full recipe: {}\n",
       recipe.model.provider, recipe.model.dtype, counted(iterations_of(length_of(train)), "iteration"),
       counted(train.global_batch, "sample"), learning_rate_text(train.schedule), train.seed,
       checkpoint_line(recipe.checkpoint), counted(topology.world_size(), "rank"), topology_line(topology),

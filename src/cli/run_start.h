@@ -1,4 +1,4 @@
-// What a run says of itself before it starts.
+// What a run prints about itself before it starts.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace braid {
 
-// A few lines: model, ranks, length, learning rate, checkpoints, and where the whole recipe is.
+// A few lines: model, ranks, length, learning rate, checkpoints, and where the full recipe is.
 std::string run_start_text(const Recipe& recipe, const Topology& topology, const std::string& log_dir);
 
-// The whole recipe as recipe.yaml in this folder, which is made. ConfigError when it cannot be written.
+// Writes the full recipe as recipe.yaml to this folder, which is created. ConfigError if it cannot be written.
 void write_recipe(const Recipe& recipe, const std::string& log_dir);
 
 }  // namespace braid

@@ -15,15 +15,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether they fill the GPUs is for the preflight to say.
+// The preflight checks whether they fill the GPUs.
 int ranks_per_node(int ranks, int nodes) {
   if (ranks % nodes == 0) return ranks / nodes;
   throw ConfigError({fmt::format("the recipe's {} ranks do not divide among {} nodes", ranks, nodes), "--nodes",
                      "change --nodes, or the sizes of the modules"});
 }
 
-// Copies braid's two programs and their libraries; glibc's own must be those of the node's kernel and loader. What is
-// running from an older copy keeps it: files are replaced, not overwritten.
+// Copies braid's two programs and their libraries except glibc's, which must match the node's kernel and loader. Files
+// are replaced, not overwritten, so that processes running from an older copy keep it.
 std::string staging(const fs::path& braid, const std::string& folder) {
   return fmt::format(R"sh(set -eo pipefail
 replace() {{ cmp -s "$1" "$2" || cp --remove-destination "$1" "$2"; }}
@@ -87,10 +87,11 @@ SlurmJob job_of_recipe(const SlurmOptions& options, const std::string& recipe_pa
                     ? fmt::format("exec torchrun {} --no-python {}", torchrun_world(job.ranks_per_node, false), command)
                     : "exec " + command;
   job.first_phase = (options.stage.empty() ? "" : staging(own_executable(), options.stage)) +
-                    "# A missing program, library or recipe shall cost one task, not all.\n" + library_path + train +
-                    " --print-recipe >" + shell_quoted(log_stem(options)) + "\"$SLURM_JOB_ID\".yaml\n";
+                    "# Finds a missing program, library or recipe with one task, before all ranks start.\n" +
+                    library_path + train + " --print-recipe >" + shell_quoted(log_stem(options)) +
+                    "\"$SLURM_JOB_ID\".yaml\n";
   if (options.gpus_per_node > job.ranks_per_node)
-    job.notes.push_back(fmt::format("Of the {} GPUs of a node, {} have no rank.", options.gpus_per_node,
+    job.notes.push_back(fmt::format("Of the {} GPUs per node, {} have no rank.", options.gpus_per_node,
                                     options.gpus_per_node - job.ranks_per_node));
   return job;
 }

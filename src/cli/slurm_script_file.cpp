@@ -20,17 +20,17 @@ namespace fs = std::filesystem;
 void refuse_foreign_file(const std::string& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return;
-  if (!fs::is_regular_file(path, ignored))  // reading a device may never end, and a script would replace it
+  if (!fs::is_regular_file(path, ignored))  // reading a device may block, and the script would replace it
     throw ConfigError({fmt::format("'{}' is not a plain file", path), "--output", "give another name"});
   std::ifstream file(path);
   std::string line;
   for (int i = 0; i < 3 && std::getline(file, line); ++i)
     if (line == kSlurmScriptMark) return;
-  throw ConfigError({fmt::format("'{}' is there and was not made by braid launch slurm", path), "--output",
+  throw ConfigError({fmt::format("'{}' exists and was not made by braid launch slurm", path), "--output",
                      "give another name, or remove it"});
 }
 
-// A working folder that only the nodes or a container have is not made here.
+// A working folder that only the nodes or a container have is not created here.
 bool is_elsewhere(const SlurmOptions& options) {
   std::error_code ignored;
   const bool below_workdir = fs::path(options.log_dir).lexically_relative(options.workdir).begin()->string() != "..";
@@ -41,17 +41,17 @@ void make_log_folder(const SlurmOptions& options) {
   const std::string& path = options.log_dir;
   if (is_elsewhere(options)) {
     fmt::print(stderr,
-               "braid: warning: the folder of logs, '{}', cannot be made from here\n  where: --log-dir\n"
-               "  fix:   make it where the nodes have it, or give a folder they share with this machine; without it "
-               "Slurm ends the job without a word\n",
+               "braid: warning: the log folder '{}' cannot be created from here\n  where: --log-dir\n"
+               "  fix:   create it on the nodes, or give a folder they share with this machine; without it Slurm ends "
+               "the job without a message\n",
                path);
     return;
   }
   std::error_code error;
   fs::create_directories(path, error);
   if (error)
-    throw ConfigError({fmt::format("cannot make the folder '{}': {}", path, error.message()), "--log-dir",
-                       "give a folder that you can write to; without it Slurm ends the job without a word"});
+    throw ConfigError({fmt::format("cannot create the folder '{}': {}", path, error.message()), "--log-dir",
+                       "give a folder that you can write to; without it Slurm ends the job without a message"});
 }
 
 }  // namespace
@@ -75,11 +75,11 @@ void write_script(const SlurmOptions& options, const std::string& text) {
 int submit_script(const SlurmOptions& options) {
   const auto sbatch = output_of({"sbatch", "--parsable", options.output}, std::chrono::minutes(2));
   if (!sbatch)
-    throw ConfigError({"there is no sbatch here, or it does not answer", "--submit",
-                       fmt::format("on the cluster's login node: sbatch {}", shell_quoted(options.output))});
+    throw ConfigError({"there is no sbatch here, or it does not respond", "--submit",
+                       fmt::format("run on the cluster's login node: sbatch {}", shell_quoted(options.output))});
   const std::string job_id = sbatch->out.substr(0, sbatch->out.find_first_of(";\n"));  // JOB or JOB;CLUSTER
   if (sbatch->exit_code != 0 || !parse_int64(job_id)) {
-    fmt::print(stderr, "braid: sbatch did not take {}:\n{}{}", options.output, sbatch->out, sbatch->err);
+    fmt::print(stderr, "braid: sbatch did not accept {}:\n{}{}", options.output, sbatch->out, sbatch->err);
     return 1;
   }
   fmt::print(stderr, "{}", sbatch->err);

@@ -29,11 +29,11 @@ RanksHere ranks_here(const Topology& topology, const std::optional<WorldSpec>& s
 }
 
 // A process that starts the ranks sees the GPUs of all of them. A rank of another launcher may see only its own (srun
-// --gpus-per-task=1); whether two ranks share one is found out when they meet.
+// --gpus-per-task=1); whether two ranks share a GPU is detected at the rendezvous.
 Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) {
   if (recipe.dist.device == "cuda" && gpus == 0) return {no_gpu("dist.device")};
   if (recipe.dist.backend == "nccl" && (gpus < (sees_all ? ranks : 1) || recipe.dist.device == "cpu"))
-    return {{fmt::format("nccl needs a GPU of its own for each of the {} ranks, and {} {} visible", ranks, gpus,
+    return {{fmt::format("nccl needs one GPU for each of the {} ranks, but {} {} visible", ranks, gpus,
                          gpus == 1 ? "is" : "are"),
              "dist.backend", "use gloo or auto, or fewer ranks per host"}};
   return {};
@@ -44,7 +44,7 @@ Problems room_problems(const Recipe& recipe, const Topology& topology, const Ran
   Problems problems = crowd_problems(here.count, room);
   if (gpus > 0 && recipe.dist.device != "cpu") return problems;
   const std::vector<std::int64_t> bytes = state_bytes(recipe, topology);
-  if (here.first < 0 || here.first + here.count > topology.world_size()) return problems;  // ranks are placed otherwise
+  if (here.first < 0 || here.first + here.count > topology.world_size()) return problems;  // another rank placement
   append(problems, memory_problems({bytes.begin() + here.first, bytes.begin() + here.first + here.count}, room));
   return problems;
 }

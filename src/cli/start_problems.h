@@ -1,4 +1,4 @@
-// What is wrong with a training run before any rank starts, all at once.
+// Collects all problems of a training run before any rank starts.
 #pragma once
 
 #include <optional>
@@ -18,19 +18,19 @@ struct StartRequest {
 
 struct StartProblems {
   std::vector<Problem> list{};
-  bool ranks_can_meet = true;  // false without the GPUs that they are to meet on
+  bool ranks_can_meet = true;  // false if the GPUs for the rendezvous are missing
 };
 
-// Without `spec` this process is going to start the ranks, and looks at everything. A rank of Braid's launcher finds
-// nothing, since that has looked. Under another launcher every rank is its own starter: each looks at GPUs, the first
-// of a host at the host's room, and rank 0 at files.
+// Without `spec`, this process will start the ranks and checks everything. A rank of Braid's launcher checks nothing,
+// since the launcher has done so. Under another launcher, every rank checks its GPUs, the first rank of a host checks
+// its cores and memory, and rank 0 checks files.
 //
-// Nothing is made: what the run writes to is tried, and what that leaves is removed.
+// Output paths are tested by writing; everything created for that is removed.
 StartProblems start_problems(const StartRequest& request, const Recipe& recipe, const Topology& topology,
                              const std::optional<WorldSpec>& spec);
 
-// A key becomes the flag that was typed, or the line of the recipe; of several keys with spaces between them, those
-// that were typed count.
+// Replaces a key in `where` by the flag on the command line, or by the line of the recipe; of several keys separated by
+// spaces, those on the command line count.
 std::vector<Problem> located(std::vector<Problem> problems, const RecipeSource& source);
 
 }  // namespace braid

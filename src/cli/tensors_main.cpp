@@ -1,4 +1,4 @@
-// braid-tensors: the subcommands of braid that need libtorch. Nobody calls it by this name.
+// braid-tensors: the subcommands of braid that need libtorch. Started by braid, not by users.
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"

@@ -47,7 +47,7 @@ void check_world(const WorldSpec& spec, const Topology& topology) {
 std::string next_in_words(const std::string& save, const std::optional<RunProgress>& progress) {
   const std::string ends = save.empty() ? "ending without a checkpoint, since checkpoint.save is not set"
                                         : fmt::format("saving to '{}'", save);
-  if (!progress) return fmt::format("finishing the iteration under way, then {}", ends);
+  if (!progress) return fmt::format("finishing the current iteration, then {}", ends);
   if (progress->iteration >= progress->iterations) return "the last iteration is done, " + ends;
   return fmt::format("finishing iteration {}, then {}", progress->iteration + 1, ends);
 }
@@ -59,18 +59,18 @@ std::string saved_in_words(const std::string& save) {
     if (!latest) return fmt::format("stopped; nothing was saved: there is no complete checkpoint in '{}'", save);
     return fmt::format("stopped; the latest complete checkpoint in '{}' is of iteration {}", save, *latest);
   } catch (const std::exception& e) {
-    return fmt::format("stopped; what was saved in '{}' is not known: {}", save, e.what());
+    return fmt::format("stopped; what was saved in '{}' is unknown: {}", save, e.what());
   }
 }
 
-// Where Slurm runs us. It counts from 1 how often a job was queued again, and says nothing the first time.
+// The Slurm job of this process. Slurm counts requeues from 1; the variable is not set on the first run.
 JobIdentity job_from(const Env& env) {
   return {.id = env("SLURM_JOB_ID").value_or(""),
           .restarts = parse_int64(env("SLURM_RESTART_COUNT").value_or("0")).value_or(0)};
 }
 
-// The text of the lock of the folder to save to, which our launcher holds for its ranks. Under another launcher there
-// is none, and the rank that publishes checkpoints takes the lock.
+// The lock of the save folder, which our launcher holds for its ranks. Under another launcher it is not set, and the
+// rank that publishes checkpoints takes the lock.
 constexpr const char* kHeldLock = "BRAID_SAVE_LOCK";
 
 std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIdentity& job) {
@@ -82,14 +82,14 @@ std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIden
   };
   try {
     auto lock = std::make_unique<SaveLock>(config.save, SaveLock::Options{.job = job, .say = say});
-    check_save_folder(config);  // again: another run may have saved there meanwhile
+    check_save_folder(config);  // again: another run may have saved there in the meantime
     return lock;
   } catch (const ConfigError& e) {
     throw ConfigError(located(e.problems(), call.source));
   }
 }
 
-// Flags, or the path of a script that has them. A word without a flag cannot be but a path.
+// Flags, or the path of a script that contains them. A word without a flag can only be a path.
 std::string megatron_text(const std::string& given) {
   std::error_code ignored;
   const bool is_path = std::filesystem::is_regular_file(given, ignored) ||
@@ -99,16 +99,15 @@ std::string megatron_text(const std::string& given) {
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
   if (!options.recipe_path.empty())
-    throw ConfigError(
-        {fmt::format("--from-megatron makes a recipe, but there is one already: '{}'", options.recipe_path),
-         "command line", "leave one of them out; quote the words behind --from-megatron as one"});
+    throw ConfigError({fmt::format("--from-megatron makes a recipe, but a recipe is given: '{}'", options.recipe_path),
+                       "command line", "leave one of them out; quote the argument of --from-megatron as one word"});
   if (!options.print_recipe)
-    throw ConfigError({"--from-megatron makes a recipe, which should be looked at before it is run", "command line",
+    throw ConfigError({"--from-megatron makes a recipe, which you should check before you run it", "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
   const MegatronRecipe made = recipe_from_megatron(megatron_text(*options.from_megatron), overrides);
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
-    fmt::print(stderr, "braid: left out; the first lines of the recipe say why:\n  {}\n",
+    fmt::print(stderr, "braid: left out (the first lines of the recipe say why):\n  {}\n",
                folded(visible_text(fmt::format("{}", fmt::join(made.left_out, ", "))), 78, "  ", ", "));
   return 0;
 }
@@ -116,7 +115,7 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
 void announce(const TrainOptions& options, const RecipeCall& call, const Topology& topology) {
   if (!options.log_dir.empty()) write_recipe(call.recipe, options.log_dir);
   if (!call.already_so.empty())
-    fmt::print(stderr, "braid: these flags change nothing, since it is so anyway:\n{}", call.already_so);
+    fmt::print(stderr, "braid: these flags change nothing, since Braid always does this:\n{}", call.already_so);
   fmt::print("{}", fitted(run_start_text(call.recipe, topology, options.log_dir), STDOUT_FILENO));
   std::fflush(stdout);
 }
@@ -157,16 +156,16 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
         if (!refused) train(recipe, topology, world, context);
       },
       [&] { return stop.asked(); });
-  // For our launcher a rank that ends with a code has failed.
+  // To our launcher, a rank with a nonzero exit code has failed.
   if (lost_output && under_ours) RunLog::print_to_stdout(to_control_line(LostOutput{}));
   return refused ? 2 : lost_output && !under_ours ? 1 : 0;
 }
 
-// Starts the ranks, or is one of them.
+// Starts the ranks, or runs as one of them.
 int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector<std::string>& command_line) {
   Recipe& recipe = call.recipe;
   const JobIdentity job = job_from(process_env());
-  // Nobody is there to answer when a job has been queued again.
+  // No user is there to decide when a job has been requeued.
   if (recipe.checkpoint.load_fallback == "requeued" && job.restarts > 0) recipe.checkpoint.load_fallback = "always";
   const Topology topology(recipe.topology, workload_of(recipe));
 
@@ -174,7 +173,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const StartProblems problems =
       start_problems({call.source, options.log_dir, options.oversubscribe}, recipe, topology, spec);
   if (!problems.list.empty() && (!spec || !problems.ranks_can_meet)) {
-    if (spec && spec->local_rank != 0) return 2;  // the first rank of this host says why
+    if (spec && spec->local_rank != 0) return 2;  // the first rank of this host reports the error
     throw ConfigError(problems.list);
   }
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
@@ -209,24 +208,23 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
   CLI::App* command = app.add_subcommand(kTrain.name, kTrain.help);
   command->add_option("recipe", options->recipe_path, "recipe file, e.g. recipes/tiny-vlm.yaml; -: standard input");
   command->add_option("--log-dir", options->log_dir,
-                      "folder for logs: rank_N.log has what rank N prints, recipe.yaml the whole recipe");
+                      "folder for logs: rank_N.log has the output of rank N, recipe.yaml the full recipe");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
-  command->add_flag("--print-recipe", options->print_recipe,
-                    "print the whole recipe, every default filled in, and stop");
+  command->add_flag("--print-recipe", options->print_recipe, "print the full recipe, with every default, and stop");
   command->add_option(
       kFromMegatron, options->from_megatron,
-      "a script for Megatron-LM, or its flags as one word, in quotes; with --print-recipe: the recipe for them");
+      "a script for Megatron-LM, or its flags as one quoted word; with --print-recipe, prints the recipe for it");
   command->add_flag("--megatron-flags", options->megatron_flags,
-                    "print what becomes of each flag of Megatron-LM, and stop");
+                    "print what Braid does with each flag of Megatron-LM, and stop");
   command->allow_extras();
   command->footer([] {
-    return "Started alone, it starts the recipe's ranks on this host; under torchrun --no-python or srun each "
-           "process becomes the rank it was started as.\n\n" +
+    return "Started directly, it starts the recipe's ranks on this host; under torchrun --no-python or srun, each "
+           "process is one rank.\n\n" +
            overrides_help();
   });
   command->callback([options, command, &command_line, &exit_code] {
     exit_code = train_command(*options, command->remaining(), command_line);
-    if (exit_code != 0) std::clearerr(stdout);  // what went wrong has been told
+    if (exit_code != 0) std::clearerr(stdout);  // the error has been reported
   });
 }
 

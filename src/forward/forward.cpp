@@ -20,7 +20,7 @@
 namespace braid {
 namespace {
 
-// The tokens of one replica, filled up to split evenly, and where they came from.
+// The tokens of one replica, padded to split evenly, and their range in the whole batch.
 struct ReplicaBatch {
   std::int64_t begin, end;  // its tokens in the whole batch
   at::Tensor ids, labels;   // [T']
@@ -31,14 +31,14 @@ struct Range {
   std::int64_t begin, end;
 };
 
-// Which of `count` sequences (or images, or clips) a replica gets: in order, as evenly as they go.
+// Which of `count` sequences (or images, or clips) a replica gets: in order, as evenly as possible.
 Range share_of_replica(std::size_t count, const Grid& grid, int global_rank) {
   const std::int64_t all = static_cast<std::int64_t>(count), replicas = grid.size_of("dp");
   const std::int64_t replica = grid.coord(global_rank, "dp");
   return {all * replica / replicas, all * (replica + 1) / replicas};
 }
 
-// And which rows they are, by the offsets of all of them.
+// The rows of these sequences; `offsets` has the first row of each.
 Range rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank) {
   const auto [first, last] = share_of_replica(offsets.size() - 1, grid, global_rank);
   return {offsets[static_cast<std::size_t>(first)], offsets[static_cast<std::size_t>(last)]};
@@ -62,12 +62,12 @@ ReplicaBatch batch_of_replica(const TokenBatch& batch, const Grid& grid, int glo
   return mine;
 }
 
-// What an encoder gets: pieces (images, clips) end to end, each some rows of the input and of the features.
+// An encoder's input: pieces (images, clips) concatenated, each with its rows of the input and of the features.
 template <class Piece>
 struct PieceBatch {
   at::Tensor input, feature_grads;
   std::vector<Piece> pieces;
-  std::vector<std::int64_t> input_offsets, feature_offsets;  // of the pieces, 0 ... all rows
+  std::vector<std::int64_t> input_offsets, feature_offsets;  // of the pieces: 0 ... number of rows
   std::int64_t feature_width;
 };
 
@@ -84,7 +84,7 @@ PieceBatch<PatchGrid> encoder_batch(const ImageBatch& batch, std::int64_t hidden
   return {batch.patches, batch.feature_grads, batch.images, offsets, offsets, hidden};
 }
 
-// Every tp rank of the last stage has its replica's features; the first speaks for them.
+// Every tp rank of the last pipeline stage has its replica's features; tp rank 0 contributes them.
 std::vector<Box> feature_boxes(const std::vector<std::int64_t>& offsets, std::int64_t width, const Grid& grid,
                                int global_rank) {
   if (grid.coord(global_rank, "pp") != grid.size_of("pp") - 1 || grid.coord(global_rank, "tp") != 0) return {};
@@ -93,7 +93,7 @@ std::vector<Box> feature_boxes(const std::vector<std::int64_t>& offsets, std::in
   return {{.global_begin = {begin, 0}, .local_begin = {0, 0}, .size = {end - begin, width}}};
 }
 
-// One rank of a run: its groups and its shards. The topology's only module is the model.
+// One rank of a run: its process groups and its shards. The topology's only module is the model.
 struct RankRun {
   RankRun(const ForwardOptions& options, const Topology& topology, World& world)
       : options(options),
@@ -112,7 +112,7 @@ struct RankRun {
 
   at::TensorOptions tensor_options() const { return at::TensorOptions(options.dtype).device(world.device()); }
 
-  // One microbatch through all stages, and back where there is something to begin with.
+  // One microbatch through all pipeline stages, and its backward if requested.
   void run(StageWork& work, bool backward) const {
     const StepPlan plan(topology, {.microbatches = 1, .forward_only = !backward});
     Executor executor(plan, topology, groups.world(), tensor_options(), work);
@@ -128,7 +128,7 @@ struct RankRun {
     return {};
   }
 
-  // A loss that every tp rank of the last stage has counts once.
+  // Every tp rank of the last pipeline stage has the same loss; it counts once.
   at::Tensor sum_of_losses(const at::Tensor& mine) const {
     const bool counts = mine.defined() && parallel.tp.rank() == 0;
     at::Tensor sum = counts ? mine.detach().to(at::kDouble) : at::zeros({}, tensor_options().dtype(at::kDouble));
@@ -145,7 +145,7 @@ struct RankRun {
   World& world;
 };
 
-// The part of the logits that a rank has, without what was filled up.
+// The slice of the logits that a rank holds, without padding.
 std::vector<Box> logit_boxes(const TokenBatch& batch, std::int64_t vocab, const Grid& grid, int global_rank) {
   if (grid.coord(global_rank, "pp") != grid.size_of("pp") - 1) return {};
   const ReplicaBatch replica = batch_of_replica(batch, grid, global_rank);
@@ -158,7 +158,7 @@ std::vector<Box> logit_boxes(const TokenBatch& batch, std::int64_t vocab, const 
            .size = {end - begin, columns}}};
 }
 
-// The only stage that a rank has of a language model, on its replica's tokens.
+// A rank's only pipeline stage of a language model, on its replica's tokens.
 template <class Model>
 class LanguageWork : public StageWork {
  public:
@@ -226,7 +226,7 @@ ForwardResult run_language(const Config& config, const Fill& fill, const TokenBa
 std::vector<std::int64_t> extent_of(const PatchGrid& image) { return {image.rows, image.columns}; }
 std::vector<std::int64_t> extent_of(std::int64_t length) { return {length}; }
 
-// The only stage that a rank has of an encoder, on its replica's pieces.
+// A rank's only pipeline stage of an encoder, on its replica's pieces.
 template <class Model, class Piece>
 class EncoderWork : public StageWork {
  public:
@@ -252,7 +252,7 @@ class EncoderWork : public StageWork {
     return loss;
   }
 
-  // Every tp rank computes the same loss from the same features; together they count it once.
+  // Every tp rank computes the same loss from the same features; the sum over tp must count it once.
   at::Tensor gradient_of_last(int, const at::Tensor& output) override {
     return at::full_like(output, 1.0 / rank_.parallel.tp.size());
   }

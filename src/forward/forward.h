@@ -1,5 +1,5 @@
-// One forward, and if asked backward, of a model on one batch in any layout, with whole results on global rank 0:
-// what `braid forward` runs, and how layouts are compared. A model of every family runs the same way.
+// One forward, and optionally backward, of a model on one batch in any layout, with full results on global rank 0. This
+// is what `braid forward` runs, and how layouts are compared. All model families run the same way.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct ForwardOptions {
   bool sequence_parallel = false;
   bool recompute = false;
   double aux_loss_scale = 0;   // see SequenceBatch
-  TakeTensor take_gradient{};  // gets each gradient on rank 0, as it is ready; without it they are in the result
+  TakeTensor take_gradient{};  // called on rank 0 with each gradient as it is ready; empty: they are in the result
 };
 
 // On global rank 0; elsewhere everything is undefined or empty.
@@ -35,41 +35,41 @@ struct ForwardResult {
 
 using Fill = std::function<void(Parameters&)>;  // gives a rank's shards their values
 
-// Sequences end to end. Labels are of the next token, kIgnoredLabel where there is none; undefined: no loss.
+// Concatenated sequences. A label is the next token, or kIgnoredLabel if there is none; labels undefined: no loss.
 struct TokenBatch {
   at::Tensor ids, labels;             // [T] int64, on the CPU
-  std::vector<std::int64_t> offsets;  // of the sequences, 0 ... T
+  std::vector<std::int64_t> offsets;  // of the sequences: 0 ... T
 };
 
-// The loss is the mean over counted labels. Sequences are dealt to the replicas in order. Token counts that do not
-// split evenly over tp and cp are filled up by a sequence of their own, which no loss and no other token sees.
+// The loss is the mean over counted labels. Sequences are assigned to the replicas in order. Token counts that do not
+// split evenly over tp and cp are padded with an extra sequence, which affects neither the loss nor other tokens.
 ForwardResult forward_language(const HybridLmConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world);
 ForwardResult forward_language(const LlamaConfig& config, const Fill& fill, const TokenBatch& batch,
                                const ForwardOptions& options, const Topology& topology, World& world);
 
-// Images end to end.
+// Concatenated images.
 struct ImageBatch {
   at::Tensor patches;        // [P, pixels of a patch]
   at::Tensor feature_grads;  // [P, H]; undefined: ones
   std::vector<PatchGrid> images;
 };
 
-// The loss, which there is with gradients only, is the sum of features * feature_grads. Images are dealt to the
-// replicas in order.
+// With gradients, the loss is the sum of features * feature_grads; without, there is no loss. Images are assigned to
+// the replicas in order.
 ForwardResult forward_vision(const RadioConfig& config, const Fill& fill, const ImageBatch& batch,
                              const ForwardOptions& options, const Topology& topology, World& world);
 ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const ImageBatch& batch,
                              const ForwardOptions& options, const Topology& topology, World& world);
 
-// Clips end to end.
+// Concatenated clips.
 struct AudioBatch {
   at::Tensor frames;         // [F, mels]
   at::Tensor feature_grads;  // [tokens, width of the features]; undefined: ones
   std::vector<std::int64_t> lengths;
 };
 
-// As of images.
+// As for images.
 ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
                             const ForwardOptions& options, const Topology& topology, World& world);
 

@@ -28,7 +28,7 @@ std::string where_is(const SafetensorsReader& inputs, const std::string& name) {
   return fmt::format("{}, {}", inputs.path(), name);
 }
 
-// "0, 5, 9, ... (70 in all)": a file decides how many there are.
+// "0, 5, 9, ... (70 in all)": shortened, since a file may have any number of values.
 template <class T>
 std::string first_of(const std::vector<T>& values) {
   constexpr std::size_t kShown = 20;
@@ -68,20 +68,20 @@ void check_range(const SafetensorsReader& inputs, const std::string& name, const
   if (!bad.any().item<bool>()) return;
   const std::int64_t first = bad.flatten().nonzero()[0].item<std::int64_t>();
   refuse(inputs, name,
-         fmt::format("{} has the value {} at place {}", name, values.flatten()[first].item<std::int64_t>(), first),
+         fmt::format("{} has the value {} at index {}", name, values.flatten()[first].item<std::int64_t>(), first),
          fix);
 }
 
 at::Tensor outside(const at::Tensor& values, std::int64_t vocab) { return (values < 0).logical_or(values >= vocab); }
 
-// What is not understood is not ignored: a mask that had no effect would look like a wrong result.
+// Unknown tensors are refused, not ignored: a mask without effect would look like a wrong result.
 void check_names(const SafetensorsReader& inputs, const std::set<std::string>& known) {
   std::vector<std::string> unknown;
   for (const StoredTensor& tensor : inputs.tensors())
     if (!known.count(tensor.name)) unknown.push_back(in_quotes(tensor.name));
   if (unknown.empty()) return;
-  throw ConfigError({fmt::format("the inputs have tensors that nothing reads: {}", first_of(unknown)), inputs.path(),
-                     fmt::format("leave them out; what is read is {}", fmt::join(known, ", "))});
+  throw ConfigError({fmt::format("the inputs have unknown tensors: {}", first_of(unknown)), inputs.path(),
+                     fmt::format("remove them; the known tensors are {}", fmt::join(known, ", "))});
 }
 
 // --- language
@@ -97,13 +97,13 @@ std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, cons
   const at::Tensor cu_seqlens = read_integers(inputs, "cu_seqlens");
   if (cu_seqlens.dim() != 1 || cu_seqlens.numel() < 2)
     refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens has shape {}", shape_text(cu_seqlens.sizes().vec())),
-           "give n + 1 borders of n sequences");
+           "give n + 1 offsets for n sequences");
   if (tokens != length)
-    refuse(inputs, "cu_seqlens", fmt::format("packed sequences in {} rows", tokens / length), "lay them into one row");
+    refuse(inputs, "cu_seqlens", fmt::format("packed sequences in {} rows", tokens / length), "pack them into one row");
   offsets.assign(cu_seqlens.data_ptr<std::int64_t>(), cu_seqlens.data_ptr<std::int64_t>() + cu_seqlens.numel());
   if (offsets.front() != 0 || offsets.back() != tokens || !std::is_sorted(offsets.begin(), offsets.end()))
-    refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens [{}] are no borders of {} tokens", first_of(offsets), tokens),
-           fmt::format("start at 0, never fall, end at {}", tokens));
+    refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens [{}] do not divide {} tokens", first_of(offsets), tokens),
+           fmt::format("start at 0, never decrease, end at {}", tokens));
   return offsets;
 }
 
@@ -142,7 +142,7 @@ TokenInputs read_tokens(const SafetensorsReader& inputs, const HybridLmConfig& c
                 fmt::format("{}, or {} for no label", range, kIgnoredLabel));
     result.batch.labels = shift_labels(labels.flatten(), result.batch.offsets);
   } else if (needs_labels) {
-    refuse(inputs, "labels", "--grads needs a loss, and the inputs have no 'labels'",
+    refuse(inputs, "labels", "--grads needs a loss, but the inputs have no 'labels'",
            "add labels, or leave out --grads");
   }
   return result;
@@ -178,7 +178,7 @@ ImageInputs read_packed_images(const SafetensorsReader& inputs, const RadioConfi
   const std::int64_t expected = total_patches(result.batch.images);
   if (expected != result.batch.patches.size(0))
     refuse(inputs, "imgs_sizes",
-           fmt::format("images of these sizes have {} patches, patches has {}", expected, result.batch.patches.size(0)),
+           fmt::format("images of these sizes have {} patches, not {}", expected, result.batch.patches.size(0)),
            "list every image's size in pixels, in the order of its patches");
   result.shape = patches.sizes().vec();
   result.shape.back() = config.hidden;
@@ -250,16 +250,16 @@ void check_outputs(const ForwardRequest& request) {
   if (path == fs::weakly_canonical(request.inputs, error))
     refuse_path("the outputs would replace the inputs", "choose another name");
   if (folder == fs::weakly_canonical(request.model, error))
-    refuse_path("the outputs would lie among the model's files", "choose another folder");
+    refuse_path("the output file would be in the model's folder", "choose another folder");
 }
 
 void check_vision_layout(const ForwardRequest& request) {
   const ModuleConfig& layout = request.layout;
   if (request.sequence_parallel)
-    throw ConfigError({"radio does not run with sequence parallelism", "layout", "leave out --sequence-parallel"});
+    throw ConfigError({"radio does not support sequence parallelism", "layout", "leave out --sequence-parallel"});
   for (const auto& [name, size] : {std::pair("cp", layout.cp), {"ep", layout.ep}, {"expt_tp", layout.expt_tp}})
     if (size != 1)
-      throw ConfigError({fmt::format("radio does not run with {}={}", name, size), "layout", "use tp, pp and dp"});
+      throw ConfigError({fmt::format("radio does not support {}={}", name, size), "layout", "use tp, pp and dp"});
 }
 
 // Rank 0's file, written as results come: all gradients together may not fit in memory.
@@ -287,7 +287,7 @@ class OutputFile {
       if (tensor.param == parameter) write_tensor(*writer_, "grad." + tensor.name, foreign_tensor(tensor, gradient));
   }
 
-  // What the file has, in words.
+  // Returns a description of the file's contents.
   std::string finish(const ForwardResult& result) {
     write_tensor(*writer_, output_, result.output.view(shape_).to(wide_));
     if (result.loss.defined()) write_tensor(*writer_, "loss", result.loss.to(wide_));

@@ -1,11 +1,11 @@
-// A model folder and a file of inputs in, a file of outputs out: what people use to trust an import.
+// Runs a model folder on a file of inputs and writes a file of outputs, so that users can verify an import.
 //
 //   nemotron_h   input_ids [B, S] or [T], labels (of the same tokens; the model shifts them), cu_seqlens [n + 1]
 //                -> logits, loss, grad.<name>
 //   radio        pixel_values [B, C, H, W], or patches [P, C * patch * patch] and imgs_sizes [n, 2] (height, width);
 //                features_grad -> features, loss (with gradients only), grad.<name>
 //
-// A gradient is written under every name its tensor goes by: the folder's, that of published checkpoints, and that of
+// A gradient is written under every name of its tensor: the one in the folder, in published checkpoints, and in
 // transformers' modules.
 #pragma once
 
@@ -24,11 +24,11 @@ struct ForwardRequest {
   ModuleConfig layout{};
 };
 
-// Everything that can be known to be wrong before a rank exists is a ConfigError.
+// ConfigError for every problem that can be found before a rank starts.
 Topology check_forward(const ForwardRequest& request);
 
-// One rank of it; rank 0 writes, and returns what in words: "out.safetensors: logits [1, 8, 512], loss 6.238". The
-// others return nothing.
+// Runs one rank. Rank 0 writes the file and returns a description: "out.safetensors: logits [1, 8, 512], loss 6.238".
+// The others return an empty string.
 std::string forward_files(const ForwardRequest& request, const Topology& topology, World& world);
 
 }  // namespace braid

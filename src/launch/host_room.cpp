@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The least that this process's control group, or one around it, allows. Version 1 of control groups has its limit in
-// another file, of which a container sees its own.
+// The smallest limit of this process's cgroup and its ancestors. cgroup v1 has its limit in another file; a container
+// sees its own.
 std::optional<std::int64_t> memory_limit() {
   const fs::path root = "/sys/fs/cgroup";
   std::optional<std::int64_t> least = parse_int64(first_line(root / "memory/memory.limit_in_bytes"));
@@ -54,7 +54,7 @@ std::vector<Problem> crowd_problems(int ranks, const HostRoom& room) {
   return {{fmt::format("{} ranks on {} core{} would mostly wait for each other", ranks, room.cores,
                        room.cores == 1 ? "" : "s"),
            "host " + host_name(),
-           fmt::format("start at most {} here, or give --oversubscribe to start them all the same", most)}};
+           fmt::format("start at most {} here, or start them anyway with --oversubscribe", most)}};
 }
 
 std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostRoom& room) {
@@ -62,10 +62,10 @@ std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, con
   if (bytes.empty() || room.memory_bytes == 0 || all <= room.memory_bytes) return {};
   const auto most = std::max_element(bytes.begin(), bytes.end());
   return {{fmt::format("{} rank{} need at least {} of memory for weights, gradients and optimizer state (the largest "
-                       "{}), and this host has {}",
+                       "{}), but this host has {}",
                        bytes.size(), bytes.size() == 1 ? "" : "s", readable_bytes(all), readable_bytes(*most),
                        readable_bytes(room.memory_bytes)),
-           "host " + host_name(), "use more hosts, GPUs, or a smaller model; --oversubscribe starts it all the same"}};
+           "host " + host_name(), "use more hosts, GPUs, or a smaller model; or start anyway with --oversubscribe"}};
 }
 
 void refuse_crowd(int ranks) {

@@ -1,4 +1,4 @@
-// Whether this host has room for the ranks that are to run on it.
+// Whether this host has enough cores and memory for its ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 namespace braid {
 
 struct HostRoom {
-  int cores = 1;                  // that this process may use
-  std::int64_t memory_bytes = 0;  // of the machine, or what a control group leaves of it; 0: unknown
+  int cores = 1;                  // usable by this process
+  std::int64_t memory_bytes = 0;  // of the machine or its cgroup limit; 0: unknown
 };
 HostRoom host_room();
 
-// A layout can be tried on any machine with a few ranks; with many to a core they wait for each other most of the time.
+// A few ranks can run on any machine to try a layout; with many ranks per core they mostly wait for each other.
 inline constexpr int kRanksPerCore = 4, kRanksAnywhere = 16;
 
 std::vector<Problem> crowd_problems(int ranks, const HostRoom& room);
 
-// `bytes` by rank on this host: what each needs at least.
+// `bytes`: the minimum that each rank on this host needs.
 std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostRoom& room);
 
-// ConfigError when ranks are too many for the cores here.
+// ConfigError if there are too many ranks for the cores of this host.
 void refuse_crowd(int ranks);
-inline constexpr const char* kOversubscribeHelp = "start even more ranks than this host has room for";
+inline constexpr const char* kOversubscribeHelp = "start the ranks even if this host has too few cores or memory";
 
 }  // namespace braid

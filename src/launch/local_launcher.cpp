@@ -31,22 +31,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLeaveAlone{2000};        // ranks that know of the failure end by themselves
+constexpr milliseconds kLeaveAlone{2000};        // ranks that learn of the failure end by themselves
 constexpr milliseconds kAfterTerm{3000};         // then SIGTERM, and this much later SIGKILL
-constexpr milliseconds kAfterUserSignal{60000};  // a user's signal lets ranks leave; a second one does not wait
+constexpr milliseconds kAfterUserSignal{60000};  // time to end cleanly after a user's first signal
 
 StoreServer serve_store(int port) {
   try {
     return StoreServer("127.0.0.1", port);
   } catch (const ConfigError&) {
     if (port == 0) throw;
-    fmt::print(stderr, "braid: port {} is in use, taking another one\n", port);
+    fmt::print(stderr, "braid: port {} is in use, using another one\n", port);
     return StoreServer("127.0.0.1", 0);
   }
 }
 
-// Not when our stdout goes through a pipe: what reads it (tee, say) often prints on the same terminal, in the middle of
-// the bar.
+// No bar when our stdout is a pipe: its reader (e.g. tee) often prints to the same terminal, in the middle of the bar.
 int progress_bar_fd() {
   struct stat out {};
   return fstat(STDOUT_FILENO, &out) == 0 && S_ISFIFO(out.st_mode) ? -1 : STDERR_FILENO;
@@ -136,14 +135,14 @@ class LocalRun {
     eventfd_read(wake_.get(), &ignored);
   }
 
-  // What the ranks have left behind, as far as somebody reads it.
+  // Forwards the ranks' remaining output while it still has a reader.
   void drain_outputs() {
     const auto deadline = Clock::now() + kAfterTerm;
     while (pump_outputs() && Clock::now() < deadline)
       if (writer_.full()) std::this_thread::sleep_for(milliseconds(20));
   }
 
-  // False when every pipe has ended.
+  // False when all pipes are at end of file.
   bool pump_outputs() {
     if (writer_.full()) return true;
     bool open = false;
@@ -156,14 +155,14 @@ class LocalRun {
     return open;
   }
 
-  // Ranks in the order of their ends, since the first one is to blame; then orphans that they left behind.
+  // Reaps ranks in the order in which they ended, since the first failure is the root cause; then their orphans.
   void reap() {
     int status = 0;
     for (const pid_t pid : end_order_.take_ended())
       if (waitpid(pid, &status, WNOHANG) == pid) note_end(pid, status);
     siginfo_t next{};
     while (waitid(P_ALL, 0, &next, WEXITED | WNOHANG | WNOWAIT) == 0 && next.si_pid != 0) {
-      if (end_order_.watches(next.si_pid)) return;  // it ended just now; in the next round its turn is known
+      if (end_order_.watches(next.si_pid)) return;  // it ended just now; the next call knows its position in the order
       if (waitpid(next.si_pid, &status, WNOHANG) == next.si_pid) note_end(next.si_pid, status);
       next = {};
     }
@@ -174,10 +173,10 @@ class LocalRun {
         std::find_if(processes_.begin(), processes_.end(), [&](const RankProcess& p) { return p.pid == pid; });
     if (process == processes_.end()) return;
     process->status = status;
-    // A crash stays a crash: its core dump may outlast our patience.
+    // A crash is still a crash: writing its core dump may take longer than our timeouts.
     process->ended_by_launcher = ending_ && (status == SIGTERM || status == SIGKILL);
     const int rank = static_cast<int>(process - processes_.begin());
-    // Who writes to a peer that is gone gets SIGPIPE.
+    // A rank that writes to a dead peer gets SIGPIPE.
     const bool consequence = WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE;
     if (!ending_) board_.process_ended({rank, describe_status(status), status != 0, consequence});
   }
@@ -195,7 +194,7 @@ class LocalRun {
     user_signal_ = signal;
   }
 
-  // Ctrl-Z. The ranks are in groups of their own, which the terminal does not reach.
+  // Ctrl-Z. The ranks are in their own process groups, which the terminal does not signal.
   void stop_for_a_while() {
     const auto stopped_at = Clock::now();
     signal_ranks(SIGSTOP);
@@ -205,13 +204,13 @@ class LocalRun {
       if (*deadline) **deadline += Clock::now() - stopped_at;
   }
 
-  // Nobody reads our output any more: then there is nobody to run for.
+  // SIGPIPE means that our output has no reader left: the ranks are asked to stop.
   static int as_passed_on(int signal) { return signal == SIGPIPE ? SIGTERM : signal; }
 
   static bool is_order(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
-  // SIGPIPE comes with every line that cannot be written, and SIGHUP from the kernel and from the shell when a terminal
-  // is closed: a second one means nothing new.
+  // SIGPIPE comes with every line that cannot be written, and a closed terminal causes SIGHUP from both kernel and
+  // shell: a second one carries no new information.
   static bool comes_again(int signal) { return signal == SIGPIPE || signal == SIGHUP; }
 
   bool is_stop_request(int signal) const {
@@ -219,7 +218,7 @@ class LocalRun {
   }
 
   void ask_to_stop(int signal) {
-    if (signal == SIGPIPE && !output_closed_) say("nobody reads the output any more: the run is asked to stop");
+    if (signal == SIGPIPE && !output_closed_) say("the output has no reader any more: the run is asked to stop");
     if (signal != SIGPIPE) say_what_is_next(signal);
     output_closed_ = output_closed_ || signal == SIGPIPE;
     signal_ranks(as_passed_on(signal));
@@ -230,7 +229,7 @@ class LocalRun {
 
   void say(const std::string& text) { writer_.write(STDERR_FILENO, fitted("braid: " + text, STDERR_FILENO) + "\n"); }
 
-  // Once for a request (SIGUSR1, SIGHUP) and once for an order, which a second one makes more urgent.
+  // Printed once for a request to stop (SIGUSR1, SIGHUP) and once for SIGINT or SIGTERM.
   void say_what_is_next(int signal) {
     if (!options_.stop_words.next || (!is_order(signal) && stop_by_)) return;
     const std::string name = signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));
@@ -248,7 +247,7 @@ class LocalRun {
 
   void escalate() {
     if (stop_by_ && Clock::now() >= *stop_by_) {
-      say(fmt::format("the ranks were asked to stop and did not within {} s", options_.stop_grace->count()));
+      say(fmt::format("the ranks were asked to stop but did not within {} s", options_.stop_grace->count()));
       board_.expect_end();
       cut_short_ = true;
       if (!user_signal_) user_signal_ = SIGUSR1;
@@ -258,7 +257,7 @@ class LocalRun {
     if (term_at_ && Clock::now() >= *term_at_) {
       ending_ = true;
       signal_ranks(SIGTERM);
-      signal_ranks(SIGCONT);  // a stopped rank hears nothing else
+      signal_ranks(SIGCONT);  // a stopped rank handles no other signal
       term_at_.reset();
       kill_at_ = Clock::now() + kAfterTerm;
     }
@@ -281,7 +280,7 @@ class LocalRun {
     }
     for (const RankProcess& process : processes_)
       if (*process.status != 0) return user_signal_ ? 128 + user_signal_ : exit_code_of(*process.status);
-    return output_closed_ && !told_to_end_ ? 128 + SIGPIPE : 0;  // ended well, but nobody asked for it
+    return output_closed_ && !told_to_end_ ? 128 + SIGPIPE : 0;  // ended cleanly, but only because the reader left
   }
 
   const LaunchOptions& options_;
@@ -296,8 +295,8 @@ class LocalRun {
   EndOrder end_order_;
   std::vector<RankOutput> outputs_;
   bool announced_ = false, ending_ = false;
-  bool told_to_end_ = false;  // then the next SIGTERM or SIGINT does not wait
-  bool cut_short_ = false;    // the ranks were not left to come to a good end
+  bool told_to_end_ = false;  // the next SIGTERM or SIGINT does not wait
+  bool cut_short_ = false;    // the ranks were killed before they could end cleanly
   bool output_closed_ = false;
   int user_signal_ = 0;  // for the exit code
   std::optional<Clock::time_point> stop_by_, term_at_, kill_at_;
@@ -307,7 +306,7 @@ class LocalRun {
 
 int launch_local(const LaunchOptions& options) {
   if (options.ranks < 1)
-    throw ConfigError({fmt::format("cannot start {} ranks", options.ranks), "-n", "give a number from 1"});
+    throw ConfigError({fmt::format("cannot start {} ranks", options.ranks), "-n", "give a number of at least 1"});
   return LocalRun(options).run();
 }
 

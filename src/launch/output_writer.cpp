@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostWaiting = 1 << 20;
 constexpr std::chrono::milliseconds kBetweenDraws{100};
 
-// Not through stdio: a thread stuck in there would hold a lock that exit() needs.
+// Avoids stdio: a thread stuck in it would hold a lock that exit() needs.
 bool write_fully(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t size = ::write(fd, text.data(), text.size());
@@ -38,7 +38,7 @@ bool write_fully(int fd, std::string_view text) {
   return true;
 }
 
-// Where stderr takes a line at once: it may end at the same reader who has stopped.
+// Prints only if stderr accepts the line at once: it may have the same stuck reader.
 void tell_if_there_is_room(std::string_view line) {
   pollfd entry = {STDERR_FILENO, POLLOUT, 0};
   if (poll(&entry, 1, 0) == 1 && entry.revents == POLLOUT) write_fully(STDERR_FILENO, line);
@@ -61,7 +61,7 @@ struct OutputWriter::Queue {
   std::optional<RunProgress> progress;
   bool bar_is_outdated = false, closing = false, ended = false, incomplete = false;
 
-  ProgressBar bar;  // this and the next: of the thread alone
+  ProgressBar bar;  // this and the next: used only by the writing thread
   Clock::time_point next_draw = Clock::now();
 
   void drain() {
@@ -98,7 +98,7 @@ struct OutputWriter::Queue {
     lock.unlock();
     if (isatty(entry.fd)) bar.clear();
     const int error = write_fully(entry.fd, entry.text) ? 0 : errno;
-    // The launcher reads its signals from a queue, and finds there that nobody reads its output any more.
+    // The launcher reads its signals from a queue, so SIGPIPE tells it that its output has no reader left.
     if (error == EPIPE) kill(getpid(), SIGPIPE);
     const bool lost = error != 0 && error != EPIPE && !has_no_reader(entry.fd);
     if (lost && !incomplete) {
@@ -135,7 +135,7 @@ bool OutputWriter::finish() {
     queue_->closing = true;
     queue_->changed.notify_all();
     if (!queue_->changed.wait_for(lock, patience_, [&] { return queue_->ended; }))
-      tell_if_there_is_room("braid: the last output is lost: nobody took it in time\n");
+      tell_if_there_is_room("braid: the last output is lost: the reader did not take it in time\n");
   }
   return queue_->ended && !queue_->incomplete;
 }

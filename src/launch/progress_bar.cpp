@@ -30,8 +30,8 @@ std::string to_line(const RunProgress& progress, int columns) {
   std::string numbers;
   if (progress.lm_loss) numbers += fmt::format(" lm loss {:.4f} |", *progress.lm_loss);
   numbers += fmt::format(" {:.0f} tokens/s | {} left", progress.tokens_per_s, clock_text(progress.seconds_left));
-  // A line that reaches the last column would make some terminals start the next one, which \r does not undo. Before
-  // that there is room for the ^C that a terminal echoes.
+  // On some terminals, a line that reaches the last column starts the next line, which \r does not undo. Two more
+  // columns are left for the ^C that a terminal echoes.
   const int width = std::max(columns - 3, 0);
   const int room = width - static_cast<int>(count.size() + numbers.size()) - 3;
   const std::string bar = room >= kShortestBar ? bar_text(progress, std::min(room, kLongestBar)) : "";
@@ -53,7 +53,7 @@ void ProgressBar::clear() {
   drawn_ = false;
 }
 
-// A terminal that is gone is no reason to stop training.
+// Ignores errors: a closed terminal is not a reason to stop training.
 void ProgressBar::put(const std::string& text) {
   std::size_t done = 0;
   while (done < text.size()) {

@@ -1,4 +1,4 @@
-// One line on the terminal, drawn over and over: how far a run is. Where that is no terminal, nothing at all.
+// A progress line, redrawn in place. Prints nothing if the output is not a terminal.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// " 120/1000 [###-----] lm loss 2.3456 | 65536 tokens/s | 1:02:03 left", cut or filled with bar to `columns`.
+// " 120/1000 [###-----] lm loss 2.3456 | 65536 tokens/s | 1:02:03 left", cut or extended by the bar to `columns`.
 std::string to_line(const RunProgress& progress, int columns);
 
 class ProgressBar {
@@ -19,7 +19,7 @@ class ProgressBar {
 
   void draw(const RunProgress& progress);
 
-  // To be called before anything else is printed, which would otherwise continue the bar's line.
+  // Call before printing anything else, which would otherwise continue the bar's line.
   void clear();
 
  private:

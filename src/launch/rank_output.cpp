@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLongestLine = 1 << 16;
 constexpr int kColours[] = {36, 33, 35, 32, 34, 96, 93, 95, 92, 94};
 
-// Megatron's line and the tables of phases are wider than most terminals: they break between their fields.
+// Megatron's line and the phase tables are wider than most terminals: they are wrapped between their fields.
 std::string fitting_terminal(const std::string& line) {
   constexpr std::string_view kIndent = "    ";
   const auto columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));

@@ -1,5 +1,5 @@
-// What ranks print, line by line: to this process's stdout or stderr behind a prefix per rank, and to log files.
-// Control lines (dist/control_line.h) are obeyed instead.
+// Forwards the output of ranks line by line: to this process's stdout or stderr with a rank prefix, and to log files.
+// Control lines (dist/control_line.h) are interpreted instead.
 #pragma once
 
 #include <fstream>
@@ -13,14 +13,14 @@ namespace braid {
 
 class RankOutput {
  public:
-  // `log_dir` may be empty. ConfigError when it cannot be written.
+  // `log_dir` may be empty. ConfigError if it cannot be written.
   RankOutput(int rank, int ranks, const std::string& log_dir, OutputWriter& writer);
 
-  // Moves some of what is readable from `pipe` to `stream` (STDOUT_FILENO or STDERR_FILENO); false at its end. Some, so
-  // that a rank which prints without end cannot keep the launcher from everything else.
+  // Moves a limited amount of readable data from `pipe` to `stream` (STDOUT_FILENO or STDERR_FILENO), so that a rank
+  // that prints endlessly cannot block the launcher. False at end of file.
   bool pump(const Fd& pipe, int stream);
 
-  bool lost_output() const { return lost_output_; }  // its log, or what it says is lost; stderr has been told
+  bool lost_output() const { return lost_output_; }  // some output was lost; stderr has the reason
 
  private:
   void take_line(const std::string& line, int stream);

@@ -25,7 +25,7 @@ struct Pipe {
   Fd read, write;
   Pipe() {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
+    if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot create a pipe");
     read = Fd(ends[0]);
     write = Fd(ends[1]);
   }
@@ -53,9 +53,9 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
                          pid_t parent, const sigset_t& held) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // it died before the line above
+  if (getppid() != parent) _exit(127);  // the parent died before the line above
   char go;
-  if (TEMP_FAILURE_RETRY(read(go_pipe, &go, 1)) != 1) _exit(127);  // the parent says when
+  if (TEMP_FAILURE_RETRY(read(go_pipe, &go, 1)) != 1) _exit(127);  // wait for the parent's signal
   sigprocmask(SIG_SETMASK, &held, nullptr);
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
@@ -84,16 +84,16 @@ RankProcess spawn_rank(const std::vector<std::string>& command, const std::map<s
     become(argv.data(), envp.data(), out.write.get(), err.write.get(), failure.write.get(), go.read.get(), parent,
            held_set);
 
-  setpgid(pid, pid);  // here too: whoever comes first
+  setpgid(pid, pid);  // in both parent and child, to avoid a race
   if (ends) ends->add(pid);
-  // A byte, not the pipe's end: processes that other threads start at the same time hold that open.
+  // Sends a byte instead of closing the pipe: processes that other threads start at the same time may keep it open.
   if (write(go.write.get(), "", 1) != 1) throw_errno("cannot start a process");
   failure.write = Fd();
   int error = 0;
   if (read(failure.read.get(), &error, sizeof error) == sizeof error) {
     waitpid(pid, nullptr, 0);
     throw ConfigError({fmt::format("cannot run '{}': {}", command.at(0), std::strerror(error)), "",
-                       "give a program in PATH or with its path, behind `--`"});
+                       "give a program in PATH or with its path, after `--`"});
   }
   for (const Fd* end : {&out.read, &err.read}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
   return {pid, std::move(out.read), std::move(err.read), std::nullopt, false};
@@ -105,7 +105,7 @@ EndOrder::EndOrder() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
 
 void EndOrder::add(pid_t child) {
   Fd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
-  // Edge-triggered, so that what has ended stands in epoll's queue once, where it came in.
+  // Edge-triggered, so that each ended process is in epoll's queue once, in the order of the ends.
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = child}};
   if (process && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, process.get(), &event) == 0)
     running_.emplace(child, std::move(process));
@@ -147,7 +147,7 @@ void kill_descendants(const std::vector<pid_t>& spared) {
       if (std::find(spared.begin(), spared.end(), child) != spared.end()) continue;
       found = true;
       kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);  // its own children become ours and are found in the next round
+      waitpid(child, nullptr, 0);  // its children become ours; the next iteration finds them
     }
     if (!found) return;
   }

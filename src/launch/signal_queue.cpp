@@ -8,10 +8,11 @@ namespace braid {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
-// Nothing but a message: a shell that ignores one only keeps other programs from dying of it.
+// These are only messages: a shell ignores them so that they do not kill other programs, so the launcher still reads
+// them.
 constexpr int kMessages[] = {SIGUSR1, SIGUSR2};
 
-// nohup, or a shell for its background jobs, asked for that. A blocked signal would arrive here all the same.
+// nohup and shells ignore signals for their jobs on purpose. A blocked signal would arrive here even if ignored.
 bool is_ignored(int signal) {
   struct sigaction action {};
   sigaction(signal, nullptr, &action);
@@ -24,7 +25,7 @@ SignalQueue::SignalQueue() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
-  sigaddset(&set, SIGPIPE);  // our own writer sends it when nobody reads the output, whoever ignores it
+  sigaddset(&set, SIGPIPE);  // even if ignored: our own writer sends it when the output has no reader
   for (int signal : kSignals)
     if (!is_ignored(signal)) sigaddset(&set, signal);
   for (int message : kMessages) sigaddset(&set, message);

@@ -1,4 +1,4 @@
-// The signals that the launcher acts on, read from a descriptor in its main loop; the mask goes back at the end.
+// The signals that the launcher handles, read from a descriptor in its main loop. Restores the signal mask at the end.
 #pragma once
 
 #include <signal.h>
@@ -17,8 +17,8 @@ class SignalQueue {
   int fd() const { return fd_.get(); }
   int next() const;  // 0: none
 
-  // Does what SIGTSTP (Ctrl-Z) does by default: returns when the process goes on, and at once where no shell is
-  // there to continue it.
+  // Does what SIGTSTP (Ctrl-Z) does by default. Returns when the process is continued, or immediately if there is no
+  // shell to continue it.
   void stop_this_process() const;
 
  private:

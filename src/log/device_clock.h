@@ -1,5 +1,4 @@
-// Moments in the work of a device: phases on a GPU are as long as their work takes there, not as the host needs to queue
-// it.
+// Phase times of a device: on a GPU, the time that the work takes there, not the time that the host takes to queue it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,7 +9,7 @@
 
 namespace braid {
 
-// Of the device's current stream; on a CPU, the host's clock.
+// Measures the device's current stream; on a CPU, the host's clock.
 std::unique_ptr<PhaseClock> make_phase_clock(const c10::Device& device);
 
 }  // namespace braid

@@ -92,7 +92,7 @@ EventFile::EventFile(const std::string& folder) : file_(new_file_in(folder)) {
 EventFile::~EventFile() {
   try {
     flush();
-  } catch (const std::exception&) {  // a full disk: whoever flushed before has been told, or nobody waits for the rest
+  } catch (const std::exception&) {  // e.g. a full disk; explicit flushes report such errors
   }
 }
 

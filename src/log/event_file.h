@@ -13,7 +13,7 @@ class GrowingFile;
 
 class EventFile {
  public:
-  // Starts a new events.out.tfevents.<seconds>.<host>.<pid>.<n> in a folder, which is made if need be. TensorBoard
+  // Starts a new events.out.tfevents.<seconds>.<host>.<pid>.<n> in a folder, created if missing. TensorBoard
   // reads all such files of a folder as one run, so a resumed run simply starts another.
   explicit EventFile(const std::string& folder);
   ~EventFile();  // flushes
@@ -21,7 +21,7 @@ class EventFile {
   // The tag is UTF-8; values are kept as float32, NaN and infinities included.
   void add_scalar(std::string_view tag, double value, std::int64_t step);
 
-  // Whole records only reach the file, so a reader, and what is left after a crash, sees every flushed one complete.
+  // Writes only whole records, so a reader sees every flushed record complete, also after a crash.
   void flush();
 
   const std::string& path() const;

@@ -33,7 +33,7 @@ GrowingFile::GrowingFile(std::string path, Start start) : path_(std::move(path))
   const int reason = errno;
   ::close(fd_);
   errno = reason;
-  throw_errno(fmt::format("'{}' is not a file that can grow", path_));
+  throw_errno(fmt::format("'{}' is not a regular file", path_));
 }
 
 GrowingFile::~GrowingFile() { ::close(fd_); }
@@ -51,7 +51,7 @@ void GrowingFile::append(std::string_view text, std::string_view ending) {
   size_ += static_cast<std::int64_t>(text.size());
 }
 
-// The file stays whole, without the text that did not fit.
+// Restores the file to what it was before the text that did not fit.
 void GrowingFile::take_back(std::string_view ending) {
   const int reason = errno;
   const bool is_back = ::ftruncate(fd_, size_) == 0 && ::pwrite(fd_, ending.data(), ending.size(), size_) >= 0;

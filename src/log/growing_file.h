@@ -1,5 +1,5 @@
-// A file that only grows, for logs that must survive the end of their process: what append() was given is with the
-// operating system when it returns.
+// An append-only file, for logs that must survive a crash of their process: when append() returns, the operating system
+// has the text.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@ namespace braid {
 
 class GrowingFile {
  public:
-  enum class Start { Empty, AtEnd, New };  // drop what is there, go on after it, or refuse to open if anything is
+  enum class Start { Empty, AtEnd, New };  // truncate, append, or fail if the file exists
 
   GrowingFile(std::string path, Start start);
   GrowingFile(const GrowingFile&) = delete;
   GrowingFile& operator=(const GrowingFile&) = delete;
   ~GrowingFile();
 
-  // `ending` stands at the end of the file until the next append, which overwrites it and must not be shorter. Where
-  // there is no room, the file stays as it was.
+  // `ending` stays at the end of the file until the next append, which overwrites it and must not be shorter. If the
+  // disk is full, the file stays unchanged.
   void append(std::string_view text, std::string_view ending = {});
 
   std::int64_t size() const { return size_; }  // without the ending

@@ -11,7 +11,7 @@ namespace braid {
 
 using Clock = std::chrono::steady_clock;
 
-// Operators call others, and communication may call operators: what is outermost has the time.
+// Operators call other operators, and communication may call operators: the time counts for the outermost one.
 struct HostTime::State {
   Progress& progress;
   at::CallbackHandle handle = 0;
@@ -26,8 +26,8 @@ struct HostTime::State {
     if (--depth == 0) spent += Clock::now() - entered;
   }
 
-  // Ranks that are threads each have their own. Backward on a GPU has a thread for itself, which works while the thread
-  // of the rank waits: such a process has one rank, the last that was made.
+  // Ranks that run as threads each have their own state. Backward on a GPU runs on a separate thread while the rank's
+  // thread waits: such a process has one rank, so that thread uses the most recently created state.
   static thread_local State* of_thread;
   static std::atomic<State*> last_made;
   static State* watched() { return of_thread ? of_thread : last_made.load(); }

@@ -1,5 +1,5 @@
-// Where a rank's host time goes: into operators of ATen, into communication, or into the rest, which is Braid's own
-// code and the autograd engine. Measured only when asked, since watching every operator costs time too.
+// Splits a rank's host time into ATen operators, communication, and the rest: Braid's own code and the autograd engine.
+// Measured only on request, since observing every operator takes time too.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ struct HostTimes {
 
 class HostTime {
  public:
-  // Watches the calling thread, the threads on which its backward runs, and the communication that `progress` is told
-  // of, until it is destroyed there.
+  // Observes the calling thread, the threads on which its backward runs, and the communication reported to `progress`.
+  // Must be destroyed on the same thread.
   explicit HostTime(Progress& progress);
   ~HostTime();
 

@@ -17,7 +17,7 @@ std::string timestamp(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:06}", local, (since_epoch - whole_seconds).count());
 }
 
-// Python prints no sign of a NaN, and so neither did the logs that tools know.
+// Python prints NaN without a sign, and tools expect that.
 double plain(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Megatron's line on the console, so that tools which read its logs read ours.
+// Megatron's iteration line, so that tools that parse its logs can parse ours.
 #pragma once
 
 #include <chrono>
@@ -25,10 +25,10 @@ struct IterationRecord {
   int skipped_iterations = 0, nan_iterations = 0;
 };
 
-// Begins with a space, ends with "|" and no newline; the time is local. What a record lacks is left out.
+// Begins with a space, ends with "|" and no newline; the time is local. Empty values are omitted.
 std::string to_line(const IterationRecord& record);
 
-// What one iteration gave; a skipped one made no update but counts as an iteration.
+// The results of one iteration. A skipped iteration made no update but is counted.
 struct StepRecord {
   std::int64_t iteration = 0;
   std::int64_t consumed_samples = 0;
@@ -43,7 +43,7 @@ struct StepRecord {
   bool last = false;  // the run ends after it, and so does the log interval
 };
 
-// Whether a log line follows this iteration: every rank can say so, to take part in what the line needs.
+// Whether a log line follows this iteration. Every rank can compute this, to join the reductions for the line.
 inline bool closes_interval(int log_interval, std::int64_t iteration, bool last) {
   return last || iteration % log_interval == 0;
 }
@@ -61,14 +61,14 @@ class IterationLog {
     std::int64_t iterations = 0;
     int log_interval = 1;
     int global_batch = 0;
-    int ranks = 1;                   // "GPU" in the line, whatever they run on
+    int ranks = 1;                   // the line calls them "GPU" on every device
     double flops_per_iteration = 0;  // of all ranks; 0: unknown
   };
 
   IterationLog(const Config& config, const Moment& start);
 
-  // The record to print, at the end of an interval and after the last iteration. Its losses are means over the
-  // iterations that made an update with a finite one; without any, it is the last one as it is, so that NaN is seen.
+  // The record to print, at the end of an interval and after the last iteration. A loss is the mean of the finite
+  // values over the iterations that made an update; if there is none, it is the last value, so that NaN is visible.
   std::optional<IterationRecord> add(const StepRecord& step, const Moment& now);
 
  private:

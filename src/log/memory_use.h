@@ -1,4 +1,4 @@
-// How much memory a rank uses, and the fullest rank of a run.
+// How much memory a rank uses, and the maximum over ranks.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
-// The host's part; whoever sees libtorch adds the GPU's.
+// Only the host's memory; code that uses libtorch adds the GPU's.
 MemoryUse host_memory();
 
-// A vector whose maximum over ranks, element by element, is the memory of a rank that is the fullest in everything.
+// A vector whose element-wise maximum over ranks holds the largest value of each kind.
 std::vector<double> to_values(const MemoryUse& memory);
 MemoryUse memory_of(const std::vector<double>& values);
 
 // "memory (MB) | allocated: 1.00 | max allocated: 2.00 | reserved: 3.00 | max reserved: 4.00 | host: 5.00 | max
-// host: 6.00", Megatron's words; the GPU's only where there is one.
+// host: 6.00", in Megatron's words; GPU values only if there is a GPU.
 std::string to_line(const MemoryUse& memory);
 
 }  // namespace braid

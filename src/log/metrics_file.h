@@ -1,5 +1,5 @@
-// The numbers of a run for programs: JSON lines, one object per iteration, always with the same keys in the same order.
-// JSON has no NaN and no infinity: like what an iteration does not have, they are null.
+// Machine-readable metrics of a run: JSON lines, one object per iteration, always with the same keys in the same order.
+// JSON has no NaN or infinity: they become null, like values that an iteration does not have.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct IterationMetrics {
 
 class MetricsFile {
  public:
-  // Goes on at the end of a file that exists, so a resumed run continues it; an iteration that was run again then has
-  // two lines, of which the later one counts. A last line that a crash cut off is ended first and stays as it is: the
-  // only line of its file that a reader may find not to be JSON.
+  // Appends to an existing file, so a resumed run continues it. An iteration that was run again then has two lines, of
+  // which the later one counts. If a crash cut off the last line, a newline is added first; only such a line of a file
+  // may be invalid JSON.
   explicit MetricsFile(const std::string& path);
 
-  void add(const IterationMetrics& metrics);  // in the file when it returns
+  void add(const IterationMetrics& metrics);  // the operating system has the line when this returns
 
  private:
   GrowingFile file_;

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// Waiting for the other side comes first: it is what one looks for.
+// Waiting for the other modules comes first: it matters most to the reader.
 constexpr std::array<Phase, kPhases> kColumns = {Phase::BridgeWait,   Phase::Forward, Phase::Backward,
                                                  Phase::PipelineWait, Phase::Reduce,  Phase::Optimizer,
                                                  Phase::Other};

@@ -1,7 +1,7 @@
-// Where the time of each module goes, so that a person sees which side waits for the other.
+// Where each module's time goes, so that the user sees which module waits for which.
 //
-// A row is a module; its times are means over the ranks of its grid. Modules that share their ranks share one row: a
-// rank's time is measured once, and in a row for each of them it would look as if it had been spent several times.
+// A row is a module; its times are means over the ranks of its grid. Modules that share their ranks share one row,
+// because a rank's time is measured once and must not be counted once per module.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class Topology;
 
 struct ModulePhases {
   std::string module;     // "images", or "images + language" on the same ranks
-  std::string waits_for;  // whom a bridge wait is for: "language"; empty when there is nobody else
+  std::string waits_for;  // the module that a bridge wait is for: "language"; empty if there is no other
   PhaseReport mean{};
 };
 
@@ -23,7 +23,7 @@ class PhaseTable {
  public:
   explicit PhaseTable(const Topology& topology);
 
-  // What a rank adds to the sum over all ranks: of the same length on each.
+  // A rank's contribution to the sum over all ranks; the length is the same on every rank.
   std::vector<double> to_values(int global_rank, const PhaseReport& report) const;
 
   std::vector<ModulePhases> means(const std::vector<double>& sum) const;
@@ -37,7 +37,7 @@ class PhaseTable {
 };
 
 // " time (ms) | images   | bridge wait (language):    80.2 (65 %) | forward:    12.3 (10 %) | ...", one for each row,
-// the columns below each other. Phases in which nobody was are left out.
+// with aligned columns. Phases without time on any rank are omitted.
 std::string to_lines(const std::vector<ModulePhases>& rows);
 
 }  // namespace braid

@@ -43,7 +43,7 @@ void PhaseTimers::enter(Phase phase) {
 }
 
 PhaseReport PhaseTimers::report(int iterations) {
-  BRAID_CHECK(iterations > 0, "a report is a mean over iterations, of which there were {}", iterations);
+  BRAID_CHECK(iterations > 0, "a report is a mean over iterations, but there were {}", iterations);
   enter(current_);
   PhaseReport report;
   const std::vector<double> spans = clock_->take_spans();

@@ -1,5 +1,5 @@
-// Where the time of an iteration goes. At any moment a rank is in exactly one phase: a scope inside another takes the
-// time from it (a bridge wait inside forward is not forward), so phases add up to the whole.
+// Where an iteration's time goes. A rank is always in exactly one phase: the time of an inner scope is not counted for
+// the outer one (a bridge wait inside forward is not forward), so the phases add up to the iteration.
 #pragma once
 
 #include <array>
@@ -24,12 +24,12 @@ struct PhaseReport {
   double share(Phase phase) const;  // of the iteration, 0 to 1
 };
 
-// Marks moments, of which the time between may be known only later: a GPU's come with its queue of work.
+// Records time marks. The time between two marks may be known only later: a GPU reaches a mark when its queue does.
 class PhaseClock {
  public:
   virtual ~PhaseClock() = default;
   virtual void mark() = 0;
-  // Between each mark and the next, in milliseconds; may wait for the last. The last stays, as the next interval's first.
+  // The milliseconds between consecutive marks; may wait for the last mark, which also starts the next interval.
   virtual std::vector<double> take_spans() = 0;
 };
 
@@ -74,7 +74,7 @@ class PhaseTimers {
 
   std::unique_ptr<PhaseClock> clock_;
   Phase current_ = Phase::Other;
-  std::vector<Phase> ended_;  // before each mark but the first
+  std::vector<Phase> ended_;  // the phase before each mark except the first
 };
 
 }  // namespace braid

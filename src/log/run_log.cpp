@@ -21,7 +21,7 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kBetweenProgress{100};
 constexpr double kWeightOfNewest = 0.1;
 
-// What cannot be written is the user's to mend, and is named by the key that asked for it.
+// A path that cannot be written is a ConfigError that names the recipe key.
 template <class Make>
 auto opened(const char* key, const char* fix, const Make& make) {
   try {
@@ -65,7 +65,7 @@ void describe(Fields& f, LogConfig& c) {
 
 std::vector<Problem> validate(const LogConfig& config) {
   if (config.log_interval > 0) return {};
-  return {{fmt::format("log.interval={} should be greater than 0", config.log_interval), "log.interval", ""}};
+  return {{fmt::format("log.interval={} must be greater than 0", config.log_interval), "log.interval", ""}};
 }
 
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& place) {
@@ -76,8 +76,8 @@ Trace open_trace(const LogConfig& config, int global_rank, const std::string& pl
 
 void RunLog::print_to_stdout(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  // Nobody reads the log any more. Ranks that talk to others get no SIGPIPE (dist/rank_monitor.h, BrokenPipeGuard):
-  // they are asked to come to a good end.
+  // The reader of the log is gone. Ranks with a network connection get no SIGPIPE (dist/rank_monitor.h,
+  // BrokenPipeGuard), so they are asked to stop cleanly.
   if (!written && errno == EPIPE) kill(getpid(), SIGTERM);
 }
 
@@ -103,7 +103,7 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
 
 RunLog::~RunLog() = default;
 
-// Under another launcher there is nobody to take control lines out again.
+// Other launchers would not remove the control lines.
 void RunLog::note(const std::string& text, bool launcher_listens, const Print& print) {
   print(launcher_listens ? to_control_lines({text}) : text);
 }
@@ -116,7 +116,7 @@ void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>
   try {
     act(*file);
   } catch (const std::exception& e) {
-    say(fmt::format("braid: {}; the run goes on without it\n", e.what()));
+    say(fmt::format("braid: {}; the run continues without it\n", e.what()));
     file.reset();
     lost_output_ = true;
   }
@@ -215,9 +215,9 @@ void RunLog::add_phases(const std::vector<ModulePhases>& phases) {
 }
 
 void RunLog::add_memory(const MemoryUse& fullest) {
-  // Once, as Megatron does: what a run allocates it has allocated by then, and TensorBoard shows the rest.
+  // Printed once, as Megatron does: by then a run has allocated what it needs. TensorBoard shows later values.
   if (!summary_.memory)
-    say(fmt::format("[fullest of {} ranks] (after {} iterations) {}\n", facts_.ranks, summary_.last_iteration,
+    say(fmt::format("[maximum over {} ranks] (after {} iterations) {}\n", facts_.ranks, summary_.last_iteration,
                     to_line(fullest)));
   summary_.memory = fullest;
   write<EventFile>(events_, [&](EventFile& file) {

@@ -1,9 +1,9 @@
-// Everything a person or a program sees of a training run, on the one rank that speaks for it: Megatron's lines and the
-// phase table in the log, TensorBoard scalars, metrics lines, progress for the launcher's bar, and a summary at the
-// end.
+// All output of a training run, from one logging rank: Megatron's lines and the phase table in the log, TensorBoard
+// scalars, metrics lines, progress for the launcher's bar, and a summary at the end.
 //
-// After each step the loop calls add() on that rank. Where closes_interval() says so, every rank takes part in what the
-// lines need (times summed over ranks, memory as a maximum), and the logging rank gets add_phases() and add_memory().
+// After each step the loop calls add() on that rank. At the end of a log interval (closes_interval()), every rank joins
+// the reductions for the lines (times summed over ranks, memory as a maximum), and the logging rank calls add_phases()
+// and add_memory().
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class MetricsFile;
 
 struct LogConfig {
   int log_interval = 10;          // iterations between lines
-  std::string tensorboard_dir{};  // these three: nothing is written when empty
+  std::string tensorboard_dir{};  // these three: empty means not written
   std::string metrics_file{};
   std::string trace_dir{};
   bool log_num_zeros = false;
@@ -37,27 +37,27 @@ struct LogConfig {
 void describe(Fields& fields, LogConfig& config);
 std::vector<Problem> validate(const LogConfig& config);  // keys as in a recipe's section "log"
 
-// Every rank has its own; disabled without a trace_dir. ConfigError when it cannot be written.
+// One per rank; disabled without a trace_dir. ConfigError if it cannot be written.
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& place);
 
 struct RunFacts {
   std::int64_t iterations = 0;   // the last one's number
-  std::int64_t done_before = 0;  // the iteration that a checkpoint brought
+  std::int64_t done_before = 0;  // the iteration of the checkpoint resumed from
   int global_batch = 0;
   int ranks = 1;
-  double flops_per_iteration = 0;  // of the language model, all ranks; 0: unknown, and then no TFLOP/s are shown
+  double flops_per_iteration = 0;  // of the language model, all ranks; 0: unknown, TFLOP/s are not shown
   bool launcher_listens = false;   // WorldSpec::launcher is Launcher::Local
 };
 
 class RunLog {
  public:
   using Print = std::function<void(const std::string& text)>;
-  static void print_to_stdout(const std::string& text);  // a reader that has left ends the run, by SIGTERM
-  // Lines about something else than a step, on the same rank. Under Braid's launcher they get no rank in front.
+  static void print_to_stdout(const std::string& text);  // if the reader is gone, sends SIGTERM to this process
+  // Lines that are not about a step, from the same rank. Braid's launcher prints them without a rank prefix.
   static void note(const std::string& text, bool launcher_listens, const Print& print = &print_to_stdout);
 
-  // ConfigError when a file cannot be written. One that cannot be written later is given up, with a line saying so: a
-  // log is not worth the run that it is about.
+  // ConfigError if a file cannot be written. If writing fails later, a log line says so and the file is given up: a
+  // log file is not worth failing the run.
   RunLog(const LogConfig& config, const RunFacts& facts, const Moment& start, Print print = &print_to_stdout);
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
@@ -65,7 +65,7 @@ class RunLog {
 
   void add(const StepRecord& step, const Moment& now);
 
-  // Means over the interval that add() has just closed.
+  // The values are means over the interval that add() has just closed.
   void add_phases(const std::vector<ModulePhases>& phases);
   void add_memory(const MemoryUse& fullest_rank);
 

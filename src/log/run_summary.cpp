@@ -29,11 +29,11 @@ void add_speed(Rows& rows, const RunSummary& summary) {
 }
 
 std::string memory_text(const MemoryUse& memory) {
-  const std::string host = fmt::format("{:.0f} MB of the host", memory.max_host_mb);
-  return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB of the GPU, {}", memory.max_reserved_mb, host) : host;
+  const std::string host = fmt::format("{:.0f} MB host", memory.max_host_mb);
+  return memory.max_reserved_mb > 0 ? fmt::format("{:.0f} MB GPU, {}", memory.max_reserved_mb, host) : host;
 }
 
-// A row for each phase: with a column for each the table would be wider than most terminals.
+// One row per phase: with one column per phase, the table would be wider than most terminals.
 std::string phase_table(const std::vector<ModulePhases>& phases) {
   std::vector<std::string> header = {"share of time"};
   for (const ModulePhases& module : phases) header.push_back(module.module);
@@ -58,7 +58,7 @@ std::string to_text(const RunSummary& summary) {
   };
   add_speed(rows, summary);
   rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
-  if (summary.memory) rows.push_back({"most memory of a rank", memory_text(*summary.memory)});
+  if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});
   std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
   if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);
   return text;

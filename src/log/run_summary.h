@@ -1,4 +1,4 @@
-// What is left to say when a run is over.
+// The summary printed at the end of a run.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where a rank's time goes, for the log and for the trace at once.
+// Measures where a rank's time goes, for both the log and the trace.
 #pragma once
 
 #include <initializer_list>

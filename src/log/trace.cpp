@@ -20,7 +20,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kEventsPerFlush = 256;
 
-// Names of spans are ours and ASCII, but a name that is not UTF-8 must not throw out of a destructor.
+// Span names are ASCII, but even an invalid UTF-8 name must not throw in a destructor.
 std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Json to_json(std::initializer_list<Trace::Arg> args) {
@@ -86,7 +86,7 @@ class Trace::Writer {
     if (++pending_events_ >= kEventsPerFlush) flush_locked();
   }
 
-  // A trace is not worth the run that it watches: where it cannot be written, it ends.
+  // If the trace cannot be written, it ends and the run continues.
   void flush_locked() {
     pending_events_ = 0;
     if (pending_.empty() || given_up_) return pending_.clear();

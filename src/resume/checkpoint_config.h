@@ -1,4 +1,4 @@
-// What a run saves and what it starts from, as a recipe says it.
+// The recipe's `checkpoint` section: what a run saves and what it starts from.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ namespace braid {
 struct CheckpointConfig {
   std::string save{};                  // folder; nothing is saved when empty
   std::optional<int> save_interval{};  // iterations between saves; default: only at the end
-  std::optional<int> keep_last{};      // default: all stay
+  std::optional<int> keep_last{};      // default: keep all
   bool async = true;
   bool save_optimizer = true, save_rng = true;
   bool fully_reshardable = true;
-  bool overwrite = false;  // save where another run's checkpoints are
+  bool overwrite = false;  // replace another run's checkpoints in the folder
 
   std::string load{};  // at most one of these three
   std::string load_nemotron{};
   std::string load_vision_from{};
-  bool must_exist = false;                 // refuse to start afresh where `load` has no checkpoint
-  std::string load_fallback = "requeued";  // when to go on from an older one where the newest is damaged
+  bool must_exist = false;                 // fail if `load` has no checkpoint
+  std::string load_fallback = "requeued";  // when to resume from an older one if the newest is damaged
   bool load_optimizer = true, load_scheduler = true, load_rng = true;
-  std::string scheduler = "same";  // whose learning rates: those of both, which are the same, or one's
+  std::string scheduler = "same";  // whose learning rates to use; "same": both must agree
   bool finetune = false;
 };
 

@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-// Waits a little: on a shared file system some ranks see a folder later than others.
+// Waits briefly: on a shared file system some ranks see a folder later than others.
 void wait_for_folder(const std::string& folder) {
   constexpr int kTries = 50;
   constexpr std::chrono::milliseconds kPause(200);
@@ -28,11 +28,12 @@ std::optional<std::int64_t> agreed_iteration(const std::string& root, World& wor
   if (newest < 0) return std::nullopt;
   const auto iteration = static_cast<std::int64_t>(newest);
   wait_for_folder(iteration_folder(root, iteration));
-  if (!std::filesystem::exists(iteration_folder(root, iteration))) latest_iteration(root);  // says what is wrong
+  if (!std::filesystem::exists(iteration_folder(root, iteration))) latest_iteration(root);  // throws the error
   return iteration;
 }
 
-// The same where an older one will do. A tracker that cannot be read, or names what is not there, counts as damage.
+// The same with a fallback to older iterations. A tracker that cannot be read, or that names a missing iteration,
+// counts as damage.
 std::optional<std::int64_t> best_iteration(const std::string& root, World& world,
                                            const std::function<void(const std::string&)>& say) {
   double named = -1;
@@ -50,7 +51,7 @@ std::optional<std::int64_t> best_iteration(const std::string& root, World& world
   const auto newest = newest_before(std::numeric_limits<std::int64_t>::max(), root, world);
   if (const std::string text = first_text(error, world); !text.empty()) {
     if (!newest) throw DataError(text);
-    say(fmt::format("WARNING: {}; --load-fallback takes the newest iteration that is complete, {}", text, *newest));
+    say(fmt::format("WARNING: {}; --load-fallback uses the newest complete iteration, {}", text, *newest));
   }
   return newest;
 }

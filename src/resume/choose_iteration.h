@@ -1,4 +1,4 @@
-// Which iteration of a folder a run goes on from: all ranks choose the same one.
+// Which iteration of a folder a run resumes from: all ranks choose the same one.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@ namespace braid {
 
 class World;
 
-// The one that the tracker names. With `falls_back`, a tracker that cannot be read, or names what is not there, makes
-// it the newest that is complete. Nothing where there is no checkpoint. Collective.
+// The one that the tracker names. With `falls_back`, if the tracker cannot be read or names a missing iteration: the
+// newest complete one. Empty if there is no checkpoint. Collective.
 std::optional<std::int64_t> chosen_iteration(const std::string& root, bool falls_back, World& world,
                                              const std::function<void(const std::string& text)>& say);
 
-// The newest complete iteration before `end` that any rank sees; nothing when there is none. Collective.
+// The newest complete iteration before `end` that any rank sees; empty if there is none. Collective.
 std::optional<std::int64_t> newest_before(std::int64_t end, const std::string& root, World& world);
 
 }  // namespace braid

@@ -67,15 +67,15 @@ PickleValue to_pickle(const CommonState& state) {
 
 StoredRun parse_common(const PickleValue& common, const std::string& file) {
   const auto iteration = integer(find(common, "iteration"));
-  if (!iteration) throw DataError(fmt::format("{} does not say which iteration it is of", file));
+  if (!iteration) throw DataError(fmt::format("{} does not contain an iteration number", file));
   StoredRun run = {.position = {.iteration = *iteration}};
   if (const PickleValue scheduler = find(common, "opt_param_scheduler")) run.scheduler = parse_scheduler(scheduler);
   const PickleValue args = find(common, "args");
   const auto consumed = args ? integer(find(args, "consumed_train_samples")) : std::nullopt;
-  // Some trainers keep no count of samples; the schedule's is as good.
+  // Some trainers store no sample count; the scheduler's step count is in samples too.
   run.position.consumed_samples = consumed ? *consumed : with_state({}, run.scheduler).num_steps;
   if (run.position.iteration < 0 || run.position.consumed_samples < 0)
-    throw DataError(fmt::format("{}: iteration {} after {} samples cannot be", file, run.position.iteration,
+    throw DataError(fmt::format("{}: iteration {} after {} samples is invalid", file, run.position.iteration,
                                 run.position.consumed_samples));
   const auto text_of = [&](const char* key) {
     const PickleValue value = args ? find(args, key) : nullptr;

@@ -1,5 +1,4 @@
-// What a checkpoint knows besides tensors, and how it stands in common.pt and in the objects of a module. No libtorch
-// here.
+// What a checkpoint stores besides tensors, and how common.pt and a module's objects represent it. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,8 @@
 namespace braid {
 
 struct RunPosition {
-  std::int64_t iteration = 0;         // the last one done
-  std::int64_t consumed_samples = 0;  // the data goes on after them
+  std::int64_t iteration = 0;         // the last one completed
+  std::int64_t consumed_samples = 0;  // the next sample has this number
 };
 
 struct CommonState {
@@ -25,17 +24,17 @@ struct CommonState {
   LrSchedule schedule{};
   bool fully_reshardable = true;
   int world_size = 1;
-  std::string recipe{};      // the resolved one, as YAML
+  std::string recipe{};      // resolved, as YAML
   std::string data_state{};  // DataSet::state()
 };
 
 PickleValue to_pickle(const CommonState& state);
 
-// Of a common.pt by Braid or by Megatron. DataError that names `file` when it has no iteration, or a negative one.
+// From a common.pt written by Braid or Megatron. DataError that names `file` if the iteration is missing or negative.
 struct StoredRun {
   RunPosition position{};
   ScheduleState scheduler{};  // empty: none was stored
-  std::string recipe{};       // empty: another program's
+  std::string recipe{};       // empty: written by another program
   std::string data_state{};   // likewise
 };
 StoredRun parse_common(const PickleValue& common, const std::string& file);
@@ -46,11 +45,11 @@ std::optional<std::int64_t> steps_of(const PickleValue& param_groups);
 PickleValue to_pickle(const LossScale::State& state);
 std::optional<LossScale::State> parse_loss_scale(const PickleValue& state);
 
-// Random numbers are drawn by seed and position, so the seed is all the state they have.
+// Random numbers are a function of seed and position, so the seed is the only state.
 PickleValue rng_state(std::int64_t seed);
 std::optional<std::int64_t> seed_of(const PickleValue& rng_state);
 
-// "mimo.language.rng_state/shard_0.1_1.2": the object at `place` of a grid of objects.
+// "mimo.language.rng_state/shard_0.1_1.2": the object at coordinates `place` of a grid of objects.
 std::string object_key(const std::string& key, const std::vector<int>& place, const std::vector<int>& grid);
 
 }  // namespace braid

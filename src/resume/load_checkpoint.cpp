@@ -28,7 +28,7 @@ namespace {
 
 using Say = std::function<void(const std::string& text)>;
 
-// Weights of a checkpoint that no part of the model asks for: an encoder that the topology leaves out, for one.
+// Reports weights of a checkpoint that the model does not use, e.g. of an encoder that the topology leaves out.
 void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
   std::set<std::string> keys;
   for (const WantedTensor& tensor : wanted) keys.insert(tensor.key);
@@ -36,17 +36,17 @@ void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& 
   for (const auto& [key, tensor] : checkpoint.metadata().tensors)
     if (!keys.contains(key) && !key.starts_with("mimo.")) unused.push_back(key);
   if (!unused.empty())
-    say(fmt::format("{} has {} tensors that this run does not use, {} the first", checkpoint.folder(), unused.size(),
+    say(fmt::format("{} has {} tensors that this run does not use; the first is {}", checkpoint.folder(), unused.size(),
                     in_quotes(unused.front())));
 }
 
-// A checkpoint that is not what was written, on one rank or on several.
+// The checkpoint is corrupt, as seen by one or more ranks.
 struct Damaged : DataError {
   using DataError::DataError;
 };
 
-// Reads tensors into this rank's, together with the other ranks' reading of theirs. Returns what to say of it once the
-// checkpoint has proved to be sound.
+// Reads this rank's tensors while the other ranks read theirs. Returns the log line to print once the checkpoint has
+// proved to be intact.
 std::string read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& checkpoint, World& world, const Say& say,
                      const std::function<void(const std::function<void()>&)>& hold) {
   std::atomic<std::int64_t> done = 0;
@@ -86,13 +86,13 @@ class Load {
     guarded([&] { checkpoint_.emplace(folder); });
   }
 
-  // Damaged when the checkpoint is not what was written.
+  // Throws Damaged if the checkpoint is corrupt.
   LoadedRun resume() {
     StoredRun stored;
     if (!config_.finetune) guarded([&] { stored = read_run(*checkpoint_); });
     const bool with_optimizer = config_.load_optimizer && !config_.finetune;
     std::vector<StateTensor> tensors = model_state(training_.model(), sets_, nullptr);
-    check_wanted(wanted_of(sets_), *checkpoint_, "is it of another model, or of other sizes?");
+    check_wanted(wanted_of(sets_), *checkpoint_, "is it a checkpoint of another model, or of other sizes?");
     if (!config_.finetune && config_.load_scheduler)
       check_schedule(training_.schedule(), stored.scheduler, config_, checkpoint_->folder());
     name_unused(wanted_of(sets_), *checkpoint_, say_);
@@ -112,7 +112,7 @@ class Load {
     return {stored.position, seed, stored.data_state};
   }
 
-  // Weights in Nemotron's naming, of all sets or of some; returns the names of the others.
+  // Loads weights in Nemotron's naming into the sets that `wants` selects; returns the names of the others.
   std::vector<std::string> take_weights(const std::function<bool(const StoredSet&)>& wants) {
     std::vector<StoredSet> sets =
         stored_sets(training_.model().provider(), training_.model().topology(), KeyScheme::Nemotron);
@@ -138,8 +138,8 @@ class Load {
     }
   }
 
-  // One rank's part, in which nobody meets. Where an older checkpoint may be taken instead of one that is damaged, all
-  // ranks have to know that it is; otherwise the first to find out ends the run.
+  // Runs work of this rank that has no collectives. If the run may fall back to an older checkpoint, all ranks must
+  // learn of the damage; otherwise the first rank that finds it ends the run.
   void guarded(const std::function<void()>& act) {
     if (!falls_back()) return as_damage(act);
     std::string error;
@@ -163,7 +163,7 @@ class Load {
     return loaded;
   }
 
-  // Work among collectives goes on without its result until all ranks can be told.
+  // An error between collectives is kept until all ranks can be told.
   void hold(const std::function<void()>& work, std::exception_ptr& error) const {
     if (!falls_back()) return as_damage(work);
     try {
@@ -184,8 +184,8 @@ class Load {
 
   std::vector<StateTensor> wanted_optimizer_state() {
     const std::string fix =
-        "was it saved without the optimizer, or with other parts frozen, or by bucket in another layout (tp, pp, ep)? "
-        "load the weights alone with --no-load-optim or --finetune";
+        "was it saved without the optimizer, with other modules frozen, or by bucket in another layout (tp, pp, ep)? "
+        "load only the weights with --no-load-optim or --finetune";
     const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
       return has_key_with(checkpoint_->metadata(), set.branch + "optimizer.distributed.") ||
              has_key_with(checkpoint_->metadata(), set.branch + "chained_0.optimizer.distributed.");
@@ -199,7 +199,7 @@ class Load {
     return tensors;
   }
 
-  // Buckets of another split may have the same sizes and other contents.
+  // Buckets of another split may have the same sizes but different contents.
   void check_splits() {
     std::vector<std::pair<const Module*, PickleValue>> splits;
     guarded([&] {
@@ -213,8 +213,8 @@ class Load {
       const auto* saved = split ? as<std::string>(split) : nullptr;
       if (saved && *saved != split_of(*module))
         throw DataError(fmt::format(
-            "{} has optimizer state by bucket of {} split by {}, this run splits it by {}; use that split, or load the "
-            "weights alone with --no-load-optim or --finetune",
+            "{} has optimizer state by bucket of {} split by {}, but this run splits it by {}; use the same split, or "
+            "load only the weights with --no-load-optim or --finetune",
             checkpoint_->folder(), module->name, *saved, split_of(*module)));
     }
   }
@@ -237,7 +237,7 @@ class Load {
     if (training_.loss_scale().dynamic()) resume_loss_scale();
   }
 
-  // All ranks have the same, those too on which nothing trains.
+  // All ranks have the same loss scale, including ranks on which nothing trains.
   void resume_loss_scale() {
     for (const StoredSet& set : sets_) {
       const PickleValue scale = find_object(fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
@@ -246,8 +246,8 @@ class Load {
     }
   }
 
-  // A run that resumes wants to know of every damage. What no rank had to read, such as objects of other ranks, is
-  // dealt out among them.
+  // A resuming run checks the whole checkpoint. Data that no rank had to read, such as objects of other ranks, is
+  // distributed among the ranks for checking.
   void check_unread() {
     const std::vector<bool> own = checkpoint_->checked();
     if (own.empty()) return;
@@ -264,7 +264,7 @@ class Load {
     work_together(
         world_, [&] { hold([&] { checkpoint_->check(wanted); }, error); }, [] { return Amount(); },
         [&](const Amount&, double seconds) {
-          say_(fmt::format("checking what no rank had to read, for {:.0f} s", seconds));
+          say_(fmt::format("checking checkpoint data that no rank needs: {:.0f} s so far", seconds));
         });
     guarded([&] {
       if (error) std::rethrow_exception(error);
@@ -278,7 +278,7 @@ class Load {
   std::optional<std::int64_t> stored_seed() {
     const PickleValue state = find_object(sets_.front().branch + "rng_state/");
     const auto seed = state ? seed_of(state) : std::nullopt;
-    if (!seed) say_("the checkpoint has no state of random numbers: samples go on with train.seed");
+    if (!seed) say_("the checkpoint has no random number state: using train.seed");
     return seed;
   }
 
@@ -300,8 +300,7 @@ LoadedRun resume_newest(const CheckpointConfig& config, Training& training, Worl
     try {
       LoadedRun run = Load(config, training, world, iteration_folder(root, iteration), say).resume();
       if (!newest_error.empty())
-        say(fmt::format("WARNING: the run goes on from iteration {} of {}, an older one (--load-fallback)", iteration,
-                        root));
+        say(fmt::format("WARNING: resuming from the older iteration {} of {} (--load-fallback)", iteration, root));
       return run;
     } catch (const Damaged& e) {
       if (config.load_fallback != "always")
@@ -316,12 +315,12 @@ LoadedRun resume_newest(const CheckpointConfig& config, Training& training, Worl
   }
 }
 
-// What Nemotron's naming has no place for, or what the topology lacks, is told before anything is read.
+// Refuses, before anything is read, modules that Nemotron's naming or the topology lacks.
 void check_sets(const CheckpointConfig& config, const MimoModel& model) {
   const std::vector<StoredSet> sets = stored_sets(model.provider(), model.topology(), KeyScheme::Nemotron);
   if (!config.load_nemotron.empty() && sets.size() != stored_sets(model.provider(), model.topology()).size())
-    throw ConfigError({"Nemotron checkpoints have no place for encoders of sound", "checkpoint.load_nemotron",
-                       "leave the module out of the topology, or take the vision encoder alone: --load-vision-from"});
+    throw ConfigError({"Nemotron checkpoints have no audio encoders", "checkpoint.load_nemotron",
+                       "leave the module out of the topology, or load only the vision encoder: --load-vision-from"});
   if (!config.load_vision_from.empty() && !std::any_of(sets.begin(), sets.end(), is_vision_encoder))
     throw ConfigError({"the topology has no vision encoder to load", "checkpoint.load_vision_from", "leave it out"});
 }
@@ -344,8 +343,8 @@ std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Trainin
   if (!iteration) {
     if (config.must_exist || config.finetune)
       throw ConfigError({fmt::format("there is no checkpoint in '{}'", config.load), "checkpoint.load",
-                         "give the folder of one, or leave out --finetune and --exit-on-missing-checkpoint"});
-    say(fmt::format("no checkpoint in {}: the run starts afresh", config.load));
+                         "give a folder that has one, or leave out --finetune and --exit-on-missing-checkpoint"});
+    say(fmt::format("no checkpoint in {}: the run starts from scratch", config.load));
     return std::nullopt;
   }
   return resume_newest(config, training, world, *iteration, say);

@@ -1,4 +1,4 @@
-// What a run starts from: a checkpoint of any layout, loaded into this one.
+// Loads a checkpoint saved in any layout into this run's layout.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ class World;
 
 struct LoadedRun {
   RunPosition position{};
-  std::optional<std::int64_t> seed{};       // that random numbers go on with; nothing: the recipe's
-  std::string data_state{};                 // of the data set, or nothing: consumed_samples tells
-  std::vector<std::string> missing_sets{};  // parameter sets that the checkpoint was not asked for
+  std::optional<std::int64_t> seed{};       // of random numbers; empty: the recipe's
+  std::string data_state{};                 // of the data set; empty: use consumed_samples
+  std::vector<std::string> missing_sets{};  // parameter sets that were not loaded
 };
 
-// Collective over the world. Every rank reads the parts of tensors that it holds, and nothing else. DataError when the
-// checkpoint is damaged, lacks something that the model has, or has it in another shape; nothing is returned, and
-// nothing changes, when there is no checkpoint to load. `say` is called on one rank.
+// Collective over the world. Every rank reads only the tensor slices that it holds. DataError if the checkpoint is
+// damaged, or if a tensor of the model is missing or has another shape. Empty, with nothing changed, if there is no
+// checkpoint to load. `say` is called on one rank.
 std::optional<LoadedRun> load_checkpoint(const CheckpointConfig& config, Training& training, World& world,
                                          const std::function<void(const std::string& text)>& say);
 

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// Texts come out of a file.
+// The values come from a file and may be of any type.
 std::string text_of(const StateValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return in_quotes(*text);
   return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
@@ -24,7 +24,7 @@ StoredRun read_run(const DistCheckpoint& checkpoint) {
   const std::int64_t iteration = stored.position.iteration;
   if (iteration_of(std::filesystem::path(folder).filename().string()) != iteration)
     throw DataError(
-        fmt::format("{}/{} is of iteration {}; the folder is not what its name says", folder, kCommonFile, iteration));
+        fmt::format("{}/{} is from iteration {}, which contradicts the folder's name", folder, kCommonFile, iteration));
   return stored;
 }
 
@@ -34,18 +34,18 @@ void check_schedule(const LrSchedule& own, const ScheduleState& stored, const Ch
   if (config.scheduler == "checkpoint")
     if (const auto why = why_unusable(with_state(own, stored)))
       throw ConfigError({fmt::format("the schedule in {} cannot be used: {}", folder, *why), key,
-                         "take this run's rates and lengths with --override-opt-param-scheduler"});
+                         "use this run's rates and lengths with --override-opt-param-scheduler"});
   if (config.scheduler != "same") return;
   std::vector<std::string> texts;
   for (const ScheduleDifference& difference : differences(own, stored))
     texts.push_back(fmt::format("{} is {} in the checkpoint and {} in this run", difference.key,
                                 text_of(difference.stored), text_of(difference.own)));
   if (texts.empty()) return;
-  throw ConfigError({fmt::format("the learning rate would not go on as in {} (lengths are in samples): {}", folder,
+  throw ConfigError({fmt::format("the learning rate schedule differs from {} (lengths are in samples): {}", folder,
                                  fmt::join(texts, ", ")),
                      key,
-                     "use the same rates and lengths (with another --train-iters, give the old decay by "
-                     "--lr-decay-samples), or take this run's with --override-opt-param-scheduler, or the "
+                     "use the same rates and lengths (with another --train-iters, keep the old decay length with "
+                     "--lr-decay-samples), or use this run's with --override-opt-param-scheduler, or the "
                      "checkpoint's with --use-checkpoint-opt-param-scheduler"});
 }
 
@@ -56,7 +56,7 @@ std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::str
     try {
       read_run(DistCheckpoint(iteration_folder(root, older.back())));
       return older.back();
-    } catch (const std::exception&) {  // nor is this one
+    } catch (const std::exception&) {  // this one is damaged too
     }
   }
   return std::nullopt;
@@ -66,8 +66,8 @@ std::string way_on_from(const std::string& root, std::int64_t iteration) {
   const auto older = newest_sound_before(iteration, root);
   if (!older) return kNoneIsSound;
   return fmt::format(
-      "iteration {} in {} looks complete: go on from it with --load-fallback, which takes the newest one that can be "
-      "read (or check it first: braid ckpt verify {} --iteration {})",
+      "iteration {} in {} looks complete: resume from it with --load-fallback, which uses the newest readable one "
+      "(check it first with: braid ckpt verify {} --iteration {})",
       *older, root, root, *older);
 }
 

@@ -1,5 +1,5 @@
-// Whether a run can go on from a checkpoint, as far as its small files tell: position, schedule, damage. The launcher
-// looks before any rank starts, and the ranks as they load. No libtorch here.
+// Checks from a checkpoint's small files whether a run can resume from it: position, schedule, damage. The launcher
+// checks before any rank starts, and the ranks check again as they load. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace braid {
 
-// DataError when common.pt is missing, damaged, or of another iteration than the folder's name says.
+// DataError if common.pt is missing or damaged, or if its iteration differs from the one in the folder's name.
 StoredRun read_run(const DistCheckpoint& checkpoint);
 
-// Megatron's rule: the rates go on as they were, or somebody says whose are to be taken. ConfigError otherwise, or
-// where the checkpoint's are to be taken and cannot be.
+// Megatron's rule: the two schedules agree, or the user says which one to use. ConfigError otherwise, or if the
+// checkpoint's is chosen and cannot be used.
 void check_schedule(const LrSchedule& own, const ScheduleState& stored, const CheckpointConfig& config,
                     const std::string& folder);
 
-// The newest iteration before `end` whose small files can be read; nothing where there is none.
+// The newest iteration before `end` whose small files can be read; empty if there is none.
 std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::string& root);
 
-// What to do where `iteration` is damaged.
+// The advice to print if `iteration` is damaged.
 std::string way_on_from(const std::string& root, std::int64_t iteration);
-// The same where no other can be read.
+// The same if no other iteration can be read.
 inline constexpr const char* kNoneIsSound =
-    "there is no older one that can be read: `braid ckpt verify` says what is left of each; to train from the start, "
-    "leave --load out and save to another folder";
+    "no older checkpoint can be read: `braid ckpt verify` shows what is intact in each; to train from scratch, leave "
+    "out --load and save to another folder";
 
 }  // namespace braid

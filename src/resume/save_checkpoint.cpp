@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Nothing where the tracker is of no use.
+// Empty if the tracker cannot be read.
 std::optional<std::int64_t> named_latest(const std::string& root) {
   try {
     return read_tracker(root);
@@ -60,7 +60,7 @@ std::vector<KeyedTensor> CheckpointSaver::own_tensors() const {
   return own;
 }
 
-// A module's optimizer is described by the first rank of its last stage, where every module that trains has one.
+// The first rank of a module's last pipeline stage describes its optimizer: every module that trains has one there.
 std::vector<std::pair<std::string, PickleValue>> CheckpointSaver::own_objects(const CommonState& common,
                                                                               std::int64_t seed) const {
   std::vector<std::pair<std::string, PickleValue>> objects;
@@ -98,7 +98,7 @@ void CheckpointSaver::resumed_from(std::int64_t iteration) {
   remove_old();
 }
 
-// Those that a killed save has kept: the disk may have no room for them and a new one.
+// A killed save may have left old checkpoints: the disk may not have space for them and a new one.
 void CheckpointSaver::remove_old() {
   if (!config_.keep_last) return;
   try {
@@ -119,7 +119,7 @@ void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
   const bool waits = job_ && !job_->done();
   wait_for_all("is still being written");
   if (waits && world_.rank() == publisher_)
-    say_(fmt::format("waited {:.1f} s for the save before this one", seconds_since(start)));
+    say_(fmt::format("waited {:.1f} s for the previous save", seconds_since(start)));
   start_ = Clock::now();
   if (lock_) begin(common.position.iteration);
   world_.everyone().barrier();
@@ -143,8 +143,8 @@ void CheckpointSaver::check() {
   if (const auto saved = job->result()) say_saved(job->iteration(), *saved);
 }
 
-// From the moment the training stopped for it until the checkpoint is on disk, and where training waits for that, until
-// it goes on.
+// The time runs from the moment training stopped for the save until the checkpoint is on disk; in a synchronous save,
+// until training continues.
 void CheckpointSaver::say_saved(std::int64_t iteration, const Saved& saved) {
   const auto end = config_.async ? saved.at : Clock::now();
   const double seconds = std::chrono::duration<double>(end - start_).count();

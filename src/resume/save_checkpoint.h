@@ -1,6 +1,6 @@
-// Saves checkpoints of a run while it goes on: every rank copies what it is to write, and a thread of its own brings
-// that to disk. One rank, the publisher, puts the parts together when all have handed theirs in. Until then the
-// checkpoint before is the latest, and stays so if anybody dies.
+// Saves checkpoints while the run continues: every rank copies what it has to write, and a background thread writes it
+// to disk. One rank, the publisher, publishes the checkpoint when all ranks have written their shards. Until then the
+// previous checkpoint is the latest, and it stays the latest if a rank dies.
 #pragma once
 
 #include <chrono>
@@ -22,18 +22,18 @@ class CheckpointSaver {
  public:
   using Say = std::function<void(const std::string& text)>;  // only the publisher's is called
 
-  // Everything outlives the saver. The publisher takes the folder's lock where the launcher does not hold it, settles
-  // what killed saves have left there, and refuses a folder with checkpoints that this run does not go on from.
+  // All arguments must outlive the saver. The publisher takes the folder's lock unless the launcher holds it, cleans up
+  // after killed saves, and refuses a folder with checkpoints that this run does not resume from.
   CheckpointSaver(const CheckpointConfig& config, Training& training, World& world, int publisher, Say say,
                   const JobIdentity& job = {}, const std::string& held_lock = "");
-  ~CheckpointSaver();  // gives up what is not finished
+  ~CheckpointSaver();  // abandons an unfinished save
 
-  // The run goes on from this iteration of the folder, which becomes the latest: another one may have been damaged.
+  // The run resumes from this iteration of the folder, which becomes the latest: a newer one may be damaged.
   void resumed_from(std::int64_t iteration);
-  // Collective. Waits for the save before where that is still being written. An error in writing shows here, in check()
-  // or in finish() of the rank that had it.
+  // Collective. Waits for the previous save if it is still being written. A write error is thrown here, in check() or
+  // in finish(), on the rank that had it.
   void save(const CommonState& common, std::int64_t seed);
-  // Says when a save is complete.
+  // Reports a save that has completed.
   void check();
   // Collective: waits until the last save is on disk.
   void finish();
@@ -53,7 +53,7 @@ class CheckpointSaver {
   const Say say_;
   const std::vector<StoredSet> sets_;
   const ShardWriters writers_;
-  std::optional<SaveLock> lock_;  // the publisher's
+  std::optional<SaveLock> lock_;  // on the publisher
   std::chrono::steady_clock::time_point start_{};
   std::unique_ptr<SaveJob> job_;
 };

@@ -27,8 +27,8 @@ std::string way_to_go_on(const CheckpointConfig& config) {
   if (!config.load_nemotron.empty()) without.push_back("--load-nemotron-checkpoint");
   if (!config.load_vision_from.empty()) without.push_back("--load-vision-from");
   const std::string with = loads_in_place(config) ? "" : fmt::format(" with --load {}", config.save);
-  if (without.empty()) return "go on from them" + with;
-  return fmt::format("go on from them{}{} without {}", with, with.empty() ? "" : " and", fmt::join(without, " and "));
+  if (without.empty()) return "resume from them" + with;
+  return fmt::format("resume from them{}{} without {}", with, with.empty() ? "" : " and", fmt::join(without, " and "));
 }
 
 }  // namespace
@@ -41,17 +41,17 @@ void check_save_folder(const CheckpointConfig& config) {
   std::error_code ignored;
   if (!config.save.empty() && fs::exists(fs::path(config.save) / ".metadata", ignored))
     throw ConfigError(
-        {fmt::format("'{}' is a checkpoint itself", config.save), kSaveKey,
-         fmt::format("save to the folder above it, --save {}", folder_of(config.save).parent_path().string())});
+        {fmt::format("'{}' is itself a checkpoint", config.save), kSaveKey,
+         fmt::format("save to its parent folder: --save {}", folder_of(config.save).parent_path().string())});
   if (config.save.empty() || config.overwrite || resumes_in_place(config)) return;
   const std::vector<std::int64_t> iterations = iterations_in(config.save);
   if (iterations.empty()) return;
   throw ConfigError(
-      {fmt::format("'{}' has the checkpoints of another run, up to iteration {}, and this run does not go on from them",
+      {fmt::format("'{}' has the checkpoints of another run, up to iteration {}, but this run does not resume from it",
                    config.save, iterations.back()),
        kSaveKey,
        way_to_go_on(config) +
-           ", or save to another folder, or let this run's checkpoints take their place with --overwrite-checkpoints"});
+           ", or save to another folder, or let this run replace them with --overwrite-checkpoints"});
 }
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// Whether the checkpoints in the folder that a run saves to are its own.
+// Whether the folder that a run saves to has checkpoints of another run.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ bool is_same_folder(const std::string& a, const std::string& b);
 // Whether the run loads the folder that it saves to, or one of its iterations.
 bool resumes_in_place(const CheckpointConfig& config);
 
-// ConfigError when the folder has checkpoints that this run does not go on from, since its own would take their place,
-// or is one itself.
+// ConfigError if the folder has checkpoints that this run does not resume from, since its own would replace them, or if
+// the folder is itself a checkpoint.
 void check_save_folder(const CheckpointConfig& config);
 
 }  // namespace braid

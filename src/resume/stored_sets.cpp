@@ -30,7 +30,7 @@ Prefixes prefixes_of(const EncoderConfig& encoder, KeyScheme scheme) {
   return {submodule + "encoders." + inner, submodule + "input_projections.0."};
 }
 
-// Layers of the hybrid model differ, and keep their numbers.
+// Layers of the hybrid model differ, so they are stored by number, not stacked.
 bool stacks_layers(const LanguageConfig& config) { return !std::holds_alternative<HybridLmConfig>(config); }
 
 StoredSet stored_set(std::string name, int module, std::vector<ParamSpec> specs, std::string prefix, bool stacked) {
@@ -43,7 +43,7 @@ int shard_of(const ParamSpec& spec, const ShardPlace& place) {
   return spec.tp_dim >= 0 ? place.ep * place.expt_tp_size + place.expt_tp : place.ep;
 }
 
-// A shard that all of `holders` have, to be written by one of them.
+// A shard that every rank in `holders` has; one of them writes it.
 struct Shard {
   std::size_t set, param, shard;
   std::int64_t elements;
@@ -139,7 +139,7 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
       }
     }
   }
-  // The largest first, each to the holder that has the least to write so far.
+  // Largest first, each to the holder with the least to write so far.
   std::stable_sort(shards.begin(), shards.end(),
                    [](const Shard& a, const Shard& b) { return a.elements > b.elements; });
   std::vector<std::int64_t> load(static_cast<std::size_t>(topology.world_size()));

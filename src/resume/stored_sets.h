@@ -1,4 +1,4 @@
-// What a checkpoint of a multimodal model holds, whatever rank has which part of it. No libtorch here.
+// What a checkpoint of a multimodal model holds, independent of the layout. No libtorch here.
 #pragma once
 
 #include <string>
@@ -13,34 +13,34 @@ namespace braid {
 
 enum class KeyScheme {
   Modules,   // language_model.module., modality_submodules.images.module.…
-  Nemotron,  // language_model., vision_model., vision_projection.; it has no place for encoders of sound
+  Nemotron,  // language_model., vision_model., vision_projection.; no audio encoders
 };
 
-// All parameters of a set, on whatever stage and rank.
+// All parameters of a set, over all pipeline stages and ranks.
 struct StoredSet {
   std::string name{};  // one of parameter_set_names()
   int module = 0;      // index into topology.modules()
   std::vector<ParamSpec> specs{};
   KeyRule rule{};
-  std::string branch{};  // how keys of what belongs to the module but is no parameter begin: "mimo.language."
+  std::string branch{};  // prefix of the module's keys that are not parameters: "mimo.language."
 };
 
-// Of the modules that the naming has a place for.
+// Only of the modules that the naming supports.
 std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& topology,
                                    KeyScheme scheme = KeyScheme::Modules);
 
 bool has_key_with(const DistMetadata& metadata, const std::string& begin);
-// All of Nemotron's keys may be below "model."; else it is empty.
+// "model." if all of Nemotron's keys start with it, otherwise empty.
 std::string nemotron_root(const DistMetadata& metadata);
 
-// How a module's parameters are split, which optimizer state by bucket is tied to: "tp 2, pp 1, ep 4, expt_tp 1".
+// How a module's parameters are split: "tp 2, pp 1, ep 4, expt_tp 1". Optimizer state by bucket only fits this split.
 std::string split_of(const Module& module);
 
 // "mimo.language.", "mimo.images."
 std::string branch_of(const Module& module);
 
-// Which of the ranks that hold the same shard of a parameter writes it: the work is spread evenly, and every rank comes
-// to the same result.
+// Which of the ranks that hold the same shard of a parameter writes it. The work is balanced, and every rank computes
+// the same assignment.
 class ShardWriters {
  public:
   ShardWriters(const std::vector<StoredSet>& sets, const Topology& topology);

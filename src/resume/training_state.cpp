@@ -58,7 +58,7 @@ void add_by_parameter(const Training::Trained& trained, const StoredSet& set,
   }
 }
 
-// The number of this rank's group among those that split the same part of the model.
+// The index of this rank's data-parallel group among those of its module.
 int model_part(const Module& module, int rank, bool expert) {
   const int pp = module.dense.coord(rank, "pp");
   const ShardPlace place = shard_place(module, rank);
@@ -137,7 +137,7 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
     const ShardPlace place = shard_place(module, rank);
     const auto writes = [&](const ParamSpec& spec) {
       const bool first_replica = spec.tp_dim >= 0 || (spec.expert ? place.expt_tp : place.tp) == 0;
-      if (is_sharded(*trained.optimizer)) return first_replica;  // and every range is on one rank of the replicas
+      if (is_sharded(*trained.optimizer)) return first_replica;  // each range is on exactly one rank of the replicas
       return writers && writers->writer(s, index_of(sets[s], spec.name), rank) == rank;
     };
     add_by_parameter(trained, sets[s], writes, tensors);

@@ -1,5 +1,5 @@
-// The tensors that make up the state of a training run, as a checkpoint has them: views of the live ones, each with the
-// key it is kept under and the box of the stored tensor that it is.
+// The tensors that make up the state of a training run, as a checkpoint stores them: views of the live tensors, each
+// with its key and its box in the stored tensor.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,11 @@
 namespace braid {
 
 struct StateTensor : KeyedTensor {
-  bool written_here = false;  // of all ranks that have the box, this one saves it
+  bool written_here = false;  // of all ranks that hold the box, this one writes it
 };
 
-// This rank's parameters of these sets. Of those that several ranks hold, `writers` says which saves them; null: to
-// load only.
+// This rank's parameters of these sets. `writers` decides which rank writes a parameter that several hold; null when
+// only loading.
 std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<StoredSet>& sets,
                                      const ShardWriters* writers);
 
@@ -23,15 +23,15 @@ std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<S
 std::vector<std::string> own_extra_states(const MimoModel& model, const std::vector<StoredSet>& sets,
                                           const ShardWriters& writers);
 
-// How optimizers are kept. Fully reshardable: parameter by parameter, so that any layout can load it. By bucket: as the
-// buffers lie in memory, for the same split of the model (dp may change).
+// How optimizer state is stored. Fully reshardable: parameter by parameter, so that any layout can load it. By bucket:
+// as the buffers are in memory, for the same split of the model (dp may change).
 enum class OptimizerFormat { FullyReshardable, ByBucket };
 
-// Main parameters and both moments of what this rank updates.
+// Main parameters and both moments of the parameters that this rank updates.
 std::vector<StateTensor> optimizer_state(const Training& training, const std::vector<StoredSet>& sets,
                                          const ShardWriters* writers, OptimizerFormat format);
 
-// "float64", "float32" or "bfloat16", as recipes have it.
+// "float64", "float32" or "bfloat16", as in recipes.
 at::ScalarType dtype_named(const std::string& name);
 
 }  // namespace braid

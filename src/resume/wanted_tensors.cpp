@@ -21,13 +21,13 @@ void check_wanted(const std::vector<WantedTensor>& wanted, const DistCheckpoint&
   for (const WantedTensor& tensor : wanted) {
     const auto found = checkpoint.metadata().tensors.find(tensor.key);
     if (found == checkpoint.metadata().tensors.end())
-      problems.insert(fmt::format("{} is not there", tensor.key));
+      problems.insert(fmt::format("{} is missing", tensor.key));
     else if (found->second.shape != tensor.shape)
-      problems.insert(fmt::format("{} is {}, the model's {}", tensor.key, shape_text(found->second.shape),
+      problems.insert(fmt::format("{} is {}, but the model has {}", tensor.key, shape_text(found->second.shape),
                                   shape_text(tensor.shape)));
   }
   if (problems.empty()) return;
-  std::string text = fmt::format("{} does not fit the model in {} tensor{}:", checkpoint.folder(), problems.size(),
+  std::string text = fmt::format("{} does not match the model in {} tensor{}:", checkpoint.folder(), problems.size(),
                                  problems.size() > 1 ? "s" : "");
   std::size_t named = 0;
   for (const std::string& problem : problems)

@@ -1,4 +1,4 @@
-// What a model needs of a checkpoint, compared with what is there. No libtorch here.
+// Compares the tensors that a model needs with those that a checkpoint has. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct WantedTensor {
 
 std::vector<WantedTensor> wanted_of(const std::vector<StoredSet>& sets);
 
-// Everything that is missing or of another shape, in one DataError. All ranks come to the same one.
+// One DataError that lists every tensor that is missing or has another shape. All ranks throw the same one.
 void check_wanted(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const std::string& fix);
 
 }  // namespace braid

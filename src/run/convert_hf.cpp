@@ -31,7 +31,7 @@ const StoredSet& set_of_module(const std::vector<StoredSet>& sets, const std::st
                      fmt::format("it has {}", fmt::join(names, ", "))});
 }
 
-// Without stages, which belong to a run.
+// Without pipeline stages, which belong to a run.
 HfConfig config_of(const Provider& provider, const StoredSet& set) {
   std::optional<HfConfig> config;
   if (const auto* hybrid = std::get_if<HybridLmConfig>(&provider.language); hybrid && !set.name.ends_with(".encoder")) {
@@ -45,10 +45,10 @@ HfConfig config_of(const Provider& provider, const StoredSet& set) {
   if (config) return *config;
   throw ConfigError({fmt::format("the module '{}' of {} is neither the hybrid language model nor RADIO",
                                  set.name.substr(0, set.name.find('.')), provider.name),
-                     "command line", "Hugging Face folders are read and written of these two"});
+                     "command line", "only these two can be read from or written to Hugging Face folders"});
 }
 
-// The part of a whole parameter that a key has, in as many dimensions as the stored tensor.
+// The slice of a whole parameter that a key stores, with as many dimensions as the stored tensor.
 at::Tensor box_in(const at::Tensor& parameter, const KeyedBox& box) {
   const at::Tensor part = box_of(parameter, box.local_begin, box.size);
   return box.shape.size() > box.size.size() ? part.unsqueeze(0) : part;  // a layer of a stack
@@ -59,7 +59,7 @@ StoredDtype dtype_of(const ParamSpec& spec, const KeyRule& rule, const DistCheck
   for (const KeyedShape& tensor : keyed_shapes(spec, rule)) {
     const StoredDtype found = checkpoint.metadata().tensors.at(tensor.key).dtype;
     if (dtype && *dtype != found)
-      throw DataError(fmt::format("{}: '{}' is {}, other parts of the same parameter {}", checkpoint.folder(),
+      throw DataError(fmt::format("{}: '{}' is {}, but other tensors of the same parameter are {}", checkpoint.folder(),
                                   tensor.key, name_of(found), name_of(*dtype)));
     dtype = found;
   }
@@ -79,7 +79,7 @@ std::vector<std::string> lines_of(Config config) {
   return lines;
 }
 
-// These are of training, and no config.json has them.
+// These keys concern training; config.json does not have them.
 bool is_of_training(const std::string& line) {
   const std::vector<std::string> keys = {"init_std", "aux_loss_coeff", "expert_bias_rate", "force_load_balancing"};
   return contains(keys, line.substr(0, line.find(':')));
@@ -100,7 +100,7 @@ std::vector<FieldDifference> differences(const HfConfig& recipe, const HfConfig&
   return fields;
 }
 
-// Where the model of a folder differs from the recipe's so that its weights do not fit.
+// Refuses a folder whose model differs from the recipe's so that its weights do not fit.
 void check_same_parameters(const StoredSet& set, const HfConfig& recipe, const HfConfig& folder_config,
                            const std::string& folder) {
   std::map<std::string, std::vector<std::int64_t>> theirs;
@@ -110,20 +110,20 @@ void check_same_parameters(const StoredSet& set, const HfConfig& recipe, const H
   for (const ParamSpec& spec : set.specs) {
     const auto found = theirs.find(spec.name);
     if (found == theirs.end())
-      problems.add(fmt::format("it has no {} of {}", spec.name, shape_text(spec.shape)), folder, "");
+      problems.add(fmt::format("it has no {} of shape {}", spec.name, shape_text(spec.shape)), folder, "");
     else if (found->second != spec.shape)
       problems.add(
-          fmt::format("{} is {}, the recipe's {}", spec.name, shape_text(found->second), shape_text(spec.shape)),
+          fmt::format("{} is {}, but the recipe's is {}", spec.name, shape_text(found->second), shape_text(spec.shape)),
           folder, "");
     if (found != theirs.end()) theirs.erase(found);
   }
   for (const auto& [name, shape] : theirs)
-    problems.add(fmt::format("the recipe's model has no {} of {}", name, shape_text(shape)), folder, "");
+    problems.add(fmt::format("the recipe's model has no {} of shape {}", name, shape_text(shape)), folder, "");
   if (problems.empty()) return;
   ProblemList all;
   for (const FieldDifference& field : differences(recipe, folder_config))
-    all.add(fmt::format("the recipe has {}, the folder {}", field.recipe, field.folder), folder,
-            "change the recipe's model, or take another folder");
+    all.add(fmt::format("the recipe has {}, the folder has {}", field.recipe, field.folder), folder,
+            "change the recipe's model, or use another folder");
   for (Problem& problem : problems.take()) all.add(problem.what, problem.where, problem.fix);
   all.throw_if_any();
 }
@@ -150,12 +150,12 @@ CommonState start_of(const Recipe& recipe) {
 WrittenModel write_hf_module(DistCheckpoint& checkpoint, const std::string& module, const std::string& hf_folder) {
   const KnownRun known = known_run(checkpoint);
   if (!known.recipe)
-    throw ConfigError({fmt::format("{} does not say what model it is of: {}", checkpoint.folder(), known.why_no_recipe),
-                       "--to-hf", "only checkpoints with Braid's recipe in them become Hugging Face folders"});
+    throw ConfigError({fmt::format("{} does not describe its model: {}", checkpoint.folder(), known.why_no_recipe),
+                       "--to-hf", "only checkpoints that contain Braid's recipe can be converted to Hugging Face"});
   const std::vector<StoredSet> sets = sets_in(checkpoint.metadata(), *known.recipe);
   const StoredSet& set = set_of_module(sets, module);
   WholeParameters parameters = {.config = config_of(known.recipe->model.model, set), .where = checkpoint.folder()};
-  check_wanted(wanted_of({set}), checkpoint, "was it saved in another naming, or not completely?");
+  check_wanted(wanted_of({set}), checkpoint, "was it saved with another naming, or incompletely?");
   std::map<std::string, const ParamSpec*> specs;
   for (const ParamSpec& spec : set.specs) {
     specs[spec.name] = &spec;
@@ -185,11 +185,12 @@ InitialCheckpoint write_initial_checkpoint(const Recipe& recipe, const std::map<
     const HfConfig config = config_of(recipe.model.model, set);
     StoredModel model = open_hf_model(folder);
     if (model.config.index() != config.index())
-      throw ConfigError({fmt::format("'{}' has a model of another kind than the module '{}'", folder, module),
+      throw ConfigError({fmt::format("'{}' has a different kind of model than the module '{}'", folder, module),
                          "command line", "give nemotron_h for the language model, radio for images"});
     check_same_parameters(set, config, model.config, folder);
     for (const FieldDifference& field : differences(config, model.config))
-      result.notes.push_back(fmt::format("{}: the recipe has {}, {} {}", module, field.recipe, folder, field.folder));
+      result.notes.push_back(
+          fmt::format("{}: the recipe has {}, {} has {}", module, field.recipe, folder, field.folder));
     models.emplace(set.name, std::move(model));
   }
   check_new_iteration(root, 0);

@@ -31,7 +31,7 @@ class MemoryTable {
   }
 
  private:
-  // The ranks with one pp coordinate hold equally much.
+  // All ranks with the same pp coordinate hold the same number of bytes.
   std::vector<std::int64_t> by_pp_rank(const StoredSet& set, const Module& module) const {
     std::vector<std::int64_t> bytes(static_cast<std::size_t>(module.dense.size_of("pp")));
     for (const ParamSpec& spec : set.specs)

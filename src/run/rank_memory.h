@@ -1,5 +1,5 @@
-// What ranks need of memory at least, from the declarations of their parameters: weights, gradients and optimizer
-// state. Activations come on top. No libtorch here.
+// A lower bound of each rank's memory, from the declarations of its parameters: weights, gradients and optimizer state,
+// without activations. No libtorch here.
 #pragma once
 
 #include <cstdint>

@@ -14,14 +14,14 @@ void append(Problems& all, Problems more) { std::move(more.begin(), more.end(), 
 
 void check_at_least(Problems& problems, const char* key, std::int64_t value, std::int64_t least) {
   if (value >= least) return;
-  problems.push_back({fmt::format("{}={} should be {} or more", key, value, least), key, ""});
+  problems.push_back({fmt::format("{}={} must be at least {}", key, value, least), key, ""});
 }
 
 void check_seconds(Problems& problems, const char* key, double value) {
   constexpr double kYear = 365 * 86400.0;
   if (value > 0 && value <= kYear) return;
   problems.push_back(
-      {fmt::format("{}={} should be greater than 0 and at most a year ({} s)", key, value, kYear), key, ""});
+      {fmt::format("{}={} must be greater than 0 and at most a year ({} s)", key, value, kYear), key, ""});
 }
 
 Problems train_problems(const Recipe& recipe) {
@@ -61,7 +61,7 @@ Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))};
 }
 
-// Whether the model fits the sizes of its grids. The topology itself is sound.
+// Whether the model fits the sizes of its grids. The topology itself is valid.
 Problems model_problems(const Recipe& recipe) {
   Problems problems;
   const Provider& model = recipe.model.model;
@@ -71,7 +71,7 @@ Problems model_problems(const Recipe& recipe) {
       append(problems, validate_language(model, layout_sizes(module), "model"));
       append(problems, validate(recipe.data, model, layout_sizes(module), "data"));
     } else if (module.cp > 1) {
-      problems.push_back({fmt::format("{} is an encoder, which does not run with cp={}", module.name, module.cp),
+      problems.push_back({fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
                           fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
     } else if (encoder) {
       append(problems, validate_encoder(model, *encoder, layout_sizes(module), "model"));
@@ -88,7 +88,7 @@ Problems prefetch_problems(const Recipe& recipe) {
       std::any_of(recipe.topology.modules.begin(), recipe.topology.modules.end(),
                   [](const ModuleConfig& module) { return module.kind == "encoder" && module.pp == 1; });
   if (one_can && !recipe.topology.colocated) return {};
-  return {{fmt::format("prefetch={}, but no encoder can run ahead: it needs ranks of its own and pp=1",
+  return {{fmt::format("prefetch={}, but no encoder can run ahead: that needs an encoder with its own ranks and pp=1",
                        recipe.train.prefetch),
            "train.prefetch", "use prefetch=0"}};
 }
@@ -97,12 +97,12 @@ Problems freeze_problems(const Recipe& recipe) {
   const std::size_t encoders = recipe.topology.modules.size() - 1;
   if (frozen_sets(recipe).size() < 2 * encoders + 1) return {};
   const TrainConfig& train = recipe.train;
-  return {{"every part of the model is frozen: there is nothing to train",
+  return {{"every module of the model is frozen: there is nothing to train",
            train.freeze_language ? "train.freeze_language" : "train.stage",
            encoders > 0
-               ? "leave one of train.freeze_encoders, freeze_projection, freeze_language false and do not name a "
+               ? "set one of train.freeze_encoders, freeze_projection, freeze_language to false and do not use a "
                  "train.stage that freezes it"
-               : "a model without encoders has only its language part: use train.stage=stage3 and "
+               : "a model without encoders has only its language model: use train.stage=stage3 and "
                  "train.freeze_language=false"}};
 }
 
@@ -130,8 +130,7 @@ bool is_changed(const std::vector<ConfigOverride>& overrides, const std::string&
   return std::any_of(overrides.begin(), overrides.end(), [&](const ConfigOverride& o) { return o.path == path; });
 }
 
-// Whoever lowers the learning rate on the command line below the recipe's min_lr means the schedule, not an error:
-// min_lr stays the same share of lr.
+// Lowering the learning rate on the command line scales min_lr with it, so that lr may go below the recipe's min_lr.
 void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& overrides, LrScheduleConfig& schedule) {
   if (!is_changed(overrides, "train.lr") || is_changed(overrides, "train.min_lr")) return;
   const LrScheduleConfig& before = as_written.train.schedule;
@@ -139,8 +138,8 @@ void lower_min_lr(const Recipe& as_written, const std::vector<ConfigOverride>& o
   schedule.min_lr = *parse_double(fmt::format("{:.9g}", schedule.lr * (before.min_lr / before.lr)));
 }
 
-// The recipe with these overrides, and what is wrong with it; `where` of each problem is a place in the file or a flag,
-// or still a key where only the whole recipe shows the problem.
+// The recipe with these overrides, and its problems; `where` of each is a location in the file or a flag, or a key if
+// only the whole recipe shows the problem.
 struct Reading {
   YamlReader reader;
   Recipe recipe{};
@@ -156,15 +155,15 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   lower_min_lr(before, overrides, reading.recipe.train.schedule);
   name_media(reading.recipe);
   reading.of_values = reading.reader.finish();
-  // A topology read only in part would complain about things the reader has named already.
+  // Checking a partly read topology would repeat problems that the parser has already reported.
   if (!reading.of_values.empty()) return reading;
   const Recipe& recipe = reading.recipe;
   reading.of_whole = checks == RecipeChecks::All ? validate(recipe) : validate(recipe.topology, workload_of(recipe));
   return reading;
 }
 
-// The flags without which a problem would disappear, each taken alone: "--llm-tp 3", say, where the recipe's heads do
-// not divide by it.
+// Finds the flags that cause a problem: those without which, each removed alone, the problem disappears. Example:
+// "--llm-tp 3" if the recipe's number of heads is not divisible by 3.
 class Blame {
  public:
   Blame(const RecipeSource& source, RecipeChecks checks, const std::vector<Problem>& problems) {
@@ -179,11 +178,11 @@ class Blame {
         if (!without.of_values.empty()) continue;
         Trial trial = {.flag = flag.flag.empty() ? "--" + flag.path : flag.flag};
         for (const Problem& problem : without.of_whole) trial.problems_left.push_back(problem.where);
-        // Where another problem takes their place, those that are gone may only be hidden by it.
+        // If a new problem appears, it may only hide the ones that disappeared.
         const bool tells = std::all_of(trial.problems_left.begin(), trial.problems_left.end(),
                                        [&](const std::string& key) { return contains(found, key); });
         if (tells) trials_.push_back(std::move(trial));
-      } catch (const ConfigError&) {  // without this flag, another one has no place to go to
+      } catch (const ConfigError&) {  // without this flag, another flag's key does not exist
       }
     }
   }
@@ -214,25 +213,25 @@ class Blame {
 void describe(Fields& f, ModelConfig& c) {
   f.choice("provider", c.provider, provider_names(), "which model");
   f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "of parameters and activations");
-  f.field("sequence_parallel", c.sequence_parallel, "split the language model's residual stream over tp");
-  f.field("recompute", c.recompute, "keep only each layer's input for backward");
+  f.field("sequence_parallel", c.sequence_parallel, "sequence parallelism in the language model");
+  f.field("recompute", c.recompute, "activation recomputation: keep only each layer's input for backward");
   if (c.model.name != c.provider) c.model = provider(c.provider);
   f.section("language", c.model.language);
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 
 void describe(Fields& f, LoaderConfig& c) {
-  f.field("num_workers", c.num_workers, "of a data set: readers per language replica");
-  f.field("packing_buffer", c.packing_buffer, "of a data set: samples to choose from when packing");
+  f.field("num_workers", c.num_workers, "readers of a data set per language replica");
+  f.field("packing_buffer", c.packing_buffer, "samples of a data set to choose from when packing sequences");
 }
 
 void describe(Fields& f, TrainConfig& c) {
   f.field("iterations", c.iterations, "optimizer steps");
-  f.field("samples", c.samples, "length of the run in samples; wins over iterations");
+  f.field("samples", c.samples, "length of the run in samples; overrides iterations");
   f.field("micro_batch", c.micro_batch, "samples per language replica and microbatch");
   f.field("global_batch", c.global_batch, "samples per step");
-  f.field("seed", c.seed, "one seed, the same run again");
-  f.field("prefetch", c.prefetch, "microbatches that encoders may run ahead of what the pipeline needs");
+  f.field("seed", c.seed, "random seed; the same seed gives the same run");
+  f.field("prefetch", c.prefetch, "how many microbatches encoders may run ahead of the pipeline's schedule");
   f.choice("stage", c.stage, {"stage1", "stage2", "stage3"},
            "stage1 trains the projectors only, stage2 also the language model, stage3 everything");
   f.field("freeze_encoders", c.freeze_encoders, "encoders do not train");
@@ -240,7 +239,8 @@ void describe(Fields& f, TrainConfig& c) {
   f.field("freeze_language", c.freeze_language, "the language model does not train");
   f.field("correct_partial_participation", c.correct_partial_participation,
           "scale encoder gradients by replicas / replicas with input");
-  f.field("max_skipped", c.max_skipped, "steps in a row without a finite loss and gradient that end the run");
+  f.field("max_skipped", c.max_skipped,
+          "end the run after this many steps in a row without a finite loss and gradient");
   describe(f, c.schedule);
 }
 

@@ -1,4 +1,4 @@
-// A run as one value: what a YAML file says, with every default filled in.
+// A run as one value: the contents of a YAML file, with every default filled in.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct ModelConfig {
   std::string dtype = "bfloat16";
   bool sequence_parallel = false;
   bool recompute = false;
-  Provider model = tiny_vlm();  // the provider's, as far as the recipe does not change it
+  Provider model = tiny_vlm();  // the provider's, with the recipe's changes
 };
 
 struct TrainConfig {
   std::int64_t iterations = 100;
-  std::optional<std::int64_t> samples{};  // wins over iterations
+  std::optional<std::int64_t> samples{};  // overrides iterations
   int micro_batch = 1;                    // samples per language replica and microbatch
   int global_batch = 8;                   // samples per step
   std::int64_t seed = 1234;
@@ -37,13 +37,13 @@ struct TrainConfig {
   std::string stage = "stage3";
   bool freeze_encoders = false, freeze_projection = false, freeze_language = false;
   bool correct_partial_participation = false;
-  int max_skipped = 10;  // steps in a row without a finite loss and gradient that end the run
+  int max_skipped = 10;  // end the run after this many skipped steps in a row
   LrScheduleConfig schedule{};
 };
 
-// How a data set is read. Mock samples are made where they are needed: nothing of this concerns them.
+// How a data set is read. Does not apply to mock samples, which are generated where they are needed.
 struct LoaderConfig {
-  int num_workers = 1;                  // that read for one language replica
+  int num_workers = 1;                  // readers per language replica
   std::optional<int> packing_buffer{};  // samples to choose from when packing sequences
 };
 
@@ -70,18 +70,19 @@ void describe(Fields& fields, Recipe& recipe);
 Workload workload_of(const Recipe& recipe);
 TrainLength length_of(const TrainConfig& config);
 
-// The parameter sets that do not train, by the names mimo/mimo_model.h gives them.
+// The parameter sets that do not train, by their names in mimo/mimo_model.h.
 std::vector<std::string> frozen_sets(const Recipe& recipe);
 
-// What a person gave: a file ("-": standard input), and what the command line changes of it. The text is read once,
-// since it may come from a pipe.
+// The user's input: a file ("-": standard input) and the command line's overrides. The text is read once, since it may
+// come from a pipe.
 struct RecipeSource {
   std::string path, text;
   std::vector<ConfigOverride> overrides{};
 };
 RecipeSource read_recipe(const std::string& path, std::vector<ConfigOverride> overrides = {});
 
-// Every problem of the file and of the topology is in one ConfigError. To look at a topology it need not fit the model.
+// One ConfigError lists every problem of the file and of the topology. With TopologyOnly, the topology need not fit the
+// model.
 enum class RecipeChecks { All, TopologyOnly };
 Recipe parse_recipe(const RecipeSource& source, RecipeChecks checks = RecipeChecks::All);
 Recipe load_recipe(const std::string& path, const std::vector<ConfigOverride>& overrides = {},

@@ -41,7 +41,7 @@ std::vector<std::string> folders_beside(const fs::path& path) {
   return names;
 }
 
-// The recipe's keys that lead to these differences, with spaces between them.
+// The recipe's keys that cause these differences, separated by spaces.
 std::string keys_behind(const std::vector<ScheduleDifference>& differences, const Recipe& recipe) {
   const LrScheduleConfig& schedule = recipe.train.schedule;
   const std::string length = recipe.train.samples ? "train.samples" : "train.iterations train.global_batch";
@@ -68,14 +68,14 @@ std::string keys_behind(const std::vector<ScheduleDifference>& differences, cons
   return fmt::format("{}", fmt::join(found, " "));
 }
 
-// One folder that a recipe's key names, to be loaded.
+// Checks one folder that a recipe key names for loading.
 class LoadCheck {
  public:
-  // With a fallback, an older iteration will do where the newest is damaged or cannot be found.
+  // With a fallback, an older iteration is used if the newest is damaged or missing.
   LoadCheck(const char* key, const std::string& path, bool falls_back)
       : key_(key), path_(without_end_slash(path)), falls_back_(falls_back) {}
 
-  // The iteration's folder; nothing where there is no checkpoint, which is a problem with this fix, or none.
+  // The iteration's folder; empty if there is no checkpoint. That is a problem if `fix_of_missing` is given.
   std::optional<std::string> find(const std::optional<std::string>& fix_of_missing) {
     const fs::path path(path_);
     std::error_code ignored;
@@ -88,7 +88,7 @@ class LoadCheck {
     } catch (const DataError& e) {
       const std::string there = iterations_text(path_);
       if (there.empty()) return refuse(e.what(), kFolder);
-      return refuse(e.what(), key_ == kLoad ? there + ": take the newest that can be read with --load-fallback"
+      return refuse(e.what(), key_ == kLoad ? there + ": use the newest readable one with --load-fallback"
                                             : there + ": give the folder of one of them");
     }
     if (!fix_of_missing) return std::nullopt;
@@ -98,7 +98,7 @@ class LoadCheck {
                   guess ? fmt::format("did you mean '{}'?", (path.parent_path() / *guess).string()) : *fix_of_missing);
   }
 
-  // What the launcher can tell of the checkpoint without reading its tensors.
+  // The checks that the launcher can make without reading tensors.
   void check(const std::string& folder, KeyScheme scheme, const Recipe& recipe, const Topology& topology) {
     const CheckpointConfig& config = recipe.checkpoint;
     const bool resumes = scheme == KeyScheme::Modules && !config.finetune;
@@ -133,7 +133,7 @@ class LoadCheck {
     }
   }
 
-  // The checkpoint, or an older one where it is damaged and that will do; nothing when it is refused.
+  // The checkpoint, or an older one if it is damaged and a fallback is allowed; null if it is refused.
   std::unique_ptr<DistCheckpoint> opened(const std::string& folder, StoredRun* stored) {
     std::string error, ignored;
     if (auto checkpoint = try_open(folder, stored, error)) return checkpoint;
@@ -148,14 +148,14 @@ class LoadCheck {
     return checkpoint;
   }
 
-  // Where one iteration was asked for: a fallback goes from the newest of a folder to older ones.
+  // The advice if one particular iteration was requested: a fallback applies only to a folder of iterations.
   std::string way_on_without(const std::string& folder) const {
-    const std::string verify = fmt::format("`braid ckpt verify {}` says what is wrong with it", folder);
+    const std::string verify = fmt::format("`braid ckpt verify {}` shows what is wrong with it", folder);
     const fs::path path(folder);
     const std::string root = path.has_parent_path() ? path.parent_path().string() : ".";
     const auto iteration = iteration_of(path.filename().string());
     const auto older = key_ == kLoad && iteration ? newest_sound_before(*iteration, root) : std::nullopt;
-    return older ? fmt::format("go on from an older one with --load {}; {}", iteration_folder(root, *older), verify)
+    return older ? fmt::format("resume from an older one with --load {}; {}", iteration_folder(root, *older), verify)
                  : verify;
   }
 
@@ -165,7 +165,7 @@ class LoadCheck {
       for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint.metadata()) + set.rule.prefix;
     if (key_ == kVision) std::erase_if(sets, [](const StoredSet& set) { return !set.name.ends_with(".encoder"); });
     try {
-      check_wanted(wanted_of(sets), checkpoint, "is it of another model, or of other sizes?");
+      check_wanted(wanted_of(sets), checkpoint, "is it a checkpoint of another model, or of other sizes?");
     } catch (const DataError& e) {
       refuse(e.what(), fmt::format("the recipe's model is {}; `braid ckpt ls {}` lists what the checkpoint has",
                                    recipe.model.provider, checkpoint.folder()));
@@ -183,7 +183,7 @@ class LoadCheck {
   std::optional<std::string> refuse_iteration(const fs::path& path) {
     std::error_code ignored;
     const std::string there = iterations_text(path.parent_path().empty() ? "." : path.parent_path().string());
-    return refuse(fs::exists(path, ignored) ? fmt::format("'{}' has no .metadata: it is no complete checkpoint", path_)
+    return refuse(fs::exists(path, ignored) ? fmt::format("'{}' has no .metadata: the checkpoint is incomplete", path_)
                                             : fmt::format("there is no checkpoint '{}'", path_),
                   there.empty() ? kFolder : there + ": give the folder of one of them");
   }
@@ -196,7 +196,7 @@ class LoadCheck {
           has_key_with(metadata, set.branch + "chained_0.optimizer."))
         continue;
       refuse(fmt::format("{} has no optimizer state of {}", checkpoint.folder(), set.name),
-             "take the weights alone with --no-load-optim or --finetune");
+             "load only the weights with --no-load-optim or --finetune");
       return;
     }
   }
@@ -216,7 +216,7 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
       if (const auto folder = load.find(fix)) load.check(*folder, scheme, recipe, topology);
     } catch (const fs::filesystem_error& e) {
       return Problems{{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), key,
-                       "give a checkpoint that you may read"}};
+                       "give a checkpoint that you have permission to read"}};
     }
     return load.take();
   };
@@ -226,11 +226,11 @@ std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topolog
   if (!config.load_vision_from.empty())
     return check(LoadCheck::kVision, config.load_vision_from, KeyScheme::Nemotron, folder);
   if (config.load.empty()) return {};
-  std::optional<std::string> fix;  // none: a run that will resume itself starts afresh
+  std::optional<std::string> fix;  // none: a run that resumes from its own folder starts from scratch
   if (config.must_exist || config.finetune)
     fix = folder + ", or leave out --finetune and --exit-on-missing-checkpoint";
   else if (config.save.empty() || !is_same_folder(config.load, config.save))
-    fix = folder + "; leave --load out to start afresh, or give --save the same folder for a run that resumes itself";
+    fix = folder + "; leave out --load to start from scratch, or give --save the same folder";
   return check(LoadCheck::kLoad, config.load, KeyScheme::Modules, fix);
 }
 

@@ -1,6 +1,6 @@
-// What is looked at before any rank starts: whether the checkpoint to load is there, sound as far as its small files
-// tell, of this model and of this schedule. `where` of each problem is a dotted recipe key, or several with spaces
-// between them. No libtorch here.
+// Checks before any rank starts: whether the checkpoint to load exists, has intact small files, and matches the model
+// and the learning rate schedule. `where` of each problem is a dotted recipe key, or several separated by spaces. No
+// libtorch here.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// Tensors are not read here: damage of theirs is found by the ranks.
+// Tensors are not read here: the ranks find damage in them.
 std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology);
 
 }  // namespace braid

@@ -20,7 +20,7 @@ constexpr std::array kNamings = {
     Naming{"modality_submodules.images.module.encoders.radio_encoder.radio_model.", "vision_model.", "images.encoder"},
     Naming{"modality_submodules.images.module.input_projections.0.", "vision_projection.", "images.projector"}};
 
-// Prefixes with the group they make, the longer ones first.
+// Key prefixes and their groups, longest prefix first.
 std::vector<std::pair<std::string, std::string>> group_prefixes(const DistMetadata& metadata,
                                                                 const std::optional<Recipe>& recipe) {
   std::vector<std::pair<std::string, std::string>> prefixes;
@@ -67,7 +67,7 @@ KnownRun known_run(const DistCheckpoint& checkpoint) {
   try {
     known.recipe = parse_recipe(known.run->recipe);
   } catch (const ConfigError& e) {
-    known.why_no_recipe = fmt::format("the recipe in common.pt is not one of this version: {}", e.what());
+    known.why_no_recipe = fmt::format("the recipe in common.pt is not valid in this version: {}", e.what());
   }
   return known;
 }
@@ -77,7 +77,7 @@ std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme) {
   if (auto* hybrid = std::get_if<HybridLmConfig>(&provider.language)) hybrid->pattern = layer_letters(*hybrid);
   TopologyConfig one_rank;
   for (const ModuleConfig& module : recipe.topology.modules)
-    // Nemotron checkpoints have no place for sounds.
+    // Nemotron checkpoints have no audio encoders.
     if (scheme == KeyScheme::Modules || !is_audio(provider, module.name))
       one_rank.modules.push_back({.name = module.name, .kind = module.kind});
   one_rank.colocated = one_rank.modules.size() > 1;

@@ -1,4 +1,4 @@
-// What a checkpoint says of the run that saved it, and what its keys mean with and without that. No libtorch here.
+// What a checkpoint says about the run that saved it, and what its keys mean with and without that. No libtorch here.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,23 @@
 namespace braid {
 
 struct KnownRun {
-  std::optional<StoredRun> run{};  // nothing: there is no common.pt, or not one of a trainer's
+  std::optional<StoredRun> run{};  // empty: no common.pt, or not one written by a trainer
   std::optional<Recipe> recipe{};  // Braid's own
   std::string why_no_recipe{};
 };
 KnownRun known_run(const DistCheckpoint& checkpoint);
 
-// The sets of the recipe's model as they are on one rank, without stages.
+// The sets of the recipe's model as on a single rank, without pipeline stages.
 std::vector<StoredSet> whole_sets(const Recipe& recipe, KeyScheme scheme);
 
-// The naming that the checkpoint has keys of. Nemotron's may all be below "model.", which is then part of the prefixes.
+// In the naming that the checkpoint uses. Nemotron's keys may all start with "model.", which is then part of the
+// prefixes.
 std::vector<StoredSet> sets_in(const DistMetadata& metadata, const Recipe& recipe);
 
-// State of an optimizer rather than of a model.
+// Whether the key is optimizer state rather than model state.
 bool is_optimizer_key(std::string_view key);
 
-// Keys that belong together, for people: a parameter set, the optimizer of a module, or how the key begins.
+// Related keys, for display: a parameter set, a module's optimizer, or a common prefix.
 struct KeyGroup {
   std::string name{};
   std::int64_t tensors = 0, elements = 0, bytes = 0;
@@ -40,9 +41,9 @@ struct KeyGroup {
 };
 std::vector<KeyGroup> key_groups(const DistMetadata& metadata, const std::optional<Recipe>& recipe);
 
-// How keys begin in one naming and in the other. Without a recipe, those of a language model with RADIO.
+// Key prefixes in one naming and in the other. Without a recipe, those of a language model with RADIO.
 using KeyRenames = std::vector<std::pair<std::string, std::string>>;
 KeyRenames renames_to(KeyScheme scheme, const DistMetadata& metadata, const std::optional<Recipe>& recipe);
-std::optional<std::string> renamed(const std::string& key, const KeyRenames& renames);  // nothing: none applies
+std::optional<std::string> renamed(const std::string& key, const KeyRenames& renames);  // empty: no prefix matches
 
 }  // namespace braid

@@ -30,7 +30,7 @@
 namespace braid {
 namespace {
 
-// The language rank with tp 0, cp 0, dp 0 and the last pipeline stage speaks for the run.
+// The language rank with tp 0, cp 0, dp 0 in the last pipeline stage writes the log.
 int logging_rank(const Topology& topology) {
   const Grid& grid = topology.language().dense;
   return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
@@ -123,21 +123,20 @@ class Run {
     if (!loaded) return {};
     position_ = loaded->position;
     if (position_.iteration > 0 && position_.iteration < iterations_)
-      say(fmt::format("the run goes on after iteration {} and {} samples", position_.iteration,
+      say(fmt::format("the run continues after iteration {} and {} samples", position_.iteration,
                       position_.consumed_samples));
     if (resumes_in_place(recipe_.checkpoint)) {
       saver_->resumed_from(position_.iteration);
       saved_iteration_ = position_.iteration;
     }
     if (!loaded->seed || *loaded->seed == seed_) return loaded->data_state;
-    say(fmt::format("random numbers go on with the checkpoint's seed {}, not with train.seed={}", *loaded->seed,
-                    seed_));
+    say(fmt::format("using the checkpoint's random seed {}, not train.seed={}", *loaded->seed, seed_));
     seed_ = *loaded->seed;
     samples_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
     return loaded->data_state;
   }
 
-  // What no checkpoint gives. A large model takes minutes on a CPU.
+  // Initializes the weights that no checkpoint provides. A large model takes minutes on a CPU.
   void draw_weights(const std::vector<std::string>& sets) {
     if (sets.empty()) return;
     const auto scope = world_.progress().phase("draw weights");
@@ -149,9 +148,9 @@ class Run {
         [&] {
           return Amount{static_cast<double>(drawn), total};
         },
-        [&](const Amount& all, double) { say(fmt::format("drawing weights: {:.0f} %", 100 * all.done / all.total)); });
+        [&](const Amount& all, double) { say(fmt::format("initializing: {:.0f} %", 100 * all.done / all.total)); });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    say(fmt::format("drew the weights of {} in {:.1f} s", fmt::join(sets, ", "), seconds.count()));
+    say(fmt::format("initialized the weights of {} in {:.1f} s", fmt::join(sets, ", "), seconds.count()));
   }
 
   void save() {
@@ -254,11 +253,12 @@ class Run {
   void give_up(const TrainingReport& report) {
     const std::string what = std::isfinite(report.loss) ? "a gradient was not finite" : "the loss was not finite";
     if (log_) log_->finish(fmt::format("{} steps in a row skipped", skipped_in_a_row_));
-    throw DataError(fmt::format(
-        "{} steps in a row were skipped, in the last one because {} (train.max_skipped={}); lower train.lr, or look at "
-        "the samples from number {} on",
-        skipped_in_a_row_, what, recipe_.train.max_skipped,
-        position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
+    throw DataError(
+        fmt::format("{} steps in a row were skipped, the last one because {} (train.max_skipped={}); lower train.lr, "
+                    "or inspect the "
+                    "samples from number {} on",
+                    skipped_in_a_row_, what, recipe_.train.max_skipped,
+                    position_.consumed_samples - std::int64_t{skipped_in_a_row_} * recipe_.train.global_batch));
   }
 
   const Recipe& recipe_;

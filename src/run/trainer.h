@@ -12,21 +12,21 @@ namespace braid {
 class World;
 class Topology;
 
-// What surrounds a run.
+// The environment of a run.
 struct RunContext {
   const StopRequest& stop;
   bool launcher_listens = false;  // see RunFacts
   JobIdentity job{};
-  std::function<void()> on_lost_output{};  // called at a good end where files that were asked for are not complete
-  std::string held_lock{};                 // of the folder to save to, by the launcher: see SaveLock::Options
+  std::function<void()> on_lost_output{};  // called at a successful end if requested output files are incomplete
+  std::string held_lock{};                 // the launcher's lock of the save folder: see SaveLock::Options
 };
 
-// Collective, before train(): whether any rank found something wrong before the start. Of those that did, the first
-// rank prints it; nobody starts then.
+// Collective, before train(): whether any rank found a problem before the start. If so, the first such rank prints its
+// problems, and no rank starts.
 bool refused_together(const std::vector<Problem>& problems, World& world);
 
-// The training loop as one rank runs it: build, step, log, until the recipe's end or a request to stop. Returns the
-// loss of every iteration. DataError when too many steps in a row had to be skipped.
+// The training loop of one rank: build, step, log, until the recipe's end or a request to stop. Returns the loss of
+// every iteration. DataError if too many steps in a row were skipped.
 std::vector<double> train(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context);
 
 }  // namespace braid

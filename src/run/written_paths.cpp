@@ -37,15 +37,15 @@ std::optional<std::string> lacks_rights(const WrittenPath& written) {
   return is_whole ? std::strerror(errno) : fmt::format("'{}': {}", there.string(), std::strerror(errno));
 }
 
-// A folder is tried with a file that has no name: whatever ends this process, nothing of it stays. File systems that
-// have no such files (NFS) are believed when they say who may write.
+// Tests a folder with an unnamed file (O_TMPFILE), which disappears however this process ends. On file systems without
+// O_TMPFILE (NFS), the permission check decides.
 void try_folder(const fs::path& folder) {
   const Fd fd(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600));
   if (!fd && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
     throw_errno(fmt::format("cannot write to '{}'", folder.string()));
 }
 
-// Makes folders, or a file; whatever was not there before goes again at the end.
+// Creates folders or a file; removes at the end what did not exist before.
 class WriteTrial {
  public:
   WriteTrial() = default;
@@ -72,7 +72,7 @@ class WriteTrial {
   }
 
  private:
-  std::vector<fs::path> made_;  // the deepest first
+  std::vector<fs::path> made_;  // deepest first
 };
 
 std::error_code try_to_write(const WrittenPath& written) try {
@@ -91,7 +91,7 @@ std::optional<std::string> fails_to_write(const WrittenPath& written) {
   std::error_code error;
   for (int i = 0; i < kTries; ++i) {
     error = try_to_write(written);
-    // Runs that start at the same time may make and remove the same folders above.
+    // Runs that start at the same time may create and remove the same parent folders.
     if (error != std::errc::no_such_file_or_directory) break;
   }
   return error ? std::optional(error.message()) : std::nullopt;

@@ -1,4 +1,4 @@
-// Whether what a run writes can be written, before any rank starts. No libtorch here.
+// Checks before any rank starts whether a run's output paths can be written. No libtorch here.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct WrittenPath {
 };
 std::vector<WrittenPath> written_paths(const Recipe& recipe);
 
-// By rights, and by trying as the run will; nothing that was made for that stays.
+// Checks permissions, and tries to write as the run will; removes everything it creates for that.
 std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths);
 
 }  // namespace braid

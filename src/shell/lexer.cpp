@@ -17,14 +17,14 @@ std::vector<ShellCommand> ShellLexer::commands() {
 void ShellLexer::unbalanced(const char* what, std::size_t begin) const {
   const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
   const std::string_view rest = text_.substr(begin, 40);
-  throw ConfigError({fmt::format("{} does not close: {}", what, rest.substr(0, rest.find('\n'))),
+  throw ConfigError({fmt::format("{} is not closed: {}", what, rest.substr(0, rest.find('\n'))),
                      fmt::format("line {} of the command", line),
-                     "close it, or put a backslash in front if the character itself is meant"});
+                     "close it, or put a backslash in front of a literal character"});
 }
 
 ShellLexer::Nested::Nested(ShellLexer& lexer, std::size_t begin) : lexer_(lexer) {
   constexpr int kDeepest = 200;
-  if (lexer.depth_ == kDeepest) lexer.unbalanced("something nested too deeply", begin);
+  if (lexer.depth_ == kDeepest) lexer.unbalanced("a list nested too deeply", begin);
   ++lexer.depth_;
 }
 
@@ -84,7 +84,7 @@ void ShellLexer::separator(Level& level) {
     if (peek() == '&') ++at_;
   }
   if (c == '(') level.open += '(';
-  if (c != ')' || level.in_case()) return;  // a pattern of `case` ends so, too
+  if (c != ')' || level.in_case()) return;  // also ends a pattern of `case`
   if (level.open.empty()) unbalanced("a command before ')'", at_ - 1);
   level.open.pop_back();
 }

@@ -1,5 +1,5 @@
-// How simple_commands() reads a text; for shell_text.cpp only. Lists of commands are read in shell_lexer.cpp, the words
-// in them in shell_words.cpp: each needs the other, since a word may hold $(a list).
+// The lexer behind simple_commands(); internal to this folder. lexer.cpp reads lists of commands, words.cpp the words
+// in them: each needs the other, since a word may contain $(a list).
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Collects a word's literal text and where expansions interrupt it.
+// Collects a word's literal text around its expansions.
 class WordValue {
  public:
   void add(char c) { literal_ += c; }
@@ -43,15 +43,15 @@ class ShellLexer {
     std::string delimiter;
     bool strips_tabs;
   };
-  // One level of a text: the whole, or what is between $( and ).
+  // One nesting level: the whole text, or the text between $( and ).
   struct Level {
-    std::vector<ShellCommand>* out;  // null: walked past
+    std::vector<ShellCommand>* out;  // null: skip the commands
     ShellCommand command{};
     bool skips_words = false;  // of `for x in a b`, `case x in`
-    std::string open{};        // what has to close: ( and c, a case
+    std::string open{};        // open constructs: '(' for a parenthesis, 'c' for a case
     std::vector<HereDocument> here_documents{};
-    bool after_pipe = false, joined = false;  // the next command: by |; by |, && or || to the one before
-    std::size_t list_begin = 0;               // the first of the commands joined with the last one
+    bool after_pipe = false, joined = false;  // the next command follows |; it follows |, && or ||
+    std::size_t list_begin = 0;               // index of the first command joined with the last one
     bool in_case() const { return open.ends_with('c'); }
   };
 
@@ -64,7 +64,7 @@ class ShellLexer {
   char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool next_is(std::string_view token) const { return text_.substr(at_, token.size()) == token; }
 
-  // Text that nests deeper than any person writes would end the stack.
+  // Limits the nesting depth, so that hostile text cannot overflow the stack.
   class Nested {
    public:
     Nested(ShellLexer& lexer, std::size_t begin);
@@ -81,9 +81,9 @@ class ShellLexer {
   void separator(Level& level);
   void end_command(Level& level);
   static void send_to_background(Level& level);
-  // [n]>file, <<EOF, &>file, <<<word ... The target is walked past.
+  // [n]>file, <<EOF, &>file, <<<word ... Consumes the target.
   bool redirection(Level& level);
-  // Quotes are removed from a delimiter, nothing in it is expanded.
+  // Removes quotes; a delimiter is not expanded.
   std::string delimiter_of(const ShellWord& word) const;
   void pass_blanks();
   void pass_here_document(const HereDocument& document);
@@ -96,16 +96,16 @@ class ShellLexer {
   // The parentheses of name=(...) and <(...).
   bool opens_within_word(std::size_t begin) const;
   void word_part(std::size_t begin, WordValue& value);
-  // Patterns, braces and the home folder. A lone [ or { is a word like any other.
+  // Patterns, braces and the home folder (~). A lone [ or { is an ordinary word.
   bool is_expanded(char c, std::size_t begin);
-  // From here to the next character that would end a word outside of quotes. Looked for once for all the brackets in
-  // it: files of a megabyte may be one word.
+  // The range from here to the next character that would end a word outside of quotes. Computed once for all brackets
+  // in it, since a megabyte of text may be one word.
   const Unbroken& unbroken();
   std::string_view single_quoted();
   void double_quoted(WordValue& value);
   void dollar_or_backtick(WordValue& value, bool in_quotes);
   void pass_backticks();
-  // Quotes and expansions in something that is walked past; anything else is one character.
+  // Skips a quote or an expansion, or else one character.
   void pass_one();
   void pass_braces();
   void pass_balanced();
@@ -117,10 +117,10 @@ class ShellLexer {
   const std::string_view text_;
   std::size_t at_ = 0;
   Unbroken unbroken_;
-  int depth_ = 0;  // of lists and expansions in each other
+  int depth_ = 0;  // nesting of lists and expansions
 };
 
-// Characters, as bash sees them.
+// Character classes of bash.
 bool is_name_start(char c);
 bool is_name_part(char c);
 bool is_blank(char c);

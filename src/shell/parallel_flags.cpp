@@ -9,10 +9,10 @@
 namespace braid {
 namespace {
 
-// What is beyond these is a slip of the keyboard, and products of it could overflow.
+// Larger values are typing errors, and their products could overflow.
 constexpr int kMostParts = 1024, kMostRanks = 1 << 17, kMostOfAnything = 1 << 30;
 
-// One grid of a two-grid command line, with the defaults of that program.
+// One grid of a two-grid command line, with that program's defaults.
 struct GridFlags {
   int offset, tp, cp, pp, dp;
   std::int64_t end() const { return offset + std::int64_t{tp} * cp * pp * dp; }

@@ -26,15 +26,15 @@ void refuse_other_launchers(std::string_view text, const ShellCommands& commands
         name == "braid" && program + 1 < command.words.size() && command.words[program + 1].value == "run";
     if (!starts_ranks_itself(name) && !braid_run) continue;
     throw ConfigError({fmt::format("{} starts ranks itself: {}", name, excerpt(text, command)), "the command",
-                       "give the command that it starts, without it: the program, or torchrun and the program"});
+                       "give only the command that it starts: the program, or torchrun and the program"});
   }
 }
 
-// Where torchrun cannot be replaced because it is only text at this point: of a variable, of eval, of bash -c.
+// Refuses a torchrun that cannot be replaced because it is inside a string: a variable, eval, bash -c.
 void refuse_hidden_torchrun(std::string_view text, const ShellCommands& commands) {
   const auto refuse = [](const std::string& where) {
     throw ConfigError({fmt::format("torchrun is called through {}", where), "the command",
-                       "write the call itself, so that it can be replaced"});
+                       "write the torchrun call directly, so that it can be replaced"});
   };
   for (const ShellCommand& command : commands) {
     for (const ShellWord& word : command.assignments)
@@ -108,7 +108,7 @@ bool only_prepares(const std::string& name) {
   return names.count(name) > 0;
 }
 
-// The command of a text that does the work, when it can be told.
+// The main command of a text, if it can be determined.
 std::optional<PlainProgram> plain_program(const ShellCommands& commands) {
   std::vector<PlainProgram> pythons, others;
   for (std::size_t i = 0; i < commands.size(); ++i) {
@@ -143,18 +143,18 @@ void describe_plain(std::string_view text, const ShellCommands& commands, RankCo
   if (is_python && !module) command.script = words[what].tail;
 }
 
-// Without torchrun in the text, the program that it shall start.
+// For a text without torchrun: the text with its program started by torchrun.
 std::string under_torchrun(std::string_view text, const ShellCommands& commands, std::string_view options) {
   const auto program = plain_program(commands);
   if (!program)
-    throw ConfigError({"cannot tell which of the commands torchrun shall start", "the command",
+    throw ConfigError({"cannot determine which of the commands torchrun should start", "the command",
                        "write torchrun in front of it, or use --style srun"});
   const auto& words = commands[program->command].words;
   std::size_t first = program->word;
   const std::string name = base_name(words[first]);
   if (const auto uv = uv_run_call(text, commands[program->command]); uv && !program->python) {
     if (uv->program >= words.size())
-      throw ConfigError({"uv run has no program to run", "the command", "name it behind uv's options"});
+      throw ConfigError({"uv run has no program to run", "the command", "name it after uv's options"});
     const bool python = words[uv->program].tail.ends_with(".py");
     const std::size_t at = words[uv->program].begin;
     return replaced(text, {{at, at, fmt::format("torchrun {} {}", options, python ? "" : "--no-python ")}});
@@ -170,7 +170,7 @@ std::string under_torchrun(std::string_view text, const ShellCommands& commands,
   return replaced(text, {{words[first].begin, what.begin, launcher + (program->python->module ? "-m " : "")}});
 }
 
-// Without torchrun in the text, the text with true variables for its program.
+// For a text without torchrun: the text with the correct variables for its program.
 std::string with_environment(std::string_view text, const ShellCommands& commands, std::string_view environment) {
   const auto program = sets_rank_variables(text) ? plain_program(commands) : std::nullopt;
   if (!program) return std::string(text);
@@ -180,7 +180,7 @@ std::string with_environment(std::string_view text, const ShellCommands& command
   return replaced(text, {{word.begin, word.begin, fmt::format("env {} ", environment)}});
 }
 
-// Everything but the text that ranks run. ConfigError for what cannot be run on several nodes.
+// All fields except the text that ranks run. ConfigError for text that cannot run on several nodes.
 RankCommand understood(std::string_view text, const ShellCommands& commands, const std::optional<TorchrunCall>& call) {
   refuse_empty_program(commands);
   refuse_other_launchers(text, commands);
@@ -216,8 +216,8 @@ RankCommand rank_command(std::string_view text, std::string_view environment) {
     return command;
   }
   if (call->virtual_local_rank)
-    throw ConfigError({"--virtual-local-rank is something that torchrun does for its ranks", "the command",
-                       "use --style torchrun, or leave it out"});
+    throw ConfigError(
+        {"--virtual-local-rank works only with torchrun", "the command", "use --style torchrun, or leave it out"});
   command.left_out = call->own_options;
 
   const auto& words = commands[call->command].words;
@@ -267,7 +267,7 @@ std::string command_text(const std::vector<std::string>& words) {
   if (is_text) return words[0];
   std::string text;
   std::size_t i = 0;
-  for (; i < words.size(); ++i) {  // NAME=value in front, as a shell has it
+  for (; i < words.size(); ++i) {  // leading NAME=value, as in a shell
     const std::size_t equals = words[i].find('=');
     if (equals == std::string::npos || !is_identifier(words[i].substr(0, equals))) break;
     text += words[i].substr(0, equals + 1) + shell_quoted(words[i].substr(equals + 1)) + " ";

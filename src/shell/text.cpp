@@ -12,7 +12,7 @@ std::string shell_quoted(std::string_view word) {
     return std::isalnum(static_cast<unsigned char>(c)) ||
            std::string_view("_-+./:,@%=^").find(c) != std::string_view::npos;
   };
-  // In the place of a program, NAME=x is an assignment.
+  // As the first word of a command, NAME=x is an assignment.
   const bool assigns = is_identifier(word.substr(0, word.find('='))) && word.find('=') != std::string_view::npos;
   if (!word.empty() && !assigns && std::all_of(word.begin(), word.end(), plain)) return std::string(word);
   std::string quoted = "'";

@@ -21,7 +21,7 @@ bool names_the_rank(std::string_view raw) {
   return false;
 }
 
-// Of a name with a variable in it, the variable may have the rank.
+// If the name contains a variable, the variable may contain the rank.
 bool is_shared(std::string_view text, const ShellCommands& commands, const ShellWord& file) {
   if (file.value) return !file.value->empty() && !file.value->starts_with("/dev/") && !file.value->starts_with("-");
   if (names_the_rank(raw_of(text, file)) || raw_of(text, file).find('(') != std::string_view::npos) return false;
@@ -44,7 +44,7 @@ void refuse_background(std::string_view text, const ShellCommands& commands) {
   const ShellCommand& command = commands[program];
   if (!command.in_background || command.words.empty() || is_waited_for(commands, program)) return;
   throw ConfigError({fmt::format("'{}' is in the background: the run would end at once", excerpt(text, command)),
-                     "the command", "leave out the & behind it (and nohup), or end with: wait \"$!\""});
+                     "the command", "leave out the & after it (and nohup), or end with: wait \"$!\""});
 }
 
 void refuse_empty_program(const ShellCommands& commands) {

@@ -1,4 +1,4 @@
-// What a shell text that was made for one process does wrong when every rank runs it.
+// Finds what goes wrong when every rank runs a shell text that was written for one process.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace braid {
 
-// Whether bash must be told that a pipe fails with its first command, not only with its last.
+// Whether bash needs pipefail, so that a pipe also fails with its first command.
 bool has_pipe(const ShellCommands& commands);
 
-// ConfigError where the program is left running when the shell ends, or is no program.
+// ConfigError if the program keeps running when the shell ends, or if its name is empty.
 void refuse_background(std::string_view text, const ShellCommands& commands);
 void refuse_empty_program(const ShellCommands& commands);
 
-// Files, as written, that the program's output goes to by `| tee FILE` or `>FILE`, under one name for all ranks.
+// The files, as written, that all ranks would write the program's output to, by `| tee FILE` or `>FILE`.
 std::vector<std::string> shared_outputs(std::string_view text);
 
 }  // namespace braid

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// A word of torchrun's command line. Those of a variable that the text sets stand where the variable stood.
+// A word of torchrun's command line. A variable that the text sets is replaced by its words.
 struct Argument {
   ShellWord word;
   std::string raw;  // as written
@@ -23,7 +23,7 @@ std::optional<TorchrunCall> torchrun_in(const ShellCommand& command) {
   call.launcher = program;
   call.first_option = program + 1;
   if (base_name(command.words[program]) == "torchrun") return call;
-  // "$PYTHON" -m torch.distributed.run is clear enough too.
+  // "$PYTHON" -m torch.distributed.run is unambiguous too.
   if (!is_python_name(base_name(command.words[program])) && command.words[program].value) return std::nullopt;
   const auto python = python_call(command.words, program);
   if (!python || (python->module_name != "torch.distributed.run" && python->module_name != "torch.distributed.launch"))
@@ -56,7 +56,7 @@ std::optional<Expansion> expansion_of(std::string_view raw) {
   return is_identifier(raw) ? std::optional(found) : std::nullopt;
 }
 
-// The words that a variable stands for, when the text sets it once and before `end`.
+// The words of a variable, if the text sets it exactly once, before `end`.
 std::optional<std::vector<Argument>> words_of_variable(std::string_view text, const ShellCommands& commands,
                                                        const std::string& name, std::size_t end) {
   std::optional<std::string> assigned;
@@ -113,11 +113,11 @@ class CallParser {
     const auto expansion = argument.word.value ? std::nullopt : expansion_of(argument.raw);
     if (!expansion || (expansion->quoted && !expansion->all_elements)) return false;
     const auto words = words_of_variable(text_, commands_, expansion->name, commands_[call_.command].words[0].begin);
-    const bool again = !expanded_.insert(expansion->name).second;  // ARGS="$ARGS ..." would never end
+    const bool again = !expanded_.insert(expansion->name).second;  // ARGS="$ARGS ..." would recurse without end
     if (!words || again)
       throw ConfigError(
-          {fmt::format("torchrun's options hold {}, which only the shell can know", argument.raw), "the command",
-           fmt::format("write its value there, or \"${}\" in quotes if it is the program", expansion->name)});
+          {fmt::format("torchrun's options contain {}, which only the shell can expand", argument.raw), "the command",
+           fmt::format("write its value instead, or \"${}\" in quotes if it is the program", expansion->name)});
     const auto here = arguments_.erase(arguments_.begin() + static_cast<std::ptrdiff_t>(at_));
     arguments_.insert(here, words->begin(), words->end());
     return true;
@@ -125,11 +125,11 @@ class CallParser {
 
   void take_program() {
     if (at_ >= arguments_.size())
-      throw ConfigError({"torchrun has no program to run", "the command", "name it behind torchrun's options"});
+      throw ConfigError({"torchrun has no program to run", "the command", "name it after torchrun's options"});
     if (arguments_[at_].from_variable)
       throw ConfigError(
           {fmt::format("the program, {}, comes from a variable together with torchrun's options", arguments_[at_].raw),
-           "the command", "write the program behind the variable"});
+           "the command", "write the program after the variable"});
     call_.program = arguments_[at_].word;
   }
 
@@ -137,7 +137,7 @@ class CallParser {
     std::vector<std::string> names;
     for (const TorchrunOption& known : torchrun_options()) names.push_back(std::string("--") + known.name);
     const auto guess = nearest(option, names);
-    throw ConfigError({fmt::format("torchrun has no option {}, or several that begin so", option), "the command",
+    throw ConfigError({fmt::format("torchrun has no option {}, or several that begin with it", option), "the command",
                        guess ? fmt::format("did you mean {}?", *guess) : "see torchrun --help"});
   }
 
@@ -218,7 +218,7 @@ std::optional<TorchrunCall> find_torchrun(std::string_view text, const ShellComm
     if (found)
       throw ConfigError({fmt::format("torchrun is called twice: '{}' and '{}'", excerpt(text, commands[found->command]),
                                      excerpt(text, commands[i])),
-                         "the command", "make one script of each: one job starts one set of ranks"});
+                         "the command", "split them into two scripts: one job starts one set of ranks"});
     call->command = i;
     found = call;
   }
@@ -231,7 +231,7 @@ bool calls_torchrun(std::string_view text) {
     for (const ShellCommand& command : simple_commands(text))
       if (torchrun_in(command)) return true;
   } catch (const ConfigError&) {
-    // Not shell text, then.
+    // Not valid shell text.
   }
   return false;
 }

@@ -1,4 +1,4 @@
-// torchrun's command line, as torch 2.11 parses it: enough to tell where its options end and its program begins.
+// torchrun's command line, as torch 2.11 parses it: enough to find where its options end and its program begins.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@ namespace braid {
 
 struct TorchrunOption {
   enum Kind {
-    World,    // how many ranks there are and where they meet: whoever starts the ranks decides
+    World,    // number of ranks and rendezvous: the launcher sets these
     Program,  // how the program is run: -m, --no-python
-    Own,      // what torchrun does beside starting ranks: restarts, log files
+    Own,      // torchrun's other features: restarts, log files
   };
   const char* name;  // with dashes; underscores are the same
   bool takes_value;
@@ -21,10 +21,10 @@ struct TorchrunOption {
 
 const std::vector<TorchrunOption>& torchrun_options();
 
-// The option that `name` (without dashes in front) means: its name, with - or _, or the beginning of one option only.
-// Null when there is none, or several.
+// The option for `name` (without leading dashes): the full name, with - or _, or a unique prefix. Null if there is none
+// or several.
 const TorchrunOption* find_torchrun_option(std::string_view name);
 const TorchrunOption* find_torchrun_option(char letter);
-const TorchrunOption* exact_torchrun_option(std::string_view name);  // not by the beginning of its name
+const TorchrunOption* exact_torchrun_option(std::string_view name);  // full name only, no prefix
 
 }  // namespace braid

@@ -53,7 +53,7 @@ const std::set<std::string> kWithValue = {"--allow-insecure-host",
                                           "-p",
                                           "-w"};
 
-// Those that say which environment it is, and that `uv sync` has too.
+// Options that select the environment and that `uv sync` has too.
 const std::set<std::string> kOfSync = {"--active",
                                        "--all-extras",
                                        "--all-groups",

@@ -1,4 +1,4 @@
-// `uv run` in a command: where its program is, and which `uv sync` makes the same environment.
+// `uv run` in a command: where its program is, and which `uv sync` creates the same environment.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace braid {
 
 struct UvRunCall {
-  std::size_t program = 0;  // index of the first word that is not uv's
-  std::string sync{};       // "uv sync --extra vlm"; empty when it would not be the project's environment
+  std::size_t program = 0;  // index of the first word after uv's options
+  std::string sync{};       // "uv sync --extra vlm"; empty if it would not create the project's environment
 };
 
 std::optional<UvRunCall> uv_run_call(std::string_view text, const ShellCommand& command);

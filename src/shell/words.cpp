@@ -1,4 +1,4 @@
-// The words of a shell text: quotes, expansions, and what a word's value is as far as it is known.
+// The words of a shell text: quotes, expansions, and the known part of a word's value.
 #include <algorithm>
 #include <cctype>
 

@@ -1,4 +1,4 @@
-// Slurm jobs of programs that know nothing of Braid.
+// Slurm jobs of programs other than Braid.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,17 +17,17 @@ namespace {
 void check_ranks(const SlurmOptions& options, const RankCommand& command) {
   const int gpus = options.gpus_per_node;
   if (command.ranks_per_node && gpus > 0 && *command.ranks_per_node != gpus)
-    throw ConfigError({fmt::format("the command asks for {} ranks per node (--nproc_per_node), the job for {} GPUs per "
-                                   "node (--gpus-per-node)",
+    throw ConfigError({fmt::format("the command asks for {} ranks per node (--nproc_per_node), but the job for {} GPUs "
+                                   "per node (--gpus-per-node)",
                                    *command.ranks_per_node, gpus),
                        "--gpus-per-node",
                        fmt::format("give --gpus-per-node {}, or change --nproc_per_node in the command to {}",
                                    *command.ranks_per_node, gpus)});
   if (!command.ranks_per_node && gpus == 0)
-    throw ConfigError({"nothing says how many ranks a node has", "--gpus-per-node",
+    throw ConfigError({"the number of ranks per node is unknown", "--gpus-per-node",
                        "on a cluster without GPUs, give a torchrun command with --nproc_per_node"});
   if (command.nodes && *command.nodes > 1 && options.nodes && *options.nodes != *command.nodes)
-    throw ConfigError({fmt::format("the command says --nnodes={}, the job --nodes {}", *command.nodes, *options.nodes),
+    throw ConfigError({fmt::format("the command has --nnodes={}, the job --nodes {}", *command.nodes, *options.nodes),
                        "--nodes", "leave --nnodes out of the command: the script sets it"});
 }
 
@@ -37,7 +37,7 @@ std::vector<std::string> usual_exports() {
   return all;
 }
 
-// Megatron-LM's scripts import the copy that projects keep in 3rdparty/.
+// Megatron-LM's scripts import the copy of Megatron-LM that projects keep in 3rdparty/.
 std::string megatron_path(const SlurmOptions& options, const RankCommand& command) {
   const std::filesystem::path script(command.script);
   const std::filesystem::path megatron = std::filesystem::path(options.workdir) / "3rdparty" / "Megatron-LM";
@@ -47,7 +47,7 @@ std::string megatron_path(const SlurmOptions& options, const RankCommand& comman
   return fmt::format("export PYTHONPATH={}\"${{PYTHONPATH:+:$PYTHONPATH}}\"\n", shell_quoted(megatron.string()));
 }
 
-// What a file says if it may be a shell script that mentions torchrun; else nothing.
+// The text of a file that may be a shell script and mentions torchrun; otherwise empty.
 std::string script_with_torchrun(const std::filesystem::path& file, bool read_by_shell) {
   constexpr std::uintmax_t kLongestScript = 1 << 20;
   std::error_code ignored;
@@ -65,7 +65,7 @@ bool reads_scripts(const std::string& program) {
   return program == "bash" || program == "sh" || program == "source" || program == ".";
 }
 
-// A script that calls torchrun would call it once for each rank.
+// Every rank would run the script and so call torchrun.
 void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string& text) {
   for (const ShellCommand& command : simple_commands(text)) {
     bool read_by_shell = false;
@@ -76,8 +76,7 @@ void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string
           calls_torchrun(script_with_torchrun(std::filesystem::path(options.workdir) / name, read_by_shell));
       if (calls_it)
         throw ConfigError(
-            {fmt::format("'{}' calls torchrun itself: there would be a torchrun for each of the ranks", name),
-             "the command",
+            {fmt::format("'{}' calls torchrun itself: every rank would start a torchrun", name), "the command",
              fmt::format("give --command-file {} instead, so that its torchrun can be replaced", shell_quoted(name))});
       read_by_shell |= reads_scripts(base_name(word));
     }
@@ -86,9 +85,9 @@ void refuse_scripts_with_torchrun(const SlurmOptions& options, const std::string
 
 void check_text(const SlurmOptions& options, const std::string& text) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
-    throw ConfigError({"there is no command", "command line", "give a recipe, or a command behind --"});
+    throw ConfigError({"there is no command", "command line", "give a recipe, or a command after --"});
   if (text.find("\r\n") != std::string::npos)
-    throw ConfigError({"the command has Windows line ends, which bash takes for part of its words", "the command",
+    throw ConfigError({"the command has Windows line endings, which bash treats as part of the words", "the command",
                        "convert it with dos2unix"});
   refuse_secrets(text);
   refuse_scripts_with_torchrun(options, text);
@@ -119,7 +118,7 @@ SlurmJob job_of_command(const SlurmOptions& options, const std::string& text) {
     job.first_phase = job.repeated = command.uv_sync + "\n";
   }
   if (!command.left_out.empty())
-    job.notes.push_back(fmt::format("Of torchrun, which is not used here, these have no meaning: {}",
+    job.notes.push_back(fmt::format("torchrun is not used here, so these options of it have no effect: {}",
                                     fmt::join(command.left_out, ", ")));
   return job;
 }

@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-// What salloc and srun must both be told: srun does not take the GPUs of the allocation by itself.
+// Options that both salloc and srun need: srun does not take the GPUs of the allocation by itself.
 std::vector<std::string> common_options(const SlurmOptions& options) {
   std::vector<std::string> all = {fmt::format("--nodes={}", options.nodes.value_or(1)),
                                   "--job-name=" + options.job_name, "--partition=" + options.partition};
@@ -20,7 +20,7 @@ std::string first_lines(const SlurmOptions& options) {
   for (const std::string& setting : exports_of_options(options, /*is_braid=*/false)) text += "export " + setting + "\n";
   if (!options.warm_up.empty()) text += options.warm_up + "\n";
   if (options.nodes.value_or(1) > 1)
-    text += "# What runs on all nodes goes behind: srun --overlap (this shell is a step that has their GPUs already)\n";
+    text += "# Run commands on all nodes with: srun --overlap (this shell is a step that already has their GPUs)\n";
   return text;
 }
 
@@ -40,10 +40,10 @@ std::string interactive_commands(const SlurmOptions& given) {
   for (const char* word : {"--pty", "bash"}) srun.push_back(word);
   const std::string inside = first_lines(options);
   return fmt::format(
-      "# 1. On the login node: nodes for you.\n{}\n\n# 2. In the shell that gives you: a shell on the first of "
-      "them{}.\n{}\n{}",
+      "# 1. On the login node: allocate nodes.\n{}\n\n# 2. In the shell that this starts: open a shell on the first "
+      "node{}.\n{}\n{}",
       joined_quoted(salloc), options.container.empty() ? "" : ", in the container", joined_quoted(srun),
-      inside.empty() ? "" : "\n# 3. In there, before anything else.\n" + inside);
+      inside.empty() ? "" : "\n# 3. In that shell, first of all.\n" + inside);
 }
 
 }  // namespace braid

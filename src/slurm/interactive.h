@@ -7,8 +7,8 @@
 
 namespace braid {
 
-// salloc, srun for a shell on the nodes (in the container), and what to type there first; with a comment each.
-// options.workdir is where relative paths begin.
+// salloc, srun for a shell on the nodes (in the container), and what to type there first; each with a comment. Relative
+// paths start at options.workdir.
 std::string interactive_commands(const SlurmOptions& given);
 
 }  // namespace braid

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Most lines are "Key=value Key=value"; a path has a line of its own and may hold blanks.
+// Most lines are "Key=value Key=value"; a path has its own line and may contain blanks.
 std::map<std::string, std::string> fields_of(const std::string& text) {
   std::map<std::string, std::string> fields;
   for (const std::string& line : split(text, '\n')) {
@@ -103,9 +103,9 @@ JobRecord find_job(const std::string& id, const std::string& log_dir) {
   if (!job || job->state.empty()) job = ask_sacct(id);
   const std::string log = log_in(log_dir, id);
   if (!job && log.empty())
-    throw ConfigError({fmt::format("there is no trace of job {}: Slurm {}, and '{}' has no *_{}.log", id,
+    throw ConfigError({fmt::format("job {} was not found: Slurm {}, and '{}' has no *_{}.log", id,
                                    answers ? "does not know it" : "does not answer", log_dir, id),
-                       "command line", "squeue --me lists your jobs; --log-dir says where logs are"});
+                       "command line", "squeue --me lists your jobs; give the folder of the logs with --log-dir"});
   if (!job) job = JobRecord{.id = id, .slurm_answers = answers};
   if (job->log.empty()) job->log = log;
   return *job;

@@ -1,4 +1,4 @@
-// What Slurm knows of a job, and where its log is.
+// What Slurm knows about a job, and where its log is.
 #pragma once
 
 #include <optional>
@@ -23,15 +23,14 @@ bool is_running(const JobRecord& job);
 // What `scontrol show job` prints.
 JobRecord parse_job(const std::string& text);
 
-// The code for `braid doctor --exit-code`, 128 + N for signal N; nothing of a job that is not over, or whose end has
-// none.
+// The code for `braid doctor --exit-code`, 128 + N for signal N; empty if the job is not over or ended without a code.
 std::optional<int> exit_code_of(const JobRecord& job);
 
-// What Slurm says now. Nothing when it does not answer; without a state when it has forgotten the job.
+// Slurm's current answer. Empty if Slurm does not answer; without a state if it has forgotten the job.
 std::optional<JobRecord> ask_slurm(const std::string& id);
 
-// Slurm forgets jobs some minutes after their end; then accounting is asked, and the log is the *_ID.log in `log_dir`.
-// ConfigError when there is no trace of the job.
+// Slurm forgets jobs some minutes after their end; then sacct is queried, and the log is the *_ID.log in `log_dir`.
+// ConfigError if the job is not found.
 JobRecord find_job(const std::string& id, const std::string& log_dir);
 
 }  // namespace braid

@@ -31,7 +31,7 @@ std::vector<std::string> last_lines(const std::string& path) {
   return lines;
 }
 
-// What stands behind a label, which may be padded: "lm loss: 1.2E+00", "iteration       10/     100".
+// The word after a label, with optional padding: "lm loss: 1.2E+00", "iteration       10/     100".
 std::string_view word_behind(std::string_view line, std::string_view label) {
   const std::size_t at = line.find(label);
   if (at == std::string_view::npos) return {};
@@ -107,7 +107,7 @@ std::optional<LoggedProgress> read_progress(const std::string& log_path) {
   const std::string metrics_file = metrics_path(log_path);
   const auto log = from_log(log_path), metrics = from_metrics(metrics_file);
   if (!metrics || !log) return metrics ? metrics : log;
-  // Every iteration is in the metrics and not every one in the log, but what both were written at once is in both.
+  // The metrics file has every iteration, the log only some. If both were written at the same time, use the metrics.
   const auto lag = fs::last_write_time(log_path, ignored) - fs::last_write_time(metrics_file, ignored);
   if (log->iteration > metrics->iteration && lag > std::chrono::seconds(0)) return log;
   auto progress = metrics;

@@ -1,4 +1,4 @@
-// How far a run has come, from its metrics file or the lines of its log; of Braid, Megatron-LM or Megatron-Bridge.
+// The progress of a run (of Braid, Megatron-LM or Megatron-Bridge), from its metrics file or its log.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct LoggedProgress {
 // The metrics file of a log: the same name, ending in .jsonl.
 std::string metrics_path(const std::string& log_path);
 
-// Reads only the ends of the two files; the one that was written to last wins. Nothing when neither has an iteration.
+// Reads only the ends of the two files; uses the one that was written last. Empty if neither has an iteration.
 std::optional<LoggedProgress> read_progress(const std::string& log_path);
 
-// One line of a log, also behind a rank's label. Nothing when it is about something else.
+// Parses one line of a log, with or without a rank's label. Empty if it is not an iteration line.
 std::optional<LoggedProgress> parse_iteration_line(const std::string& line);
 
-// "iteration 120 of 5000 (2.4 %), lm loss 1.2345, 640 ms per iteration, 0:52:03 left"; the last of a run that goes on
+// "iteration 120 of 5000 (2.4 %), lm loss 1.2345, 640 ms per iteration, 0:52:03 left"; no time left if it has ended
 std::string to_text(const LoggedProgress& progress, bool still_runs = true);
 
 }  // namespace braid

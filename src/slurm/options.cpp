@@ -18,7 +18,7 @@ bool has_control_character(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)); });
 }
 
-// What the script says itself, and who else can say it.
+// Options that the script sets itself, and what to use instead.
 struct Taken {
   const char *name, *letter, *instead;
   bool of_sbatch_only = false;
@@ -34,7 +34,7 @@ constexpr Taken kTaken[] = {{"--ntasks-per-node", "", "use --nodes and --gpus-pe
                             {"--account", "-A", "use --account", true},
                             {"--partition", "-p", "use --partition", true},
                             {"--chdir", "-D", "use --workdir"},
-                            {"--open-mode", "", "the log of a requeued job goes on", true},
+                            {"--open-mode", "", "a requeued job appends to its log", true},
                             {"--signal", "", "use --stop-lead and --stop-signal", true},
                             {"--requeue", "", "use --requeue", true},
                             {"--no-requeue", "", "use --no-requeue", true}};
@@ -45,7 +45,7 @@ bool is_option(std::string_view option, std::string_view name) {
   return option.size() == name.size() || name.size() == 2 || option[name.size()] == '=' || option[name.size()] == ' ';
 }
 
-// A letter of sbatch or srun that takes a value, without one.
+// A short option of sbatch or srun that needs a value but has none.
 bool needs_value(std::string_view option) {
   const std::string_view name = option.substr(0, option.find_last_not_of(' ') + 1);
   return name.size() == 2 && std::string_view("ABCDGJLMNSTWcdeimnopqrtwx").find(name[1]) != std::string_view::npos;
@@ -74,14 +74,14 @@ class Checks {
 
   void sizes() {
     if (o_.nodes && *o_.nodes < 1)
-      problem(fmt::format("{} nodes cannot run anything", *o_.nodes), "--nodes", "use 1 or more");
+      problem(fmt::format("the number of nodes is {}", *o_.nodes), "--nodes", "use at least 1");
     if (o_.gpus_per_node < 0)
-      problem(fmt::format("a node cannot have {} GPUs", o_.gpus_per_node), "--gpus-per-node", "use 0 or more");
+      problem(fmt::format("a node cannot have {} GPUs", o_.gpus_per_node), "--gpus-per-node", "use at least 0");
     if (!parse_wall_time(o_.time))
-      problem(fmt::format("'{}' is no time limit", o_.time), "--time",
+      problem(fmt::format("'{}' is not a time limit", o_.time), "--time",
               "use MINUTES, HH:MM:SS, DAYS-HH or DAYS-HH:MM:SS, e.g. 04:00:00");
     if (o_.style != "srun" && o_.style != "torchrun")
-      problem(fmt::format("there is no style '{}'", o_.style), "--style",
+      problem(fmt::format("unknown style '{}'", o_.style), "--style",
               "use srun (one Slurm task per rank) or torchrun (one per node)");
   }
 
@@ -93,13 +93,13 @@ class Checks {
         {"--stage", &o_.stage},         {"--mpi", &o_.mpi}};
     for (const auto& [where, text] : one_line)
       if (has_control_character(*text))
-        problem(fmt::format("{} has a line break or another control character in it", in_quotes(*text)), where,
+        problem(fmt::format("{} contains a line break or another control character", in_quotes(*text)), where,
                 "leave it out");
     if (o_.log_dir.find('\\') != std::string::npos)
-      problem(fmt::format("Slurm cannot write to '{}': a backslash means something else to it", o_.log_dir),
-              "--log-dir", "use a folder without one");
+      problem(fmt::format("Slurm cannot write to '{}': a backslash has a special meaning for Slurm", o_.log_dir),
+              "--log-dir", "use a folder without a backslash");
     if (!std::all_of(o_.job_name.begin(), o_.job_name.end(), is_safe))
-      problem(fmt::format("{} cannot name a job and its log file", in_quotes(o_.job_name)), "--job-name",
+      problem(fmt::format("{} cannot be the name of a job and its log file", in_quotes(o_.job_name)), "--job-name",
               fmt::format("use letters, digits and ._- only, e.g. {}", safe_job_name(o_.job_name)));
   }
 
@@ -107,10 +107,10 @@ class Checks {
     for (const std::string& mount : o_.mounts) {
       const auto parts = split(mount, ':');
       if (mount.find(',') != std::string::npos || has_control_character(mount))
-        problem(fmt::format("mount '{}' has a comma in it, which separates mounts", mount), "--mount",
+        problem(fmt::format("mount '{}' contains a comma, which separates mounts", mount), "--mount",
                 "give --mount once for each, and mount a parent folder of paths with commas");
       else if (parts.size() < 2 || parts[0].empty() || parts[1].empty())
-        problem(fmt::format("mount '{}' does not say where it goes", mount), "--mount",
+        problem(fmt::format("mount '{}' has no target", mount), "--mount",
                 fmt::format("write SRC:DST, e.g. {0}:{0}", parts[0].empty() ? "/data" : parts[0]));
     }
     if (!o_.mounts.empty() && o_.container.empty())
@@ -129,15 +129,16 @@ class Checks {
       if (!is_identifier(name))
         problem(fmt::format("{} cannot be the name of a variable", in_quotes(name)), "--env", "write NAME=VALUE");
       else if (equals == std::string::npos)
-        problem(fmt::format("'{}' has no value", name), "--env",
-                fmt::format("write {}=VALUE; to pass yours on without writing it down, {}", name, secret_fix(name)));
+        problem(
+            fmt::format("'{}' has no value", name), "--env",
+            fmt::format("write {}=VALUE; to pass your value without writing it to a file, {}", name, secret_fix(name)));
       else if (names_a_secret(name))
         problem(fmt::format("the value of {} would be in a file for others to read", name), "--env", secret_fix(name));
       else if (const auto secret = secret_in(setting))
-        problem(fmt::format("{} has {} in it, which would be in a file for others to read", name, *secret), "--env",
+        problem(fmt::format("{} contains {}, which would be in a file for others to read", name, *secret), "--env",
                 secret_fix("NAME"));
       else if (setting.find('\0') != std::string::npos)
-        problem(fmt::format("the value of {} has a zero byte in it", name), "--env", "leave it out");
+        problem(fmt::format("the value of {} contains a zero byte", name), "--env", "leave it out");
     }
     for (const std::string& name : o_.secrets)
       if (!is_identifier(name))
@@ -147,10 +148,10 @@ class Checks {
 
   void stop() {
     if (o_.stop_signal != "USR1" && o_.stop_signal != "TERM")
-      problem(fmt::format("there is no stop signal '{}'", o_.stop_signal), "--stop-signal",
-              "use USR1, or TERM for programs that save when they get that");
+      problem(fmt::format("unsupported stop signal '{}'", o_.stop_signal), "--stop-signal",
+              "use USR1, or TERM for programs that save on SIGTERM");
     if (o_.stop_lead_s < 1)
-      problem(fmt::format("a signal cannot come {} s before the end", o_.stop_lead_s), "--stop-lead",
+      problem(fmt::format("the signal cannot be sent {} s before the end", o_.stop_lead_s), "--stop-lead",
               "use as many seconds as the run needs to save");
     if (o_.style == "torchrun" && o_.stop_signal == "TERM" && o_.requeue.value_or(false))
       problem("torchrun ends its ranks when it gets SIGTERM, before they can save", "--stop-signal",
@@ -174,13 +175,13 @@ class Checks {
         problem(fmt::format("the value of {} would be in a file for others to read", name), where, secret_fix(name));
     }
     if (const auto secret = secret_in(option))
-      problem(fmt::format("{} has {} in it", option.substr(0, option.find_first_of("= ")), *secret), where,
+      problem(fmt::format("{} contains {}", option.substr(0, option.find_first_of("= ")), *secret), where,
               secret_fix("NAME"));
   }
 
   void further(const char* where, const std::string& option) {
     if (!option.starts_with("-") || has_control_character(option))
-      return problem(fmt::format("{} is no option", in_quotes(option)), where,
+      return problem(fmt::format("{} is not an option", in_quotes(option)), where,
                      fmt::format("give one whole option each time, e.g. {} --qos=high", where));
     secrets_in(where, option);
     if (needs_value(option))
@@ -190,12 +191,12 @@ class Checks {
       const bool is_it = is_option(option, taken.name) || is_option(option, taken.letter);
       if (!is_it || (taken.of_sbatch_only && where != std::string_view("--sbatch"))) continue;
       if (o_.style == "torchrun" && taken.name == std::string_view("--ntasks-per-node"))
-        problem(fmt::format("{} with torchrun: each of the tasks would start a torchrun with {} ranks, and all but the "
-                            "first fail with EADDRINUSE",
+        problem(fmt::format("{} with torchrun: every task would start a torchrun with {} ranks, and all but the first "
+                            "would fail with EADDRINUSE",
                             option, o_.gpus_per_node),
                 where, "leave it out: torchrun needs one task per node; --style srun has one per rank");
       else
-        problem(fmt::format("{} contradicts what the script says itself", option), where,
+        problem(fmt::format("{} conflicts with an option that the script sets itself", option), where,
                 fmt::format("leave it out; {}", taken.instead));
       return;
     }

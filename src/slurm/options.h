@@ -1,4 +1,4 @@
-// What `braid launch slurm` can be told about a job, apart from what the job runs.
+// The options of `braid launch slurm` about a job, except what the job runs.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 namespace braid {
 
 struct SlurmOptions {
-  std::optional<int> nodes{};  // default: what the job needs
+  std::optional<int> nodes{};  // default: as many as the job needs
   int gpus_per_node = 8;       // 0: a cluster without GPUs
   double gpu_memory_gb = 80;   // of one of them
   std::string account{}, partition{};
@@ -26,30 +26,30 @@ struct SlurmOptions {
   std::string mpi{};                  // default: pmix in a container, else Slurm's own
 
   std::vector<std::string> env{};      // NAME=VALUE
-  std::vector<std::string> secrets{};  // names; the script insists on them
-  std::vector<std::string> passed{};   // names of secrets that are passed on if they are there
+  std::vector<std::string> secrets{};  // names; the script fails if one is not set
+  std::vector<std::string> passed{};   // names of secrets that are passed on if set
   std::string cache_dir{};             // on a file system that all nodes share
   std::string warm_up{};               // shell text for phase 1
   std::string stage{};                 // where phase 1 copies braid to
 
-  bool is_session = false;  // of someone at a shell, who needs no --secret
+  bool is_session = false;  // an interactive session, which needs no --secret
 
   std::optional<bool> requeue{};
   int stop_lead_s = 120;
   std::string stop_signal = "USR1";  // or TERM
 
-  std::vector<std::string> sbatch{}, srun{};  // further options, as they are
+  std::vector<std::string> sbatch{}, srun{};  // further options, passed on unchanged
   std::string output{};                       // the script; default: <job name>.sbatch
 };
 
-// Everything that cannot be, whatever the job is. `where` of each problem is an option.
+// All problems that do not depend on what the job runs. `where` of each is an option.
 std::vector<Problem> validate(const SlurmOptions& options);
 
-// Whether a container is a file, and not a name in a registry.
+// Whether a container is a file rather than a name in a registry.
 bool is_image_file(const std::string& container);
 
-// With workdir as seen from the current folder, and as seen from there the log, cache and stage folders, sources of
-// mounts, and a container that is a file: srun takes `image.sqsh` for a name in a registry.
+// Makes workdir absolute relative to the current folder; then, relative to workdir, the log, cache and stage folders,
+// the sources of mounts, and a container that is a file: srun takes `image.sqsh` for a name in a registry.
 SlurmOptions with_absolute_paths(SlurmOptions options, const std::string& current_folder);
 
 // Letters, digits and ._- only: for a job's name, which is part of file names.

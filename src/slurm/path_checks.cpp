@@ -25,7 +25,7 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
-// Places that every node has its own of.
+// Folders that are local to each node.
 bool is_node_local(const fs::path& path) {
   for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm", "/run"})
     if (is_below(path, folder)) return true;
@@ -55,21 +55,21 @@ void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation,
     if (use.kind == PathUse::MustExist) {
       if (!can_be_seen(path))
         preflight.warnings.push_back(
-            {fmt::format("'{}' cannot be seen from here", use.path), use.what, "see that the nodes have it"});
+            {fmt::format("'{}' cannot be checked from here", use.path), use.what, "make sure that the nodes have it"});
       else if (!fs::exists(path, ignored))
         preflight.problems.push_back(
             {fmt::format("'{}' does not exist", use.path), use.what,
-             fmt::format("the nearest folder that does is {}", nearest_existing(path).string())});
+             fmt::format("the nearest existing folder is {}", nearest_existing(path).string())});
       continue;
     }
     if (allocation.nodes > 1 && is_node_local(path))
       preflight.warnings.push_back(
-          {fmt::format("'{}' is on each node's own file system: what one node puts there, the others do not see",
+          {fmt::format("'{}' is on each node's local file system: other nodes do not see what one node writes there",
                        use.path),
            use.what, "use a folder on the shared file system"});
     if (use.kind == PathUse::Written && can_be_seen(path) && !can_be_written(path))
       preflight.problems.push_back({fmt::format("'{}' cannot be written to", use.path), use.what,
-                                    fmt::format("see the rights of {}", nearest_existing(path).string())});
+                                    fmt::format("check the permissions of {}", nearest_existing(path).string())});
   }
 }
 

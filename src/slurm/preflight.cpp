@@ -45,7 +45,7 @@ std::optional<int> language_dp_for(TopologyConfig topology, const Workload& work
   return validate(topology, workload).empty() ? std::optional(language->dp) : std::nullopt;
 }
 
-// "--nodes 9 as the recipe is", "--nodes 17 with --llm-dp 64"
+// "--nodes 9 for the recipe as it is", "--nodes 17 with --llm-dp 64"
 struct NodesThatFit {
   const TopologyConfig& topology;
   const Workload& workload;
@@ -60,9 +60,9 @@ struct NodesThatFit {
                        topology.world_size ? fmt::format(" --topology.world_size {}", gpus) : "");
   }
 
-  static constexpr int kSearched = 128;  // on either side; a layout that is further away nobody asked for
+  static constexpr int kSearched = 128;  // in each direction; layouts further away are not useful
 
-  // The wanted number where another layout fits it, the nearest below and above, and that of the recipe itself.
+  // The requested number if another layout fits it, the nearest below and above, and that of the recipe itself.
   std::vector<std::string> choices() const {
     const std::int64_t ranks = ranks_of(topology);
     const int own = ranks % allocation.gpus_per_node ? 0 : static_cast<int>(ranks / allocation.gpus_per_node);
@@ -86,7 +86,7 @@ struct NodesThatFit {
     return texts;
   }
 
-  // The most ranks on a node, at most its GPUs, so that they fill every node.
+  // The largest number of ranks per node, at most its GPUs, that fills every node.
   std::int64_t largest_divisor(std::int64_t ranks) const {
     std::int64_t best = 1;
     for (const std::int64_t divisor : divisors(ranks))
@@ -112,7 +112,7 @@ void check_partition(const std::string& name, const SlurmRequest& request, const
   const int nodes = request.allocation.nodes;
   if (!partition->up)
     preflight.warnings.push_back(
-        {fmt::format("partition '{}' is not up", partition->name), "--partition", "the job will wait"});
+        {fmt::format("partition '{}' is not up", partition->name), "--partition", "the job will wait until it is up"});
   if (nodes > partition->nodes)
     preflight.problems.push_back(
         {fmt::format("partition '{}' has {}, not {}", partition->name, counted(partition->nodes, "node"), nodes),
@@ -197,10 +197,10 @@ void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& prefl
   const auto bytes_with = [&](double ep) { return weights.other_bytes + weights.expert_bytes / ep; };
   if (bytes_with(weights.ep) <= room) return;
   const std::string limit =
-      fmt::format("training on {:g} GB has room for about {} of weights", gpu_gb, gigabytes(room));
+      fmt::format("for training, a GPU with {:g} GB has room for about {} of weights", gpu_gb, gigabytes(room));
   if (!weights.experts) {
     preflight.problems.push_back(
-        {fmt::format("{} has {} of weights on a GPU; {}", weights.module, gigabytes(weights.other_bytes), limit),
+        {fmt::format("{} has {} of weights per GPU; {}", weights.module, gigabytes(weights.other_bytes), limit),
          "memory", "raise tp or pp"});
     return;
   }
@@ -208,13 +208,12 @@ void check_weights(const WeightsPerGpu& weights, double gpu_gb, Preflight& prefl
   for (const std::int64_t ep : weights.possible_ep)
     if (bytes_with(static_cast<double>(ep)) <= room && (!enough || ep < *enough)) enough = ep;
   preflight.problems.push_back(
-      {fmt::format("{} has {} experts on a GPU ({} / ep {}), {} of weights with the rest; {}", weights.module,
+      {fmt::format("{} has {} experts per GPU ({} / ep {}), in total {} of weights; {}", weights.module,
                    weights.experts / weights.ep, weights.experts, weights.ep, gigabytes(bytes_with(weights.ep)), limit),
        "memory",
-       enough
-           ? fmt::format("TP does not shrink experts; EP {} would give {} experts/GPU ({})", *enough,
-                         weights.experts / *enough, gigabytes(bytes_with(static_cast<double>(*enough))))
-           : "TP does not shrink experts, only EP does, and no EP that these nodes allow is enough: use more nodes"});
+       enough ? fmt::format("TP does not shrink experts; EP {} would give {} experts/GPU ({})", *enough,
+                            weights.experts / *enough, gigabytes(bytes_with(static_cast<double>(*enough))))
+              : "TP does not shrink experts, only EP does, and no EP that fits these nodes is enough: use more nodes"});
 }
 
 void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& preflight) {
@@ -224,8 +223,8 @@ void check_slurm(const SlurmRequest& request, const SlurmView& view, Preflight& 
   if (view.associations && !view.associations->empty())
     check_account(request, *view.associations, preflight);
   else if (request.account.empty())
-    preflight.warnings.push_back({"no account was given, and sacctmgr does not say which there are", "--account",
-                                  "a cluster that keeps accounts will refuse the job"});
+    preflight.warnings.push_back({"no account was given, and sacctmgr does not list any", "--account",
+                                  "a cluster with accounting will refuse the job"});
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
-// What is looked at before a job is submitted: whether its ranks fill its nodes, its experts fit a GPU, its files are
-// where every node sees them, and Slurm knows its partition and account. Each check adds what it finds.
+// Checks before a job is submitted: its ranks fill its nodes, its experts fit on a GPU, its files are on a shared file
+// system, and Slurm knows its partition and account. Each check adds its findings.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace braid {
 
 struct Preflight {
   std::vector<Problem> problems;  // the job would fail
-  std::vector<Problem> warnings;  // it may
+  std::vector<Problem> warnings;  // the job may fail
 };
 
 struct Allocation {
@@ -27,14 +27,14 @@ struct Allocation {
 void check_nodes(const TopologyConfig& topology, const Workload& workload, const Allocation& allocation,
                  Preflight& preflight);
 
-// The same for what the flags of a foreign program say.
+// The same for the flags of another program.
 void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Preflight& preflight);
 
-// What one GPU holds of a model's weights. Tensor parallelism splits the others, only expert parallelism the experts.
+// The weights of a model on one GPU. Only expert parallelism splits experts; tensor parallelism splits the others.
 struct WeightsPerGpu {
   std::string module = "language";
   int experts = 0, ep = 1;
-  double expert_bytes = 0;                  // of all experts, as far as not split by ep
+  double expert_bytes = 0;                  // of all experts, before the split by ep
   double other_bytes = 0;                   // on one GPU
   std::vector<std::int64_t> possible_ep{};  // that fit the job's GPUs
 };
@@ -47,14 +47,14 @@ struct PathUse {
   enum Kind {
     MustExist,  // an image, the source of a mount
     Shared,     // every node reads or writes it
-    Written,    // as Shared, and written from here on: it must be writable
+    Written,    // as Shared, and must be writable
   } kind = Shared;
 };
-// Whether anything can be said about a path: "/lustre/team" cannot be seen where there is no /lustre.
+// Whether a path can be checked from here: "/lustre/team" cannot if there is no /lustre.
 bool can_be_seen(const std::string& path);
 void check_paths(const std::vector<PathUse>& uses, const Allocation& allocation, Preflight& preflight);
 
-// Against what sinfo and sacctmgr say; `view` of a machine without Slurm finds nothing.
+// Checks against sinfo and sacctmgr; on a machine without Slurm, `view` is empty and there are no findings.
 struct SlurmRequest {
   std::string account{}, partition{}, time{};
   Allocation allocation{};

@@ -1,5 +1,4 @@
-// The sbatch script of a job, as text. A pure function: what is in the environment, in files and in recipes comes in as
-// values.
+// The sbatch script of a job, as text. A pure function: environment, files and recipes are passed as values.
 #pragma once
 
 #include <string>
@@ -16,23 +15,23 @@ struct SlurmJob {
   int nodes = 1, ranks_per_node = 1;
   std::string command{};                 // shell text: of a rank, or of the one torchrun of a node
   std::string zeroth_argument = "rank";  // $0 in the command
-  std::vector<std::string> exports{};    // NAME=value, quoted for bash, beside those of the options
-  std::string prelude{};                 // shell text in front of the command, on every rank
+  std::vector<std::string> exports{};    // NAME=value, quoted for bash, besides those of the options
+  std::string prelude{};                 // shell text before the command, on every rank
   std::string first_phase{};             // shell text that one task runs before all others; may be empty
-  std::string repeated{};                // of that, what every rank runs again
-  bool is_braid = false;                 // which reads Slurm's variables itself
+  std::string repeated{};                // the lines of first_phase that every rank runs again
+  bool is_braid = false;                 // Braid reads Slurm's variables itself
   bool had_torchrun = false;
   bool sets_rank_variables = false;  // the text has RANK=... in it: see rank_environment()
-  bool can_stop = false;             // ends well when it gets the stop signal
+  bool can_stop = false;             // ends cleanly on the stop signal
   std::vector<std::string> notes{};  // sentences for the reader
 };
 
-// What rank_command() and node_command() are given for a Slurm job. A text that sets torchrun's variables for one node
-// leaves the true ones in BRAID_MASTER_ADDR and BRAID_MASTER_PORT.
+// The arguments of rank_command() and node_command() for a Slurm job. If the text sets torchrun's variables for one
+// node, the correct ones are in BRAID_MASTER_ADDR and BRAID_MASTER_PORT.
 std::string rank_environment(int ranks_per_node);
 std::string torchrun_world(int ranks_per_node, bool sets_rank_variables);
 
-// A job of any command that runs on one node. ConfigError for what cannot be started on several.
+// A job from any command that runs on one node. ConfigError if it cannot be started on several.
 SlurmJob job_of_command(const SlurmOptions& options, const std::string& text);
 
 std::string slurm_script(const SlurmOptions& options, const SlurmJob& job);

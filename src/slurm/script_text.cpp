@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-// An argument of a program may have 128 KiB on Linux; srun and containers put something in front.
+// Linux limits one argument of a program to 128 KiB; srun and containers add something to it.
 constexpr std::size_t kLongestKiB = 100;
 
 }  // namespace
@@ -51,12 +51,11 @@ std::string with_line_end(const std::string& text) { return text.empty() || text
 
 std::string here_document(const std::string& name, const std::string& text, const std::string& where) {
   if (text.size() > kLongestKiB * 1024)
-    throw ConfigError(
-        {fmt::format("the command has {} KiB, and what a task can be given as one argument ends at {} KiB",
-                     (text.size() + 1023) / 1024, kLongestKiB),
-         where, "put it into a file and run that file"});
+    throw ConfigError({fmt::format("the command has {} KiB, but one argument of a task may have at most {} KiB",
+                                   (text.size() + 1023) / 1024, kLongestKiB),
+                       where, "put it into a file and run that file"});
   if (text.find('\0') != std::string::npos)
-    throw ConfigError({"the command has a zero byte in it", where, "leave it out"});
+    throw ConfigError({"the command contains a zero byte", where, "leave it out"});
   std::string delimiter = "END_OF_" + name;
   std::transform(delimiter.begin(), delimiter.end(), delimiter.begin(),
                  [](unsigned char c) { return std::toupper(c); });

@@ -1,4 +1,4 @@
-// Pieces of text that a generated sbatch script is put together from.
+// Building blocks of a generated sbatch script.
 #pragma once
 
 #include <string>
@@ -7,15 +7,14 @@ namespace braid {
 
 std::string sbatch_quoted(const std::string& value);   // for a line #SBATCH --option=value
 std::string sbatch_option(const std::string& option);  // --name=value, --name value or -nvalue, for such a line
-std::string percent_escaped(const std::string& path);  // in the name of a log, where %j is the job's number
+std::string percent_escaped(const std::string& path);  // for the name of a log, where %j is the job's number
 
 std::string comment(const std::string& text, const std::string& indent = "# ");
 std::string rule(const std::string& title);  // # --- title ------
 
-std::string with_line_end(const std::string& text);  // nothing stays nothing
+std::string with_line_end(const std::string& text);  // empty stays empty
 
-// Lines that make `text`, whatever is in it, the value of the variable `name`. ConfigError at `where` for text that a
-// process cannot be given.
+// Lines that set the variable `name` to any `text`. ConfigError at `where` for text that cannot be passed to a process.
 std::string here_document(const std::string& name, const std::string& text, const std::string& where);
 
 }  // namespace braid

@@ -15,7 +15,7 @@ namespace {
 
 bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)); }
 
-// A file's name is no secret, and short values are in many a text by chance.
+// A file name is not a secret, and short values occur in many texts by chance.
 bool is_worth_hiding(std::string_view value) { return value.size() >= 8 && value[0] != '/'; }
 
 std::optional<std::string> variable_in(std::string_view text) {
@@ -32,11 +32,11 @@ std::optional<std::string> variable_in(std::string_view text) {
 struct TokenShape {
   const char* what;
   std::string_view prefix;
-  std::size_t length;      // of what follows, at least
-  std::string_view marks;  // in that, beside letters and digits
+  std::size_t length;      // minimum length of what follows
+  std::string_view marks;  // allowed in that besides letters and digits
 };
 
-// Names of things (sk-learn-..., hf_...) have no digits, or end sooner.
+// Ordinary names (sk-learn-..., hf_...) have no digits or are shorter.
 bool has_token(std::string_view text, const TokenShape& shape) {
   for (std::size_t at = text.find(shape.prefix); at != text.npos; at = text.find(shape.prefix, at + 1)) {
     if (at > 0 && (is_alnum(text[at - 1]) || text[at - 1] == '_' || text[at - 1] == '-')) continue;
@@ -95,7 +95,7 @@ std::string variable_for(std::string_view option) {
 
 [[noreturn]] void refuse_option(const std::string& option) {
   throw ConfigError(
-      {fmt::format("the command has the value of {} in it", option), "the command",
+      {fmt::format("the command contains the value of {}", option), "the command",
        fmt::format("export it in your shell as {0}, give --secret {0}, and write \"${0}\" in its place, in "
                    "shell text: --command-file, or one word in single quotes",
                    variable_for(option))});
@@ -121,7 +121,7 @@ void refuse_variables(const ShellCommand& command) {
       const std::string name = word.head.substr(0, equals);
       if (equals == std::string::npos || !is_identifier(name) || !names_a_secret(name)) continue;
       if (word.head.size() == equals + 1) continue;  // empty, or from another variable
-      throw ConfigError({fmt::format("the command has the value of {} in it", name), "the command",
+      throw ConfigError({fmt::format("the command contains the value of {}", name), "the command",
                          fmt::format("export {0} in your shell, leave it out here and give --secret {0}", name)});
     }
 }
@@ -131,7 +131,7 @@ void refuse_variables(const ShellCommand& command) {
 bool names_a_secret(std::string_view variable) {
   for (const char* part : {"API_KEY", "APIKEY", "ACCESS_KEY", "SECRET", "PASSWORD", "PASSWD"})
     if (variable.find(part) != std::string_view::npos) return true;
-  // By whole words: TOKENIZERS_PARALLELISM and TRAIN_TOKENS are no secrets.
+  // Whole words only: TOKENIZERS_PARALLELISM and TRAIN_TOKENS are not secrets.
   return contains(split(variable, '_'), "TOKEN");
 }
 
@@ -146,7 +146,7 @@ void refuse_secrets(std::string_view text) {
     refuse_options(command);
   }
   if (const auto secret = secret_in(text))
-    throw ConfigError({fmt::format("the command has {} in it", *secret), "the command",
+    throw ConfigError({fmt::format("the command contains {}", *secret), "the command",
                        "export it in your shell, give --secret NAME, and write \"$NAME\" in its place, in shell text: "
                        "--command-file, or one word in single quotes"});
 }

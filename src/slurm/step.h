@@ -1,5 +1,5 @@
-// What the options of a job mean for any step of it, in a script as in an interactive session: its environment, and
-// srun's options about containers.
+// What a job's options mean for each of its steps, in a script or in an interactive session: its environment, and
+// srun's container options.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 namespace braid {
 
 struct CacheVariable {
-  std::string_view name, folder;  // the folder is below --cache-dir
+  std::string_view name, folder;  // the folder is inside --cache-dir
 };
 inline constexpr CacheVariable kCacheVariables[] = {
     {"HF_HOME", "huggingface"}, {"UV_CACHE_DIR", "uv"}, {"NEMO_HOME", "nemo"}};
 
-// The caches (of Braid itself, only Hugging Face's) and --env. NAME=value, quoted for bash: ready for `export`.
+// The caches (for Braid itself, only Hugging Face's) and --env. NAME=value, quoted for bash: ready for `export`.
 std::vector<std::string> exports_of_options(const SlurmOptions& options, bool is_braid);
 
-std::vector<std::string> exports_for_gpus();  // what training on NVIDIA's GPUs usually wants
+std::vector<std::string> exports_for_gpus();  // the usual settings for training on NVIDIA GPUs
 
 std::vector<std::string> container_options(const SlurmOptions& options);  // none without a container
 std::vector<std::string> mpi_option(const SlurmOptions& options);         // one or none

@@ -16,7 +16,7 @@ std::vector<std::vector<std::string>> rows_of(const std::string& text) {
   return rows;
 }
 
-// Of "gpu:8", "gpu:h100:8(S:0-1),nvme:1"; 0 where there are none.
+// The count in "gpu:8", "gpu:h100:8(S:0-1),nvme:1"; 0 if there are none.
 int gpus_in(const std::string& resources) {
   int gpus = 0;
   for (const std::string& resource : split(resources, ',')) {
@@ -39,7 +39,7 @@ std::vector<Partition> parse_partitions(const std::string& text) {
     if (row.size() != 5) continue;
     const bool is_default = row[0].ends_with('*');
     const std::string name = row[0].substr(0, row[0].size() - (is_default ? 1 : 0));
-    // A partition whose nodes differ has a line for each kind of them.
+    // A partition with several kinds of nodes has one line for each kind.
     if (partitions.empty() || partitions.back().name != name)
       partitions.push_back(
           {.name = name, .up = row[1] == "up", .time_limit = parse_wall_time(row[2]), .is_default = is_default});

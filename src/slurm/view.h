@@ -1,4 +1,4 @@
-// What the Slurm of this machine offers, asked of sinfo and sacctmgr.
+// What the Slurm of this machine offers, from sinfo and sacctmgr.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,9 @@ namespace braid {
 struct Partition {
   std::string name;
   bool up = true;
-  std::optional<std::chrono::seconds> time_limit{};  // the longest time there is: none
+  std::optional<std::chrono::seconds> time_limit{};  // seconds::max(): no limit
   int nodes = 0;
-  int gpus_per_node = 0;  // the most that one of its nodes has; 0: none, or sinfo does not say
+  int gpus_per_node = 0;  // the maximum over its nodes; 0: none, or unknown to sinfo
   bool is_default = false;
 };
 
@@ -23,8 +23,8 @@ struct Association {
 };
 
 struct SlurmView {
-  std::optional<std::vector<Partition>> partitions{};      // nothing: no sinfo, or no answer
-  std::optional<std::vector<Association>> associations{};  // of this user; nothing: no accounting to ask
+  std::optional<std::vector<Partition>> partitions{};      // empty: no sinfo, or no answer
+  std::optional<std::vector<Association>> associations{};  // of this user; empty: no accounting
 };
 
 SlurmView view_slurm(const std::string& user);

@@ -96,7 +96,7 @@ void work_together(World& world, const std::function<void()>& work, const std::f
     wait_together(
         world,
         [&] {
-          rethrow();  // before meeting the others, who need not hear of it from a collective
+          rethrow();  // without another collective: the other ranks learn of it when this rank ends
           return done.load();
         },
         amount, report);

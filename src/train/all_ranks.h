@@ -1,4 +1,4 @@
-// What all ranks of a run do together outside of a step.
+// Collective calls over all ranks, outside of a step.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@ namespace braid {
 
 class World;
 
-// Collective: the values of all ranks, element by element.
+// Collective: the element-wise reduction of all ranks' values.
 std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world);
 
-// Collective: tensors of type double, each summed over all ranks, at the price of one.
+// Collective: sums each tensor (of type double) over all ranks, with one all-reduce for all of them.
 std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms, const Group& world);
 
 // Collective: the text of the first rank that has one, shortened if it is long; empty if no rank has one.
 std::string first_text(const std::string& own, World& world);
 
-// How far something is that takes a while.
+// Progress of a long operation.
 struct Amount {
   double done = 0, total = 0;
 };
 
-// Collective: returns when `finished` holds on every rank. Ranks meet all the time, so that nobody takes one that is
-// slow for one that hangs; `report` gets the sum over all ranks, at growing intervals of some seconds.
+// Collective: returns when `finished` holds on every rank. Ranks synchronize all the time, so that a slow rank is not
+// mistaken for one that hangs. `report` gets the sum over all ranks, at growing intervals of some seconds.
 void wait_together(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
                    const std::function<void(const Amount& of_all, double seconds)>& report);
 
-// Runs `work` on a thread of its own while the ranks wait together. What it throws is thrown here.
+// Runs `work` on a separate thread while the ranks wait together. Rethrows what `work` throws.
 void work_together(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
                    const std::function<void(const Amount& of_all, double seconds)>& report);
 

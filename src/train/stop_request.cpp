@@ -16,21 +16,21 @@ struct StopSignal {
   StopReason reason;
   const char* name;
 };
-// Those that explain more first.
+// The more informative reason comes first.
 constexpr std::array kSignals = {StopSignal{SIGINT, StopReason::SigInt, "SIGINT (Ctrl-C)"},
                                  StopSignal{SIGTERM, StopReason::SigTerm, "SIGTERM"},
                                  StopSignal{SIGHUP, StopReason::SigHup, "SIGHUP (terminal closed)"},
                                  StopSignal{SIGUSR1, StopReason::SigUsr1, "SIGUSR1"}};
 
-// Signal dispositions belong to the process, so these do too.
+// Global, because signal dispositions belong to the process.
 std::atomic<bool> exists = false;
 std::array<std::atomic<bool>, kSignals.size()> got{};
-static_assert(std::atomic<bool>::is_always_lock_free, "the handler may not wait for a lock");
+static_assert(std::atomic<bool>::is_always_lock_free, "the signal handler must not wait for a lock");
 std::array<std::string, kSignals.size()> texts;  // changed only while no handler is installed
-std::vector<pid_t> launchers;                    // so are these: processes that send to all ranks
+std::vector<pid_t> launchers;                    // likewise; processes that send signals to all ranks
 bool speaks_for_all = false;
 
-// The kernel sends to a whole terminal; a launcher in another container has no pid here.
+// The kernel signals every process of a terminal; a launcher in another container has no pid here.
 bool went_to_all(const siginfo_t& info) {
   return info.si_code > 0 || info.si_pid == 0 ||
          std::find(launchers.begin(), launchers.end(), info.si_pid) != launchers.end();
@@ -56,7 +56,7 @@ void describe(Fields& f, StopConfig& c) {
 std::vector<Problem> validate(const StopConfig& config) {
   std::vector<Problem> problems;
   const auto refuse = [&](const char* key, double value) {
-    problems.push_back({fmt::format("{}={} should be greater than 0", key, value), key, "leave it out for no limit"});
+    problems.push_back({fmt::format("{}={} must be greater than 0", key, value), key, "leave it out for no limit"});
   };
   if (config.exit_duration_in_mins && !(*config.exit_duration_in_mins > 0))
     refuse("stop.exit_duration_in_mins", *config.exit_duration_in_mins);
@@ -81,13 +81,13 @@ std::string text_of(StopReason reason, const StopConfig& config) {
 }
 
 StopRequest::StopRequest(Clock::time_point start, const StopNotice& notice) : start_(start) {
-  BRAID_CHECK(!exists.exchange(true), "there is a StopRequest already");
+  BRAID_CHECK(!exists.exchange(true), "a StopRequest already exists");
   static_assert(std::tuple_size_v<decltype(old_actions_)> == kSignals.size());
   speaks_for_all = notice.speaks_for_all;
   launchers = notice.parent_is_launcher ? std::vector<pid_t>{getppid()} : ancestors_of_this_process();
   struct sigaction action {};
   action.sa_sigaction = on_stop_signal;
-  action.sa_flags = SA_RESTART | SA_SIGINFO;  // whatever the rank is in goes on
+  action.sa_flags = SA_RESTART | SA_SIGINFO;  // system calls in progress are restarted
   sigset_t taken;
   sigemptyset(&taken);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
@@ -95,11 +95,12 @@ StopRequest::StopRequest(Clock::time_point start, const StopNotice& notice) : st
     got[i] = false;
     texts[i] = notice.next.empty() ? "" : fmt::format("braid: rank {} got {}: {}\n", notice.rank, name, notice.next);
     sigaction(number, nullptr, &old_actions_[i]);
-    // Slurm scripts ignore SIGUSR1 to keep other programs from dying of it; who ignores the others means us.
+    // Slurm scripts ignore SIGUSR1 so that it does not kill other programs, but Braid must still handle it. A user who
+    // ignores one of the other signals wants Braid to ignore it too.
     if (old_actions_[i].sa_handler != SIG_IGN || number == SIGUSR1) sigaction(number, &action, nullptr);
     sigaddset(&taken, number);
   }
-  pthread_sigmask(SIG_UNBLOCK, &taken, &old_mask_);  // what was held back until now comes here
+  pthread_sigmask(SIG_UNBLOCK, &taken, &old_mask_);  // delivers signals that were blocked until now
 }
 
 StopRequest::~StopRequest() {

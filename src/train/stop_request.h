@@ -1,6 +1,6 @@
-// How a run is asked to end before its last iteration: by a signal, after some time, or at some iteration. A rank knows
-// only its own view, so all ranks take the maximum over all of them in each iteration and everybody ends after the
-// same one. A run that ends so has succeeded: it saves and exits with 0.
+// Requests to end a run before its last iteration: by a signal, after some time, or at some iteration. A rank knows
+// only its own requests, so each iteration takes the maximum over all ranks, and all ranks end after the same one. A
+// run that ends this way has succeeded: it saves and exits with 0.
 #pragma once
 
 #include <signal.h>
@@ -24,25 +24,25 @@ struct StopConfig {
 void describe(Fields& fields, StopConfig& config);
 std::vector<Problem> validate(const StopConfig& config);  // keys as in a recipe's section "stop"
 
-// In the order in which they explain more: the maximum over ranks is what the log says.
+// In order of increasing information: the log shows the maximum over ranks.
 enum class StopReason { None, ExitInterval, ExitDuration, SigUsr1, SigHup, SigTerm, SigInt };
 
 // "SIGTERM", "exit_duration_in_mins=5 reached"; of None: "all iterations done"
 std::string text_of(StopReason reason, const StopConfig& config);
 
-// What a rank says on stderr at once, from the signal's handler, when a signal reaches it alone.
+// What a rank prints to stderr at once, from the signal handler, when a signal was sent only to it.
 struct StopNotice {
   int rank = 0;
-  std::string next{};           // what the run does now; empty: nothing is said
-  bool speaks_for_all = false;  // says it too when the signal went to all ranks: there is no launcher that does
-  // Only what this process's parent sends went to all. Under other launchers any process above it may be theirs.
+  std::string next{};           // what the run does next; empty: print nothing
+  bool speaks_for_all = false;  // print also if the signal went to all ranks, since no launcher does
+  // Only signals from this process's parent went to all ranks. Under other launchers, any ancestor may be the launcher.
   bool parent_is_launcher = false;
 };
 
-// From its construction on, SIGINT, SIGTERM, SIGHUP and SIGUSR1 no longer end the process; those that it ignores
-// already stay ignored. There is one at a time, since signals belong to the process; it can be asked from every thread.
-// A rank makes it before anything else and keeps it to its end: a signal then finds it wherever the run is. Braid's
-// launcher holds signals back until it is there; the launcher's own process must not make one.
+// While it exists, SIGINT, SIGTERM, SIGHUP and SIGUSR1 do not end the process; signals that were already ignored stay
+// ignored (except SIGUSR1). Only one may exist at a time, since signals belong to the process; any thread may query it.
+// A rank creates it first and keeps it until it exits, so that it handles signals at every point of the run. Ranks of
+// Braid's launcher start with these signals blocked until it exists; the launcher's own process must not create one.
 class StopRequest {
  public:
   using Clock = std::chrono::steady_clock;
@@ -53,7 +53,7 @@ class StopRequest {
   StopRequest& operator=(const StopRequest&) = delete;
 
   bool asked() const;  // by a signal
-  // What this rank knows after an iteration; an integer that a maximum can be taken of.
+  // This rank's reason to stop after an iteration; ordered, so that a maximum over ranks can be taken.
   StopReason wanted(const StopConfig& config, std::int64_t iteration, Clock::time_point now = Clock::now()) const;
 
  private:

@@ -18,7 +18,7 @@ int microbatches(const TrainingConfig& config, const Topology& topology) {
   return microbatches_of({.micro_batch = config.micro_batch, .global_batch = config.global_batch}, topology);
 }
 
-// A step may have input for some replicas of an encoder and none for others.
+// In a step, some replicas of an encoder may have input and others none.
 OptimizerConfig config_for(OptimizerConfig config, const Module& module) {
   if (module.is_encoder) config.overlap_grad_reduce = config.overlap_param_gather = false;
   return config;
@@ -108,7 +108,7 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
   return clock.measure(Phase::PipelineWait, "exchange", {{"microbatch", op.transfers.front().microbatch}});
 }
 
-// A forward waits for what comes into its stage, a backward for the gradient of what leaves it.
+// A forward waits for its stage's input, a backward for the gradient of its stage's output.
 StepClock::Scope Training::measure_wait(const Op& op, StepClock& clock) const {
   const bool is_encoder = topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder;
   const bool bridge = op.kind == Op::Forward ? !is_encoder && op.stage.index == 0
@@ -117,7 +117,7 @@ StepClock::Scope Training::measure_wait(const Op& op, StepClock& clock) const {
                        {{"microbatch", op.microbatch}});
 }
 
-// All that ranks must know of each other before the update, by one sum over the world.
+// Everything that ranks must agree on before the update, from one all-reduce over the world.
 struct Training::Agreed {
   StepTotals totals;
   GradientTotals gradients;
@@ -168,7 +168,7 @@ void Training::update(RunningStep& running) {
   if (report.update.stepped) schedule_.step(config_.global_batch);
 }
 
-// Every module's gradients are of the same sum, so all are divided by the same number: the tokens of the whole step.
+// Every module has gradients of the same summed loss, so all are divided by the same number: the step's tokens.
 std::vector<double> Training::gradient_factors(const StepTotals& totals) const {
   const double scale = 1 / (std::max(totals.num_tokens, 1.0) * loss_scale_.value());
   std::vector<double> factors(topology_.modules().size(), scale);

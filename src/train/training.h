@@ -1,4 +1,4 @@
-// One training step of a multimodal model after the other: schedule, gradients, one update over all modules.
+// Training steps of a multimodal model: schedule, gradients, one update over all modules.
 #pragma once
 
 #include <atomic>
@@ -27,12 +27,12 @@ struct TrainingConfig {
   LossScaleConfig loss_scale{};
   int micro_batch = 1, global_batch = 1;  // samples per language replica and microbatch, and per step
   int prefetch = 0;
-  bool correct_partial_participation = false;  // encoder gradients times replicas / replicas that had input
+  bool correct_partial_participation = false;  // scale encoder gradients by replicas / replicas with input
   bool count_zeros = false;
 };
 
 struct TrainingReport {
-  StopReason stop = StopReason::None;  // the highest that a rank wants
+  StopReason stop = StopReason::None;  // the maximum over ranks
   double loss = 0;        // mean over the step's counted tokens, before the update
   double num_tokens = 0;  // those tokens
   std::optional<double> load_balancing_loss{};
@@ -46,19 +46,19 @@ class Training {
            const TrainingConfig& config);
   ~Training();
 
-  // Reads from where the data set stands; `first_sample` is the number of the first one there. The data set outlives
-  // this.
+  // Reads from the data set's current position; `first_sample` is the number of the sample there. The data set must
+  // outlive this object.
   void read_from(const DataSet& data, std::int64_t first_sample);
-  // Collective over the world. A loss or gradient that is not finite anywhere makes no update anywhere. `wanted` is
-  // asked at the end.
+  // Collective over the world. If any rank's loss or gradient is not finite, no rank updates. `wanted` is called at the
+  // end.
   TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);
 
-  // With MimoOptions::draw_weights off: gives those of these parameter sets that this rank has their first values.
-  // `drawn` counts their elements on the way.
+  // With MimoOptions::draw_weights off: initializes the parameters of these sets that this rank holds. `drawn` counts
+  // the elements done so far.
   void draw_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
-  // Before anybody reads parameters after a step: with overlap_param_gather they may still be on their way.
+  // Call before reading parameters after a step: with overlap_param_gather their gathers may still be in flight.
   void finish_parameters();
 
   const MimoModel& model() const { return model_; }

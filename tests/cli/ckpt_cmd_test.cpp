@@ -1,4 +1,4 @@
-// braid ckpt: what it tells of a checkpoint, and what it makes of one.
+// braid ckpt: what it shows of a checkpoint, and what it converts it to.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::TemporaryFolder;
 
-// One checkpoint of a short run for all tests that only look at it.
+// One checkpoint of a short run, shared by all tests that only read it.
 class CkptCommand : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -36,7 +36,7 @@ class CkptCommand : public ::testing::Test {
   const TemporaryFolder folder;
 };
 
-TEST_F(CkptCommand, LsTellsIterationsThenPartsThenKeys) {
+TEST_F(CkptCommand, LsListsIterationsThenGroupsThenKeys) {
   const Finished iterations = braid({"ckpt", "ls", root()});
   EXPECT_EQ(iterations.exit_code, 0) << iterations.err;
   EXPECT_THAT(iterations.out, AllOf(ContainsRegex("1 .* 6 \\(0-5\\)\n"), ContainsRegex("2 .* 6 \\(0-5\\) +latest\n")));
@@ -50,7 +50,7 @@ TEST_F(CkptCommand, LsTellsIterationsThenPartsThenKeys) {
   EXPECT_THAT(braid({"ckpt", "ls", root(), "--json"}).out, HasSubstr("\"latest\":true"));
 }
 
-TEST_F(CkptCommand, ShowTellsNumbersAndGuessesKeys) {
+TEST_F(CkptCommand, ShowPrintsNumbersAndSuggestsKeys) {
   const std::string key = "language_model.module.decoder.final_norm.weight";
   EXPECT_THAT(braid({"ckpt", "show", root(), key}).out,
               AllOf(HasSubstr("F32 [64]"), ContainsRegex("__[2-5]_0.distcp"), HasSubstr("min ")));
@@ -60,11 +60,10 @@ TEST_F(CkptCommand, ShowTellsNumbersAndGuessesKeys) {
   EXPECT_THAT(unknown.err, HasSubstr("did you mean '" + key + "'"));
 }
 
-TEST_F(CkptCommand, VerifyEndsWithOneWhereSomethingIsWrong) {
+TEST_F(CkptCommand, VerifyExitsWithOneIfSomethingIsWrong) {
   const Finished sound = braid({"ckpt", "verify", root(), "--all"});
   EXPECT_EQ(sound.exit_code, 0) << sound.err;
-  EXPECT_THAT(sound.out,
-              AllOf(HasSubstr("iter_0000001: "), ContainsRegex("iter_0000002: .* tensors: all as written\n")));
+  EXPECT_THAT(sound.out, AllOf(HasSubstr("iter_0000001: "), ContainsRegex("iter_0000002: .* tensors: intact\n")));
   const std::string copy = folder.path() + "/copy";
   std::filesystem::copy(iteration(2), copy);
   std::filesystem::resize_file(copy + "/__3_0.distcp", 1000);
@@ -88,7 +87,7 @@ TEST_F(CkptCommand, AFolderWithoutACheckpointIsMisuse) {
   const std::string copy = folder.path() + "/damaged";
   std::filesystem::copy(iteration(2), copy);
   std::filesystem::remove(copy + "/.metadata");
-  EXPECT_EQ(braid({"ckpt", "verify", copy}).exit_code, 1);  // it is one, but not a sound one
+  EXPECT_EQ(braid({"ckpt", "verify", copy}).exit_code, 1);  // it is a checkpoint, but a damaged one
 }
 
 TEST_F(CkptCommand, DiffEndsLikeDiff) {
@@ -121,7 +120,7 @@ TEST_F(CkptCommand, ConvertedThereAndBackIsTheSame) {
   EXPECT_EQ(braid({"ckpt", "convert", root(), to("again"), "--naming", "modules"}).exit_code, 2);
 }
 
-// With a learning rate of 0, weights stay as they were at the start.
+// With a learning rate of 0, weights keep their initial values.
 TEST_F(CkptCommand, ConvertFromARecipeIsHowTrainingStarts) {
   const std::string trained = folder.path() + "/trained", initial = folder.path() + "/initial";
   EXPECT_EQ(braid({"train", recipe, "--train-iters", "1", "--train.lr", "0", "--save", trained, "--no-save-optim",
@@ -156,7 +155,7 @@ TEST_F(CkptCommand, WeightsOfAnotherSizeAreRefusedWithAllThatDiffers) {
   const Finished refused = braid(
       {"ckpt", "convert", "--recipe", folder.write("other.yaml", text), "--language", hf, folder.path() + "/initial"});
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("the recipe has ffn: 96, the folder ffn: "),
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("the recipe has ffn: 96, the folder has ffn: "),
                                  HasSubstr("decoder.layers.1.mlp.linear_fc1.weight is [")));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/initial"));
 }

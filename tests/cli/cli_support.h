@@ -1,4 +1,4 @@
-// What tests of the program share: how it is called, and a recipe that trains in a moment.
+// Shared by tests of the program: how to call it, and a recipe that trains in a moment.
 #pragma once
 
 #include <map>

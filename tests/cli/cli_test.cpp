@@ -1,4 +1,4 @@
-// The program as a person meets it in a terminal: exit codes, one clear message, help everywhere.
+// The program as a user sees it in a terminal: exit codes, one clear message, help everywhere.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(Cli, HelpListsOnlyWhatWorks) {
   EXPECT_EQ(listed, 8) << help.out;
 }
 
-// Help, plans, scripts for Slurm and diagnoses answer at once, also where libtorch's libraries cannot be loaded.
+// Help, plans, Slurm scripts and diagnoses answer at once, even if libtorch's libraries cannot be loaded.
 TEST(Cli, CommandsWithoutTensorsDoNotLoadLibtorch) {
   const std::map<std::string, std::string> list_libraries = {{"LD_TRACE_LOADED_OBJECTS", "1"}};
   EXPECT_THAT(braid({}, list_libraries).out,
@@ -92,13 +92,13 @@ TEST(Cli, ErrorsAreRedOnATerminalThatShowsColour) {
                 AllOf(HasSubstr("braid: cannot read"), Not(HasSubstr("\033["))));
 }
 
-// Here 80 columns; files and pipes get whole lines, which programs can search.
+// The terminal has 80 columns; files and pipes get unwrapped lines, which programs can search.
 TEST(Cli, MessagesFitTheTerminal) {
   const TemporaryFolder folder;
   const std::string command = testing::built_program("braid") + " train " + folder.write("r.yaml", kShortRecipe);
   for (const char* flags : {" --llm-tp 3", " --llm-dp 64 --lr 1e999", " --train-iters 1"}) {
     const std::string shown = testing::run_program({"script", "-qec", command + flags, "/dev/null"}).out;
-    std::string told = shown.substr(0, shown.find(" [20"));  // the log's own lines are Megatron's
+    std::string told = shown.substr(0, shown.find(" [20"));  // log lines have Megatron's format
     std::erase(told, '\r');
     for (const std::string& line : split(told, '\n')) EXPECT_LT(line.size(), 80u) << line;
   }
@@ -106,7 +106,7 @@ TEST(Cli, MessagesFitTheTerminal) {
   EXPECT_THAT(piped.err, ContainsRegex("where: command line, --llm-dp, against .*, train.global_batch\n"));
 }
 
-// Output that a full disk has cut must not look complete to a program that reads it.
+// Output that was cut off by a full disk must not look complete to a program that reads it.
 TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("r.yaml", kShortRecipe), log = folder.write("log", "nothing to see\n");
@@ -117,13 +117,13 @@ TEST(Cli, OutputThatCannotBeWrittenIsAFailure) {
         fmt::format("RECIPE={} LOG={}; {} {} >/dev/full", recipe, log, testing::built_program("braid"), arguments);
     const Finished run = testing::run_program({"bash", "-c", script});
     EXPECT_EQ(run.exit_code, 1) << arguments << "\n" << run.err;
-    EXPECT_THAT(run.err, AllOf(HasSubstr("standard output is not complete"), Not(HasSubstr("cannot write"))))
+    EXPECT_THAT(run.err, AllOf(HasSubstr("standard output is incomplete"), Not(HasSubstr("cannot write"))))
         << arguments;
   }
 }
 
-// In our words, not in those of the library that reads the command line.
-TEST(Cli, MisuseIsToldWithWhereAndHow) {
+// In Braid's words, not in those of CLI11.
+TEST(Cli, MisuseSaysWhereAndHowToFix) {
   const auto told = [](const std::vector<std::string>& arguments) {
     const Finished run = braid(arguments);
     EXPECT_EQ(run.exit_code, 2);
@@ -143,7 +143,7 @@ TEST(Cli, MisuseIsToldWithWhereAndHow) {
   const std::string recipe = BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml";
   EXPECT_THAT(told({"model", "describe", recipe}), HasSubstr("--topology " + recipe));
   EXPECT_THAT(told({"plan", "schedule", "r.yaml", "--svg", ""}), HasSubstr("--svg: its value is empty"));
-  EXPECT_THAT(told({"plan", "show", "r.yaml", "--llm-tp"}), HasSubstr("put it behind: --llm-tp VALUE"));
+  EXPECT_THAT(told({"plan", "show", "r.yaml", "--llm-tp"}), HasSubstr("write --llm-tp VALUE"));
   EXPECT_EQ(braid({"run", "-n", "1", "--", "echo", ""}).out, "[0] \n");
 }
 

@@ -1,4 +1,4 @@
-// Recipes made of command lines and scripts for Megatron-LM.
+// Recipes from command lines and scripts for Megatron-LM.
 #include "cli/from_megatron.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::TemporaryFolder;
 
-// The recipe made of a command line, which is sound.
+// The recipe from a command line, which is valid.
 std::string converted(const std::string& command, const std::vector<std::string>& more = {}) {
   const std::string yaml = recipe_from_megatron(command, parse_overrides(more)).yaml;
   const Recipe recipe = parse_recipe(yaml);
@@ -31,7 +31,7 @@ std::string refusal(const std::string& command) {
   return error_of([&] { recipe_from_megatron(command, {}); });
 }
 
-std::string squeezed(std::string text) {  // without the blanks that line up comments
+std::string squeezed(std::string text) {  // without the blanks that align comments
   std::string result;
   for (const char c : text)
     if (c != ' ' || result.empty() || result.back() != ' ') result += c;
@@ -97,10 +97,10 @@ TEST(FromMegatron, AMambaHybrid) {
                            "mamba_groups: 8 ", "mamba_state: 128 ", "ffn: 16384 # Megatron's default",
                            "head_dim: 128 # hidden / heads", "vocab: 256000 ", "dp: 2 # command line", "tp: 4 "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("Chosen")), Not(HasSubstr("does not do that"))));
+  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("Chosen")), Not(HasSubstr("does not support it"))));
 }
 
-// Braid has no such model; the nearest one, and what differs.
+// Braid has no such model: the recipe has the nearest one, and lists the differences.
 TEST(FromMegatron, AMixtureOfExperts) {
   const std::string recipe = squeezed(converted(
       "--num-layers 4 --hidden-size 1024 --ffn-hidden-size 2048 --num-attention-heads 16 --group-query-attention "
@@ -113,13 +113,14 @@ TEST(FromMegatron, AMixtureOfExperts) {
                            "expert_bias_rate: 0 ", "ep: 8 ", " dp: 4\n", "warmup_iterations: 32 ",
                            "decay_style: linear ", "vocab: 32000 ", "zero: false "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  for (const char* line : {"# --swiglu: a hybrid's MLPs are squared ReLU",
-                           "# --position-embedding-type rope: Llama has rotary positions, a hybrid's attention none",
-                           "# --rotary-base 1000000: a hybrid's attention has no positions",
-                           "--moe-router-load-balancing-type aux_loss: the only balancing loss",
-                           "Megatron drops out 10 % without --hidden-dropout 0", "language.dp 4: the number of ranks"})
+  for (const char* line :
+       {"# --swiglu: a hybrid's MLPs are squared ReLU",
+        "# --position-embedding-type rope: Llama has rotary embeddings, a hybrid's attention no position embeddings",
+        "# --rotary-base 1000000: a hybrid's attention has no position embeddings",
+        "--moe-router-load-balancing-type aux_loss: the only balancing loss",
+        "Megatron uses 10 % dropout without --hidden-dropout 0", "language.dp 4: the number of ranks"})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, Not(HasSubstr("# --num-layers 4")));  // the pattern is made of it
+  EXPECT_THAT(recipe, Not(HasSubstr("# --num-layers 4")));  // the pattern comes from it
 }
 
 TEST(FromMegatron, TwoGrids) {
@@ -140,7 +141,7 @@ TEST(FromMegatron, TwoGrids) {
   EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("# --max-num-tiles 12: sizes of mock images")));
 }
 
-// Megatron's own vision-language scripts: the encoder on the ranks of the language model.
+// Megatron's own vision-language scripts put the encoder on the ranks of the language model.
 TEST(FromMegatron, AnEncoderOnTheSameRanks) {
   const std::string recipe = squeezed(converted(
       "torchrun --nproc_per_node 8 examples/multimodal/train.py --swiglu --normalization RMSNorm --num-layers 32 "
@@ -159,17 +160,17 @@ TEST(FromMegatron, AnEncoderOnTheSameRanks) {
     EXPECT_THAT(recipe, HasSubstr(line));
 }
 
-TEST(FromMegatron, DefaultsOfMegatronThatBraidDoesNotHaveAreTold) {
+TEST(FromMegatron, UnsupportedMegatronDefaultsAreListed) {
   const std::string sizes = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 ";
   const std::string gpt = squeezed(converted(sizes + "--num-query-groups 2"));
   EXPECT_THAT(gpt, AllOf(HasSubstr("kv_heads: 4 # no --group-query-attention"), HasSubstr("ffn: 512 "),
-                         HasSubstr("Megatron's MLPs have GELU"), Not(HasSubstr("softmax")), Not(HasSubstr("ties"))));
+                         HasSubstr("Megatron's MLPs use GELU"), Not(HasSubstr("softmax")), Not(HasSubstr("ties"))));
   const std::string experts = squeezed(converted(sizes + "--num-experts 4 --swiglu"));
-  EXPECT_THAT(experts, AllOf(HasSubstr("routers score by softmax"), HasSubstr("balances experts over a microbatch"),
+  EXPECT_THAT(experts, AllOf(HasSubstr("routers use softmax"), HasSubstr("balances experts over a microbatch"),
                              HasSubstr("ties the output layer"), Not(HasSubstr("GELU without"))));
 }
 
-TEST(FromMegatron, OfFlagsWithOneKeyTheCloserOneCounts) {
+TEST(FromMegatron, OfFlagsWithOneKeyTheMoreSpecificCounts) {
   const std::string recipe = squeezed(converted(
       "--decoder-seq-length 128 --encoder-seq-length 64 --seq-length 64 --log-interval 7 --tensorboard-log-interval 1 "
       "--tensor-model-parallel-size 1 --llm-tp 2 --padded-vocab-size 1024 --vocab-size 1000 --micro-batch-size 1"));
@@ -178,14 +179,14 @@ TEST(FromMegatron, OfFlagsWithOneKeyTheCloserOneCounts) {
     EXPECT_THAT(recipe, HasSubstr(line));
 }
 
-TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
+TEST(FromMegatron, UnexpandedVariablesAreListed) {
   const std::string recipe = converted(
       "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py --lr $LR --save \"$ROOT/ckpt\" --save-interval 10 \\\n"
       "  --micro-batch-size 2 ${MODEL_ARGS[@]} --train-iters 10 --my-flag $X --other 3\n");
-  EXPECT_THAT(recipe, AllOf(HasSubstr("only a shell knows its value:\n#   ${DISTRIBUTED_ARGS[@]}\n"),
+  EXPECT_THAT(recipe, AllOf(HasSubstr("only a shell can expand it:\n#   ${DISTRIBUTED_ARGS[@]}\n"),
                             HasSubstr("#   --lr $LR\n#   --save $ROOT/ckpt\n#   ${MODEL_ARGS[@]}\n#   --my-flag $X\n"),
-                            HasSubstr("in no table of Megatron's flags:\n#   --other 3\n"),
-                            HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("micro_batch: 2")));
+                            HasSubstr("not a known flag of Megatron:\n#   --other 3\n"),
+                            HasSubstr("--save-interval: it needs --save FOLDER"), HasSubstr("micro_batch: 2")));
 }
 
 TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
@@ -205,7 +206,7 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
       "fi\nREST=\"--tensor-model-parallel-size 2 "
       "--micro-batch-size 1\"\nALL=($REST --train-iters 3)\npython x.py ${SIZE[@]} ${ALL[@]} --bf16\n";
   EXPECT_THAT(squeezed(converted(branches)),
-              AllOf(HasSubstr("EVAL, which nothing uses"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
+              AllOf(HasSubstr("EVAL, which is not used"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
                     HasSubstr("iterations: 3"), Not(HasSubstr("eval_iters: 7")), Not(HasSubstr("lr: 1 "))));
   EXPECT_THAT(squeezed(converted("python prepare.py --lr 7\ntorchrun --nproc-per-node 2 x.py --lr 1e-3 --bf16\n"
                                  "python report.py --lr 3\n")),
@@ -213,22 +214,22 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
   EXPECT_THAT(converted("python x.py --lr 1e-3\nsrun --foo bar"), HasSubstr("srun, another command"));
   EXPECT_THAT(squeezed(converted("A=(--lr 3e-4)\nB+=(--bf16)")), AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16")));
   for (const char* count : {"gpu", "$GPUS"})
-    EXPECT_THAT(
-        squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
-        AllOf(HasSubstr(std::string("'torchrun --nproc-per-node ") + count + "' does not say"), HasSubstr(" dp: 1\n")));
+    EXPECT_THAT(squeezed(converted(std::string("torchrun --nproc-per-node ") + count + train)),
+                AllOf(HasSubstr(std::string("'torchrun --nproc-per-node ") + count + "' does not give"),
+                      HasSubstr(" dp: 1\n")));
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 8" + train + "--llm-dp 3")),
               HasSubstr("6 ranks, which follow from the sizes below: 'torchrun --nproc-per-node 8' starts 8"));
   EXPECT_THAT(squeezed(converted("torchrun --nproc-per-node 10" + train + "--encoder-dp 2")), HasSubstr(" dp: 4\n"));
 }
 
-// Under sbatch the script does not say on how many nodes.
+// Under sbatch, the script does not contain the number of nodes.
 TEST(FromMegatron, AnUnknownNumberOfRanksIsNotGuessed) {
   const std::string train =
       " x.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --hidden-size 64 "
       "--num-attention-heads 8 --num-layers 4 --untie-embeddings-and-output-weights";
   for (const char* launcher : {"srun torchrun --nproc-per-node 8", "srun --ntasks-per-node=8 python",
                                "torchrun --nproc-per-node 8 --nnodes $NODES"})
-    EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr("does not say how many ranks there are")) << launcher;
+    EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr("does not give the number of ranks")) << launcher;
 }
 
 TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
@@ -243,25 +244,25 @@ TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
                             HasSubstr("# --pipeline-model-parallel-size $PP\n")));
 }
 
-TEST(FromMegatron, HomeFoldersAndFilesThatMatchAreTold) {
+TEST(FromMegatron, HomeFoldersAndFilePatternsAreListed) {
   const std::string recipe = squeezed(
       converted("OUT=~/runs\ntorchrun x.py --save ~/ckpt --tensorboard-dir $OUT/tb --load /data/iter_* --bf16\n"));
   EXPECT_THAT(recipe, AllOf(HasSubstr("# --save ~/ckpt\n"), HasSubstr("# --tensorboard-dir $OUT/tb\n"),
                             HasSubstr("# --load /data/iter_*\n")));
 }
 
-TEST(FromMegatron, FlagsBesideTheTextCountForWhatFollows) {
+TEST(FromMegatron, BraidsOwnFlagsAffectDerivedValues) {
   const std::string recipe = squeezed(converted(
       "torchrun --nproc-per-node 8 x.py --tensor-model-parallel-size 2 --micro-batch-size 1", {"--llm-tp=4"}));
   EXPECT_THAT(recipe, AllOf(HasSubstr("tp: 4 # command line"), HasSubstr(" dp: 2\n"), Not(HasSubstr("which follow"))));
 }
 
-// Only a shell knows the folder; what is about it goes with it.
+// Only a shell can expand the folder; flags that need it are left out with it.
 TEST(FromMegatron, WithoutItsFolderAFlagIsLeftOut) {
   const std::string recipe =
       squeezed(converted("--exit-on-missing-checkpoint --load $CKPT --save $CKPT --save-interval 5 --lr 1e-3"));
-  EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: there is no --load FOLDER"),
-                            HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("--load $CKPT"),
+  EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: it needs --load FOLDER"),
+                            HasSubstr("--save-interval: it needs --save FOLDER"), HasSubstr("--load $CKPT"),
                             Not(HasSubstr("must_exist"))));
   EXPECT_THAT(converted("--exit-on-missing-checkpoint --load $CKPT", {"--load=ckpt"}), HasSubstr("must_exist: true"));
   EXPECT_THAT(squeezed(converted("--exit-on-missing-checkpoint --load ckpt")),
@@ -273,50 +274,51 @@ TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
   EXPECT_THAT(recipe, AllOf(HasSubstr("#   --wandb-project a train: {lr: 7}: use"), HasSubstr("save: \"x\\\" y\"")));
 }
 
-TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
+TEST(FromMegatron, InvalidCommandLinesAreRefused) {
   EXPECT_THAT(refusal("--save 'x"), HasSubstr("quote"));
   EXPECT_THAT(refusal("python train.py"), HasSubstr("no flag"));
   const std::string sizes = "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights ";
   for (const std::string model : {"", "--num-experts 2 "})
     EXPECT_THAT(refusal(sizes + model + "--num-layers 3 --pipeline-model-parallel-size 2"),
-                AllOf(HasSubstr("--num-layers 3 does not divide by a --pipeline-model-parallel-size of 2"),
+                AllOf(HasSubstr("--num-layers 3 is not divisible by --pipeline-model-parallel-size 2"),
                       HasSubstr("use 2 or 4")));
   converted(sizes + "--num-layers 3 --pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1");
   converted(sizes + "--hybrid-layer-pattern *-* --num-layers 3 --pipeline-model-parallel-size 2");
-  EXPECT_THAT(refusal(sizes + "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3"),
-              HasSubstr("the 4 layers of a pipeline rank do not divide by 3"));
+  EXPECT_THAT(
+      refusal(sizes + "--num-layers 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3"),
+      HasSubstr("the 4 layers of a pipeline rank are not divisible by 3"));
   EXPECT_THAT(refusal("torchrun --nproc-per-node 6 x.py --tensor-model-parallel-size 4 --lr 1"),
-              AllOf(HasSubstr("6 ranks do not divide by tp x cp x pp = 4"),
+              AllOf(HasSubstr("6 ranks are not divisible by tp x cp x pp = 4"),
                     HasSubstr("where: --from-megatron, 'torchrun --nproc-per-node 6'")));
   EXPECT_THAT(refusal("torchrun --nproc-per-node 2 x.py --encoder-dp 2 --lr 1"),
-              HasSubstr("the encoder takes all of the 2 ranks"));
+              HasSubstr("the encoder uses all 2 ranks"));
   EXPECT_THAT(
       refusal("--hidden-size big --num-microbatches -1 --lr abc"),
       AllOf(HasSubstr("3 problems"), HasSubstr("--hidden-size should be an integer"),
             HasSubstr("--num-microbatches should be an integer"), HasSubstr("--from-megatron, --lr (train.lr)")));
   EXPECT_THAT(refusal("--hidden-size 100 --num-attention-heads 8 --hybrid-override-pattern M*M- --num-layers 5"),
-              AllOf(HasSubstr("--hidden-size 100 does not divide by --num-attention-heads 8"),
-                    HasSubstr("2 x --hidden-size = 200 does not divide by a --mamba-head-dim of 64"),
+              AllOf(HasSubstr("--hidden-size 100 is not divisible by --num-attention-heads 8"),
+                    HasSubstr("2 x --hidden-size = 200 is not divisible by --mamba-head-dim 64"),
                     HasSubstr("--num-layers 5 contradicts the pattern, which has 4")));
   EXPECT_THAT(refusal("--hidden-size 64 --num-attention-heads 2 --num-layers 2 --pipeline-model-parallel-size 2"),
               HasSubstr("the flag is --untie-embeddings-and-output-weights"));
   EXPECT_THAT(
       refusal("--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
               "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2"),
-      HasSubstr("the recipe made of --from-megatron"));
+      HasSubstr("the recipe from --from-megatron"));
   EXPECT_THAT(refusal("--micro-batch-size 3 --global-batch-size 8"),
               AllOf(HasSubstr("global_batch=8 does not divide"),
                     HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
 }
 
-TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
+TEST(FromMegatron, LeftOutFlagsAreAlsoListedOnStandardError) {
   const Finished run = braid({"train", "--from-megatron",
                               "--lr $LR --wandb-project p --wandb-exp-name q --own 3 --use-mcore-models "
                               "--micro-batch-size 1",
                               "--print-recipe"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.err,
-            "braid: left out; the first lines of the recipe say why:\n"
+            "braid: left out (the first lines of the recipe say why):\n"
             "  --lr, --wandb-exp-name q, --wandb-project p, --own 3\n");
 }
 
@@ -354,7 +356,7 @@ TEST(FromMegatron, MisuseIsRefused) {
   EXPECT_THAT(refused({"--from-megatron", folder.path()}), HasSubstr("Is a directory"));
   EXPECT_THAT(refused({"--from-megatron", ""}), HasSubstr("--from-megatron: its value is empty"));
   EXPECT_THAT(refused({BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml", "--from-megatron", "--lr 1"}),
-              HasSubstr("there is one already"));
+              HasSubstr("a recipe is given"));
   EXPECT_THAT(braid({"train", "--from-megatron", "--lr 1"}).err, HasSubstr("add --print-recipe"));
 }
 

@@ -1,6 +1,6 @@
-// A whole run that is killed at a file operation of its saves: the same command goes on by itself, with the losses of a
-// run that was never killed, and leaves nothing behind. One operation is tried; all of them, for some minutes, with
-// BRAID_TEST_EVERY_OPERATION=1, which is the first one to try.
+// A whole run is killed at a file operation of its saves: the same command resumes it, with the losses of a run that
+// was never killed, and leaves nothing behind. By default one operation is tested; BRAID_TEST_EVERY_OPERATION=1 tests
+// all from the first on, for some minutes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ class KilledRuns : public ::testing::Test {
                                 env);
   }
 
-  // By iteration; the last one counts of an iteration that was trained twice.
+  // By iteration; if an iteration was trained twice, the last loss counts.
   std::map<int, double> losses() const {
     std::map<int, double> losses;
     for (const std::string& line : split(testing::read_file(metrics()), '\n')) {
@@ -99,8 +99,8 @@ TEST_F(KilledRuns, GoOnByThemselvesWithTheSameLosses) {
   EXPECT_GT(killed, 0);
 }
 
-// Before any rank starts; and a job that Slurm has queued again goes on from an older checkpoint where the newest is
-// damaged.
+// Damage is reported before any rank starts; a job that Slurm has requeued resumes from an older checkpoint if the
+// newest is damaged.
 TEST_F(KilledRuns, StartAgainAsTheyShould) {
   const auto train_with = [&](std::vector<std::string> more, const std::map<std::string, std::string>& env = {}) {
     more.insert(more.begin(), {testing::built_program("braid"), "train", recipe_, "--save", root()});
@@ -118,7 +118,7 @@ TEST_F(KilledRuns, StartAgainAsTheyShould) {
   const Finished requeued = train_with({"--load", root()}, {{"SLURM_JOB_ID", "42"}, {"SLURM_RESTART_COUNT", "1"}});
   EXPECT_EQ(requeued.exit_code, 0) << requeued.err;
   EXPECT_THAT(requeued.out, ::testing::AllOf(::testing::HasSubstr("WARNING: iteration 6 cannot be loaded"),
-                                             ::testing::HasSubstr("goes on after iteration 5")));
+                                             ::testing::HasSubstr("continues after iteration 5")));
   EXPECT_GT(fs::file_size(root() + "/iter_0000006/common.pt"), 100u) << "it was saved again";
 }
 

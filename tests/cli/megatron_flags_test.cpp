@@ -60,8 +60,8 @@ TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
                              HasSubstr("write --dist.hang_limit_s 600 (in seconds)"), HasSubstr("  not supported:\n"),
                              HasSubstr("--wandb-project x, --wandb-exp-name y:\n        use --tensorboard-dir"),
                              HasSubstr("--hidden-dropout 0.1: there is no dropout"),
-                             HasSubstr("--nproc_per_node:\n        torchrun's"),
-                             HasSubstr("--data-path 0.3 a 0.7 b:\n        samples are mock ones")));
+                             HasSubstr("--nproc_per_node:\n        an option of torchrun"),
+                             HasSubstr("--data-path 0.3 a 0.7 b:\n        samples are mock data")));
   EXPECT_THAT(run.err, AllOf(HasSubstr("  unknown:\n"), HasSubstr("--train-itres: did you mean --train-iters?"),
                              HasSubstr("--an-own-flag:\n        recipe keys are given with their section"),
                              HasSubstr("  already so:\n"), HasSubstr("--attention-dropout 0.0: there is no dropout"),
@@ -70,18 +70,17 @@ TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
                              Not(HasSubstr("--num-workers"))));
 }
 
-TEST(MegatronFlags, WhatIsSoAnywayDoesNotStopARun) {
+TEST(MegatronFlags, FlagsWithoutEffectDoNotStopARun) {
   EXPECT_EQ(braid({"train", kTinyVlm, "--print-recipe", "--accumulate-allreduce-grads-in-fp32", "--ckpt-format",
                    "torch_dist", "--calculate-per-token-loss", "--exit-signal-handler"})
                 .exit_code,
             0);
-  EXPECT_THAT(
-      braid({"train", kTinyVlm, "--print-recipe", "--ckpt-format", "torch"}).err,
-      AllOf(HasSubstr("not supported"), HasSubstr("--ckpt-format torch:\n        checkpoints are torch_dist ones")));
+  EXPECT_THAT(braid({"train", kTinyVlm, "--print-recipe", "--ckpt-format", "torch"}).err,
+              AllOf(HasSubstr("not supported"), HasSubstr("--ckpt-format torch:\n        checkpoints use torch_dist")));
   EXPECT_THAT(braid({"plan", "show", kTinyVlm, "--hidden-size", "128"}).err, HasSubstr("--model.language.hidden 128"));
 }
 
-TEST(MegatronFlags, WhatIsSoForTheOtherFamilyOfModelsIsRefused) {
+TEST(MegatronFlags, FlagsOfTheOtherModelFamilyAreRefused) {
   EXPECT_EQ(braid({"train", kTinyVlm, "--print-recipe", "--squared-relu"}).exit_code, 0);
   const Finished run = braid({"train", kTinyVlm, "--print-recipe", "--swiglu"});  // a hybrid
   EXPECT_EQ(run.exit_code, 2);
@@ -98,11 +97,11 @@ TEST(MegatronFlags, WhatIsSoForTheOtherFamilyOfModelsIsRefused) {
     words.insert(words.end(), {"--position-embedding-type", "rope"});
     const Finished rope = braid(words);
     EXPECT_EQ(rope.exit_code, 2) << command[0];
-    EXPECT_THAT(rope.err, HasSubstr("--position-embedding-type rope:\n        Llama has rotary positions"));
+    EXPECT_THAT(rope.err, HasSubstr("--position-embedding-type rope:\n        Llama has rotary embeddings"));
   }
 }
 
-TEST(MegatronFlags, ThePageInTheDocsIsTheTable) {
+TEST(MegatronFlags, TheDocumentedTableIsUpToDate) {
   const std::string page = testing::read_file(BRAID_SOURCE_DIR "/docs/megatron-flags.md");
   const Finished tables = braid({"train", "--megatron-flags"});
   EXPECT_EQ(tables.exit_code, 0) << tables.err;
@@ -113,7 +112,7 @@ TEST(MegatronFlags, ThePageInTheDocsIsTheTable) {
   EXPECT_GT(rows, 300);
 }
 
-// Every key of a printed recipe with its sections, also those that have no value.
+// Every key of a printed recipe with its sections, including those without a value.
 void add_keys(const std::string& yaml, std::set<std::string>& keys) {
   std::vector<std::string> path;
   for (const std::string& line : split(yaml, '\n')) {

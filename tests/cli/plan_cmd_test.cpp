@@ -1,4 +1,4 @@
-// Commands that look at a recipe or a model, and run nothing.
+// Commands that inspect a recipe or a model and run nothing.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(PlanCommand, ModelDescribe) {
   EXPECT_THAT(braid({"model", "describe", "tinyvlm"}).err, HasSubstr("did you mean 'tiny-vlm'?"));
 }
 
-TEST(PlanCommand, ForwardRefusesSizesThatCannotBe) {
+TEST(PlanCommand, ForwardRefusesImpossibleSizes) {
   for (const auto& [size, value] : std::vector<std::pair<std::string, std::string>>{
            {"--tp", "0"}, {"--cp", "0"}, {"--ep", "-2"}, {"--expt-tp", "0"}, {"--pp", "0"}, {"--dp", "1000000"}}) {
     const Finished run = braid({"forward", ".", "--inputs", "i", "--outputs", "o", size, value});
@@ -73,12 +73,12 @@ TEST(PlanCommand, ForwardRefusesSizesThatCannotBe) {
   }
 }
 
-TEST(PlanCommand, EveryShippedRecipeHasASoundSchedule) {
+TEST(PlanCommand, EveryShippedRecipeHasAValidSchedule) {
   int recipes = 0;
   for (const auto& file : std::filesystem::directory_iterator(BRAID_SOURCE_DIR "/recipes")) {
     const Finished plan = braid({"plan", "schedule", file.path()});
     EXPECT_EQ(plan.exit_code, 0) << file.path() << plan.err;
-    EXPECT_THAT(plan.out, HasSubstr("every transfer has its other side"));
+    EXPECT_THAT(plan.out, HasSubstr("every send has its receive"));
     ++recipes;
   }
   EXPECT_GE(recipes, 7);

@@ -1,4 +1,4 @@
-// What keeps a run from starting is told once, by the launcher, with exit code 2 and in the form of all bad input.
+// Problems that keep a run from starting are reported once, by the launcher, with exit code 2, like all bad input.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class Start : public ::testing::Test {
     return testing::run_program(words, env);
   }
 
-  // The one message of a run that was refused before any rank started.
+  // The only message of a run that was refused before any rank started.
   std::string refusal(const Words& options, const std::map<std::string, std::string>& env = {}) const {
     const Finished run = train(options, env);
     EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(options);
@@ -63,13 +63,13 @@ class Start : public ::testing::Test {
   const std::string recipe = folder.write("recipe.yaml", kOneRank);
 };
 
-TEST_F(Start, ALoadThatIsNoCheckpointIsRefused) {
+TEST_F(Start, LoadingAFolderWithoutACheckpointIsRefused) {
   const std::string file = folder.write("file", "");
   fs::create_directories(in_folder("empty"));
   const std::string where = "\n  where: command line, --load (checkpoint.load)\n  fix:   ";
   EXPECT_THAT(refusal({"--load", file}), AllOf(HasSubstr("file' is a file"), HasSubstr(where)));
   EXPECT_THAT(refusal({"--load", in_folder("empty/")}),
-              AllOf(HasSubstr("there is no checkpoint in"), HasSubstr(where), HasSubstr("leave --load out")));
+              AllOf(HasSubstr("there is no checkpoint in"), HasSubstr(where), HasSubstr("leave out --load")));
   EXPECT_THAT(refusal({"--load", in_folder("emty")}),
               AllOf(HasSubstr("there is no folder"), HasSubstr("did you mean '" + in_folder("empty") + "'?")));
   EXPECT_THAT(refusal({"--load", in_folder("zzzzzzzz"), "--save", in_folder("other")}),
@@ -87,18 +87,18 @@ TEST_F(Start, APipeForMetricsAndAnIterationAsTheFolderToSaveToAreRefused) {
   fs::create_directories(in_folder("ckpt/iter_0000004"));
   folder.write("ckpt/iter_0000004/.metadata", "");
   EXPECT_THAT(refusal({"--save", in_folder("ckpt/iter_0000004")}),
-              AllOf(HasSubstr("is a checkpoint itself"), HasSubstr("--save " + in_folder("ckpt"))));
+              AllOf(HasSubstr("is itself a checkpoint"), HasSubstr("--save " + in_folder("ckpt"))));
 }
 
-TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn) {
+TEST_F(Start, ARunStartsFromScratchAndThenResumesOnlyTheSameModel) {
   const std::string checkpoints = in_folder("checkpoints");
   const Finished fresh =
       train({"--save", checkpoints, "--load", checkpoints + "/./", "--no-save-optim", "--save-interval", "1"});
   EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
-  EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts afresh, since " + checkpoints), Not(HasSubstr("resumes from")),
-                               HasSubstr("drew the weights of language in ")));
+  EXPECT_THAT(fresh.out, AllOf(HasSubstr("braid: starts from scratch, since " + checkpoints),
+                               Not(HasSubstr("resumes from")), HasSubstr("initialized the weights of language in ")));
   EXPECT_THAT(refusal({"--load", checkpoints, "--model.language.hidden", "128"}),
-              AllOf(HasSubstr("does not fit the model in"), HasSubstr("where: command line, --load")));
+              AllOf(HasSubstr("does not match the model in"), HasSubstr("where: command line, --load")));
   EXPECT_THAT(refusal({"--load", checkpoints + "/iter_0000003"}),
               AllOf(HasSubstr("there is no checkpoint '"), HasSubstr("has iter_0000001, iter_0000002")));
   EXPECT_THAT(refusal({"--load", checkpoints}), AllOf(HasSubstr("no optimizer state"), HasSubstr("--no-load-optim")));
@@ -110,27 +110,28 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
               HasSubstr(where + "lr (train.lr)\n"));
   EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--lr-warmup-samples", "1"}),
               HasSubstr(where + "lr-warmup-samples (train.warmup_samples)\n"));
-  EXPECT_THAT(refusal({"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}),
-              HasSubstr("--override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler exclude each other"));
-  // What is offered where a run would write over the checkpoints that it starts from.
+  EXPECT_THAT(
+      refusal({"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"}),
+      HasSubstr("--override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler contradict each other"));
+  // The advice if a run would overwrite the checkpoints that it starts from.
   const Words tune = {"--load", checkpoints, "--no-load-optim", "--save", checkpoints};
   const auto with = [&](Words words, const char* more) {
     words.push_back(more);
     return words;
   };
-  EXPECT_THAT(refusal(with(tune, "--finetune")), HasSubstr("fix:   go on from them without --finetune, or save to"));
+  EXPECT_THAT(refusal(with(tune, "--finetune")), HasSubstr("fix:   resume from them without --finetune, or save to"));
   EXPECT_EQ(train(tune).exit_code, 0);
   const Finished resumed = train({"--load", checkpoints, "--no-load-optim"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, Not(HasSubstr("drew")));
+  EXPECT_THAT(resumed.out, Not(HasSubstr("initialized")));
 
-  // Damage of the newest, and then of every one.
+  // Damage to the newest checkpoint, and then to all.
   const std::string newest = checkpoints + "/iter_0000002/", older = checkpoints + "/iter_0000001/";
   for (const char* name : {"common.pt", ".metadata", "metadata.json"}) {
     fs::rename(newest + name, in_folder("aside"));
     if (name == std::string("metadata.json")) {
       std::ofstream(newest + name) << "{}";
-      fs::resize_file(newest + name, std::uintmax_t{1} << 33);  // which has no blocks on the disk
+      fs::resize_file(newest + name, std::uintmax_t{1} << 33);  // a sparse file
     }
     EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim"}),
                 AllOf(HasSubstr(newest.substr(0, newest.size() - 1)), HasSubstr(name),
@@ -138,29 +139,29 @@ TEST_F(Start, ARunThatWillResumeItselfStartsAfreshAndThenOnlyTheSameModelGoesOn)
     // Nemotron's checkpoints have no common.pt, and no fallback.
     if (name != std::string("common.pt"))
       EXPECT_THAT(refusal({"--load-nemotron-checkpoint", checkpoints, "--load-fallback"}),
-                  HasSubstr("\n  fix:   `braid ckpt verify " + checkpoints + "/iter_0000002` says what is wrong"));
+                  HasSubstr("\n  fix:   `braid ckpt verify " + checkpoints + "/iter_0000002` shows what is wrong"));
     fs::rename(in_folder("aside"), newest + name);
   }
   fs::rename(newest, in_folder("aside"));
-  EXPECT_THAT(refusal({"--load", checkpoints}), HasSubstr("has iter_0000001: take the newest that can be read with "));
+  EXPECT_THAT(refusal({"--load", checkpoints}), HasSubstr("has iter_0000001: use the newest readable one with "));
   EXPECT_THAT(refusal({"--load-nemotron-checkpoint", checkpoints, "--load-fallback"}),
               HasSubstr("has iter_0000001: give the folder of one of them"));
   fs::rename(in_folder("aside"), newest);
   fs::remove(newest + "common.pt");
-  // There is no fallback from the folder of one iteration; what is offered instead goes on.
+  // There is no fallback from the folder of one iteration; the suggested command works.
   EXPECT_THAT(refusal({"--load", newest, "--no-load-optim", "--load-fallback"}),
-              HasSubstr("\n  fix:   go on from an older one with --load " + checkpoints + "/iter_0000001; "));
+              HasSubstr("\n  fix:   resume from an older one with --load " + checkpoints + "/iter_0000001; "));
   EXPECT_EQ(train({"--load", checkpoints + "/iter_0000001", "--no-load-optim"}).exit_code, 0);
   const Finished fallback = train({"--load", checkpoints, "--no-load-optim", "--load-fallback"});
   EXPECT_EQ(fallback.exit_code, 0) << fallback.err;
-  EXPECT_THAT(fallback.out, HasSubstr("goes on from iteration 1 of "));
+  EXPECT_THAT(fallback.out, HasSubstr("resuming from the older iteration 1 of "));
   fs::remove(older + "common.pt");
   EXPECT_THAT(refusal({"--load", checkpoints, "--no-load-optim", "--load-fallback"}),
-              AllOf(HasSubstr("common.pt"), HasSubstr("fix:   there is no older one that can be read")));
+              AllOf(HasSubstr("common.pt"), HasSubstr("fix:   no older checkpoint can be read")));
 }
 
 // The launcher holds the lock from before it starts a rank until all have ended.
-TEST_F(Start, OfTwoRunsThatSaveToOneFolderTheSecondIsToldWhoHasIt) {
+TEST_F(Start, ASecondRunWithTheSameSaveFolderIsToldWhichRunHoldsIt) {
   const std::string train =
       fmt::format("{} train {} --save {}", testing::built_program("braid"), recipe, in_folder("ckpt"));
   const std::string script = fmt::format(
@@ -177,7 +178,7 @@ TEST_F(Start, OfTwoRunsThatSaveToOneFolderTheSecondIsToldWhoHasIt) {
   EXPECT_THAT(testing::read_file(in_folder("first")), HasSubstr("\ncode 0\n"));
 }
 
-TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
+TEST_F(Start, AllUnwritablePathsAreReportedAndNothingIsCreated) {
   const std::string file = folder.write("file", "");
   const std::string text = refusal({"--save", file + "/ckpt", "--metrics-file", folder.path(), "--tensorboard-dir",
                                     file, "--trace", file + "/traces", "--log-dir", file, "--load", file});
@@ -187,7 +188,7 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
                           HasSubstr("where: --log-dir\n"), HasSubstr("--load (checkpoint.load)")));
   refusal({"--save", in_folder("ckpt"), "--metrics-file", in_folder("a/m.jsonl"), "--load", file});
   EXPECT_FALSE(fs::exists(in_folder("ckpt")) || fs::exists(in_folder("a")));
-  // Rights say yes to root, the file system says no; and the folder to save to is another run's.
+  // Permissions allow root to write, the file system does not; and the save folder belongs to another run.
   fs::create_directories(in_folder("old/iter_0000004"));
   folder.write("old/iter_0000004/.metadata", "");
   EXPECT_THAT(refusal({"--metrics-file", "/proc/none/m.jsonl", "--trace", "/proc/none", "--tensorboard-dir", file,
@@ -200,7 +201,7 @@ TEST_F(Start, WhatCannotBeWrittenIsToldTogetherAndNothingIsMade) {
   EXPECT_TRUE(fs::is_symlink(in_folder("link")));
 }
 
-TEST_F(Start, AGpuThatIsNotThereIsRefused) {
+TEST_F(Start, AMissingGpuIsRefused) {
   EXPECT_THAT(refusal({"--dist.device", "cuda"}, {{"CUDA_VISIBLE_DEVICES", ""}}),
               AllOf(HasSubstr("no GPU is visible on"), HasSubstr("where: command line, --dist.device\n")));
 }
@@ -222,8 +223,8 @@ TEST_F(Start, RanksThatTheHostCannotHoldAreRefused) {
   EXPECT_EQ(on_one_core({"launch", "local", "--ranks", "17", "--", "true"}).exit_code, 2);
 }
 
-// Where every rank is its own starter, one of them tells it, and all end with the same exit code.
-TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
+// Without Braid's launcher, one rank reports the problem, and all end with the same exit code.
+TEST_F(Start, UnderAnotherLauncherOneRankReportsIt) {
   const std::string file = folder.write("file", "");
   const std::string script = fmt::format(
       "export SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=2;"
@@ -240,21 +241,21 @@ TEST_F(Start, UnderAnotherLauncherOneRankTellsIt) {
 }
 
 // A rank that writes its output directly follows the launcher's rule: if the reader is gone, the run has not failed.
-TEST_F(Start, UnderAnotherLauncherOnlyOutputThatIsLostFailsTheRun) {
+TEST_F(Start, UnderAnotherLauncherOnlyLostOutputFailsTheRun) {
   const std::string script = fmt::format(
       "export SLURM_NTASKS=1 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_NODELIST=localhost SLURM_TASKS_PER_NODE=1 "
       "SLURM_PROCID=0 SLURM_LOCALID=0; cd {1}; mkfifo f; exec 3<>f 4>f 3<&- 5>/dev/full; trap '' PIPE; "
       "for out in 4 5; do {0} train recipe.yaml >&$out; echo code $?; done; "
-      // Files that are cut, as by a full disk, under this launcher and under our own.
+      // Files that are cut off, as by a full disk, under this launcher and under Braid's.
       "trap '' XFSZ; ulimit -f 1; {0} train recipe.yaml --train-iters 20 --metrics-file m >/dev/null; echo code $?; "
       "unset ${{!SLURM_@}}; {0} train recipe.yaml --trace traces; echo code $?",
       testing::built_program("braid"), folder.path());
   const Finished run = testing::run_program({"bash", "-c", script});
   EXPECT_THAT(run.out, AllOf(StartsWith("code 0\ncode 1\ncode 1\n"), EndsWith("\ncode 1\n"))) << run.err;
-  EXPECT_EQ(count(run.err, "standard output is not complete"), 1) << run.err;
+  EXPECT_EQ(count(run.err, "standard output is incomplete"), 1) << run.err;
 }
 
-TEST_F(Start, UnderAnotherLauncherABadCommandLineOrRecipeIsToldInFullByOneRank) {
+TEST_F(Start, UnderAnotherLauncherOneRankReportsABadCommandLineOrRecipeInFull) {
   const std::map<std::string, std::string> second = {{"RANK", "1"},
                                                      {"LOCAL_RANK", "1"},
                                                      {"WORLD_SIZE", "2"},
@@ -288,7 +289,7 @@ TEST_F(Start, WorksWithAllStreamsClosedAndWithTheRecipeOnStandardInput) {
     EXPECT_EQ(testing::run_program({"bash", "-c", command + " <&- >&- 2>&-"}).exit_code, 0) << command;
 }
 
-TEST_F(Start, AHostThatHasNoAddressIsToldOnce) {
+TEST_F(Start, AHostWithoutAnAddressIsReportedOnce) {
   const std::string script = fmt::format(
       "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=no-such-host.invalid MASTER_PORT=1;"
       "for r in 0 1; do RANK=$r LOCAL_RANK=$r {} train {} --llm-dp 2 --global-batch-size 2 --dist.connect_timeout_s 1 "

@@ -28,8 +28,8 @@ std::vector<double> losses_in(const std::string& output) {
   return losses;
 }
 
-// Whatever variables the shell had: some BLAS builds need one to work at all. And a recipe from a pipe, which all ranks
-// need and only the first reader gets.
+// Works without any environment variables: some BLAS builds need one to work at all. Also with a recipe from a pipe,
+// which all ranks need but only the first reader gets.
 TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
   TemporaryFolder folder;
   const std::string script = fmt::format("env -i {} train <(cat {}) --train-iters 2 --dist.hang_limit_s 60",
@@ -38,7 +38,7 @@ TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const std::string job = testing::built_program("braid") + " launch slurm <(echo) --dry-run";
   EXPECT_THAT(testing::run_program({"bash", "-c", job}).err,
-              HasSubstr("is an input of this command, and the job's ranks read"));
+              HasSubstr("is readable only here and now, but the job's ranks read"));
 }
 
 TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
@@ -74,7 +74,7 @@ TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(testing::run_program({"ls", folder.path() + "/events"}).out, HasSubstr("events.out.tfevents."));
 }
 
-// All twenty layers, narrow: two encoder replicas and a language model of three stages, eight processes.
+// All twenty layers, narrow: two encoder replicas and a language model with three pipeline stages, eight processes.
 TEST(TrainCommand, TheTwentyLayerModelTrains) {
   const Finished run = braid({"train", BRAID_SOURCE_DIR "/recipes/nemotron-vlm-20l-small.yaml", "--train-iters", "6",
                               "--seq-length", "64", "--log-interval", "1"});
@@ -98,7 +98,8 @@ TEST(TrainCommand, TrainStopsAtALimitOrASignal) {
   EXPECT_EQ(signal.exit_code, 0) << signal.err;
   EXPECT_THAT(signal.out,
               AllOf(ContainsRegex("run ended +SIGHUP \\(terminal closed\\)"), HasSubstr("saved iteration ")));
-  EXPECT_THAT(signal.err, ContainsRegex("braid: SIGHUP: finishing (the )?iteration [^,]+, then saving to "));
+  EXPECT_THAT(signal.err,
+              ContainsRegex("braid: SIGHUP: finishing (the current iteration|iteration [0-9]+), then saving to "));
 }
 
 TEST(TrainCommand, ALossThatStaysNotANumberEndsTheRun) {
@@ -120,7 +121,7 @@ TEST(TrainCommand, MegatronsFlagsAreRecipeKeys) {
                              HasSubstr("overlap_grad_reduce: false"), HasSubstr("min_lr: 0.001")));
   EXPECT_THAT(braid({"train", recipe, "--no-overlap-grad-reduce=true"}).err,
               AllOf(HasSubstr("--no-overlap-grad-reduce takes no value"),
-                    HasSubstr("leave it out; it stands for --optimizer.overlap_grad_reduce=false\n")));
+                    HasSubstr("leave the value out; the flag means --optimizer.overlap_grad_reduce=false\n")));
   for (const char* flag : {"--freeze-ViT", "--freeze-vit"})
     EXPECT_THAT(braid({"train", recipe, "--print-recipe", flag}).out, HasSubstr("freeze_encoders: true"));
   for (const char* flag : {"--freeze-LM", "--freeze-lm"})
@@ -133,7 +134,7 @@ TEST(TrainCommand, HelpOfTrainHasEveryRecipeKey) {
   for (const char* section : {"topology", "model", "data", "loader", "train", "optimizer", "loss_scale", "checkpoint",
                               "log", "stop", "dist", "cluster"})
     EXPECT_THAT(help, HasSubstr(std::string("\n") + section + "\n  --" + section + "."));
-  const std::string words = std::regex_replace(help, std::regex("\\s+"), " ");  // wherever lines are folded
+  const std::string words = std::regex_replace(help, std::regex("\\s+"), " ");  // independent of line wrapping
   for (const char* part :
        {" --train.lr NUMBER highest learning rate [0.0001]; --lr ", "(bfloat16), --fp32 (float32) ",
         "--topology.modules.NAME.tp NUMBER", "--encoder-tp; language: --llm-tp", "--dist.device NAME"})
@@ -181,7 +182,7 @@ TEST(TrainCommand, TrainRefusesBadInputBeforeAnyRankStarts) {
   EXPECT_THAT(braid({"train", recipe, "--lr", "abc"}).err, HasSubstr("where: command line, --lr (train.lr)\n"));
   EXPECT_THAT(braid({"train", recipe, "--lr", "0.1", "--llm-dp", "64"}).err,
               AllOf(HasSubstr("where: command line, --llm-dp, against "), HasSubstr(":8, train.global_batch\n")));
-  EXPECT_THAT(braid({"train", recipe, "--seed", "-1"}).err, HasSubstr("train.seed=-1 should be 0 or more"));
+  EXPECT_THAT(braid({"train", recipe, "--seed", "-1"}).err, HasSubstr("train.seed=-1 must be at least 0"));
 }
 
 TEST(TrainCommand, TrainChecksTheWorldItWasStartedIn) {
@@ -216,7 +217,7 @@ TEST(TrainCommand, TrainTakesTheBackendItIsTold) {
             0);
   const Finished nccl = braid({"train", recipe, "--dist.backend", "nccl"}, {{"CUDA_VISIBLE_DEVICES", ""}});
   EXPECT_EQ(nccl.exit_code, 2);
-  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs a GPU of its own for each of the 6 ranks"),
+  EXPECT_THAT(nccl.err, AllOf(HasSubstr("braid: nccl needs one GPU for each of the 6 ranks"),
                               HasSubstr("fix:   use gloo or auto")));
 }
 

@@ -1,4 +1,4 @@
-// What the fuzzers have found so far, run as an ordinary test.
+// The inputs that the fuzzers have found so far, run as an ordinary test.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -27,13 +27,13 @@ std::pair<int, int> run_corpus(const char* name, const Target& target) {
 
 TEST(FuzzCorpus, PicklesAreReadOrRefused) {
   const auto [accepted, count] = run_corpus("pickle", testing::fuzz_pickle);
-  EXPECT_GE(accepted, 6);  // Python's, of every protocol
+  EXPECT_GE(accepted, 6);  // Python's pickles of every protocol
   EXPECT_GT(count, accepted);
 }
 
 TEST(FuzzCorpus, IndicesAreReadOrRefused) {
   const auto [accepted, count] = run_corpus("metadata", testing::fuzz_metadata);
-  EXPECT_GE(accepted, 6);  // those of torch and Megatron, and the same as we write them
+  EXPECT_GE(accepted, 6);  // those of torch and Megatron, and the same as written by Braid
   EXPECT_GT(count, accepted);
 }
 

@@ -1,5 +1,5 @@
-// What the fuzzers run, and what must hold for any bytes: a reader either refuses them with a DataError, or what it
-// read is written and read again unchanged. Anything else that is thrown, and whatever a sanitizer sees, is a defect.
+// The fuzz targets, and the property that must hold for any bytes: a reader either refuses them with a DataError, or
+// what it read can be written and read again unchanged. Any other exception and any sanitizer report is a bug.
 #pragma once
 
 #include <string_view>
@@ -42,7 +42,7 @@ inline bool fuzz_metadata(std::string_view bytes) {
   return true;
 }
 
-// Whether the bytes, with their checksum made right, were checksums of files.
+// Whether the bytes, with their own checksum corrected, were checksums of files.
 inline bool fuzz_checksums(std::string_view bytes) {
   Checksums checksums;
   try {

@@ -351,10 +351,10 @@ TEST(ForwardInputs, NamesAndNumbersOfAFileAreCutInMessages) {
   std::vector<TensorInfo> inputs;
   for (int i = 10; i < 40; ++i) inputs.push_back({fmt::format("{}\x1b[2J", i), StoredDtype::U8, {1}});
   EXPECT_THAT(forward_error(folder, inputs),
-              AllOf(HasSubstr(R"(tensors that nothing reads: '10\x1b[2J', '11\x1b[2J')"),
+              AllOf(HasSubstr(R"(the inputs have unknown tensors: '10\x1b[2J', '11\x1b[2J')"),
                     HasSubstr(R"('29\x1b[2J', ... (30 in all))"), Not(HasSubstr("'30"))));
   EXPECT_THAT(forward_error(folder, {{"input_ids", StoredDtype::I64, {4}}, {"cu_seqlens", StoredDtype::I64, {30}}}),
-              AllOf(HasSubstr("cu_seqlens [0, 0,"), HasSubstr("0, ... (30 in all)] are no borders of 4 tokens")));
+              AllOf(HasSubstr("cu_seqlens [0, 0,"), HasSubstr("0, ... (30 in all)] do not divide 4 tokens")));
 }
 
 TEST(HfModel, AModelFileWithMistakesIsRefused) {

@@ -1,5 +1,5 @@
-// When a rank fails, the run says why: in every way a rank can fail, at any time, every survivor and the
-// launcher print the same line naming the culprit, the job ends non-zero, and nothing is left running.
+// When a rank fails, the run says why: however and whenever a rank fails, every survivor and the launcher print the
+// same line that names the culprit, the job ends with a nonzero code, and no process is left running.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ std::vector<std::string> root_causes(const std::string& text) {
   return lines;
 }
 
-// Processes that carry the trial's mark in their environment, whoever their parent is now.
+// Processes with the trial's mark in their environment, whatever their current parent.
 std::vector<pid_t> left_running(const std::string& mark) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -86,7 +86,7 @@ void PrintTo(const Failure& failure, std::ostream* out) {
   *out << failure.kind << " of rank " << failure.victim << " after " << failure.delay_ms << " ms";
 }
 
-// From the moment the victim failed to the end of the whole job; some seconds, after the limit where it is a hang.
+// The time from the victim's failure to the end of the whole job: some seconds, after a hang in addition to the limit.
 void print_latency(const Failure& failure, const std::string& out) {
   const std::size_t at = out.find("fails at ");
   ASSERT_NE(at, std::string::npos) << out;
@@ -140,8 +140,8 @@ std::vector<Failure> seeded_failures(int count) {
   return failures;
 }
 
-// Under tests/support/pausing.cpp, so that survivors write to a peer that is gone before their monitors hear of it.
-// Without a BrokenPipeGuard one of them ends by SIGPIPE then, without a word, in about one trial of thirty.
+// Under tests/support/pausing.cpp, so that survivors write to a dead peer before their monitors learn of its death.
+// Without a BrokenPipeGuard, in about one trial of thirty, one of them would then end by SIGPIPE without a message.
 // BRAID_TEST_TRIALS sets another number of trials.
 TEST(Failures, ThirtySeededTrials) {
   const char* const count = std::getenv("BRAID_TEST_TRIALS");
@@ -151,11 +151,11 @@ TEST(Failures, ThirtySeededTrials) {
       if (failures[trial].is_hang() == hangs)
         try_failure(failures[trial], "seeded-" + std::to_string(getpid()) + "-" + std::to_string(trial),
                     {{"LD_PRELOAD", built_program("libpausing.so")},
-                     {"ASAN_OPTIONS", "verify_asan_link_order=0"},  // of a build with sanitizers
+                     {"ASAN_OPTIONS", "verify_asan_link_order=0"},  // for builds with sanitizers
                      {"BRAID_PAUSE_SEED", std::to_string(trial)},
                      {"BRAID_PAUSE_MONITOR_OF", "all"}});
   };
-  auto hangs = std::async(std::launch::async, try_those, true);  // which mostly wait for their limit
+  auto hangs = std::async(std::launch::async, try_those, true);  // they mostly wait for their limit
   try_those(false);
   hangs.get();
 }
@@ -185,7 +185,7 @@ struct Ranks : std::vector<RankProcess> {
   }
 };
 
-// What a rank that has ended has printed.
+// The output of a rank that has ended.
 std::string all_of(const Fd& pipe) {
   char buffer[65536];
   const ssize_t size = read(pipe.get(), buffer, sizeof buffer);
@@ -218,7 +218,7 @@ void try_without_launcher(const Failure& failure, const std::string& message, in
 TEST(Failures, WithoutALauncherRankZeroServesTheBoard) {
   try_without_launcher({"throw", 2, 100}, "the victim threw", /*unread=*/1);
   try_without_launcher({"segfault", 0, 100}, "SIGSEGV");
-  try_without_launcher({"crashes", 2, 100}, "SIGSEGV");  // the first one speaks before another ends the process
+  try_without_launcher({"crashes", 2, 100}, "SIGSEGV");  // the first thread reports before another one ends the process
   try_without_launcher({"kill", 3, 100}, "ended without finishing");
   try_without_launcher({"stop", 1, 100}, "no sign of life");
 }
@@ -228,8 +228,8 @@ TEST(Failures, WithoutALauncherTheDeathOfTheBoardsServerIsNamedToo) {
   try_without_launcher({"stop", 0, 100}, "no sign of life");
 }
 
-// Ctrl-Z under torchrun, or a machine that is paused: nobody has heard of anybody for longer than the silence limit,
-// and everybody is well.
+// Ctrl-Z under torchrun, or a paused machine: no rank has heard from any other for longer than the silence limit, but
+// all are healthy.
 TEST(Failures, ARunThatWasStoppedAsAWholeGoesOn) {
   const int silence_limit_s = 4, victim = 2;
   Ranks ranks(

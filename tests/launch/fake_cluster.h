@@ -1,4 +1,4 @@
-// A stand-in for a cluster, on which generated scripts run in bash.
+// A fake cluster on which generated scripts run in bash.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Where a job is: what scontrol says, and what metrics and logs say.
+// The state of a job, from scontrol, and its progress, from metrics and logs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(LoggedProgress, MetricsAreNewerThanTheLogAndKeepItsLength) {
             "iteration 12 of 100 (12.0 %), lm loss 4.2500, 1000 ms per iteration, 0:01:28 left");
 }
 
-TEST(LoggedProgress, FilesOfNoRunHaveNone) {
+TEST(LoggedProgress, FilesWithoutIterationsHaveNoProgress) {
   const testing::TemporaryFolder folder;
   EXPECT_FALSE(read_progress(folder.path() + "/missing.log"));
   EXPECT_FALSE(read_progress(folder.write("a.log", "")));

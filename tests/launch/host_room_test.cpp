@@ -18,7 +18,7 @@ TEST(HostRoom, AFewRanksPerCoreAndAFewAnywhere) {
   const auto problems = crowd_problems(257, {.cores = 64});
   ASSERT_THAT(problems, SizeIs(1));
   EXPECT_THAT(problems[0].what, HasSubstr("257 ranks on 64 cores"));
-  EXPECT_THAT(problems[0].fix, HasSubstr("at most 256 here, or give --oversubscribe"));
+  EXPECT_THAT(problems[0].fix, HasSubstr("at most 256 here, or start them anyway with --oversubscribe"));
 }
 
 TEST(HostRoom, AllRanksTogetherMustFitTheMemory) {
@@ -29,7 +29,7 @@ TEST(HostRoom, AllRanksTogetherMustFitTheMemory) {
   const auto problems = memory_problems({32 * kGiB, 40 * kGiB}, room);
   ASSERT_THAT(problems, SizeIs(1));
   EXPECT_THAT(problems[0].what, HasSubstr("2 ranks need at least 72.00 GiB"));
-  EXPECT_THAT(problems[0].what, HasSubstr("the largest 40.00 GiB), and this host has 64.00 GiB"));
+  EXPECT_THAT(problems[0].what, HasSubstr("the largest 40.00 GiB), but this host has 64.00 GiB"));
 }
 
 TEST(HostRoom, OfThisHostIsKnown) {

@@ -1,4 +1,4 @@
-// braid launch interactive, local, status and tail as a person meets them; Slurm's programs are stand-ins.
+// braid launch interactive, local, status and tail as a user sees them; Slurm's programs are fakes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST_F(LaunchOther, LocalStartsTheRanksOfATorchrunCommand) {
 }
 
 // Scripts for one process set torchrun's variables themselves.
-TEST_F(LaunchOther, LocalRanksKnowTheirPlaceWhateverTheTextSets) {
+TEST_F(LaunchOther, LocalRanksKnowTheirRankWhateverTheTextSets) {
   const std::string program =
       folder_.write("place", "#!/bin/sh\necho $RANK of $WORLD_SIZE, $LOCAL_RANK at $MASTER_ADDR\n");
   ::chmod(program.c_str(), 0700);
@@ -119,7 +119,7 @@ TEST_F(LaunchOther, LocalCountsTheGpus) {
   EXPECT_THAT(launch({"local", "--nodes", "2", "--", "true"}).err, HasSubstr("unknown option --nodes"));
 }
 
-// What the section `cluster` of a recipe says ends up in the job.
+// The settings in a recipe's section `cluster` reach the job.
 TEST_F(LaunchOther, ARecipeOfManyNodesIsOneWordAway) {
   const auto script = [&](const char* name) {
     const Finished run = launch({"slurm", fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, name),
@@ -171,7 +171,7 @@ TEST_F(LaunchOther, JobsThatSlurmHasForgottenHaveTheirLog) {
   EXPECT_EQ(launch({"tail", "12", "--log-dir", folder_.path(), "-n", "99"}).out, lines);
   const Finished unknown = launch({"status", "13", "--log-dir", folder_.path()});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("no trace of job 13"));
+  EXPECT_THAT(unknown.err, HasSubstr("job 13 was not found"));
   stand_in("scontrol", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1\n");
   EXPECT_THAT(launch({"status", "12", "--log-dir", folder_.path()}).out, HasSubstr("job 12: Slurm does not answer\n"));
   EXPECT_THAT(launch({"status", "x;y"}).err, HasSubstr("'x;y' is not a job id"));

@@ -1,4 +1,4 @@
-// `braid launch slurm` as a person uses it: what it writes where, what it prints, what it refuses.
+// `braid launch slurm` as a user sees it: what it writes where, what it prints, what it refuses.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,12 +59,12 @@ class LaunchSlurm : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-// A folder that only the nodes or the container have is not made here, beside the warning that it cannot be seen.
-TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
+// A folder that only the nodes or the container have is not created here; a warning says that it cannot be checked.
+TEST_F(LaunchSlurm, FoldersThatCannotBeCheckedAreNotCreated) {
   const Finished unseen = launch({kRecipe, "--workdir", "/no-such-root/work", "--output", "job.sbatch"});
   EXPECT_EQ(unseen.exit_code, 0) << unseen.err;
-  EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be seen from here"),
-                                HasSubstr("'/no-such-root/work/logs', cannot be made from here")));
+  EXPECT_THAT(unseen.err, AllOf(HasSubstr("'/no-such-root/work' cannot be checked from here"),
+                                HasSubstr("'/no-such-root/work/logs' cannot be created from here")));
   EXPECT_FALSE(fs::exists("/no-such-root"));
   EXPECT_TRUE(fs::exists(folder_.path() + "/job.sbatch"));
   const std::string missing = folder_.path() + "/missing";
@@ -75,7 +75,7 @@ TEST_F(LaunchSlurm, FoldersThatCannotBeSeenAreNotMade) {
   EXPECT_TRUE(fs::exists(logs));
 }
 
-// A device has no end to read to, and a script would replace it.
+// Reading a device may never end, and a script would replace it.
 TEST_F(LaunchSlurm, OnlyPlainFilesAreReplaced) {
   EXPECT_EQ(mkfifo((folder_.path() + "/pipe").c_str(), 0600), 0);
   const Finished run = launch({kRecipe, "--output", "pipe"});
@@ -90,7 +90,7 @@ TEST_F(LaunchSlurm, WritesAScriptThatOnlyItsOwnerCanRead) {
   struct stat status {};
   ASSERT_EQ(::stat(path("tiny-vlm-train.sbatch").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0700u);
-  EXPECT_TRUE(fs::is_directory(path("logs")));  // Slurm does not make it
+  EXPECT_TRUE(fs::is_directory(path("logs")));  // Slurm does not create it
   EXPECT_EQ(launch({kRecipe, "--gpus-per-node", "3"}).exit_code, 0) << "its own file may be replaced";
   EXPECT_THAT(testing::read_file(path("tiny-vlm-train.sbatch")), HasSubstr("#SBATCH --nodes=2\n"));
 }
@@ -105,14 +105,14 @@ TEST_F(LaunchSlurm, DryRunWritesNothing) {
   EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 
-TEST_F(LaunchSlurm, FilesOfOthersStay) {
+TEST_F(LaunchSlurm, FilesOfOthersAreNotOverwritten) {
   folder_.write("mine.sh", "#!/bin/bash\necho mine\n");
-  EXPECT_THAT(refusal({kRecipe, "--output", "mine.sh"}), HasSubstr("'mine.sh' is there and was not made by braid"));
+  EXPECT_THAT(refusal({kRecipe, "--output", "mine.sh"}), HasSubstr("'mine.sh' exists and was not made by braid"));
   EXPECT_EQ(testing::read_file(path("mine.sh")), "#!/bin/bash\necho mine\n");
   EXPECT_THAT(refusal({kRecipe, "--output", "no/such/folder.sh"}),
               HasSubstr("cannot create 'no/such/folder.sh': No such file or directory"));
-  EXPECT_THAT(refusal({kRecipe, "--log-dir", "/dev/null/logs", "--force"}), HasSubstr("cannot make the folder"));
-  EXPECT_FALSE(fs::exists(path("tiny-vlm-train.sbatch"))) << "its job would end without a word";
+  EXPECT_THAT(refusal({kRecipe, "--log-dir", "/dev/null/logs", "--force"}), HasSubstr("cannot create the folder"));
+  EXPECT_FALSE(fs::exists(path("tiny-vlm-train.sbatch"))) << "its job would end without a message";
 }
 
 TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
@@ -133,7 +133,7 @@ TEST_F(LaunchSlurm, SubmitPrintsWhereToLook) {
   EXPECT_THAT(refused.err, HasSubstr("invalid partition specified: pool0"));
 }
 
-// Hours in the queue would not bring it.
+// The job would fail only after hours in the queue.
 TEST_F(LaunchSlurm, ASecretThatIsNotSetIsNotSubmitted) {
   EXPECT_THAT(refusal({"--submit", "--secret", "MY_TOKEN", "--", "prog"}),
               AllOf(HasSubstr("MY_TOKEN is not set"), HasSubstr("export MY_TOKEN first")));
@@ -153,7 +153,7 @@ TEST_F(LaunchSlurm, ARecipesRanksFillTheNodes) {
                           HasSubstr("\nunset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE "), Not(HasSubstr("NVTE_")),
                           Not(HasSubstr("signal"))));
   EXPECT_THAT(script({kRecipe}), AllOf(HasSubstr("#SBATCH --nodes=1\n"), HasSubstr("#SBATCH --ntasks-per-node=6\n"),
-                                       HasSubstr("Of the 8 GPUs of a node, 2 have no rank.")));
+                                       HasSubstr("Of the 8 GPUs per node, 2 have no rank.")));
   EXPECT_THAT(script({kRecipe, "--metrics-file", "m.jsonl"}), Not(HasSubstr("$SLURM_JOB_ID\".jsonl")));
   EXPECT_THAT(script({kRecipe, "--gpus-per-node", "0", "--nodes", "3"}),
               AllOf(HasSubstr("#SBATCH --ntasks-per-node=2\n"), Not(HasSubstr("--gpus-per-node="))));
@@ -221,15 +221,15 @@ TEST_F(LaunchSlurm, TorchrunsOwnBusinessIsLeftToIt) {
               AllOf(HasSubstr("--job-name=x-train\n"), HasSubstr(" --virtual-local-rank x.py\n")));
 }
 
-// A configuration is an argument, not a script; this one has brackets enough to keep a careless reader for hours.
-TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreNoTrouble) {
+// A configuration is an argument, not a script; this one has so many brackets that a quadratic parser takes hours.
+TEST_F(LaunchSlurm, LongFilesAmongTheArgumentsAreFast) {
   std::string json = "{\"launcher\":\"torchrun\",\"layers\":[";
   while (json.size() < 700'000) json += "[{\"a\":[1,2.5]}],";
   folder_.write("a.json", json + "0]}");
   EXPECT_THAT(script({"--", "python", "train.py", "--cfg", "a.json"}), HasSubstr("\npython train.py --cfg a.json\n"));
 }
 
-// srun takes only what begins with / or . for a file.
+// srun treats only names that begin with / or . as files.
 TEST_F(LaunchSlurm, ImagesAndMountsAreFilesOfTheWorkingFolder) {
   folder_.write("image.sqsh", "");
   fs::create_directory(path("data"));
@@ -254,14 +254,14 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"--command-file", folder_.write("bom.sh", "\xEF\xBB\xBFtorchrun x.py")}),
               HasSubstr("begins with a byte order mark"));
   EXPECT_THAT(refusal({"--command-file", folder_.write("a.out", std::string("ELF\0", 4))}), HasSubstr("is not text"));
-  EXPECT_THAT(refusal({"-"}), HasSubstr("'-' is an input of this command"));
+  EXPECT_THAT(refusal({"-"}), HasSubstr("'-' is readable only here and now"));
 }
 
-TEST_F(LaunchSlurm, DirectivesInACommandFileAreSaidToMeanNothing) {
+TEST_F(LaunchSlurm, DirectivesInACommandFileAreWarnedAbout) {
   const std::string file = folder_.write("run.sh", "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH -t 60\ntorchrun x.py\n");
   const Finished run = launch({"--command-file", file, "--dry-run"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("mean nothing: #SBATCH --nodes=4; #SBATCH -t 60\n"));
+  EXPECT_THAT(run.err, HasSubstr("have no effect: #SBATCH --nodes=4; #SBATCH -t 60\n"));
 }
 
 TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
@@ -270,20 +270,20 @@ TEST_F(LaunchSlurm, OneFileForTheOutputOfAllRanksIsWarnedAbout) {
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return run.err;
   };
-  EXPECT_THAT(warning("srun", "1"), AllOf(HasSubstr("over each other: run.log"), HasSubstr("$SLURM_PROCID")));
+  EXPECT_THAT(warning("srun", "1"), AllOf(HasSubstr("would overwrite one file: run.log"), HasSubstr("$SLURM_PROCID")));
   EXPECT_THAT(warning("torchrun", "2"), HasSubstr("run.log"));
   EXPECT_THAT(warning("torchrun", "1"), Not(HasSubstr("run.log")));
 }
 
-// Whoever has these set wants them in the job; their values must not be in the file.
+// A user who has these set wants them in the job; their values must not be in the file.
 TEST_F(LaunchSlurm, SecretsOfTheCallerArePassedByName) {
   const Finished run = testing::run_program({"env", "HF_TOKEN=hf_verysecret", testing::built_program("braid"), "launch",
                                              "slurm", "--container", "/images/x.sqsh", "--dry-run", "--", "prog"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("--container-env=HF_TOKEN,"), Not(HasSubstr("verysecret"))));
 }
 
-// The script in docs/slurm.md is the one that its command makes, as far as it is shown.
-TEST_F(LaunchSlurm, TheDocumentedScriptIsTrue) {
+// The excerpt of a script in docs/slurm.md matches what its command generates.
+TEST_F(LaunchSlurm, TheDocumentedScriptIsUpToDate) {
   const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md"), fence = "```bash\n";
   const std::size_t begin = docs.find(fence) + fence.size();
   const std::string made = script({"--nodes", "2", "--workdir", "/workspace", "--account", "team", "--partition",
@@ -307,7 +307,7 @@ std::set<std::string> options_in(const std::string& text, const std::regex& patt
   return found;
 }
 
-TEST_F(LaunchSlurm, TheDocumentedOptionsAreThoseThereAre) {
+TEST_F(LaunchSlurm, TheDocumentedOptionsAreComplete) {
   const std::string docs = testing::read_file(BRAID_SOURCE_DIR "/docs/slurm.md");
   std::string help = launch({"--help"}).out, rows;
   for (const std::string& line : split(docs.substr(docs.find("## Options")), '\n'))
@@ -323,14 +323,14 @@ TEST_F(LaunchSlurm, MisuseIsExplained) {
   EXPECT_THAT(refusal({}), HasSubstr("neither a recipe nor a command"));
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
   EXPECT_THAT(refusal({"--", ""}), HasSubstr("the name of the program is empty"));
-  EXPECT_THAT(refusal({kRecipe, "--", "prog"}), HasSubstr("only one can be launched"));
-  EXPECT_THAT(refusal({"--command-file", "x", "--", "prog"}), HasSubstr("only one can be launched"));
+  EXPECT_THAT(refusal({kRecipe, "--", "prog"}), HasSubstr("cannot be combined"));
+  EXPECT_THAT(refusal({"--command-file", "x", "--", "prog"}), HasSubstr("cannot be combined"));
   EXPECT_THAT(refusal({"--lr", "1", "--", "prog"}),
-              AllOf(HasSubstr("--train.lr is a recipe's key"), HasSubstr("behind --")));
+              AllOf(HasSubstr("--train.lr is a recipe key"), HasSubstr("after --")));
   EXPECT_THAT(refusal({"--trian-iters", "1", kRecipe}), HasSubstr("did you mean --train-iters?"));
   EXPECT_THAT(refusal({"--nodez", "1", "--", "prog"}), HasSubstr("did you mean --nodes?"));
   EXPECT_THAT(refusal({"--srun", "--export=ALL,HF_TOKEN=abc", "--", "prog"}), HasSubstr("--secret HF_TOKEN"));
-  EXPECT_THAT(refusal({"--warm-up", "a 'b", "--", "prog"}), AllOf(HasSubstr("does not close"), HasSubstr("--warm-up")));
+  EXPECT_THAT(refusal({"--warm-up", "a 'b", "--", "prog"}), AllOf(HasSubstr("is not closed"), HasSubstr("--warm-up")));
   EXPECT_THAT(refusal({"--nodes", "two", "--", "prog"}), HasSubstr("two"));
   EXPECT_THAT(refusal({"--", "srun", "prog"}), HasSubstr("srun starts ranks itself"));
   EXPECT_THAT(refusal({"--style", "torchrun", "--sbatch", "--ntasks-per-node=8", "--", "torchrun", "x.py"}),

@@ -1,4 +1,4 @@
-// What `braid run` promises about the programs it starts, whatever they are.
+// What `braid run` guarantees for any program that it starts.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(LocalLauncher, ExitCodeIsThatOfTheFirstRankThatFailed) {
   EXPECT_EQ(run_shell(2, "[ $RANK = 0 ] || kill -SEGV $$; sleep 60").exit_code, 128 + SIGSEGV);
 }
 
-// Rank 1 dies first, then rank 0; the launcher, held up meanwhile, learns of both at once.
+// Rank 1 dies first, then rank 0; the launcher, stopped meanwhile, learns of both at the same time.
 TEST(LocalLauncher, TheRankThatEndedFirstIsToBlame) {
   TemporaryFolder folder;
   const std::string script =
@@ -80,7 +80,7 @@ TEST(LocalLauncher, TheRankThatEndedFirstIsToBlame) {
   EXPECT_THAT(run.err, HasSubstr("braid: root cause: rank 1 "));
 }
 
-// A rank that dies of SIGPIPE wrote to somebody who was gone; whoever that was may take a while to end.
+// A rank that dies of SIGPIPE wrote to a peer that had failed; that peer's process may take a while to end.
 TEST(LocalLauncher, ADeathBySigpipeIsAConsequence) {
   TemporaryFolder folder;
   const std::string here = folder.path() + "/here";
@@ -93,7 +93,7 @@ TEST(LocalLauncher, ADeathBySigpipeIsAConsequence) {
 
 TEST(LocalLauncher, TheWholeProcessTreeEnds) {
   TemporaryFolder folder;
-  // A grandchild in a session of its own, which no signal to the rank's process group reaches.
+  // A grandchild in its own session, which no signal to the rank's process group reaches.
   const auto run = run_shell(
       2, "setsid bash -c 'echo $$ > " + folder.path() + "/pid$RANK; exec sleep 300' & sleep 1; [ $RANK = 0 ]");
   EXPECT_EQ(run.exit_code, 1);
@@ -115,7 +115,7 @@ TEST(LocalLauncher, BusyPortIsReplaced) {
   const std::string port = std::to_string(local_port(other));
   const auto run = run_shell(1, "echo port $MASTER_PORT", {"--port", port});
   EXPECT_EQ(run.exit_code, 0);
-  EXPECT_THAT(run.err, HasSubstr("port " + port + " is in use, taking another one"));
+  EXPECT_THAT(run.err, HasSubstr("port " + port + " is in use, using another one"));
   EXPECT_THAT(run.out, Not(HasSubstr("port " + port)));
 }
 
@@ -136,7 +136,7 @@ void wait_until_both_say(const std::string& word, const RankProcess& launcher) {
   }
 }
 
-// Starts two ranks under a launcher and waits until both have said "ready".
+// Starts two ranks under a launcher and waits until both have printed "ready".
 RankProcess start_and_wait(const std::string& script) {
   RankProcess launcher = spawn_rank({built_program("braid"), "run", "-n", "2", "--", "bash", "-c", script}, {});
   wait_until_both_say("ready", launcher);
@@ -169,9 +169,9 @@ TEST(LocalLauncher, ASecondSignalDoesNotWait) {
   EXPECT_EQ(exit_code_of(launcher), 128 + SIGINT);
 }
 
-// The kernel and the shell both send SIGHUP when a terminal is closed: the second is no order.
+// The kernel and the shell both send SIGHUP when a terminal is closed: the second must not stop the run at once.
 TEST(LocalLauncher, ASecondHangupIsTheSameAsTheFirst) {
-  signal(SIGHUP, SIG_DFL);  // whoever runs this test may ignore it
+  signal(SIGHUP, SIG_DFL);  // this test's parent may have ignored it
   const RankProcess launcher =
       start_and_wait("trap 'echo leaving; sleep 0.5; exit 0' HUP; echo ready; sleep 300 & wait");
   kill(launcher.pid, SIGHUP);
@@ -180,8 +180,8 @@ TEST(LocalLauncher, ASecondHangupIsTheSameAsTheFirst) {
   EXPECT_EQ(exit_code_of(launcher), 0);
 }
 
-// A rank that prints faster than anyone can read must not keep the launcher from hearing a signal.
-TEST(LocalLauncher, EndlessOutputDoesNotDeafenTheLauncher) {
+// A rank that prints faster than any reader must not keep the launcher from handling signals.
+TEST(LocalLauncher, EndlessOutputDoesNotBlockSignals) {
   const RankProcess launcher = start_and_wait("echo ready; sleep 1; exec yes");
   std::thread reader([&] {
     char buffer[65536];

@@ -1,4 +1,4 @@
-// What of the ranks' output is shown where: control lines, and the progress bar on a terminal.
+// Where the ranks' output is shown: control lines, and the progress bar on a terminal.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ TEST(Output, ProgressIsNowhereWithoutATerminal) {
   EXPECT_EQ(read_file(folder.path() + "/rank_0.log"), "b\n");
 }
 
-TEST(Output, OnlyStdoutIsListenedTo) {
+TEST(Output, ControlLinesCountOnlyOnStdout) {
   EXPECT_EQ(run_shell(R"(printf '\x1ebraid text a\n' >&2)").err,
             "[0] \x1e"
             "braid text a\n");
@@ -74,7 +74,7 @@ TEST(Output, BinaryGarbageDoesNotBreakTheLauncher) {
   EXPECT_THAT(run.out, HasSubstr("\n[0] over\n"));
 }
 
-TEST(Output, WhatCannotBeWrittenIsToldAndFailsTheRun) {
+TEST(Output, LostOutputIsReportedAndFailsTheRun) {
   const auto run = run_program({"bash", "-c", built_program("braid") + " run -n 2 -- echo a >/dev/full"});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(run.err, "braid: part of standard output is lost: No space left on device\n");
@@ -90,7 +90,7 @@ TEST(Output, WhatCannotBeWrittenIsToldAndFailsTheRun) {
             fmt::format("braid: cannot write '{}/rank_0.log' any more: No space left on device\n", logs.path()));
 }
 
-// A reader who does not read, and one who is gone; the launcher learns of both after the ranks have ended.
+// A reader that is stuck, and one that is gone; the launcher detects both after the ranks have ended.
 TEST(Output, TheLastLinesCountToo) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -100,7 +100,8 @@ TEST(Output, TheLastLinesCountToo) {
   writer.write(full.get(), text);
   ::testing::internal::CaptureStderr();
   EXPECT_FALSE(writer.finish());
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "braid: the last output is lost: nobody took it in time\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "braid: the last output is lost: the reader did not take it in time\n");
   for (ssize_t left = std::ssize(text); left > 0;) left -= read(reader.get(), text.data(), text.size());
 
   const TemporaryFolder folder;
@@ -109,7 +110,7 @@ TEST(Output, TheLastLinesCountToo) {
   EXPECT_EQ(run_program({"bash", "-c", "cd " + folder.path() + "; " + nobody_reads + echo}).exit_code, 128 + SIGPIPE);
 }
 
-// Plays what a terminal would: \r and "erase to the end of the line" as the bar uses them.
+// Emulates a terminal: \r and "erase to the end of the line" as the bar uses them.
 std::vector<std::string> screen_of(const std::string& shown) {
   std::vector<std::string> lines = {""};
   for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -153,7 +154,7 @@ TEST_F(OutputOnATerminal, TheBarStaysBelowOtherOutputAndIsGoneAtTheEnd) {
   EXPECT_EQ(terminal.shown(), erase);
 }
 
-// What comes sooner after a draw waits, and the last of it is drawn.
+// An update that comes too soon after a redraw waits, and only the last one is drawn.
 TEST_F(OutputOnATerminal, TheBarIsDrawnAtMostTenTimesASecond) {
   const PseudoTerminal terminal;
   OutputWriter writer(terminal.fd());

@@ -20,7 +20,7 @@ using testing::PseudoTerminal;
 const RunProgress kHalfway = {
     .iteration = 50, .iterations = 100, .lm_loss = 2.34567, .tokens_per_s = 65536.4, .seconds_left = 3723.9};
 
-TEST(ProgressBar, SaysHowFarHowWellHowFastAndHowLong) {
+TEST(ProgressBar, ShowsIterationLossSpeedAndTimeLeft) {
   EXPECT_EQ(to_line(kHalfway, 81), "  50/100 [##########----------] lm loss 2.3457 | 65536 tokens/s | 1:02:03 left");
 }
 
@@ -36,7 +36,7 @@ TEST(ProgressBar, TheBarFillsUp) {
   EXPECT_THAT(to_line({.iteration = 8, .iterations = 8}, 60), HasSubstr("#####]"));
 }
 
-TEST(ProgressBar, ATimeNobodyKnows) {
+TEST(ProgressBar, UnknownTimeLeft) {
   EXPECT_THAT(to_line({.seconds_left = std::numeric_limits<double>::infinity()}, 80), HasSubstr("| ? left"));
 }
 
@@ -60,7 +60,7 @@ TEST(ProgressBar, IsClearedAtTheEnd) {
   EXPECT_THAT(terminal.shown(), ::testing::EndsWith("left\r\x1b[K"));
 }
 
-TEST(ProgressBar, SaysNothingWhereNobodyLooks) {
+TEST(ProgressBar, PrintsNothingWithoutATerminal) {
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe2(pipe.data(), O_NONBLOCK), 0);
   { ProgressBar(pipe[1]).draw(kHalfway); }

@@ -7,8 +7,8 @@
 
 namespace braid::testing {
 
-// What shellcheck has to say about a bash script: nothing, if it is clean. On a machine without it (./dev test installs
-// it where it can) nothing is checked, and the test's output says so.
+// shellcheck's findings in a bash script; empty if it is clean. On a machine without shellcheck (./dev test installs it
+// if possible) nothing is checked, and the test's output says so.
 inline std::string shellcheck(const std::string& script) {
   static const bool is_there = [] {
     const bool found = run_program({"sh", "-c", "command -v shellcheck"}).exit_code == 0;

@@ -1,4 +1,4 @@
-// A run that is asked to stop comes to a good end under Braid's launcher, whenever it is asked.
+// A run that is asked to stop ends cleanly under Braid's launcher, at any time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Appends what can be read until there is enough, or no more.
+// Appends readable data until there is enough, or the pipe ends.
 void read_until(const Fd& pipe, std::string& text, const std::function<bool()>& enough) {
   char buffer[4096];
   while (!enough()) {
@@ -64,7 +64,7 @@ class LongRun {
     ASSERT_EQ(waitpid(process_.pid, &status, WUNTRACED), process_.pid);
     ASSERT_TRUE(WIFSTOPPED(status));
   }
-  // As /proc tells them, one letter per rank.
+  // From /proc, one letter per rank.
   std::string states_of_ranks() const {
     std::string states;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -87,7 +87,7 @@ class LongRun {
   const std::string& err() const { return err_; }
 
  private:
-  // A program inherits which signals are ignored, from whoever runs these tests as well (nohup).
+  // A program inherits ignored signals, also from the process that runs these tests (nohup).
   static RankProcess start(const std::vector<std::string>& command, const std::vector<int>& ignored) {
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) std::signal(signal, SIG_DFL);
     for (int signal : ignored) std::signal(signal, SIG_IGN);
@@ -114,7 +114,7 @@ class LongRun {
   std::string out_, err_;
 };
 
-TEST(Stop, SignalsLetTheRanksEndWell) {
+TEST(Stop, SignalsLetTheRanksEndCleanly) {
   const std::map<std::string, std::string> next = {
       {"SIGTERM", "braid: SIGTERM: going on; a second SIGTERM stops at once\n"},
       {"SIGUSR1", "braid: SIGUSR1: going on; SIGTERM twice stops at once\n"},
@@ -141,7 +141,8 @@ TEST(Stop, CtrlZStopsTheRanksTooAndTheyGoOnWithTheLauncher) {
   for (int again = 0; again < 2; ++again) {
     run.send(SIGTSTP);
     run.wait_until_stopped();
-    for (int i = 0; i < 6000 && run.states_of_ranks() != "TT"; ++i) usleep(10000);  // each sees its signal when it runs
+    for (int i = 0; i < 6000 && run.states_of_ranks() != "TT"; ++i)
+      usleep(10000);  // each handles its signal when it runs
     EXPECT_EQ(run.states_of_ranks(), "TT");
     run.send(SIGCONT);
   }
@@ -150,7 +151,7 @@ TEST(Stop, CtrlZStopsTheRanksTooAndTheyGoOnWithTheLauncher) {
   EXPECT_EQ(run.exit_code(), 0) << run.err();
 }
 
-// The ranks are asked while nobody in them handles signals yet; SIGTERM and SIGUSR1 would kill them.
+// The ranks are asked to stop before they have signal handlers; unblocked, SIGTERM and SIGUSR1 would kill them.
 TEST(Stop, ASignalThatComesEarlyWaits) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     LongRun run("late");
@@ -161,14 +162,14 @@ TEST(Stop, ASignalThatComesEarlyWaits) {
   }
 }
 
-TEST(Stop, AWarningBeforeTheOrderIsNoSecondOrder) {
+TEST(Stop, ARequestBeforeSigtermDoesNotMakeItTheSecondOne) {
   LongRun run("late");
   run.wait_until_both_say("starting");
   for (const int signal : {SIGUSR1, SIGHUP, SIGTERM, SIGHUP, SIGUSR1}) run.send(signal);
   EXPECT_EQ(run.exit_code(), 0) << run.err();
 }
 
-// SIGPIPE asks to stop as well, but nobody gave an order with it.
+// SIGPIPE also asks the run to stop, but it does not count as the first SIGTERM.
 TEST(Stop, TheFirstSigtermAfterTheReaderLeftWaits) {
   LongRun run("late");
   run.wait_until_both_say("starting");
@@ -187,7 +188,7 @@ TEST(Stop, TheSecondSigtermAfterTheReaderLeftDoesNotWait) {
   EXPECT_EQ(run.exit_code(), 128 + SIGTERM);
 }
 
-TEST(Stop, ASecondOrderDoesNotWaitAndSaysWhatIsLeft) {
+TEST(Stop, ASecondSignalDoesNotWaitAndSaysWhatIsSaved) {
   for (const int signal : {SIGTERM, SIGINT}) {
     LongRun run("stubborn");
     run.wait_until_both_say("ready");
@@ -199,7 +200,7 @@ TEST(Stop, ASecondOrderDoesNotWaitAndSaysWhatIsLeft) {
   }
 }
 
-// nohup, and shells for their background jobs, have a program ignore signals. The ranks inherit that.
+// nohup, and shells for their background jobs, make a program ignore signals. The ranks inherit that.
 TEST(Stop, IgnoredSignalsStayIgnored) {
   LongRun run("stubborn", "60", {SIGHUP, SIGINT});
   run.wait_until_both_say("ready");
@@ -207,22 +208,22 @@ TEST(Stop, IgnoredSignalsStayIgnored) {
   run.wait_for(" at once\n");
   run.send(SIGTERM);
   EXPECT_EQ(run.exit_code(), 128 + SIGTERM);
-  EXPECT_THAT(run.err(), StartsWith("braid: SIGTERM: "));  // it was the first to be heard
+  EXPECT_THAT(run.err(), StartsWith("braid: SIGTERM: "));  // it was the first that was handled
 }
 
-TEST(Stop, RanksThatDoNotEndInTimeAreEnded) {
+TEST(Stop, RanksThatDoNotEndInTimeAreKilled) {
   for (const int signal : {SIGTERM, SIGUSR1}) {
     LongRun run("stubborn", /*grace_s=*/"1");
     run.wait_until_both_say("ready");
     run.send(signal);
     EXPECT_EQ(run.exit_code(), 128 + signal);
-    EXPECT_THAT(run.err(), AllOf(HasSubstr("braid: the ranks were asked to stop and did not within 1 s\n"),
+    EXPECT_THAT(run.err(), AllOf(HasSubstr("braid: the ranks were asked to stop but did not within 1 s\n"),
                                  Not(HasSubstr("root cause"))));
   }
 }
 
-// Asked to stop, a run is still watched: a rank that fails then is named at once.
-TEST(Stop, AFailureOnTheWayOutIsAFailure) {
+// A run that was asked to stop is still supervised: a rank that fails then is named at once.
+TEST(Stop, AFailureWhileStoppingIsAFailure) {
   LongRun run("failing");
   run.wait_until_both_say("ready");
   run.send(SIGTERM);
@@ -230,7 +231,7 @@ TEST(Stop, AFailureOnTheWayOutIsAFailure) {
   EXPECT_THAT(run.err(), AllOf(HasSubstr("braid: root cause: rank 1 "), HasSubstr("exited with code 3")));
 }
 
-// What a rank says when a process above it, which sends signals to all ranks, sends it one.
+// What a rank prints when an ancestor that signals all ranks sends it a signal.
 std::string said_to_launcher(const char* rank, const std::string& script) {
   std::signal(SIGTERM, SIG_DFL);
   const RankProcess process = spawn_rank(
@@ -246,14 +247,14 @@ std::string said_to_launcher(const char* rank, const std::string& script) {
 
 TEST(Stop, UnderAnotherLauncherOneRankAnswersASignalToAll) {
   const std::string run = built_program("mock_run") + " 2 1000000 5";
-  for (const std::string& script : {"exec " + run, run + "; true"}) {  // a shell between them, too
+  for (const std::string& script : {"exec " + run, run + "; true"}) {  // also with a shell in between
     EXPECT_EQ(said_to_launcher("1", script), "");
     EXPECT_EQ(said_to_launcher("0", script), "braid: rank 0 got SIGTERM: saving\n");
   }
 }
 
-// Under torchrun a rank writes to the reader itself, and SIGPIPE does not end it.
-TEST(Stop, ARankEndsWellWhenNobodyReadsItsOutput) {
+// Under torchrun, a rank writes to the reader directly, and SIGPIPE does not end it.
+TEST(Stop, ARankEndsCleanlyWhenItsOutputHasNoReader) {
   const std::string rank = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 timeout 100 " +
                            built_program("mock_run") + " 2 1000000 5";
   const auto run =

@@ -16,8 +16,7 @@ using testing::TemporaryFolder;
 
 constexpr int kRanks = 4;
 
-// How to get namespaces of our own here: as root, or as a user who becomes root in one. Nothing where it is not
-// allowed.
+// How to create namespaces here: as root, or as a user who becomes root in a user namespace. Empty if not allowed.
 std::vector<std::string> own_namespaces() {
   for (const std::vector<std::string>& options : {std::vector<std::string>{}, {"--user", "--map-root-user"}}) {
     std::vector<std::string> command = {"unshare", "--net", "--uts", "--mount"};
@@ -43,7 +42,7 @@ class TwoHosts : public ::testing::Test {
     if (namespaces_.empty()) GTEST_SKIP() << "network namespaces are not allowed here, or iproute2 is missing";
   }
 
-  // The ranks stay together until the cable is pulled.
+  // The ranks exchange data until the cable is pulled.
   void run(const std::vector<std::string>& limits, const std::map<std::string, std::string>& env = {}) {
     std::vector<std::string> command = namespaces_;
     // Any port is free in a new namespace.
@@ -64,8 +63,8 @@ class TwoHosts : public ::testing::Test {
   std::vector<std::string> namespaces_;
 };
 
-// Each host's own name stands for 127.0.1.1; the ranks meet all the same. When the cable is pulled, each side names the
-// other, long before the hang limit.
+// Each host's own name resolves to 127.0.1.1; the rendezvous works anyway. When the cable is pulled, each side names
+// the other, long before the hang limit.
 TEST_F(TwoHosts, MeetAndNameEachOtherWhenTheCableIsPulled) {
   run({/*hang limit=*/"300", /*silence limit=*/"5"});
   EXPECT_THAT(log_of(0), HasSubstr("all have met"));
@@ -79,7 +78,7 @@ TEST_F(TwoHosts, MeetAndNameEachOtherWhenTheCableIsPulled) {
   }
 }
 
-// On an interface where the others cannot be reached, the error says which address it is that nobody could reach.
+// If the other hosts cannot be reached on the chosen interface, the error names the unreachable address.
 TEST_F(TwoHosts, TheChosenInterfaceIsUsedAndItsAddressNamed) {
   run({/*hang limit=*/"8"}, {{"GLOO_SOCKET_IFNAME", "lo"}});
   for (int rank = 0; rank < kRanks; ++rank) {

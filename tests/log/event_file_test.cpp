@@ -1,4 +1,4 @@
-// What TensorBoard itself makes of these files is tested in tests/oracles/tensorboard_test.py.
+// How TensorBoard itself reads these files is tested in tests/oracles/tensorboard_test.py.
 #include "log/event_file.h"
 
 #include <gmock/gmock.h>

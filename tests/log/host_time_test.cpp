@@ -19,8 +19,8 @@ void busy_for_ms(double ms) {
   }
 }
 
-// Each kind of work goes where it belongs; an operator inside communication is communication. Only lower bounds: the
-// machine may be busy.
+// Each kind of work is counted in its category; an operator inside communication is communication. Only lower bounds
+// are checked: the machine may be busy.
 TEST(HostTime, TellsOperatorsCommunicationAndOwnCodeApart) {
   Progress progress;
   HostTime host_time(progress);

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Lines have local times; these tests are somewhere else than most, so a mix-up with UTC would show.
+// Lines have local times; these tests use an unusual time zone, so that a mix-up with UTC would show.
 class IterationLogTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -105,7 +105,7 @@ TEST(MetricsFile, APipeIsRefused) {
   const std::string path = folder.path() + "/pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_THAT(testing::error_of<std::runtime_error>([&] { MetricsFile file(path); }),
-              ::testing::HasSubstr("/pipe' is not a file that can grow: "));
+              ::testing::HasSubstr("/pipe' is not a regular file: "));
 }
 
 }  // namespace

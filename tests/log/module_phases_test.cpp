@@ -28,7 +28,7 @@ PhaseReport report_of(double forward, double bridge_wait) {
   return report;
 }
 
-// What all ranks give, summed as the loop's all-reduce does. Rank r is 10 r ms in forward and waits 1 ms.
+// The values of all ranks, summed as by the training loop's all-reduce. Rank r spends 10 r ms in forward, waits 1 ms.
 std::vector<double> summed(const PhaseTable& table, int ranks) {
   std::vector<double> sum = table.to_values(0, report_of(0, 1));
   for (int rank = 1; rank < ranks; ++rank) {

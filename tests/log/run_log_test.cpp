@@ -1,4 +1,4 @@
-// Event files as TensorBoard itself reads them are tested in tests/oracles/tensorboard_test.py.
+// How TensorBoard itself reads event files is tested in tests/oracles/tensorboard_test.py.
 #include "log/run_log.h"
 
 #include <gmock/gmock.h>
@@ -122,13 +122,13 @@ TEST_F(RunLogTest, PhasesAndMemoryFollowTheLine) {
   log_->add_memory({.host_mb = 5, .max_host_mb = 6});
   EXPECT_THAT(printed_,
               HasSubstr(" time (ms) | images | bridge wait (language):    10.0 (100 %) |\n"
-                        "[fullest of 3 ranks] (after 1 iterations) memory (MB) | host: 5.00 | max host: 6.00\n"));
+                        "[maximum over 3 ranks] (after 1 iterations) memory (MB) | host: 5.00 | max host: 6.00\n"));
   run(2, 2);
   log_->add_memory({.allocated_mb = 1, .max_allocated_mb = 2, .reserved_mb = 3, .max_reserved_mb = 4});
   EXPECT_THAT(lines_with("memory (MB)"), SizeIs(1));  // once, as Megatron
 }
 
-TEST_F(RunLogTest, TheSummarySaysItAll) {
+TEST_F(RunLogTest, TheWholeSummary) {
   open({.log_interval = 4}, {.iterations = 100, .ranks = 2, .flops_per_iteration = 1e12});
   run(21, 23);  // resumed
   log_->add({.iteration = 24, .lm_loss = kNan, .num_tokens = 1000, .skipped = true, .last = true}, after(2400));
@@ -148,7 +148,7 @@ TEST_F(RunLogTest, TheSummarySaysItAll) {
             "throughput             1667 tokens/s (833.3 per rank)\n"
             "compute                1.667 TFLOP/s (0.8333 per rank)\n"
             "skipped, nan           1, 1\n"
-            "most memory of a rank  100 MB of the GPU, 200 MB of the host\n"
+            "peak memory of a rank  100 MB GPU, 200 MB host\n"
             "\n"
             "share of time  images\n"
             "forward        75 %\n"
@@ -233,7 +233,7 @@ TEST_F(RunLogTest, ProgressAtMostTenTimesASecondAndAtTheEnd) {
   EXPECT_THAT(shown, ElementsAre(1, 11, 21, 26));
 }
 
-TEST_F(RunLogTest, NoProgressWhereNobodyWantsIt) {
+TEST_F(RunLogTest, NoProgressIfDisabled) {
   open({.log_interval = 1000, .progress = false}, {.iterations = 1000, .launcher_listens = true});
   run(1, 1);
   open({.log_interval = 1000}, {.iterations = 1000, .launcher_listens = false});
@@ -258,7 +258,7 @@ TEST_F(RunLogTest, ATraceOnlyWhenAskedFor) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/trace_rank_00003.json"));
 }
 
-// Files may not grow beyond what they have: as on a full disk.
+// The files cannot grow, as on a full disk.
 TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
   TemporaryFolder folder;
   open({.log_interval = 1000, .metrics_file = folder.path() + "/metrics.jsonl"}, {.iterations = 1000});
@@ -273,11 +273,11 @@ TEST_F(RunLogTest, AFileThatCannotBeWrittenAnyMoreIsGivenUp) {
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(lines_with("metrics.jsonl"),
-              ElementsAre(AllOf(HasSubstr("braid: cannot write '"), HasSubstr("; the run goes on without it"))));
+              ElementsAre(AllOf(HasSubstr("braid: cannot write '"), HasSubstr("; the run continues without it"))));
   EXPECT_TRUE(log_->lost_output());
 }
 
-TEST_F(RunLogTest, IntervalsThatMakeNoSense) {
+TEST_F(RunLogTest, InvalidIntervalsAreRefused) {
   EXPECT_THAT(validate(LogConfig{}), IsEmpty());
   EXPECT_EQ(validate(LogConfig{.log_interval = 0}).at(0).where, "log.interval");
 }

@@ -41,7 +41,7 @@ bool is_inside(const json& inner, const json& outer) {
 
 void wait_a_little() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
-// As on a full disk: what is there stays valid JSON.
+// On a full disk, the file stays valid JSON.
 TEST(Trace, EndsWhereItCannotBeWritten) {
   TemporaryFolder folder;
   rlimit before{};
@@ -127,7 +127,7 @@ TEST(Trace, TimesAreWallTimesSoThatRanksLineUp) {
   EXPECT_LE(end_of(step), now_us() + 1000);  // the two clocks may drift apart, by far less than this
 }
 
-// What a process leaves behind that is killed at any time between two flushes.
+// The file of a process that is killed at any time between two flushes.
 TEST(Trace, TheFileIsWholeAfterEveryFlush) {
   TemporaryFolder folder;
   Trace trace(folder.path(), 3, "language");

@@ -88,8 +88,8 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path):
     run = run_program([BRAID, "ckpt", "convert", "--recipe", tmp_path / "other.yaml", "--language",
                        tmp_path / "language", tmp_path / "new"])
     assert run.returncode == 2
-    assert "the recipe has ffn: 64, the folder ffn: 48" in run.stderr
-    assert "decoder.layers.3.mlp.linear_fc1.weight is [48, 32], the recipe's [64, 32]" in run.stderr
+    assert "the recipe has ffn: 64, the folder has ffn: 48" in run.stderr
+    assert "decoder.layers.3.mlp.linear_fc1.weight is [48, 32], but the recipe's is [64, 32]" in run.stderr
     assert not (tmp_path / "new").exists()
 
 
@@ -105,7 +105,7 @@ def test_another_setting_is_noted(tmp_path):
 def test_plain_torch_checkpoints(tmp_path):
     state = {"model.weight": torch.randn(12, 5), "optimizer.exp_avg": torch.randn(7), "step": 3}
     dcp.save(state, checkpoint_id=tmp_path / "dcp", no_dist=True)
-    assert "not known: there is no common.pt" in convert("ls", tmp_path / "dcp")
+    assert "unknown: there is no common.pt" in convert("ls", tmp_path / "dcp")
     assert "no checksums: values were not checked" in convert("verify", tmp_path / "dcp")
     assert "F32 [12, 5]" in convert("show", tmp_path / "dcp", "model.weight")
     assert convert("show", tmp_path / "dcp", "step").strip() == "3"
@@ -114,5 +114,5 @@ def test_plain_torch_checkpoints(tmp_path):
     again = {"model.weight": torch.zeros(12, 5), "optimizer.exp_avg": torch.zeros(7), "step": 0}
     dcp.load(again, checkpoint_id=tmp_path / "copy/iter_0000000", no_dist=True)
     assert again["step"] == 3 and torch.equal(again["model.weight"], state["model.weight"])
-    assert "all as written" in convert("verify", tmp_path / "copy")
+    assert "intact" in convert("verify", tmp_path / "copy")
     assert json.loads(convert("ls", tmp_path / "copy", "--json"))[0]["latest"]

@@ -493,8 +493,8 @@ def test_nemotron_checkpoint_that_does_not_fit(ours, tmp_path):
     weights[other] = torch.zeros(5, 32)
     dcp.save(weights, checkpoint_id=tmp_path / "odd", no_dist=True)
     message = train(*VLM, *STILL, "--load-nemotron-checkpoint", tmp_path / "odd", fails=True)
-    assert f"{lacking} is not there" in message
-    assert re.search(re.escape(other) + r" is \S*5\D+32\S*, the model's \S*3\D+32", message)
+    assert f"{lacking} is missing" in message
+    assert re.search(re.escape(other) + r" is \S*5\D+32\S*, but the model has \S*3\D+32", message)
 
 
 # ---- optimizers

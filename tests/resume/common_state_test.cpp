@@ -1,4 +1,4 @@
-// Numbers of a common state that came from elsewhere.
+// Numbers in a common state from another program.
 #include "resume/common_state.h"
 
 #include <gmock/gmock.h>

@@ -13,7 +13,7 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Whatever a checkpoint calls its schedule is shown without what a terminal would obey, and never used unknown.
+// The name of a checkpoint's schedule is shown without terminal control sequences, and an unknown one is refused.
 TEST(ResumeChecks, ASchedulesStyleMustBeKnown) {
   const LrSchedule own = {.lr_decay_steps = 100, .lr_decay_style = "cosine"};
   const auto error = [&](const std::string& whose, const ScheduleState& stored) {

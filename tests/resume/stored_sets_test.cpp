@@ -1,4 +1,4 @@
-// Who writes what of a checkpoint, in the layouts of real runs.
+// Which rank writes which shard of a checkpoint, in the layouts of real runs.
 #include "resume/stored_sets.h"
 
 #include <gmock/gmock.h>
@@ -27,8 +27,8 @@ TEST(StoredSets, KeysOfModulesNeverCollide) {
   for (const auto& [key, count] : uses) EXPECT_EQ(count, 1) << key;
 }
 
-// Every shard is written by one of the ranks that hold it, all of them agree which, and no rank has much more to write
-// than another that holds as much.
+// Every shard is written by one of the ranks that hold it, all ranks agree on which, and ranks that hold the same
+// amount write about the same amount.
 TEST(ShardWriters, OneHolderWritesAndTheWorkIsSpreadEvenly) {
   const Recipe recipe = parse_recipe(R"(
 model: {provider: nemotron-vlm-54l}

@@ -50,14 +50,14 @@ TEST(Recipe, OverridesWinAndAreBlamedOnTheCommandLine) {
   EXPECT_THAT(error_of(kTwoGrids, {{"train.iterations", "many"}}), HasSubstr("command line, --train.iterations"));
 }
 
-TEST(Recipe, AFlagThatDoesNotGoWithTheRecipeIsNamedWithIt) {
+TEST(Recipe, AFlagThatConflictsWithTheRecipeIsNamedWithIt) {
   EXPECT_THAT(error_of(kTwoGrids, {{"train.lr", "1"}, {"topology.modules.language.dp", "64", "--llm-dp"}}),
               HasSubstr("where: command line, --llm-dp, against recipe:6, train.global_batch\n"));
-  // Either alone would do.
+  // Removing either one would be enough.
   EXPECT_THAT(
       error_of(kTwoGrids, {{"topology.modules.language.dp", "4", "--llm-dp"}, {"train.micro_batch", "16"}}),
       HasSubstr("where: command line, --llm-dp and --train.micro_batch, against recipe:6, train.global_batch\n"));
-  // Without --llm-ep the topology would be wrong, and the model not be looked at: that does not make it the cause.
+  // Without --llm-ep the topology would be invalid and the model would not be checked, so --llm-ep is not the cause.
   const std::string sizes = "topology: {modules: {language: {tp: 2, dp: 2, ep: 2}}}";
   const std::vector<ConfigOverride> smaller = {{"topology.modules.language.tp", "3", "--llm-tp"},
                                                {"topology.modules.language.dp", "1", "--llm-dp"},
@@ -66,7 +66,7 @@ TEST(Recipe, AFlagThatDoesNotGoWithTheRecipeIsNamedWithIt) {
               HasSubstr("where: command line, --llm-tp, against recipe, model.language.vocab\n"));
   EXPECT_THAT(error_of(kTwoGrids, {{"train.global_batch", "7"}}),
               HasSubstr("where: command line, --train.global_batch\n"));
-  // And where a flag's own key is named, so is the flag that it does not go with.
+  // If a flag's own key is named, the flag that it conflicts with is named too.
   EXPECT_THAT(error_of(sizes, {{"topology.modules.language.tp", "1", "--llm-tp"},
                                {"topology.modules.language.ep", "4", "--llm-ep"}}),
               HasSubstr("where: command line, --llm-ep (topology.modules.language.ep), with --llm-tp\n"));
@@ -88,7 +88,7 @@ TEST(Recipe, MinLrKeepsItsShareOfALowerLrFromTheCommandLine) {
 
 TEST(Recipe, LengthsAndSeedsHave64Bits) {
   EXPECT_EQ(parse_recipe(kTwoGrids, {{"train.seed", "5000000000"}}).train.seed, 5'000'000'000);
-  EXPECT_THAT(error_of(kTwoGrids, {{"train.seed", "-1"}}), HasSubstr("train.seed=-1 should be 0 or more"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.seed", "-1"}}), HasSubstr("train.seed=-1 must be at least 0"));
   const Recipe recipe = parse_recipe(
       kTwoGrids,
       {{"train.samples", "5000000000"}, {"train.warmup_samples", "3000000000"}, {"train.decay_samples", "4000000000"}});
@@ -131,7 +131,7 @@ TEST(Recipe, ModelMustFitItsGrids) {
               AllOf(HasSubstr("no encoder 'sound'"), HasSubstr("share=2")));
 }
 
-TEST(Recipe, StagesAndFlagsSayWhatIsFrozen) {
+TEST(Recipe, TrainingStagesAndFlagsDecideWhatIsFrozen) {
   const auto frozen = [](const std::vector<ConfigOverride>& overrides) {
     return frozen_sets(parse_recipe(kTwoGrids, overrides));
   };
@@ -157,7 +157,7 @@ TEST(Recipe, UnknownKeysAndTypesNameTheLine) {
                     HasSubstr("lr should be a number, not 'fast'"), HasSubstr("recipe:5")));
 }
 
-// What people compare runs by: a change here is a change of the experiment.
+// The settings by which runs are compared: a change here changes the experiment.
 TEST(Recipe, TheRunsOfManyNodesArePinned) {
   struct Pinned {
     const char* name;
@@ -193,7 +193,7 @@ TEST(Recipe, TheRunsOfManyNodesArePinned) {
     EXPECT_EQ(recipe.loader.num_workers, 1);
     EXPECT_EQ(recipe.log.log_interval, 100);
     EXPECT_EQ(recipe.checkpoint.save_interval, 1000);
-    EXPECT_EQ(recipe.checkpoint.save, recipe.checkpoint.load);  // else it could not resume
+    EXPECT_EQ(recipe.checkpoint.save, recipe.checkpoint.load);  // otherwise it could not resume
   }
 }
 

@@ -1,4 +1,4 @@
-// A whole run from a recipe, in several layouts: one rank that does everything is the oracle.
+// A whole run from a recipe, in several layouts: a single rank is the oracle.
 #include "run/trainer.h"
 
 #include <gmock/gmock.h>
@@ -46,8 +46,8 @@ TEST(Trainer, LossFallsAndIsTheSameInEveryLayout) {
                 Pointwise(DoubleNear(1e-9), alone));
 }
 
-// A run that ends early for any reason saves; the next one goes on from there, in another layout, with other samples to
-// come, as if it had never ended.
+// A run that ends early for any reason saves; the next one resumes from there, in another layout, with the samples that
+// follow, as if it had never ended.
 TEST(Trainer, AStoppedRunIsResumed) {
   const testing::TemporaryFolder folder;
   const ConfigOverride save = {"checkpoint.save", folder.path()}, load = {"checkpoint.load", folder.path()};
@@ -63,7 +63,7 @@ TEST(Trainer, AStoppedRunIsResumed) {
   EXPECT_TRUE(losses_of(recipe_with(kOneRank, {save, load})).empty()) << "all iterations were done";
 }
 
-// The checkpoint's seed, not the recipe's, says which samples come next; unless one wants the recipe's.
+// The checkpoint's seed, not the recipe's, determines the next samples, unless load_rng is false.
 TEST(Trainer, ResumedSamplesGoOnWithTheCheckpointsSeed) {
   const testing::TemporaryFolder folder;
   const ConfigOverride load = {"checkpoint.load", folder.path()}, other_seed = {"train.seed", "99"};

@@ -1,4 +1,4 @@
-// What becomes of a single-node command. How the results behave when they are run is in slurm_script_test.cpp.
+// The conversion of a single-node command. tests/slurm/script_test.cpp runs the results.
 #include "shell/rank_command.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +56,7 @@ TEST(RankCommand, ScriptsForOneNodeSetVariablesThatMustNotReachTheRanks) {
   EXPECT_EQ(for_ranks("RANK=0; function_or_program"), "RANK=0; function_or_program");
 }
 
-TEST(RankCommand, TellsWhatItFound) {
+TEST(RankCommand, ReportsWhatItFound) {
   const RankCommand command =
       rank_command("torchrun --nnodes 2 --nproc-per-node=8 --max-restarts 3 --tee=3 dir/pretrain_gpt.py", "");
   EXPECT_EQ(command.program, "pretrain_gpt");
@@ -90,14 +90,14 @@ std::string error_of(Function function) {
   return "no error";
 }
 
-TEST(RankCommand, RefusesWhatItCannotKnow) {
+TEST(RankCommand, RefusesWhatItCannotDetermine) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
-      {"torchrun $ARGS train.py", {"$ARGS", "only the shell can know", "\"$ARGS\" in quotes if it is the program"}},
-      {"ARGS=\"$ARGS --nnodes 1\"; torchrun $ARGS train.py", {"$ARGS", "only the shell can know"}},
-      {"A=$B B=$A; torchrun $A train.py", {"only the shell can know"}},
+      {"torchrun $ARGS train.py", {"$ARGS", "only the shell can expand", "\"$ARGS\" in quotes if it is the program"}},
+      {"ARGS=\"$ARGS --nnodes 1\"; torchrun $ARGS train.py", {"$ARGS", "only the shell can expand"}},
+      {"A=$B B=$A; torchrun $A train.py", {"only the shell can expand"}},
       {"torchrun --nproc-pernode=8 x.py", {"--nproc-pernode", "did you mean --nproc-per-node?"}},
       {"torchrun --nproc_per_node=8", {"no program to run"}},
-      {"torchrun --rdzv x.py", {"no option --rdzv, or several that begin so"}},
+      {"torchrun --rdzv x.py", {"no option --rdzv, or several that begin with it"}},
       {"torchrun --standalone=1 x.py", {"takes no value"}},
       {"torchrun a.py; python -m torch.distributed.run b.py", {"twice", "torchrun a.py", "torch.distributed.run b.py"}},
       {"srun -n 8 python x.py", {"srun starts ranks itself", "without it"}},
@@ -107,7 +107,7 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
       {"sbatch x.sh", {"sbatch starts ranks itself"}},
       {"LAUNCHER='python -m torch.distributed.run'; $LAUNCHER x.py", {"through a variable: LAUNCHER="}},
       {"cmd=\"torchrun $ARGS x.py\"; eval $cmd", {"through a variable: cmd="}},
-      {"eval 'torchrun x.py'", {"through eval", "write the call itself"}},
+      {"eval 'torchrun x.py'", {"through eval", "write the torchrun call directly"}},
       {"bash -lc 'cd x && torchrun x.py'", {"through bash"}},
       {"torchrun --virtual-local-rank x.py", {"--style torchrun"}},
   };
@@ -118,7 +118,7 @@ TEST(RankCommand, RefusesWhatItCannotKnow) {
   EXPECT_THAT(error_of([] { node_command("./a; ./b", ""); }), HasSubstr("which of the commands"));
 }
 
-// Every rank of the job would have ended, well, before it began.
+// Every rank of the job would end at once with success.
 TEST(RankCommand, RefusesAProgramInTheBackground) {
   for (const char* text : {"nohup torchrun x.py &", "torchrun x.py 2>&1 | tee x.log &", "cd x && ./prog & \n",
                            "{ torchrun x.py; } > x.log & echo started", "(cd x; torchrun x.py) &",
@@ -181,7 +181,7 @@ TEST(RankCommand, WhatLooksLikeATokenIsRefused) {
         "x 'github_pat_11ABCDEFG0abcdefghijkl_mn'", "x sk-proj-0123456789abcdefghij",
         "cat <<E\nglpat-0123456789abcdefghij\nE", "x xoxb-1234567890-abc", "x AKIAIOSFODNN7EXAMPLE"}) {
     const std::string error = error_of([text] { refuse_secrets(text); });
-    EXPECT_THAT(error, AllOf(HasSubstr("the command has a"), HasSubstr("--secret NAME"))) << text;
+    EXPECT_THAT(error, AllOf(HasSubstr("the command contains a"), HasSubstr("--secret NAME"))) << text;
     EXPECT_EQ(error.find("0123456789"), error.npos) << "the token itself is printed";
   }
   for (const char* text :

@@ -1,4 +1,4 @@
-// Oracle for quoting: bash itself. What is quoted must come back from it byte by byte.
+// Oracle for quoting: bash itself, which must return every quoted word byte for byte.
 #include "shell/text.h"
 
 #include <gmock/gmock.h>
@@ -115,7 +115,7 @@ TEST(ShellLexer, RedirectionsAndCommentsAreNoWords) {
   EXPECT_THAT(words_in("a b#c '#d' #e\n#f\ng"), ElementsAre("a", "b#c", "#d", ";", "g"));
 }
 
-TEST(ShellLexer, HereDocumentsArePassedOver) {
+TEST(ShellLexer, HereDocumentsAreSkipped) {
   EXPECT_THAT(words_in("a <<EOF b\ntext 'of \"a\nEOF\nc"), ElementsAre("a", "b", ";", "c"));
   EXPECT_THAT(words_in("a <<-'E F' <<\\G\n\ttext\n\tE F\nmore\nG\nc"), ElementsAre("a", ";", "c"));
   EXPECT_THAT(words_in("a $(cat <<EOF\n)'\nEOF\n) b"), ElementsAre("a", "?", "b"));
@@ -129,7 +129,7 @@ TEST(ShellLexer, SpansAreThoseOfTheText) {
   EXPECT_EQ(spans, "<a><'b c'\\\n><$(d e)><\"f\">");
 }
 
-// Whatever the text, it ends with words that lie in it, in order, or with a ConfigError.
+// For any text, lexing ends with words that are in the text, in order, or with a ConfigError.
 TEST(ShellLexer, AnyTextEnds) {
   const std::vector<std::string> pieces = {
       "a",    " ",     "\n",   "'",    "\"",  "\\", "$",   "(",     ")",     "{",  "}",  "`",
@@ -161,7 +161,7 @@ TEST(ShellLexer, AnyTextEnds) {
   }
 }
 
-// A file of one line, such as JSON without blanks, is one word with brackets all over.
+// A file of one line, such as JSON without blanks, is one word with many brackets.
 TEST(ShellLexer, LongWordsDoNotTakeLong) {
   for (const std::string piece : {"[", "{", "[1]", "{\"a\":[1,2.5]},"}) {
     std::string text;
@@ -177,14 +177,14 @@ TEST(ShellLexer, BracketsExpandWhereTheyCloseInTheWord) {
   EXPECT_THAT(words_in("[\"b c\"] {' '{,"), ElementsAre("[b c]", "?"));
 }
 
-TEST(ShellLexer, WhatDoesNotCloseIsAnError) {
+TEST(ShellLexer, UnclosedConstructsAreErrors) {
   for (const char* text :
        {"a 'b", "a \"b", "a `b", "a $(b", "a ${b", "a $((1", "(a", "a )", "a $'b", "x=(a", "a \"$(b\""}) {
     try {
       simple_commands(text);
       ADD_FAILURE() << text;
     } catch (const ConfigError& e) {
-      EXPECT_THAT(e.what(), HasSubstr("does not close")) << text;
+      EXPECT_THAT(e.what(), HasSubstr("is not closed")) << text;
     }
   }
 }

@@ -20,15 +20,15 @@ import keeper
 
 NODES = ("n1", "n2", "n3", "n4")
 GPUS_PER_NODE = 8
-TIMEOUT_S = 900  # for what hangs; a busy machine may need long
+TIMEOUT_S = 900  # for hangs; a busy machine may be slow
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
 FINAL_STATES = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
                 "TIMEOUT"}
 
-# Ranks meet at a port that follows from the job's number, so two test runs at once have different numbers. A requeued
-# job waits until the credentials of its first start have expired. Slurm looks at time limits every 30 s, always.
-# In `shared`, jobs that are submitted with --oversubscribe run at once as long as there are GPUs. `urgent` takes the
-# nodes of `batch` and `spare`, whose jobs go back to the queue or are cancelled.
+# The rendezvous port follows from the job's number, so two concurrent test runs use different numbers. A requeued job
+# waits until the credentials of its first start have expired. Slurm always checks time limits every 30 s.
+# In `shared`, jobs that are submitted with --oversubscribe run concurrently while there are free GPUs. `urgent`
+# preempts the nodes of `batch` and `spare`, whose jobs are requeued or cancelled.
 SLURM_CONF = """
 ClusterName=braid
 FirstJobId={first_job}
@@ -73,7 +73,7 @@ def missing_programs():
 
 
 def search_path():
-    return os.environ["PATH"] + ":/usr/sbin:/sbin"  # daemons are not on every user's
+    return os.environ["PATH"] + ":/usr/sbin:/sbin"  # not every user's PATH has the daemons
 
 
 def free_ports(count):
@@ -126,13 +126,13 @@ class Cluster:
         self.wait_until(lambda: all(self.node_state(node) == "IDLE" for node in NODES), "all nodes are idle")
 
     def stop(self):
-        """Ends every process of the cluster and of its jobs. Whoever waits for one in another thread gets an error."""
+        """Ends every process of the cluster and of its jobs. Threads that wait for one of them get an error."""
         self.stopped = True
         self.keeper.stdin.close()
         self.keeper.wait()
 
     def wait_until(self, ready, what, timeout=TIMEOUT_S, pause=0.1):
-        """Waits for ready() to be true and returns what it said."""
+        """Waits until ready() returns a true value, and returns it."""
         end = time.monotonic() + timeout
         while not (answer := ready()):
             if self.stopped:
@@ -147,7 +147,7 @@ class Cluster:
         self.node_pids[node] = self._start("slurmd", "-D", "-N", node, "-L", self.folder / f"slurmd.{node}.log")
 
     def kill_node(self, node):
-        """The node vanishes: its daemon, its steps' daemons and their tasks, in an order in which none can tell."""
+        """The node vanishes: its daemon, its steps' daemons and their tasks die before any can report it."""
         tasks = [pid for pid in self._processes() if environment_of(pid).get("SLURMD_NODENAME") == node]
         parent_of = keeper.parents()
         step_daemons = {parent_of.get(pid) for pid in tasks} - {None, self.keeper.pid, *tasks}
@@ -157,7 +157,7 @@ class Cluster:
         self.wait_until(lambda: keeper.parents().keys().isdisjoint(victims), f"the end of {node}'s processes")
 
     def declare_dead(self, node):
-        """Slurm finds out by itself, but takes half a minute."""
+        """Slurm would notice by itself, but that takes half a minute."""
         self.client("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=vanished")
 
     def node_state(self, node):
@@ -175,7 +175,7 @@ class Cluster:
         return int(self.client("sbatch", "--parsable", *options, script, env=env))
 
     def job(self, job):
-        """What `scontrol show job` says of it."""
+        """The fields of `scontrol show job`."""
         return dict(re.findall(r"(\S+?)=(\S*)", self.client("scontrol", "--oneliner", "show", "job", job)))
 
     def wait(self, job, states=FINAL_STATES, timeout=TIMEOUT_S):
@@ -197,7 +197,7 @@ class Cluster:
         return found
 
     def client(self, *argv, env=None):
-        """What one of Slurm's programs answers."""
+        """The output of one of Slurm's programs."""
         if self.stopped:
             raise RuntimeError(f"the cluster was stopped before {argv[0]}")
         done = subprocess.run([str(word) for word in argv], env={**self.env, **(env or {})}, text=True, timeout=TIMEOUT_S,
@@ -208,7 +208,7 @@ class Cluster:
 
     # --- inside ---------------------------------------------------------------------------------------------------
     def _write_configuration(self):
-        self.folder.chmod(0o755)  # munged wants its socket to be reachable
+        self.folder.chmod(0o755)  # munged requires that its socket is reachable
         for name in ("state", *(f"spool.{node}" for node in NODES)):
             (self.folder / name).mkdir()
         key = self.folder / "munge.key"
@@ -223,7 +223,7 @@ class Cluster:
             first_job=random.randrange(1, 1_000_000), nodes="\n".join(nodes)))
         for gpu in range(GPUS_PER_NODE):
             (self.folder / f"gpu{gpu}").symlink_to("/dev/null")  # Slurm accepts no plain file as a device
-        # Nothing here uses control groups. Left to itself, slurmd looks for them and gives up where none are mounted.
+        # Nothing here uses control groups. By default, slurmd looks for them and fails if none are mounted.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-{GPUS_PER_NODE - 1}]\n")
 

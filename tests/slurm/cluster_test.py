@@ -16,7 +16,7 @@ SLEEPS = """#!/bin/sh
 #SBATCH --nodes=4 --ntasks-per-node=1
 srun sleep 1000
 """
-# A test run that is killed in the middle of a job, and says which processes it had.
+# A test run that is killed in the middle of a job, and prints which processes it had.
 KILLED = """
 import os, signal, keeper
 from cluster import *

@@ -31,7 +31,7 @@ signal.signal(signal.SIG{signal}, lambda *_: sys.exit(print('stops')))
 print('starts to wait')
 time.sleep(200)
 """
-# Once all ranks have said where they are.
+# After all ranks have printed where they are.
 RAISES = PLACE + """
 import glob, time
 if os.environ['RANK'] == '0': print('iteration 1/ 10 | lm loss: 5.0 |')
@@ -56,7 +56,7 @@ def braid(cluster, *words, folder=None):
                           timeout=TIMEOUT_S)
 
 
-# --- what is under way at once ---------------------------------------------------------------------------------------
+# --- what runs concurrently ------------------------------------------------------------------------------------------
 def trained_by_srun(cluster, folder):
     job = Job(cluster, folder, *TRAINING)
     return job.end(), job
@@ -122,7 +122,7 @@ def requeued(cluster, folder):
 
 
 def warned(cluster, folder, stop_signal):
-    """Slurm itself finds that the end is nearer than the two minutes that the script asked for."""
+    """Slurm itself detects that the end is nearer than the two minutes that the script requested."""
     job = Job(cluster, folder, "--requeue", "--stop-signal", stop_signal,
               command=[PYTHON, program(folder, STOPS.format(signal=stop_signal))])
     job.wait_for_line("starts to wait")
@@ -210,7 +210,7 @@ def test_slurm_warns_in_time_and_every_rank_hears_it(outcome, signal_of):
     assert job.lines_of_ranks() == {rank: ["starts to wait", "stops", "starts again"] for rank in range(RANKS)}
 
 
-# --- looked after ----------------------------------------------------------------------------------------------------
+# --- monitored -------------------------------------------------------------------------------------------------------
 def test_status_and_tail_say_how_far_a_job_is(cluster, outcome):
     _, job = outcome(trained_by_srun)
     status = braid(cluster, "launch", "status", job.number).stdout
@@ -249,7 +249,7 @@ def test_the_doctor_names_the_cause(outcome, death, state, cause, first_rank):
     assert (diagnosis["cause"], diagnosis["first_rank"]) == (cause, first_rank), job.log()
 
 
-# The last ones, since they want all nodes for themselves.
+# These come last, since they need all nodes exclusively.
 @pytest.fixture
 def nobody_else(outcome):
     for each in UNDER_WAY:

@@ -1,4 +1,4 @@
-// What is refused before a script is made: options, and commands that do not fit them.
+// What is refused before a script is generated: options, and commands that do not fit them.
 #include "slurm/options.h"
 
 #include <gmock/gmock.h>
@@ -27,11 +27,11 @@ std::string problems_of(const std::function<void(SlurmOptions&)>& change) {
   return all;
 }
 
-TEST(SlurmOptions, WhatCannotBeIsRefused) {
+TEST(SlurmOptions, InvalidOptionsAreRefused) {
   using Options = SlurmOptions;
   EXPECT_EQ(problems_of([](Options&) {}), "");
-  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0; }), HasSubstr("--nodes: 0 nodes"));
-  EXPECT_THAT(problems_of([](Options& o) { o.style = "mpi"; }), HasSubstr("no style 'mpi'"));
+  EXPECT_THAT(problems_of([](Options& o) { o.nodes = 0; }), HasSubstr("--nodes: the number of nodes is 0"));
+  EXPECT_THAT(problems_of([](Options& o) { o.style = "mpi"; }), HasSubstr("unknown style 'mpi'"));
   EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/data"}; }), HasSubstr("/data:/data"));
   EXPECT_THAT(problems_of([](Options& o) { o.container = "x", o.mounts = {"/a:/b,/c:/d"}; }), HasSubstr("comma"));
   EXPECT_THAT(problems_of([](Options& o) { o.mounts = {"/a:/b"}; }), HasSubstr("no container"));
@@ -49,8 +49,9 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
               AllOf(HasSubstr("name only"), Not(HasSubstr("abc"))));
   EXPECT_THAT(problems_of([](Options& o) { o.account = "a\n#SBATCH --nodes=99"; }), HasSubstr("line break"));
   EXPECT_THAT(problems_of([](Options& o) { o.job_name = "a/b c"; }), HasSubstr("a-b-c"));
-  EXPECT_THAT(problems_of([](Options& o) { o.stop_signal = "HUP"; }), HasSubstr("no stop signal 'HUP'"));
-  EXPECT_THAT(problems_of([](Options& o) { o.stop_lead_s = 0; }), HasSubstr("--stop-lead: a signal cannot come 0 s"));
+  EXPECT_THAT(problems_of([](Options& o) { o.stop_signal = "HUP"; }), HasSubstr("unsupported stop signal 'HUP'"));
+  EXPECT_THAT(problems_of([](Options& o) { o.stop_lead_s = 0; }),
+              HasSubstr("--stop-lead: the signal cannot be sent 0 s"));
   for (const char* further : {"--ntasks-per-node=8", "--ntasks-per-node 8"}) {
     EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.sbatch = {further}; }), HasSubstr("EADDRINUSE"));
     EXPECT_THAT(problems_of([&](Options& o) { o.style = "torchrun", o.srun = {further}; }), HasSubstr("EADDRINUSE"));
@@ -58,7 +59,8 @@ TEST(SlurmOptions, WhatCannotBeIsRefused) {
   EXPECT_THAT(problems_of([](Options& o) { o.srun = {"-N4"}; }), HasSubstr("use --nodes"));
   for (const char* taken :
        {"--output=x", "-ox", "--error x", "--job-name=x", "-J x", "--time=1", "-t1", "--signal=USR1"})
-    EXPECT_THAT(problems_of([&](Options& o) { o.sbatch = {taken}; }), HasSubstr("contradicts what the script says"))
+    EXPECT_THAT(problems_of([&](Options& o) { o.sbatch = {taken}; }),
+                HasSubstr("conflicts with an option that the script sets"))
         << taken;
   EXPECT_THAT(problems_of([](Options& o) { o.sbatch = {"--output=x"}; }), HasSubstr("use --log-dir"));
   for (const char* free : {"--exclude=n1", "--time-min=1", "--nodelist n1", "-w n1", "-k"})
@@ -73,14 +75,15 @@ std::string error_of(const SlurmOptions& options, const std::string& text) {
   return testing::error_of([&] { testing::script_of(options, text); });
 }
 
-// Jobs that get no signal may be as short as they like.
+// Jobs that get no signal may be of any length.
 TEST(SlurmOptions, TheSignalMustFitTheTime) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();
   options.time = "2";
   EXPECT_EQ(error_of(options, "prog"), "no error");
   options.requeue = true;
-  EXPECT_THAT(error_of(options, "prog"), AllOf(HasSubstr("does not fit a time limit of 2"), HasSubstr("--stop-lead")));
+  EXPECT_THAT(error_of(options, "prog"),
+              AllOf(HasSubstr("does not fit the time limit of 2"), HasSubstr("--stop-lead")));
   options.stop_lead_s = 119;
   EXPECT_EQ(error_of(options, "prog"), "no error");
 }
@@ -102,7 +105,7 @@ TEST(SlurmOptions, PathsAreThoseOfTheWorkingFolder) {
   EXPECT_EQ(with_absolute_paths(options, "/home/me").container, options.container);
 }
 
-// One torchrun per rank is what happens otherwise.
+// Otherwise every rank would start a torchrun.
 TEST(SlurmOptions, ScriptsThatCallTorchrunAreRefused) {
   const FakeCluster cluster;
   std::ofstream(cluster.path("work/run.sh")) << "#!/bin/bash\ncd x\ntorchrun --nproc_per_node=2 x.py\n";
@@ -126,9 +129,9 @@ TEST(SlurmOptions, CommandsThatDoNotFitAreRefused) {
   EXPECT_EQ(error_of(options, "torchrun --nnodes=1 x.py"), "no error");
   EXPECT_THAT(error_of(options, " \n"), HasSubstr("no command"));
   EXPECT_THAT(error_of(options, "a\r\nb"), HasSubstr("dos2unix"));
-  EXPECT_THAT(error_of(options, "a 'b"), HasSubstr("does not close"));
+  EXPECT_THAT(error_of(options, "a 'b"), HasSubstr("is not closed"));
   EXPECT_THAT(error_of(options, "prog " + std::string(200000, 'x')),
-              AllOf(HasSubstr("196 KiB"), HasSubstr("ends at 100 KiB"), HasSubstr("put it into a file")));
+              AllOf(HasSubstr("196 KiB"), HasSubstr("at most 100 KiB"), HasSubstr("put it into a file")));
   EXPECT_THAT(error_of(options, "HF_TOKEN=abc prog"), AllOf(HasSubstr("--secret HF_TOKEN"), Not(HasSubstr("abc"))));
 }
 

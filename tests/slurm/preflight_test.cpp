@@ -1,4 +1,4 @@
-// What is told before a job is submitted.
+// The checks before a job is submitted.
 #include "slurm/preflight.h"
 
 #include <gmock/gmock.h>
@@ -94,7 +94,7 @@ TEST(Preflight, OnlyExpertParallelismShrinksExperts) {
   Preflight preflight;
   check_weights(minimax, 80, preflight);
   ASSERT_THAT(preflight.problems, SizeIs(1));
-  EXPECT_THAT(preflight.problems[0].what, AllOf(HasSubstr("64 experts on a GPU"), HasSubstr("about 30 GB")));
+  EXPECT_THAT(preflight.problems[0].what, AllOf(HasSubstr("64 experts per GPU"), HasSubstr("about 30 GB")));
   EXPECT_THAT(preflight.problems[0].fix, HasSubstr("TP does not shrink experts; EP 32 would give 8 experts/GPU"));
   WeightsPerGpu with_ep_32 = minimax;
   with_ep_32.ep = 32;
@@ -106,7 +106,7 @@ TEST(Preflight, OnlyExpertParallelismShrinksExperts) {
   EXPECT_THAT(preflight.problems.back().fix, HasSubstr("more nodes"));
 }
 
-TEST(Preflight, FilesMustBeWhereTheyAreSaidToBe) {
+TEST(Preflight, FilesMustExistAndBeShared) {
   const testing::TemporaryFolder folder;
   const std::string image = folder.write("image.sqsh", "");
   Preflight preflight;
@@ -116,7 +116,7 @@ TEST(Preflight, FilesMustBeWhereTheyAreSaidToBe) {
               {1, 8}, preflight);
   EXPECT_THAT(preflight.problems, IsEmpty());
   ASSERT_THAT(preflight.warnings, SizeIs(1));
-  EXPECT_THAT(preflight.warnings[0].what, HasSubstr("/no-such-file-system/image.sqsh' cannot be seen from here"));
+  EXPECT_THAT(preflight.warnings[0].what, HasSubstr("/no-such-file-system/image.sqsh' cannot be checked from here"));
   check_paths({{"--mount", folder.path() + "/data", PathUse::MustExist}}, {1, 8}, preflight);
   ASSERT_THAT(preflight.problems, SizeIs(1));
   EXPECT_THAT(preflight.problems[0].fix, HasSubstr(folder.path()));
@@ -167,7 +167,7 @@ TEST(Preflight, PartitionAndAccountAreThoseThatSlurmOffers) {
       HasSubstr("6 nodes, not 7"));
 }
 
-TEST(Preflight, EverySizeThatAKeyboardCanSlipTo) {
+TEST(Preflight, MistypedSizesDoNotOverflow) {
   EXPECT_THAT(flags_on({"--tensor-model-parallel-size", "1073741824", "--context-parallel-size", "1073741824",
                         "--pipeline-model-parallel-size", "1073741824"},
                        4)

@@ -1,5 +1,5 @@
-// Generated scripts, run by bash with stand-ins for Slurm's programs (fake_slurm/): what each rank is called with, and
-// what happens when the time is nearly up. tests/slurm/ runs the same table on a real Slurm.
+// Generated scripts, run by bash with fakes of Slurm's programs (fake_slurm/): how each rank is called, and what
+// happens near the time limit. conversions_test.py runs the same table on a real Slurm.
 #include "slurm/script.h"
 
 #include <gmock/gmock.h>
@@ -180,8 +180,8 @@ TEST(SlurmScript, VariablesReachTheRanks) {
   }
 }
 
-// sbatch exports the submitter's environment: what is left in it of earlier work does not count.
-TEST(SlurmScript, WhereRanksMeetIsSaidByOptionsOnly) {
+// sbatch exports the submitter's environment: leftovers in it must have no effect.
+TEST(SlurmScript, OnlyOptionsSetTheRendezvous) {
   for (const char* style : {"srun", "torchrun"}) {
     const std::string left_over = "export MASTER_ADDR=localhost MASTER_PORT=1\n";
     const std::string says = "MASTER_PORT=6000; echo at $MASTER_ADDR; torchrun --nproc_per_node=2 x.py";
@@ -222,7 +222,7 @@ TEST(SlurmScript, TheFooterShowsLossesAndSaysWhatToDo) {
                     HasSubstr("braid doctor " + cluster.path("logs/job_4242.log") + " --exit-code 7\n")));
 }
 
-// A requeued job goes on in the same log.
+// A requeued job appends to the same log.
 TEST(SlurmScript, TheLossesAreThoseOfThisAttempt) {
   const FakeCluster cluster;
   const std::string line = "iteration 2 | lm loss: 8.5 |", earlier = "0: iteration 1 | lm loss: 9.5 |\n";
@@ -234,7 +234,7 @@ TEST(SlurmScript, TheLossesAreThoseOfThisAttempt) {
   EXPECT_THAT(cluster.log(), AllOf(HasSubstr(earlier), HasSubstr("\n\n== the first losses\n3: " + line + "\n\n== ")));
 }
 
-// As Megatron's scripts end: tee's 0 is not the run's.
+// Megatron's scripts end with `| tee`, whose exit code 0 must not hide a failure.
 TEST(SlurmScript, ARunThatFailsInFrontOfAPipeHasFailed) {
   for (const std::string text : {"(exit 7) 2>&1 | tee /dev/null", "{ exit 7; } | cat"}) {
     const FakeCluster cluster;
@@ -258,8 +258,8 @@ TEST(SlurmScript, AFailedPreparationCostsOneTask) {
 
 // --- near the end of the time ------------------------------------------------------------------------------------
 
-// A program that saves and ends when it gets the signal. The shells and the pipe around it must outlive the signal; and
-// since they ignore it, a bash below them can only trap it when `env` makes it a signal again.
+// A program that saves and ends on the signal. The shells and the pipe around it must survive the signal, so they
+// ignore it; a bash below them can trap it only after `env` restores the default.
 std::string saving_program(const char* signal, int exit_code) {
   return fmt::format(
       "bash -c \"$(cat <<'EOF'\n"
@@ -320,7 +320,7 @@ TEST(SlurmRequeue, AskedToSaveWithoutRequeue) {
   EXPECT_EQ(cluster.asked_of("scontrol"), "");
 }
 
-// Megatron's --exit-signal-handler wants SIGTERM; srun itself would take that as an order to kill the tasks.
+// Megatron's --exit-signal-handler needs SIGTERM, on which srun itself would kill the tasks.
 TEST(SlurmRequeue, ProgramsThatWantSigtermGetIt) {
   const FakeCluster cluster;
   SlurmOptions options = cluster.options();

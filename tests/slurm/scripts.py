@@ -12,7 +12,7 @@ NODES, GPUS = 4, 2
 RANKS = NODES * GPUS
 HERE = "127.0.0.1"  # nodes' names do not resolve
 
-# As small as eight ranks can be: most of a job's time is its start.
+# As small as possible for eight ranks: most of a job's time is its start.
 RECIPE = """
 topology:
   modules:

@@ -1,4 +1,4 @@
-// A rank that talks to its peers without end until one of them fails in the way the command line says:
+// A rank that communicates with its peers until one of them fails in the way that the command line requests:
 //   chaos_rank KIND VICTIM MILLISECONDS HANG_LIMIT_S [SILENCE_LIMIT_S]
 // KIND: throw, aten (libtorch throws), segfault, crashes (segfaults of several threads), abort, kill, stop, exit (with
 // code 0), spin (hang outside any collective).
@@ -42,7 +42,7 @@ bool is_own_doing(const std::string& kind) {
 
 void crash() { *static_cast<volatile int*>(nullptr) = 1; }
 
-// These strike from another thread, wherever the rank's own thread is.
+// Failures from another thread, wherever the rank's own thread is.
 void strike(const std::string& kind) {
   if (is_own_doing(kind)) return;
   say_when();
@@ -53,7 +53,7 @@ void strike(const std::string& kind) {
   if (kind == "stop") kill(getpid(), SIGSTOP);
 }
 
-// These happen on the rank's own thread, between two collectives.
+// Failures on the rank's own thread, between two collectives.
 void misbehave(const std::string& kind) {
   if (is_own_doing(kind)) say_when();
   if (kind == "throw") throw std::runtime_error("the victim threw");

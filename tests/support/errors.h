@@ -6,7 +6,7 @@
 
 namespace braid::testing {
 
-// What an act that should fail says, or "no error". Errors of another kind go on to the test, which then fails.
+// The message of an act that should fail, or "no error". Errors of another type propagate and fail the test.
 template <class Error = ConfigError, class Act>
 std::string error_of(const Act& act) {
   try {

@@ -48,7 +48,7 @@ Config read_config(const std::string& path) {
   return config;
 }
 
-// One rank, of a topology of its own.
+// One rank with its own topology.
 struct Run {
   const SafetensorsReader& inputs;
   const Topology& topology;

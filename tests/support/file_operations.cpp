@@ -1,6 +1,6 @@
 // Preloaded into a program (LD_PRELOAD), this library counts the operations that change files below one folder, and
-// kills the process that comes to a given one: as if the machine's power had gone in between. Everything that a save
-// calls is here; compare with `strace -f -e trace=%file,%desc`.
+// kills the process that reaches a given one, like a power failure at that point. It covers every call that a save
+// makes; compare with `strace -f -e trace=%file,%desc`.
 #include "support/file_operations.h"
 
 #include <dlfcn.h>
@@ -48,7 +48,7 @@ std::string path_at(int folder, const char* path) {
   return ::getcwd(here, sizeof here) ? std::string(here) + "/" + path : path;
 }
 
-// Before the operation is done.
+// Called before the operation.
 void count(const std::string& path) {
   FileOperations* operations = shared();
   static const char* const folder = std::getenv(braid::testing::kOperationsFolder);

@@ -1,5 +1,5 @@
-// Layouts of one module, and a layer's ranks as threads in one of them. Every rank returns what it computed; tests then
-// look at all ranks from one place.
+// Layouts of one module, with a layer's ranks run as threads. Every rank returns what it computed; tests then check the
+// results of all ranks together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,7 +41,7 @@ inline ModuleConfig module_of(const Layout& layout, const std::string& name) {
   return module;
 }
 
-// Of the language module alone.
+// With only the language module.
 inline Topology topology_of(const Layout& layout, int num_experts = 8) {
   TopologyConfig config;
   config.modules = {module_of(layout, "language")};
@@ -53,7 +53,7 @@ struct Rank {
   const Group& dp;
   const Group& world;
 
-  // The part of a replica's rows that this rank has outside (t) and inside (T / cp) of tensor-parallel regions.
+  // This rank's rows of a replica, outside (t) and inside (T / cp) of tensor-parallel regions.
   at::Tensor rows_outside(const at::Tensor& all) const {
     const at::Tensor inside = rows_inside(all);
     return parallel.sequence_parallel ? inside.chunk(parallel.tp.size(), 0)[parallel.tp.rank()] : inside;

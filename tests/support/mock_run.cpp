@@ -1,5 +1,4 @@
-// A training run without a model, for what a person sees of one and how it is stopped: started alone, it launches
-// itself.
+// A training run without a model, to test a run's output and how it stops. Started directly, it launches its ranks.
 //   mock_run RANKS ITERATIONS MILLISECONDS [KIND [GRACE_S]]
 // KIND: obedient (ends after the iteration in which it is asked to), late (starts when it has been asked to end),
 // stubborn (never ends), failing (rank 1 fails when it is asked to end).

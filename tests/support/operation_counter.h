@@ -15,7 +15,7 @@
 
 namespace braid::testing {
 
-// Maps the counter at `path`, which is made where it is missing.
+// Maps the counter at `path`, which is created if missing.
 class OperationCounter {
  public:
   explicit OperationCounter(std::string path) : path_(std::move(path)) {
@@ -32,13 +32,13 @@ class OperationCounter {
   FileOperations& operator*() { return *static_cast<FileOperations*>(memory_); }
   FileOperations* operator->() { return static_cast<FileOperations*>(memory_); }
 
-  // From the next operation on.
+  // Counted from the next operation on.
   void kill_at(std::int64_t operation) {
     (*this)->count = 0;
     (*this)->kill_at = operation;
   }
 
-  // The variables of a program whose operations below `folder` count.
+  // The environment of a program whose operations below `folder` are counted.
   std::map<std::string, std::string> environment(const std::string& folder) const {
     return {
         {"LD_PRELOAD", built_program("libfile_operations.so")}, {kOperationsFile, path_}, {kOperationsFolder, folder}};

@@ -1,5 +1,5 @@
-// Preloaded into ranks, it makes rare orders of events common: short pauses where a transport writes or waits for
-// events, drawn from a seed, and a longer one before the monitor thread of one rank, or of all, hears news.
+// Preloaded into ranks, it makes rare event orders common: short pauses, drawn from a seed, where a transport writes or
+// waits for events, and a longer pause before the monitor thread of one rank, or of all, receives news.
 //   LD_PRELOAD=libpausing.so BRAID_PAUSE_SEED=7 [BRAID_PAUSE_MONITOR_OF=1|all] PROGRAM
 #include <dlfcn.h>
 #include <poll.h>
@@ -37,7 +37,7 @@ void pause_us(std::uint64_t us) {
   nanosleep(&time, nullptr);
 }
 
-// Every fourth call pauses, each rank and thread at other ones. splitmix64 of a counter.
+// Every fourth call pauses, different ones on each rank and thread. splitmix64 of a counter.
 void pause_sometimes() {
   static const std::uint64_t seed = number("BRAID_PAUSE_SEED") * 1000003 + number("RANK");
   static std::atomic<std::uint64_t> calls = 0;

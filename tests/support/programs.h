@@ -1,4 +1,4 @@
-// Programs that tests start: where they are, and what came of them.
+// Programs that tests start: where they are, and their results.
 #pragma once
 
 #include <map>

@@ -22,7 +22,7 @@ struct CallCounter : ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override { calls_in_this_test = 0; }
 };
 
-// A rank process that comes to its end here never found the call it was started for.
+// A rank process that ends here never reached the call it was started for.
 struct RankEnvironment : ::testing::Environment {
   void SetUp() override { ::testing::UnitTest::GetInstance()->listeners().Append(new CallCounter); }
   void TearDown() override {

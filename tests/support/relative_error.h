@@ -1,5 +1,5 @@
-// How far a tensor is from another, relative to that one. On whatever device and of whatever type they are; not a
-// number or infinite where the other is all zeros, so that no bound holds.
+// The difference of a tensor from another, relative to the other, for any device and dtype. NaN or infinite if the
+// other is all zeros, so that no bound holds.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -15,7 +15,7 @@ inline double relative_error(const at::Tensor& got, const at::Tensor& expected) 
   return (a - b).abs().max().item<double>() / b.abs().max().item<double>();
 }
 
-// The same of Euclidean norms, where single elements may be far off.
+// The same with Euclidean norms, for cases in which single elements may be far off.
 inline double relative_distance(const at::Tensor& got, const at::Tensor& expected) {
   const at::Tensor a = in_double(got), b = in_double(expected);
   return (a - b).norm().item<double>() / b.norm().item<double>();

@@ -1,4 +1,4 @@
-// Prints what Braid makes of the environment that a rank finds, for the tests under a real Slurm.
+// Prints how Braid interprets a rank's environment, for the tests under a real Slurm.
 #include <fmt/format.h>
 
 #include "dist/world_spec.h"

@@ -1,5 +1,5 @@
-// Samples whose tokens and media do not fit together end a run, in any layout, with an error that says which sample it
-// was and both counts.
+// Samples whose tokens do not match their media end a run, in any layout, with an error that names the sample and both
+// counts.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ testing::MakeData with(const Bad& bad) {
   };
 }
 
-// After the first step, the first of a replica's two samples that has something for the encoder.
+// After the first step, the first of a replica's two samples that has input for the encoder.
 std::int64_t a_sample_with(const std::string& encoder, const Layout& layout) {
   const auto data = testing::mock(mixed_data())(layout.provider(), topology_of(layout));
   for (std::int64_t sample = testing::kGlobalBatch + 2; sample < kRunSteps * testing::kGlobalBatch; sample += 2)

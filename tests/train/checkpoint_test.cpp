@@ -1,4 +1,4 @@
-// A run that is saved in one layout and resumed in another goes on as if nothing had happened.
+// A run that is saved in one layout and resumed in another continues as if it had not been interrupted.
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ Trained train_and_save(const Layout& layout, const CheckpointConfig& config) {
                                  }});
 }
 
-// As a run that loads: weights are not drawn. What the checkpoint does not fill shows as a loss that is no number.
+// As in a run that loads, weights are not initialized: values that the checkpoint does not fill give a NaN loss.
 void poison(const Training& training) {
   const at::NoGradGuard no_grad;
   for (const auto& set : training.model().parameter_sets())
@@ -199,7 +199,7 @@ TEST(Checkpoint, OptimizersByBucketLoadInTheSameSplitOfTheModelOnly) {
               AllOf(HasSubstr("split by tp 2"), HasSubstr("--no-load-optim")));
 }
 
-// Weights go on; everything else starts anew.
+// Only the weights are loaded; everything else starts from 0.
 TEST(Checkpoint, FinetuningTakesTheWeightsOnly) {
   const Layout& layout = kLayouts.at("apart");
   const CheckpointConfig config = {.load = saved_in("one"), .finetune = true};
@@ -229,7 +229,7 @@ TEST(Checkpoint, WithoutTheOptimizerTheMainCopyFollowsTheWeights) {
   EXPECT_NE(got[2], alone().losses()[kSavedAfter + 2]);
 }
 
-TEST(Checkpoint, WhatDoesNotTrainHasNoOptimizerState) {
+TEST(Checkpoint, FrozenModulesHaveNoOptimizerState) {
   const testing::TemporaryFolder folder;
   const Layout layout = {.language = {.tp = 2}, .frozen = {"images.encoder", "images.projector"}};
   const CheckpointConfig config = {.save = folder.path(), .load = folder.path()};
@@ -249,11 +249,11 @@ TEST(Checkpoint, AnotherModelIsRefusedWithWhatDiffers) {
     return provider;
   }};
   EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from({.load = saved_in("one")})); }),
-              AllOf(HasSubstr("language_model.module.decoder.layers.4.mixer.A_log is not there"),
+              AllOf(HasSubstr("language_model.module.decoder.layers.4.mixer.A_log is missing"),
                     HasSubstr("radio_model.decoder.layers.mlp.linear_fc1.weight is [2, ")));
 }
 
-TEST(Checkpoint, ARunStartsAfreshWhereThereIsNone) {
+TEST(Checkpoint, ARunWithoutACheckpointStartsFromScratch) {
   const testing::TemporaryFolder folder;
   testing::train(
       {}, {.steps = 0, .start = [&](Training& training, World& world) {
@@ -266,7 +266,7 @@ TEST(Checkpoint, ARunStartsAfreshWhereThereIsNone) {
            }});
 }
 
-// One way to spoil a copy of a checkpoint; gives the names of the files that a message may name for it.
+// Damages a copy of a checkpoint in one way; returns the names of the files that a message may name for it.
 std::vector<std::string> damage(const std::string& folder, std::mt19937& random) {
   namespace fs = std::filesystem;
   std::vector<std::string> names;
@@ -329,7 +329,7 @@ TEST(Checkpoint, DamageIsFoundAndNamedByVerifyAndByALoad) {
   }
 }
 
-// What one rank says in a load of nothing else, or the error.
+// What one rank prints during a load, or the error.
 std::string said_by_load(const CheckpointConfig& config, const Layout& layout = {.colocated = true}) {
   std::string said;
   const std::string error = error_of<std::exception>([&] {
@@ -380,14 +380,14 @@ TEST_F(DamagedCheckpoint, SaysWhichOlderOneIsComplete) {
   EXPECT_THAT(said_by_load({.load = root()}, layout), ::testing::Not(HasSubstr("--load-fallback")));
 }
 
-// Only one rank reads what is damaged; all go on from the older one.
-TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
+// Only one rank reads the damaged shard; all ranks resume from the older checkpoint.
+TEST_F(DamagedCheckpoint, IsSkippedByAFallback) {
   const CheckpointConfig config = {.load = root(), .load_fallback = "always"};
   EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iteration 5\n"), ::testing::Not(HasSubstr("WARNING"))));
   for (const char* name : {"__1_0.distcp", "__2_0.distcp", "common.pt", ".metadata", "checksums.json"}) {
     flip_bit(name);
     EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("WARNING: iteration 5 cannot be loaded"), HasSubstr(name),
-                                                    HasSubstr("goes on from iteration 4"), HasSubstr("\niteration 4\n"),
+                                                    HasSubstr("the older iteration 4"), HasSubstr("\niteration 4\n"),
                                                     ::testing::Not(HasSubstr("loaded " + iteration_folder(root(), 5)))))
         << name;
     flip_bit(name);
@@ -398,10 +398,10 @@ TEST_F(DamagedCheckpoint, IsPassedOverByAFallback) {
   folder.write("latest_checkpointed_iteration.txt", "5");
   std::filesystem::remove(iteration_folder(root(), 4) + "/common.pt");
   flip_bit("__1_0.distcp");
-  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iter_0000005"), HasSubstr("no older one")));
+  EXPECT_THAT(said_by_load(config, layout), AllOf(HasSubstr("iter_0000005"), HasSubstr("no older checkpoint")));
 }
 
-// Until the run saves, the one it went on from is the latest, and stays when older ones go.
+// Until the run saves, the checkpoint it resumed from is the latest, and it is kept when older ones are removed.
 TEST_F(DamagedCheckpoint, IsNoLongerTheLatest) {
   testing::train({.colocated = true}, {.steps = 0, .end = [&](Training& training, World& world) {
                                          const CheckpointConfig config = {.save = root(), .load = root()};
@@ -414,7 +414,7 @@ TEST_F(DamagedCheckpoint, IsNoLongerTheLatest) {
 }
 
 // A schedule of another length would change the learning rate at once.
-TEST(Checkpoint, AnotherScheduleIsRefusedUnlessSomebodySaysWhose) {
+TEST(Checkpoint, AnotherScheduleIsRefusedUnlessOneIsChosen) {
   CheckpointConfig config = {.load = saved_in("one")};
   const auto rate_after_load = [&] {
     double rate = 0;
@@ -442,7 +442,7 @@ TEST(Checkpoint, AnotherScheduleIsRefusedUnlessSomebodySaysWhose) {
   EXPECT_EQ(rate_after_load(), schedule.learning_rate());
 }
 
-// A fresh run must not take the place of another's checkpoints, nor go on beside a run that is alive.
+// A new run must not replace another run's checkpoints, nor resume while that run is alive.
 TEST(Checkpoint, AFolderOfAnotherRunIsRefused) {
   const testing::TemporaryFolder folder;
   const auto start = [&](const CheckpointConfig& config) {
@@ -465,13 +465,13 @@ TEST(Checkpoint, AFolderOfAnotherRunIsRefused) {
   EXPECT_THAT(start({.save = root, .load = root}), HasSubstr("another run saves to"));
 }
 
-// With room for two checkpoints and a bit, and one to keep: what a killed save has left goes before the next one
-// writes.
+// With space for a bit more than two checkpoints, and one to keep: leftovers of a killed save are removed before the
+// next save writes.
 TEST(Checkpoint, WhatAKilledSaveLeftIsGoneBeforeTheNextWrites) {
   const testing::TemporaryFolder folder;
   const CheckpointConfig config = {.save = folder.path(), .keep_last = 1, .load = folder.path()};
   train_and_save({.colocated = true}, config);
-  // Killed after it was published and before the old one went, and another one in the middle of its writing.
+  // One save was killed after it was published and before the old one was removed, another one while it was writing.
   std::filesystem::copy(iteration_folder(folder.path(), 4), iteration_folder(folder.path(), 2));
   std::filesystem::copy(iteration_folder(folder.path(), 4), partial_folder(folder.path(), 6));
   testing::train({.colocated = true}, {.steps = 0, .end = [&](Training& training, World& world) {
@@ -485,7 +485,7 @@ TEST(Checkpoint, WhatAKilledSaveLeftIsGoneBeforeTheNextWrites) {
   EXPECT_EQ(iterations_in(folder.path()), std::vector<std::int64_t>{8});
 }
 
-TEST(Checkpoint, OldOnesGo) {
+TEST(Checkpoint, OldCheckpointsAreRemoved) {
   const testing::TemporaryFolder folder;
   testing::train({}, {.steps = 1, .end = [&](Training& training, World& world) {
                         CheckpointSaver saver({.save = folder.path(), .keep_last = 2}, training, world, 0, kSilent);

@@ -1,4 +1,4 @@
-// Other models than tiny-vlm learn the same in every layout too: one with a second encoder, and one of another family.
+// Models other than tiny-vlm also train the same in every layout: one with a second encoder, and one of another family.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -137,7 +137,7 @@ TEST(OmniTraining, HasSamplesOfEveryKind) {
   EXPECT_EQ(kinds_of(*data, 0, kSteps * kGlobalBatch), (std::set<std::string>{"both", "images", "audio", "neither"}));
 }
 
-// One step shows images alone, the next one sound alone, then both, then neither.
+// One step has only images, the next one only audio, then both, then neither.
 class OneKindAStep : public SampleSource {
  public:
   OneKindAStep(const Provider& provider, const Topology& topology) {

@@ -1,6 +1,6 @@
-// Two production topologies, of 9 nodes (72 ranks) and of 33 nodes (264 ranks), every rank a thread, with a model whose
-// widths are the least that they can split: three training steps equal those of one process. That of 33 nodes has tp 2;
-// the one with tp 4, of recipes/nemotron-vlm-54l-mock.yaml, is only in plan/schedule_test.cpp.
+// Two production topologies, of 9 nodes (72 ranks) and of 33 nodes (264 ranks), every rank a thread, with a model of
+// the smallest widths that they can split: three training steps equal those of one process. The one with 33 nodes has
+// tp 2; the one with tp 4, of recipes/nemotron-vlm-54l-mock.yaml, is only in plan/schedule_test.cpp.
 #include <gtest/gtest.h>
 
 #include "train/training_run.h"

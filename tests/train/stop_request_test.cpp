@@ -23,7 +23,7 @@ TEST(StopRequest, NothingAskedNothingWanted) {
 }
 
 TEST(StopRequest, SignalsAreRequestsWhileItLives) {
-  signal(SIGHUP, SIG_DFL);  // whoever runs this test may ignore it
+  signal(SIGHUP, SIG_DFL);  // this test's parent may have ignored it
   const StopRequest stop(kStart);
   raise(SIGUSR1);
   EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
@@ -41,7 +41,7 @@ TEST(StopRequest, IgnoredSignalsStayIgnored) {
     const StopRequest stop(kStart);
     for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) raise(ignored);
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::None);
-    raise(SIGUSR1);  // which nobody sends but to be heard
+    raise(SIGUSR1);  // handled even if ignored
     EXPECT_EQ(stop.wanted({}, 1, kStart), StopReason::SigUsr1);
   }
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) signal(ignored, SIG_DFL);
@@ -58,7 +58,7 @@ TEST(StopRequest, ARequestIsForgottenWithIt) {
 TEST(StopRequest, ThereIsOneAtATime) {
   const StopRequest stop(kStart);
   EXPECT_THAT(testing::error_of<std::exception>([] { StopRequest second(kStart); }),
-              HasSubstr("there is a StopRequest already"));
+              HasSubstr("a StopRequest already exists"));
 }
 
 TEST(StopRequest, HandlersAndMaskGoBack) {
@@ -76,8 +76,8 @@ TEST(StopRequest, HandlersAndMaskGoBack) {
   EXPECT_TRUE(sigismember(&mask, SIGUSR1));
 }
 
-// How Braid's launcher starts a rank: a signal that comes before anybody handles it waits.
-TEST(StopRequest, HearsASignalThatWasHeldBack) {
+// Braid's launcher starts a rank with signals blocked: a signal that comes before the handler waits.
+TEST(StopRequest, HandlesASignalThatWasBlocked) {
   sigset_t held;
   sigemptyset(&held);
   sigaddset(&held, SIGTERM);
@@ -112,7 +112,7 @@ TEST(StopRequest, AtTheFirstMultipleOfAnInterval) {
   const StopConfig config = {.exit_interval = 50};
   EXPECT_EQ(stop.wanted(config, 49, kStart), StopReason::None);
   EXPECT_EQ(stop.wanted(config, 50, kStart), StopReason::ExitInterval);
-  EXPECT_EQ(stop.wanted(config, 101, kStart), StopReason::None);  // resumed behind it
+  EXPECT_EQ(stop.wanted(config, 101, kStart), StopReason::None);  // resumed after it
 }
 
 TEST(StopRequest, ReasonsInWords) {
@@ -126,12 +126,12 @@ TEST(StopRequest, ReasonsInWords) {
   EXPECT_EQ(text_of(StopReason::SigInt, config), "SIGINT (Ctrl-C)");
 }
 
-TEST(StopRequest, LimitsThatMakeNoSense) {
+TEST(StopRequest, InvalidLimitsAreRefused) {
   EXPECT_THAT(validate(StopConfig{}), IsEmpty());
   EXPECT_THAT(validate(StopConfig{.exit_duration_in_mins = 0.5, .exit_interval = 1}), IsEmpty());
   const auto problems = validate(StopConfig{.exit_duration_in_mins = -1, .exit_interval = 0});
   ASSERT_EQ(problems.size(), 2u);
-  EXPECT_EQ(problems[0].what, "stop.exit_duration_in_mins=-1 should be greater than 0");
+  EXPECT_EQ(problems[0].what, "stop.exit_duration_in_mins=-1 must be greater than 0");
   EXPECT_EQ(problems[1].where, "stop.exit_interval");
 }
 

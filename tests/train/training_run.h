@@ -24,9 +24,9 @@ Provider small_vlm();
 Provider small_llava();
 Provider small_omni();
 
-// Frozen parts, data and provider change what is learnt. The rest must not.
+// Frozen modules, data and provider change what is learned. The rest must not.
 struct TrainingLayout {
-  GridSizes images{}, audio{}, language{};  // audio: of providers that hear
+  GridSizes images{}, audio{}, language{};  // audio: for providers with an audio encoder
   bool colocated = false, sp = false, recompute = false;
   int micro_batch = 1;
   bool zero = true, overlap = false, gather_overlap = false;
@@ -41,7 +41,7 @@ std::ostream& operator<<(std::ostream& out, const TrainingLayout& layout);
 Topology topology_of(const TrainingLayout& layout);
 TrainingConfig config_of(const TrainingLayout& layout);
 
-// Of each encoder, some samples have something to look at; most lengths differ.
+// Some samples have input for each encoder; most lengths differ.
 MockDataConfig mixed_data();
 
 using MakeData = std::function<std::unique_ptr<SampleSource>(const Provider&, const Topology&)>;
@@ -51,19 +51,19 @@ struct TrainingOptions {
   int steps = kSteps;
   MakeData data = mock(mixed_data());
   std::function<void(TrainingConfig&)> change = [](TrainingConfig&) {};
-  std::function<int(Training&, World&)> start = [](Training&, World&) { return 0; };  // gives the first step's number
+  std::function<int(Training&, World&)> start = [](Training&, World&) { return 0; };  // returns the first step's number
   std::function<void(Training&, World&)> end = [](Training&, World&) {};
 };
 
 struct Trained {
   std::vector<TrainingReport> reports{};
-  std::map<std::string, at::Tensor> weights{};  // whole, by set and parameter
-  std::map<std::string, at::Tensor> held{};     // which of their elements are there; the others are zero
+  std::map<std::string, at::Tensor> weights{};  // full tensors, by set and parameter
+  std::map<std::string, at::Tensor> held{};     // which of their elements are held; the others are zero
 
   std::vector<double> losses() const;
 };
 
-// This rank's part of a run: every rank has all reports, and of the weights what it holds.
+// Runs one rank: every rank has all reports, and its own shards of the weights.
 Trained train_on(World& world, const TrainingLayout& layout, const Topology& topology,
                  const TrainingOptions& options = {});
 // All ranks, as threads.
@@ -71,10 +71,10 @@ Trained train(const TrainingLayout& layout, const TrainingOptions& options = {})
 
 // The same in one process and one microbatch.
 TrainingLayout in_one_process(const TrainingLayout& layout);
-// Trained so, with the default options. Kept, for the next test that asks.
+// The result in one process with the default options. Cached for other tests.
 const Trained& alone(const TrainingLayout& layout = {});
 
-// Reports, and the weights as far as `got` holds them.
+// Compares reports, and the weights that `got` holds.
 void expect_same_on_rank(const Trained& got, const Trained& expected, double loss_tolerance = 1e-10,
                          double weight_tolerance = 1e-8);
 // The same, and every weight is held.

@@ -66,14 +66,14 @@ INSTANTIATE_TEST_SUITE_P(
                .overlap = true,
                .gather_overlap = true}));
 
-// What does not train stays as it was, and everything else trains alike in every layout.
+// Frozen parameters do not change, and everything else trains the same in every layout.
 TEST(Training, FrozenEncoderStaysAndTheRestEqualsOneProcess) {
   const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2}, .sp = true, .frozen = kImages};
   expect_same(train(layout), alone(layout));
   EXPECT_NE(alone(layout).losses().back(), alone().losses().back());
 }
 
-// Data with a flaw: from `first_bad` to `last_bad`, pixels are not numbers.
+// Flawed data: from `first_bad` to `last_bad`, pixels are NaN.
 class FlawedData : public SampleSource {
  public:
   FlawedData(std::unique_ptr<SampleSource> good, std::int64_t first_bad, std::int64_t last_bad)
@@ -91,7 +91,7 @@ class FlawedData : public SampleSource {
   const std::int64_t first_bad_, last_bad_;
 };
 
-// What a run sees that leaves its second step out.
+// The samples of a run without its second step.
 class DataWithoutSecondStep : public SampleSource {
  public:
   explicit DataWithoutSecondStep(std::unique_ptr<SampleSource> all) : all_(std::move(all)) {}
@@ -105,7 +105,7 @@ class DataWithoutSecondStep : public SampleSource {
   const std::unique_ptr<SampleSource> all_;
 };
 
-// Every module's gradient is that of the loss over all tokens of the step, however many of them a replica had.
+// Every module's gradient is that of the loss over all tokens of the step, regardless of how many a replica had.
 TEST(Training, GradientsOfEveryModuleAreDividedByTheTokensOfAll) {
   MockDataConfig uneven = mixed_data();
   uneven.min_length = 8;
@@ -148,8 +148,7 @@ TEST(Training, PartialParticipationIsExactUnlessCorrected) {
   EXPECT_NEAR(norm(one, true), exact, 1e-10 * exact);
 }
 
-// A step that is skipped leaves no trace: not in weights, not in what the optimizer remembers, not in how experts are
-// chosen.
+// A skipped step changes nothing: not the weights, not the optimizer state, not the routing of experts.
 TEST(Training, ALossThatIsNotANumberSkipsTheStepEverywhere) {
   const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2}, .sp = true};
   MockDataConfig all_images = mixed_data();
@@ -209,7 +208,7 @@ TEST(Training, EveryCombinationOfFrozenPartsEqualsOneProcess) {
   }
 }
 
-// Over Gloo. Every rank compares what it holds, so that the last update and its gather count too.
+// Over Gloo. Every rank compares its shards, so that the last update and its gather are checked too.
 TEST(Training, EqualsOneProcessAsProcesses) {
   for (const Layout& layout :
        {Layout{}, Layout{.language = {.dp = 2}, .overlap = true, .gather_overlap = true},
@@ -224,7 +223,7 @@ TEST(Training, EqualsOneProcessAsProcesses) {
   }
 }
 
-// Weights that a checkpoint might have given are drawn later: the same ones, and the optimizer's copy follows.
+// Weights that a checkpoint does not provide are initialized later: to the same values, also in the optimizer's copy.
 TEST(Training, WeightsDrawnLaterAreTheSame) {
   const Layout layout = {.images = {.dp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true};
   const auto draw = [](Training& training, World&) {
@@ -242,7 +241,7 @@ TEST(Training, WeightsDrawnLaterAreTheSame) {
   for (const auto& [name, weight] : at_once.weights) EXPECT_TRUE(at::equal(weight, later.weights.at(name))) << name;
 }
 
-// What the launcher compares with the host's memory, against what ranks hold.
+// The memory that the launcher compares with the host's equals what ranks hold.
 TEST(Training, DeclaredMemoryIsWhatARankHolds) {
   for (const Layout& layout :
        {Layout{.images = {.tp = 2, .pp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .dtype = at::kBFloat16},
@@ -266,7 +265,8 @@ TEST(Training, DeclaredMemoryIsWhatARankHolds) {
             held += static_cast<std::int64_t>(state.main.nbytes() + state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
         }
       const double expected = static_cast<double>(declared[static_cast<std::size_t>(world.rank())]);
-      EXPECT_NEAR(static_cast<double>(held), expected, 0.02 * expected) << "rank " << world.rank();  // but for padding
+      EXPECT_NEAR(static_cast<double>(held), expected, 0.02 * expected)
+          << "rank " << world.rank();  // the rest: padding
     };
     train(layout, {.steps = 1, .end = compare});
   }
