@@ -115,6 +115,8 @@ constexpr Rule kRules[] = {
     {"excessive memory usage", Sign::HostOom, "terminated"},  // joblib
 
     // A GPU, its driver and its libraries.
+    {"driver shutting down", Sign::Stopped},  // by a process that ends
+    {"cudaErrorCudartUnloading", Sign::Stopped},
     {"uncorrectable ECC error", Sign::Hardware},
     {"Uncorrectable ECC error", Sign::Hardware},
     {"fallen off the bus", Sign::Hardware},

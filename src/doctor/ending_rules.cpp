@@ -76,16 +76,13 @@ constexpr Rule kRules[] = {
     {"requested job terminate", Sign::NodeFailure, "PBS"},
     {"NodeStatusUnknown", Sign::NodeFailure},
     {"stopped posting node status", Sign::NodeFailure},
-    {"lost communication with a remote daemon", Sign::NodeFailure},  // mpirun, prterun
-    {"ORTE has lost communication", Sign::NodeFailure},
-    {"PRTE has lost communication", Sign::NodeFailure},
+    {"has lost communication with", Sign::ConnectionLost},  // mpirun, prterun
     {"heartbeat timeout", Sign::NodeFailure, "task:"},  // JAX
     {"stopped sending heartbeats", Sign::NodeFailure},
     {"missed too many heartbeats", Sign::NodeFailure},  // Ray
     {"NodeDiedError", Sign::NodeFailure},
     {"detected missing heartbeats", Sign::NodeFailure},
-    {"another task died", Sign::ConnectionLost, "Socket closed"},  // a guess
-    {"another task died", Sign::NodeFailure, nullptr, "Barrier timed out"},
+    {"another task died", Sign::ConnectionLost, nullptr, "Barrier timed out"},  // a guess
     {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
     {"JobState=NODE_FAIL", Sign::NodeFailure},
     {"JobState=TIMEOUT", Sign::TimeLimit},

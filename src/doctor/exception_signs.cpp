@@ -122,7 +122,8 @@ constexpr Words kWords[] = {
 // Long messages end with what may have led to it.
 std::string_view without_guesses(std::string_view message) {
   for (const char* guess :
-       {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason", "ight be caused"})
+       {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason", "ight be caused",
+        "hile checking arguments for"})
     message = message.substr(0, message.find(guess));
   return message;
 }

@@ -224,7 +224,7 @@ constexpr Rule kRules[] = {
     {"ORTE_ERROR_LOG: Unreachable", Sign::NetworkTrouble},
     {"ORTE does not know how to route a message", Sign::NetworkTrouble},
     {"MPIDI_OFI_", Sign::NetworkTrouble, "failed"},  // MPICH
-    {"unable to reach each other for MPI communications", Sign::NetworkTrouble},
+    {"unable to reach each other for", Sign::NetworkTrouble},
     {"PML add procs failed", Sign::NetworkTrouble},
     {"Socket timed out on send/recv operation", Sign::NetworkTrouble},  // Slurm
     {"Unable to contact slurm controller", Sign::NetworkTrouble},
