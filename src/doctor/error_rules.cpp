@@ -196,6 +196,8 @@ constexpr Rule kRules[] = {
     {"container_p_join", Sign::NotLaunched, "failed"},
     {"Failed to invoke spank plugin stack", Sign::NotLaunched},
     {"no hosts to run on", Sign::NotLaunched},
+    {"BarrierJobSlotsNumberCheckFailed", Sign::NotLaunched},  // Spark
+    {"requires more slots than the total number", Sign::NotLaunched},
     {"No hostfile", Sign::NotLaunched, "Error"},
     {"Task prolog failed", Sign::NotLaunched},
     {"task_prolog failed", Sign::NotLaunched},
@@ -223,6 +225,10 @@ constexpr Rule kRules[] = {
     {"unable to reliably start one or more daemons", Sign::NotLaunched},
     {": command not found", Sign::ShellError, ": line "},
     {": command not found", Sign::NotLaunched},
+    {": Command not found.", Sign::NotLaunched},   // csh
+    {": Undefined variable.", Sign::NotLaunched},  // csh
+    {"fish: Unknown command", Sign::NotLaunched},
+    {"is not recognized as an internal or external", Sign::NotLaunched},  // Windows
     {": unbound variable", Sign::ShellError, ": line "},
     {": parameter null or not set", Sign::ShellError, ": line "},
     {": syntax error", Sign::ShellError, ": line "},

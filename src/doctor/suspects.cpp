@@ -105,6 +105,13 @@ const WorkerExit* find_culprit(const Findings& findings) {
   return is_late ? nullptr : best;
 }
 
+// "failed (exitcode: 1) local_rank: 0" from two nodes: none of them is rank 0 for sure.
+bool is_of_several_nodes(const WorkerExit& exit, const Findings& findings) {
+  return exit.local && exit.node &&
+         std::any_of(findings.exits.begin(), findings.exits.end(),
+                     [&](const WorkerExit& e) { return e.local && e.node && e.node != exit.node; });
+}
+
 }  // namespace
 
 bool is_time_out(Sign sign) {
@@ -125,6 +132,7 @@ Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(fin
 
 std::optional<int> Suspects::culprit_rank() const {
   if (braid_) return braid_->rank;
+  if (culprit_ && is_of_several_nodes(*culprit_, findings_)) return std::nullopt;
   return culprit_ && signal_of_code(culprit_->code) != SIGTERM ? std::optional(culprit_->ranks[0]) : std::nullopt;
 }
 
@@ -258,7 +266,18 @@ const Finding* Suspects::outside_before(const Finding& cause) const {
   });
 }
 
+bool Suspects::follows_kill(const Finding& cause) const {
+  if (cause.sign != Sign::PythonError || !cause.traceback) return false;
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    const bool is_sudden = signal && *signal != SIGABRT && cause_of_signal(*signal) != Cause::Unknown;
+    return e.root && is_sudden && e.place.file == cause.place.file && e.place.line < cause.place.line &&
+           !findings_.survived(e.place);
+  });
+}
+
 bool Suspects::is_explained_by_others(const Finding& cause) const {
+  if (follows_kill(cause)) return true;
   if (!tells_of_another(cause)) return false;
   const auto is_by_signal = [&](const WorkerExit& e) {
     const auto signal = signal_of_code(e.code);

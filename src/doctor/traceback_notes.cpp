@@ -30,11 +30,13 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
   for (std::size_t end = recent.size(); end > 0;) {
     const std::size_t begin = recent.rfind('\n', end - 1);
     const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
-    if (const auto length = shape.match(line))
+    if (const auto length = shape.match(line)) {
+      if (number_after(line, "num_local_procs").value_or(1) > 1) return std::nullopt;  // DeepSpeed: a node's prefix
       if (const auto rank = rank_named_in(line.substr(*length))) {
         if (told && told != rank) return std::nullopt;
         told = rank;
       }
+    }
     end = begin == std::string_view::npos ? 0 : begin;
   }
   return told;
@@ -248,7 +250,8 @@ void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool 
     return;
   }
   finding.traceback->in_data |= has_word(finding.text, "in DataLoader worker process");
-  const bool goes_on = finding.sign == Sign::PythonError && finding.text.ends_with(':');
+  const bool goes_on = finding.sign == Sign::PythonError &&
+                       (finding.text.ends_with(':') || has_word(finding.text, "Py4JJavaError"));
   if (goes_on) message_ = {writer, findings.found.size(), finding.place.line, is_timed};
   findings.add(std::move(finding));
 }
