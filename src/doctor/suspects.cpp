@@ -224,7 +224,7 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   if (is_failure_inside(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
-    return is_strong_cause(f) && f.sign != vague.sign && (f.rank == vague.rank || (by_ascend && !f.rank)) &&
+    return is_strong_cause(f) && f.sign != vague.sign && (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) &&
            f.place.file == vague.place.file && f.place.line > vague.place.line &&
            f.place.line <= vague.place.line + kLinesAfter;
   });
