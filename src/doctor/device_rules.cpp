@@ -114,10 +114,12 @@ constexpr Rule kRules[] = {
     {"Unable to allocate ", Sign::HostOom, " for an array"},
     {"excessive memory usage", Sign::HostOom, "terminated"},  // joblib
 
+    {"MPI_ERR_NO_MEM", Sign::HostOom},
     {"NCCL WARN Failed to malloc", Sign::HostOom},
     {"NCCL WARN Failed to CUDA host alloc", Sign::HostOom},
 
     // A GPU, its driver and its libraries.
+    {"The call to cu", Sign::CudaError, "unrecoverable"},  // Open MPI
     {" NCCL WARN nvml", Sign::CudaError, "ailed"},
     {"NCCL WARN Failed to open libcuda", Sign::CudaError},
     {"NCCL WARN Failed to open libnvidia", Sign::CudaError},
