@@ -44,7 +44,7 @@ bool is_of_a_tracker(std::string_view body) {
 // The program says itself that it can do without.
 bool says_it_goes_on(std::string_view body) {
   return has_one_of(body,
-                    "etrying|will retry|accepting this|ontinuing anyway|ontinue anyway|roceeding anyway|"
+                    "etrying|will retry|thrown while requesting|accepting this|ontinuing anyway|ontinue anyway|roceeding anyway|"
                     "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
 }
 

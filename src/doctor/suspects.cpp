@@ -149,12 +149,18 @@ const Finding* Suspects::first_time_out() const {
 
 const Finding* Suspects::best_cause() const {
   const auto rank = culprit_rank();
+  const auto is_named = [](const Finding& f) {
+    return f.bare && !f.traceback && f.sign != Sign::PythonError && f.sign != Sign::KilledByShell;
+  };
+  const Finding* weak = earliest(is_named);
+  const auto meant_by = [&](const Finding& strong) {  // "Training failed": what was said before is why
+    const bool says_less = weak && tells_of_another(strong) && earlier(weak->place, strong.place);
+    return says_less ? weak : told_after(strong);
+  };
   if (rank)
     if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
-      return told_after(*own);
-  if (const Finding* strong = earliest(is_strong_cause)) return told_after(*strong);
-  const auto is_named = [](const Finding& f) { return f.bare && !f.traceback && f.sign != Sign::PythonError; };
-  const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
+      return meant_by(*own);
+  if (const Finding* strong = earliest(is_strong_cause)) return meant_by(*strong);
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
   if (weak && weak->sign == Sign::PythonError)  // of a driver that lost a process
@@ -173,7 +179,7 @@ const Finding* Suspects::best_cause() const {
       }))
     return nullptr;
   const bool may_be_consequence = weak && (is_kill || weak->traceback);
-  if (is_kill && failed_before(weak->place)) return nullptr;
+  if (may_be_consequence && (is_kill || weak->sign == Sign::PythonError) && failed_before(weak->place)) return nullptr;
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
@@ -245,7 +251,9 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
   const auto& exits = findings_.exits;
   const Finding* cut =
       earliest([](const Finding& f) { return f.sign == Sign::StepCancelled || f.sign == Sign::JobCancelled; });
-  const auto is_first = [&](const WorkerExit& e) { return e.root && e.ranks == exits.front().ranks; };
+  const auto is_first = [&](const WorkerExit& e) {  // what has no rank is the whole job
+    return e.ranks.empty() || (e.root && e.ranks == exits.front().ranks);
+  };
   const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
   const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
   return std::any_of(exits.begin(), exits.end(), [&](const WorkerExit& e) {
@@ -330,8 +338,9 @@ bool Suspects::others_waited(const Finding& cause) const {
   for (const Finding* finding : live_)
     if (finding->sign == Sign::PythonError && finding->rank) failed_alike.insert(*finding->rank);
   return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
+    const bool is_of_worker = !f->rank && has_one_of(f->text, "ConnectionResetError|BrokenPipeError|EOFError");
     return role_of(f->sign) == Role::Consequence && f->sign != Sign::Stopped && (f->rank != cause.rank || !f->rank) &&
-           (!f->rank || !failed_alike.count(*f->rank));
+           (!f->rank || !failed_alike.count(*f->rank)) && !is_of_worker;
   });
 }
 

@@ -87,7 +87,7 @@ Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const
   };
   const auto is_own = [&](const Finding& f) { return !f.rank || !rank || f.rank == rank; };
   for (auto f = findings.found.rbegin(); f != findings.found.rend() && is_near(*f); ++f)
-    if (role_of(f->sign) == Role::Cause && !f->traceback && is_own(*f)) return f->sign;
+    if (role_of(f->sign) == Role::Cause && f->sign < Sign::KilledByShell && !f->traceback && is_own(*f)) return f->sign;
   for (auto f = findings.remarks.rbegin(); f != findings.remarks.rend() && is_near(*f); ++f)
     if (const Sign sign = sign_of_unusual(f->text); sign != Sign::PythonError && is_own(*f)) return sign;
   return Sign::PythonError;
