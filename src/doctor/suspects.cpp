@@ -149,18 +149,14 @@ const Finding* Suspects::first_time_out() const {
 
 const Finding* Suspects::best_cause() const {
   const auto rank = culprit_rank();
-  const auto is_named = [](const Finding& f) {
-    return f.bare && !f.traceback && f.sign != Sign::PythonError && f.sign != Sign::KilledByShell;
-  };
-  const Finding* weak = earliest(is_named);
-  const auto meant_by = [&](const Finding& strong) {  // "Training failed": what was said before is why
-    const bool says_less = weak && tells_of_another(strong) && earlier(weak->place, strong.place);
-    return says_less ? weak : told_after(strong);
-  };
-  if (rank)
-    if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
-      return meant_by(*own);
-  if (const Finding* strong = earliest(is_strong_cause)) return meant_by(*strong);
+  const auto is_named = [](const Finding& f) { return f.bare && !f.traceback && f.sign != Sign::PythonError; };
+  const Finding* strong = nullptr;
+  if (rank) strong = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; });
+  if (!strong) strong = earliest(is_strong_cause);
+  const auto is_said_before = [&](const Finding& f) { return is_named(f) && earlier(f.place, strong->place); };
+  const bool says_less = strong && tells_of_another(*strong) && earliest(is_said_before);  // "Training failed"
+  if (strong && !says_less) return told_after(*strong);
+  const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
   if (weak && weak->sign == Sign::PythonError)  // of a driver that lost a process
@@ -230,7 +226,7 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   if (is_failure_inside(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
-    return is_strong_cause(f) && f.sign != vague.sign && (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) &&
+    return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) && (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) &&
            f.place.file == vague.place.file && f.place.line > vague.place.line &&
            f.place.line <= vague.place.line + kLinesAfter;
   });

@@ -165,10 +165,11 @@ bool by_kill(Trial& t) {
   const auto signal = signal_of_code(exit->code);
   const Finding* hang = t.suspects.first_time_out();
   if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, exit->place) && !exit->root)) return false;
-  if (*signal == SIGABRT && (hang || t.suspects.earliest([](const Finding& f) {
-        return f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost;
-      })))
-    return false;
+  const auto is_loss_before = [&](const Finding& f) {
+    return (f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost) &&
+           earlier(f.place, exit->place);
+  };
+  if (*signal == SIGABRT && (hang || t.suspects.earliest(is_loss_before))) return false;
   // What a rank said before it crashed on its way out.
   const Finding* said = t.suspects.earliest([&](const Finding& f) {
     return role_of(f.sign) == Role::Consequence && f.traceback && exit->ranks == std::vector{f.rank.value_or(-1)};
@@ -205,7 +206,8 @@ bool by_crash(Trial& t) {
   // NCCL's watchdog ends its process by an exception that nobody catches.
   const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation") &&
                                   !has_word(crash->text, "SIGSEGV") &&
-                                  (has_word(crash->text, "terminate called") || earlier(lost->place, crash->place));
+                                  (earlier(lost->place, crash->place) || (has_word(crash->text, "terminate called") &&
+                                                                          lost->place.line < crash->place.line + 6));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
