@@ -160,7 +160,11 @@ bool by_good_end(Trial& t) {
 
 // The first process to go was killed, and nothing else says why.
 bool by_kill(Trial& t) {
-  const WorkerExit* exit = t.culprit ? t.culprit : find_signalled(t);
+  const WorkerExit* const signalled = find_signalled(t);
+  // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
+  const bool is_told_later = t.culprit && signalled && !signal_of_code(t.culprit->code) &&
+                             earlier(signalled->place, t.culprit->place);
+  const WorkerExit* exit = t.culprit && !is_told_later ? t.culprit : signalled;
   if (!exit) return false;
   const auto signal = signal_of_code(exit->code);
   const Finding* hang = t.suspects.first_time_out();

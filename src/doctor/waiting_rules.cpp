@@ -196,6 +196,7 @@ constexpr Rule kRules[] = {
     {"sendBytes failed", Sign::ConnectionLost},
     {"RPC client disassociated", Sign::ConnectionLost},  // Spark
     {"Socket closed", Sign::ConnectionLost},
+    {"client_loop: send disconnect", Sign::Stopped},  // the user's terminal
     {"Broken pipe", Sign::ConnectionLost},
     {"NCCL communicator was aborted", Sign::ConnectionLost},
     {"Horovod has been shut down", Sign::Stopped},
