@@ -65,7 +65,9 @@ constexpr Rule kRules[] = {
     {"invalid fastbin entry", Sign::NativeCrash},
     {"Fatal glibc error", Sign::NativeCrash},
     {"terminate called without an active", Sign::NativeCrash},
-    {"Check failed: ", Sign::NativeCrash},  // glog
+    {"Check failed: ", Sign::PortInUse, "bind failed"},  // glog
+    {"Check failed: ", Sign::RendezvousFailed, "onnect"},
+    {"Check failed: ", Sign::NativeCrash},
     {"terminate called recursively", Sign::NativeCrash},
     {"libc++abi: terminating", Sign::NativeCrash},
     {"detected by the Java Runtime Environment", Sign::NativeCrash},

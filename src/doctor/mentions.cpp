@@ -54,7 +54,9 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   const std::string_view body = marks.body;
   if (body.find("frame #") < 4 || is_source_of_shell(body)) return true;
   if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
-  if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
+  if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash &&
+      !has_word(body, "*** SIG"))  // Paddle tells of signals so
+    return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
   if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
   if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
