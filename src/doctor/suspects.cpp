@@ -66,7 +66,8 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
     return f.sign != wait.sign && role <= Role::Consequence && f.sign != Sign::Stopped && is_later(f.place);
   };
   const auto ended = [&](const WorkerExit& e) {  // what a script misses may end it with an exit code
-    return (is_beside ? signal_of_code(e.code).has_value() : e.code != 0) && is_later(e.place);
+    const bool was_started = !e.ranks.empty() && !e.by_srun;  // a launcher of its own tells of the program
+    return (is_beside ? signal_of_code(e.code) || was_started : e.code != 0) && is_later(e.place);
   };
   return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) ||
                       std::any_of(findings.exits.begin(), findings.exits.end(), ended));
