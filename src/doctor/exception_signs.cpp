@@ -130,7 +130,20 @@ constexpr Words kWords[] = {
     {Sign::NetworkTrouble, "network interface", "no |not found"},
     {Sign::NetworkTrouble, "unavailable: "},  // gRPC's codes, as XLA tells them
     {Sign::CollectiveTimeout, "deadline_exceeded|deadline exceeded"},
-    {Sign::CollectiveTimeout, "timed out", "barrier|collective|all_reduce|allreduce|broadcast|nccl"},
+    {Sign::CollectiveTimeout, "timed out|timeout|deadline",
+     "barrier|collective|all_reduce|allreduce|all-reduce|all_gather|allgather|broadcast|nccl|gloo|all ranks"},
+    {Sign::Hardware, "ecc error|fallen off the bus|gpu is lost"},
+    {Sign::SharedMemory, "shared memory|/dev/shm", "insufficient|not enough|no space|too small|ran out|out of"},
+    {Sign::UnusedParameters, "unused parameter|find_unused_parameters"},
+    {Sign::DuplicateGpu, "same gpu|duplicate gpu|same cuda device", "rank|process"},
+    {Sign::CollectiveMismatch, "mismatch|different", "collective|across ranks|between ranks|on all ranks|across processes"},
+    {Sign::HostOom, "killed by signal: killed|oom killer|oom-killer"},
+    {Sign::RendezvousFailed, "timed out|timeout", "trying to connect|to connect to|joining|to join|handshake"},
+    {Sign::NetworkTrouble,
+     "connection refused|connection timed out|no route to host|network is unreachable|network error|network failure|"
+     "name resolution|host unreachable"},
+    {Sign::ConnectionLost, "connection closed|connection reset|broken pipe|connection aborted|lost connection|"
+                           "connection lost|connection was lost|disconnected from|peer closed"},
 };
 
 // Long messages end with what may have led to it.
