@@ -77,13 +77,13 @@ constexpr Rule kRules[] = {
     {"NodeStatusUnknown", Sign::NodeFailure},
     {"stopped posting node status", Sign::NodeFailure},
     {"has lost communication with", Sign::ConnectionLost},  // mpirun, prterun
-    {"heartbeat timeout", Sign::NodeFailure, "task:"},  // JAX
+    {"heartbeat timeout", Sign::NodeFailure, "task:"},      // JAX
     {"stopped sending heartbeats", Sign::NodeFailure},
     {"missed too many heartbeats", Sign::NodeFailure},  // Ray
     {"NodeDiedError", Sign::NodeFailure},
     {"detected missing heartbeats", Sign::NodeFailure},
     {"another task died", Sign::ConnectionLost, nullptr, "Barrier timed out"},  // a guess
-    {"NODE_FAIL ", Sign::NodeFailure},  // a line of sacct's
+    {"NODE_FAIL ", Sign::NodeFailure},                                          // a line of sacct's
     {"JobState=NODE_FAIL", Sign::NodeFailure},
     {"JobState=TIMEOUT", Sign::TimeLimit},
     {"JobState=DEADLINE", Sign::TimeLimit},

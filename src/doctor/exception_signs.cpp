@@ -93,14 +93,17 @@ constexpr Words kWords[] = {
     {Sign::NotLaunched, "could not find", "slurm environment|openmpi environment|torch environment"},  // Colossal-AI
     {Sign::NotLaunched, "hosts via ssh"},
     {Sign::RendezvousFailed, "rendezvous"},
-    {Sign::RendezvousFailed, "timed out", "waiting for workers|waiting for all |waiting for nodes|nodes to join|node to start|during startup|head node|"
+    {Sign::RendezvousFailed, "timed out",
+     "waiting for workers|waiting for all |waiting for nodes|nodes to join|node to start|during startup|head node|"
      "starting actors"},
     {Sign::RendezvousFailed, "timed out waiting", "workers|nodes"},
     {Sign::RendezvousFailed, "coordinator", "connect|reach"},
-    {Sign::RendezvousFailed, "failed to connect|could not connect|cannot connect|can't connect|unable to connect|trying to connect",
+    {Sign::RendezvousFailed,
+     "failed to connect|could not connect|cannot connect|can't connect|unable to connect|trying to connect",
      "grpc://|tcp://|scheduler|tracker|remote server|parameter server|master|ray cluster|redis"},
-    {Sign::HubUnreachable, "huggingface.co|hugging face hub",  // many messages end with a link
-     "connect|reach|access|token|gated|private|resolve|download|identifier|timed out|file named|offline|http error|404"},
+    {Sign::HubUnreachable, "huggingface.co|hugging face hub",
+     "connect|reach|access|token|gated|private|resolve|download|identifier|timed out|file named|offline|http "
+     "error|404"},
     {Sign::HubUnreachable, "too many requests|rate limit|unauthorized|accessdenied"},
     {Sign::HubUnreachable, "download", "fail|unable|could not|error"},
     {Sign::HubUnreachable, "connection error", "load"},
@@ -125,7 +128,8 @@ constexpr Words kWords[] = {
     {Sign::CudaError, "cuda version mismatch|hip version mismatch"},
     {Sign::CudaError, "compute capability", "gpu|require|at least|or higher"},
     {Sign::CudaError, "tpu |npu |xpu |hpu ", "initialization failed|failed to initialize|unable to initialize"},
-    {Sign::CudaError, "no accelerator is|no accelerator found|no accelerators|cublas|cusolver|curand|cufft|cudnn|nvrtc|ptxas|nrt_",  // nrt_: Neuron
+    {Sign::CudaError,
+     "no accelerator is|no accelerator found|no accelerators|cublas|cusolver|curand|cufft|cudnn|nvrtc|ptxas|nrt_",
      "error|fail|status|unable|could not|not init|not found|version|not support|unsupported|accelerator"},
     {Sign::NetworkTrouble, "network interface", "no |not found"},
     {Sign::NetworkTrouble, "unavailable: "},  // gRPC's codes, as XLA tells them
@@ -136,21 +140,22 @@ constexpr Words kWords[] = {
     {Sign::SharedMemory, "shared memory|/dev/shm", "insufficient|not enough|no space|too small|ran out|out of"},
     {Sign::UnusedParameters, "unused parameter|find_unused_parameters"},
     {Sign::DuplicateGpu, "same gpu|duplicate gpu|same cuda device", "rank|process"},
-    {Sign::CollectiveMismatch, "mismatch|different", "collective|across ranks|between ranks|on all ranks|across processes"},
+    {Sign::CollectiveMismatch, "mismatch|different",
+     "collective|across ranks|between ranks|on all ranks|across processes"},
     {Sign::HostOom, "killed by signal: killed|oom killer|oom-killer"},
     {Sign::RendezvousFailed, "timed out|timeout", "trying to connect|to connect to|joining|to join|handshake"},
     {Sign::NetworkTrouble,
      "connection refused|connection timed out|no route to host|network is unreachable|network error|network failure|"
      "name resolution|host unreachable"},
-    {Sign::ConnectionLost, "connection closed|connection reset|broken pipe|connection aborted|lost connection|"
-                           "connection lost|connection was lost|disconnected from|peer closed"},
+    {Sign::ConnectionLost,
+     "connection closed|connection reset|broken pipe|connection aborted|lost connection|"
+     "connection lost|connection was lost|disconnected from|peer closed"},
 };
 
 // Long messages end with what may have led to it.
 std::string_view without_guesses(std::string_view message) {
-  for (const char* guess :
-       {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason", "ight be caused",
-        "hile checking arguments for"})
+  for (const char* guess : {" usually ", "ossible cause", "ossible reason", "ommon cause", "ommon reason",
+                            "ight be caused", "hile checking arguments for"})
     message = message.substr(0, message.find(guess));
   return message;
 }

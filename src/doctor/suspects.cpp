@@ -3,50 +3,13 @@
 #include <algorithm>
 #include <csignal>
 
+#include "doctor/culprit.h"
+#include "doctor/finding_kinds.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
-
-bool is_strong_cause(const Finding& finding) {
-  return role_of(finding.sign) == Role::Cause && (finding.sign != Sign::NativeCrash || finding.traceback) &&
-         !finding.bare;
-}
-
-// An exception of XLA's, TensorFlow's and k2's.
-bool is_failure_inside(const Finding& finding) {
-  if (finding.sign != Sign::PythonError) return false;
-  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
-                           "errors_impl.UnknownError", "errors_impl.AbortedError", "Some bad things happened"})
-    if (has_word(finding.text, word)) return true;
-  return false;
-}
-
-// "worker 3 (pid 4711) has died": of a thing that something happened to, in one breath.
-bool says_near(std::string_view text, std::string_view things, const char* events) {
-  constexpr std::size_t kBreath = 60;
-  while (!things.empty()) {
-    const std::string_view thing = things.substr(0, things.find('|'));
-    things.remove_prefix(std::min(thing.size() + 1, things.size()));
-    for (std::size_t at = 0; (at = text.find(thing, at)) != std::string_view::npos; ++at) {
-      const bool is_name = (at > 0 && std::string_view("._/'\"").find(text[at - 1]) != std::string_view::npos) ||
-                           text.substr(at + thing.size()).starts_with('_');  // of a file or a variable
-      const std::size_t begin = at > kBreath ? at - kBreath : 0;
-      if (!is_name && has_one_of(text.substr(begin, at - begin + thing.size() + kBreath), events)) return true;
-    }
-  }
-  return false;
-}
-
-// An exception that says no more than that a process, or what it did, is gone.
-bool tells_of_another(const Finding& finding) {
-  if (finding.sign != Sign::PythonError) return false;
-  const std::string low = in_small_letters(finding.text);
-  return has_one_of(low, "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror") ||
-         says_near(low, "worker|process|actor|executor|trial|child|training|job|command|launch",
-                   "died| dead|killed|alive|unexpectedly|abruptly|crashed| gone| failed|aborted|not complete| lost");
-}
 
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
@@ -65,7 +28,7 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
     const Role role = role_of(f.sign);
     return f.sign != wait.sign && role <= Role::Consequence && f.sign != Sign::Stopped && is_later(f.place);
   };
-  const auto ended = [&](const WorkerExit& e) {  // what a script misses may end it with an exit code
+  const auto ended = [&](const WorkerExit& e) {               // what a script misses may end it with an exit code
     const bool was_started = !e.ranks.empty() && !e.by_srun;  // a launcher of its own tells of the program
     return (is_beside ? signal_of_code(e.code) || was_started : e.code != 0) && is_later(e.place);
   };
@@ -76,41 +39,6 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
 // What could not be started beside a training that was under way, or after it.
 bool is_beside_the_run(const Finding& finding) {
   return finding.sign == Sign::NotLaunched && finding.bare && finding.place.progress > 0;
-}
-
-// MPICH lists all processes by their rank: the one that crashed, and those that were killed for it.
-bool is_crash_beside_kill(const WorkerExit& exit, const WorkerExit& killed) {
-  const auto signal = signal_of_code(exit.code);
-  return exit.root && killed.root && !killed.local && signal_of_code(killed.code) == SIGKILL && signal &&
-         *signal != SIGKILL && cause_of_signal(*signal) != Cause::Unknown;
-}
-
-// torchrun says who ended first, srun's lines come in that order.
-const WorkerExit* find_culprit(const Findings& findings) {
-  const WorkerExit* best = nullptr;
-  for (const WorkerExit& exit : findings.exits) {
-    if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
-    const bool stopped = signal_of_code(exit.code) == SIGTERM;
-    const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
-    if (!best || (best_stopped && !stopped) || is_crash_beside_kill(exit, *best) ||
-        (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
-         !(exit.local && !best->local)))
-      best = &exit;
-  }
-  // Where several tasks ended together before it, it was not the first.
-  const bool is_late =
-      best && best->by_srun && std::any_of(findings.exits.begin(), findings.exits.end(), [&](const WorkerExit& e) {
-        return e.by_srun && e.ranks.size() > 1 && e.code != 0 && signal_of_code(e.code) != SIGTERM &&
-               !findings.survived(e.place) && earlier(e.place, best->place);
-      });
-  return is_late ? nullptr : best;
-}
-
-// "failed (exitcode: 1) local_rank: 0" from two nodes: none of them is rank 0 for sure.
-bool is_of_several_nodes(const WorkerExit& exit, const Findings& findings) {
-  return exit.local && exit.node &&
-         std::any_of(findings.exits.begin(), findings.exits.end(),
-                     [&](const WorkerExit& e) { return e.local && e.node && e.node != exit.node; });
 }
 
 }  // namespace
@@ -227,9 +155,9 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   if (is_failure_inside(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
-    return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) && (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) &&
-           f.place.file == vague.place.file && f.place.line > vague.place.line &&
-           f.place.line <= vague.place.line + kLinesAfter;
+    return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) &&
+           (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) && f.place.file == vague.place.file &&
+           f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
   });
   return cause ? cause : &vague;
 }

@@ -250,8 +250,8 @@ void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool 
     return;
   }
   finding.traceback->in_data |= has_word(finding.text, "in DataLoader worker process");
-  const bool goes_on = finding.sign == Sign::PythonError &&
-                       (finding.text.ends_with(':') || has_word(finding.text, "Py4JJavaError"));
+  const bool goes_on =
+      finding.sign == Sign::PythonError && (finding.text.ends_with(':') || has_word(finding.text, "Py4JJavaError"));
   if (goes_on) message_ = {writer, findings.found.size(), finding.place.line, is_timed};
   findings.add(std::move(finding));
 }

@@ -162,8 +162,8 @@ bool by_good_end(Trial& t) {
 bool by_kill(Trial& t) {
   const WorkerExit* const signalled = find_signalled(t);
   // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
-  const bool is_told_later = t.culprit && signalled && !signal_of_code(t.culprit->code) &&
-                             earlier(signalled->place, t.culprit->place);
+  const bool is_told_later =
+      t.culprit && signalled && !signal_of_code(t.culprit->code) && earlier(signalled->place, t.culprit->place);
   const WorkerExit* exit = t.culprit && !is_told_later ? t.culprit : signalled;
   if (!exit) return false;
   const auto signal = signal_of_code(exit->code);
@@ -208,10 +208,10 @@ bool by_crash(Trial& t) {
     return true;
   }
   // NCCL's watchdog ends its process by an exception that nobody catches.
-  const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation") &&
-                                  !has_word(crash->text, "SIGSEGV") &&
-                                  (earlier(lost->place, crash->place) || (has_word(crash->text, "terminate called") &&
-                                                                          lost->place.line < crash->place.line + 6));
+  const bool is_end_of_watchdog =
+      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
+      (earlier(lost->place, crash->place) ||
+       (has_word(crash->text, "terminate called") && lost->place.line < crash->place.line + 6));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;

@@ -61,8 +61,8 @@ bool by_time_out(Trial& t) {
   const Finding* telling = network ? network : unique_id ? unique_id : first;
   const bool is_saving_late = first && saving && !(network && earlier(network->place, first->place));
   const Cause cause = network && !is_saving_late ? Cause::Network
-                      : is_saving_late          ? Cause::ArtifactSaveHang
-                                                : cause_of(telling->sign);
+                      : is_saving_late           ? Cause::ArtifactSaveHang
+                                                 : cause_of(telling->sign);
   if (cause == Cause::ArtifactSaveHang) telling = unique_id ? unique_id : first;
   t.result.cause = cause;
   t.draft.add_evidence(*telling);
