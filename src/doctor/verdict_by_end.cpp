@@ -211,7 +211,7 @@ bool by_crash(Trial& t) {
   const bool is_end_of_watchdog =
       crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
       (earlier(lost->place, crash->place) ||
-       (has_word(crash->text, "terminate called") && lost->place.line < crash->place.line + 6));
+       (has_word(crash->text, "terminate called") && lost->place.line < crash->place.line + 20));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
