@@ -74,7 +74,7 @@ class CommandReader {
     if (std::string_view(option.name) == "nnodes") nodes_ = value;
   }
 
-  // If srun starts torchrun, it starts one per node; the number of nodes may be an option of sbatch.
+  // Where srun starts torchruns, it starts one on each node. The options of sbatch may not be in the script.
   void count_ranks() {
     if (per_node_) {
       const std::string nodes = tasks_.launcher.empty() ? "1" : tasks_.nodes.empty() ? tasks_.all : tasks_.nodes;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -47,23 +48,44 @@ bool ends_launcher(const ScriptWord& word) {
                               name.ends_with(".sh") || name == "bash" || name == "env" || name == "uv");
 }
 
-// Removes srun or mpirun and their options from the front of a command, and records the numbers of tasks and nodes.
-void take_launcher(std::vector<ScriptWord>& words, LauncherTasks& tasks) {
-  const std::string name = words.empty() ? "" : words[0].text.substr(words[0].text.rfind('/') + 1);
-  if (name != "srun" && name != "mpirun" && name != "mpiexec") return;
-  tasks.launcher = name;
-  const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
-  for (auto word = words.begin() + 1; word < end; ++word) {
-    const std::size_t equals = word->text.find('=');
+void take_counts(const std::vector<ScriptWord>& options, LauncherTasks& tasks) {
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const std::string& text = options[i].text;
+    const std::size_t equals = text.find('=');
     for (const auto& [option, count] : kCounts) {
-      if (word->text.substr(0, equals) == option)
+      if (text.substr(0, equals) == option)
         tasks.*count =
-            equals != std::string::npos ? word->text.substr(equals + 1) : (word + 1 < end ? word[1].text : "");
-      else if (option.size() == 2 && word->text.starts_with(option) && parse_int(word->text.substr(2)))
-        tasks.*count = word->text.substr(2);  // -n16
+            equals != std::string::npos ? text.substr(equals + 1) : (i + 1 < options.size() ? options[i + 1].text : "");
+      else if (option.size() == 2 && text.starts_with(option) && parse_int(text.substr(2)))
+        tasks.*count = text.substr(2);  // -n16
     }
   }
+}
+
+// Removes srun or mpirun and their options from the front of a command, and returns how many tasks they start.
+LauncherTasks take_launcher(std::vector<ScriptWord>& words, const LauncherTasks& of_sbatch) {
+  const std::string name = words.empty() ? "" : words[0].text.substr(words[0].text.rfind('/') + 1);
+  if (name != "srun" && name != "mpirun" && name != "mpiexec") return {};
+  LauncherTasks tasks = name == "srun" ? of_sbatch : LauncherTasks{};
+  tasks.launcher = name;
+  const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
+  take_counts({words.begin() + 1, end}, tasks);
   words.erase(words.begin(), end);
+  return tasks;
+}
+
+// What srun inherits: the lines "#SBATCH --nodes=4", which end at the first command, as sbatch reads them.
+LauncherTasks sbatch_tasks(std::string_view text) {
+  LauncherTasks tasks;
+  for (const std::string& line : split(text, '\n')) {
+    if (!line.empty() && line[0] != '#') break;
+    if (!line.starts_with("#SBATCH ")) continue;
+    std::vector<ScriptWord> options;
+    for (const std::string& word : split(line.substr(8), ' '))
+      if (!word.empty()) options.push_back({word});
+    take_counts(options, tasks);
+  }
+  return tasks;
 }
 
 // A variable that contains flags: ARGS=(--lr 1 ...) or ARGS="--lr 1 ...".
@@ -83,16 +105,25 @@ std::string expanded_name(std::string_view word) {
   return is_identifier(word) ? std::string(word) : "";
 }
 
+bool contains_variable(std::string value, const std::string& name) {
+  std::replace_if(
+      value.begin(), value.end(), [](char c) { return std::strchr("\t\n\"", c) != nullptr; }, ' ');
+  const std::vector<std::string> words = split(value, ' ');
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return expanded_name(word) == name; });
+}
+
 class ScriptReader {
  public:
   TrainingCommand read(std::string_view text) {
+    const LauncherTasks of_sbatch = sbatch_tasks(text);
     TrainingCommand result;
     std::vector<ScriptWord>& words = result.words;
     std::vector<ScriptWord> training;
     std::string program;  // of the training command
     for (const ShellCommand& command : simple_commands(text)) {
       for (const ShellWord& assignment : command.assignments) assign(text, assignment);
-      if (!command.words.empty() && contains({"export", "local", "readonly"}, command.words[0].value.value_or("")))
+      if (!command.words.empty() &&
+          contains({"declare", "export", "local", "readonly", "typeset"}, command.words[0].value.value_or("")))
         for (const ShellWord& word : command.words) assign(text, word);
       std::vector<ScriptWord> found = expanded(text, command.words);
       if (std::none_of(found.begin(), found.end(), is_flag)) continue;
@@ -100,8 +131,7 @@ class ScriptReader {
         words.insert(words.end(), found.begin(), found.end());
         continue;
       }
-      LauncherTasks tasks;
-      take_launcher(found, tasks);
+      const LauncherTasks tasks = take_launcher(found, of_sbatch);
       if (found.empty()) {
         result.others.push_back(tasks.launcher);
         continue;
@@ -151,7 +181,10 @@ class ScriptReader {
       return;
     }
     FlagVariable& variable = variable_named(name);
-    if (!appends && !variable.words.empty()) variable.is_clear = false;
+    if (contains_variable(inner, name))
+      variable = {name, {}, variable.is_clear};  // ARGS="$ARGS --more": its words begin with the earlier ones
+    else if (!appends && !variable.words.empty())
+      variable.is_clear = false;
     variable.words.insert(variable.words.end(), words.begin(), words.end());
   }
 

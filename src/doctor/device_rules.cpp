@@ -114,7 +114,21 @@ constexpr Rule kRules[] = {
     {"Unable to allocate ", Sign::HostOom, " for an array"},
     {"excessive memory usage", Sign::HostOom, "terminated"},  // joblib
 
+    {"MPI_ERR_NO_MEM", Sign::HostOom},
+    {"NCCL WARN Failed to malloc", Sign::HostOom},
+    {"NCCL WARN Failed to CUDA host alloc", Sign::HostOom},
+
     // A GPU, its driver and its libraries.
+    {"The call to cu", Sign::CudaError, "unrecoverable"},  // Open MPI
+    {" NCCL WARN nvml", Sign::CudaError, "ailed"},
+    {"NCCL WARN Failed to open libcuda", Sign::CudaError},
+    {"NCCL WARN Failed to open libnvidia", Sign::CudaError},
+    {"NCCL WARN Failed to find CUDA library", Sign::CudaError},
+    {"Failed to set CUDA device", Sign::CudaError, "NCCL WARN"},
+    {"NCCL WARN failed to peer with device", Sign::CudaError},
+    {"NCCL WARN cudaIpc", Sign::CudaError, "ailed"},
+    {"driver shutting down", Sign::Stopped},  // by a process that ends
+    {"cudaErrorCudartUnloading", Sign::Stopped},
     {"uncorrectable ECC error", Sign::Hardware},
     {"Uncorrectable ECC error", Sign::Hardware},
     {"fallen off the bus", Sign::Hardware},

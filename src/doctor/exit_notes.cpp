@@ -35,6 +35,7 @@ void note_root_cause(RootCauseLine cause, const SeenLine& line, Findings& findin
 void note_torchrun_exit(WorkerExit exit, const LineMarks& marks, const SeenLine& line, Findings& findings) {
   findings.torchrun = true;
   findings.labels_are_nodes = findings.labels_are_nodes || marks.labelled;
+  if (marks.labelled) exit.node = marks.rank;
   add_exit(std::move(exit), line, findings);
 }
 

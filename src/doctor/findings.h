@@ -42,6 +42,7 @@ struct WorkerExit {
   bool by_srun = false;
   std::size_t focus = 0;            // of the text
   std::optional<int> local_rank{};  // where torchrun tells both
+  std::optional<int> node{};        // by srun's label
 };
 
 struct RankTrace {

@@ -71,7 +71,8 @@ constexpr Words kWords[] = {
 // Lines that speak of what may be, is switched on or off, is counted, or is over.
 constexpr const char* kConditions =
     " if | unless |in case|when the|will be killed|handler|enabled|disabled|=false|: false|=true|: true|=none|: none|"
-    "--|reschedul|retry|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may | might |?|"
+    "--|reschedul|retry|while requesting|reconnect|falling back|fall back|ignor|resum|restor|successful|recovered| may "
+    "| might |?|"
     ": 0| 0 |so far|earlier|session|wandb|w&b|mlflow|tensorboard|deprecated|environment to|mpispawn_";
 
 // Of something that went on: only an end from outside is told in a line that is marked so.

@@ -110,7 +110,9 @@ bool says_not_finite(std::string_view exception) {
   const auto has_whole_word = [&](std::string_view word) {
     for (std::size_t at = 0; (at = exception.find(word, at)) != std::string_view::npos; ++at) {
       const std::size_t end = at + word.size();
-      if ((at == 0 || !is_letter(exception[at - 1])) && (end == exception.size() || !is_letter(exception[end])))
+      const bool is_name = end < exception.size() && exception[end] == '-';  // "check-for-nan-in-loss"
+      if ((at == 0 || !is_letter(exception[at - 1])) && (end == exception.size() || !is_letter(exception[end])) &&
+          !is_name)
         return true;
     }
     return false;
@@ -119,8 +121,10 @@ bool says_not_finite(std::string_view exception) {
       has_word(exception, "on-finite") || has_word(exception, "not finite") || has_word(exception, "diverged");
   for (const char* word : {"nan", "NaN", "NaNs", "Nan", "NAN", "inf", "Inf", "infinite"})
     is_not_finite = is_not_finite || has_whole_word(word);
+  const bool is_of_argument = has_one_of(exception, " must be | should be ") && !has_one_of(exception, "got |found ");
+  if (is_of_argument) return false;
   if (has_whole_word("nan") && has_whole_word("inf")) return true;
-  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits", "invalid values"})
+  for (const char* word : {"oss", "rad", "norm", "ctivation", "logits", "robabilit", "invalid values"})
     if (is_not_finite && has_word(exception, word)) return true;
   return false;
 }

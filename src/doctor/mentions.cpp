@@ -43,9 +43,10 @@ bool is_of_a_tracker(std::string_view body) {
 
 // The program says itself that it can do without.
 bool says_it_goes_on(std::string_view body) {
-  return has_one_of(body,
-                    "etrying|will retry|accepting this|ontinuing anyway|ontinue anyway|roceeding anyway|"
-                    "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
+  return has_one_of(
+      body,
+      "etrying|will retry|thrown while requesting|accepting this|ontinuing anyway|ontinue anyway|roceeding anyway|"
+      "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
 }
 
 }  // namespace
@@ -54,11 +55,14 @@ bool is_noise(Sign sign, const LineMarks& marks) {
   const std::string_view body = marks.body;
   if (body.find("frame #") < 4 || is_source_of_shell(body)) return true;
   if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
-  if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash) return true;
+  if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash &&
+      !has_word(body, "*** SIG"))  // Paddle tells of signals so
+    return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
   if (sign == Sign::ConnectionLost && has_word(body, " NCCL INFO ")) return true;  // also when all ended well
   if (sign == Sign::NanLoss && has_one_of(body, " if | when | whether ")) return true;
-  if (sign == Sign::NanLoss && has_one_of(body, "stopping|aborting|exiting|terminating")) return false;
+  if (sign == Sign::NanLoss && has_one_of(body, "stopping|aborting|exiting|terminating|was stopped|stop training"))
+    return false;
   return is_warning(body.substr(0, 200)) || says_it_goes_on(body) ||
          (marks.level != 'E' && marks.level != 'F' && is_mention(sign, body));
 }
@@ -67,8 +71,9 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::MissingImport) return has_word(body, "ImportError") || has_word(body, "ModuleNotFoundError");
   if (sign == Sign::CudaError) return !has_word(body, "what()") && !has_word(body, "Rank ");
   if (sign == Sign::NotLaunched)
-    return has_one_of(
-        body, "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|command not found");
+    return has_one_of(body,
+                      "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|ommand not "
+                      "found|Undefined variable");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss || sign == Sign::PortInUse;
 }
 

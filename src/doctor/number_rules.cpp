@@ -33,6 +33,7 @@ constexpr Rule kRules[] = {
     {"encountered NaN", Sign::NanLoss},
     {"ncountered nan", Sign::NanLoss},
     {"Gradient overflow", Sign::NanLoss, "Error"},
+    {"gradients at all steps are invalid", Sign::NanLoss},  // ESPnet
     {"ContainsNaN", Sign::NanLoss},
     {"ontains NaN", Sign::NanLoss, "rror"},
     {"ontains nan", Sign::NanLoss, "rror"},

@@ -12,8 +12,9 @@ Role role_of(Sign sign) {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = [] {
     std::vector<Rule> all;
-    for (const auto part : {launcher_rules(), ending_rules(), waiting_rules(), device_rules(), number_rules(),
-                            error_rules(), run_rules(), progress_rules(), remark_rules()})
+    for (const auto part : {launcher_rules(), ending_rules(), process_rules(), mismatch_rules(), hub_rules(),
+                            waiting_rules(), device_rules(), number_rules(), error_rules(), start_rules(),
+                            crash_rules(), run_rules(), progress_rules(), remark_rules()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

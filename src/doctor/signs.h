@@ -109,11 +109,16 @@ const std::vector<Rule>& rules();
 
 // Its parts, in this order.
 std::span<const Rule> launcher_rules();  // how reports begin, what keeps a job from being started
-std::span<const Rule> ending_rules();    // how schedulers, signals and processes end a job
+std::span<const Rule> ending_rules();    // how schedulers and signals end a job
+std::span<const Rule> process_rules();   // how processes end
+std::span<const Rule> mismatch_rules();  // ranks that do not do the same
+std::span<const Rule> hub_rules();       // downloads
 std::span<const Rule> waiting_rules();   // time-outs and lost peers
 std::span<const Rule> device_rules();    // causes: memory, devices
 std::span<const Rule> number_rules();    // causes: what is not finite
-std::span<const Rule> error_rules();     // other causes
+std::span<const Rule> error_rules();     // causes: files, modules, weights
+std::span<const Rule> start_rules();     // causes: what does not start
+std::span<const Rule> crash_rules();     // causes: arguments, crashes
 std::span<const Rule> run_rules();       // what a run says of itself
 std::span<const Rule> progress_rules();  // steps of a training, in all the styles
 std::span<const Rule> remark_rules();    // what is left when all else is missing

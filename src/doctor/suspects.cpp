@@ -3,35 +3,13 @@
 #include <algorithm>
 #include <csignal>
 
+#include "doctor/culprit.h"
+#include "doctor/finding_kinds.h"
 #include "doctor/launcher_lines.h"
 #include "doctor/text_parts.h"
 
 namespace braid {
 namespace {
-
-bool is_strong_cause(const Finding& finding) {
-  return role_of(finding.sign) == Role::Cause && (finding.sign != Sign::NativeCrash || finding.traceback) &&
-         !finding.bare;
-}
-
-// An exception of XLA's, TensorFlow's and k2's.
-bool is_failure_inside(const Finding& finding) {
-  if (finding.sign != Sign::PythonError) return false;
-  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
-                           "errors_impl.UnknownError", "errors_impl.AbortedError", "Some bad things happened"})
-    if (has_word(finding.text, word)) return true;
-  return false;
-}
-
-// An exception that says no more than that a process, or what it did, is gone.
-bool tells_of_another(const Finding& finding) {
-  if (finding.sign != Sign::PythonError) return false;
-  const std::string low = in_small_letters(finding.text);
-  return has_one_of(low, "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror") ||
-         (has_one_of(low, "worker|process|actor|executor|trial|child|training|job") &&
-          has_one_of(low,
-                     "died| dead|killed|alive|unexpectedly|abruptly|crashed| gone| failed|aborted|not complete| lost"));
-}
 
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
@@ -50,8 +28,9 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
     const Role role = role_of(f.sign);
     return f.sign != wait.sign && role <= Role::Consequence && f.sign != Sign::Stopped && is_later(f.place);
   };
-  const auto ended = [&](const WorkerExit& e) {  // what a script misses may end it with an exit code
-    return (is_beside ? signal_of_code(e.code).has_value() : e.code != 0) && is_later(e.place);
+  const auto ended = [&](const WorkerExit& e) {               // what a script misses may end it with an exit code
+    const bool was_started = !e.ranks.empty() && !e.by_srun;  // a launcher of its own tells of the program
+    return (is_beside ? signal_of_code(e.code) || was_started : e.code != 0) && is_later(e.place);
   };
   return may_pass && (std::any_of(findings.found.begin(), findings.found.end(), tells) ||
                       std::any_of(findings.exits.begin(), findings.exits.end(), ended));
@@ -60,34 +39,6 @@ bool had_its_turn(const Finding& wait, const Findings& findings) {
 // What could not be started beside a training that was under way, or after it.
 bool is_beside_the_run(const Finding& finding) {
   return finding.sign == Sign::NotLaunched && finding.bare && finding.place.progress > 0;
-}
-
-// MPICH lists all processes by their rank: the one that crashed, and those that were killed for it.
-bool is_crash_beside_kill(const WorkerExit& exit, const WorkerExit& killed) {
-  const auto signal = signal_of_code(exit.code);
-  return exit.root && killed.root && !killed.local && signal_of_code(killed.code) == SIGKILL && signal &&
-         *signal != SIGKILL && cause_of_signal(*signal) != Cause::Unknown;
-}
-
-// torchrun says who ended first, srun's lines come in that order.
-const WorkerExit* find_culprit(const Findings& findings) {
-  const WorkerExit* best = nullptr;
-  for (const WorkerExit& exit : findings.exits) {
-    if (exit.code == 0 || exit.ranks.size() != 1 || findings.survived(exit.place)) continue;
-    const bool stopped = signal_of_code(exit.code) == SIGTERM;
-    const bool best_stopped = best && signal_of_code(best->code) == SIGTERM;
-    if (!best || (best_stopped && !stopped) || is_crash_beside_kill(exit, *best) ||
-        (stopped == best_stopped && exit.root && (!best->root || best->local || earlier(exit.place, best->place)) &&
-         !(exit.local && !best->local)))
-      best = &exit;
-  }
-  // Where several tasks ended together before it, it was not the first.
-  const bool is_late =
-      best && best->by_srun && std::any_of(findings.exits.begin(), findings.exits.end(), [&](const WorkerExit& e) {
-        return e.by_srun && e.ranks.size() > 1 && e.code != 0 && signal_of_code(e.code) != SIGTERM &&
-               !findings.survived(e.place) && earlier(e.place, best->place);
-      });
-  return is_late ? nullptr : best;
 }
 
 }  // namespace
@@ -110,6 +61,7 @@ Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(fin
 
 std::optional<int> Suspects::culprit_rank() const {
   if (braid_) return braid_->rank;
+  if (culprit_ && is_of_several_nodes(*culprit_, findings_)) return std::nullopt;
   return culprit_ && signal_of_code(culprit_->code) != SIGTERM ? std::optional(culprit_->ranks[0]) : std::nullopt;
 }
 
@@ -126,11 +78,13 @@ const Finding* Suspects::first_time_out() const {
 
 const Finding* Suspects::best_cause() const {
   const auto rank = culprit_rank();
-  if (rank)
-    if (const Finding* own = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; }))
-      return told_after(*own);
-  if (const Finding* strong = earliest(is_strong_cause)) return told_after(*strong);
   const auto is_named = [](const Finding& f) { return f.bare && !f.traceback && f.sign != Sign::PythonError; };
+  const Finding* strong = nullptr;
+  if (rank) strong = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; });
+  if (!strong) strong = earliest(is_strong_cause);
+  const auto is_said_before = [&](const Finding& f) { return is_named(f) && earlier(f.place, strong->place); };
+  const bool says_less = strong && tells_of_another(*strong) && earliest(is_said_before);  // "Training failed"
+  if (strong && !says_less) return told_after(*strong);
   const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare; });
@@ -150,7 +104,7 @@ const Finding* Suspects::best_cause() const {
       }))
     return nullptr;
   const bool may_be_consequence = weak && (is_kill || weak->traceback);
-  if (is_kill && failed_before(weak->place)) return nullptr;
+  if (may_be_consequence && (is_kill || weak->sign == Sign::PythonError) && failed_before(weak->place)) return nullptr;
   return may_be_consequence && hang && earlier(hang->place, weak->place) ? nullptr : weak;
 }
 
@@ -201,9 +155,9 @@ const Finding* Suspects::told_after(const Finding& vague) const {
   if (is_failure_inside(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
-    return is_strong_cause(f) && f.sign != vague.sign && (f.rank == vague.rank || (by_ascend && !f.rank)) &&
-           f.place.file == vague.place.file && f.place.line > vague.place.line &&
-           f.place.line <= vague.place.line + kLinesAfter;
+    return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) &&
+           (f.rank == vague.rank || ((by_ascend || by_nccl) && !f.rank)) && f.place.file == vague.place.file &&
+           f.place.line > vague.place.line && f.place.line <= vague.place.line + kLinesAfter;
   });
   return cause ? cause : &vague;
 }
@@ -222,7 +176,9 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
   const auto& exits = findings_.exits;
   const Finding* cut =
       earliest([](const Finding& f) { return f.sign == Sign::StepCancelled || f.sign == Sign::JobCancelled; });
-  const auto is_first = [&](const WorkerExit& e) { return e.root && e.ranks == exits.front().ranks; };
+  const auto is_first = [&](const WorkerExit& e) {  // what has no rank is the whole job
+    return e.ranks.empty() || (e.root && e.ranks == exits.front().ranks);
+  };
   const bool is_only_one = std::all_of(exits.begin(), exits.end(), is_first);
   const bool has_global = std::any_of(exits.begin(), exits.end(), [](auto& e) { return !e.local; });
   return std::any_of(exits.begin(), exits.end(), [&](const WorkerExit& e) {
@@ -243,7 +199,18 @@ const Finding* Suspects::outside_before(const Finding& cause) const {
   });
 }
 
+bool Suspects::follows_kill(const Finding& cause) const {
+  if (cause.sign != Sign::PythonError || !cause.traceback) return false;
+  return std::any_of(findings_.exits.begin(), findings_.exits.end(), [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    const bool is_sudden = signal && *signal != SIGABRT && cause_of_signal(*signal) != Cause::Unknown;
+    return e.root && is_sudden && e.place.file == cause.place.file && e.place.line < cause.place.line &&
+           !findings_.survived(e.place);
+  });
+}
+
 bool Suspects::is_explained_by_others(const Finding& cause) const {
+  if (follows_kill(cause)) return true;
   if (!tells_of_another(cause)) return false;
   const auto is_by_signal = [&](const WorkerExit& e) {
     const auto signal = signal_of_code(e.code);
@@ -296,8 +263,9 @@ bool Suspects::others_waited(const Finding& cause) const {
   for (const Finding* finding : live_)
     if (finding->sign == Sign::PythonError && finding->rank) failed_alike.insert(*finding->rank);
   return std::any_of(live_.begin(), live_.end(), [&](const Finding* f) {
+    const bool is_of_worker = !f->rank && has_one_of(f->text, "ConnectionResetError|BrokenPipeError|EOFError");
     return role_of(f->sign) == Role::Consequence && f->sign != Sign::Stopped && (f->rank != cause.rank || !f->rank) &&
-           (!f->rank || !failed_alike.count(*f->rank));
+           (!f->rank || !failed_alike.count(*f->rank)) && !is_of_worker;
   });
 }
 

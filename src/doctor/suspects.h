@@ -50,6 +50,8 @@ class Suspects {
 
  private:
   void find_first_failure();
+  // Its parent and its children raise exceptions of their own when they find that a process was killed.
+  bool follows_kill(const Finding& cause) const;
   const Finding* told_after(const Finding& vague) const;
   const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;

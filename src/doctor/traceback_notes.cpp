@@ -30,11 +30,13 @@ std::optional<int> rank_told_before(const PrefixShape& shape, std::string_view r
   for (std::size_t end = recent.size(); end > 0;) {
     const std::size_t begin = recent.rfind('\n', end - 1);
     const std::string_view line = recent.substr(begin == std::string_view::npos ? 0 : begin + 1, end - begin - 1);
-    if (const auto length = shape.match(line))
+    if (const auto length = shape.match(line)) {
+      if (number_after(line, "num_local_procs").value_or(1) > 1) return std::nullopt;  // DeepSpeed: a node's prefix
       if (const auto rank = rank_named_in(line.substr(*length))) {
         if (told && told != rank) return std::nullopt;
         told = rank;
       }
+    }
     end = begin == std::string_view::npos ? 0 : begin;
   }
   return told;
@@ -85,7 +87,7 @@ Sign sign_told_before(const Traceback& traceback, std::optional<int> rank, const
   };
   const auto is_own = [&](const Finding& f) { return !f.rank || !rank || f.rank == rank; };
   for (auto f = findings.found.rbegin(); f != findings.found.rend() && is_near(*f); ++f)
-    if (role_of(f->sign) == Role::Cause && !f->traceback && is_own(*f)) return f->sign;
+    if (role_of(f->sign) == Role::Cause && f->sign < Sign::KilledByShell && !f->traceback && is_own(*f)) return f->sign;
   for (auto f = findings.remarks.rbegin(); f != findings.remarks.rend() && is_near(*f); ++f)
     if (const Sign sign = sign_of_unusual(f->text); sign != Sign::PythonError && is_own(*f)) return sign;
   return Sign::PythonError;
@@ -248,7 +250,8 @@ void TracebackNotes::add(Finding finding, int writer, bool while_handling, bool 
     return;
   }
   finding.traceback->in_data |= has_word(finding.text, "in DataLoader worker process");
-  const bool goes_on = finding.sign == Sign::PythonError && finding.text.ends_with(':');
+  const bool goes_on =
+      finding.sign == Sign::PythonError && (finding.text.ends_with(':') || has_word(finding.text, "Py4JJavaError"));
   if (goes_on) message_ = {writer, findings.found.size(), finding.place.line, is_timed};
   findings.add(std::move(finding));
 }

@@ -160,15 +160,20 @@ bool by_good_end(Trial& t) {
 
 // The first process to go was killed, and nothing else says why.
 bool by_kill(Trial& t) {
-  const WorkerExit* exit = t.culprit ? t.culprit : find_signalled(t);
+  const WorkerExit* const signalled = find_signalled(t);
+  // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
+  const bool is_told_later =
+      t.culprit && signalled && !signal_of_code(t.culprit->code) && earlier(signalled->place, t.culprit->place);
+  const WorkerExit* exit = t.culprit && !is_told_later ? t.culprit : signalled;
   if (!exit) return false;
   const auto signal = signal_of_code(exit->code);
   const Finding* hang = t.suspects.first_time_out();
   if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, exit->place) && !exit->root)) return false;
-  if (*signal == SIGABRT && (hang || t.suspects.earliest([](const Finding& f) {
-        return f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost;
-      })))
-    return false;
+  const auto is_loss_before = [&](const Finding& f) {
+    return (f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost) &&
+           earlier(f.place, exit->place);
+  };
+  if (*signal == SIGABRT && (hang || t.suspects.earliest(is_loss_before))) return false;
   // What a rank said before it crashed on its way out.
   const Finding* said = t.suspects.earliest([&](const Finding& f) {
     return role_of(f.sign) == Role::Consequence && f.traceback && exit->ranks == std::vector{f.rank.value_or(-1)};
@@ -203,9 +208,10 @@ bool by_crash(Trial& t) {
     return true;
   }
   // NCCL's watchdog ends its process by an exception that nobody catches.
-  const bool is_end_of_watchdog = crash && lost && !has_word(crash->text, "egmentation") &&
-                                  !has_word(crash->text, "SIGSEGV") &&
-                                  (has_word(crash->text, "terminate called") || earlier(lost->place, crash->place));
+  const bool is_end_of_watchdog =
+      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
+      (earlier(lost->place, crash->place) ||
+       (has_word(crash->text, "terminate called") && lost->place.line < crash->place.line + 20));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;

@@ -232,6 +232,21 @@ TEST(FromMegatron, AnUnknownNumberOfRanksIsNotGuessed) {
     EXPECT_THAT(squeezed(converted(launcher + train)), HasSubstr("does not give the number of ranks")) << launcher;
 }
 
+TEST(FromMegatron, SrunInheritsWhatSbatchIsTold) {
+  const std::string train = " x.py --tensor-model-parallel-size 2 --micro-batch-size 1 --bf16";
+  const std::string head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node 8\n\nset -e\n#SBATCH -N 7\n";
+  EXPECT_THAT(squeezed(converted(head + "srun python" + train)), HasSubstr(" dp: 8\n"));
+  EXPECT_THAT(squeezed(converted(head + "srun -N 4 python" + train)), HasSubstr(" dp: 16\n"));
+  EXPECT_THAT(squeezed(converted("#SBATCH -N2\nsrun torchrun --nproc-per-node 8" + train)), HasSubstr(" dp: 8\n"));
+}
+
+TEST(FromMegatron, AVariableMayBeExtendedByItself) {
+  EXPECT_THAT(squeezed(converted("ARGS=\"--lr 1e-3\"\nARGS=\"$ARGS --bf16\"\ndeclare -a MORE=(--train-iters 3)\n"
+                                 "MORE=(\"${MORE[@]}\" --micro-batch-size 2)\ntorchrun x.py $ARGS \"${MORE[@]}\"\n")),
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("iterations: 3"),
+                    HasSubstr("micro_batch: 2"), Not(HasSubstr("which nothing uses"))));
+}
+
 TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
   const std::string recipe =
       squeezed(converted("GPUS=8\nTITLE=\"a (b\"\nexport TP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; "

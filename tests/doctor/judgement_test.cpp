@@ -184,7 +184,7 @@ TEST(Stragglers, AreNamedByHorovod) {
 
 TEST(Ends, WhatALauncherLostWasAProcessThatEnded) {
   const std::string lost = "ORTE has lost communication with a remote daemon.\n";
-  EXPECT_EQ(verdict(lost), "node-failure -1");
+  EXPECT_EQ(verdict(lost), "network -1");
   EXPECT_EQ(verdict("command terminated with exit code 137\n" + lost), "killed -1");
   EXPECT_EQ(verdict("[n1:10610] Signal: Segmentation fault (11)\n" + lost), "segfault -1");
 }

@@ -198,5 +198,60 @@ TEST(Precedence, OfWhatIsSaidInSeveralLines) {
   }
 }
 
+// A parent that finds its process gone, a thread, a job of a CI, harmless warnings: the cause is the same.
+TEST(Precedence, WhatWrappersAndWarningsSayChangesNothing) {
+  const std::string traceback = "Traceback (most recent call last):\n  File \"/w/run.py\", line 12, in <module>\n";
+  const std::vector<std::pair<std::string, const char*>> logs = {
+      {"RuntimeError: [pair.cc:589] Read error [10.0.0.1]:25266: Connection reset by peer\n", "network"},
+      {"ProcessExitedException: process 1 terminated with signal SIGKILL\n", "killed"},
+      {"RuntimeError: The client socket has timed out after 60s while trying to connect to (n1, 29400).\n",
+       "rendezvous"},
+      {"OSError: [Errno 122] Disk quota exceeded\n", "disk-full"},
+  };
+  const std::vector<std::string> before = {
+      "'(ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.\"), '(Request ID: "
+      "1)')'"
+      " thrown while requesting HEAD https://huggingface.co/x/resolve/main/config.json\nRetrying in 1s [Retry 1/5].\n",
+      "/var/spool/slurmd/job1/slurm_script: line 12: module: command not found\n"};
+  const std::vector<std::string> after = {
+      traceback + "subprocess.CalledProcessError: Command '['torchrun']' returned non-zero exit status 1.\n",
+      traceback + "RuntimeError: Training failed\n",
+      "Exception in thread Thread-3:\n" + traceback + "    raise EOFError\nEOFError\n",
+      "make: *** [Makefile:12: train] Error 1\n", "client_loop: send disconnect: Broken pipe\n"};
+  for (const auto& [exception, cause] : logs) {
+    const std::string log = traceback + exception;
+    for (const std::string& lines : before) EXPECT_EQ(slug_of(diagnosis_of_text(lines + log)), cause) << lines + log;
+    for (const std::string& lines : after) EXPECT_EQ(slug_of(diagnosis_of_text(log + lines)), cause) << log + lines;
+  }
+}
+
+// The message is of the program, or of an argument, whatever else its words are names of.
+TEST(Precedence, NamesInAMessageAreNoCause) {
+  for (const char* exception :
+       {"RuntimeError: Expected tensor for argument #1 'input' to have the same device as tensor for argument #2 "
+        "'weight'; but device 0 does not equal 2 (while checking arguments for cudnn_convolution)",
+        "ValueError: The model you have picked cannot be used for training. Find a list at "
+        "https://huggingface.co/models?filter=lm-head",
+        "ValueError: `norm_type` must be a positive number or 'inf' (infinity norm). Got -1",
+        "ValueError: Cannot set both log_local_rank_0_only and log_global_rank_0_only to True."})
+    EXPECT_EQ(slug_of(diagnosis_of_text("Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n" +
+                                        std::string(exception) + "\n")),
+              "python-error")
+        << exception;
+}
+
+// DeepSpeed knows the signal, srun the exit code of DeepSpeed; torchruns of two nodes both name their local rank 0.
+TEST(Precedence, OfLaunchersThatTellOfOneEnd) {
+  EXPECT_EQ(slug_of(diagnosis_of_text("[ERROR] [launch.py:321:sigkill_handler] ['python', 'a.py'] exits with return "
+                                      "code = -9\nsrun: error: n1: task 0: Exited with exit code 1\n")),
+            "killed");
+  const std::string lost = "n1:1:2 [0] socket.h:409 NCCL WARN Net : Connect to 10.0.0.1<4> failed : No route to host\n";
+  const std::string failed =
+      "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 1) of binary: p\n";
+  const Diagnosis diagnosis = diagnosis_of_text(with_prefix("1: ", lost + failed) + with_prefix("0: ", lost + failed));
+  EXPECT_EQ(slug_of(diagnosis), "network");
+  EXPECT_EQ(diagnosis.first_rank.value_or(kNone), kNone);
+}
+
 }  // namespace
 }  // namespace braid

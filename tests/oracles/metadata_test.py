@@ -15,7 +15,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
 
-from programs import run_program
+from programs import TIMEOUT_S, run_program
 
 METADATA_PROBE = os.environ["BRAID_METADATA_PROBE"]
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
@@ -110,7 +110,7 @@ def serve():
         for rank in ranks:
             rank.start()
         for rank in ranks:
-            rank.join(60)
+            rank.join(TIMEOUT_S)
             rank.kill()
         print("done" if all(rank.exitcode == 0 for rank in ranks) else "failed", file=replies, flush=True)
 
@@ -127,7 +127,7 @@ def in_processes():
 
     yield run
     server.stdin.close()
-    assert server.wait(60) == 0
+    assert server.wait(TIMEOUT_S) == 0
 
 
 def probe(path, *more):
