@@ -15,24 +15,18 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/iterations.h"
 #include "formats/pickle.h"
 
 namespace braid {
 
 class DistWriter;
 
-std::string iteration_folder(const std::string& root, std::int64_t iteration);
-std::optional<std::int64_t> iteration_of(const std::string& name);  // of "iter_0000100", as iteration_folder() names it
-std::string partial_folder(const std::string& root, std::int64_t iteration);
-
 // The iteration in the tracker, or without a tracker the newest complete one; nothing when there is no checkpoint.
 // DataError when the tracker does not contain a number.
 std::optional<std::int64_t> read_tracker(const std::string& root);
 // The same, and checks that the iteration exists.
 std::optional<std::int64_t> latest_iteration(const std::string& root);
-// Ascending. Incomplete iterations lack an index.
-enum class Complete { Yes, OrNot };
-std::vector<std::int64_t> iterations_in(const std::string& root, Complete complete = Complete::Yes);
 
 // The content of an iteration's folder, judged by file names.
 struct IterationFiles {

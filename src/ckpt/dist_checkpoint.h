@@ -25,9 +25,6 @@ class Tensor;
 
 namespace braid {
 
-// Megatron's ShardedObjects, "rng_state/shard_0.1_1.2", are stored as lists of one.
-inline bool is_sharded_object(std::string_view key) { return key.find("/shard_") != std::string_view::npos; }
-
 // Checks the format that metadata.json names: DataError for one that cannot be read.
 void check_format(const std::string& text, const std::string& path);
 
@@ -126,9 +123,5 @@ class DistWriter {
   DistMetadata metadata_;
   Checksums checksums_;
 };
-
-// torch.save of a value without tensors, and torch.load; tensors stay inert objects.
-std::string write_archive(const PickleValue& value);
-PickleValue read_archive(std::string_view bytes, const std::string& file);
 
 }  // namespace braid

@@ -58,4 +58,7 @@ void merge(DistMetadata& into, const DistMetadata& other);
 // `where`, the file (".metadata" for elements). Of very many problems, the first ones and the number of the others.
 std::vector<Problem> coverage_problems(const DistMetadata& metadata);
 
+// Megatron's ShardedObjects, "rng_state/shard_0.1_1.2", are stored as lists of one.
+inline bool is_sharded_object(std::string_view key) { return key.find("/shard_") != std::string_view::npos; }
+
 }  // namespace braid

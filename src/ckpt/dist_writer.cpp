@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/tensor_io.h"
-#include "ckpt/torch_archive.h"
+#include "formats/torch_archive.h"
 
 namespace braid {
 

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "ckpt/dist_checkpoint.h"
 #include "plan/param_spec.h"
 
 namespace braid {

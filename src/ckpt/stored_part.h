@@ -7,7 +7,7 @@
 
 #include "ckpt/checked_file.h"
 #include "ckpt/dist_metadata.h"
-#include "ckpt/torch_archive.h"
+#include "formats/torch_archive.h"
 
 namespace braid {
 

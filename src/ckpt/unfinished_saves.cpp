@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "formats/atomic_file.h"
-#include "ckpt/checkpoint_folder.h"
 #include "ckpt/file_names.h"
+#include "ckpt/iterations.h"
 #include "ckpt/save_lock.h"
 
 namespace braid {

@@ -1,9 +1,10 @@
-// Reads Megatron-LM's flags from the training command, and how many ranks it starts.
+#include "cli/megatron_command.h"
+
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
-#include "cli/from_megatron.h"
 #include "cli/megatron_flags.h"
 #include "cli/megatron_script.h"
 #include "shell/torchrun_options.h"

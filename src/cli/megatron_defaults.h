@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/from_megatron.h"
+#include "cli/megatron_command.h"
 #include "cli/megatron_flags.h"
 
 namespace braid {

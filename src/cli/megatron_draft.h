@@ -5,11 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "cli/from_megatron.h"
 #include "cli/megatron_answer.h"
+#include "cli/megatron_command.h"
 #include "cli/recipe_text.h"
 
 namespace braid {
+
+struct MegatronRecipe {
+  std::string yaml;                   // with a comment on everything that was left out or chosen
+  std::vector<std::string> left_out;  // flags that are unsupported, unknown, or need a shell to expand them
+};
 
 class MegatronDraft {
  public:

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "cli/megatron_flags.h"
+#include "cli/megatron_flag.h"
 
 namespace braid {
 

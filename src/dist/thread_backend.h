@@ -5,16 +5,11 @@
 
 #include <functional>
 
+#include "dist/thread_semantics.h"
+
 namespace braid {
 
 class World;
-
-enum class ThreadSemantics {
-  Relaxed,  // like Gloo: a send completes at once, its receive may come later
-  Strict,   // the strictest reading of NCCL: a send completes only when its receive is posted, and the operations
-            // of one group run in the order each rank posted them; only a coalesced batch of sends and
-            // receives runs together
-};
 
 // Runs `body` once per rank, each on its own thread, and returns when all have returned. Rethrows the first exception;
 // the other ranks are woken with a CommError. A deadlock is found at once, without a time-out, and reported as a

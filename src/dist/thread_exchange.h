@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "dist/group.h"
-#include "dist/thread_backend.h"
+#include "dist/thread_semantics.h"
 
 namespace braid {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/topology.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 

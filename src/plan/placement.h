@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/topology.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 

@@ -2,61 +2,13 @@
 // the same on every rank, printable, testable without processes.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/config.h"
 #include "plan/grid.h"
+#include "plan/topology_config.h"
 
 namespace braid {
-
-// One module's grid as written in a recipe. The dense view is tp x cp x dp x pp, the expert view of the same ranks
-// expt_tp x ep x expt_dp x pp.
-struct ModuleConfig {
-  std::string name{};
-  std::string kind = "language";     // encoder | language
-  std::optional<int> rank_offset{};  // default: after the previous module; 0 when colocated
-  std::optional<int> ranks{};        // when given, tp x cp x dp x pp must equal it
-  int tp = 1, cp = 1, dp = 1, pp = 1;
-  int vpp = 1;  // pipeline stages per rank
-  int ep = 1, expt_tp = 1;
-  std::optional<int> expt_dp{};  // default: fills the grid
-};
-
-// The sizes of a module's layout that a model depends on.
-struct LayoutSizes {
-  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, vpp = 1;
-  int stages() const { return pp * vpp; }
-};
-LayoutSizes layout_sizes(const ModuleConfig& config);
-
-struct TopologyConfig {
-  bool colocated = false;           // all modules on the same ranks, each with its own split
-  std::optional<int> world_size{};  // when given, the modules must cover exactly these ranks
-  std::vector<ModuleConfig> modules{};
-};
-
-void describe(Fields& fields, ModuleConfig& config);
-void describe(Fields& fields, TopologyConfig& config);
-
-// A larger world is treated as a typing error; this bounds how much memory a recipe can request.
-inline constexpr int kMaxWorldSize = 1 << 17;
-
-// tp x cp x dp x pp. Works on unchecked configs: a size below 1 counts as 1, and a product beyond kMaxWorldSize is only
-// some number beyond it, so that nothing overflows.
-std::int64_t grid_size(const ModuleConfig& config);
-
-// The values elsewhere in the recipe that the topology must fit.
-struct Workload {
-  int micro_batch = 1;   // samples per language replica and microbatch
-  int global_batch = 1;  // samples per step
-  int num_experts = 0;   // of the language model; 0: no MoE layers
-};
-
-// Every reason why this topology cannot run this workload. `where` of each problem is a dotted recipe key.
-std::vector<Problem> validate(const TopologyConfig& config, const Workload& workload);
 
 struct Module {
   std::string name;

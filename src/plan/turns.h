@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "plan/schedule.h"
+#include "plan/op.h"
 
 namespace braid {
 

@@ -6,7 +6,7 @@
 
 #include "plan/fixes.h"
 #include "plan/placement.h"
-#include "plan/topology.h"
+#include "plan/topology_config.h"
 
 namespace braid {
 namespace {

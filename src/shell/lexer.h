@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shell/text.h"
+#include "shell/command.h"
 
 namespace braid {
 

@@ -16,7 +16,9 @@ const fs::path kRoot = BRAID_SOURCE_DIR;
 // What each folder may include besides itself; docs/architecture.md draws the same picture.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"base", {}},
-    {"doctor", {"base"}},
+    {"doctor/lines", {"base"}},
+    {"doctor/events", {"base", "doctor/lines"}},
+    {"doctor/verdict", {"base", "doctor/lines", "doctor/events"}},
     {"plan", {"base"}},
     {"tensor", {"base"}},
     {"dist", {"base", "plan", "tensor"}},
@@ -38,7 +40,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run", {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
     {"cli", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "shell", "slurm", "log",
-             "train", "resume", "run", "doctor"}},
+             "train", "resume", "run", "doctor/lines", "doctor/verdict"}},
 };
 
 std::string read(const fs::path& path) {
@@ -50,15 +52,40 @@ TEST(Layout, IncludesPointDown) {
   int checked = 0;
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
     if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
-    const std::string folder = entry.path().parent_path().filename().string();
+    const std::string folder = fs::relative(entry.path().parent_path(), kRoot / "src").string();
     ASSERT_TRUE(kMayInclude.count(folder)) << folder << " has no place in the layout";
     const std::string text = read(entry.path());
-    static const std::regex include("#include \"([a-z]+)/");
+    static const std::regex include("#include \"([a-z/]+)/[a-z_0-9]+\\.h");
     for (std::sregex_iterator match(text.begin(), text.end(), include), end; match != end; ++match, ++checked)
       EXPECT_TRUE((*match)[1] == folder || kMayInclude.at(folder).count((*match)[1]))
           << entry.path() << " includes upwards: " << match->str();
   }
   EXPECT_GT(checked, 50);
+}
+
+// A unit is a header and the source file of the same name.
+TEST(Layout, UnitsDoNotNeedEachOtherInCycles) {
+  std::map<std::string, std::set<std::string>> needs;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
+    if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
+    const std::string unit = fs::relative(entry.path(), kRoot / "src").replace_extension().string();
+    const std::string text = read(entry.path());
+    static const std::regex include("#include \"([a-z_/]+)\\.h\"");
+    for (std::sregex_iterator match(text.begin(), text.end(), include), end; match != end; ++match)
+      if ((*match)[1] != unit) needs[unit].insert((*match)[1]);
+  }
+  ASSERT_GT(needs.size(), 100u);
+  // Removes units that need no other remaining unit, until only cycles are left.
+  for (bool removed = true; removed;) {
+    removed = false;
+    for (auto unit = needs.begin(); unit != needs.end();) {
+      std::erase_if(unit->second, [&](const std::string& other) { return needs.count(other) == 0; });
+      removed |= unit->second.empty();
+      unit = unit->second.empty() ? needs.erase(unit) : std::next(unit);
+    }
+  }
+  for (const auto& [unit, others] : needs)
+    for (const std::string& other : others) ADD_FAILURE() << unit << " is in a cycle with, or needs one of, " << other;
 }
 
 TEST(Layout, PathsInTheReadmeExist) {

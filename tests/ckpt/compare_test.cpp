@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "ckpt/small_checkpoint.h"
-#include "ckpt/torch_archive.h"
+#include "formats/torch_archive.h"
 #include "plan/param_spec.h"
 #include "support/programs.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "ckpt/small_checkpoint.h"
-#include "ckpt/torch_archive.h"
+#include "formats/torch_archive.h"
 #include "ckpt/verify.h"
 #include "support/errors.h"
 #include "support/programs.h"

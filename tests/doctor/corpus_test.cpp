@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "doctor/log_source.h"
-#include "doctor/report.h"
+#include "doctor/lines/log_source.h"
+#include "doctor/verdict/report.h"
 #include "support/programs.h"
 
 namespace braid {

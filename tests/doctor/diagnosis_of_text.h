@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "doctor/report.h"
+#include "doctor/verdict/report.h"
 #include "support/programs.h"
 
 namespace braid::testing {

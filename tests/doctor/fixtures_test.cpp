@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/clean_text.h"
-#include "doctor/log_source.h"
-#include "doctor/report.h"
+#include "doctor/lines/log_source.h"
+#include "doctor/verdict/report.h"
 #include "support/programs.h"
 
 namespace braid {

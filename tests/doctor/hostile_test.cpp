@@ -10,9 +10,9 @@
 
 #include "base/clean_text.h"
 #include "base/error.h"
-#include "doctor/line_kinds.h"
-#include "doctor/report.h"
-#include "doctor/signs.h"
+#include "doctor/events/line_kinds.h"
+#include "doctor/verdict/report.h"
+#include "doctor/events/signs.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -1,8 +1,10 @@
-#include "doctor/line_marks.h"
+#include "doctor/lines/line_marks.h"
 
 #include <gtest/gtest.h>
 
-#include "doctor/launcher_lines.h"
+#include "doctor/events/launcher_lines.h"
+#include "doctor/lines/line_prefix.h"
+#include "doctor/lines/rank_names.h"
 
 namespace braid {
 namespace {

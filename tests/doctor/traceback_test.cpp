@@ -1,4 +1,4 @@
-#include "doctor/traceback.h"
+#include "doctor/events/traceback.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,50 @@
+#include "doctor/events/finding_kinds.h"
+
+#include <algorithm>
+#include <string>
+
+#include "doctor/lines/text_parts.h"
+
+namespace braid {
+namespace {
+
+// "worker 3 (pid 4711) has died": of a thing that something happened to, in one breath.
+bool says_near(std::string_view text, std::string_view things, const char* events) {
+  constexpr std::size_t kBreath = 60;
+  while (!things.empty()) {
+    const std::string_view thing = things.substr(0, things.find('|'));
+    things.remove_prefix(std::min(thing.size() + 1, things.size()));
+    for (std::size_t at = 0; (at = text.find(thing, at)) != std::string_view::npos; ++at) {
+      const bool is_name = (at > 0 && std::string_view("._/'\"").find(text[at - 1]) != std::string_view::npos) ||
+                           text.substr(at + thing.size()).starts_with('_');  // of a file or a variable
+      const std::size_t begin = at > kBreath ? at - kBreath : 0;
+      if (!is_name && has_one_of(text.substr(begin, at - begin + thing.size() + kBreath), events)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_strong_cause(const Finding& finding) {
+  return role_of(finding.sign) == Role::Cause && (finding.sign != Sign::NativeCrash || finding.traceback) &&
+         !finding.bare;
+}
+
+bool is_failure_inside(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
+                           "errors_impl.UnknownError", "errors_impl.AbortedError", "Some bad things happened"})
+    if (has_word(finding.text, word)) return true;
+  return false;
+}
+
+bool tells_of_another(const Finding& finding) {
+  if (finding.sign != Sign::PythonError) return false;
+  const std::string low = in_small_letters(finding.text);
+  return has_one_of(low, "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror") ||
+         says_near(low, "worker|process|actor|executor|trial|child|training|job|command|launch",
+                   "died| dead|killed|alive|unexpectedly|abruptly|crashed| gone| failed|aborted|not complete| lost");
+}
+
+}  // namespace braid

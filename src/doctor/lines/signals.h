@@ -1,0 +1,14 @@
+// Signals in what launchers say.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace braid {
+
+int signal_by_name(std::string_view name);  // "SIGKILL and more" -> 9; SIGABRT's when it is no name
+
+// The signal in an exit code: 9 for 137 and for -9; nothing when the code is no signal's.
+std::optional<int> signal_of_code(int code);
+
+}  // namespace braid

@@ -1,0 +1,68 @@
+// What may have ended a run: the findings that it did not outlive, and which of them is the cause.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "doctor/events/causes.h"
+#include "doctor/events/findings.h"
+
+namespace braid {
+
+bool is_time_out(Sign sign);
+
+class Suspects {
+ public:
+  explicit Suspects(const Findings& findings);
+
+  const std::vector<const Finding*>& live() const { return live_; }
+  const std::set<int>& complained() const { return complained_; }  // ranks that timed out or lost a peer
+  const WorkerExit* culprit() const { return culprit_; }           // the one that a launcher saw end first
+  const RootCauseLine* braid() const { return braid_; }
+  std::optional<int> culprit_rank() const;
+
+  const Finding* earliest(const std::function<bool(const Finding&)>& wanted) const;
+  const Finding* first_time_out() const;
+  const Finding* best_cause() const;
+
+  // A process crashed or was killed, ranks could not meet, or lost each other, without a word of why.
+  bool failed_before(const Place& place) const;
+
+  // Ranks timed out in, or right after, the saving of a checkpoint.
+  bool timed_out_while_saving() const;
+
+  // Others lost a process that ended, or that Ray says was lost.
+  bool is_loss_of_worker(const Finding& lost) const;
+
+  // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
+  const Finding* outside_before(const Finding& cause) const;
+
+  // It only tells of a process that is gone, and others say more about that.
+  bool is_explained_by_others(const Finding& cause) const;
+
+  // What the kernel says of a GPU whose user only sees a CUDA error.
+  const Finding* hardware_behind(const Finding& cause) const;
+
+  // The finding's cause, in the light of all the others.
+  Cause refined(const Finding& cause) const;
+
+ private:
+  void find_first_failure();
+  // Its parent and its children raise exceptions of their own when they find that a process was killed.
+  bool follows_kill(const Finding& cause) const;
+  const Finding* told_after(const Finding& vague) const;
+  const Finding* told_before(const Finding& vague) const;
+  bool others_waited(const Finding& cause) const;
+  bool others_started(const Finding& cause) const;
+
+  const Findings& findings_;
+  std::vector<const Finding*> live_;
+  std::set<int> complained_;
+  const WorkerExit* culprit_ = nullptr;
+  const RootCauseLine* braid_ = nullptr;
+  std::optional<Place> first_failure_;  // see failed_before
+};
+
+}  // namespace braid

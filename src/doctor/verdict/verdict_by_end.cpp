@@ -1,0 +1,319 @@
+// How a run ended: from outside, well, by a signal, or without a word.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "doctor/verdict/details.h"
+#include "doctor/events/exception_signs.h"
+#include "doctor/events/launcher_lines.h"
+#include "doctor/lines/signals.h"
+#include "doctor/lines/text_parts.h"
+#include "doctor/verdict/verdicts.h"
+
+namespace braid {
+namespace {
+
+// "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
+// host. Schedulers announce an end by a signal, which is no cause of its own.
+const Finding* earliest_end(const Trial& t) {
+  const auto first = [&](auto wanted) { return t.suspects.earliest(wanted); };
+  const Finding* end =
+      first([](const Finding& f) { return f.sign == Sign::NodeFailure && (!f.host.empty() || f.rank); });
+  const Finding* killed = first([](const Finding& f) { return f.sign == Sign::CgroupOom; });
+  if (end && killed && earlier(killed->place, end->place)) return killed;  // its heartbeats are missed later
+  if (!end) end = first([](const Finding& f) { return f.sign == Sign::NodeFailure || f.sign == Sign::CgroupOom; });
+  // A node that was taken away looks like one that failed; but after a failure, too, a job is put back into the queue,
+  // and pods are taken from their node.
+  const Finding* preempted = first([](const Finding& f) {
+    return f.sign == Sign::Preempted && !has_word(f.text, "REQUEUE") && !has_word(f.text, "TaintManager");
+  });
+  if (end && end->sign == Sign::NodeFailure && preempted) return preempted;
+  if (!end)
+    end = first([](const Finding& f) {
+      return f.sign == Sign::TimeLimit || f.sign == Sign::Preempted || f.sign == Sign::JobCancelled;
+    });
+  return end ? end : first([](const Finding& f) { return f.sign == Sign::Hangup; });
+}
+
+// slurmstepd knows the step, srun the task.
+void rank_out_of_memory(Trial& t) {
+  if (const Finding* task = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::CgroupOom && f.rank; }))
+    t.result.first_rank = task->rank;
+  else if (t.culprit && signal_of_code(t.culprit->code) == SIGKILL)
+    t.result.first_rank = t.culprit->ranks[0];
+  else if (const Finding* missed =
+               t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NodeFailure && f.rank; }))
+    t.result.first_rank = missed->rank;
+}
+
+void rank_on_dead_node(Trial& t) {
+  if (t.braid && (t.braid->host == t.result.first_host || t.result.first_host.empty())) {
+    t.result.first_rank = t.braid->rank;
+    t.result.first_host = t.braid->host;
+    t.draft.add_evidence(t.braid->place, t.braid->text);
+    return;
+  }
+  if (t.result.first_host.empty()) return;
+  for (const auto& [rank, host] : t.findings.hosts)
+    if (host == t.result.first_host && !t.result.first_rank) t.result.first_rank = rank;
+}
+
+const WorkerExit* find_bad_exit(const Trial& t) {
+  const auto bad = std::find_if(t.findings.exits.begin(), t.findings.exits.end(),
+                                [&](auto& e) { return e.code != 0 && !t.findings.survived(e.place); });
+  return bad == t.findings.exits.end() ? nullptr : &*bad;
+}
+
+// A daemon or a heartbeat that others miss, after a process that ended by a signal or had trouble with its network.
+bool is_explained(const Trial& t, const Finding& loss) {
+  if (loss.sign != Sign::NodeFailure || (!has_word(loss.text, "daemon") && !has_word(loss.text, "eartbeat")))
+    return false;
+  const bool is_daemon = has_word(loss.text, "daemon");
+  const Finding* crash = t.suspects.earliest([&](const Finding& f) {
+    return f.sign == Sign::NativeCrash || (is_daemon && f.sign == Sign::NetworkTrouble && f.rank);
+  });
+  if (crash && earlier(crash->place, loss.place)) return true;
+  return std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
+    const auto signal = signal_of_code(e.code);
+    return signal && cause_of_signal(*signal) != Cause::Unknown && earlier(e.place, loss.place);
+  });
+}
+
+// What srun does to a step after some of its tasks ended with an exit code of their own.
+bool is_rest(const Trial& t, const Finding& end) {
+  return end.sign == Sign::StepCancelled &&
+         std::any_of(t.findings.exits.begin(), t.findings.exits.end(), [&](const WorkerExit& e) {
+           return e.code != 0 && !signal_of_code(e.code) && earlier(e.place, end.place);
+         });
+}
+
+void succeed(Trial& t) {
+  t.result.failed = false;
+  t.result.cause = Cause::Success;
+  t.draft.explain(text_of(Cause::Success).meaning);
+}
+
+// A process without a rank that a signal ended.
+const WorkerExit* find_signalled(const Trial& t) {
+  for (const WorkerExit& exit : t.findings.exits) {
+    const auto signal = signal_of_code(exit.code);
+    if (exit.ranks.empty() && signal && cause_of_signal(*signal) != Cause::Unknown && !t.findings.survived(exit.place))
+      return &exit;
+  }
+  return nullptr;
+}
+
+// What shells and `timeout` say by their own exit codes.
+Cause cause_of_code(const WorkerExit& exit) {
+  constexpr int kTimedOut = 124, kCannotExecute = 126, kNotFound = 127;
+  if (exit.code == kTimedOut) return Cause::TimeLimit;
+  const bool is_not_started = (exit.code == kCannotExecute || exit.code == kNotFound) && exit.place.progress == 0;
+  return is_not_started ? Cause::NotLaunched : Cause::Unknown;
+}
+
+void last_remarks(Trial& t) {
+  const std::size_t from = t.findings.remarks.size() > 3 ? t.findings.remarks.size() - 3 : 0;
+  for (std::size_t i = from; i < t.findings.remarks.size(); ++i) t.draft.add_evidence(t.findings.remarks[i]);
+}
+
+}  // namespace
+
+bool by_outside(Trial& t) {
+  const Finding* end = earliest_end(t);
+  if (end && is_explained(t, *end)) return false;
+  const Finding* hang = t.suspects.first_time_out();
+  const bool is_sudden = end && (end->sign == Sign::NodeFailure || end->sign == Sign::CgroupOom);
+  if (end && !is_sudden && hang && earlier(hang->place, end->place)) return false;
+  // Who sees that a run failed cancels the job, or lets it wait until its time is over.
+  const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
+  if (may_follow && t.suspects.failed_before(end->place)) return false;
+  if (!end && !hang && !t.suspects.culprit_rank())
+    end = t.suspects.earliest([&](const Finding& f) {
+      return role_of(f.sign) == Role::Outside && !is_rest(t, f) && !t.suspects.failed_before(f.place);
+    });
+  if (!end) return false;
+  if (cause_of(end->sign) == Cause::Cancelled)  // by whom, others may say in words of their own
+    for (const Finding& words : t.findings.last_words)
+      if (words.sign == Sign::TimeLimit || words.sign == Sign::Preempted || words.sign == Sign::NodeFailure) {
+        end = &words;
+        break;
+      }
+  t.name(*end, cause_of(end->sign));
+  if (!is_sudden) t.result.first_host.clear();  // nothing failed, nowhere
+  if (!is_sudden) t.result.first_rank = rank_told_by(end->sign, end->text);
+  if (end->sign == Sign::CgroupOom && !t.result.first_rank) rank_out_of_memory(t);
+  if (end->sign == Sign::NodeFailure) rank_on_dead_node(t);
+  return true;
+}
+
+// What is left of a run that came to its end are connections that went with it.
+bool by_good_end(Trial& t) {
+  const FileTrace* file = t.findings.good_end();
+  const bool code_is_bad = t.result.exit_code.value_or(0) != 0;
+  if (!file || code_is_bad || t.culprit || t.suspects.first_time_out() || find_bad_exit(t)) return false;
+  if (t.suspects.earliest([](const Finding& f) { return role_of(f.sign) == Role::Cause; })) return false;
+  succeed(t);
+  t.draft.add_evidence({.file = static_cast<int>(file - t.findings.files.data()), .line = file->good_end},
+                       file->end_text);
+  return true;
+}
+
+// The first process to go was killed, and nothing else says why.
+bool by_kill(Trial& t) {
+  const WorkerExit* const signalled = find_signalled(t);
+  // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
+  const bool is_told_later =
+      t.culprit && signalled && !signal_of_code(t.culprit->code) && earlier(signalled->place, t.culprit->place);
+  const WorkerExit* exit = t.culprit && !is_told_later ? t.culprit : signalled;
+  if (!exit) return false;
+  const auto signal = signal_of_code(exit->code);
+  const Finding* hang = t.suspects.first_time_out();
+  if (!signal || *signal == SIGTERM || (hang && earlier(hang->place, exit->place) && !exit->root)) return false;
+  const auto is_loss_before = [&](const Finding& f) {
+    return (f.sign == Sign::NetworkTrouble || f.sign == Sign::RendezvousFailed || f.sign == Sign::ConnectionLost) &&
+           earlier(f.place, exit->place);
+  };
+  if (*signal == SIGABRT && (hang || t.suspects.earliest(is_loss_before))) return false;
+  // What a rank said before it crashed on its way out.
+  const Finding* said = t.suspects.earliest([&](const Finding& f) {
+    return role_of(f.sign) == Role::Consequence && f.traceback && exit->ranks == std::vector{f.rank.value_or(-1)};
+  });
+  if (said && *signal != SIGKILL) return false;
+  t.result.cause = cause_of_signal(*signal);
+  for (const Finding& words : t.findings.last_words)
+    if (t.result.cause == Cause::Killed && words.sign == Sign::CgroupOom) t.result.cause = Cause::HostOom;
+  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash && f.rank; });
+  if (!exit->ranks.empty())
+    t.result.first_rank = exit->ranks[0];
+  else if (crash && t.result.cause == Cause::Segfault)
+    t.result.first_rank = crash->rank;
+  t.result.first_host = exit->host;
+  t.result.exit_code = t.result.exit_code ? t.result.exit_code : std::optional(exit->code);
+  t.draft.add_evidence(*exit);
+  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(exit_code_text(exit->code));
+  return true;
+}
+
+// A process was told to end, or crashed, and others may have lost it.
+bool by_crash(Trial& t) {
+  const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash; });
+  const Finding* lost = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::ConnectionLost; });
+  const bool told_to_end = t.culprit && t.culprit->root && !t.culprit->local &&
+                           signal_of_code(t.culprit->code) == SIGTERM && (crash || lost);
+  if (told_to_end) {
+    t.result.first_rank = t.culprit->ranks[0];
+    t.draft.add_evidence(crash ? *crash : *lost);
+    t.draft.explain(fmt::format("Rank {} was told to end (SIGTERM), and nobody says by whom.", t.culprit->ranks[0]));
+    return true;
+  }
+  // NCCL's watchdog ends its process by an exception that nobody catches.
+  const bool is_end_of_watchdog =
+      crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
+      (earlier(lost->place, crash->place) ||
+       (has_word(crash->text, "terminate called") && lost->place.line < crash->place.line + 20));
+  if (!crash || is_end_of_watchdog) return false;
+  t.name(*crash, Cause::Segfault);
+  return true;
+}
+
+bool by_words(Trial& t) {
+  for (const Finding& remark : t.findings.remarks) {
+    const bool is_mended =
+        has_one_of(remark.text, " instead|alling back|gnoring|kipping|tensorboard|wandb");  // it goes on without
+    if (is_mended || t.findings.survived(remark)) continue;
+    auto sign = sign_of_words(remark.text);
+    if (!sign && has_one_of(remark.text, "Error('|Error(\"")) sign = Sign::PythonError;  // as repr() has it
+    if (!sign) continue;
+    t.name(remark, cause_of(*sign));
+    return true;
+  }
+  return false;
+}
+
+// What tells of a reason goes before what lost or waited for something.
+bool by_last_words(Trial& t) {
+  const Finding* telling = nullptr;
+  for (const Finding& words : t.findings.last_words)
+    if (!telling || (role_of(telling->sign) == Role::Consequence && role_of(words.sign) != Role::Consequence))
+      telling = &words;
+  if (!telling) return false;
+  t.name(*telling, cause_of(telling->sign));
+  return true;
+}
+
+bool by_exit(Trial& t) {
+  const WorkerExit* exit = t.culprit ? t.culprit : find_bad_exit(t);
+  if (!exit) return false;
+  if (t.culprit) t.result.first_rank = t.culprit->ranks[0], t.result.first_host = t.culprit->host;
+  if (!t.result.exit_code) t.result.exit_code = exit->code;
+  t.draft.add_evidence(*exit);
+  t.result.cause = cause_of_code(*exit);
+  if (t.result.cause == Cause::TimeLimit) t.result.first_rank.reset(), t.result.first_host.clear();
+  t.draft.explain(t.result.cause == Cause::Unknown ? "The log does not say why." : text_of(t.result.cause).meaning);
+  t.draft.explain(exit_code_text(exit->code));
+  last_remarks(t);
+  return true;
+}
+
+bool by_refusal(Trial& t) {
+  if (t.findings.program_spoke || t.findings.refusals.empty()) return false;
+  t.draft.explain("Slurm refused it, or ended it before any program said a word. It says: " +
+                  t.findings.refusals.front().text);
+  t.draft.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
+  for (const Finding& refusal : t.findings.refusals) t.draft.add_evidence(refusal);
+  return true;
+}
+
+bool by_emptiness(Trial& t) {
+  const bool code_says_so = t.result.exit_code.value_or(0) != 0;
+  if (signal_of_code(t.result.exit_code.value_or(0))) return false;  // what a signal ended had started
+  std::uint64_t bytes = 0;
+  for (const FileTrace& file : t.findings.files) bytes += file.bytes;
+  if (bytes > 0 && (t.findings.program_spoke || code_says_so)) return false;
+  t.result.cause = Cause::NotLaunched;
+  t.draft.fix(t.findings.launchers.slurm
+                  ? "Ask Slurm how the job is (`squeue -j JOB`, `sacct -j JOB`), and whether its output goes to this "
+                    "file."
+                  : "Look whether it runs at all, whether its output goes to this file, and what started it.");
+  t.draft.explain(bytes == 0 ? "The log is empty: nothing ever started."
+                             : "Nothing ever started: no program says anything.");
+  t.result.failed = false;
+  return true;
+}
+
+// Signs that alone tell no cause, but that something went wrong.
+bool by_leftovers(Trial& t) {
+  const Finding* left = t.suspects.earliest([](const Finding& f) { return role_of(f.sign) != Role::Context; });
+  if (!left || left->sign == Sign::Stopped) return false;
+  t.name(*left, cause_of(left->sign));
+  return true;
+}
+
+bool by_exit_code(Trial& t) {
+  if (!t.result.exit_code) return false;
+  if (*t.result.exit_code == 0) return succeed(t), true;
+  const auto signal = signal_of_code(*t.result.exit_code);
+  if (signal) t.result.cause = cause_of_signal(*signal);
+  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(exit_code_text(*t.result.exit_code));
+  last_remarks(t);
+  return true;
+}
+
+bool by_nothing(Trial& t) {
+  t.result.failed = false;
+  t.draft.explain("There is no error in the log, and no end of the run either.");
+  const bool unfinished =
+      t.findings.iteration && t.findings.iterations && *t.findings.iteration < *t.findings.iterations;
+  if (unfinished)
+    t.draft.explain(fmt::format("It stops at iteration {} of {}.", *t.findings.iteration, *t.findings.iterations));
+  t.draft.explain("The job still runs, was killed without a word, or ends without saying so.");
+  t.draft.fix("If it is over, tell me its exit code with --exit-code.");
+  if (t.findings.launchers.slurm) t.draft.fix("`sacct -j JOB --format=JobID,State,ExitCode` says it.");
+  if (t.findings.launchers.kubernetes) t.draft.fix("`kubectl describe pod POD` says it.");
+  return true;
+}
+
+}  // namespace braid

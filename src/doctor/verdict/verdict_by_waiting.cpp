@@ -1,0 +1,110 @@
+// When all that is left are ranks that waited for others, or lost them.
+#include <algorithm>
+#include <csignal>
+
+#include "doctor/events/mismatch.h"
+#include "doctor/verdict/silence.h"
+#include "doctor/lines/text_parts.h"
+#include "doctor/verdict/verdicts.h"
+
+namespace braid {
+namespace {
+
+// NCCL's word for any system call that failed, also when a time-out ended its communicator.
+bool is_vague(const Finding& network) { return has_one_of(network.text, "unhandled system error|ncclSystemError"); }
+
+// Where all complain, the one that was first to end, or to complain.
+void blame_silence(Trial& t) {
+  const Silence silence = find_silent_rank(t.findings, t.suspects.complained());
+  t.result.first_rank = silence.rank;
+  if (!silence.how.empty()) t.draft.explain("The first to fail is the one that went silent: " + silence.how + ".");
+  if (silence.rank) return;
+  // A rank of its node may be another one in the whole run.
+  const bool is_known = t.culprit && (!t.culprit->local || t.suspects.complained().count(t.culprit->ranks[0]));
+  if (is_known && t.culprit->root) t.result.first_rank = t.suspects.culprit_rank();
+  const Finding* first = t.suspects.earliest([](const Finding& f) { return is_time_out(f.sign) && f.rank; });
+  if (!t.result.first_rank && first) t.result.first_rank = first->rank;
+}
+
+}  // namespace
+
+bool by_mismatch(Trial& t) {
+  const auto mismatch = find_mismatch(t.findings);
+  if (!mismatch) return false;
+  t.result.cause = Cause::CollectiveMismatch;
+  t.result.first_rank = mismatch->odd_rank;
+  t.draft.explain(text_of(t.result.cause).meaning);
+  t.draft.explain(mismatch->text);
+  for (const CollectiveWork* work : mismatch->works) t.draft.add_evidence(work->place, work->text);
+  return true;
+}
+
+// They never met. Later on a store that cannot be reached may be one that went away.
+bool by_rendezvous(Trial& t) {
+  const Finding* failed = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::RendezvousFailed; });
+  const Finding* other = t.suspects.earliest([&](const Finding& f) {
+    const bool is_loss = f.sign == Sign::ConnectionLost && failed && failed->place.progress > 0;
+    return is_time_out(f.sign) || is_loss;
+  });
+  if (!failed || (other && earlier(other->place, failed->place))) return false;
+  t.name(*failed, Cause::Rendezvous);
+  return true;
+}
+
+bool by_time_out(Trial& t) {
+  const Finding* first = t.suspects.first_time_out();
+  const Finding* network =
+      t.suspects.earliest([&](const Finding& f) { return f.sign == Sign::NetworkTrouble && !(first && is_vague(f)); });
+  const Finding* unique_id = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::UniqueIdTimeout; });
+  if (!first && !network) return false;
+  const bool saving = t.findings.saved_artifacts || t.suspects.timed_out_while_saving();
+  const Finding* telling = network ? network : unique_id ? unique_id : first;
+  const bool is_saving_late = first && saving && !(network && earlier(network->place, first->place));
+  const Cause cause = network && !is_saving_late ? Cause::Network
+                      : is_saving_late           ? Cause::ArtifactSaveHang
+                                                 : cause_of(telling->sign);
+  if (cause == Cause::ArtifactSaveHang) telling = unique_id ? unique_id : first;
+  t.result.cause = cause;
+  t.draft.add_evidence(*telling);
+  t.draft.explain(text_of(cause).meaning);
+  if (cause == Cause::Rank0BarrierTimeout || (cause == Cause::ArtifactSaveHang && !t.culprit)) {
+    t.result.first_rank = 0;
+    const bool works = telling->traceback && telling->traceback->lets_first;  // slow, and not what failed
+    if (works && t.culprit && t.culprit->root) t.result.first_rank = t.culprit->ranks[0];
+  } else if (cause == Cause::Network) {
+    t.result.first_rank = telling->rank;
+    t.result.first_host = telling->host;
+    const bool is_there = t.culprit && !telling->host.empty() && t.culprit->host == telling->host;
+    if (!telling->rank && t.culprit && (t.culprit->root || is_there)) t.result.first_rank = t.suspects.culprit_rank();
+    const Finding* complaint = t.suspects.earliest(
+        [](const Finding& f) { return f.rank && (f.sign == Sign::NetworkTrouble || f.sign == Sign::ConnectionLost); });
+    if (!t.result.first_rank && complaint) t.result.first_rank = complaint->rank;
+  } else {
+    blame_silence(t);
+  }
+  return true;
+}
+
+bool by_stall(Trial& t) {
+  if (t.findings.named_absent.empty()) return false;
+  t.result.cause = Cause::NcclTimeout;
+  t.draft.explain(text_of(t.result.cause).meaning);
+  blame_silence(t);
+  return true;
+}
+
+bool by_loss(Trial& t) {
+  const Finding* lost = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::ConnectionLost; });
+  if (!lost) return false;
+  t.draft.add_evidence(*lost);
+  blame_silence(t);
+  if (t.suspects.is_loss_of_worker(*lost)) {
+    t.draft.explain("A process went away without a word, and others lost their connection to it.");
+    return true;
+  }
+  t.result.cause = Cause::Network;
+  t.draft.explain("A peer went away, or the network between the nodes failed, and no rank says why.");
+  return true;
+}
+
+}  // namespace braid

@@ -1,0 +1,62 @@
+// The archives of torch.save: uncompressed zip files with a pickle and the bytes of the storages that its tensors refer
+// to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/archive_directory.h"
+#include "formats/pickle.h"
+#include "formats/safetensors.h"
+
+namespace braid {
+
+;
+
+// DataError that names the source for anything that is not an archive as torch writes it.
+class ArchiveReader {
+ public:
+  explicit ArchiveReader(ArchiveSource source);
+  ~ArchiveReader();
+
+  PickleValue value();  // of the pickle, which may contain the names that Megatron stores
+
+  struct Record {
+    std::int64_t offset = 0, size = 0;  // in the source
+  };
+  Record record(const std::string& name);
+
+ private:
+  struct Zip;
+  std::unique_ptr<Zip> zip_;
+};
+
+// A tensor in a pickle.
+struct PickledTensor {
+  StoredDtype dtype{};
+  std::vector<std::int64_t> shape{}, strides{};
+  std::string storage{};  // the record data/<storage>
+  std::int64_t storage_elements = 0, storage_offset = 0;
+};
+std::optional<PickledTensor> as_tensor(const PickleValue& value);
+PickleValue pickle_tensor(const PickledTensor& tensor);
+
+// `storage`: the bytes of the tensor that `value` describes; they become the record data/0. Exceptions of `sink` reach
+// the caller unchanged.
+using ArchiveSink = std::function<void(std::span<const std::byte> bytes)>;
+void write_archive(const PickleValue& value, std::optional<std::span<const std::byte>> storage,
+                   const ArchiveSink& sink);
+
+// torch.save of a value without tensors, and torch.load; tensors stay inert objects.
+std::string write_archive(const PickleValue& value);
+PickleValue read_archive(std::string_view bytes, const std::string& file);
+
+std::vector<std::int64_t> contiguous_strides(const std::vector<std::int64_t>& shape);
+
+}  // namespace braid
