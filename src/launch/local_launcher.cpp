@@ -183,6 +183,9 @@ class LocalRun {
 
   void user_signal(int signal) {
     if (signal == SIGTSTP) return stop_for_a_while();
+    const bool is_news = signal == SIGPIPE && !output_closed_;
+    output_closed_ = output_closed_ || signal == SIGPIPE;
+    if (is_news && options_.stop_grace) say("the output has no reader any more: the run is asked to stop");
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
     if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
     if (user_signal_ && comes_again(signal)) return;
@@ -218,9 +221,7 @@ class LocalRun {
   }
 
   void ask_to_stop(int signal) {
-    if (signal == SIGPIPE && !output_closed_) say("the output has no reader any more: the run is asked to stop");
     if (signal != SIGPIPE) say_what_is_next(signal);
-    output_closed_ = output_closed_ || signal == SIGPIPE;
     signal_ranks(as_passed_on(signal));
     if (is_order(signal)) told_to_end_ = true;
     if (signal != SIGUSR1 && !user_signal_) user_signal_ = signal;
