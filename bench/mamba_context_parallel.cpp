@@ -92,8 +92,9 @@ class StatePassingMamba2 : public Layer {
 
   at::Tensor branch(const at::Tensor& x, const SequenceBatch&) override {
     const at::Tensor normed = rms_norm(x, parameter("in_proj.layer_norm_weight"), config_.norm_eps);
-    const std::vector<at::Tensor> z_xbc_dt = Linear({parameter("in_proj.weight")}, {}, Split::Columns, parallel_)(normed)
-                                                 .split_with_sizes({widths_.inner, widths_.conv(), widths_.heads}, 1);
+    const std::vector<at::Tensor> z_xbc_dt =
+        Linear({parameter("in_proj.weight")}, {}, Split::Columns, parallel_)(normed).split_with_sizes(
+            {widths_.inner, widths_.conv(), widths_.heads}, 1);
     const std::vector<at::Tensor> x_b_c =
         convolve(z_xbc_dt[1]).split_with_sizes({widths_.inner, widths_.states, widths_.states}, 1);
     const at::Tensor y = scan({.x = x_b_c[0].unflatten(1, {-1, config_.mamba_head_dim}),

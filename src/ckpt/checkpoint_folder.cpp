@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "formats/atomic_file.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/unfinished_saves.h"
+#include "formats/atomic_file.h"
 
 namespace braid {
 namespace {
@@ -146,7 +146,7 @@ Published publish(const std::string& root, std::int64_t iteration, int writers, 
       saver == Saver::Guest && fs::exists(root + "/" + kTracker) && read_tracker(root).value_or(-1) > iteration;
   if (!older) write_file(partial + "/" + kTrackerPending, "");
   sync_folder(partial);
-  put_in_place(root, iteration);
+  rename_to_iteration(root, iteration);
   if (!older) {
     name_as_latest(root, iteration);
     fs::remove(iteration_folder(root, iteration) + "/" + kTrackerPending);

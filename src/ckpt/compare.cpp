@@ -10,8 +10,8 @@
 #include <limits>
 #include <set>
 
-#include "ckpt/tensor_io.h"
 #include "ckpt/slabs.h"
+#include "ckpt/tensor_io.h"
 #include "plan/param_spec.h"
 
 namespace braid {

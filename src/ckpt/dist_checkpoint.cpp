@@ -15,8 +15,8 @@
 #include "base/strings.h"
 #include "ckpt/file_names.h"
 #include "ckpt/flat_json.h"
+#include "ckpt/stored_archive.h"
 #include "ckpt/tensor_io.h"
-#include "ckpt/stored_part.h"
 #include "plan/param_spec.h"
 
 namespace braid {
@@ -107,9 +107,9 @@ std::optional<FileChecksums> DistCheckpoint::checksums_of_file(const std::string
 }
 
 void DistCheckpoint::check_files() const {
-  std::map<std::string, FilePart> last_parts;
-  const auto add = [&](const FilePart& part) {
-    FilePart& last = last_parts.try_emplace(part.file, part).first->second;
+  std::map<std::string, FileRange> last_parts;
+  const auto add = [&](const FileRange& part) {
+    FileRange& last = last_parts.try_emplace(part.file, part).first->second;
     if (part.offset + part.length > last.offset + last.length) last = part;
   };
   for (const auto& [key, part] : metadata_.objects) add(part);
@@ -154,7 +154,7 @@ PickleValue DistCheckpoint::read_object(const std::string& key) {
 }
 
 std::string DistCheckpoint::object_bytes(const std::string& key) {
-  const FilePart& part = metadata_.objects.at(key);
+  const FileRange& part = metadata_.objects.at(key);
   if (part.length > kMaxCommonFile)
     throw DataError(fmt::format("{}/{}: the object {} has {}, more than any valid object", folder_, part.file,
                                 in_quotes(key), readable_bytes(part.length)));

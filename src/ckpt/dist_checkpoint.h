@@ -113,7 +113,7 @@ class DistWriter {
   class File;
   File& file();
   void check_new_object(const std::string& key) const;
-  FilePart write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage);
+  FileRange write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage);
 
   std::string folder_, file_name_;
   const std::atomic<bool>* const cancelled_;

@@ -91,7 +91,7 @@ class MetadataReader {
   // Objects have no offset. The key points into the pickle, where many entries may share one long key.
   using Index = std::pair<std::string_view, std::optional<Sizes>>;
   struct Part {
-    FilePart part;
+    FileRange part;
     bool used = false;
   };
 
@@ -146,10 +146,10 @@ class MetadataReader {
     }
   }
 
-  FilePart read_part(const PickleValue& info, const Index& index) const {
-    FilePart part{.file = text(field(info, "relative_path"), "a file name", kMaxFileName),
-                  .offset = count(field(info, "offset"), "an offset in a file"),
-                  .length = count(field(info, "length"), "a length in a file")};
+  FileRange read_part(const PickleValue& info, const Index& index) const {
+    FileRange part{.file = text(field(info, "relative_path"), "a file name", kMaxFileName),
+                   .offset = count(field(info, "offset"), "an offset in a file"),
+                   .length = count(field(info, "length"), "a length in a file")};
     if (!is_plain_file_name(part.file))
       fail(fmt::format("{} is in {}, which is not the name of a file in this folder", place(index),
                        in_quotes(part.file)));
@@ -172,7 +172,7 @@ class MetadataReader {
       fail(fmt::format("{} is {}, neither a tensor nor an object", in_quotes(key), to_text(value, 100)));
   }
 
-  const FilePart& take_part(const Index& index) {
+  const FileRange& take_part(const Index& index) {
     const auto found = parts_.find(index);
     if (found == parts_.end()) fail(fmt::format("{} is in no file", place(index)));
     found->second.used = true;
@@ -285,7 +285,7 @@ class MetadataWriter {
     return object_with(index_type_, pickle_dict(std::move(fields)));
   }
 
-  PickleValue storage_info(const FilePart& part) const {
+  PickleValue storage_info(const FileRange& part) const {
     return object_with(info_type_, pickle_dict({{"relative_path", pickle(part.file)},
                                                 {"offset", pickle(part.offset)},
                                                 {"length", pickle(part.length)}}));

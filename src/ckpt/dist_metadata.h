@@ -14,16 +14,16 @@
 
 namespace braid {
 
-struct FilePart {
+struct FileRange {
   std::string file{};  // a name in the checkpoint's folder, without directories
   std::int64_t offset = 0, length = 0;
-  bool operator==(const FilePart&) const = default;
+  bool operator==(const FileRange&) const = default;
 };
 
 // A box of the tensor: `size` elements from `begin`, in every dimension.
 struct StoredChunk {
   std::vector<std::int64_t> begin{}, size{};
-  FilePart part{};
+  FileRange part{};
   bool operator==(const StoredChunk&) const = default;
 };
 
@@ -38,8 +38,8 @@ inline std::int64_t bytes_of(const DistTensor& tensor) { return num_elements(ten
 
 struct DistMetadata {
   std::map<std::string, DistTensor> tensors{};
-  bool has_checksums = false;                 // checksums.json is beside the index, see ckpt/checksums.h
-  std::map<std::string, FilePart> objects{};  // keys as stored: "mimo.language.rng_state/shard_0.0_1.1"
+  bool has_checksums = false;                  // checksums.json is beside the index, see ckpt/checksums.h
+  std::map<std::string, FileRange> objects{};  // keys as stored: "mimo.language.rng_state/shard_0.0_1.1"
   bool operator==(const DistMetadata&) const = default;
 };
 

@@ -121,8 +121,8 @@ DistWriter::File& DistWriter::file() {
   return *file_;
 }
 
-FilePart DistWriter::write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage) {
-  FilePart part{.file = file_name_, .offset = file().size()};
+FileRange DistWriter::write_part(const PickleValue& value, std::optional<std::span<const std::byte>> storage) {
+  FileRange part{.file = file_name_, .offset = file().size()};
   write_archive(value, storage, [&](std::span<const std::byte> bytes) { file().append(bytes); });
   bytes_written_ = file().size();
   part.length = bytes_written_ - part.offset;

@@ -15,9 +15,9 @@ inline constexpr const char* kChecksumFile = "checksums.json";
 inline constexpr std::size_t kMaxFileName = 255;
 
 // Far above what any checkpoint needs: a larger file is damaged or hostile, and is not loaded into memory.
-inline constexpr std::int64_t kMaxSmallFile = 1 << 20;     // the tracker, metadata.json
+inline constexpr std::int64_t kMaxSmallFile = 1 << 20;  // the tracker, metadata.json
 inline constexpr std::int64_t kMaxCommonFile = 256 << 20;
-inline constexpr std::int64_t kMaxIndexFile = 512 << 20;   // and checksums.json: enough for 64 TiB of checkpoint
+inline constexpr std::int64_t kMaxIndexFile = 512 << 20;  // and checksums.json: enough for 64 TiB of checkpoint
 
 constexpr std::int64_t most_bytes_of(std::string_view name) {
   return name == kFormatFile ? kMaxSmallFile : name == kCommonFile ? kMaxCommonFile : kMaxIndexFile;

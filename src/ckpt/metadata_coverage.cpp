@@ -111,7 +111,7 @@ void check_tiling(const std::string& key, const DistTensor& tensor, ProblemList&
 
 void check_files(const DistMetadata& metadata, ProblemList& problems) {
   struct Owned {
-    const FilePart* part;
+    const FileRange* part;
     const std::string* key;
   };
   std::vector<Owned> parts;

@@ -37,7 +37,7 @@ int count_layers(const std::vector<ParamSpec>& specs) {
   return layers;
 }
 
-std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardPlace& place, const KeyRule& rule) {
+std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule) {
   const auto name = rule.stacked_layers > 0 ? layer_name(spec.name) : std::nullopt;
   const std::string key = rule.prefix + (name ? fmt::format("{}{}", kLayers, name->rest) : spec.name);
   std::vector<KeyedBox> keyed;
@@ -59,7 +59,7 @@ std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardPlace& place
   return keyed;
 }
 
-std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardPlace& place, const KeyRule& rule,
+std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule,
                                      std::int64_t begin, std::int64_t end) {
   const std::vector<std::int64_t> shape = local_shape(spec, place);
   const std::vector<KeyedBox> whole = keyed_boxes(spec, place, rule);
@@ -85,7 +85,7 @@ std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardPlace& pl
   return ranges;
 }
 
-std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardPlace& place, const KeyRule& rule) {
+std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule) {
   constexpr std::string_view kWeight = ".weight";
   const bool is_matrix = spec.shape.size() == (spec.expert ? 3u : 2u);
   const bool is_table = spec.name.ends_with("word_embeddings.weight");

@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/tensor_io.h"
 #include "ckpt/save_lock.h"
 #include "ckpt/slabs.h"
+#include "ckpt/tensor_io.h"
 #include "ckpt/unfinished_saves.h"
 #include "plan/param_spec.h"
 

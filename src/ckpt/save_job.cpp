@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/growing_pause.h"
+#include "base/polling_backoff.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
@@ -89,7 +89,7 @@ std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors) {
   return tensors;
 }
 
-SaveJob::SaveJob(SaveContent content, SavePlace place)
+SaveJob::SaveJob(SaveContent content, SaveTarget place)
     : content_(std::move(content)), place_(std::move(place)), bytes_(bytes_of(content_.tensors)), thread_([this] {
         try {
           run();
@@ -130,7 +130,7 @@ void SaveJob::write() {
 
 void SaveJob::publish_all() {
   const std::string partial = partial_folder(place_.root, place_.iteration);
-  GrowingPause pause(kLongestPause);
+  PollingBackoff pause(kLongestPause);
   for (int writer = 0; writer < place_.writers; ++writer)
     while (!handed_in(partial, writer)) {
       if (cancelled_) return;

@@ -39,7 +39,7 @@ struct SaveContent {
   PickleValue common{};  // on the publisher
 };
 
-struct SavePlace {
+struct SaveTarget {
   std::string root{};  // after begin_iteration()
   std::int64_t iteration = 0;
   int writer = 0, writers = 1, publisher = 0;
@@ -56,7 +56,7 @@ struct Saved {
 
 class SaveJob {
  public:
-  SaveJob(SaveContent content, SavePlace place);
+  SaveJob(SaveContent content, SaveTarget place);
   ~SaveJob();  // cancels an unfinished save
 
   bool done() const { return done_; }
@@ -73,7 +73,7 @@ class SaveJob {
   void publish_all();
 
   SaveContent content_;
-  const SavePlace place_;
+  const SaveTarget place_;
   const std::int64_t bytes_;
   std::atomic<std::int64_t> written_ = 0;
   std::atomic<bool> done_ = false, cancelled_ = false;

@@ -22,8 +22,8 @@
 #include "base/process.h"
 #include "base/socket.h"
 #include "base/strings.h"
-#include "formats/atomic_file.h"
 #include "ckpt/checked_file.h"
+#include "formats/atomic_file.h"
 
 namespace braid {
 namespace {

@@ -32,7 +32,7 @@ at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int6
 }
 
 // row_runs() ends a run at every step of an outer dimension, even if the next run is adjacent.
-std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardPlace& place) {
+std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardCoordinates& place) {
   std::vector<RowRun> joined;
   const std::vector<std::int64_t> shape = local_shape(spec, place);
   for (const Box& box : shard_boxes(spec, place))
@@ -50,7 +50,7 @@ std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardPlace& place) 
 
 }  // namespace
 
-void load_shard(const ParamSpec& spec, const ShardPlace& place, const SafetensorsReader& source,
+void load_shard(const ParamSpec& spec, const ShardCoordinates& place, const SafetensorsReader& source,
                 const std::vector<ForeignTensor>& tensors, at::Tensor& local) {
   BRAID_CHECK(local.sizes().vec() == local_shape(spec, place) && local.is_contiguous(), "the shard of {}", spec.name);
   const at::NoGradGuard no_grad;

@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "formats/atomic_file.h"
 #include "ckpt/file_names.h"
 #include "ckpt/iterations.h"
 #include "ckpt/save_lock.h"
+#include "formats/atomic_file.h"
 
 namespace braid {
 namespace {
@@ -100,7 +100,7 @@ void remove_iteration(const std::string& folder) {
   remove_tree(mark_outside);
 }
 
-void put_in_place(const std::string& root, std::int64_t iteration) {
+void rename_to_iteration(const std::string& root, std::int64_t iteration) {
   const std::string partial = partial_folder(root, iteration), folder = iteration_folder(root, iteration);
   if (!fs::exists(folder)) {
     rename_folder(partial, folder);

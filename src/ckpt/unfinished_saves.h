@@ -24,7 +24,7 @@ void settle_unfinished(const std::string& root);
 bool is_unfinished(std::string_view name);  // of a file or folder in the root
 
 // Renames a complete partial folder to the iteration's name, replacing an older one if there is one.
-void put_in_place(const std::string& root, std::int64_t iteration);
+void rename_to_iteration(const std::string& root, std::int64_t iteration);
 std::string complete_folder(const std::string& root, std::int64_t iteration);  // see above
 
 // Makes the tracker name the iteration.

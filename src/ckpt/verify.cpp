@@ -17,7 +17,7 @@
 #include "ckpt/checkpoint_folder.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/file_names.h"
-#include "ckpt/stored_part.h"
+#include "ckpt/stored_archive.h"
 
 namespace braid {
 namespace {
@@ -28,7 +28,7 @@ const char* const kDamaged = "use another checkpoint, or another copy of this fi
 
 // An index entry for a part of a file: a chunk of a tensor, or an object if there is no tensor.
 struct IndexedPart {
-  const FilePart* part;
+  const FileRange* part;
   const std::string* key;
   const DistTensor* tensor = nullptr;
   const StoredChunk* chunk = nullptr;
@@ -44,7 +44,7 @@ struct Damage {
   std::int64_t begin, end;
 };
 
-bool meet(const FilePart& part, const Damage& damage) {
+bool meet(const FileRange& part, const Damage& damage) {
   return part.offset < damage.end && part.offset + part.length > damage.begin;
 }
 
@@ -205,7 +205,7 @@ class Verification {
   void check_parts(const FileTask& task, CheckedFile& file, const std::vector<Damage>& damages) {
     std::size_t cut_off = 0;
     for (const IndexedPart& indexed : task.parts) {
-      const FilePart& part = *indexed.part;
+      const FileRange& part = *indexed.part;
       if (part.length > file.size() - part.offset) {
         ++cut_off;
         continue;
@@ -221,7 +221,7 @@ class Verification {
       });
     }
     if (cut_off == 0) return;
-    const FilePart& last = *task.parts.back().part;
+    const FileRange& last = *task.parts.back().part;
     add(fmt::format("{} ends at byte {}, but the index refers to bytes up to {}: {} part{} truncated", task.name,
                     file.size(), last.offset + last.length, cut_off, cut_off > 1 ? "s are" : " is"),
         task.name, kDamaged);

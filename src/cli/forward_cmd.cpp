@@ -12,9 +12,9 @@
 #include "dist/control_line.h"
 #include "dist/run_as_rank.h"
 #include "dist/visible_gpus.h"
-#include "launch/host_room.h"
-#include "launch/local_launcher.h"
 #include "forward/forward_files.h"
+#include "launch/host_capacity.h"
+#include "launch/local_launcher.h"
 
 namespace braid {
 namespace {
@@ -40,7 +40,7 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
   const Topology topology = check_forward(request);
   const auto spec = world_spec_from(process_env());
   if (!spec) {
-    if (!command.oversubscribe) refuse_crowd(topology.world_size());
+    if (!command.oversubscribe) refuse_oversubscription(topology.world_size());
     if (command.dist.device == "cuda" && visible_gpus() == 0) throw ConfigError(no_gpu("--device"));
     return launch_local({.ranks = topology.world_size(),
                          .command = command_line,

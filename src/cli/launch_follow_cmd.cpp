@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "cli/launch_commands.h"
+#include "shell/text.h"
 #include "slurm/job_record.h"
 #include "slurm/logged_progress.h"
-#include "shell/text.h"
 
 namespace braid {
 namespace {

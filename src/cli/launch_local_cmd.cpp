@@ -9,11 +9,11 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/tensor_commands.h"
-#include "launch/host_room.h"
+#include "launch/host_capacity.h"
 #include "launch/local_launcher.h"
-#include "shell/rank_command.h"
 #include "plan/topology.h"
 #include "run/recipe.h"
+#include "shell/rank_command.h"
 
 namespace braid {
 namespace {
@@ -78,7 +78,7 @@ int launch_words(const LaunchLocal& launch, const std::vector<std::string>& word
   if (launch.ranks && command.ranks_per_node.value_or(ranks) != ranks)
     throw ConfigError({fmt::format("--ranks {} contradicts --nproc_per_node={}", ranks, *command.ranks_per_node),
                        "--ranks", "give one of them"});
-  if (!launch.oversubscribe) refuse_crowd(ranks);
+  if (!launch.oversubscribe) refuse_oversubscription(ranks);
   return launch_local({.ranks = ranks, .command = {"bash", "-c", command.text}, .log_dir = launch.log_dir});
 }
 

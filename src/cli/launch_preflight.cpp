@@ -9,12 +9,12 @@
 
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "shell/text.h"
-#include "slurm/step.h"
-#include "shell/text_checks.h"
 #include "models/providers.h"
 #include "plan/fixes.h"
 #include "plan/param_spec.h"
+#include "shell/text.h"
+#include "shell/text_checks.h"
+#include "slurm/step.h"
 
 namespace braid {
 namespace {
@@ -42,7 +42,7 @@ double bytes_per_element(const std::string& dtype) { return dtype == "bfloat16" 
 WeightsPerGpu weights_of(const std::vector<ParamSpec>& specs, const ModuleConfig& module, double element_bytes) {
   std::vector<WeightsPerGpu> stages(static_cast<std::size_t>(module.pp));
   for (const ParamSpec& spec : specs) {
-    const ShardPlace place = {.tp_size = module.tp, .expt_tp_size = module.expt_tp};  // ep is counted later
+    const ShardCoordinates place = {.tp_size = module.tp, .expt_tp_size = module.expt_tp};  // ep is counted later
     WeightsPerGpu& stage = stages[static_cast<std::size_t>(spec.stage % module.pp)];
     (spec.expert ? stage.expert_bytes : stage.other_bytes) +=
         static_cast<double>(num_elements(local_shape(spec, place))) * element_bytes;

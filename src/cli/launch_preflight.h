@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "slurm/preflight.h"
-#include "slurm/options.h"
 #include "run/recipe.h"
+#include "slurm/options.h"
+#include "slurm/preflight.h"
 
 namespace braid {
 

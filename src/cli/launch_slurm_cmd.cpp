@@ -12,10 +12,10 @@
 #include "cli/launch_commands.h"
 #include "cli/launch_preflight.h"
 #include "cli/shell_file.h"
+#include "run/recipe.h"
 #include "shell/rank_command.h"
 #include "shell/text.h"
 #include "slurm/script.h"
-#include "run/recipe.h"
 
 namespace braid {
 namespace {

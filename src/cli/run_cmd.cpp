@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/tensor_commands.h"
-#include "launch/host_room.h"
+#include "launch/host_capacity.h"
 #include "launch/local_launcher.h"
 
 namespace braid {
@@ -24,7 +24,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       "Each rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). "
       "The exit code is that of the first rank that failed.\n\nExample: braid run -n 4 -- python3 train.py");
   command->callback([options, oversubscribe, &exit_code] {
-    if (!*oversubscribe) refuse_crowd(options->ranks);
+    if (!*oversubscribe) refuse_oversubscription(options->ranks);
     exit_code = launch_local(*options);
   });
 }

@@ -5,10 +5,10 @@
 #include "cli/commands.h"
 #include "cli/launch_commands.h"
 #include "cli/tensor_commands.h"
+#include "run/recipe.h"
 #include "shell/text.h"
 #include "slurm/script.h"
 #include "slurm/step.h"
-#include "run/recipe.h"
 
 namespace braid {
 namespace {

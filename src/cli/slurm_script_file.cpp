@@ -6,10 +6,10 @@
 
 #include "base/process.h"
 #include "base/strings.h"
-#include "formats/atomic_file.h"
 #include "cli/launch_commands.h"
-#include "slurm/preflight.h"
+#include "formats/atomic_file.h"
 #include "shell/text.h"
+#include "slurm/preflight.h"
 #include "slurm/script.h"
 
 namespace braid {

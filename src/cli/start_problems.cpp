@@ -5,9 +5,9 @@
 
 #include "base/strings.h"
 #include "dist/visible_gpus.h"
-#include "launch/host_room.h"
-#include "run/rank_memory.h"
+#include "launch/host_capacity.h"
 #include "resume/save_folder.h"
+#include "run/rank_memory.h"
 #include "run/start_checks.h"
 #include "run/written_paths.h"
 
@@ -40,8 +40,8 @@ Problems gpu_problems(const Recipe& recipe, int ranks, int gpus, bool sees_all) 
 }
 
 Problems room_problems(const Recipe& recipe, const Topology& topology, const RanksHere& here, int gpus) {
-  const HostRoom room = host_room();
-  Problems problems = crowd_problems(here.count, room);
+  const HostCapacity room = host_capacity();
+  Problems problems = oversubscription_problems(here.count, room);
   if (gpus > 0 && recipe.dist.device != "cpu") return problems;
   const std::vector<std::int64_t> bytes = state_bytes(recipe, topology);
   if (here.first < 0 || here.first + here.count > topology.world_size()) return problems;  // another rank placement

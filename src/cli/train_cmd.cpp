@@ -22,10 +22,10 @@
 #include "cli/tensor_commands.h"
 #include "dist/control_line.h"
 #include "dist/run_as_rank.h"
-#include "launch/host_room.h"
+#include "launch/host_capacity.h"
 #include "launch/local_launcher.h"
-#include "run/recipe.h"
 #include "resume/save_folder.h"
+#include "run/recipe.h"
 #include "run/trainer.h"
 
 namespace braid {
@@ -131,8 +131,8 @@ int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topo
                        .env = {{kHeldLock, lock ? lock->text() : ""}},
                        .places = topology.places(),
                        .stop_grace = kLongStopGrace,
-                       .stop_words = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
-                                      .saved = [&] { return saved_in_words(save); }}});
+                       .stop_messages = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
+                                         .saved = [&] { return saved_in_words(save); }}});
 }
 
 int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& spec, const JobIdentity& job,
@@ -145,14 +145,14 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
   check_world(spec, topology);
   bool refused = false, lost_output = false;
   const RunContext context = {.stop = stop,
-                              .launcher_listens = under_ours,
+                              .under_braid_launcher = under_ours,
                               .job = job,
                               .on_lost_output = [&] { lost_output = true; },
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
   run_as_rank(
       spec, recipe.dist, topology.places(),
       [&](World& world) {
-        refused = !under_ours && refused_together(problems, world);
+        refused = !under_ours && any_rank_refused(problems, world);
         if (!refused) train(recipe, topology, world, context);
       },
       [&] { return stop.asked(); });

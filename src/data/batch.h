@@ -24,8 +24,8 @@ struct LanguageBatch {
 using Extent = std::vector<std::int64_t>;  // as in MediaItem
 
 struct EncoderBatch {
-  at::Tensor values;            // [patches or frames, features], items end to end; uint8 or float
-  std::vector<Extent> extents;  // by item
+  at::Tensor values;                    // [patches or frames, features], items end to end; uint8 or float
+  std::vector<Extent> extents;          // by item
   std::vector<std::int64_t> sample_of;  // by item: which of the replica's samples it belongs to, ascending
 };
 

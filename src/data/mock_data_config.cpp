@@ -32,10 +32,11 @@ std::vector<Problem> room_problems(const MockDataConfig& config, const Provider&
     const MockMediaConfig& media = mock_of(config, encoder.name);
     const std::int64_t rows = rows_of(encoder, fitting_extent(encoder, media.min_size, media.min_size));
     if (media.share > 0 && rows > length - kRoomForText)
-      problems.push_back({fmt::format("the smallest item of {} takes {} tokens, which leaves no room for text in {} tokens",
-                                      encoder.name, rows, length),
-                          fmt::format("{}.sequence_length", where),
-                          fmt::format("use {} or more, or media.{}.share=0", rows + kRoomForText, encoder.name)});
+      problems.push_back(
+          {fmt::format("the smallest item of {} takes {} tokens, which leaves no room for text in {} tokens",
+                       encoder.name, rows, length),
+           fmt::format("{}.sequence_length", where),
+           fmt::format("use {} or more, or media.{}.share=0", rows + kRoomForText, encoder.name)});
   }
   return problems;
 }

@@ -10,9 +10,9 @@
 namespace braid {
 
 struct Tokens {
-  at::Tensor ids;                         // [S] int64; an encoder's token marks each position of its embeddings
-  at::Tensor labels;                      // [S] int64, the next tokens; kIgnoredLabel where there is none
-  std::vector<std::int64_t> lengths{};    // of the sub-sequences packed into it, which sum to S; empty: one
+  at::Tensor ids;                       // [S] int64; an encoder's token marks each position of its embeddings
+  at::Tensor labels;                    // [S] int64, the next tokens; kIgnoredLabel where there is none
+  std::vector<std::int64_t> lengths{};  // of the sub-sequences packed into it, which sum to S; empty: one
 };
 
 // An image or an audio clip: one input of an encoder.

@@ -94,9 +94,8 @@ struct Pending::Operation {
   template <class Start>
   static Pending start_collective(Operation operation, Start start) {
     std::vector<Meeting> meetings = {{operation.group->name, operation.group->ranks}};
-    return Operation::start(std::move(operation), std::move(meetings), [&](c10d::Backend& backend, Operation& o) {
-      return Works{start(backend, o)};
-    });
+    return Operation::start(std::move(operation), std::move(meetings),
+                            [&](c10d::Backend& backend, Operation& o) { return Works{start(backend, o)}; });
   }
 
   void wait() {

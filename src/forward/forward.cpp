@@ -7,12 +7,12 @@
 #include <ATen/ops/zeros.h>
 
 #include "dist/world.h"
+#include "mimo/executor.h"
+#include "mimo/merge.h"
 #include "models/audio_encoder.h"
 #include "models/clip.h"
 #include "models/hybrid_lm.h"
 #include "models/llama.h"
-#include "mimo/executor.h"
-#include "mimo/merge.h"
 #include "models/providers.h"
 #include "models/radio.h"
 #include "ops/cross_entropy.h"
@@ -327,11 +327,11 @@ ForwardResult forward_vision(const ClipConfig& config, const Fill& fill, const I
 ForwardResult forward_audio(const AudioConfig& config, const Fill& fill, const AudioBatch& batch,
                             const ForwardOptions& options, const Topology& topology, World& world) {
   const PieceBatch<std::int64_t> clips = {batch.frames,
-                                            batch.feature_grads,
-                                            batch.lengths,
-                                            offsets_of(batch.lengths),
-                                            offsets_of(batch.lengths, config.frames_per_token()),
-                                            config.feature_width()};
+                                          batch.feature_grads,
+                                          batch.lengths,
+                                          offsets_of(batch.lengths),
+                                          offsets_of(batch.lengths, config.frames_per_token()),
+                                          config.feature_width()};
   return run_encoder<AudioEncoder>(config, fill, clips, options, topology, world);
 }
 

@@ -198,7 +198,7 @@ std::vector<ForeignTensor> all_spellings(const StoredModel& model) {
   return all;
 }
 
-void load(const StoredModel& model, const ParamSpec& spec, const ShardPlace& place, at::Tensor& local) {
+void load(const StoredModel& model, const ParamSpec& spec, const ShardCoordinates& place, at::Tensor& local) {
   const auto tensors = model.tensors.find(spec.name);
   BRAID_CHECK(tensors != model.tensors.end(), "the stored model has no parameter {}", spec.name);
   load_shard(spec, place, model.source, tensors->second, local);

@@ -81,7 +81,7 @@ class LocalRun {
     drain_outputs();
     board_.finish();
     if (board_.root_cause() && !announced_) announce(*board_.root_cause());
-    if (cut_short_ && options_.stop_words.saved) say(options_.stop_words.saved());
+    if (cut_short_ && options_.stop_messages.saved) say(options_.stop_messages.saved());
     const bool shown = writer_.finish();
     // The reader may have exited before the last lines were written.
     while (const int signal = signals_.next()) output_closed_ = output_closed_ || signal == SIGPIPE;
@@ -182,7 +182,7 @@ class LocalRun {
   }
 
   void user_signal(int signal) {
-    if (signal == SIGTSTP) return stop_for_a_while();
+    if (signal == SIGTSTP) return pause_run();
     const bool is_news = signal == SIGPIPE && !output_closed_;
     output_closed_ = output_closed_ || signal == SIGPIPE;
     if (is_news && options_.stop_grace) say("the output has no reader any more: the run is asked to stop");
@@ -198,7 +198,7 @@ class LocalRun {
   }
 
   // Ctrl-Z. The ranks are in their own process groups, which the terminal does not signal.
-  void stop_for_a_while() {
+  void pause_run() {
     const auto stopped_at = Clock::now();
     signal_ranks(SIGSTOP);
     signals_.stop_this_process();
@@ -232,12 +232,12 @@ class LocalRun {
 
   // Printed once for a request to stop (SIGUSR1, SIGHUP) and once for SIGINT or SIGTERM.
   void say_what_is_next(int signal) {
-    if (!options_.stop_words.next || (!is_order(signal) && stop_by_)) return;
+    if (!options_.stop_messages.next || (!is_order(signal) && stop_by_)) return;
     const std::string name = signal == SIGINT ? "Ctrl-C" : fmt::format("SIG{}", sigabbrev_np(signal));
     const char* const again = signal == SIGINT    ? "press Ctrl-C again to stop at once"
                               : signal == SIGTERM ? "a second SIGTERM stops at once"
                                                   : "SIGTERM twice stops at once";
-    say(fmt::format("{}: {}; {}", name, options_.stop_words.next(writer_.last_shown()), again));
+    say(fmt::format("{}: {}; {}", name, options_.stop_messages.next(writer_.last_shown()), again));
   }
 
   void announce(const RootCause& cause) {

@@ -14,7 +14,7 @@
 namespace braid {
 
 // What the launcher tells a user who stops a run; either may be empty. The launcher does not know what its ranks do.
-struct StopWords {
+struct StopMessages {
   // At the first signal: what the ranks will do next. `progress`: the last they have reported.
   std::function<std::string(const std::optional<RunProgress>& progress)> next{};
   // When the ranks were killed: what has been saved.
@@ -33,7 +33,7 @@ struct LaunchOptions {
   // to end cleanly within this time. Signals that arrive before the StopRequest exists are delivered to it later. The
   // ranks stay supervised meanwhile. A second SIGINT or SIGTERM, or another signal, does not wait.
   std::optional<std::chrono::seconds> stop_grace{};
-  StopWords stop_words{};
+  StopMessages stop_messages{};
 };
 
 inline constexpr std::chrono::minutes kLongStopGrace{30};  // a large checkpoint on a slow disk

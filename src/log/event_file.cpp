@@ -11,7 +11,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/socket.h"
-#include "log/growing_file.h"
+#include "log/append_only_file.h"
 
 namespace braid {
 namespace {
@@ -71,13 +71,13 @@ double wall_seconds() {
 }
 
 // Two files that one process starts in the same second differ in n, and so sort in the order they were started.
-std::unique_ptr<GrowingFile> new_file_in(const std::string& folder) {
+std::unique_ptr<AppendOnlyFile> new_file_in(const std::string& folder) {
   std::filesystem::create_directories(folder);
   const std::string start = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", folder,
                                         static_cast<std::int64_t>(wall_seconds()), host_name(), ::getpid());
   int n = 0;
   while (std::filesystem::exists(fmt::format("{}.{}", start, n))) ++n;
-  return std::make_unique<GrowingFile>(fmt::format("{}.{}", start, n), GrowingFile::Start::New);
+  return std::make_unique<AppendOnlyFile>(fmt::format("{}.{}", start, n), AppendOnlyFile::Start::New);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace braid {
 
-class GrowingFile;
+class AppendOnlyFile;
 
 class EventFile {
  public:
@@ -29,7 +29,7 @@ class EventFile {
  private:
   void add_event(std::string_view fields);
 
-  std::unique_ptr<GrowingFile> file_;
+  std::unique_ptr<AppendOnlyFile> file_;
   std::string pending_;
 };
 

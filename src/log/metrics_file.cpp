@@ -13,7 +13,7 @@ nlohmann::ordered_json or_null(const std::optional<Number>& number) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path) : file_(path, GrowingFile::Start::AtEnd) {
+MetricsFile::MetricsFile(const std::string& path) : file_(path, AppendOnlyFile::Start::AtEnd) {
   if (file_.size() > 0 && file_.last_char() != '\n') file_.append("\n");
 }
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "log/growing_file.h"
+#include "log/append_only_file.h"
 
 namespace braid {
 
@@ -34,7 +34,7 @@ class MetricsFile {
   void add(const IterationMetrics& metrics);  // the operating system has the line when this returns
 
  private:
-  GrowingFile file_;
+  AppendOnlyFile file_;
 };
 
 }  // namespace braid

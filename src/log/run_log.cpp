@@ -104,11 +104,11 @@ RunLog::RunLog(const LogConfig& config, const RunFacts& facts, const Moment& sta
 RunLog::~RunLog() = default;
 
 // Other launchers would not remove the control lines.
-void RunLog::note(const std::string& text, bool launcher_listens, const Print& print) {
-  print(launcher_listens ? to_control_lines({text}) : text);
+void RunLog::note(const std::string& text, bool under_braid_launcher, const Print& print) {
+  print(under_braid_launcher ? to_control_lines({text}) : text);
 }
 
-void RunLog::say(const std::string& text) { note(text, facts_.launcher_listens, print_); }
+void RunLog::say(const std::string& text) { note(text, facts_.under_braid_launcher, print_); }
 
 template <class File>
 void RunLog::write(std::unique_ptr<File>& file, const std::function<void(File&)>& act) {
@@ -183,7 +183,7 @@ void RunLog::add_scalars(const IterationRecord& record) {
 }
 
 void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Moment& now) {
-  if (!config_.progress || !facts_.launcher_listens) return;
+  if (!config_.progress || !facts_.under_braid_launcher) return;
   if (!pace_) pace_ = Pace{iteration_ms, step.num_tokens};
   pace_->ms += kWeightOfNewest * (iteration_ms - pace_->ms);
   pace_->tokens += kWeightOfNewest * (step.num_tokens - pace_->tokens);

@@ -45,8 +45,8 @@ struct RunFacts {
   std::int64_t done_before = 0;  // the iteration of the checkpoint resumed from
   int global_batch = 0;
   int ranks = 1;
-  double flops_per_iteration = 0;  // of the language model, all ranks; 0: unknown, TFLOP/s are not shown
-  bool launcher_listens = false;   // WorldSpec::launcher is Launcher::Local
+  double flops_per_iteration = 0;     // of the language model, all ranks; 0: unknown, TFLOP/s are not shown
+  bool under_braid_launcher = false;  // WorldSpec::launcher is Launcher::Local
 };
 
 class RunLog {
@@ -54,7 +54,7 @@ class RunLog {
   using Print = std::function<void(const std::string& text)>;
   static void print_to_stdout(const std::string& text);  // if the reader is gone, sends SIGTERM to this process
   // Lines that are not about a step, from the same rank. Braid's launcher prints them without a rank prefix.
-  static void note(const std::string& text, bool launcher_listens, const Print& print = &print_to_stdout);
+  static void note(const std::string& text, bool under_braid_launcher, const Print& print = &print_to_stdout);
 
   // ConfigError if a file cannot be written. If writing fails later, a log line says so and the file is given up: a
   // log file is not worth failing the run.

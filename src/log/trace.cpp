@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "log/growing_file.h"
+#include "log/append_only_file.h"
 
 namespace braid {
 namespace {
@@ -34,7 +34,7 @@ Json to_json(std::initializer_list<Trace::Arg> args) {
 class Trace::Writer {
  public:
   Writer(const std::string& path, int global_rank)
-      : file_(path, GrowingFile::Start::Empty),
+      : file_(path, AppendOnlyFile::Start::Empty),
         global_rank_(global_rank),
         wall_at_start_(std::chrono::system_clock::now().time_since_epoch()),
         steady_at_start_(SteadyClock::now()) {}
@@ -99,7 +99,7 @@ class Trace::Writer {
   }
 
   std::mutex mutex_;
-  GrowingFile file_;
+  AppendOnlyFile file_;
   std::string pending_;
   std::atomic<bool> given_up_ = false;
   int pending_events_ = 0, tracks_ = 0;

@@ -47,7 +47,8 @@ class SizeTable {
 
  private:
   std::int64_t first_row(const Topology& topology, int module) const {
-    return begin_[index(module)] + 2 * std::int64_t{topology.modules()[index(module)].dense.size_of("dp")} * microbatches_;
+    return begin_[index(module)] +
+           2 * std::int64_t{topology.modules()[index(module)].dense.size_of("dp")} * microbatches_;
   }
 
   const int microbatches_;
@@ -252,8 +253,8 @@ class BatchFeed::Impl {
   const Topology& topology_;
   const int microbatches_;
   const std::int64_t samples_;
-  std::vector<int> encoders_;                                                 // module indices
-  std::unique_ptr<BatchReader<LanguageBatch>> language_reader_;               // on leaders
+  std::vector<int> encoders_;                                                // module indices
+  std::unique_ptr<BatchReader<LanguageBatch>> language_reader_;              // on leaders
   std::vector<std::unique_ptr<BatchReader<EncoderBatch>>> encoder_readers_;  // by module, on leaders
   std::optional<Step> next_;                                                 // once started
   StepBatches batches_;

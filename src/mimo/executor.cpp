@@ -14,8 +14,8 @@ namespace braid {
 StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)
     : options(options), edges(make_edges(topology)), schedule(verified_schedule(topology, options)) {}
 
-Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& world,
-                   const at::TensorOptions& tensors, StageWork& work)
+Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
+                   StageWork& work)
     : plan_(plan),
       topology_(topology),
       world_(world),
@@ -29,10 +29,14 @@ Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& 
 
 void Executor::run(const Op& op) {
   switch (op.kind) {
-    case Op::Load: return work_.load(op.stage, op.microbatch);
-    case Op::Forward: return forward(op);
-    case Op::Backward: return backward(op);
-    case Op::Exchange: return exchange(op.transfers);
+    case Op::Load:
+      return work_.load(op.stage, op.microbatch);
+    case Op::Forward:
+      return forward(op);
+    case Op::Backward:
+      return backward(op);
+    case Op::Exchange:
+      return exchange(op.transfers);
     default:
       throw_check_failed(__FILE__, __LINE__, "not an op of a stage");
   }
@@ -97,8 +101,8 @@ void Executor::backward(const Op& op) {
     output_grad_over(e, op.microbatch).copy_(input_over(e, op.microbatch));
     input_over(e, op.microbatch).reset();
   }
-  const bool last_of_all = !topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder &&
-                           is_last(topology_, op.stage);
+  const bool last_of_all =
+      !topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder && is_last(topology_, op.stage);
   // Every rank of a replica has the same output, and one rank receives its whole gradient. The other ranks have no
   // outgoing edge, so their gradient is zero.
   if (!s.output_grad.defined())

@@ -12,8 +12,8 @@ std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel) {
   return tokens / parallel.cp.size() / (parallel.sequence_parallel ? parallel.tp.size() : 1);
 }
 
-at::Tensor put_rows(const at::Tensor& merged, const at::Tensor& rows, const at::Tensor& is_media,
-                    const Parallel& parallel) {
+at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& rows, const at::Tensor& is_media,
+                          const Parallel& parallel) {
   const std::int64_t own = merged.size(0), tokens = is_media.size(0);
   const std::int64_t first =
       parallel.cp.rank() * (tokens / parallel.cp.size()) + (parallel.sequence_parallel ? parallel.tp.rank() * own : 0);

@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "dist/world.h"
-#include "plan/frozen.h"
 #include "models/assemble.h"
 #include "nn/moe.h"
+#include "plan/frozen.h"
 
 namespace braid {
 
@@ -32,9 +32,9 @@ MimoModel::MimoModel(const Provider& provider, const Topology& topology, const G
   std::vector<Part*> language;
   for (const Stage& stage : stages_of(topology, world.rank())) {
     const Module& module = module_of(topology, stage);
-    parts_.push_back(std::make_unique<Part>(
-        topology, stage, world.rank(),
-        make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder)));
+    parts_.push_back(
+        std::make_unique<Part>(topology, stage, world.rank(),
+                               make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder)));
     if (module.is_encoder)
       add_encoder(*parts_.back());
     else
@@ -46,17 +46,16 @@ MimoModel::MimoModel(const Provider& provider, const Topology& topology, const G
 const MimoModel::Part& MimoModel::part(const Stage& stage) const {
   for (const auto& part : parts_)
     if (part->stage == stage) return *part;
-  throw_check_failed(__FILE__, __LINE__, fmt::format("rank {} has no stage {} of module {}", world_.rank(), stage.index,
-                                                     stage.module));
+  throw_check_failed(__FILE__, __LINE__,
+                     fmt::format("rank {} has no stage {} of module {}", world_.rank(), stage.index, stage.module));
 }
 
 void MimoModel::add_language(const std::vector<Part*>& parts) {
   std::vector<int> stages;
   for (const Part* part : parts) stages.push_back(part->stage.index);
   const Part& first = *parts.front();
-  const Parameters& parameters =
-      add_set(topology_.language().name, first.stage.module,
-              declare_parameters(provider_.language, first.place.stages), stages);
+  const Parameters& parameters = add_set(topology_.language().name, first.stage.module,
+                                         declare_parameters(provider_.language, first.place.stages), stages);
   for (Part* part : parts)
     part->language =
         make_language_stage(provider_.language, parameters, part->parallel, part->place, options_.recompute);
@@ -87,11 +86,11 @@ at::TensorOptions MimoModel::tensor_options() const {
 
 const Parameters& MimoModel::add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs,
                                      const std::vector<int>& stages) {
-  const ShardPlace place = shard_place(topology_.modules()[static_cast<std::size_t>(module)], world_.rank());
+  const ShardCoordinates place = shard_place(topology_.modules()[static_cast<std::size_t>(module)], world_.rank());
   sets_.push_back(std::make_unique<ParameterSet>(
       ParameterSet{name, module, specs, Parameters(specs, stages, place, options_.dtype, world_.device())}));
   Parameters& parameters = sets_.back()->parameters;
-  if (options_.draw_weights) parameters.initialize(options_.seed);
+  if (options_.initialize_weights) parameters.initialize(options_.seed);
   if (contains(options_.frozen, name))
     for (const Parameters::Entry& entry : parameters.entries()) at::Tensor(entry.value).requires_grad_(false);
   return parameters;

@@ -19,7 +19,7 @@ struct MimoOptions {
   bool recompute = false;
   std::vector<std::string> frozen{};  // parameter sets that do not train
   std::uint64_t seed = 1234;
-  bool draw_weights = true;  // false: uninitialised until they are drawn or loaded
+  bool initialize_weights = true;  // false: uninitialised until they are drawn or loaded
 };
 
 // A subset of a module's parameters on this rank.
@@ -36,7 +36,7 @@ class MimoModel {
   struct Part {
     Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
     const Stage stage;
-    const StagePlace place;
+    const StagePosition place;
     const bool leads;  // represents its replica's ranks of this stage
     const Parallel parallel;
     std::unique_ptr<EncoderStage> encoder{};  // exactly one of these two is set

@@ -79,7 +79,7 @@ class Step::Impl : public StageWork {
     const Edge& edge = plan_.edges[index(e)];
     const std::int64_t language_width = hidden_of(model_.provider().language);
     if (edge.crosses_modules()) {
-      const RowSlice slice = slice_over(e, microbatch);
+      const EmbeddingSlice slice = slice_over(e, microbatch);
       return {slice.begin, slice.rows, language_width};
     }
     if (!is_encoder(edge.to)) return {0, own_rows_of(text(microbatch).offsets.back(), parallel()), language_width};
@@ -108,9 +108,9 @@ class Step::Impl : public StageWork {
     if (batch.extents.empty()) return;
     std::int64_t rows = 0;
     for (const Extent& extent : batch.extents) rows += product(extent);
-    at::Tensor values = part.leads ? batch.values.to(device(), /*non_blocking=*/true)
-                                   : at::empty({rows, features_of(part.config->model)},
-                                               batch.values.options().device(device()));
+    at::Tensor values =
+        part.leads ? batch.values.to(device(), /*non_blocking=*/true)
+                   : at::empty({rows, features_of(part.config->model)}, batch.values.options().device(device()));
     const Group& sharers = part.parallel.tp_cp;
     if (sharers.size() > 1) sharers.broadcast(values, 0);
     loaded_[index(microbatch)][index(part.stage.module)] = values;
@@ -152,7 +152,7 @@ class Step::Impl : public StageWork {
     at::Tensor merged = part.language->embed(own_tokens(ids, part.parallel).to(device()));
     for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
       if (module(m).is_encoder)
-        merged = put_rows(merged, embeddings(part, m, microbatch, inputs), all_ids == token_of(m), part.parallel);
+        merged = put_embeddings(merged, embeddings(part, m, microbatch, inputs), all_ids == token_of(m), part.parallel);
     return merged;
   }
 
@@ -168,16 +168,15 @@ class Step::Impl : public StageWork {
     const auto first = batches_.rows[index(m)].begin() + microbatch * samples_ + own.begin;
     const std::int64_t rows = std::accumulate(first, first + own.size(), std::int64_t{0});
     const Stage last = {m, stage_count(module(m)) - 1};
-    const at::Tensor whole =
-        pieces.empty() ? at::empty({rows, hidden_of(model_.provider().language)}, tensor_options_)
-                             .requires_grad_(is_trained(model_.topology(), plan_.options, last))
-                       : at::cat(pieces);
+    const at::Tensor whole = pieces.empty() ? at::empty({rows, hidden_of(model_.provider().language)}, tensor_options_)
+                                                  .requires_grad_(is_trained(model_.topology(), plan_.options, last))
+                                            : at::cat(pieces);
     const Group& sharers = part.parallel.tp_cp;
     return sharers.size() > 1 ? broadcast(whole, 0, sharers) : whole;
   }
 
   // The slice of the encoder replica's embeddings that goes over an edge.
-  RowSlice slice_over(int e, int microbatch) const {
+  EmbeddingSlice slice_over(int e, int microbatch) const {
     const Edge& edge = plan_.edges[index(e)];
     const SampleRange own = bridge_.samples_of(edge.from.module, edge.from_rank);
     const auto first = batches_.rows[index(edge.from.module)].begin() + microbatch * samples_ + own.begin;

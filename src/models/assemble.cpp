@@ -45,7 +45,8 @@ void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& p
   for (const ParamSpec& spec : specs) {
     if (!spec.trainable) continue;
     const auto boxes_of = [&](int rank) {
-      const bool holds = module.dense.contains(rank) && module.dense.coord(rank, "pp") == spec.stage % module.dense.size_of("pp");
+      const bool holds =
+          module.dense.contains(rank) && module.dense.coord(rank, "pp") == spec.stage % module.dense.size_of("pp");
       return holds ? shard_boxes(spec, shard_place(module, rank)) : std::vector<Box>();
     };
     at::Tensor gradient;

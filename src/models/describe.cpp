@@ -20,7 +20,7 @@ std::int64_t bytes_of(const std::string& dtype) {
 }
 
 // The first rank of a stage stands for all, which hold equally much.
-ShardPlace first_place(const LayoutSizes& layout) {
+ShardCoordinates first_place(const LayoutSizes& layout) {
   return {.tp_size = layout.tp, .ep_size = layout.ep, .expt_tp_size = layout.expt_tp};
 }
 
@@ -100,7 +100,7 @@ class ModuleTable {
   }
 
   const std::vector<std::string> kinds_;
-  const ShardPlace place_;
+  const ShardCoordinates place_;
   ModuleDescription module_;
 };
 

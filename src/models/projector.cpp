@@ -15,8 +15,8 @@ Projector::Projector(const ProjectorConfig& config, const Parameters& parameters
 
 at::Tensor Projector::forward(const at::Tensor& x) const {
   if (!affine_)
-    return Linear(parameters_, "encoder.linear_fc2.", Split::Rows, parallel_)(
-        squared_relu(Linear(parameters_, "encoder.linear_fc1.", Split::Columns, parallel_)(x)));
+    return Linear(parameters_, "encoder.linear_fc2.", Split::Rows,
+                  parallel_)(squared_relu(Linear(parameters_, "encoder.linear_fc1.", Split::Columns, parallel_)(x)));
   return gather_features(Linear(parameters_, "encoder.", Split::Columns, parallel_)(x), parallel_);
 }
 

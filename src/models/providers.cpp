@@ -135,11 +135,10 @@ std::int64_t rows_of(const EncoderConfig& encoder, const std::vector<std::int64_
 }
 
 std::int64_t hidden_rows_of(const EncoderModel& model, const std::vector<std::int64_t>& extent) {
-  return std::visit(
-      ByKind{[&](const RadioConfig& c) { return c.class_tokens + extent.at(0) * extent.at(1); },
-             [&](const ClipConfig&) { return 1 + extent.at(0) * extent.at(1); },
-             [&](const AudioConfig&) { return extent.at(0) / 2; }},
-      model);
+  return std::visit(ByKind{[&](const RadioConfig& c) { return c.class_tokens + extent.at(0) * extent.at(1); },
+                           [&](const ClipConfig&) { return 1 + extent.at(0) * extent.at(1); },
+                           [&](const AudioConfig&) { return extent.at(0) / 2; }},
+                    model);
 }
 
 int extent_dims(const EncoderModel& model) { return std::holds_alternative<AudioConfig>(model) ? 1 : 2; }

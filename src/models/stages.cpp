@@ -34,7 +34,7 @@ template <class Model, class Config>
 class AnyEncoderStage : public EncoderStage {
  public:
   AnyEncoderStage(const EncoderConfig& encoder, const Config& config, const Parameters& parameters,
-                  const Parameters* projector, const Parallel& parallel, const StagePlace& place, bool recompute)
+                  const Parameters* projector, const Parallel& parallel, const StagePosition& place, bool recompute)
       : features_(features_of(config)),
         pixel_shuffle_(encoder.pixel_shuffle),
         parameters_(parameters),
@@ -101,7 +101,7 @@ struct MakeEncoder {
   const Parameters& parameters;
   const Parameters* projector;
   const Parallel& parallel;
-  const StagePlace& place;
+  const StagePosition& place;
   bool recompute;
 
   std::unique_ptr<EncoderStage> operator()(const RadioConfig& config) const { return make<Radio>(config); }
@@ -118,7 +118,7 @@ struct MakeEncoder {
 struct MakeLanguage {
   const Parameters& parameters;
   const Parallel& parallel;
-  const StagePlace& place;
+  const StagePosition& place;
   bool recompute;
 
   std::unique_ptr<LanguageStage> operator()(const HybridLmConfig& config) const { return make<HybridLm>(config); }
@@ -126,7 +126,8 @@ struct MakeLanguage {
 
   template <class Model, class Config>
   std::unique_ptr<LanguageStage> make(const Config& config) const {
-    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, place.stage, place.stages, recompute);
+    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, place.stage, place.stages,
+                                                     recompute);
   }
 };
 
@@ -134,12 +135,13 @@ struct MakeLanguage {
 
 std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
                                                  const Parameters* projector, const Parallel& parallel,
-                                                 const StagePlace& place, bool recompute) {
+                                                 const StagePosition& place, bool recompute) {
   return std::visit(MakeEncoder{config, encoder, projector, parallel, place, recompute}, config.model);
 }
 
 std::unique_ptr<LanguageStage> make_language_stage(const LanguageConfig& config, const Parameters& parameters,
-                                                   const Parallel& parallel, const StagePlace& place, bool recompute) {
+                                                   const Parallel& parallel, const StagePosition& place,
+                                                   bool recompute) {
   return std::visit(MakeLanguage{parameters, parallel, place, recompute}, config);
 }
 

@@ -34,7 +34,7 @@ class LanguageStage {
   virtual std::vector<Moe*> moe_layers() const { return {}; }
 };
 
-struct StagePlace {
+struct StagePosition {
   int stage = 0, stages = 1;
   bool is_first() const { return stage == 0; }
   bool is_last() const { return stage == stages - 1; }
@@ -44,8 +44,9 @@ struct StagePlace {
 // autograd.
 std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
                                                  const Parameters* projector, const Parallel& parallel,
-                                                 const StagePlace& place, bool recompute);
+                                                 const StagePosition& place, bool recompute);
 std::unique_ptr<LanguageStage> make_language_stage(const LanguageConfig& config, const Parameters& parameters,
-                                                   const Parallel& parallel, const StagePlace& place, bool recompute);
+                                                   const Parallel& parallel, const StagePosition& place,
+                                                   bool recompute);
 
 }  // namespace braid

@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "tensor/autograd.h"
 #include "nn/expert_exchange.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 namespace {

@@ -60,7 +60,7 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
 // One parameter's shard as a matrix of rows along the last dimension, drawn in blocks of bounded size.
 class Drawing {
  public:
-  Drawing(const Parameters::Entry& entry, const ShardPlace& place, std::uint64_t seed)
+  Drawing(const Parameters::Entry& entry, const ShardCoordinates& place, std::uint64_t seed)
       : rule_(entry.spec.init),
         field_(seed, entry.spec.name),
         shard_(entry.spec.shape.size() > 1 ? entry.value.flatten(0, -2) : entry.value.unsqueeze(1)),
@@ -118,8 +118,8 @@ at::Tensor box_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, con
   return tensor;
 }
 
-Parameters::Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages, const ShardPlace& place,
-                       at::ScalarType dtype, const at::Device& device)
+Parameters::Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages,
+                       const ShardCoordinates& place, at::ScalarType dtype, const at::Device& device)
     : place_(place) {
   for (const ParamSpec& spec : specs) {
     if (std::find(stages.begin(), stages.end(), spec.stage) == stages.end()) continue;

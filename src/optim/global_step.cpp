@@ -42,8 +42,7 @@ StepReport step_all(const std::vector<ModuleUpdate>& own, const GradientTotals& 
   double squared_norm = 0;
   for (std::size_t m = 0; m < options.factors.size(); ++m)
     squared_norm += options.factors[m] * options.factors[m] * totals.squared_norms[m];
-  const StepReport report = {
-      .stepped = totals.finite, .grad_norm = std::sqrt(squared_norm), .zeros = totals.zeros};
+  const StepReport report = {.stepped = totals.finite, .grad_norm = std::sqrt(squared_norm), .zeros = totals.zeros};
   if (!report.stepped) return report;
   const double clip = clip_coefficient(report.grad_norm, options.clip_grad);
   for (const ModuleUpdate& update : own)

@@ -85,9 +85,9 @@ class ShardedAdam {
   OptimizerConfig config_;
   Group replicas_;
   GradientBuffer gradients_;
-  std::vector<Shard> shards_;  // by bucket
-  std::vector<Range> ranges_;  // in buffer order
-  std::vector<Span> counted_;  // the slices that count on this rank, neighbours merged
+  std::vector<Shard> shards_;      // by bucket
+  std::vector<Range> ranges_;      // in buffer order
+  std::vector<Span> counted_;      // the slices that count on this rank, neighbours merged
   at::Tensor parameters_;          // the model's, in the layout of the gradients
   std::vector<Pending> arriving_;  // by bucket
 };

@@ -42,7 +42,7 @@ std::vector<int> Bridge::edges_within(int global_rank, int encoder) const {
   return found;
 }
 
-RowSlice Bridge::slice(int edge, const std::vector<std::int64_t>& counts) const {
+EmbeddingSlice Bridge::slice(int edge, const std::vector<std::int64_t>& counts) const {
   const Edge& e = edges_[static_cast<std::size_t>(edge)];
   const SampleRange shared = shared_samples(edge);
   const auto first = counts.begin() + (shared.begin - samples_of(e.from.module, e.from_rank).begin);

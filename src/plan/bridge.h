@@ -15,7 +15,7 @@ namespace braid {
 SampleRange samples_of_replica(const Module& module, std::int64_t samples, int global_rank);
 
 // The slice of its replica's embeddings that the encoder's end of an edge sends, or receives the gradient of.
-struct RowSlice {
+struct EmbeddingSlice {
   std::vector<std::int64_t> counts;  // embeddings of each sample
   std::int64_t begin = 0, rows = 0;
 };
@@ -35,7 +35,7 @@ class Bridge {
   std::vector<int> edges_within(int global_rank, int encoder) const;
 
   // `counts`: embeddings of each sample of the edge's encoder replica.
-  RowSlice slice(int edge, const std::vector<std::int64_t>& counts) const;
+  EmbeddingSlice slice(int edge, const std::vector<std::int64_t>& counts) const;
 
  private:
   const Topology& topology_;

@@ -13,7 +13,7 @@ struct Span {
   std::int64_t global_begin, local_begin, size;
 };
 
-std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardPlace& place) {
+std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardCoordinates& place) {
   const std::int64_t length = spec.shape[dim];
   const auto share = [&](std::int64_t block, int parts) {
     BRAID_CHECK_EQ(block % parts, 0, "{}: dimension {}, a block of {} split over {}", spec.name, dim, block, parts);
@@ -42,7 +42,7 @@ std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardPl
 
 }  // namespace
 
-ShardPlace shard_place(const Module& module, int global_rank) {
+ShardCoordinates shard_place(const Module& module, int global_rank) {
   return {.tp = module.dense.coord(global_rank, "tp"),
           .tp_size = module.dense.size_of("tp"),
           .ep = module.expert.coord(global_rank, "ep"),
@@ -51,7 +51,7 @@ ShardPlace shard_place(const Module& module, int global_rank) {
           .expt_tp_size = module.expert.size_of("expt_tp")};
 }
 
-std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardPlace& place) {
+std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardCoordinates& place) {
   std::vector<std::int64_t> shape;
   for (std::size_t dim = 0; dim < spec.shape.size(); ++dim) {
     const Span last = spans_of(spec, dim, place).back();
@@ -60,7 +60,7 @@ std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardPlace& p
   return shape;
 }
 
-std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardPlace& place) {
+std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardCoordinates& place) {
   std::vector<Box> boxes(1);
   for (std::size_t dim = 0; dim < spec.shape.size(); ++dim) {
     std::vector<Box> longer;

@@ -46,15 +46,15 @@ inline std::int64_t num_elements(std::span<const std::int64_t> shape) {
 inline std::int64_t num_elements(const ParamSpec& spec) { return num_elements(spec.shape); }
 
 // A rank's coordinates in the grids of its module that its parameters depend on.
-struct ShardPlace {
+struct ShardCoordinates {
   int tp = 0, tp_size = 1;
   int ep = 0, ep_size = 1;
   int expt_tp = 0, expt_tp_size = 1;
 };
 
-ShardPlace shard_place(const Module& module, int global_rank);
+ShardCoordinates shard_place(const Module& module, int global_rank);
 
-std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardPlace& place);
+std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardCoordinates& place);
 
 // A box of elements that is contiguous as a block in both the global tensor and the local shard.
 struct Box {
@@ -62,7 +62,7 @@ struct Box {
 };
 
 // What a rank holds: one box, or one per block of a fused weight.
-std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardPlace& place);
+std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardCoordinates& place);
 
 // Elements [begin, end) of a tensor of `shape` in row-major order, as boxes: at most two for every dimension but the
 // last, and one more. `local_begin` and `global_begin` of a box are both its begin in the tensor.

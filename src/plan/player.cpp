@@ -140,8 +140,8 @@ class Player {
     const bool forward = op.kind == Op::Forward;
     for (const int e : edges_of_[index(rank)]) {
       const Edge& edge = edges_[index(e)];
-      const bool into = forward ? edge.to == op.stage && edge.to_rank == rank
-                                : edge.from == op.stage && edge.from_rank == rank;
+      const bool into =
+          forward ? edge.to == op.stage && edge.to_rank == rank : edge.from == op.stage && edge.from_rank == rank;
       const std::size_t id = id_of({forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch, false});
       if (into && is_moved_[id]) last = std::max(last, arrived_[id]);
     }
@@ -179,8 +179,9 @@ class Player {
   }
 
   std::string describe(const Op& op) const {
-    constexpr const char* kNames[] = {"the agreement on sizes", "the batch",    "the parameters", "forward", "backward",
-                                      "the exchange",           "the gradients", "the update"};
+    constexpr const char* kNames[] = {
+        "the agreement on sizes", "the batch",     "the parameters", "forward", "backward",
+        "the exchange",           "the gradients", "the update"};
     const std::string name = kNames[op.kind];
     if (op.kind == Op::Agree || op.kind == Op::Update) return name;
     const std::string& module = topology_.modules()[index(op.stage.module)].name;
@@ -211,8 +212,8 @@ class Player {
   std::vector<std::vector<int>> edges_of_;  // by rank
   std::vector<char> is_moved_;              // by transfer: whether the schedule contains it
   std::vector<double> posted_;              // by transfer and side: the time
-  std::vector<double> arrived_;   // by transfer: when its exchange ended on the receiving rank
-  std::vector<Meeting> meetings_;  // by kind, stage, microbatch and first rank
+  std::vector<double> arrived_;             // by transfer: when its exchange ended on the receiving rank
+  std::vector<Meeting> meetings_;           // by kind, stage, microbatch and first rank
   std::vector<int> runnable_;
   Play play_;
 };

@@ -19,9 +19,7 @@ bool is_pipelined(const Topology& topology) {
                      [](const Module& module) { return pp_of(module) > 1; });
 }
 
-int language_of(const Topology& topology) {
-  return static_cast<int>(&topology.language() - topology.modules().data());
-}
+int language_of(const Topology& topology) { return static_cast<int>(&topology.language() - topology.modules().data()); }
 
 // Builds the list of one rank.
 class RankProgram {
@@ -293,9 +291,8 @@ int max_in_flight(const Topology& topology, const ScheduleOptions& options, cons
   if (topology.colocated() && module.is_encoder) return is_pipelined(topology) ? options.microbatches : 1;
   const auto in_language = [&](int index) {
     const int pp = pp_of(language);
-    return language.vpp > 1
-               ? interleaved_in_flight(pp, language.vpp, index % pp, index / pp, options.microbatches)
-               : pp - index;
+    return language.vpp > 1 ? interleaved_in_flight(pp, language.vpp, index % pp, index / pp, options.microbatches)
+                            : pp - index;
   };
   const int ahead = stage_count(module) - stage.index + (pp_of(module) == 1 ? options.prefetch : 0);
   return std::min(module.is_encoder ? in_language(0) + ahead : in_language(stage.index), options.microbatches);

@@ -11,12 +11,12 @@ namespace {
 Module make_module(const ModuleConfig& config, const RankSpan& span) {
   const int offset = static_cast<int>(span.begin);
   const int expt_dp = static_cast<int>(span.size()) / (config.expt_tp * config.ep * config.pp);
-  return {.name = config.name,
-          .is_encoder = config.kind == "encoder",
-          .dense = Grid(offset, {{"tp", config.tp}, {"cp", config.cp}, {"dp", config.dp}, {"pp", config.pp}}),
-          .expert =
-              Grid(offset, {{"expt_tp", config.expt_tp}, {"ep", config.ep}, {"expt_dp", expt_dp}, {"pp", config.pp}}),
-          .vpp = config.vpp};
+  return {
+      .name = config.name,
+      .is_encoder = config.kind == "encoder",
+      .dense = Grid(offset, {{"tp", config.tp}, {"cp", config.cp}, {"dp", config.dp}, {"pp", config.pp}}),
+      .expert = Grid(offset, {{"expt_tp", config.expt_tp}, {"ep", config.ep}, {"expt_dp", expt_dp}, {"pp", config.pp}}),
+      .vpp = config.vpp};
 }
 
 // The order is Megatron's. All ranks must agree on it, since creating a group is a collective operation.

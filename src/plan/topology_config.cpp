@@ -5,7 +5,8 @@
 namespace braid {
 
 LayoutSizes layout_sizes(const ModuleConfig& config) {
-  return {.tp = config.tp, .cp = config.cp, .ep = config.ep, .expt_tp = config.expt_tp, .pp = config.pp, .vpp = config.vpp};
+  return {
+      .tp = config.tp, .cp = config.cp, .ep = config.ep, .expt_tp = config.expt_tp, .pp = config.pp, .vpp = config.vpp};
 }
 
 void describe(Fields& fields, ModuleConfig& config) {

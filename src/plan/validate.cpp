@@ -190,17 +190,19 @@ Problems interleaving_problems(const ModuleConfig& module, const Workload& workl
                          module.vpp),
              where, "use vpp=1"}};
   if (module.pp == 1)
-    return {{fmt::format("module '{}' has vpp={} with pp=1", module.name, module.vpp), where, "use vpp=1, or pp=2 or more"}};
+    return {{fmt::format("module '{}' has vpp={} with pp=1", module.name, module.vpp), where,
+             "use vpp=1, or pp=2 or more"}};
   const std::int64_t unit = std::int64_t{workload.micro_batch} * module.dp;
   if (workload.micro_batch < 1 || workload.global_batch < 1 || workload.global_batch % unit) return {};
   const std::int64_t microbatches = workload.global_batch / unit, group = unit * module.pp;
   if (microbatches % module.pp == 0) return {};
-  return {{fmt::format("{} microbatches do not divide into groups of {}.pp={}, as vpp={} needs", microbatches,
-                       module.name, module.pp, module.vpp),
-           "train.global_batch",
-           nearest_of("global_batch", {workload.global_batch / group * group, (workload.global_batch / group + 1) * group},
-                      workload.global_batch) +
-               ", or vpp=1"}};
+  return {
+      {fmt::format("{} microbatches do not divide into groups of {}.pp={}, as vpp={} needs", microbatches, module.name,
+                   module.pp, module.vpp),
+       "train.global_batch",
+       nearest_of("global_batch", {workload.global_batch / group * group, (workload.global_batch / group + 1) * group},
+                  workload.global_batch) +
+           ", or vpp=1"}};
 }
 
 // An encoder replica serves whole language replicas or an equal share of one, with a whole number of samples.

@@ -167,8 +167,8 @@ class Verifier {
     const bool forward = op.kind == Op::Forward;
     for (const int e : edges_of_[index(rank)]) {
       const Edge& edge = edges_[index(e)];
-      const bool mine = forward ? edge.to_rank == rank && edge.to == op.stage
-                                : edge.from_rank == rank && edge.from == op.stage;
+      const bool mine =
+          forward ? edge.to_rank == rank && edge.to == op.stage : edge.from_rank == rank && edge.from == op.stage;
       if (!mine) continue;
       if (edge.from_rank != edge.to_rank) {
         if (!arrived_[id_of(forward ? Transfer::Activation : Transfer::Gradient, e, op.microbatch)]) return false;

@@ -19,9 +19,9 @@
 #include "plan/frozen.h"
 #include "resume/choose_iteration.h"
 #include "resume/resume_checks.h"
-#include "train/all_ranks.h"
 #include "resume/training_state.h"
 #include "resume/wanted_tensors.h"
+#include "train/all_ranks.h"
 
 namespace braid {
 namespace {
@@ -29,7 +29,7 @@ namespace {
 using Say = std::function<void(const std::string& text)>;
 
 // Reports weights of a checkpoint that the model does not use, e.g. of an encoder that the topology leaves out.
-void name_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
+void report_unused(const std::vector<WantedTensor>& wanted, const DistCheckpoint& checkpoint, const Say& say) {
   std::set<std::string> keys;
   for (const WantedTensor& tensor : wanted) keys.insert(tensor.key);
   std::vector<std::string> unused;
@@ -54,7 +54,7 @@ std::string read_all(const std::vector<StateTensor>& tensors, DistCheckpoint& ch
   for (const StateTensor& tensor : tensors) total += static_cast<std::int64_t>(tensor.value.nbytes());
   const auto start = std::chrono::steady_clock::now();
   const auto amount = [&] { return Amount{static_cast<double>(done), static_cast<double>(total)}; };
-  work_together(
+  run_while_all_wait(
       world,
       [&] {
         hold([&] {
@@ -95,7 +95,7 @@ class Load {
     check_wanted(wanted_of(sets_), *checkpoint_, "is it a checkpoint of another model, or of other sizes?");
     if (!config_.finetune && config_.load_scheduler)
       check_schedule(training_.schedule(), stored.scheduler, config_, checkpoint_->folder());
-    name_unused(wanted_of(sets_), *checkpoint_, say_);
+    report_unused(wanted_of(sets_), *checkpoint_, say_);
     if (with_optimizer)
       for (StateTensor& tensor : wanted_optimizer_state()) tensors.push_back(std::move(tensor));
     const std::string loaded = read(tensors);
@@ -119,7 +119,7 @@ class Load {
     std::erase_if(sets, [&](const StoredSet& set) { return !wants(set); });
     for (StoredSet& set : sets) set.rule.prefix = nemotron_root(checkpoint_->metadata()) + set.rule.prefix;
     check_wanted(wanted_of(sets), *checkpoint_, "is it a checkpoint in Nemotron's naming, of this model?");
-    name_unused(wanted_of(sets), *checkpoint_, say_);
+    report_unused(wanted_of(sets), *checkpoint_, say_);
     say_(read(model_state(training_.model(), sets, nullptr)));
     refresh_optimizers();
     std::vector<std::string> others = parameter_set_names(training_.model().topology());
@@ -261,7 +261,7 @@ class Load {
     for (std::size_t block = 0; block < own.size(); ++block)
       if (!read.const_data_ptr<std::uint8_t>()[block]) wanted[block] = next++ % world_.size() == world_.rank();
     std::exception_ptr error;
-    work_together(
+    run_while_all_wait(
         world_, [&] { hold([&] { checkpoint_->check(wanted); }, error); }, [] { return Amount(); },
         [&](const Amount&, double seconds) {
           say_(fmt::format("checking checkpoint data that no rank needs: {:.0f} s so far", seconds));
@@ -304,10 +304,10 @@ LoadedRun resume_newest(const CheckpointConfig& config, Training& training, Worl
       return run;
     } catch (const Damaged& e) {
       if (config.load_fallback != "always")
-        throw DataError(fmt::format("{}; {}", e.what(), way_on_from(root, iteration)));
+        throw DataError(fmt::format("{}; {}", e.what(), fallback_advice(root, iteration)));
       if (newest_error.empty()) newest_error = e.what();
       const auto older = newest_before(iteration, root, world);
-      if (!older) throw DataError(fmt::format("{}; {}", newest_error, kNoneIsSound));
+      if (!older) throw DataError(fmt::format("{}; {}", newest_error, kNoReadableCheckpoint));
       say(fmt::format("WARNING: iteration {} cannot be loaded: {}; trying iteration {} (--load-fallback)", iteration,
                       e.what(), *older));
       iteration = *older;

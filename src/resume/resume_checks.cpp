@@ -62,9 +62,9 @@ std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::str
   return std::nullopt;
 }
 
-std::string way_on_from(const std::string& root, std::int64_t iteration) {
+std::string fallback_advice(const std::string& root, std::int64_t iteration) {
   const auto older = newest_sound_before(iteration, root);
-  if (!older) return kNoneIsSound;
+  if (!older) return kNoReadableCheckpoint;
   return fmt::format(
       "iteration {} in {} looks complete: resume from it with --load-fallback, which uses the newest readable one "
       "(check it first with: braid ckpt verify {} --iteration {})",

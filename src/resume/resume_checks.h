@@ -24,9 +24,9 @@ void check_schedule(const LrSchedule& own, const ScheduleState& stored, const Ch
 std::optional<std::int64_t> newest_sound_before(std::int64_t end, const std::string& root);
 
 // The advice to print if `iteration` is damaged.
-std::string way_on_from(const std::string& root, std::int64_t iteration);
+std::string fallback_advice(const std::string& root, std::int64_t iteration);
 // The same if no other iteration can be read.
-inline constexpr const char* kNoneIsSound =
+inline constexpr const char* kNoReadableCheckpoint =
     "no older checkpoint can be read: `braid ckpt verify` shows what is intact in each; to train from scratch, leave "
     "out --load and save to another folder";
 

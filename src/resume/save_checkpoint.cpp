@@ -127,13 +127,13 @@ void CheckpointSaver::save(const CommonState& common, std::int64_t seed) {
   SaveContent content = {.tensors = config_.async ? copied_to_host(own_tensors()) : taken_to_host(own_tensors()),
                          .objects = own_objects(common, seed),
                          .common = to_pickle(common)};
-  job_ = std::make_unique<SaveJob>(std::move(content), SavePlace{.root = config_.save,
-                                                                 .iteration = common.position.iteration,
-                                                                 .writer = world_.rank(),
-                                                                 .writers = world_.size(),
-                                                                 .publisher = publisher_,
-                                                                 .keep_last = config_.keep_last,
-                                                                 .check = [this] { lock_->check(); }});
+  job_ = std::make_unique<SaveJob>(std::move(content), SaveTarget{.root = config_.save,
+                                                                  .iteration = common.position.iteration,
+                                                                  .writer = world_.rank(),
+                                                                  .writers = world_.size(),
+                                                                  .publisher = publisher_,
+                                                                  .keep_last = config_.keep_last,
+                                                                  .check = [this] { lock_->check(); }});
   if (!config_.async) finish();
 }
 
@@ -157,7 +157,7 @@ void CheckpointSaver::finish() { wait_for_all("is being written"); }
 
 void CheckpointSaver::wait_for_all(const std::string& what) {
   const std::string iteration = job_ ? fmt::format("iteration {}", job_->iteration()) : "";
-  wait_together(
+  wait_for_all_ranks(
       world_,
       [&] {
         check();

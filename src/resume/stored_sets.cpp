@@ -38,7 +38,7 @@ StoredSet stored_set(std::string name, int module, std::vector<ParamSpec> specs,
   return {std::move(name), module, std::move(specs), {std::move(prefix), layers}};
 }
 
-int shard_of(const ParamSpec& spec, const ShardPlace& place) {
+int shard_of(const ParamSpec& spec, const ShardCoordinates& place) {
   if (!spec.expert) return spec.tp_dim >= 0 ? place.tp : 0;
   return spec.tp_dim >= 0 ? place.ep * place.expt_tp_size + place.expt_tp : place.ep;
 }
@@ -52,7 +52,7 @@ struct Shard {
 
 struct Seat {
   int rank, pp_rank;
-  ShardPlace place;
+  ShardCoordinates place;
 };
 
 std::vector<Shard> shards_of(const ParamSpec& spec, const std::vector<Seat>& seats, int pp) {

@@ -46,7 +46,7 @@ std::vector<Moment> moments_of(const State& state) {
 void add_by_parameter(const Training::Trained& trained, const StoredSet& set,
                       const std::function<bool(const ParamSpec&)>& writes, std::vector<StateTensor>& tensors) {
   for (const OptimizerState& state : trained.optimizer->state()) {
-    const ShardPlace& place = trained.set->parameters.place();
+    const ShardCoordinates& place = trained.set->parameters.place();
     for (const Moment& moment : moments_of(state))
       for (KeyedRange& range : keyed_ranges(state.spec, place, set.rule, state.range.begin, state.range.end)) {
         std::int64_t elements = 1;
@@ -61,7 +61,7 @@ void add_by_parameter(const Training::Trained& trained, const StoredSet& set,
 // The index of this rank's data-parallel group among those of its module.
 int model_part(const Module& module, int rank, bool expert) {
   const int pp = module.dense.coord(rank, "pp");
-  const ShardPlace place = shard_place(module, rank);
+  const ShardCoordinates place = shard_place(module, rank);
   return expert ? place.expt_tp + place.expt_tp_size * (place.ep + place.ep_size * pp) : place.tp + place.tp_size * pp;
 }
 
@@ -113,7 +113,7 @@ std::vector<std::string> own_extra_states(const MimoModel& model, const std::vec
   const int rank = model.world().rank();
   for (const auto& set : model.parameter_sets()) {
     const std::size_t s = index_of(sets, set->name);
-    const ShardPlace& place = set->parameters.place();
+    const ShardCoordinates& place = set->parameters.place();
     for (const Parameters::Entry& entry : set->parameters.entries()) {
       const bool first_of_tp = (entry.spec.expert ? place.expt_tp : place.tp) == 0;
       if (!first_of_tp || writers.writer(s, index_of(sets[s], entry.spec.name), rank) != rank) continue;
@@ -134,7 +134,7 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
       add_by_bucket(trained, sets[s], module, rank, tensors);
       continue;
     }
-    const ShardPlace place = shard_place(module, rank);
+    const ShardCoordinates place = shard_place(module, rank);
     const auto writes = [&](const ParamSpec& spec) {
       const bool first_replica = spec.tp_dim >= 0 || (spec.expert ? place.expt_tp : place.tp) == 0;
       if (is_sharded(*trained.optimizer)) return first_replica;  // each range is on exactly one rank of the replicas

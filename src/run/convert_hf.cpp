@@ -10,13 +10,13 @@
 #include "base/problem_list.h"
 #include "base/strings.h"
 #include "ckpt/checkpoint_folder.h"
-#include "ckpt/tensor_io.h"
 #include "ckpt/rewrite_checkpoint.h"
 #include "ckpt/save_lock.h"
+#include "ckpt/tensor_io.h"
 #include "nn/parameters.h"
-#include "run/stored_run.h"
 #include "resume/training_state.h"
 #include "resume/wanted_tensors.h"
+#include "run/stored_run.h"
 
 namespace braid {
 namespace {
@@ -129,10 +129,10 @@ void check_same_parameters(const StoredSet& set, const HfConfig& recipe, const H
 }
 
 at::Tensor initial_value(const ParamSpec& spec, const StoredModel* model, const Recipe& recipe) {
-  Parameters one({spec}, spec.stage, ShardPlace{}, dtype_named(recipe.model.dtype), at::kCPU);
+  Parameters one({spec}, spec.stage, ShardCoordinates{}, dtype_named(recipe.model.dtype), at::kCPU);
   at::Tensor value = one.entries().front().value.detach();
   if (model)
-    load(*model, spec, ShardPlace{}, value);
+    load(*model, spec, ShardCoordinates{}, value);
   else
     one.initialize(static_cast<std::uint64_t>(recipe.train.seed));
   return value;

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "dist/dist_config.h"
 #include "data/mock_data_config.h"
+#include "dist/dist_config.h"
+#include "log/run_log.h"
 #include "models/providers.h"
 #include "optim/loss_scale.h"
 #include "optim/lr_schedule.h"
@@ -14,7 +15,6 @@
 #include "plan/cluster_config.h"
 #include "plan/topology.h"
 #include "resume/checkpoint_config.h"
-#include "log/run_log.h"
 #include "train/stop_request.h"
 
 namespace braid {

@@ -144,7 +144,7 @@ class LoadCheck {
     }
     const auto older = falls_back_ ? newest_sound_before(*iteration, path_) : std::nullopt;
     auto checkpoint = older ? try_open(iteration_folder(path_, *older), stored, ignored) : nullptr;
-    if (!checkpoint) refuse(error, falls_back_ ? kNoneIsSound : way_on_from(path_, *iteration));
+    if (!checkpoint) refuse(error, falls_back_ ? kNoReadableCheckpoint : fallback_advice(path_, *iteration));
     return checkpoint;
   }
 

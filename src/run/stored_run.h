@@ -11,8 +11,8 @@
 
 #include "ckpt/dist_checkpoint.h"
 #include "resume/common_state.h"
-#include "run/recipe.h"
 #include "resume/stored_sets.h"
+#include "run/recipe.h"
 
 namespace braid {
 

@@ -12,20 +12,20 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "dist/world.h"
-#include "plan/frozen.h"
 #include "data/mock_data.h"
 #include "data/packed_samples.h"
 #include "data/sample_batches.h"
-#include "models/flops.h"
+#include "dist/world.h"
 #include "log/device_clock.h"
 #include "log/host_time.h"
+#include "models/flops.h"
+#include "plan/frozen.h"
 #include "resume/load_checkpoint.h"
 #include "resume/save_checkpoint.h"
 #include "resume/save_folder.h"
+#include "resume/training_state.h"
 #include "train/all_ranks.h"
 #include "train/training.h"
-#include "resume/training_state.h"
 
 namespace braid {
 namespace {
@@ -42,7 +42,7 @@ TrainingConfig training_config(const Recipe& recipe) {
                     .recompute = recipe.model.recompute,
                     .frozen = frozen_sets(recipe),
                     .seed = static_cast<std::uint64_t>(recipe.train.seed),
-                    .draw_weights = false},
+                    .initialize_weights = false},
           .optimizer = recipe.optimizer,
           .schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
           .loss_scale = recipe.loss_scale,
@@ -105,12 +105,12 @@ class Run {
         .ranks = world_.size(),
         .flops_per_iteration =
             count_flops(recipe_.model.model.language, tokens_per_step(), samples_->sequence_length()).total(),
-        .launcher_listens = context_.launcher_listens};
+        .under_braid_launcher = context_.under_braid_launcher};
     log_.emplace(recipe_.log, facts, Moment::now());
   }
 
   void say(const std::string& text) {
-    if (speaks_) RunLog::note(text + "\n", context_.launcher_listens);
+    if (speaks_) RunLog::note(text + "\n", context_.under_braid_launcher);
   }
 
   // Returns the state of the data set, if one was stored.
@@ -119,7 +119,7 @@ class Run {
       const auto scope = world_.progress().phase("load checkpoint");
       return load_checkpoint(recipe_.checkpoint, training_, world_, say);
     }();
-    draw_weights(loaded ? loaded->missing_sets : parameter_set_names(topology));
+    initialize_weights(loaded ? loaded->missing_sets : parameter_set_names(topology));
     if (!loaded) return {};
     position_ = loaded->position;
     if (position_.iteration > 0 && position_.iteration < iterations_)
@@ -137,14 +137,14 @@ class Run {
   }
 
   // Initializes the weights that no checkpoint provides. A large model takes minutes on a CPU.
-  void draw_weights(const std::vector<std::string>& sets) {
+  void initialize_weights(const std::vector<std::string>& sets) {
     if (sets.empty()) return;
     const auto scope = world_.progress().phase("draw weights");
     std::atomic<std::int64_t> drawn = 0;
     const auto total = static_cast<double>(training_.elements_of(sets));
     const auto start = std::chrono::steady_clock::now();
-    work_together(
-        world_, [&] { training_.draw_weights(sets, drawn); },
+    run_while_all_wait(
+        world_, [&] { training_.initialize_weights(sets, drawn); },
         [&] {
           return Amount{static_cast<double>(drawn), total};
         },
@@ -286,7 +286,7 @@ class Run {
 
 }  // namespace
 
-bool refused_together(const std::vector<Problem>& problems, World& world) {
+bool any_rank_refused(const std::vector<Problem>& problems, World& world) {
   const double own = problems.empty() ? 0 : world.size() - world.rank();
   const double first = reduced({own}, Reduce::Max, world)[0];
   if (own > 0 && own == first) std::fputs(fmt::format("braid: {}\n", ConfigError(problems).what()).c_str(), stderr);

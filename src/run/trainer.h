@@ -15,7 +15,7 @@ class Topology;
 // The environment of a run.
 struct RunContext {
   const StopRequest& stop;
-  bool launcher_listens = false;  // see RunFacts
+  bool under_braid_launcher = false;  // see RunFacts
   JobIdentity job{};
   std::function<void()> on_lost_output{};  // called at a successful end if requested output files are incomplete
   std::string held_lock{};                 // the launcher's lock of the save folder: see SaveLock::Options
@@ -23,7 +23,7 @@ struct RunContext {
 
 // Collective, before train(): whether any rank found a problem before the start. If so, the first such rank prints its
 // problems, and no rank starts.
-bool refused_together(const std::vector<Problem>& problems, World& world);
+bool any_rank_refused(const std::vector<Problem>& problems, World& world);
 
 // The training loop of one rank: build, step, log, until the recipe's end or a request to stop. Returns the loss of
 // every iteration. DataError if too many steps in a row were skipped.

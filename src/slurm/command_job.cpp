@@ -5,11 +5,11 @@
 
 #include "shell/program_call.h"
 #include "shell/rank_command.h"
-#include "slurm/secrets.h"
 #include "shell/text.h"
-#include "slurm/script.h"
-#include "slurm/step.h"
 #include "shell/torchrun_call.h"
+#include "slurm/script.h"
+#include "slurm/secrets.h"
+#include "slurm/step.h"
 
 namespace braid {
 namespace {

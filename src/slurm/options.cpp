@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "base/strings.h"
-#include "slurm/secrets.h"
-#include "shell/text.h"
 #include "plan/cluster_config.h"
+#include "shell/text.h"
+#include "slurm/secrets.h"
 
 namespace braid {
 namespace {

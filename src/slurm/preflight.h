@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "plan/topology.h"
 #include "shell/parallel_flags.h"
 #include "slurm/view.h"
-#include "plan/topology.h"
 
 namespace braid {
 

@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include "base/strings.h"
-#include "slurm/script_text.h"
-#include "shell/text.h"
-#include "slurm/step.h"
 #include "plan/cluster_config.h"
+#include "shell/text.h"
+#include "slurm/script_text.h"
+#include "slurm/step.h"
 
 namespace braid {
 namespace {

@@ -11,7 +11,7 @@
 #include <exception>
 #include <thread>
 
-#include "base/growing_pause.h"
+#include "base/polling_backoff.h"
 #include "dist/world.h"
 
 namespace braid {
@@ -52,13 +52,13 @@ std::string first_text(const std::string& own, World& world) {
   return text;
 }
 
-void wait_together(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
-                   const std::function<void(const Amount& of_all, double seconds)>& report) {
+void wait_for_all_ranks(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
+                        const std::function<void(const Amount& of_all, double seconds)>& report) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kLongestPause(500);
   const auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  const GrowingPause pause(kLongestPause);
+  const PollingBackoff pause(kLongestPause);
   double next_report = 5;
   while (true) {
     const double busy = finished() ? 0 : 1;
@@ -73,8 +73,8 @@ void wait_together(World& world, const std::function<bool()>& finished, const st
   }
 }
 
-void work_together(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
-                   const std::function<void(const Amount& of_all, double seconds)>& report) {
+void run_while_all_wait(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
+                        const std::function<void(const Amount& of_all, double seconds)>& report) {
   std::atomic<bool> done = false;
   std::exception_ptr error;
   std::thread thread([&] {
@@ -93,7 +93,7 @@ void work_together(World& world, const std::function<void()>& work, const std::f
     if (error) std::rethrow_exception(error);
   };
   try {
-    wait_together(
+    wait_for_all_ranks(
         world,
         [&] {
           rethrow();  // without another collective: the other ranks learn of it when this rank ends

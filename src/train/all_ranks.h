@@ -28,11 +28,11 @@ struct Amount {
 
 // Collective: returns when `finished` holds on every rank. Ranks synchronize all the time, so that a slow rank is not
 // mistaken for one that hangs. `report` gets the sum over all ranks, at growing intervals of some seconds.
-void wait_together(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
-                   const std::function<void(const Amount& of_all, double seconds)>& report);
+void wait_for_all_ranks(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,
+                        const std::function<void(const Amount& of_all, double seconds)>& report);
 
 // Runs `work` on a separate thread while the ranks wait together. Rethrows what `work` throws.
-void work_together(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
-                   const std::function<void(const Amount& of_all, double seconds)>& report);
+void run_while_all_wait(World& world, const std::function<void()>& work, const std::function<Amount()>& amount,
+                        const std::function<void(const Amount& of_all, double seconds)>& report);
 
 }  // namespace braid

@@ -83,12 +83,15 @@ void Training::run(const Op& op, RunningStep& running) {
       running.step.emplace(model_, plan_, feed_->next_step(next_sample_),
                            StepInput{.micro_batch = config_.micro_batch, .loss_scale = loss_scale_.value()});
       return;
-    case Op::Gather: return for_optimizers(&ModuleOptimizer::finish_parameters);
-    case Op::Reduce: return for_optimizers(&ModuleOptimizer::start_gradients);
+    case Op::Gather:
+      return for_optimizers(&ModuleOptimizer::finish_parameters);
+    case Op::Reduce:
+      return for_optimizers(&ModuleOptimizer::start_gradients);
     case Op::Backward:
       if (op.microbatch + 1 == plan_.options.microbatches) for_optimizers(&ModuleOptimizer::expect_last_microbatch);
       [[fallthrough]];
-    default: running.step->run(op);
+    default:
+      running.step->run(op);
   }
 }
 
@@ -97,13 +100,20 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
     return topology_.modules()[static_cast<std::size_t>(op.stage.module)].name + " " + what;
   };
   switch (op.kind) {
-    case Op::Agree: return clock.measure(Phase::Other, "batches");
-    case Op::Load: return clock.measure(Phase::Forward, name_of("load"), {{"microbatch", op.microbatch}});
-    case Op::Gather: return clock.measure(Phase::Optimizer, "parameters arrive");
-    case Op::Forward: return clock.measure(Phase::Forward, name_of("forward"), {{"microbatch", op.microbatch}});
-    case Op::Backward: return clock.measure(Phase::Backward, name_of("backward"), {{"microbatch", op.microbatch}});
-    case Op::Reduce: return clock.measure(Phase::Reduce, "reduce gradients");
-    default: break;
+    case Op::Agree:
+      return clock.measure(Phase::Other, "batches");
+    case Op::Load:
+      return clock.measure(Phase::Forward, name_of("load"), {{"microbatch", op.microbatch}});
+    case Op::Gather:
+      return clock.measure(Phase::Optimizer, "parameters arrive");
+    case Op::Forward:
+      return clock.measure(Phase::Forward, name_of("forward"), {{"microbatch", op.microbatch}});
+    case Op::Backward:
+      return clock.measure(Phase::Backward, name_of("backward"), {{"microbatch", op.microbatch}});
+    case Op::Reduce:
+      return clock.measure(Phase::Reduce, "reduce gradients");
+    default:
+      break;
   }
   return clock.measure(Phase::PipelineWait, "exchange", {{"microbatch", op.transfers.front().microbatch}});
 }
@@ -111,8 +121,8 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
 // A forward waits for its stage's input, a backward for the gradient of its stage's output.
 StepClock::Scope Training::measure_wait(const Op& op, StepClock& clock) const {
   const bool is_encoder = topology_.modules()[static_cast<std::size_t>(op.stage.module)].is_encoder;
-  const bool bridge = op.kind == Op::Forward ? !is_encoder && op.stage.index == 0
-                                             : is_encoder && is_last(topology_, op.stage);
+  const bool bridge =
+      op.kind == Op::Forward ? !is_encoder && op.stage.index == 0 : is_encoder && is_last(topology_, op.stage);
   return clock.measure(bridge ? Phase::BridgeWait : Phase::PipelineWait, bridge ? "bridge" : "pipeline",
                        {{"microbatch", op.microbatch}});
 }
@@ -129,9 +139,8 @@ Training::Agreed Training::agree(RunningStep& running) {
   at::Tensor stops = at::zeros({kStopReasons}, at::kDouble);
   stops[static_cast<int>(running.wanted())] = 1;
   const int modules = static_cast<int>(topology_.modules().size());
-  const std::vector<std::vector<double>> sums =
-      sum_terms({running.step->finish(), gradient_terms(updates(), modules, config_.count_zeros), stops},
-                groups_.world());
+  const std::vector<std::vector<double>> sums = sum_terms(
+      {running.step->finish(), gradient_terms(updates(), modules, config_.count_zeros), stops}, groups_.world());
   int stop = kStopReasons - 1;
   while (stop > 0 && sums[2][static_cast<std::size_t>(stop)] == 0) --stop;
   return {StepTotals(sums[0]), gradient_totals(sums[1]), static_cast<StopReason>(stop)};
@@ -186,7 +195,7 @@ std::vector<ModuleUpdate> Training::updates() const {
   return updates;
 }
 
-void Training::draw_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn) {
+void Training::initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn) {
   for (const auto& set : model_.parameter_sets())
     if (contains(sets, set->name)) set->parameters.initialize(config_.model.seed, &drawn);
   for (const Trained& trained : trained_)

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "log/step_clock.h"
 #include "mimo/batch_feed.h"
 #include "mimo/mimo_model.h"
 #include "mimo/step.h"
@@ -15,7 +16,6 @@
 #include "optim/loss_scale.h"
 #include "optim/lr_schedule.h"
 #include "optim/module_optimizer.h"
-#include "log/step_clock.h"
 #include "train/stop_request.h"
 
 namespace braid {
@@ -33,8 +33,8 @@ struct TrainingConfig {
 
 struct TrainingReport {
   StopReason stop = StopReason::None;  // the maximum over ranks
-  double loss = 0;        // mean over the step's counted tokens, before the update
-  double num_tokens = 0;  // those tokens
+  double loss = 0;                     // mean over the step's counted tokens, before the update
+  double num_tokens = 0;               // those tokens
   std::optional<double> load_balancing_loss{};
   StepReport update{};
   double lr = 0, loss_scale = 1;  // of this update
@@ -53,9 +53,9 @@ class Training {
   // end.
   TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);
 
-  // With MimoOptions::draw_weights off: initializes the parameters of these sets that this rank holds. `drawn` counts
-  // the elements done so far.
-  void draw_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
+  // With MimoOptions::initialize_weights off: initializes the parameters of these sets that this rank holds. `drawn`
+  // counts the elements done so far.
+  void initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
   // Call before reading parameters after a step: with overlap_param_gather their gathers may still be in flight.

@@ -38,9 +38,11 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"log", {"base", "plan", "dist"}},
     {"train", {"base", "plan", "dist", "optim", "mimo", "log"}},
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
-    {"run", {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
-    {"cli", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "shell", "slurm", "log",
-             "train", "resume", "run", "doctor/lines", "doctor/verdict"}},
+    {"run",
+     {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
+    {"cli",
+     {"base",    "plan",   "dist",  "optim", "formats", "ckpt",  "models", "hf",  "data",         "mimo",
+      "forward", "launch", "shell", "slurm", "log",     "train", "resume", "run", "doctor/lines", "doctor/verdict"}},
 };
 
 std::string read(const fs::path& path) {

@@ -36,7 +36,7 @@ class Builder {
   DistMetadata take() { return std::move(metadata_); }
 
  private:
-  FilePart next_part(std::int64_t length) {
+  FileRange next_part(std::int64_t length) {
     end_ += length;
     return {"__0_0.distcp", end_ - length, length};
   }

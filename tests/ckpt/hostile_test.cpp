@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "ckpt/small_checkpoint.h"
-#include "formats/torch_archive.h"
 #include "ckpt/verify.h"
+#include "formats/torch_archive.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -86,7 +86,7 @@ TEST(ParamKeys, RangesOfAShardAreBoxesOfTheSameTensors) {
       {.name = "decoder.layers.1.experts.weight", .shape = {4, 6, 5}, .tp_dim = 1, .expert = true},
       {.name = "vector", .shape = {12}, .tp_dim = 0},
       {.name = "replicated", .shape = {3, 2, 2}}};
-  const ShardPlace place = {.tp = 1, .tp_size = 2, .ep = 1, .ep_size = 2, .expt_tp = 1, .expt_tp_size = 2};
+  const ShardCoordinates place = {.tp = 1, .tp_size = 2, .ep = 1, .ep_size = 2, .expt_tp = 1, .expt_tp_size = 2};
   for (const ParamSpec& spec : specs)
     for (const int layers : {0, 5}) {
       std::int64_t total = 1;

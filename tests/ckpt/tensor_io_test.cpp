@@ -61,7 +61,7 @@ TEST(Load, PartsAreTakenOutAndPutTogether) {
 TEST(Load, ARankGetsItsSlice) {
   struct Case {
     ParamSpec spec;
-    ShardPlace place;
+    ShardCoordinates place;
     std::function<at::Tensor(const at::Tensor&)> slice;
   };
   const std::vector<Case> cases = {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "formats/atomic_file.h"
 #include "ckpt/small_checkpoint.h"
+#include "formats/atomic_file.h"
 #include "support/programs.h"
 
 namespace braid {

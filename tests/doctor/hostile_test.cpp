@@ -11,8 +11,8 @@
 #include "base/clean_text.h"
 #include "base/error.h"
 #include "doctor/events/line_kinds.h"
-#include "doctor/verdict/report.h"
 #include "doctor/events/signs.h"
+#include "doctor/verdict/report.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "doctor/diagnosis_of_text.h"
-#include "doctor/lines/log_text.h"
 #include "doctor/events/progress_styles.h"
+#include "doctor/lines/log_text.h"
 
 namespace braid {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "ckpt/checksums.h"
 #include "ckpt/dist_metadata.h"
-#include "formats/pickle.h"
 #include "ckpt/sealed_text.h"
+#include "formats/pickle.h"
 
 namespace braid::testing {
 

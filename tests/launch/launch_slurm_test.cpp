@@ -11,8 +11,8 @@
 #include <set>
 
 #include "base/strings.h"
-#include "shell/text.h"
 #include "launch/shellcheck.h"
+#include "shell/text.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -209,7 +209,7 @@ std::vector<ControlLine> control_lines(const std::string& text) {
 }
 
 TEST_F(RunLogTest, WithALauncherThatListensEverythingIsForIt) {
-  open({.log_interval = 2}, {.iterations = 4, .launcher_listens = true});
+  open({.log_interval = 2}, {.iterations = 4, .under_braid_launcher = true});
   run(1, 2);
   const auto lines = control_lines(printed_);
   ASSERT_THAT(lines, SizeIs(3));
@@ -224,7 +224,7 @@ TEST_F(RunLogTest, WithALauncherThatListensEverythingIsForIt) {
 }
 
 TEST_F(RunLogTest, ProgressAtMostTenTimesASecondAndAtTheEnd) {
-  open({.log_interval = 1000}, {.iterations = 1000, .launcher_listens = true});
+  open({.log_interval = 1000}, {.iterations = 1000, .under_braid_launcher = true});
   for (int i = 1; i <= 25; ++i) log_->add({.iteration = i}, after(10 * i));
   log_->add({.iteration = 26, .last = true}, after(260));
   std::vector<std::int64_t> shown;
@@ -234,9 +234,9 @@ TEST_F(RunLogTest, ProgressAtMostTenTimesASecondAndAtTheEnd) {
 }
 
 TEST_F(RunLogTest, NoProgressIfDisabled) {
-  open({.log_interval = 1000, .progress = false}, {.iterations = 1000, .launcher_listens = true});
+  open({.log_interval = 1000, .progress = false}, {.iterations = 1000, .under_braid_launcher = true});
   run(1, 1);
-  open({.log_interval = 1000}, {.iterations = 1000, .launcher_listens = false});
+  open({.log_interval = 1000}, {.iterations = 1000, .under_braid_launcher = false});
   run(1, 1);
   EXPECT_EQ(printed_, "");
 }

@@ -10,12 +10,12 @@
 #include <set>
 
 #include "base/error.h"
-#include "dist/world.h"
-#include "plan/frozen.h"
 #include "data/mock_data.h"
 #include "data/sample_batches.h"
+#include "dist/world.h"
 #include "mimo/step.h"
 #include "nn/layer_check.h"
+#include "plan/frozen.h"
 #include "support/grid_sizes.h"
 #include "support/ranks.h"
 #include "support/relative_error.h"
@@ -74,9 +74,8 @@ MockDataConfig mixed_data() {
 
 Outcome run(const Layout& layout, const Provider& provider, const SampleSource& source, int samples = kSamples) {
   const Topology topology = topology_of(layout, samples);
-  const StepPlan plan(
-      topology,
-      schedule_options(topology, layout.frozen, samples / (layout.micro_batch * layout.language.dp), layout.prefetch));
+  const StepPlan plan(topology, schedule_options(topology, layout.frozen,
+                                                 samples / (layout.micro_batch * layout.language.dp), layout.prefetch));
   const SampleBatches data(source, media_tokens(provider, topology));
   Outcome outcome;
   std::mutex mutex;
@@ -162,7 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.language = {.tp = 2, .dp = 2, .ep = 4}, .sp = true},
         Layout{.language = {.tp = 2, .dp = 2, .ep = 2, .expt_tp = 2}, .sp = true}, Layout{.language = {.pp = 2}},
         Layout{.language = {.pp = 4}}, Layout{.language = {.tp = 2, .pp = 2}, .sp = true},
-        Layout{.language = {.pp = 2, .vpp = 2}}, Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2, .pp = 2, .vpp = 2}},
+        Layout{.language = {.pp = 2, .vpp = 2}},
+        Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2, .pp = 2, .vpp = 2}},
         Layout{.encoders = {{.pp = 2}}, .language = {.tp = 2, .pp = 2, .vpp = 2}, .sp = true, .recompute = true},
         Layout{.encoders = {{.dp = 2}}, .language = {.pp = 2, .vpp = 2}, .colocated = true, .micro_batch = 2},
         Layout{.encoders = {{.pp = 2}}, .language = {.pp = 2, .vpp = 2}, .colocated = true, .frozen = kImages},
@@ -228,12 +228,14 @@ TEST_P(InterleavedLayouts, EqualOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(
     Threads, InterleavedLayouts,
-    ::testing::Values(Layout{.language = {.pp = 2, .vpp = 3}}, Layout{.language = {.pp = 4, .vpp = 2}},
-                      Layout{.language = {.pp = 4, .vpp = 3}},
-                      Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2, .pp = 2, .vpp = 3}},
-                      Layout{.encoders = {{.pp = 2}}, .language = {.pp = 4, .vpp = 2}},
-                      Layout{.encoders = {{.dp = 2}}, .language = {.pp = 2, .vpp = 3}, .colocated = true, .micro_batch = 2},
-                      Layout{.encoders = {{.tp = 2, .dp = 2}}, .language = {.pp = 4, .vpp = 3}, .colocated = true, .micro_batch = 2}));
+    ::testing::Values(
+        Layout{.language = {.pp = 2, .vpp = 3}}, Layout{.language = {.pp = 4, .vpp = 2}},
+        Layout{.language = {.pp = 4, .vpp = 3}},
+        Layout{.encoders = {{.dp = 2}}, .language = {.dp = 2, .pp = 2, .vpp = 3}},
+        Layout{.encoders = {{.pp = 2}}, .language = {.pp = 4, .vpp = 2}},
+        Layout{.encoders = {{.dp = 2}}, .language = {.pp = 2, .vpp = 3}, .colocated = true, .micro_batch = 2},
+        Layout{
+            .encoders = {{.tp = 2, .dp = 2}}, .language = {.pp = 4, .vpp = 3}, .colocated = true, .micro_batch = 2}));
 
 // Three sequences of different lengths, 32 tokens in all, as one sample or one by one.
 class Pieces : public SampleSource {

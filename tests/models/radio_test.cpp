@@ -75,7 +75,7 @@ TEST(Radio, PackedImagesEqualEachImageAlone) {
   std::int64_t begin = 0;
   for (const PatchGrid& image : kImages) {
     const ForwardResult one = run(config, {image}, {}, patches.narrow(0, begin, image.patches()),
-                           loss_weights.narrow(0, begin, image.patches()));
+                                  loss_weights.narrow(0, begin, image.patches()));
     features.push_back(one.output);
     if (alone.grads.empty()) {
       alone = one;

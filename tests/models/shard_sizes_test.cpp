@@ -13,7 +13,8 @@ namespace {
 
 using testing::Layout;
 
-Parameters allocate(const std::vector<ParamSpec>& specs, int stage, const ShardPlace& place, at::ScalarType dtype) {
+Parameters allocate(const std::vector<ParamSpec>& specs, int stage, const ShardCoordinates& place,
+                    at::ScalarType dtype) {
   return Parameters(specs, stage, place, dtype, at::kCPU);
 }
 
@@ -25,10 +26,10 @@ TEST(ShardSizes, BytesOfNemotronAreThoseAllocated) {
                                    .encoders = {{"images", {.tp = 2, .pp = pp}}}};
     const ModelDescription model = describe_model(nemotron, layout, "bfloat16");
     for (int stage = 0; stage < pp; ++stage) {
-      const ShardPlace place = {.tp = 1, .tp_size = 2, .ep = 7, .ep_size = 16};
+      const ShardCoordinates place = {.tp = 1, .tp_size = 2, .ep = 7, .ep_size = 16};
       EXPECT_EQ(allocate(declare_parameters(nemotron.language, pp), stage, place, at::kBFloat16).bytes(),
                 model.grids[0].stages[static_cast<std::size_t>(stage)].bytes);
-      const ShardPlace encoder_place = {.tp = 1, .tp_size = 2};
+      const ShardCoordinates encoder_place = {.tp = 1, .tp_size = 2};
       std::int64_t encoder =
           allocate(declare_parameters(nemotron.encoders[0].model, pp), stage, encoder_place, at::kBFloat16).bytes();
       if (stage == pp - 1)

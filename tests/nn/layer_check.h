@@ -51,7 +51,7 @@ struct LayerCheck {
   at::Tensor x() const { return random_tensor({offsets.back(), hidden}, 10); }
   at::Tensor output_grad() const { return random_tensor({offsets.back(), hidden}, 20); }
 
-  Parameters make_parameters(const ShardPlace& place = {}) const {
+  Parameters make_parameters(const ShardCoordinates& place = {}) const {
     Parameters parameters(specs, 0, place, at::kDouble, at::Device("cpu"));
     parameters.initialize(3);
     return parameters;

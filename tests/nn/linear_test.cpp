@@ -100,24 +100,26 @@ const Operator kWholeLinear = [](const Tensors& in) { return at::linear(in[0], i
 
 TEST(ColumnLinear, SplitsTheOutputFeatures) {
   for (const bool with_bias : {true, false})
-    check_split({.op = [](const Tensors& in, const Parallel& p) { return Linear({in[1]}, in[2], Split::Columns, p)(in[0]); },
-                 .whole = kWholeLinear,
-                 .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
-                            {random_tensor({kOut, kIn}, 2), kTpRows},
-                            {with_bias ? random_tensor({kOut}, 3) : at::Tensor(), kTpRows}},
-                 .output = kInsideColumns,
-                 .output_has_every_column = false});
+    check_split(
+        {.op = [](const Tensors& in, const Parallel& p) { return Linear({in[1]}, in[2], Split::Columns, p)(in[0]); },
+         .whole = kWholeLinear,
+         .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
+                    {random_tensor({kOut, kIn}, 2), kTpRows},
+                    {with_bias ? random_tensor({kOut}, 3) : at::Tensor(), kTpRows}},
+         .output = kInsideColumns,
+         .output_has_every_column = false});
 }
 
 TEST(RowLinear, SplitsTheInputFeaturesAndCountsTheBiasOnce) {
   for (const bool with_bias : {true, false})
-    check_split({.op = [](const Tensors& in, const Parallel& p) { return Linear({in[1]}, in[2], Split::Rows, p)(in[0]); },
-                 .whole = kWholeLinear,
-                 .inputs = {{random_tensor({kTokens, kIn}, 1), kInsideColumns},
-                            {random_tensor({kOut, kIn}, 2), kTpColumns},
-                            {with_bias ? random_tensor({kOut}, 3) : at::Tensor(), kEverything}},
-                 .output = kOutside,
-                 .output_has_every_column = true});
+    check_split(
+        {.op = [](const Tensors& in, const Parallel& p) { return Linear({in[1]}, in[2], Split::Rows, p)(in[0]); },
+         .whole = kWholeLinear,
+         .inputs = {{random_tensor({kTokens, kIn}, 1), kInsideColumns},
+                    {random_tensor({kOut, kIn}, 2), kTpColumns},
+                    {with_bias ? random_tensor({kOut}, 3) : at::Tensor(), kEverything}},
+         .output = kOutside,
+         .output_has_every_column = true});
 }
 
 TEST(Embed, SplitsTheVocabulary) {
@@ -131,9 +133,10 @@ TEST(Embed, SplitsTheVocabulary) {
 
 TEST(SquaredReluMlp, SplitsItsWidth) {
   check_split(
-      {.op = [](const Tensors& in, const Parallel& p) { 
-         return Linear({in[2]}, {}, Split::Rows, p)(squared_relu(Linear({in[1]}, {}, Split::Columns, p)(in[0])));
-        },
+      {.op =
+           [](const Tensors& in, const Parallel& p) {
+             return Linear({in[2]}, {}, Split::Rows, p)(squared_relu(Linear({in[1]}, {}, Split::Columns, p)(in[0])));
+           },
        .whole = [](const Tensors& in) { return at::linear(at::linear(in[0], in[1]).clamp_min(0).square(), in[2]); },
        .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside},
                   {random_tensor({kOut, kIn}, 2), kTpRows},

@@ -53,7 +53,7 @@ std::vector<ParamSpec> make_specs(bool shared_expert) {
   return specs;
 }
 
-Parameters make_parameters(bool shared_expert, const ShardPlace& place = {}) {
+Parameters make_parameters(bool shared_expert, const ShardCoordinates& place = {}) {
   Parameters parameters(make_specs(shared_expert), 0, place, at::kDouble, at::Device("cpu"));
   parameters.initialize(3);
   // A bias of zero would hide where it is added.

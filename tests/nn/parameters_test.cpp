@@ -29,7 +29,7 @@ const std::vector<ParamSpec> kSpecs = {
     {.name = "buffer", .shape = {6}, .init = kNormal, .trainable = false},
 };
 
-Parameters initialized(const std::vector<ParamSpec>& specs, const ShardPlace& place = {},
+Parameters initialized(const std::vector<ParamSpec>& specs, const ShardCoordinates& place = {},
                        at::ScalarType dtype = at::kDouble, std::uint64_t seed = 5) {
   Parameters parameters(specs, /*stage=*/0, place, dtype, at::Device("cpu"));
   parameters.initialize(seed);
@@ -37,7 +37,7 @@ Parameters initialized(const std::vector<ParamSpec>& specs, const ShardPlace& pl
 }
 
 // The shard, cut from the whole by plain tensor operations.
-at::Tensor cut(const at::Tensor& whole, const ParamSpec& spec, const ShardPlace& place) {
+at::Tensor cut(const at::Tensor& whole, const ParamSpec& spec, const ShardCoordinates& place) {
   at::Tensor part = whole;
   if (spec.expert) part = part.chunk(place.ep_size, 0)[static_cast<std::size_t>(place.ep)];
   if (spec.tp_dim < 0) return part;
@@ -54,7 +54,7 @@ TEST(Parameters, AShardIsThatPartOfTheWhole) {
   for (int tp = 0; tp < 4; ++tp)
     for (int ep = 0; ep < 2; ++ep)
       for (int expt_tp = 0; expt_tp < 2; ++expt_tp) {
-        const ShardPlace place = {tp, 4, ep, 2, expt_tp, 2};
+        const ShardCoordinates place = {tp, 4, ep, 2, expt_tp, 2};
         const Parameters shards = initialized(kSpecs, place);
         for (const ParamSpec& spec : kSpecs)
           EXPECT_TRUE(at::equal(shards.get(spec.name), cut(whole.get(spec.name), spec, place)))

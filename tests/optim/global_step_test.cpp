@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "dist/world.h"
-#include "optim/toy_problem.h"
 #include "optim/module_optimizer.h"
+#include "optim/toy_problem.h"
 #include "plan/topology.h"
 #include "support/ranks.h"
 
@@ -25,7 +25,7 @@ Topology two_modules() {
 }
 
 Parameters one_matrix(const Module& module, int global_rank) {
-  const ShardPlace place = {.tp = module.dense.coord(global_rank, "tp"), .tp_size = module.dense.size_of("tp")};
+  const ShardCoordinates place = {.tp = module.dense.coord(global_rank, "tp"), .tp_size = module.dense.size_of("tp")};
   Parameters parameters({{.name = "w.weight", .shape = {4, 6}, .tp_dim = 0, .init = {InitRule::Ones}}}, 0, place,
                         at::kFloat, at::kCPU);
   parameters.initialize(1);

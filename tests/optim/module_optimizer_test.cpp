@@ -36,7 +36,8 @@ Parameters make_parameters(const Layout& layout, const Module& module, int globa
 void backward_all(const ToyLoss& loss, const Parameters& parameters, const Module& module, int global_rank, int step,
                   ModuleOptimizer& optimizer) {
   for (int microbatch = 0; microbatch < testing::kMicrobatches; ++microbatch) {
-    if (microbatch + 1 == testing::kMicrobatches) optimizer.expect_last_microbatch(module.dense.coord(global_rank, "pp"));
+    if (microbatch + 1 == testing::kMicrobatches)
+      optimizer.expect_last_microbatch(module.dense.coord(global_rank, "pp"));
     loss(parameters, module, global_rank, step, microbatch).backward();
   }
 }
@@ -73,7 +74,7 @@ class Assembly {
  private:
   static constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-  static void merge(Tensors& all, const ParamSpec& spec, const at::Tensor& local, const ShardPlace& place) {
+  static void merge(Tensors& all, const ParamSpec& spec, const at::Tensor& local, const ShardCoordinates& place) {
     EXPECT_TRUE(testing::merge_shard(all.at(spec.name), local.to(at::kDouble), spec, place))
         << "ranks differ in " << spec.name;
   }
@@ -93,11 +94,9 @@ std::vector<StepReport> run_steps(const Parameters& parameters, ModuleOptimizer&
     backward_all(loss, parameters, module, world.rank(), step, optimizer);
     for (const auto& entry : parameters.entries()) EXPECT_FALSE(entry.value.grad().defined()) << entry.spec.name;
     optimizer.finish_gradients();
-    reports.push_back(update(optimizer, world,
-                             {.lr = kLr,
-                              .weight_decay = kWeightDecay,
-                              .clip_grad = config.clip_grad,
-                              .factors = {testing::kScale}}));
+    reports.push_back(
+        update(optimizer, world,
+               {.lr = kLr, .weight_decay = kWeightDecay, .clip_grad = config.clip_grad, .factors = {testing::kScale}}));
   }
   optimizer.finish_parameters();
   EXPECT_EQ(optimizer.steps(), kSteps);
@@ -330,10 +329,12 @@ TEST(ModuleOptimizers, ContinueFromTheirState) {
     }
     loaded.set_steps(saved.steps());
     loaded.publish_parameters();
-    for (const auto& [spec, value, unused] : first.entries()) EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
+    for (const auto& [spec, value, unused] : first.entries())
+      EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
     step(first, saved, 1);
     step(second, loaded, 1);
-    for (const auto& [spec, value, unused] : first.entries()) EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
+    for (const auto& [spec, value, unused] : first.entries())
+      EXPECT_TRUE(value.equal(second.get(spec.name))) << spec.name;
   });
 }
 

@@ -40,7 +40,7 @@ inline std::vector<ParamSpec> toy_specs(int last_stage) {
   return specs;
 }
 
-inline at::Tensor shard_of(const at::Tensor& whole, const ParamSpec& spec, const ShardPlace& place) {
+inline at::Tensor shard_of(const at::Tensor& whole, const ParamSpec& spec, const ShardCoordinates& place) {
   const at::Tensor local = at::empty(local_shape(spec, place), whole.options());
   for (const Box& box : shard_boxes(spec, place))
     box_of(local, box.local_begin, box.size).copy_(box_of(whole, box.global_begin, box.size));
@@ -48,7 +48,8 @@ inline at::Tensor shard_of(const at::Tensor& whole, const ParamSpec& spec, const
 }
 
 // Writes the elements of `local` that are not NaN into `whole`. Returns whether they agree with elements already there.
-inline bool merge_shard(at::Tensor& whole, const at::Tensor& local, const ParamSpec& spec, const ShardPlace& place) {
+inline bool merge_shard(at::Tensor& whole, const at::Tensor& local, const ParamSpec& spec,
+                        const ShardCoordinates& place) {
   bool agree = true;
   for (const Box& box : shard_boxes(spec, place)) {
     const at::Tensor from = box_of(local, box.local_begin, box.size);

@@ -47,7 +47,7 @@ TEST(Bridge, SlicesFollowTheCountsOfTheSamples) {
   const std::vector<Edge> edges = make_edges(topology);
   const Bridge bridge(topology, edges, 4);
   const std::vector<std::int64_t> counts = {3, 0, 5, 2};
-  const RowSlice first = bridge.slice(0, counts), second = bridge.slice(1, counts);
+  const EmbeddingSlice first = bridge.slice(0, counts), second = bridge.slice(1, counts);
   EXPECT_THAT(first.counts, ElementsAre(3, 0));
   EXPECT_THAT(second.counts, ElementsAre(5, 2));
   EXPECT_THAT((std::vector<std::int64_t>{first.begin, first.rows, second.begin, second.rows}), ElementsAre(0, 3, 3, 7));

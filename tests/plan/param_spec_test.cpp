@@ -20,8 +20,8 @@ struct Sizes {
   int tp, ep, expt_tp;
 };
 
-std::vector<ShardPlace> all_places(const Sizes& sizes) {
-  std::vector<ShardPlace> places;
+std::vector<ShardCoordinates> all_places(const Sizes& sizes) {
+  std::vector<ShardCoordinates> places;
   for (int tp = 0; tp < sizes.tp; ++tp)
     for (int ep = 0; ep < sizes.ep; ++ep)
       for (int expt_tp = 0; expt_tp < sizes.expt_tp; ++expt_tp)
@@ -55,7 +55,7 @@ ParamSpec random_spec(const Sizes& sizes, std::mt19937& random) {
 }
 
 // Which indices of dimension `dim` a rank coordinate holds, in its own order.
-Integers indices_of(const ParamSpec& spec, std::size_t dim, const ShardPlace& place) {
+Integers indices_of(const ParamSpec& spec, std::size_t dim, const ShardCoordinates& place) {
   int part = 0, parts = 1;
   Integers blocks = {spec.shape[dim]};
   if (spec.expert && dim == 0) {
@@ -106,7 +106,7 @@ struct Shard {
   Integers elements;
 };
 
-Shard naive_shard(const ParamSpec& spec, const ShardPlace& place) {
+Shard naive_shard(const ParamSpec& spec, const ShardCoordinates& place) {
   std::vector<Integers> indices;
   Integers shape;
   for (std::size_t dim = 0; dim < spec.shape.size(); ++dim) {
@@ -126,7 +126,7 @@ Shard naive_shard(const ParamSpec& spec, const ShardPlace& place) {
   return shard;
 }
 
-Shard shard_of_boxes(const ParamSpec& spec, const ShardPlace& place) {
+Shard shard_of_boxes(const ParamSpec& spec, const ShardCoordinates& place) {
   const Integers shape = local_shape(spec, place);
   Shard shard(shape);
   for (const Box& box : shard_boxes(spec, place))
@@ -135,7 +135,7 @@ Shard shard_of_boxes(const ParamSpec& spec, const ShardPlace& place) {
   return shard;
 }
 
-Shard shard_of_runs(const ParamSpec& spec, const ShardPlace& place) {
+Shard shard_of_runs(const ParamSpec& spec, const ShardCoordinates& place) {
   const Integers shape = local_shape(spec, place);
   const bool is_vector = shape.size() == 1;
   const std::int64_t global_columns = is_vector ? 1 : spec.shape.back(), local_columns = is_vector ? 1 : shape.back();
@@ -171,7 +171,7 @@ struct RandomSpecs : ::testing::Test {
 
 TEST_F(RandomSpecs, BoxesAndRunsDescribeTheShard) {
   for_each([](const ParamSpec& spec, const Sizes& sizes) {
-    for (const ShardPlace& place : all_places(sizes)) {
+    for (const ShardCoordinates& place : all_places(sizes)) {
       const Shard expected = naive_shard(spec, place);
       EXPECT_EQ(shard_of_boxes(spec, place).elements, expected.elements);
       EXPECT_EQ(shard_of_runs(spec, place).elements, expected.elements);
@@ -184,8 +184,8 @@ TEST_F(RandomSpecs, ShardsTileTheWholeOncePerReplica) {
     const int over_tp = spec.tp_dim < 0 ? 1 : spec.expert ? sizes.expt_tp : sizes.tp;
     const int shards = over_tp * (spec.expert ? sizes.ep : 1);
     std::vector<int> times(static_cast<std::size_t>(num_elements(spec)), 0);
-    const std::vector<ShardPlace> places = all_places(sizes);
-    for (const ShardPlace& place : places)
+    const std::vector<ShardCoordinates> places = all_places(sizes);
+    for (const ShardCoordinates& place : places)
       for (const std::int64_t global : shard_of_boxes(spec, place).elements)
         ++times.at(static_cast<std::size_t>(global));
     EXPECT_EQ(times, std::vector<int>(times.size(), static_cast<int>(places.size()) / shards));
@@ -199,7 +199,7 @@ TEST(ParamSpec, AFusedWeightOnOneRankIsOneBox) {
 }
 
 TEST(ParamSpec, RefusesByNameWhatDoesNotDivide) {
-  const ShardPlace place = {.tp_size = 2, .ep_size = 2, .expt_tp_size = 2};
+  const ShardCoordinates place = {.tp_size = 2, .ep_size = 2, .expt_tp_size = 2};
   const std::vector<ParamSpec> specs = {
       {.name = "column", .shape = {5, 4}, .tp_dim = 0},
       {.name = "row", .shape = {4, 5}, .tp_dim = 1},

@@ -42,8 +42,9 @@ std::optional<Topology> topology_of(const std::vector<Sizes>& encoders, const Si
   config.modules.push_back(module_of("language", "language", language));
   int micro_batch = 1;
   for (const Sizes& encoder : encoders) micro_batch *= encoder.dp;
-  const Workload workload = {
-      .micro_batch = micro_batch, .global_batch = micro_batch * language.dp * microbatches, .num_experts = language.ep > 1 ? 128 : 0};
+  const Workload workload = {.micro_batch = micro_batch,
+                             .global_batch = micro_batch * language.dp * microbatches,
+                             .num_experts = language.ep > 1 ? 128 : 0};
   if (!validate(config, workload).empty()) return std::nullopt;
   return Topology(config, workload);
 }
@@ -135,7 +136,8 @@ TEST(Schedule, EndsWithInterleavedStages) {
           for (int groups = 1; groups <= 3; ++groups) {
             const auto topology = topology_of({encoder}, interleaved, colocated, groups * language.pp);
             if (!topology) continue;
-            for (const ScheduleOptions& frozen : {ScheduleOptions{}, {.frozen = {"encoder0"}}, {.forward_only = true}}) {
+            for (const ScheduleOptions& frozen :
+                 {ScheduleOptions{}, {.frozen = {"encoder0"}}, {.forward_only = true}}) {
               ScheduleOptions options = frozen;
               options.microbatches = groups * language.pp;
               ++checked;
@@ -174,10 +176,9 @@ TEST(Schedule, InterleavesTheStagesOfARank) {
         line += fmt::format("{}{}.{} ", op.kind == Op::Forward ? "F" : "B", op.stage.index, op.microbatch);
     lines.push_back(line);
   }
-  EXPECT_THAT(lines,
-              ::testing::ElementsAre(
-                  "F0.0 F0.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B0.2 B0.3 ",
-                  "F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 F1.3 B1.1 F3.2 B3.2 F3.3 B3.3 B1.2 B1.3 "));
+  EXPECT_THAT(lines, ::testing::ElementsAre(
+                         "F0.0 F0.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B0.2 B0.3 ",
+                         "F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 F1.3 B1.1 F3.2 B3.2 F3.3 B3.3 B1.2 B1.3 "));
 }
 
 TEST(Schedule, PrefetchRunsTheEncoderAhead) {
@@ -261,8 +262,9 @@ TEST(Order, OfMessagesBetweenTwoRanksIsChecked) {
 TEST_F(Broken, TensorParallelRanksInAnotherOrderHang) {
   for (const auto kind : {Op::Load, Op::Forward})
     std::swap(ops(2)[find(2, kind, 2)].microbatch, ops(2)[find(2, kind, 3)].microbatch);
-  EXPECT_THAT(problems(), AllOf(HasSubstr("sends the activation of microbatch 2 from rank 2 to rank 4 before it is computed"),
-                                HasSubstr("the others for the batch of language")));
+  EXPECT_THAT(problems(),
+              AllOf(HasSubstr("sends the activation of microbatch 2 from rank 2 to rank 4 before it is computed"),
+                    HasSubstr("the others for the batch of language")));
 }
 
 TEST_F(Broken, AForgottenBackwardIsFound) {

@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "slurm/secrets.h"
 #include "shell/text_checks.h"
+#include "slurm/secrets.h"
 
 namespace braid {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "base/strings.h"
 #include "launch/fake_cluster.h"
+#include "launch/shellcheck.h"
 #include "shell/rank_command.h"
 #include "shell/text.h"
-#include "launch/shellcheck.h"
 #include "support/programs.h"
 
 namespace braid {

@@ -15,9 +15,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "formats/atomic_file.h"
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/tensor_io.h"
+#include "formats/atomic_file.h"
 
 namespace {
 

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json to_json(const braid::FilePart& part) {
+Json to_json(const braid::FileRange& part) {
   return {{"file", part.file}, {"offset", part.offset}, {"length", part.length}};
 }
 

@@ -83,7 +83,7 @@ int run_rank(const Options& options, const WorldSpec& spec) {
                          .global_batch = 8,
                          .ranks = spec.size,
                          .flops_per_iteration = 1e12,
-                         .launcher_listens = spec.launcher == Launcher::Local},
+                         .under_braid_launcher = spec.launcher == Launcher::Local},
                 Moment::now());
   StopReason reason = StopReason::None;
   for (int iteration = 1; iteration <= options.iterations && reason == StopReason::None; ++iteration) {
@@ -107,9 +107,10 @@ int main(int argc, char** argv) {
   if (const auto spec = world_spec_from(process_env())) return run_rank(options, *spec);
   std::vector<std::string> command(argv, argv + argc);
   command[0] = own_executable();
-  return launch_local({.ranks = options.ranks,
-                       .command = command,
-                       .stop_grace = std::chrono::seconds(argc > 5 ? std::atoi(argv[5]) : 60),
-                       .stop_words = {.next = [](const auto& progress) { return progress ? "going on" : "starting"; },
-                                      .saved = [] { return std::string("nothing was saved"); }}});
+  return launch_local(
+      {.ranks = options.ranks,
+       .command = command,
+       .stop_grace = std::chrono::seconds(argc > 5 ? std::atoi(argv[5]) : 60),
+       .stop_messages = {.next = [](const auto& progress) { return progress ? "going on" : "starting"; },
+                         .saved = [] { return std::string("nothing was saved"); }}});
 }

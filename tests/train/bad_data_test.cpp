@@ -80,8 +80,8 @@ void expect_to_end_with_sample_and_counts(const EncoderConfig& encoder, Flaw fla
   for (const MediaItem& item : data->media(encoder.name, bad.sample)) rows += rows_of(encoder, item.extent);
   EXPECT_NE(tokens, rows);
   EXPECT_THAT(testing::error_of<DataError>([&] { train(layout, {.steps = kRunSteps, .data = with(bad)}); }),
-              HasSubstr(fmt::format("sample {} has {} tokens for {}, but its media produce {} embeddings",
-                                    bad.sample, tokens, encoder.name, rows)));
+              HasSubstr(fmt::format("sample {} has {} tokens for {}, but its media produce {} embeddings", bad.sample,
+                                    tokens, encoder.name, rows)));
 }
 
 class BadSamples : public ::testing::TestWithParam<Flaw> {};

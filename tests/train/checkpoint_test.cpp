@@ -15,10 +15,10 @@
 #include "ckpt/save_lock.h"
 #include "ckpt/verify.h"
 #include "dist/world.h"
-#include "support/errors.h"
-#include "support/programs.h"
 #include "resume/load_checkpoint.h"
 #include "resume/save_checkpoint.h"
+#include "support/errors.h"
+#include "support/programs.h"
 #include "train/training_run.h"
 
 namespace braid {
@@ -64,7 +64,7 @@ void poison(const Training& training) {
 
 TrainingOptions resumed_from(const CheckpointConfig& config) {
   return {.steps = kStepsAfter,
-          .change = [](TrainingConfig& training) { training.model.draw_weights = false; },
+          .change = [](TrainingConfig& training) { training.model.initialize_weights = false; },
           .start =
               [config](Training& training, World& world) {
                 poison(training);

@@ -1,13 +1,12 @@
 #include "train/training_run.h"
 
-#include "data/sample_batches.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
 
 #include "base/error.h"
+#include "data/sample_batches.h"
 #include "dist/world.h"
 #include "support/ranks.h"
 
@@ -143,7 +142,8 @@ Trained train_on(World& world, const TrainingLayout& layout, const Topology& top
   const std::int64_t consumed = std::int64_t{first} * layout.global_batch;
   data.restore(data.state(consumed));
   training.read_from(data, consumed);
-  for (int step = 0; step < options.steps; ++step) trained.reports.push_back(training.step(clock, [] { return StopReason::None; }));
+  for (int step = 0; step < options.steps; ++step)
+    trained.reports.push_back(training.step(clock, [] { return StopReason::None; }));
   training.finish_parameters();
   options.end(training, world);
   for (const auto& set : training.model().parameter_sets()) put_weights(*set, trained);

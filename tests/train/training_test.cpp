@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "dist/world.h"
-#include "support/ranks.h"
 #include "run/rank_memory.h"
+#include "support/ranks.h"
 #include "train/training_run.h"
 
 namespace braid {
@@ -51,8 +51,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.language = {.pp = 4}}, Layout{.language = {.tp = 2, .pp = 2}, .sp = true},
         Layout{.language = {.dp = 2, .pp = 2, .vpp = 2}, .overlap = true, .gather_overlap = true},
         Layout{.images = {.dp = 2}, .language = {.pp = 2, .vpp = 2}, .colocated = true, .micro_batch = 2},
-        Layout{.images = {.tp = 2}},
-        Layout{.images = {.pp = 2}}, Layout{.images = {.tp = 2, .dp = 2}, .language = {.dp = 2}},
+        Layout{.images = {.tp = 2}}, Layout{.images = {.pp = 2}},
+        Layout{.images = {.tp = 2, .dp = 2}, .language = {.dp = 2}},
         Layout{.images = {.tp = 2, .dp = 2, .pp = 2}, .language = {.tp = 2, .dp = 2, .pp = 2}, .sp = true},
         Layout{.images = {.dp = 2}, .language = {.tp = 2, .cp = 2, .dp = 2, .ep = 4}, .sp = true, .recompute = true},
         Layout{.colocated = true},
@@ -229,13 +229,13 @@ TEST(Training, WeightsDrawnLaterAreTheSame) {
   const auto draw = [](Training& training, World&) {
     std::atomic<std::int64_t> drawn = 0;
     const std::vector<std::string> sets = {"language", "images.encoder", "images.projector"};
-    training.draw_weights(sets, drawn);
+    training.initialize_weights(sets, drawn);
     EXPECT_EQ(drawn, training.elements_of(sets));
     EXPECT_GT(drawn, 0);
     return 0;
   };
   const Trained later =
-      train(layout, {.change = [](TrainingConfig& config) { config.model.draw_weights = false; }, .start = draw});
+      train(layout, {.change = [](TrainingConfig& config) { config.model.initialize_weights = false; }, .start = draw});
   const Trained at_once = train(layout);
   EXPECT_EQ(later.losses(), at_once.losses());
   for (const auto& [name, weight] : at_once.weights) EXPECT_TRUE(at::equal(weight, later.weights.at(name))) << name;

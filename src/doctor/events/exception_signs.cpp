@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "doctor/events/line_kinds.h"
-#include "doctor/lines/text_parts.h"
 #include "doctor/events/traceback.h"
+#include "doctor/lines/text_parts.h"
 
 namespace braid {
 namespace {

@@ -5,9 +5,9 @@
 #include "doctor/events/exception_signs.h"
 #include "doctor/events/launcher_lines.h"
 #include "doctor/events/line_kinds.h"
-#include "doctor/lines/line_prefix.h"
 #include "doctor/events/mentions.h"
 #include "doctor/events/mismatch.h"
+#include "doctor/lines/line_prefix.h"
 #include "doctor/lines/text_parts.h"
 
 namespace braid {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <csignal>
 
-#include "doctor/lines/signals.h"
 #include "doctor/events/line_kinds.h"
+#include "doctor/lines/signals.h"
 #include "doctor/lines/text_parts.h"
 
 namespace braid {

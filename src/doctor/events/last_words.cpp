@@ -6,8 +6,8 @@
 
 #include "base/clean_text.h"
 #include "doctor/events/line_kinds.h"
-#include "doctor/lines/line_prefix.h"
 #include "doctor/events/progress_styles.h"
+#include "doctor/lines/line_prefix.h"
 #include "doctor/lines/text_parts.h"
 #include "doctor/lines/text_pattern.h"
 

@@ -3,21 +3,21 @@
 #include <algorithm>
 
 #include "base/clean_text.h"
-#include "doctor/lines/anchor_scan.h"
 #include "doctor/events/exit_notes.h"
 #include "doctor/events/finding_notes.h"
 #include "doctor/events/last_words.h"
 #include "doctor/events/launcher_lines.h"
 #include "doctor/events/line_kinds.h"
-#include "doctor/lines/line_prefix.h"
 #include "doctor/events/mentions.h"
 #include "doctor/events/process_ends.h"
 #include "doctor/events/progress_styles.h"
 #include "doctor/events/progress_watch.h"
-#include "doctor/lines/rank_names.h"
 #include "doctor/events/run_facts.h"
-#include "doctor/lines/text_parts.h"
 #include "doctor/events/traceback_notes.h"
+#include "doctor/lines/anchor_scan.h"
+#include "doctor/lines/line_prefix.h"
+#include "doctor/lines/rank_names.h"
+#include "doctor/lines/text_parts.h"
 
 namespace braid {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "doctor/events/line_kinds.h"
-#include "doctor/lines/text_parts.h"
 #include "doctor/events/traceback.h"
+#include "doctor/lines/text_parts.h"
 
 namespace braid {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "doctor/lines/line_marks.h"
 #include "doctor/events/signs.h"
+#include "doctor/lines/line_marks.h"
 
 namespace braid {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "doctor/lines/prefix_shape.h"
 #include "doctor/events/seen_line.h"
 #include "doctor/events/traceback.h"
+#include "doctor/lines/prefix_shape.h"
 
 namespace braid {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <csignal>
 
-#include "doctor/verdict/details.h"
 #include "doctor/lines/signals.h"
+#include "doctor/verdict/details.h"
 
 namespace braid {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "doctor/verdict/diagnosis.h"
 #include "doctor/events/findings.h"
+#include "doctor/verdict/diagnosis.h"
 
 namespace braid {
 

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "doctor/verdict/diagnosis.h"
 #include "doctor/events/findings.h"
+#include "doctor/verdict/diagnosis.h"
 
 namespace braid {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "doctor/verdict/judge.h"
 #include "doctor/lines/log_source.h"
+#include "doctor/verdict/judge.h"
 
 namespace braid {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <csignal>
 
-#include "doctor/verdict/culprit.h"
 #include "doctor/events/finding_kinds.h"
 #include "doctor/lines/signals.h"
 #include "doctor/lines/text_parts.h"
+#include "doctor/verdict/culprit.h"
 
 namespace braid {
 namespace {

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "doctor/events/braid_reason.h"
-#include "doctor/verdict/details.h"
-#include "doctor/lines/signals.h"
 #include "doctor/events/mismatch.h"
+#include "doctor/lines/signals.h"
 #include "doctor/lines/text_parts.h"
+#include "doctor/verdict/details.h"
 #include "doctor/verdict/verdicts.h"
 
 namespace braid {

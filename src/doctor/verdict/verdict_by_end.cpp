@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <csignal>
 
-#include "doctor/verdict/details.h"
 #include "doctor/events/exception_signs.h"
 #include "doctor/events/launcher_lines.h"
 #include "doctor/lines/signals.h"
 #include "doctor/lines/text_parts.h"
+#include "doctor/verdict/details.h"
 #include "doctor/verdict/verdicts.h"
 
 namespace braid {

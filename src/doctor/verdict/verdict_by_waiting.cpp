@@ -3,8 +3,8 @@
 #include <csignal>
 
 #include "doctor/events/mismatch.h"
-#include "doctor/verdict/silence.h"
 #include "doctor/lines/text_parts.h"
+#include "doctor/verdict/silence.h"
 #include "doctor/verdict/verdicts.h"
 
 namespace braid {

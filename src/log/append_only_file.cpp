@@ -1,4 +1,4 @@
-#include "log/growing_file.h"
+#include "log/append_only_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,13 +11,13 @@
 namespace braid {
 namespace {
 
-int flags_of(GrowingFile::Start start) {
+int flags_of(AppendOnlyFile::Start start) {
   switch (start) {
-    case GrowingFile::Start::Empty:
+    case AppendOnlyFile::Start::Empty:
       return O_TRUNC;
-    case GrowingFile::Start::New:
+    case AppendOnlyFile::Start::New:
       return O_EXCL;
-    case GrowingFile::Start::AtEnd:
+    case AppendOnlyFile::Start::AtEnd:
       break;
   }
   return 0;
@@ -25,7 +25,7 @@ int flags_of(GrowingFile::Start start) {
 
 }  // namespace
 
-GrowingFile::GrowingFile(std::string path, Start start) : path_(std::move(path)) {
+AppendOnlyFile::AppendOnlyFile(std::string path, Start start) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags_of(start), 0666);
   if (fd_ < 0) throw_errno(fmt::format("cannot open '{}' for writing", path_));
   size_ = ::lseek(fd_, 0, SEEK_END);
@@ -36,9 +36,9 @@ GrowingFile::GrowingFile(std::string path, Start start) : path_(std::move(path))
   throw_errno(fmt::format("'{}' is not a regular file", path_));
 }
 
-GrowingFile::~GrowingFile() { ::close(fd_); }
+AppendOnlyFile::~AppendOnlyFile() { ::close(fd_); }
 
-void GrowingFile::append(std::string_view text, std::string_view ending) {
+void AppendOnlyFile::append(std::string_view text, std::string_view ending) {
   const std::string bytes = std::string(text).append(ending);
   std::size_t done = 0;
   while (done < bytes.size()) {
@@ -52,14 +52,14 @@ void GrowingFile::append(std::string_view text, std::string_view ending) {
 }
 
 // Restores the file to what it was before the text that did not fit.
-void GrowingFile::take_back(std::string_view ending) {
+void AppendOnlyFile::take_back(std::string_view ending) {
   const int reason = errno;
   const bool is_back = ::ftruncate(fd_, size_) == 0 && ::pwrite(fd_, ending.data(), ending.size(), size_) >= 0;
   errno = is_back ? reason : errno;
   throw_errno(fmt::format("cannot write '{}'", path_));
 }
 
-char GrowingFile::last_char() const {
+char AppendOnlyFile::last_char() const {
   char last = 0;
   if (::pread(fd_, &last, 1, size_ - 1) != 1) throw_errno(fmt::format("cannot read '{}'", path_));
   return last;

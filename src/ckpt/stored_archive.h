@@ -12,7 +12,7 @@
 namespace braid {
 
 // `part` must lie inside the file, which must outlive the source.
-ArchiveSource source_of(CheckedFile& file, const FilePart& part, const std::string& key);
+ArchiveSource source_of(CheckedFile& file, const FileRange& part, const std::string& key);
 
 // The offset of a chunk's elements in the source. DataError when the tensor differs from the index.
 std::int64_t data_offset(const ArchiveSource& source, StoredDtype dtype, const std::vector<std::int64_t>& size);

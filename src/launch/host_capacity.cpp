@@ -1,4 +1,4 @@
-#include "launch/host_room.h"
+#include "launch/host_capacity.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -36,8 +36,8 @@ std::optional<std::int64_t> memory_limit() {
 
 }  // namespace
 
-HostRoom host_room() {
-  HostRoom room;
+HostCapacity host_capacity() {
+  HostCapacity room;
   cpu_set_t allowed;
   room.cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
                    ? CPU_COUNT(&allowed)
@@ -48,7 +48,7 @@ HostRoom host_room() {
   return room;
 }
 
-std::vector<Problem> crowd_problems(int ranks, const HostRoom& room) {
+std::vector<Problem> oversubscription_problems(int ranks, const HostCapacity& room) {
   const int most = std::max(kRanksAnywhere, kRanksPerCore * room.cores);
   if (ranks <= most) return {};
   return {{fmt::format("{} ranks on {} core{} would mostly wait for each other", ranks, room.cores,
@@ -57,7 +57,7 @@ std::vector<Problem> crowd_problems(int ranks, const HostRoom& room) {
            fmt::format("start at most {} here, or start them anyway with --oversubscribe", most)}};
 }
 
-std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostRoom& room) {
+std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, const HostCapacity& room) {
   const std::int64_t all = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
   if (bytes.empty() || room.memory_bytes == 0 || all <= room.memory_bytes) return {};
   const auto most = std::max_element(bytes.begin(), bytes.end());
@@ -68,8 +68,8 @@ std::vector<Problem> memory_problems(const std::vector<std::int64_t>& bytes, con
            "host " + host_name(), "use more hosts, GPUs, or a smaller model; or start anyway with --oversubscribe"}};
 }
 
-void refuse_crowd(int ranks) {
-  if (std::vector<Problem> problems = crowd_problems(ranks, host_room()); !problems.empty())
+void refuse_oversubscription(int ranks) {
+  if (std::vector<Problem> problems = oversubscription_problems(ranks, host_capacity()); !problems.empty())
     throw ConfigError(std::move(problems));
 }
 

@@ -8,14 +8,14 @@
 
 namespace braid {
 
-class GrowingFile {
+class AppendOnlyFile {
  public:
   enum class Start { Empty, AtEnd, New };  // truncate, append, or fail if the file exists
 
-  GrowingFile(std::string path, Start start);
-  GrowingFile(const GrowingFile&) = delete;
-  GrowingFile& operator=(const GrowingFile&) = delete;
-  ~GrowingFile();
+  AppendOnlyFile(std::string path, Start start);
+  AppendOnlyFile(const AppendOnlyFile&) = delete;
+  AppendOnlyFile& operator=(const AppendOnlyFile&) = delete;
+  ~AppendOnlyFile();
 
   // `ending` stays at the end of the file until the next append, which overwrites it and must not be shorter. If the
   // disk is full, the file stays unchanged.

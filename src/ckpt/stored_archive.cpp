@@ -1,4 +1,4 @@
-#include "ckpt/stored_part.h"
+#include "ckpt/stored_archive.h"
 
 #include <optional>
 #include <span>
@@ -22,7 +22,7 @@ bool is_contiguous(const PickledTensor& tensor) {
 
 }  // namespace
 
-ArchiveSource source_of(CheckedFile& file, const FilePart& part, const std::string& key) {
+ArchiveSource source_of(CheckedFile& file, const FileRange& part, const std::string& key) {
   return {.name = fmt::format("{} ({} at byte {})", file.path(), in_quotes(key), part.offset),
           .size = part.length,
           .read = [&file, begin = part.offset](std::int64_t offset, std::span<std::byte> to) {

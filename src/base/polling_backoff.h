@@ -8,9 +8,9 @@
 
 namespace braid {
 
-class GrowingPause {
+class PollingBackoff {
  public:
-  explicit GrowingPause(std::chrono::nanoseconds longest) : longest_(longest) {}
+  explicit PollingBackoff(std::chrono::nanoseconds longest) : longest_(longest) {}
   void operator()() const {
     using namespace std::chrono_literals;
     const std::chrono::nanoseconds passed = Clock::now() - start_;

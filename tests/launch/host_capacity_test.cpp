@@ -1,4 +1,4 @@
-#include "launch/host_room.h"
+#include "launch/host_capacity.h"
 
 #include <gmock/gmock.h>
 
@@ -11,18 +11,18 @@ using testing::SizeIs;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-TEST(HostRoom, AFewRanksPerCoreAndAFewAnywhere) {
-  EXPECT_THAT(crowd_problems(16, {.cores = 1}), IsEmpty());
-  EXPECT_THAT(crowd_problems(17, {.cores = 4}), SizeIs(1));
-  EXPECT_THAT(crowd_problems(256, {.cores = 64}), IsEmpty());
-  const auto problems = crowd_problems(257, {.cores = 64});
+TEST(HostCapacity, AFewRanksPerCoreAndAFewAnywhere) {
+  EXPECT_THAT(oversubscription_problems(16, {.cores = 1}), IsEmpty());
+  EXPECT_THAT(oversubscription_problems(17, {.cores = 4}), SizeIs(1));
+  EXPECT_THAT(oversubscription_problems(256, {.cores = 64}), IsEmpty());
+  const auto problems = oversubscription_problems(257, {.cores = 64});
   ASSERT_THAT(problems, SizeIs(1));
   EXPECT_THAT(problems[0].what, HasSubstr("257 ranks on 64 cores"));
   EXPECT_THAT(problems[0].fix, HasSubstr("at most 256 here, or start them anyway with --oversubscribe"));
 }
 
-TEST(HostRoom, AllRanksTogetherMustFitTheMemory) {
-  const HostRoom room = {.cores = 8, .memory_bytes = 64 * kGiB};
+TEST(HostCapacity, AllRanksTogetherMustFitTheMemory) {
+  const HostCapacity room = {.cores = 8, .memory_bytes = 64 * kGiB};
   EXPECT_THAT(memory_problems({32 * kGiB, 32 * kGiB}, room), IsEmpty());
   EXPECT_THAT(memory_problems({}, room), IsEmpty());
   EXPECT_THAT(memory_problems({999 * kGiB}, {.cores = 8, .memory_bytes = 0}), IsEmpty());  // unknown
@@ -32,8 +32,8 @@ TEST(HostRoom, AllRanksTogetherMustFitTheMemory) {
   EXPECT_THAT(problems[0].what, HasSubstr("the largest 40.00 GiB), but this host has 64.00 GiB"));
 }
 
-TEST(HostRoom, OfThisHostIsKnown) {
-  const HostRoom room = host_room();
+TEST(HostCapacity, OfThisHostIsKnown) {
+  const HostCapacity room = host_capacity();
   EXPECT_GE(room.cores, 1);
   EXPECT_GT(room.memory_bytes, std::int64_t{64} << 20);
 }
