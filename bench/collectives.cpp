@@ -118,8 +118,8 @@ int main() {
     bench_gloo(*spec);
     return 0;
   }
-  const int code =
-      launch_local({.ranks = kProcesses, .command = {own_executable()}, .log_dir = "", .port = 0, .places = {}});
+  const int code = launch_local(
+      {.ranks = kProcesses, .command = {own_executable()}, .log_dir = "", .port = 0, .rank_coordinates = {}});
   if (code == 0) bench_threads();
   return code;
 }

@@ -446,5 +446,5 @@ int main(int argc, char** argv) {
   }
   std::vector<std::string> command = {own_executable()};
   command.insert(command.end(), argv + 1, argv + argc);
-  return launch_local({.ranks = options.cp, .command = command, .log_dir = "", .port = 0, .places = {}});
+  return launch_local({.ranks = options.cp, .command = command, .log_dir = "", .port = 0, .rank_coordinates = {}});
 }

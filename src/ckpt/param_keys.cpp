@@ -37,12 +37,12 @@ int count_layers(const std::vector<ParamSpec>& specs) {
   return layers;
 }
 
-std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule) {
+std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardCoordinates& coordinates, const KeyRule& rule) {
   const auto name = rule.stacked_layers > 0 ? layer_name(spec.name) : std::nullopt;
   const std::string key = rule.prefix + (name ? fmt::format("{}{}", kLayers, name->rest) : spec.name);
   std::vector<KeyedBox> keyed;
   std::int64_t block_begin = 0;
-  for (Box& box : shard_boxes(spec, place)) {
+  for (Box& box : shard_boxes(spec, coordinates)) {
     keyed.push_back({key, spec.shape, std::move(box.global_begin), std::move(box.local_begin), std::move(box.size)});
     KeyedBox& last = keyed.back();
     if (!spec.block_names.empty()) {
@@ -59,10 +59,10 @@ std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardCoordinates&
   return keyed;
 }
 
-std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule,
+std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardCoordinates& coordinates, const KeyRule& rule,
                                      std::int64_t begin, std::int64_t end) {
-  const std::vector<std::int64_t> shape = local_shape(spec, place);
-  const std::vector<KeyedBox> whole = keyed_boxes(spec, place, rule);
+  const std::vector<std::int64_t> shape = local_shape(spec, coordinates);
+  const std::vector<KeyedBox> whole = keyed_boxes(spec, coordinates, rule);
   std::vector<KeyedRange> ranges;
   std::int64_t flat_begin = 0;
   for (const Box& slab : boxes_of_range(shape, begin, end)) {
@@ -85,7 +85,8 @@ std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardCoordinat
   return ranges;
 }
 
-std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule) {
+std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardCoordinates& coordinates,
+                                          const KeyRule& rule) {
   constexpr std::string_view kWeight = ".weight";
   const bool is_matrix = spec.shape.size() == (spec.expert ? 3u : 2u);
   const bool is_table = spec.name.ends_with("word_embeddings.weight");
@@ -95,7 +96,7 @@ std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardCoor
   key.replace(key.size() - kWeight.size(), kWeight.size(), "._extra_state/shard_");
   if (name) return {fmt::format("{}{}_{}", key, name->layer, rule.stacked_layers)};
   if (!spec.expert) return {key + "0_1"};
-  const Box experts = shard_boxes(spec, place).front();
+  const Box experts = shard_boxes(spec, coordinates).front();
   std::vector<std::string> keys;
   for (std::int64_t i = 0; i < experts.size[0]; ++i)
     keys.push_back(fmt::format("{}{}_{}", key, experts.global_begin[0] + i, spec.shape[0]));

@@ -28,7 +28,7 @@ struct KeyedBox {
   std::vector<std::int64_t> local_begin, size;  // in the shard; of a stacked parameter one dimension less
 };
 
-std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule);
+std::vector<KeyedBox> keyed_boxes(const ParamSpec& spec, const ShardCoordinates& coordinates, const KeyRule& rule);
 
 // The same for elements [begin, end) of the flat shard; `local_begin` and `size` refer to boxes of that range.
 struct KeyedRange {
@@ -36,12 +36,13 @@ struct KeyedRange {
   std::vector<std::int64_t> flat_shape;  // the shape of these elements
   KeyedBox box;                          // within them
 };
-std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule,
+std::vector<KeyedRange> keyed_ranges(const ParamSpec& spec, const ShardCoordinates& coordinates, const KeyRule& rule,
                                      std::int64_t begin, std::int64_t end);
 
 // The objects that Megatron's linear layers store beside their weights and require when they load: empty ones here. For
 // a rank's shard; the same on all tp ranks.
-std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardCoordinates& place, const KeyRule& rule);
+std::vector<std::string> extra_state_keys(const ParamSpec& spec, const ShardCoordinates& coordinates,
+                                          const KeyRule& rule);
 
 // Whole parameters, as keys with their shapes.
 struct KeyedShape {

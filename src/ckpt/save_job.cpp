@@ -89,8 +89,8 @@ std::vector<KeyedTensor> taken_to_host(std::vector<KeyedTensor> tensors) {
   return tensors;
 }
 
-SaveJob::SaveJob(SaveContent content, SaveTarget place)
-    : content_(std::move(content)), place_(std::move(place)), bytes_(bytes_of(content_.tensors)), thread_([this] {
+SaveJob::SaveJob(SaveContent content, SaveTarget target)
+    : content_(std::move(content)), target_(std::move(target)), bytes_(bytes_of(content_.tensors)), thread_([this] {
         try {
           run();
         } catch (...) {
@@ -111,12 +111,12 @@ std::optional<Saved> SaveJob::result() const {
 
 void SaveJob::run() {
   write();
-  if (place_.writer == place_.publisher && !cancelled_) publish_all();
+  if (target_.writer == target_.publisher && !cancelled_) publish_all();
 }
 
 void SaveJob::write() {
-  const std::string partial = partial_folder(place_.root, place_.iteration);
-  DistWriter writer(partial, place_.writer, &cancelled_);
+  const std::string partial = partial_folder(target_.root, target_.iteration);
+  DistWriter writer(partial, target_.writer, &cancelled_);
   for (const auto& [key, object] : content_.objects) writer.add_object(key, object);
   for (KeyedTensor& tensor : content_.tensors) {
     if (cancelled_) return;
@@ -125,22 +125,22 @@ void SaveJob::write() {
     tensor.value.reset();
   }
   writer.finish();
-  hand_in(partial, place_.writer, writer);
+  hand_in(partial, target_.writer, writer);
 }
 
 void SaveJob::publish_all() {
-  const std::string partial = partial_folder(place_.root, place_.iteration);
+  const std::string partial = partial_folder(target_.root, target_.iteration);
   PollingBackoff pause(kLongestPause);
-  for (int writer = 0; writer < place_.writers; ++writer)
+  for (int writer = 0; writer < target_.writers; ++writer)
     while (!handed_in(partial, writer)) {
       if (cancelled_) return;
       pause();
     }
-  if (place_.check) place_.check();
-  saved_ = {.bytes = publish(place_.root, place_.iteration, place_.writers, content_.common).bytes,
+  if (target_.check) target_.check();
+  saved_ = {.bytes = publish(target_.root, target_.iteration, target_.writers, content_.common).bytes,
             .at = std::chrono::steady_clock::now()};
   try {
-    if (place_.keep_last) remove_old_iterations(place_.root, *place_.keep_last);
+    if (target_.keep_last) remove_old_iterations(target_.root, *target_.keep_last);
   } catch (const std::exception& e) {
     saved_->note = fmt::format("old checkpoints could not be removed: {}", e.what());
   }

@@ -56,14 +56,14 @@ struct Saved {
 
 class SaveJob {
  public:
-  SaveJob(SaveContent content, SaveTarget place);
+  SaveJob(SaveContent content, SaveTarget target);
   ~SaveJob();  // cancels an unfinished save
 
   bool done() const { return done_; }
   // After it is done: rethrows its error; returns a value on the publisher only.
   std::optional<Saved> result() const;
 
-  std::int64_t iteration() const { return place_.iteration; }
+  std::int64_t iteration() const { return target_.iteration; }
   std::int64_t bytes_written() const { return written_; }
   std::int64_t bytes() const { return bytes_; }
 
@@ -73,7 +73,7 @@ class SaveJob {
   void publish_all();
 
   SaveContent content_;
-  const SaveTarget place_;
+  const SaveTarget target_;
   const std::int64_t bytes_;
   std::atomic<std::int64_t> written_ = 0;
   std::atomic<bool> done_ = false, cancelled_ = false;

@@ -32,10 +32,10 @@ at::Tensor stored_rows(const StoredTensor& stored, std::int64_t begin, std::int6
 }
 
 // row_runs() ends a run at every step of an outer dimension, even if the next run is adjacent.
-std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardCoordinates& place) {
+std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardCoordinates& coordinates) {
   std::vector<RowRun> joined;
-  const std::vector<std::int64_t> shape = local_shape(spec, place);
-  for (const Box& box : shard_boxes(spec, place))
+  const std::vector<std::int64_t> shape = local_shape(spec, coordinates);
+  for (const Box& box : shard_boxes(spec, coordinates))
     for (const RowRun& run : row_runs(box, spec.shape, shape)) {
       RowRun* last = joined.empty() ? nullptr : &joined.back();
       if (last && last->global_row + last->rows == run.global_row && last->local_row + last->rows == run.local_row &&
@@ -50,14 +50,15 @@ std::vector<RowRun> joined_runs(const ParamSpec& spec, const ShardCoordinates& p
 
 }  // namespace
 
-void load_shard(const ParamSpec& spec, const ShardCoordinates& place, const SafetensorsReader& source,
+void load_shard(const ParamSpec& spec, const ShardCoordinates& coordinates, const SafetensorsReader& source,
                 const std::vector<ForeignTensor>& tensors, at::Tensor& local) {
-  BRAID_CHECK(local.sizes().vec() == local_shape(spec, place) && local.is_contiguous(), "the shard of {}", spec.name);
+  BRAID_CHECK(local.sizes().vec() == local_shape(spec, coordinates) && local.is_contiguous(), "the shard of {}",
+              spec.name);
   const at::NoGradGuard no_grad;
   const auto [local_rows, local_columns] = rows_and_columns(local.sizes().vec());
   at::Tensor rows = local.view({local_rows, local_columns});
   std::int64_t filled = 0;
-  for (const RowRun& run : joined_runs(spec, place))
+  for (const RowRun& run : joined_runs(spec, coordinates))
     for (const ForeignTensor& tensor : tensors) {
       const StoredTensor& from = stored(tensor, source);
       for (const RowCopy& copy : tensor.rows) {

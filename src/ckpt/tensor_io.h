@@ -19,7 +19,7 @@ namespace braid {
 
 // Fills a rank's shard of a parameter, in its own dtype and on its own device, reading only the rows and columns it
 // holds. `tensors` are those of this parameter, checked against the source.
-void load_shard(const ParamSpec& spec, const ShardCoordinates& place, const SafetensorsReader& source,
+void load_shard(const ParamSpec& spec, const ShardCoordinates& coordinates, const SafetensorsReader& source,
                 const std::vector<ForeignTensor>& tensors, at::Tensor& local);
 
 // The reverse: extracts a foreign tensor from a whole parameter or from its gradient.

@@ -46,13 +46,13 @@ int run(ForwardCommand command, const std::vector<std::string>& command_line) {
                          .command = command_line,
                          .log_dir = "",
                          .port = 0,
-                         .places = topology.places()});
+                         .rank_coordinates = topology.all_coordinates()});
   }
   if (spec->size != topology.world_size())
     throw ConfigError({fmt::format("the layout has {} ranks, but {} were started", topology.world_size(), spec->size),
                        "command line", fmt::format("start {} ranks", topology.world_size())});
   std::string written;
-  run_as_rank(*spec, command.dist, topology.places(),
+  run_as_rank(*spec, command.dist, topology.all_coordinates(),
               [&](World& world) { written = forward_files(request, topology, world); });
   if (!written.empty()) {
     const std::string line = fmt::format("wrote {}\n", written);

@@ -42,10 +42,10 @@ double bytes_per_element(const std::string& dtype) { return dtype == "bfloat16" 
 WeightsPerGpu weights_of(const std::vector<ParamSpec>& specs, const ModuleConfig& module, double element_bytes) {
   std::vector<WeightsPerGpu> stages(static_cast<std::size_t>(module.pp));
   for (const ParamSpec& spec : specs) {
-    const ShardCoordinates place = {.tp_size = module.tp, .expt_tp_size = module.expt_tp};  // ep is counted later
+    const ShardCoordinates coordinates = {.tp_size = module.tp, .expt_tp_size = module.expt_tp};  // ep is counted later
     WeightsPerGpu& stage = stages[static_cast<std::size_t>(spec.stage % module.pp)];
     (spec.expert ? stage.expert_bytes : stage.other_bytes) +=
-        static_cast<double>(num_elements(local_shape(spec, place))) * element_bytes;
+        static_cast<double>(num_elements(local_shape(spec, coordinates))) * element_bytes;
   }
   const auto total = [&](const WeightsPerGpu& stage) { return stage.other_bytes + stage.expert_bytes / module.ep; };
   return *std::max_element(stages.begin(), stages.end(),

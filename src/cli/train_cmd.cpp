@@ -129,7 +129,7 @@ int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topo
                        .command = command,
                        .log_dir = options.log_dir,
                        .env = {{kHeldLock, lock ? lock->text() : ""}},
-                       .places = topology.places(),
+                       .rank_coordinates = topology.all_coordinates(),
                        .stop_grace = kLongStopGrace,
                        .stop_messages = {.next = [&](const auto& progress) { return next_in_words(save, progress); },
                                          .saved = [&] { return saved_in_words(save); }}});
@@ -150,7 +150,7 @@ int run_rank(const Recipe& recipe, const Topology& topology, const WorldSpec& sp
                               .on_lost_output = [&] { lost_output = true; },
                               .held_lock = under_ours ? process_env()(kHeldLock).value_or("") : ""};
   run_as_rank(
-      spec, recipe.dist, topology.places(),
+      spec, recipe.dist, topology.all_coordinates(),
       [&](World& world) {
         refused = !under_ours && any_rank_refused(problems, world);
         if (!refused) train(recipe, topology, world, context);

@@ -13,9 +13,11 @@ using nlohmann::json;
 
 constexpr std::size_t kLongestLine = 1 << 20;
 
-json to_json(const RankIdentity& who) { return {{"rank", who.rank}, {"host", who.host}, {"place", who.place}}; }
+json to_json(const RankIdentity& who) {
+  return {{"rank", who.rank}, {"host", who.host}, {"coordinates", who.coordinates}};
+}
 
-RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), j.at("place")}; }
+RankIdentity identity_from(const json& j) { return {j.at("rank"), j.at("host"), j.at("coordinates")}; }
 
 json to_json(const RankStatus& s) {
   json j = {{"op", s.op}, {"arrivals", s.arrivals}, {"idle_s", s.idle_s}};
@@ -91,7 +93,7 @@ std::string one_line(std::string text) {
 
 RootCause make_root_cause(const RankIdentity& who, const std::string& op, const std::string& message) {
   return {who.rank, fmt::format("rank {} (host {}, {}) failed in {}: {}", who.rank, who.host,
-                                who.place.empty() ? "module unknown" : who.place,
+                                who.coordinates.empty() ? "module unknown" : who.coordinates,
                                 op.empty() ? "no operation" : one_line(op), one_line(message))};
 }
 

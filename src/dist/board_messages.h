@@ -22,7 +22,7 @@ namespace braid {
 struct RankIdentity {
   int rank = 0;
   std::string host;
-  std::string place;  // module and coordinates, e.g. "language[tp=1 cp=0 dp=0 pp=0]"
+  std::string coordinates;  // module and coordinates, e.g. "language[tp=1 cp=0 dp=0 pp=0]"
 };
 
 struct RootCause {

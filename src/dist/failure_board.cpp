@@ -61,10 +61,10 @@ class FailureBoard::Impl {
         suspicions_(options_.verdicts_follow ? kVerdictWait : milliseconds(0), kConsequenceWait),
         ranks_(static_cast<std::size_t>(options_.world_size)) {
     for (int rank = 0; rank < options_.world_size; ++rank) {
-      const bool known = static_cast<std::size_t>(rank) < options_.places.size();
+      const bool known = static_cast<std::size_t>(rank) < options_.rank_coordinates.size();
       // Before a rank joins, its host is known only if a launcher started it: then it is this host.
       const std::string host = options_.server.rank < 0 ? host_name() : "unknown";
-      ranks_[rank].who = {rank, host, known ? options_.places[rank] : ""};
+      ranks_[rank].who = {rank, host, known ? options_.rank_coordinates[rank] : ""};
     }
     thread_ = std::thread([this] { serve(); });
   }

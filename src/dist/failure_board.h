@@ -21,9 +21,9 @@ struct BoardOptions {
   std::string bind_host = "127.0.0.1";  // "" listens on every interface
   RankIdentity server;                  // rank -1: the launcher
   int world_size = 1;
-  std::vector<std::string> places;  // module and coordinates of each rank, if the server knows them
-  bool verdicts_follow = false;     // process_ended() will be called for every rank
-  std::string nonce{};              // a hello without it comes from another run and is rejected
+  std::vector<std::string> rank_coordinates;  // module and coordinates of each rank, if the server knows them
+  bool verdicts_follow = false;               // process_ended() will be called for every rank
+  std::string nonce{};                        // a hello without it comes from another run and is rejected
 };
 
 // How a rank's process ended, as seen by its parent.

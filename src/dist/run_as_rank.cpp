@@ -120,9 +120,9 @@ milliseconds wait_for_store_host(const WorldSpec& spec, const DistConfig& config
 // What a rank's body runs in. Rank 0 serves whatever the launcher does not.
 class RankRuntime {
  public:
-  RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
+  RankRuntime(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& rank_coordinates,
               milliseconds time_to_connect)
-      : spec_(spec), config_(config), places_(places), time_to_connect_(time_to_connect) {}
+      : spec_(spec), config_(config), rank_coordinates_(rank_coordinates), time_to_connect_(time_to_connect) {}
 
   // Failures are reported to the board as soon as there is one.
   void run(const std::function<void(World&)>& body) {
@@ -154,7 +154,7 @@ class RankRuntime {
  private:
   RankIdentity identity() const {
     const auto rank = static_cast<std::size_t>(spec_.rank);
-    return {spec_.rank, host_name(), rank < places_.size() ? places_[rank] : ""};
+    return {spec_.rank, host_name(), rank < rank_coordinates_.size() ? rank_coordinates_[rank] : ""};
   }
 
   void connect_store() {
@@ -173,7 +173,7 @@ class RankRuntime {
       board_.emplace(BoardOptions{.bind_host = "",
                                   .server = identity(),
                                   .world_size = spec_.size,
-                                  .places = places_,
+                                  .rank_coordinates = rank_coordinates_,
                                   .verdicts_follow = false,
                                   .nonce = made_here},
                      [](const RootCause&) {});
@@ -193,7 +193,7 @@ class RankRuntime {
 
   const WorldSpec& spec_;
   const DistConfig& config_;
-  const std::vector<std::string>& places_;
+  const std::vector<std::string>& rank_coordinates_;
   const milliseconds time_to_connect_;
   Progress progress_;
   std::optional<BrokenPipeGuard> broken_pipes_;  // none without peers: SIGPIPE then ends the rank (braid train | head)
@@ -207,10 +207,10 @@ class RankRuntime {
 
 }  // namespace
 
-void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& places,
+void run_as_rank(const WorldSpec& spec, const DistConfig& config, const std::vector<std::string>& rank_coordinates,
                  const std::function<void(World&)>& body, const std::function<bool()>& stopped) {
   work_around_blas();
-  RankRuntime runtime(spec, config, places, wait_for_store_host(spec, config, stopped));
+  RankRuntime runtime(spec, config, rank_coordinates, wait_for_store_host(spec, config, stopped));
   try {
     runtime.run(body);
   } catch (const CommError& e) {

@@ -105,7 +105,7 @@ struct RankRun {
         world(world) {}
 
   Parameters make_parameters(const std::vector<ParamSpec>& specs, const Fill& fill) const {
-    Parameters parameters(specs, pp.rank(), shard_place(module, world.rank()), options.dtype, world.device());
+    Parameters parameters(specs, pp.rank(), shard_coordinates(module, world.rank()), options.dtype, world.device());
     fill(parameters);
     return parameters;
   }

@@ -346,7 +346,7 @@ std::string forward_files(const ForwardRequest& request, const Topology& topolog
   const Fill fill = [&](Parameters& parameters) {
     for (const Parameters::Entry& entry : parameters.entries()) {
       at::Tensor local = entry.value;
-      load(model, entry.spec, parameters.place(), local);
+      load(model, entry.spec, parameters.coordinates(), local);
     }
   };
   std::optional<OutputFile> file;

@@ -198,10 +198,10 @@ std::vector<ForeignTensor> all_spellings(const StoredModel& model) {
   return all;
 }
 
-void load(const StoredModel& model, const ParamSpec& spec, const ShardCoordinates& place, at::Tensor& local) {
+void load(const StoredModel& model, const ParamSpec& spec, const ShardCoordinates& coordinates, at::Tensor& local) {
   const auto tensors = model.tensors.find(spec.name);
   BRAID_CHECK(tensors != model.tensors.end(), "the stored model has no parameter {}", spec.name);
-  load_shard(spec, place, model.source, tensors->second, local);
+  load_shard(spec, coordinates, model.source, tensors->second, local);
 }
 
 WrittenModel import_hf(const std::string& hf_folder, const std::string& braid_folder) {

@@ -40,7 +40,7 @@ StoredModel open_model(const std::string& folder);  // either
 std::vector<ForeignTensor> all_spellings(const StoredModel& model);
 
 // Fills a rank's shard of a parameter.
-void load(const StoredModel& model, const ParamSpec& spec, const ShardCoordinates& place, at::Tensor& local);
+void load(const StoredModel& model, const ParamSpec& spec, const ShardCoordinates& coordinates, at::Tensor& local);
 
 struct WrittenModel {
   std::int64_t tensors, bytes;

@@ -61,7 +61,7 @@ class LocalRun {
         board_({.bind_host = "127.0.0.1",
                 .server = {-1, host_name(), ""},
                 .world_size = options.ranks,
-                .places = options.places,
+                .rank_coordinates = options.rank_coordinates,
                 .verdicts_follow = true,
                 .nonce = nonce_},
                [this](const RootCause&) { eventfd_write(wake_.get(), 1); }) {}

@@ -23,11 +23,11 @@ struct StopMessages {
 
 struct LaunchOptions {
   int ranks = 1;
-  std::vector<std::string> command{};        // program (searched in PATH) and arguments, the same for every rank
-  std::string log_dir{};                     // if given, the output of rank N also goes to rank_N.log there
-  int port = 0;                              // for the store; if 0 or in use, the system chooses one
-  std::map<std::string, std::string> env{};  // additional variables for the ranks
-  std::vector<std::string> places{};         // module and coordinates of each rank, for failure reports
+  std::vector<std::string> command{};           // program (searched in PATH) and arguments, the same for every rank
+  std::string log_dir{};                        // if given, the output of rank N also goes to rank_N.log there
+  int port = 0;                                 // for the store; if 0 or in use, the system chooses one
+  std::map<std::string, std::string> env{};     // additional variables for the ranks
+  std::vector<std::string> rank_coordinates{};  // module and coordinates of each rank, for failure reports
 
   // Set by programs that create a StopRequest (train/stop_request.h): SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the ranks
   // to end cleanly within this time. Signals that arrive before the StopRequest exists are delivered to it later. The

@@ -68,10 +68,10 @@ std::vector<Problem> validate(const LogConfig& config) {
   return {{fmt::format("log.interval={} must be greater than 0", config.log_interval), "log.interval", ""}};
 }
 
-Trace open_trace(const LogConfig& config, int global_rank, const std::string& place) {
+Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates) {
   if (config.trace_dir.empty()) return {};
   return opened("log.trace_dir", "give a folder you may write to",
-                [&] { return Trace(config.trace_dir, global_rank, place); });
+                [&] { return Trace(config.trace_dir, global_rank, coordinates); });
 }
 
 void RunLog::print_to_stdout(const std::string& text) {

@@ -38,7 +38,7 @@ void describe(Fields& fields, LogConfig& config);
 std::vector<Problem> validate(const LogConfig& config);  // keys as in a recipe's section "log"
 
 // One per rank; disabled without a trace_dir. ConfigError if it cannot be written.
-Trace open_trace(const LogConfig& config, int global_rank, const std::string& place);
+Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates);
 
 struct RunFacts {
   std::int64_t iterations = 0;   // the last one's number

@@ -125,10 +125,10 @@ Trace::Trace() = default;
 Trace::Trace(Trace&&) noexcept = default;
 Trace::~Trace() = default;
 
-Trace::Trace(const std::string& folder, int global_rank, const std::string& place) {
+Trace::Trace(const std::string& folder, int global_rank, const std::string& coordinates) {
   std::filesystem::create_directories(folder);
   writer_ = std::make_unique<Writer>(fmt::format("{}/trace_rank_{:05}.json", folder, global_rank), global_rank);
-  writer_->add_metadata("process_name", kMainTrack, {{"name", fmt::format("rank {}: {}", global_rank, place)}});
+  writer_->add_metadata("process_name", kMainTrack, {{"name", fmt::format("rank {}: {}", global_rank, coordinates)}});
   writer_->add_metadata("process_sort_index", kMainTrack, {{"sort_index", global_rank}});
   writer_->add_track("main");
   writer_->flush();

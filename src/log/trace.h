@@ -37,9 +37,9 @@ class Trace {
   // Disabled: spans cost a test of one pointer.
   Trace();
 
-  // Writes `folder`/trace_rank_00003.json, replacing an earlier run's file. `place` describes the rank's coordinates,
-  // e.g. "language tp 0 dp 1"; it becomes the name of the rank's row.
-  Trace(const std::string& folder, int global_rank, const std::string& place);
+  // Writes `folder`/trace_rank_00003.json, replacing an earlier run's file. `coordinates` describes the rank's
+  // coordinates, e.g. "language tp 0 dp 1"; it becomes the name of the rank's row.
+  Trace(const std::string& folder, int global_rank, const std::string& coordinates);
   Trace(Trace&&) noexcept;
   ~Trace();  // flushes; must outlive its spans
 

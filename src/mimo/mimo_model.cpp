@@ -19,7 +19,7 @@ const Module& module_of(const Topology& topology, const Stage& stage) {
 
 MimoModel::Part::Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups)
     : stage(stage),
-      place{stage.index, stage_count(module_of(topology, stage))},
+      position{stage.index, stage_count(module_of(topology, stage))},
       leads(module_of(topology, stage).dense.coord(global_rank, "tp") == 0 &&
             module_of(topology, stage).dense.coord(global_rank, "cp") == 0),
       parallel(std::move(groups)) {}
@@ -55,22 +55,22 @@ void MimoModel::add_language(const std::vector<Part*>& parts) {
   for (const Part* part : parts) stages.push_back(part->stage.index);
   const Part& first = *parts.front();
   const Parameters& parameters = add_set(topology_.language().name, first.stage.module,
-                                         declare_parameters(provider_.language, first.place.stages), stages);
+                                         declare_parameters(provider_.language, first.position.stages), stages);
   for (Part* part : parts)
     part->language =
-        make_language_stage(provider_.language, parameters, part->parallel, part->place, options_.recompute);
+        make_language_stage(provider_.language, parameters, part->parallel, part->position, options_.recompute);
 }
 
 void MimoModel::add_encoder(Part& part) {
   const int module = part.stage.module;
   const EncoderConfig& config = encoder_config(module);
   const Parameters& encoder = add_set(config.name + ".encoder", module,
-                                      declare_parameters(config.model, part.place.stages), {part.stage.index});
+                                      declare_parameters(config.model, part.position.stages), {part.stage.index});
   const Parameters* projector =
-      part.place.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), {0})
-                           : nullptr;
+      part.position.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), {0})
+                              : nullptr;
   part.config = &config;
-  part.encoder = make_encoder_stage(config, encoder, projector, part.parallel, part.place, options_.recompute);
+  part.encoder = make_encoder_stage(config, encoder, projector, part.parallel, part.position, options_.recompute);
 }
 
 const EncoderConfig& MimoModel::encoder_config(int module) const {
@@ -86,9 +86,10 @@ at::TensorOptions MimoModel::tensor_options() const {
 
 const Parameters& MimoModel::add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs,
                                      const std::vector<int>& stages) {
-  const ShardCoordinates place = shard_place(topology_.modules()[static_cast<std::size_t>(module)], world_.rank());
+  const ShardCoordinates coordinates =
+      shard_coordinates(topology_.modules()[static_cast<std::size_t>(module)], world_.rank());
   sets_.push_back(std::make_unique<ParameterSet>(
-      ParameterSet{name, module, specs, Parameters(specs, stages, place, options_.dtype, world_.device())}));
+      ParameterSet{name, module, specs, Parameters(specs, stages, coordinates, options_.dtype, world_.device())}));
   Parameters& parameters = sets_.back()->parameters;
   if (options_.initialize_weights) parameters.initialize(options_.seed);
   if (contains(options_.frozen, name))

@@ -36,7 +36,7 @@ class MimoModel {
   struct Part {
     Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
     const Stage stage;
-    const StagePosition place;
+    const StagePosition position;
     const bool leads;  // represents its replica's ranks of this stage
     const Parallel parallel;
     std::unique_ptr<EncoderStage> encoder{};  // exactly one of these two is set

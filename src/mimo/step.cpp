@@ -63,7 +63,7 @@ class Step::Impl : public StageWork {
     const MimoModel::Part& part = model_.part(stage);
     if (is_encoder(stage))
       load_media(part, microbatch);
-    else if (part.place.is_last())
+    else if (part.position.is_last())
       labels_[index(microbatch)] =
           own_tokens(text(microbatch).labels, part.parallel).to(device(), /*non_blocking=*/true);
   }
@@ -119,8 +119,8 @@ class Step::Impl : public StageWork {
   at::Tensor forward_encoder(const MimoModel::Part& part, int microbatch, const std::vector<at::Tensor>& inputs) {
     const int m = part.stage.module;
     const EncoderBatch& batch = media(m, microbatch);
-    if (part.leads && part.place.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
-    if (!part.place.is_first()) return part.encoder->forward(inputs.at(0), batch.extents);
+    if (part.leads && part.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
+    if (!part.position.is_first()) return part.encoder->forward(inputs.at(0), batch.extents);
     return part.encoder->forward(std::exchange(loaded_[index(microbatch)][index(m)], {}), batch.extents);
   }
 
@@ -130,8 +130,8 @@ class Step::Impl : public StageWork {
                                  .samples = input_.micro_batch,
                                  .aux_loss_scale = input_.loss_scale * static_cast<double>(offsets.back())};
     const at::Tensor x =
-        part.language->run_layers(part.place.is_first() ? merge(part, microbatch, inputs) : inputs.at(0), batch);
-    if (!part.place.is_last()) return x;
+        part.language->run_layers(part.position.is_first() ? merge(part, microbatch, inputs) : inputs.at(0), batch);
+    if (!part.position.is_last()) return x;
     const at::Tensor labels = std::exchange(labels_[index(microbatch)], {});
     const at::Tensor loss = part.language->token_losses(x, labels).sum();
     if (part.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once

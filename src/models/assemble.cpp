@@ -47,7 +47,7 @@ void assemble_gradients(const std::vector<ParamSpec>& specs, const Parameters& p
     const auto boxes_of = [&](int rank) {
       const bool holds =
           module.dense.contains(rank) && module.dense.coord(rank, "pp") == spec.stage % module.dense.size_of("pp");
-      return holds ? shard_boxes(spec, shard_place(module, rank)) : std::vector<Box>();
+      return holds ? shard_boxes(spec, shard_coordinates(module, rank)) : std::vector<Box>();
     };
     at::Tensor gradient;
     if (const at::Tensor value = parameters.get_if_declared(spec.name); value.defined())

@@ -34,12 +34,12 @@ template <class Model, class Config>
 class AnyEncoderStage : public EncoderStage {
  public:
   AnyEncoderStage(const EncoderConfig& encoder, const Config& config, const Parameters& parameters,
-                  const Parameters* projector, const Parallel& parallel, const StagePosition& place, bool recompute)
+                  const Parameters* projector, const Parallel& parallel, const StagePosition& position, bool recompute)
       : features_(features_of(config)),
         pixel_shuffle_(encoder.pixel_shuffle),
         parameters_(parameters),
-        model_(config, parameters, parallel, place.stage, place.stages, recompute) {
-    BRAID_CHECK_EQ(projector != nullptr, place.is_last(), "the projector is on the last stage");
+        model_(config, parameters, parallel, position.stage, position.stages, recompute) {
+    BRAID_CHECK_EQ(projector != nullptr, position.is_last(), "the projector is on the last stage");
     if (projector) projector_.emplace(encoder.projector, *projector, parallel);
   }
 
@@ -101,7 +101,7 @@ struct MakeEncoder {
   const Parameters& parameters;
   const Parameters* projector;
   const Parallel& parallel;
-  const StagePosition& place;
+  const StagePosition& position;
   bool recompute;
 
   std::unique_ptr<EncoderStage> operator()(const RadioConfig& config) const { return make<Radio>(config); }
@@ -110,7 +110,7 @@ struct MakeEncoder {
 
   template <class Model, class Config>
   std::unique_ptr<EncoderStage> make(const Config& config) const {
-    return std::make_unique<AnyEncoderStage<Model, Config>>(encoder, config, parameters, projector, parallel, place,
+    return std::make_unique<AnyEncoderStage<Model, Config>>(encoder, config, parameters, projector, parallel, position,
                                                             recompute);
   }
 };
@@ -118,7 +118,7 @@ struct MakeEncoder {
 struct MakeLanguage {
   const Parameters& parameters;
   const Parallel& parallel;
-  const StagePosition& place;
+  const StagePosition& position;
   bool recompute;
 
   std::unique_ptr<LanguageStage> operator()(const HybridLmConfig& config) const { return make<HybridLm>(config); }
@@ -126,7 +126,7 @@ struct MakeLanguage {
 
   template <class Model, class Config>
   std::unique_ptr<LanguageStage> make(const Config& config) const {
-    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, place.stage, place.stages,
+    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, position.stage, position.stages,
                                                      recompute);
   }
 };
@@ -135,14 +135,14 @@ struct MakeLanguage {
 
 std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
                                                  const Parameters* projector, const Parallel& parallel,
-                                                 const StagePosition& place, bool recompute) {
-  return std::visit(MakeEncoder{config, encoder, projector, parallel, place, recompute}, config.model);
+                                                 const StagePosition& position, bool recompute) {
+  return std::visit(MakeEncoder{config, encoder, projector, parallel, position, recompute}, config.model);
 }
 
 std::unique_ptr<LanguageStage> make_language_stage(const LanguageConfig& config, const Parameters& parameters,
-                                                   const Parallel& parallel, const StagePosition& place,
+                                                   const Parallel& parallel, const StagePosition& position,
                                                    bool recompute) {
-  return std::visit(MakeLanguage{parameters, parallel, place, recompute}, config);
+  return std::visit(MakeLanguage{parameters, parallel, position, recompute}, config);
 }
 
 }  // namespace braid

@@ -44,9 +44,9 @@ struct StagePosition {
 // autograd.
 std::unique_ptr<EncoderStage> make_encoder_stage(const EncoderConfig& config, const Parameters& encoder,
                                                  const Parameters* projector, const Parallel& parallel,
-                                                 const StagePosition& place, bool recompute);
+                                                 const StagePosition& position, bool recompute);
 std::unique_ptr<LanguageStage> make_language_stage(const LanguageConfig& config, const Parameters& parameters,
-                                                   const Parallel& parallel, const StagePosition& place,
+                                                   const Parallel& parallel, const StagePosition& position,
                                                    bool recompute);
 
 }  // namespace braid

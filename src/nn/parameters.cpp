@@ -60,13 +60,13 @@ void in_parallel(std::int64_t begin, std::int64_t end, std::int64_t least_per_th
 // One parameter's shard as a matrix of rows along the last dimension, drawn in blocks of bounded size.
 class Drawing {
  public:
-  Drawing(const Parameters::Entry& entry, const ShardCoordinates& place, std::uint64_t seed)
+  Drawing(const Parameters::Entry& entry, const ShardCoordinates& coordinates, std::uint64_t seed)
       : rule_(entry.spec.init),
         field_(seed, entry.spec.name),
         shard_(entry.spec.shape.size() > 1 ? entry.value.flatten(0, -2) : entry.value.unsqueeze(1)),
         columns_(shard_.size(1)),
         global_columns_(entry.spec.shape.size() > 1 ? entry.spec.shape.back() : 1) {
-    for (const Box& box : shard_boxes(entry.spec, place))
+    for (const Box& box : shard_boxes(entry.spec, coordinates))
       for (const RowRun& run : row_runs(box, entry.spec.shape, entry.value.sizes().vec())) runs_.push_back(run);
   }
 
@@ -119,13 +119,13 @@ at::Tensor box_of(at::Tensor tensor, const std::vector<std::int64_t>& begin, con
 }
 
 Parameters::Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages,
-                       const ShardCoordinates& place, at::ScalarType dtype, const at::Device& device)
-    : place_(place) {
+                       const ShardCoordinates& coordinates, at::ScalarType dtype, const at::Device& device)
+    : coordinates_(coordinates) {
   for (const ParamSpec& spec : specs) {
     if (std::find(stages.begin(), stages.end(), spec.stage) == stages.end()) continue;
     BRAID_CHECK(index_.emplace(spec.name, entries_.size()).second, "{} is declared twice", spec.name);
     const auto options = at::TensorOptions(storage_type(spec, dtype)).device(device);
-    entries_.push_back({spec, at::empty(local_shape(spec, place), options).requires_grad_(spec.trainable)});
+    entries_.push_back({spec, at::empty(local_shape(spec, coordinates), options).requires_grad_(spec.trainable)});
   }
 }
 
@@ -139,7 +139,7 @@ void Parameters::initialize(std::uint64_t seed, std::atomic<std::int64_t>* drawn
       entry.value.fill_(kind == InitRule::Ones ? 1 : 0);
       count += entry.value.numel();
     } else {
-      Drawing(entry, place_, seed).draw_shard(count);
+      Drawing(entry, coordinates_, seed).draw_shard(count);
     }
   }
 }

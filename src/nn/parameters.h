@@ -23,11 +23,11 @@ class Parameters {
   };
 
   // Allocates, without initialising, the shards of those `specs` that belong to these stages.
-  Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages, const ShardCoordinates& place,
+  Parameters(const std::vector<ParamSpec>& specs, const std::vector<int>& stages, const ShardCoordinates& coordinates,
              at::ScalarType dtype, const at::Device& device);
-  Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardCoordinates& place, at::ScalarType dtype,
+  Parameters(const std::vector<ParamSpec>& specs, int stage, const ShardCoordinates& coordinates, at::ScalarType dtype,
              const at::Device& device)
-      : Parameters(specs, std::vector<int>{stage}, place, dtype, device) {}
+      : Parameters(specs, std::vector<int>{stage}, coordinates, dtype, device) {}
 
   // Draws every value by seed, name and global index, so that it does not depend on the layout. `drawn` counts elements
   // meanwhile, for a progress display on another thread.
@@ -38,13 +38,13 @@ class Parameters {
   at::Tensor get_if_declared(const std::string& name) const;  // undefined when the model has no such parameter
 
   const std::vector<Entry>& entries() const { return entries_; }
-  const ShardCoordinates& place() const { return place_; }
+  const ShardCoordinates& coordinates() const { return coordinates_; }
   std::int64_t bytes() const;
   std::int64_t elements() const;
   bool trains() const;  // whether any of them requires a gradient
 
  private:
-  ShardCoordinates place_;
+  ShardCoordinates coordinates_;
   const Entry& entry(const std::string& name) const;
 
   std::vector<Entry> entries_;  // in declaration order

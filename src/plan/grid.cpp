@@ -66,7 +66,7 @@ int Grid::rank_at(const std::vector<int>& coords) const {
   return rank;
 }
 
-std::string Grid::place_of(int global_rank) const {
+std::string Grid::coordinates_of(int global_rank) const {
   const std::vector<int> at = coords(global_rank);
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < dims_.size(); ++i) parts.push_back(fmt::format("{}={}", dims_[i].name, at[i]));

@@ -29,7 +29,7 @@ class Grid {
   std::vector<int> coords(int global_rank) const;
   int coord(int global_rank, const std::string& dim) const;
   int rank_at(const std::vector<int>& coords) const;
-  std::string place_of(int global_rank) const;  // "tp=1 cp=0 dp=0 pp=0"
+  std::string coordinates_of(int global_rank) const;  // "tp=1 cp=0 dp=0 pp=0"
 
   // Every group over `dims`: ranks that agree in all other dimensions, each group ascending, groups in
   // ascending order of their first rank. The order in which `dims` are listed does not matter.

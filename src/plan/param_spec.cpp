@@ -13,19 +13,19 @@ struct Span {
   std::int64_t global_begin, local_begin, size;
 };
 
-std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardCoordinates& place) {
+std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardCoordinates& coordinates) {
   const std::int64_t length = spec.shape[dim];
   const auto share = [&](std::int64_t block, int parts) {
     BRAID_CHECK_EQ(block % parts, 0, "{}: dimension {}, a block of {} split over {}", spec.name, dim, block, parts);
     return block / parts;
   };
   if (spec.expert && dim == 0) {
-    const std::int64_t size = share(length, place.ep_size);
-    return {{place.ep * size, 0, size}};
+    const std::int64_t size = share(length, coordinates.ep_size);
+    return {{coordinates.ep * size, 0, size}};
   }
   if (static_cast<int>(dim) != spec.tp_dim) return {{0, 0, length}};
-  const int parts = spec.expert ? place.expt_tp_size : place.tp_size;
-  const int part = spec.expert ? place.expt_tp : place.tp;
+  const int parts = spec.expert ? coordinates.expt_tp_size : coordinates.tp_size;
+  const int part = spec.expert ? coordinates.expt_tp : coordinates.tp;
   const std::vector<std::int64_t> one_block = {length};
   std::vector<Span> spans;
   std::int64_t block_begin = 0, local_begin = 0;
@@ -42,7 +42,7 @@ std::vector<Span> spans_of(const ParamSpec& spec, std::size_t dim, const ShardCo
 
 }  // namespace
 
-ShardCoordinates shard_place(const Module& module, int global_rank) {
+ShardCoordinates shard_coordinates(const Module& module, int global_rank) {
   return {.tp = module.dense.coord(global_rank, "tp"),
           .tp_size = module.dense.size_of("tp"),
           .ep = module.expert.coord(global_rank, "ep"),
@@ -51,20 +51,20 @@ ShardCoordinates shard_place(const Module& module, int global_rank) {
           .expt_tp_size = module.expert.size_of("expt_tp")};
 }
 
-std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardCoordinates& place) {
+std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardCoordinates& coordinates) {
   std::vector<std::int64_t> shape;
   for (std::size_t dim = 0; dim < spec.shape.size(); ++dim) {
-    const Span last = spans_of(spec, dim, place).back();
+    const Span last = spans_of(spec, dim, coordinates).back();
     shape.push_back(last.local_begin + last.size);
   }
   return shape;
 }
 
-std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardCoordinates& place) {
+std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardCoordinates& coordinates) {
   std::vector<Box> boxes(1);
   for (std::size_t dim = 0; dim < spec.shape.size(); ++dim) {
     std::vector<Box> longer;
-    for (const Span& span : spans_of(spec, dim, place))
+    for (const Span& span : spans_of(spec, dim, coordinates))
       for (Box box : boxes) {
         box.global_begin.push_back(span.global_begin);
         box.local_begin.push_back(span.local_begin);

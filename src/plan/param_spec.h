@@ -52,9 +52,9 @@ struct ShardCoordinates {
   int expt_tp = 0, expt_tp_size = 1;
 };
 
-ShardCoordinates shard_place(const Module& module, int global_rank);
+ShardCoordinates shard_coordinates(const Module& module, int global_rank);
 
-std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardCoordinates& place);
+std::vector<std::int64_t> local_shape(const ParamSpec& spec, const ShardCoordinates& coordinates);
 
 // A box of elements that is contiguous as a block in both the global tensor and the local shard.
 struct Box {
@@ -62,7 +62,7 @@ struct Box {
 };
 
 // What a rank holds: one box, or one per block of a fused weight.
-std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardCoordinates& place);
+std::vector<Box> shard_boxes(const ParamSpec& spec, const ShardCoordinates& coordinates);
 
 // Elements [begin, end) of a tensor of `shape` in row-major order, as boxes: at most two for every dimension but the
 // last, and one more. `local_begin` and `global_begin` of a box are both its begin in the tensor.

@@ -147,10 +147,10 @@ std::string show_rank(const Topology& topology, int global_rank) {
     throw ConfigError({fmt::format("rank {} is beyond the world of {} ranks (0-{})", global_rank, topology.world_size(),
                                    topology.world_size() - 1),
                        "", fmt::format("give a rank from 0 to {}", topology.world_size() - 1)});
-  std::vector<Row> places, groups;
+  std::vector<Row> coordinates, groups;
   for (const Module* module : topology.modules_of(global_rank)) {
-    places.push_back({module->name, "dense", module->dense.place_of(global_rank)});
-    places.push_back({module->name, "expert", module->expert.place_of(global_rank)});
+    coordinates.push_back({module->name, "dense", module->dense.coordinates_of(global_rank)});
+    coordinates.push_back({module->name, "expert", module->expert.coordinates_of(global_rank)});
   }
   for (const auto& [name, ranks] : topology.groups()) {
     const auto self = std::lower_bound(ranks.begin(), ranks.end(), global_rank);
@@ -159,7 +159,7 @@ std::string show_rank(const Topology& topology, int global_rank) {
         {name, fmt::format("{}", self - ranks.begin()), fmt::format("{}", ranks.size()), fold_ranks(ranks)});
   }
   return fmt::format("global rank {} of {}\n\n{}\n{}", global_rank, topology.world_size(),
-                     format_table({"module", "view", "coordinates"}, places),
+                     format_table({"module", "view", "coordinates"}, coordinates),
                      format_table({"group", "index", "size", "ranks"}, groups));
 }
 

@@ -51,7 +51,7 @@ bool has_lane_for_each(const Topology& topology) { return topology.world_size() 
 std::vector<Lane> lanes_of(const Topology& topology) {
   std::vector<Lane> lanes;
   for (int rank = 0; rank < topology.world_size(); ++rank) {
-    std::string label = has_lane_for_each(topology) ? fmt::format("{} {}", rank, topology.place_of(rank))
+    std::string label = has_lane_for_each(topology) ? fmt::format("{} {}", rank, topology.coordinates_of(rank))
                                                     : label_of_stages(topology, rank);
     if (!label.empty()) lanes.push_back({rank, std::move(label)});
   }

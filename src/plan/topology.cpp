@@ -78,17 +78,17 @@ std::vector<const Module*> Topology::modules_of(int global_rank) const {
   return present;
 }
 
-std::vector<std::string> Topology::places() const {
-  std::vector<std::string> places;
-  for (int rank = 0; rank < world_size_; ++rank) places.push_back(place_of(rank));
-  return places;
+std::vector<std::string> Topology::all_coordinates() const {
+  std::vector<std::string> all;
+  for (int rank = 0; rank < world_size_; ++rank) all.push_back(coordinates_of(rank));
+  return all;
 }
 
-std::string Topology::place_of(int global_rank) const {
-  std::vector<std::string> places;
+std::string Topology::coordinates_of(int global_rank) const {
+  std::vector<std::string> all;
   for (const Module* module : modules_of(global_rank))
-    places.push_back(fmt::format("{}[{}]", module->name, module->dense.place_of(global_rank)));
-  return fmt::format("{}", fmt::join(places, " + "));
+    all.push_back(fmt::format("{}[{}]", module->name, module->dense.coordinates_of(global_rank)));
+  return fmt::format("{}", fmt::join(all, " + "));
 }
 
 }  // namespace braid

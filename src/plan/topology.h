@@ -41,8 +41,8 @@ class Topology {
   std::vector<const Module*> modules_of(int global_rank) const;
 
   // "language[tp=1 cp=0 dp=0 pp=0]", joined by " + " when colocated: the rank's coordinates in logs and errors.
-  std::string place_of(int global_rank) const;
-  std::vector<std::string> places() const;  // of every rank
+  std::string coordinates_of(int global_rank) const;
+  std::vector<std::string> all_coordinates() const;  // of every rank
 
   // All process groups of all modules in creation order. Every rank iterates over this list, member or not.
   const std::vector<GroupSpec>& groups() const { return groups_; }

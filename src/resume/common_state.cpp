@@ -135,8 +135,8 @@ std::optional<std::int64_t> seed_of(const PickleValue& rng_state) {
   return states && !states->items.empty() ? integer(find(states->items.front(), "seed")) : std::nullopt;
 }
 
-std::string object_key(const std::string& key, const std::vector<int>& place, const std::vector<int>& grid) {
-  return fmt::format("{}/shard_{}_{}", key, fmt::join(place, "."), fmt::join(grid, "."));
+std::string object_key(const std::string& key, const std::vector<int>& coordinates, const std::vector<int>& grid) {
+  return fmt::format("{}/shard_{}_{}", key, fmt::join(coordinates, "."), fmt::join(grid, "."));
 }
 
 }  // namespace braid

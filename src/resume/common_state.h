@@ -49,7 +49,7 @@ std::optional<LossScale::State> parse_loss_scale(const PickleValue& state);
 PickleValue rng_state(std::int64_t seed);
 std::optional<std::int64_t> seed_of(const PickleValue& rng_state);
 
-// "mimo.language.rng_state/shard_0.1_1.2": the object at coordinates `place` of a grid of objects.
-std::string object_key(const std::string& key, const std::vector<int>& place, const std::vector<int>& grid);
+// "mimo.language.rng_state/shard_0.1_1.2": the object at coordinates `coordinates` of a grid of objects.
+std::string object_key(const std::string& key, const std::vector<int>& coordinates, const std::vector<int>& grid);
 
 }  // namespace braid

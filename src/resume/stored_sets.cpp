@@ -38,9 +38,9 @@ StoredSet stored_set(std::string name, int module, std::vector<ParamSpec> specs,
   return {std::move(name), module, std::move(specs), {std::move(prefix), layers}};
 }
 
-int shard_of(const ParamSpec& spec, const ShardCoordinates& place) {
-  if (!spec.expert) return spec.tp_dim >= 0 ? place.tp : 0;
-  return spec.tp_dim >= 0 ? place.ep * place.expt_tp_size + place.expt_tp : place.ep;
+int shard_of(const ParamSpec& spec, const ShardCoordinates& coordinates) {
+  if (!spec.expert) return spec.tp_dim >= 0 ? coordinates.tp : 0;
+  return spec.tp_dim >= 0 ? coordinates.ep * coordinates.expt_tp_size + coordinates.expt_tp : coordinates.ep;
 }
 
 // A shard that every rank in `holders` has; one of them writes it.
@@ -52,14 +52,14 @@ struct Shard {
 
 struct Seat {
   int rank, pp_rank;
-  ShardCoordinates place;
+  ShardCoordinates coordinates;
 };
 
 std::vector<Shard> shards_of(const ParamSpec& spec, const std::vector<Seat>& seats, int pp) {
   std::vector<Shard> shards;
   for (const Seat& seat : seats) {
     if (seat.pp_rank != spec.stage % pp) continue;
-    const auto shard = static_cast<std::size_t>(shard_of(spec, seat.place));
+    const auto shard = static_cast<std::size_t>(shard_of(spec, seat.coordinates));
     if (shard >= shards.size()) shards.resize(shard + 1);
     shards[shard].holders.push_back(seat.rank);
   }
@@ -70,7 +70,7 @@ std::vector<Shard> shards_of(const ParamSpec& spec, const std::vector<Seat>& sea
 std::vector<Seat> seats_of(const Module& module) {
   std::vector<Seat> seats;
   for (int rank = module.dense.rank_offset(); rank < module.dense.end(); ++rank)
-    seats.push_back({rank, module.dense.coord(rank, "pp"), shard_place(module, rank)});
+    seats.push_back({rank, module.dense.coord(rank, "pp"), shard_coordinates(module, rank)});
   return seats;
 }
 
@@ -154,7 +154,7 @@ ShardWriters::ShardWriters(const std::vector<StoredSet>& sets, const Topology& t
 
 int ShardWriters::writer(std::size_t set, std::size_t param, int global_rank) const {
   const Module& module = topology_.modules()[static_cast<std::size_t>(sets_[set].module)];
-  const int shard = shard_of(sets_[set].specs[param], shard_place(module, global_rank));
+  const int shard = shard_of(sets_[set].specs[param], shard_coordinates(module, global_rank));
   return writers_[set][param][static_cast<std::size_t>(shard)];
 }
 

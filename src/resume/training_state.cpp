@@ -46,9 +46,9 @@ std::vector<Moment> moments_of(const State& state) {
 void add_by_parameter(const Training::Trained& trained, const StoredSet& set,
                       const std::function<bool(const ParamSpec&)>& writes, std::vector<StateTensor>& tensors) {
   for (const OptimizerState& state : trained.optimizer->state()) {
-    const ShardCoordinates& place = trained.set->parameters.place();
+    const ShardCoordinates& coordinates = trained.set->parameters.coordinates();
     for (const Moment& moment : moments_of(state))
-      for (KeyedRange& range : keyed_ranges(state.spec, place, set.rule, state.range.begin, state.range.end)) {
+      for (KeyedRange& range : keyed_ranges(state.spec, coordinates, set.rule, state.range.begin, state.range.end)) {
         std::int64_t elements = 1;
         for (const std::int64_t size : range.flat_shape) elements *= size;
         const at::Tensor slab = moment.value.narrow(0, range.flat_begin, elements).view(range.flat_shape);
@@ -61,8 +61,9 @@ void add_by_parameter(const Training::Trained& trained, const StoredSet& set,
 // The index of this rank's data-parallel group among those of its module.
 int model_part(const Module& module, int rank, bool expert) {
   const int pp = module.dense.coord(rank, "pp");
-  const ShardCoordinates place = shard_place(module, rank);
-  return expert ? place.expt_tp + place.expt_tp_size * (place.ep + place.ep_size * pp) : place.tp + place.tp_size * pp;
+  const ShardCoordinates coordinates = shard_coordinates(module, rank);
+  return expert ? coordinates.expt_tp + coordinates.expt_tp_size * (coordinates.ep + coordinates.ep_size * pp)
+                : coordinates.tp + coordinates.tp_size * pp;
 }
 
 void add_by_bucket(const Training::Trained& trained, const StoredSet& set, const Module& module, int rank,
@@ -100,7 +101,7 @@ std::vector<StateTensor> model_state(const MimoModel& model, const std::vector<S
     const std::size_t s = index_of(sets, set->name);
     for (const Parameters::Entry& entry : set->parameters.entries()) {
       const bool mine = writers && writers->writer(s, index_of(sets[s], entry.spec.name), rank) == rank;
-      for (KeyedBox& box : keyed_boxes(entry.spec, set->parameters.place(), sets[s].rule))
+      for (KeyedBox& box : keyed_boxes(entry.spec, set->parameters.coordinates(), sets[s].rule))
         tensors.push_back(state_tensor(std::move(box), entry.value.detach(), mine));
     }
   }
@@ -113,11 +114,11 @@ std::vector<std::string> own_extra_states(const MimoModel& model, const std::vec
   const int rank = model.world().rank();
   for (const auto& set : model.parameter_sets()) {
     const std::size_t s = index_of(sets, set->name);
-    const ShardCoordinates& place = set->parameters.place();
+    const ShardCoordinates& coordinates = set->parameters.coordinates();
     for (const Parameters::Entry& entry : set->parameters.entries()) {
-      const bool first_of_tp = (entry.spec.expert ? place.expt_tp : place.tp) == 0;
+      const bool first_of_tp = (entry.spec.expert ? coordinates.expt_tp : coordinates.tp) == 0;
       if (!first_of_tp || writers.writer(s, index_of(sets[s], entry.spec.name), rank) != rank) continue;
-      for (std::string& key : extra_state_keys(entry.spec, place, sets[s].rule)) keys.push_back(std::move(key));
+      for (std::string& key : extra_state_keys(entry.spec, coordinates, sets[s].rule)) keys.push_back(std::move(key));
     }
   }
   return keys;
@@ -134,9 +135,9 @@ std::vector<StateTensor> optimizer_state(const Training& training, const std::ve
       add_by_bucket(trained, sets[s], module, rank, tensors);
       continue;
     }
-    const ShardCoordinates place = shard_place(module, rank);
+    const ShardCoordinates coordinates = shard_coordinates(module, rank);
     const auto writes = [&](const ParamSpec& spec) {
-      const bool first_replica = spec.tp_dim >= 0 || (spec.expert ? place.expt_tp : place.tp) == 0;
+      const bool first_replica = spec.tp_dim >= 0 || (spec.expert ? coordinates.expt_tp : coordinates.tp) == 0;
       if (is_sharded(*trained.optimizer)) return first_replica;  // each range is on exactly one rank of the replicas
       return writers && writers->writer(s, index_of(sets[s], spec.name), rank) == rank;
     };

@@ -40,10 +40,10 @@ class MemoryTable {
   }
 
   std::int64_t bytes_of(const ParamSpec& spec, const StoredSet& set, const Module& module) const {
-    const ShardCoordinates place = {.tp_size = module.dense.size_of("tp"),
-                                    .ep_size = module.expert.size_of("ep"),
-                                    .expt_tp_size = module.expert.size_of("expt_tp")};
-    const std::int64_t elements = num_elements(local_shape(spec, place));
+    const ShardCoordinates coordinates = {.tp_size = module.dense.size_of("tp"),
+                                          .ep_size = module.expert.size_of("ep"),
+                                          .expt_tp_size = module.expert.size_of("expt_tp")};
+    const std::int64_t elements = num_elements(local_shape(spec, coordinates));
     const std::int64_t wide = std::max<std::int64_t>(element_bytes_, 4);  // of gradients, main copy and moments
     if (!spec.trainable) return elements * wide;
     if (contains(frozen_, set.name)) return elements * element_bytes_;

@@ -69,7 +69,8 @@ class Run {
         packed_(*samples_, recipe.data.packed),
         data_(packed_, media_tokens(recipe.model.model, topology)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
-        clock_(open_trace(recipe.log, world.rank(), topology.place_of(world.rank())), make_phase_clock(world.device())),
+        clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
+               make_phase_clock(world.device())),
         phases_(topology) {
     if (clock_.trace().enabled()) host_time_.emplace(world.progress());
     const auto say = [this](const std::string& text) { this->say(text); };

@@ -64,7 +64,7 @@ BoardOptions for_ranks(int ranks) {
   return {.bind_host = "127.0.0.1",
           .server = {-1, "launcher", ""},
           .world_size = ranks,
-          .places = {},
+          .rank_coordinates = {},
           .verdicts_follow = false,
           .nonce = kNonce};
 }
@@ -170,7 +170,7 @@ TEST(FailureBoard, TheParentsWordSaysHowAProcessEnded) {
 
 TEST(FailureBoard, AProcessThatNeverJoinedIsNamedFromThePlan) {
   BoardOptions options = for_ranks(2);
-  options.places = {"a[tp=0]", "b[tp=0]"};
+  options.rank_coordinates = {"a[tp=0]", "b[tp=0]"};
   options.verdicts_follow = true;
   FailureBoard board(options, [](const RootCause&) {});
   board.process_ended({1, "exited with code 127", true});

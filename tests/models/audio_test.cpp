@@ -83,7 +83,7 @@ TEST(Audio, NoClips) { expect_same(run(clips({12}), {.tp = 2, .pp = 2, .dp = 2})
 
 TEST(Audio, AFrozenModelHasNoGradients) {
   testing::on_layout({.tp = 2}, [](const testing::Rank& rank) {
-    Parameters parameters(declare_parameters(small_encoder()), 0, rank.place(), at::kDouble, at::kCPU);
+    Parameters parameters(declare_parameters(small_encoder()), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     testing::freeze(parameters);
     for (const bool recompute : {false, true}) {

@@ -100,7 +100,7 @@ TEST(Clip, ActivationsDiffer) {
 
 TEST(Clip, AFrozenModelHasNoGradients) {
   testing::on_layout({.tp = 2}, [](const testing::Rank& rank) {
-    Parameters parameters(declare_parameters(small_clip()), 0, rank.place(), at::kDouble, at::kCPU);
+    Parameters parameters(declare_parameters(small_clip()), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     testing::freeze(parameters);
     const ImageBatch batch = image_batch(2);

@@ -33,7 +33,7 @@ inline void draw_everything(Parameters& parameters) {
   for (const auto& entry : parameters.entries()) {
     if (entry.spec.init.kind == InitRule::Normal) continue;
     const at::Tensor whole = waves(entry.spec.shape, 1.3).mul(0.3).add(entry.spec.init.kind == InitRule::Ones ? 1 : 0);
-    for (const Box& box : shard_boxes(entry.spec, parameters.place())) {
+    for (const Box& box : shard_boxes(entry.spec, parameters.coordinates())) {
       at::Tensor from = whole, to = entry.value;
       for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
         from = from.narrow(static_cast<std::int64_t>(dim), box.global_begin[dim], box.size[dim]);

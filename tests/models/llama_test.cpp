@@ -163,7 +163,7 @@ at::Tensor input_gradient(const Layout& layout, bool frozen) {
   const LlamaConfig config = small_model();
   const std::vector<std::int64_t> offsets = {0, 7, 12};
   const auto gradients = testing::on_layout(layout, [&](const testing::Rank& rank) {
-    Parameters parameters(declare_parameters(config), 0, rank.place(), at::kDouble, at::kCPU);
+    Parameters parameters(declare_parameters(config), 0, rank.coordinates(), at::kDouble, at::kCPU);
     testing::draw_everything(parameters);
     if (frozen) testing::freeze(parameters);
     const Llama model(config, parameters, rank.parallel, 0, 1, layout.recompute);

@@ -219,7 +219,7 @@ NamedTensors project(const ProjectorConfig& config, int tp) {
     const Module& module = topology.language();
     const Groups groups(world, topology);
     const std::vector<ParamSpec> specs = declare_parameters(config);
-    Parameters parameters(specs, 0, shard_place(module, world.rank()), at::kDouble, world.device());
+    Parameters parameters(specs, 0, shard_coordinates(module, world.rank()), at::kDouble, world.device());
     parameters.initialize(5);
     const Parallel parallel = make_parallel(groups, module.name, false);
     const at::Tensor y = Projector(config, parameters, parallel).forward(x);

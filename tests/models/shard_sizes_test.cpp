@@ -55,7 +55,7 @@ TEST(ShardSizes, ShardsOfAllRanksAreTheWhole) {
     std::map<std::string, std::int64_t> held;
     for (int rank = 0; rank < topology.world_size(); ++rank) {
       const int stage = module.dense.coord(rank, "pp");
-      const Parameters parameters = allocate(specs, stage, shard_place(module, rank), at::kDouble);
+      const Parameters parameters = allocate(specs, stage, shard_coordinates(module, rank), at::kDouble);
       EXPECT_EQ(parameters.bytes(), model.grids[0].stages[static_cast<std::size_t>(stage)].bytes) << "rank " << rank;
       for (const auto& entry : parameters.entries()) held[entry.spec.name] += entry.value.numel();
     }

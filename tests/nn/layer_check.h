@@ -31,7 +31,7 @@ inline void add_gradients(const Parameters& parameters, std::map<std::string, at
     if (!spec.trainable) continue;
     at::Tensor& sum = sums.try_emplace(spec.name, at::zeros(spec.shape, at::kDouble)).first->second;
     if (!value.grad().defined()) continue;
-    for (const Box& box : shard_boxes(spec, parameters.place()))
+    for (const Box& box : shard_boxes(spec, parameters.coordinates()))
       view_of(sum, box.global_begin, box.size).add_(view_of(value.grad(), box.local_begin, box.size));
   }
 }
@@ -73,7 +73,7 @@ struct LayerCheck {
     Outcome outcome{at::zeros_like(all_x), at::zeros_like(all_x), {}};
     std::mutex mutex;
     on_layout(layout, [&](const Rank& rank) {
-      const Parameters parameters = make_parameters(rank.place());
+      const Parameters parameters = make_parameters(rank.coordinates());
       const auto layer = make_layer(parameters, rank.parallel);
       const at::Tensor leaf = rank.rows_outside(all_x).clone().requires_grad_();
       const at::Tensor y = layer->branch(leaf, {.sequences = pack_sequences(offsets, at::Device("cpu"))});

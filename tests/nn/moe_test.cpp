@@ -194,7 +194,7 @@ Outcome run_layer(const Step& step) {
   outcome.x_grad = at::zeros_like(all_x);
   std::mutex mutex;
   outcome.biases = on_layout(step.layout, [&](const Rank& rank) {
-    const Parameters parameters = make_parameters(step.shared_expert, rank.place());
+    const Parameters parameters = make_parameters(step.shared_expert, rank.coordinates());
     Moe moe(step.options, parameters, kPrefix, rank.parallel);
     const auto own = [&](const at::Tensor& all) { return rank.rows_outside(all[rank.dp.rank()]); };
     const at::Tensor x = own(all_x).clone().requires_grad_();

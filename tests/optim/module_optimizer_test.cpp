@@ -28,7 +28,7 @@ constexpr double kLr = 0.05, kWeightDecay = 0.1;
 Parameters make_parameters(const Layout& layout, const Module& module, int global_rank, at::ScalarType dtype,
                            const at::Device& device = at::kCPU) {
   Parameters parameters(testing::toy_specs(layout.pp - 1), module.dense.coord(global_rank, "pp"),
-                        shard_place(module, global_rank), dtype, device);
+                        shard_coordinates(module, global_rank), dtype, device);
   parameters.initialize(11);
   return parameters;
 }
@@ -54,12 +54,12 @@ class Assembly {
 
   void add(const Parameters& parameters, const ModuleOptimizer& optimizer, const std::vector<StepReport>& reports) {
     for (const auto& [spec, value, unused] : parameters.entries())
-      if (spec.trainable) merge(values, spec, value.detach(), parameters.place());
+      if (spec.trainable) merge(values, spec, value.detach(), parameters.coordinates());
     for (const OptimizerState& state : optimizer.state()) {
       const auto put = [&](Tensors& all, const at::Tensor& part) {
-        const at::Tensor local = at::full(local_shape(state.spec, parameters.place()), kNothing, at::kDouble);
+        const at::Tensor local = at::full(local_shape(state.spec, parameters.coordinates()), kNothing, at::kDouble);
         local.view(-1).slice(0, state.range.begin, state.range.end).copy_(part);
-        merge(all, state.spec, local, parameters.place());
+        merge(all, state.spec, local, parameters.coordinates());
       };
       put(trained.main, state.main);
       put(trained.exp_avg, state.exp_avg);
@@ -195,7 +195,7 @@ TEST(ModuleOptimizers, WorkBetweenProcesses) {
       const Trained want = expected(config, dtype, {});
       for (const auto& [spec, value, unused] : parameters.entries()) {
         if (!spec.trainable) continue;
-        const at::Tensor shard = testing::shard_of(want.main.at(spec.name), spec, parameters.place());
+        const at::Tensor shard = testing::shard_of(want.main.at(spec.name), spec, parameters.coordinates());
         EXPECT_LE(relative_error(value, shard), dtype == at::kFloat ? 2e-6 : 1.0 / 256) << spec.name;
       }
     }

@@ -81,7 +81,7 @@ struct ToyLoss {
   // that a wrong sum cannot pass for rounding.
   static double share(const ParamSpec& spec, const Module& module, int global_rank, int microbatch) {
     int holders = 0, before = 0;
-    const auto shard = [&](int rank) { return shard_boxes(spec, shard_place(module, rank))[0].global_begin; };
+    const auto shard = [&](int rank) { return shard_boxes(spec, shard_coordinates(module, rank))[0].global_begin; };
     for (int rank = module.dense.rank_offset(); rank < module.dense.end(); ++rank) {
       if (module.dense.coord(rank, "pp") != module.dense.coord(global_rank, "pp")) continue;
       if (shard(rank) != shard(global_rank)) continue;
@@ -98,8 +98,8 @@ struct ToyLoss {
     for (const auto& [spec, value, unused] : parameters.entries()) {
       if (!spec.trainable || spec.name == "unused") continue;
       const double part = share(spec, module, global_rank, microbatch);
-      const at::Tensor factors = shard_of(coefficients(spec, step), spec, parameters.place()).mul(part);
-      const at::Tensor goal = shard_of(target(spec), spec, parameters.place());
+      const at::Tensor factors = shard_of(coefficients(spec, step), spec, parameters.coordinates()).mul(part);
+      const at::Tensor goal = shard_of(target(spec), spec, parameters.coordinates());
       const at::Tensor x = quadratic ? (value - goal.to(value.device(), value.scalar_type())).square() : value;
       const at::Tensor term = (x * factors.to(value.device(), value.scalar_type())).sum();
       loss = loss.defined() ? loss + term : term;

@@ -45,7 +45,7 @@ TEST(GridTest, FirstDimVariesFastest) {
   EXPECT_EQ(grid.rank_at({1, 0, 1, 1}), 11);
   EXPECT_EQ(grid.coord(9, "tp"), 1);
   EXPECT_EQ(grid.coord(9, "pp"), 1);
-  EXPECT_EQ(grid.place_of(9), "tp=1 cp=0 dp=0 pp=1");
+  EXPECT_EQ(grid.coordinates_of(9), "tp=1 cp=0 dp=0 pp=1");
 }
 
 TEST(GridTest, ContainsItsOwnRanksOnly) {

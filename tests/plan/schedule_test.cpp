@@ -57,8 +57,9 @@ TEST(Schedule, EndsInEveryLayoutUpTo16Ranks) {
   int checked = 0;
   const auto check = [&](const Topology& topology, const ScheduleOptions& options) {
     ++checked;
-    ASSERT_THAT(problems_of(topology, options), IsEmpty()) << topology.place_of(0) << " of " << topology.world_size()
-                                                           << " ranks, " << options.microbatches << " microbatches";
+    ASSERT_THAT(problems_of(topology, options), IsEmpty())
+        << topology.coordinates_of(0) << " of " << topology.world_size() << " ranks, " << options.microbatches
+        << " microbatches";
   };
   for (const Sizes& language : all_sizes(16))
     for (const Sizes& encoder : all_sizes(16))
@@ -142,7 +143,7 @@ TEST(Schedule, EndsWithInterleavedStages) {
               options.microbatches = groups * language.pp;
               ++checked;
               ASSERT_THAT(problems_of(*topology, options), IsEmpty())
-                  << topology->place_of(0) << " of " << topology->world_size() << " ranks, vpp " << vpp << ", "
+                  << topology->coordinates_of(0) << " of " << topology->world_size() << " ranks, vpp " << vpp << ", "
                   << options.microbatches << " microbatches";
             }
           }
@@ -384,7 +385,7 @@ TEST(Timeline, IsDrawnWithALaneForEachRankAndABoxForEachOp) {
 TEST(Timeline, TheLongLabelsOfColocatedModulesHaveRoom) {
   const Topology topology = *topology_of({{.dp = 2}}, {.tp = 2}, true);
   const std::string svg = drawn(make_schedule(topology, {.microbatches = 1}), topology, {{}, {}});
-  const std::string place = topology.place_of(0);
+  const std::string place = topology.coordinates_of(0);
   EXPECT_THAT(svg, HasSubstr(">0 " + place + "</text>"));
   const std::size_t lane = svg.find("fill=\"#ececec\""), x = svg.rfind("x=\"", lane);
   EXPECT_GT(std::stod(svg.substr(x + 3)), 7.0 * static_cast<double>(place.size() + 2));

@@ -144,13 +144,13 @@ TEST(TopologyTest, ColocatedModulesShareTheirRanks) {
   const Topology topology(config, {.micro_batch = 2, .global_batch = 4});
   EXPECT_EQ(topology.world_size(), 4);
   EXPECT_THAT(topology.modules_of(3), ElementsAre(&topology.modules()[0], &topology.modules()[1]));
-  EXPECT_EQ(topology.place_of(3), "images[tp=0 cp=0 dp=3 pp=0] + language[tp=1 cp=0 dp=1 pp=0]");
+  EXPECT_EQ(topology.coordinates_of(3), "images[tp=0 cp=0 dp=3 pp=0] + language[tp=1 cp=0 dp=1 pp=0]");
 }
 
 TEST(TopologyTest, ARankOutsideColocationHasOneModule) {
   const Topology topology(eight_ranks(), moe_workload());
   EXPECT_THAT(topology.modules_of(5), ElementsAre(&topology.module("language")));
-  EXPECT_EQ(topology.place_of(5), "language[tp=1 cp=0 dp=0 pp=0]");
+  EXPECT_EQ(topology.coordinates_of(5), "language[tp=1 cp=0 dp=0 pp=0]");
   EXPECT_THAT(topology.modules_of(8), IsEmpty());
 }
 

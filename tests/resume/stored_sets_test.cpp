@@ -46,7 +46,7 @@ train: {micro_batch: 1, global_batch: 192}
         const ParamSpec& spec = sets[s].specs[p];
         const int writer = writers.writer(s, p, rank);
         ASSERT_TRUE(module.dense.contains(writer)) << spec.name;
-        const ShardCoordinates mine = shard_place(module, rank), theirs = shard_place(module, writer);
+        const ShardCoordinates mine = shard_coordinates(module, rank), theirs = shard_coordinates(module, writer);
         if (spec.expert) {
           EXPECT_EQ(mine.ep, theirs.ep) << spec.name;
         } else if (spec.tp_dim >= 0) {

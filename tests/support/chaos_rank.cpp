@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   config.hang_limit_s = std::atof(argv[4]);
   config.silence_limit_s = std::atof(argv[argc > 5 ? 5 : 4]);
 
-  run_as_rank(*world_spec_from(process_env()), config, topology.places(), [&](World& world) {
+  run_as_rank(*world_spec_from(process_env()), config, topology.all_coordinates(), [&](World& world) {
     const Groups groups(world, topology);
     groups.world().barrier();
     if (world.rank() == 0) fmt::print("all have met\n"), std::fflush(stdout);

@@ -61,7 +61,7 @@ void on_processes(int ranks, const std::function<void(World&)>& body) {
                                  .command = {own_executable(), filter, "--gtest_brief=1"},
                                  .log_dir = "",
                                  .port = 0,
-                                 .places = {}});
+                                 .rank_coordinates = {}});
   unsetenv(kCallVariable);
   EXPECT_EQ(code, 0) << "a rank of " << call << " failed; its output is above";
 }

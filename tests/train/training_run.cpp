@@ -24,7 +24,7 @@ void put_weights(const ParameterSet& set, Trained& trained) {
     const std::string name = set.name + "/" + entry.spec.name;
     at::Tensor& whole = trained.weights.try_emplace(name, at::zeros(entry.spec.shape, at::kDouble)).first->second;
     at::Tensor& held = trained.held.try_emplace(name, at::zeros(entry.spec.shape, at::kBool)).first->second;
-    for (const Box& box : shard_boxes(entry.spec, set.parameters.place())) {
+    for (const Box& box : shard_boxes(entry.spec, set.parameters.coordinates())) {
       box_of(whole, box.global_begin, box.size).copy_(box_of(entry.value.detach(), box.local_begin, box.size));
       box_of(held, box.global_begin, box.size).fill_(true);
     }
