@@ -69,16 +69,23 @@ LauncherTasks take_launcher(std::vector<ScriptWord>& words, const LauncherTasks&
   LauncherTasks tasks = name == "srun" ? of_sbatch : LauncherTasks{};
   tasks.launcher = name;
   const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
-  take_counts({words.begin() + 1, end}, tasks);
+  LauncherTasks own;
+  take_counts({words.begin() + 1, end}, own);
+  if (!own.all.empty()) tasks = {.launcher = name};  // the tasks of sbatch are then no longer those of this step
+  for (const auto& [option, count] : kCounts)
+    if (!(own.*count).empty()) tasks.*count = own.*count;
   words.erase(words.begin(), end);
   return tasks;
 }
 
-// What srun inherits: the lines "#SBATCH --nodes=4", which end at the first command, as sbatch reads them.
+// What srun inherits: the lines "#SBATCH --nodes=4" before the first command.
 LauncherTasks sbatch_tasks(std::string_view text) {
   LauncherTasks tasks;
-  for (const std::string& line : split(text, '\n')) {
-    if (!line.empty() && line[0] != '#') break;
+  for (std::string& line : split(text, '\n')) {
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first != line.npos && line[first] != '#') break;
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
     if (!line.starts_with("#SBATCH ")) continue;
     std::vector<ScriptWord> options;
     for (const std::string& word : split(line.substr(8), ' '))
@@ -96,11 +103,12 @@ struct FlagVariable {
   bool is_used = false;
 };
 
-// The name in $NAME, ${NAME}, ${NAME[@]} or ${NAME[*]}; empty for any other word.
+// The name in $NAME, ${NAME}, ${NAME:-}, ${NAME[@]} or ${NAME[*]}; empty for any other word.
 std::string expanded_name(std::string_view word) {
   if (!word.starts_with('$')) return "";
   word.remove_prefix(1);
   if (word.starts_with('{') && word.ends_with('}')) word = word.substr(1, word.size() - 2);
+  if (word.ends_with(":-")) word.remove_suffix(2);  // ${NAME:-}, as people write it under `set -u`
   if (word.ends_with("[@]") || word.ends_with("[*]")) word.remove_suffix(3);
   return is_identifier(word) ? std::string(word) : "";
 }

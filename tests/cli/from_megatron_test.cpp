@@ -236,14 +236,19 @@ TEST(FromMegatron, SrunInheritsWhatSbatchIsTold) {
   const std::string head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node 8\n\nset -e\n#SBATCH -N 7\n";
   EXPECT_THAT(squeezed(converted(head + "srun python" + train)), HasSubstr(" dp: 8\n"));
   EXPECT_THAT(squeezed(converted(head + "srun -N 4 python" + train)), HasSubstr(" dp: 16\n"));
+  EXPECT_THAT(squeezed(converted("#!/bin/bash\n \r\n#SBATCH\t-N 4\r\nsrun -n 1 torchrun --nproc-per-node 8" + train)),
+              HasSubstr(" dp: 4\n"));  // one torchrun, on one of the nodes
+  EXPECT_THAT(squeezed(converted("#SBATCH\t-N 4\r\nsrun torchrun --nproc-per-node 8" + train)), HasSubstr(" dp: 16\n"));
   EXPECT_THAT(squeezed(converted("#SBATCH -N2\nsrun torchrun --nproc-per-node 8" + train)), HasSubstr(" dp: 8\n"));
 }
 
 TEST(FromMegatron, AVariableMayBeExtendedByItself) {
-  EXPECT_THAT(squeezed(converted("ARGS=\"--lr 1e-3\"\nARGS=\"$ARGS --bf16\"\ndeclare -a MORE=(--train-iters 3)\n"
-                                 "MORE=(\"${MORE[@]}\" --micro-batch-size 2)\ntorchrun x.py $ARGS \"${MORE[@]}\"\n")),
-              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("iterations: 3"),
-                    HasSubstr("micro_batch: 2"), Not(HasSubstr("which nothing uses"))));
+  EXPECT_THAT(
+      squeezed(converted(
+          "ARGS=\"--lr 1e-3\"\nARGS=\"${ARGS:-} --bf16\"\nARGS=\"$ARGS --seed 7\"\ndeclare -a MORE=(--train-iters 3)\n"
+          "MORE=(\"${MORE[@]}\" --micro-batch-size 2)\ntorchrun x.py $ARGS \"${MORE[@]}\"\n")),
+      AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("seed: 7"), HasSubstr("iterations: 3"),
+            HasSubstr("micro_batch: 2"), Not(HasSubstr("which nothing uses"))));
 }
 
 TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
