@@ -18,6 +18,7 @@ struct MegatronCommand {
   std::map<std::string, std::string> flags{};  // by name, without dashes; of a repeated one the last, as in Megatron
   std::vector<std::pair<std::string, std::string>> unexpanded{};  // flags whose value holds a variable, and words alone
   std::vector<std::string> unknown{};
+  std::map<std::string, std::string> defaults{};  // of the script's variables, see TrainingCommand
   std::string launcher{};      // "srun", "torchrun --nproc-per-node gpu"; empty: the command line has none
   std::optional<int> ranks{};  // that it starts; nothing where it does not say
 

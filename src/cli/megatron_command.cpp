@@ -107,6 +107,7 @@ std::optional<std::string> MegatronCommand::text(const std::string& name) const 
 MegatronCommand read_megatron_command(std::string_view text) {
   TrainingCommand script = read_training_command(text);
   MegatronCommand command = CommandReader(std::move(script.words), std::move(script.tasks)).read();
+  command.defaults = std::move(script.defaults);
   for (const std::string& name : script.unused) command.unexpanded.push_back({"", name + ", which nothing uses"});
   for (const std::string& name : script.others) command.unexpanded.push_back({"", name + ", another command"});
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())

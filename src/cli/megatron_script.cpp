@@ -158,6 +158,7 @@ class ScriptReader {
         words.insert(words.end(), variable.words.begin(), variable.words.end());
       else if (!variable.is_used && variable.is_clear)
         result.unused.push_back(variable.name);
+    result.defaults = std::move(defaults_);
     return result;
   }
 
@@ -226,7 +227,7 @@ class ScriptReader {
   }
 
   // The word with the values of the variables in it, if the script gives all of them.
-  ScriptWord with_values(const ScriptWord& word) const {
+  ScriptWord with_values(const ScriptWord& word) {
     if (!word.has_variable || word.text.find_first_of("`\\") != std::string::npos) return word;
     std::string filled;
     for (std::string_view rest = word.text; !rest.empty();) {
@@ -238,11 +239,19 @@ class ScriptReader {
       rest.remove_prefix(in_braces ? 2 : 1);
       std::size_t end = 0;
       while (end < rest.size() && is_identifier(rest.substr(0, end + 1))) ++end;
-      const auto known = values_.find(std::string(rest.substr(0, end)));
-      if (known == values_.end() || known->second.empty() || (in_braces && !rest.substr(end).starts_with('}')))
-        return word;
-      filled += known->second;
-      rest.remove_prefix(end + (in_braces ? 1 : 0));
+      const std::string name(rest.substr(0, end));
+      rest.remove_prefix(end);
+      const bool has_default = in_braces && rest.starts_with(":-");
+      const std::size_t closing = in_braces ? rest.find('}') : 0;
+      if (name.empty() || closing == rest.npos || (in_braces && !has_default && closing != 0)) return word;
+      const auto known = values_.find(name);
+      const std::string value(known != values_.end() ? known->second
+                              : has_default          ? rest.substr(2, closing - 2)
+                                                     : std::string_view());
+      if (value.empty() || is_for_shell(value)) return word;
+      if (known == values_.end()) defaults_[name] = value;
+      filled += value;
+      rest.remove_prefix(closing + (in_braces ? 1 : 0));
     }
     return {filled, is_for_shell(filled)};
   }
@@ -253,8 +262,9 @@ class ScriptReader {
     return known != variables_.end() ? *known : variables_.emplace_back(FlagVariable{name});
   }
 
-  std::vector<FlagVariable> variables_;        // in the order written
-  std::map<std::string, std::string> values_;  // of other variables; empty where only a shell knows it
+  std::vector<FlagVariable> variables_;          // in the order written
+  std::map<std::string, std::string> values_;    // of other variables; empty where only a shell knows it
+  std::map<std::string, std::string> defaults_;  // as in ${NAME:-default}, of variables that the script does not set
 };
 
 }  // namespace

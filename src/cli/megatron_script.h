@@ -1,6 +1,7 @@
 // The command that trains in a script for Megatron-LM.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +24,9 @@ struct LauncherTasks {
 struct TrainingCommand {
   std::vector<ScriptWord> words{};  // without srun or mpirun and their options
   LauncherTasks tasks{};
-  std::vector<std::string> unused{};  // variables with flags that nothing uses
-  std::vector<std::string> others{};  // other commands with flags
+  std::vector<std::string> unused{};              // variables with flags that nothing uses
+  std::vector<std::string> others{};              // other commands with flags
+  std::map<std::string, std::string> defaults{};  // of variables: those that ${NAME:-default} gives
 };
 
 // The command with most flags of Megatron's. Lines of flags alone count too, since the text may be the middle of an

@@ -255,12 +255,22 @@ TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
   const std::string recipe =
       squeezed(converted("GPUS=8\nTITLE=\"a (b\"\nexport TP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; "
                          "then PP=1; else PP=2; fi\n"
-                         "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-1} "
+                         "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-$1} "
                          "--pipeline-model-parallel-size $PP)\n"
                          "DIST=\"--nproc_per_node $GPUS --nnodes 1\"\ntorchrun $DIST x.py ${ARGS[@]} --bf16\n"));
   EXPECT_THAT(recipe, AllOf(HasSubstr(" dp: 4\n"), HasSubstr("tp: 2 "), HasSubstr("save: \"/ckpt/my run_tp2\" "),
-                            HasSubstr("# --load $ROOT/x\n"), HasSubstr("# --lr ${LR:-1}\n"),
+                            HasSubstr("# --load $ROOT/x\n"), HasSubstr("# --lr ${LR:-$1}\n"),
                             HasSubstr("# --pipeline-model-parallel-size $PP\n")));
+}
+
+TEST(FromMegatron, DefaultsOfTheScriptAreTakenAndTold) {
+  const std::string recipe =
+      squeezed(converted("TP=${TP:-2}\nPP=\"${PP:-1}\"\nSET=3\ntorchrun --nproc-per-node ${GPUS:-8} x.py "
+                         "--tensor-model-parallel-size $TP --train-iters ${SET:-9} --bf16 "
+                         "--micro-batch-size ${MBS:-1} --lr ${LR-1}\n"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("tp: 2 "), HasSubstr(" dp: 4\n"), HasSubstr("iterations: 3"),
+                            HasSubstr("TP 2: the script's default, ${TP:-2}"), HasSubstr("MBS 1: "),
+                            HasSubstr("# --lr ${LR-1}\n"), Not(HasSubstr("SET 9"))));
 }
 
 TEST(FromMegatron, HomeFoldersAndFilesThatMatchAreTold) {
