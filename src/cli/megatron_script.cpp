@@ -133,7 +133,7 @@ class ScriptReader {
       if (!command.words.empty() &&
           contains({"declare", "export", "local", "readonly", "typeset"}, command.words[0].value.value_or("")))
         for (const ShellWord& word : command.words) assign(text, word);
-      std::vector<ScriptWord> found = expanded(text, command.words);
+      std::vector<ScriptWord> found = without_shell(expanded(text, command.words));
       if (std::none_of(found.begin(), found.end(), is_flag)) continue;
       if (is_flag(found.front())) {
         words.insert(words.end(), found.begin(), found.end());
@@ -195,6 +195,18 @@ class ScriptReader {
     else if (!appends && !variable.words.empty())
       variable.is_clear = false;
     variable.words.insert(variable.words.end(), words.begin(), words.end());
+  }
+
+  // srun bash -c "torchrun ...": the words that the shell runs take its place.
+  std::vector<ScriptWord> without_shell(std::vector<ScriptWord> words) {
+    for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+      const std::string name = words[i].text.substr(words[i].text.rfind('/') + 1);
+      if ((name != "bash" && name != "sh") || (words[i + 1].text != "-c" && words[i + 1].text != "-lc")) continue;
+      const std::vector<ScriptWord> inner = words_in(words[i + 2].text);
+      words.resize(i);
+      words.insert(words.end(), inner.begin(), inner.end());
+    }
+    return words;
   }
 
   // None if the value cannot be parsed as shell text: NAME="a (b".

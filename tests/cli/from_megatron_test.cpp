@@ -242,6 +242,14 @@ TEST(FromMegatron, SrunInheritsWhatSbatchIsTold) {
   EXPECT_THAT(squeezed(converted("#SBATCH -N2\nsrun torchrun --nproc-per-node 8" + train)), HasSubstr(" dp: 8\n"));
 }
 
+TEST(FromMegatron, TextForAShellIsRead) {
+  for (const char* shell : {"srun --label bash -c ", "/bin/sh -c ", "srun -l bash -lc "})
+    EXPECT_THAT(squeezed(converted("#SBATCH --nodes=2\nARGS=\"--lr 1e-3 --micro-batch-size 1\"\n" + std::string(shell) +
+                                   "\"cd /x && torchrun --nproc-per-node 8 --nnodes 2 \\\n x.py $ARGS --bf16\"\n")),
+                AllOf(HasSubstr("lr: 1e-3"), HasSubstr(" dp: 16\n"), HasSubstr("bfloat16"), Not(HasSubstr("Left out"))))
+        << shell;
+}
+
 TEST(FromMegatron, AVariableMayBeExtendedByItself) {
   EXPECT_THAT(
       squeezed(converted(
