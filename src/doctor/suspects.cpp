@@ -14,7 +14,7 @@ namespace {
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
-  const bool is_beside = wait.bare && has_one_of(wait.text, "not found|CommandNotFoundE|odulefile|Lmod") &&
+  const bool is_beside = wait.bare && has_one_of(wait.text, "not found|CommandNotFoundE|odulefile|Lmod|Unknown command|is not recognized as") &&
                          !has_one_of(wait.text,
                                      "python|torchrun|deepspeed|accelerate|mpi|srun|singularity|apptainer|"
                                      "docker|horovodrun|.py|./|exec");
