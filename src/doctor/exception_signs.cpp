@@ -84,11 +84,13 @@ constexpr Words kWords[] = {
     {Sign::MissingImport, "to be installed|pip install|please install|conda install|shared object file"},
     {Sign::MissingImport, "undefined symbol"},
     {Sign::MissingImport, "operator ", "does not exist"},
-    {Sign::NotLaunched, "environment variable|env variable|env var |env vars ", "master_addr|world_size|local_rank|slurm_|jsm_|lsb_|ompi_|pmi_"},
+    {Sign::NotLaunched, "environment variable|env variable|env var |env vars ",
+     "master_addr|world_size|local_rank|slurm_|jsm_|lsb_|ompi_|pmi_"},
     {Sign::NotLaunched, "no such file or directory: ",
      "'mpirun'|'mpiexec'|'pdsh'|'ssh'|'srun'|'sbatch'|'qsub'|'bsub'|'docker'|'singularity'|'apptainer'|'torchrun'"},
     {Sign::NotLaunched, "local_rank|world_size|master_addr|master_port",
-     "rank not set|rank is not set|size not set|size is not set|addr not set|addr is not set|port not set|port is not set"},
+     "rank not set|rank is not set|size not set|size is not set|addr not set|addr is not set|port not set|port is not "
+     "set"},
     {Sign::NotLaunched, "unable to proceed with launching"},  // DeepSpeed's hostfile
     {Sign::NotLaunched, "'slurm_|'ompi_|'pmi_|use torchrun|error initializing torch.distributed"},
     {Sign::NotLaunched, "torch.distributed.launch", "please"},
@@ -104,7 +106,8 @@ constexpr Words kWords[] = {
      "failed to connect|could not connect|cannot connect|can't connect|unable to connect|trying to connect",
      "grpc://|tcp://|scheduler|tracker|remote server|parameter server|master|ray cluster|redis"},
     {Sign::HubUnreachable, "huggingface.co|hugging face hub",
-     "connect|reach|access|auth token|hf_token|your token|gated|private|resolve|download|identifier|timed out|file named|offline|http "
+     "connect|reach|access|auth token|hf_token|your token|gated|private|resolve|download|identifier|timed out|file "
+     "named|offline|http "
      "error|404"},
     {Sign::HubUnreachable, "too many requests|rate limit|unauthorized|accessdenied"},
     {Sign::HubUnreachable,
@@ -140,7 +143,9 @@ constexpr Words kWords[] = {
     {Sign::NetworkTrouble, "network interface", "no |not found"},
     {Sign::NetworkTrouble, "unavailable: "},  // gRPC's codes, as XLA tells them
     {Sign::CollectiveTimeout, "deadline_exceeded|deadline exceeded"},
-    {Sign::CollectiveTimeout, "timed out|timeout after|timeout while|timeout waiting|deadline",
+    {Sign::CollectiveTimeout,
+     "timed out|timeout after|timeout while|timeout waiting|timeout in |timeout during |timeout expired|timeout "
+     "reached|timeout exceeded|nccl timeout|barrier timeout|reduce timeout|broadcast timeout",  // not "nccl_timeout"
      "barrier|collective|all_reduce|allreduce|all-reduce|all_gather|allgather|broadcast|nccl|gloo|all ranks"},
     {Sign::Hardware, "ecc error|fallen off the bus|gpu is lost"},
     {Sign::SharedMemory, "shared memory|/dev/shm", "insufficient|not enough|no space|too small|ran out|out of"},
@@ -178,7 +183,8 @@ std::string without_docs(std::string text) {
 
 // "KeyError: 'nccl_timeout'": a name, and no sentence.
 bool is_missing_key(std::string_view type, std::string_view message) {
-  return type.ends_with("KeyError") && !has_word(trimmed(message.substr(std::min<std::size_t>(1, message.size()))), " ");
+  return type.ends_with("KeyError") &&
+         !has_word(trimmed(message.substr(std::min<std::size_t>(1, message.size()))), " ");
 }
 
 // Its words are names in the program, and tell nothing else.

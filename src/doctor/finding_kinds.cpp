@@ -25,7 +25,8 @@ bool says_near(std::string_view text, std::string_view things, const char* event
                                                                        std::string_view::npos);  // of a name
       const std::size_t begin = at > kNear_bytes ? at - kNear_bytes : 0;
       if (!is_inside && ends_word(text.substr(at + thing.size())) &&
-          has_one_of(text.substr(begin, at - begin + thing.size() + kNear_bytes), events)) return true;
+          has_one_of(text.substr(begin, at - begin + thing.size() + kNear_bytes), events))
+        return true;
     }
   }
   return false;
@@ -38,7 +39,7 @@ bool is_strong_cause(const Finding& finding) {
          !finding.bare;
 }
 
-bool is_failure_inside(const Finding& finding) {
+bool is_unspecific_failure(const Finding& finding) {
   if (finding.sign != Sign::PythonError) return false;
   for (const char* word : {"XlaRuntimeError: INTERNAL", "JaxRuntimeError: INTERNAL", "errors_impl.InternalError",
                            "errors_impl.UnknownError", "errors_impl.AbortedError", "Some bad things happened"})
@@ -46,10 +47,11 @@ bool is_failure_inside(const Finding& finding) {
   return false;
 }
 
-bool tells_of_another(const Finding& finding) {
+bool reports_lost_process(const Finding& finding) {
   if (finding.sign != Sign::PythonError) return false;
   const std::string low = in_small_letters(finding.text);
-  return has_one_of(low, "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror|workerlosterror|"
+  return has_one_of(low,
+                    "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror|workerlosterror|"
                     "workercrashed|training failed|training has failed|training run failed|training crashed|"
                     "training aborted|training was aborted|training did not complete") ||
          says_near(low, "worker|process|subprocess|actor|executor|trial|child|job|command|launch",

@@ -28,7 +28,7 @@ constexpr Rule kRules[] = {
     {"huggingface.co", Sign::HubUnreachable, "Error: 4", "huggingface.co/docs"},
     {"huggingface.co", Sign::HubUnreachable, "FoundError", "huggingface.co/docs"},
     {"huggingface.co", Sign::HubUnreachable, "We couldn't", "huggingface.co/docs"},
-    {"huggingface.co", Sign::HubUnreachable, "failed: ", "huggingface.co/docs"},
+    {"huggingface.co", Sign::HubUnreachable, "... failed: ", "huggingface.co/docs"},
     {"huggingface.co", Sign::HubUnreachable, "unable to resolve", "huggingface.co/docs"},
     {"hf-mirror.com", Sign::HubUnreachable, "Error"},
     {"HTTPSConnectionPool(host=", Sign::HubUnreachable},

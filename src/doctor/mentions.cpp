@@ -50,10 +50,11 @@ bool says_it_goes_on(std::string_view body) {
 }
 
 // Python's loggers write the level as a word: "INFO:httpx:", "2026-11-15 10:00:00 - INFO - ", "[INFO]", "| INFO |".
-bool has_level_of_information(std::string_view body) {
+// "2026-11-15 10:00:00 INFO ".
+bool has_level_of_information(const LineMarks& marks) {
   constexpr std::size_t kLongestPrefix = 100;
-  const std::string_view prefix = body.substr(0, kLongestPrefix);
-  if (prefix.starts_with("INFO:")) return true;
+  const std::string_view prefix = trimmed(marks.body).substr(0, kLongestPrefix);
+  if (prefix.starts_with("INFO:") || (marks.time && prefix.starts_with("INFO "))) return true;
   for (const char* level : {" - INFO - ", "[INFO]", "| INFO |", "| INFO     |"})
     if (const std::size_t at = prefix.find(level); at != std::string_view::npos) return !is_prose(prefix.substr(0, at));
   return false;
@@ -62,7 +63,7 @@ bool has_level_of_information(std::string_view body) {
 }  // namespace
 
 bool is_information(const LineMarks& marks) {
-  return marks.level == 'I' || marks.level == 'W' || has_level_of_information(trimmed(marks.body));
+  return marks.level == 'I' || marks.level == 'W' || has_level_of_information(marks);
 }
 
 bool is_noise(Sign sign, const LineMarks& marks) {
@@ -87,7 +88,8 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::NotLaunched)
     return has_one_of(body,
                       "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|ommand not "
-                      "found|Undefined variable|fish: Unknown command|is not recognized as an internal");
+                      "found|Undefined variable|fish: Unknown command|config_source: |configuration source|is not "
+                      "recognized as an internal");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss || sign == Sign::PortInUse;
 }
 

@@ -298,8 +298,9 @@ TEST(Precedence, OfLaunchersThatTellOfOneEnd) {
   EXPECT_EQ(slug_of(diagnosis), "network");
   EXPECT_EQ(diagnosis.first_rank.value_or(kNone), kNone);
   for (const auto& [code, cause] : {std::pair{"1", "unknown"}, {"-9", "killed"}}) {
-    const std::string end = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: " +
-                            std::string(code) + ") local_rank: 0 (pid: 1) of binary: p\n";
+    const std::string end =
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: " + std::string(code) +
+        ") local_rank: 0 (pid: 1) of binary: p\n";
     const Diagnosis of_two = diagnosis_of_text(with_prefix("0: ", end) + with_prefix("1: ", end));
     EXPECT_EQ(slug_of(of_two), cause) << code;
     EXPECT_EQ(of_two.first_rank.value_or(kNone), kNone) << code;
