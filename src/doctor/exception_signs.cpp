@@ -84,7 +84,7 @@ constexpr Words kWords[] = {
     {Sign::MissingImport, "to be installed|pip install|please install|conda install|shared object file"},
     {Sign::MissingImport, "undefined symbol"},
     {Sign::MissingImport, "operator ", "does not exist"},
-    {Sign::NotLaunched, "environment variable|env variable|env var |env vars ",
+    {Sign::NotLaunched, "environment variable|env variable|env var |env vars | env was not set| env is not set",
      "master_addr|world_size|local_rank|slurm_|jsm_|lsb_|ompi_|pmi_"},
     {Sign::NotLaunched, "no such file or directory: ",
      "'mpirun'|'mpiexec'|'pdsh'|'ssh'|'srun'|'sbatch'|'qsub'|'bsub'|'docker'|'singularity'|'apptainer'|'torchrun'"},

@@ -50,6 +50,8 @@ TEST(Exceptions, AreJudgedByTheirTypeAndTheirWords) {
            {"nan-loss", "ValueError: found invalid values: tensor([[nan, nan]])"},
            {"nccl-timeout", "RuntimeError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"},
            {"not-launched", "KeyError: 'SLURM_PROCID'"},
+           {"not-launched", "ValueError: Tried to launch on several nodes, but `MASTER_ADDR` env was not set"},
+           {"not-launched", "RuntimeError: LOCAL_RANK is not set"},
            {"hub-unreachable", "OSError: failed to fetch config.json from https://huggingface.co/gpt2/resolve/main"},
            {"hub-unreachable", "ValueError: Your token has no rights for https://huggingface.co/meta-llama/x"},
            {"hub-unreachable", "RuntimeError: Downloading the weights of x failed"},
