@@ -107,8 +107,7 @@ constexpr Words kWords[] = {
      "grpc://|tcp://|scheduler|tracker|remote server|parameter server|master|ray cluster|redis"},
     {Sign::HubUnreachable, "huggingface.co|hugging face hub",
      "connect|reach|access|auth token|hf_token|your token|gated|private|resolve|download|identifier|timed out|file "
-     "named|offline|http "
-     "error|404"},
+     "named|offline|http error|404"},
     {Sign::HubUnreachable, "too many requests|rate limit|unauthorized|accessdenied"},
     {Sign::HubUnreachable,
      "download error|download fail|error downloading|error while downloading|error occurred while downloading|"
@@ -145,7 +144,8 @@ constexpr Words kWords[] = {
     {Sign::CollectiveTimeout, "deadline_exceeded|deadline exceeded"},
     {Sign::CollectiveTimeout,
      "timed out|timeout after|timeout while|timeout waiting|timeout in |timeout during |timeout expired|timeout "
-     "reached|timeout exceeded|nccl timeout|barrier timeout|reduce timeout|broadcast timeout",  // not "nccl_timeout"
+     "reached|timeout exceeded|nccl timeout|gloo timeout|barrier timeout|reduce timeout|gather timeout|broadcast "
+     "timeout|collective timeout|operation timeout",  // not "nccl_timeout"
      "barrier|collective|all_reduce|allreduce|all-reduce|all_gather|allgather|broadcast|nccl|gloo|all ranks"},
     {Sign::Hardware, "ecc error|fallen off the bus|gpu is lost"},
     {Sign::SharedMemory, "shared memory|/dev/shm", "insufficient|not enough|no space|too small|ran out|out of"},
@@ -177,7 +177,7 @@ std::string_view without_guesses(std::string_view message) {
 // Pages of documentation that a message recommends: nothing was looked for there.
 std::string without_docs(std::string text) {
   constexpr std::string_view kDocs = "huggingface.co/docs";
-  for (std::size_t at = 0; (at = text.find(kDocs, at)) != std::string::npos;) text.erase(at, kDocs.size());
+  for (std::size_t at = 0; (at = text.find(kDocs, at)) != std::string::npos;) text[at] = ' ';
   return text;
 }
 

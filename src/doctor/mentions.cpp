@@ -49,8 +49,8 @@ bool says_it_goes_on(std::string_view body) {
       "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
 }
 
-// Python's loggers write the level as a word: "INFO:httpx:", "2026-11-15 10:00:00 - INFO - ", "[INFO]", "| INFO |".
-// "2026-11-15 10:00:00 INFO ".
+// Python's loggers write the level as a word: "INFO:httpx:", "2026-11-15 10:00:00 - INFO - ", "[INFO]",
+// "| INFO |", "2026-11-15 10:00:00 INFO ".
 bool has_level_of_information(const LineMarks& marks) {
   constexpr std::size_t kLongestPrefix = 100;
   const std::string_view prefix = trimmed(marks.body).substr(0, kLongestPrefix);
