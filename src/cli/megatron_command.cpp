@@ -109,6 +109,7 @@ MegatronCommand read_megatron_command(std::string_view text) {
   MegatronCommand command = CommandReader(std::move(script.words), std::move(script.tasks)).read();
   command.defaults = std::move(script.defaults);
   for (const std::string& name : script.unused) command.unexpanded.push_back({"", name + ", which nothing uses"});
+  for (const std::string& text : script.conditional) command.unexpanded.push_back({"", text + ", in a branch"});
   for (const std::string& name : script.others) command.unexpanded.push_back({"", name + ", another command"});
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",

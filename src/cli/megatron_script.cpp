@@ -113,6 +113,15 @@ std::string expanded_name(std::string_view word) {
   return is_identifier(word) ? std::string(word) : "";
 }
 
+std::string in_one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const bool is_blank = std::strchr(" \t\r\n\\", c) != nullptr;
+    if (!is_blank || !line.ends_with(' ')) line += is_blank ? ' ' : c;
+  }
+  return line;
+}
+
 bool contains_variable(std::string value, const std::string& name) {
   std::replace_if(
       value.begin(), value.end(), [](char c) { return std::strchr("\t\n\"", c) != nullptr; }, ' ');
@@ -129,10 +138,10 @@ class ScriptReader {
     std::vector<ScriptWord> training;
     std::string program;  // of the command that trains
     for (const ShellCommand& command : simple_commands(text)) {
-      for (const ShellWord& assignment : command.assignments) assign(text, assignment);
+      for (const ShellWord& assignment : command.assignments) assign(text, assignment, command.is_conditional);
       if (!command.words.empty() &&
           contains({"declare", "export", "local", "readonly", "typeset"}, command.words[0].value.value_or("")))
-        for (const ShellWord& word : command.words) assign(text, word);
+        for (const ShellWord& word : command.words) assign(text, word, command.is_conditional);
       std::vector<ScriptWord> found = without_shell(expanded(text, command.words));
       if (std::none_of(found.begin(), found.end(), is_flag)) continue;
       if (is_flag(found.front())) {
@@ -159,6 +168,7 @@ class ScriptReader {
       else if (!variable.is_used && variable.is_clear)
         result.unused.push_back(variable.name);
     result.defaults = std::move(defaults_);
+    result.conditional = std::move(conditional_);
     return result;
   }
 
@@ -169,7 +179,7 @@ class ScriptReader {
     });
   }
 
-  void assign(std::string_view text, const ShellWord& assignment) {
+  void assign(std::string_view text, const ShellWord& assignment, bool is_conditional) {
     const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
     const std::size_t equals = raw.find('=');
     if (equals == raw.npos || equals == 0) return;
@@ -184,11 +194,13 @@ class ScriptReader {
     if (std::none_of(words.begin(), words.end(), is_flag)) {
       const ScriptWord filled = with_values(word_of(text, assignment));
       const bool is_first = values_.count(name) == 0;
-      values_[name] = is_first && !is_array && !appends && !filled.has_variable && !value.starts_with('~')
-                          ? filled.text.substr(std::min(filled.text.find('=') + 1, filled.text.size()))
-                          : "";
+      values_[name] =
+          is_first && !is_conditional && !is_array && !appends && !filled.has_variable && !value.starts_with('~')
+              ? filled.text.substr(std::min(filled.text.find('=') + 1, filled.text.size()))
+              : "";
       return;
     }
+    if (is_conditional) return conditional_.push_back(in_one_line(raw));
     FlagVariable& variable = variable_named(name);
     if (contains_variable(inner, name))
       variable = {name, {}, variable.is_clear};  // ARGS="$ARGS --more": its words begin with the earlier ones
@@ -275,6 +287,7 @@ class ScriptReader {
   }
 
   std::vector<FlagVariable> variables_;          // in the order written
+  std::vector<std::string> conditional_;         // assignments of flags in branches
   std::map<std::string, std::string> values_;    // of other variables; empty where only a shell knows it
   std::map<std::string, std::string> defaults_;  // as in ${NAME:-default}, of variables that the script does not set
 };

@@ -25,6 +25,7 @@ struct TrainingCommand {
   std::vector<ScriptWord> words{};  // without srun or mpirun and their options
   LauncherTasks tasks{};
   std::vector<std::string> unused{};              // variables with flags that nothing uses
+  std::vector<std::string> conditional{};         // assignments of flags in branches, as written
   std::vector<std::string> others{};              // other commands with flags
   std::map<std::string, std::string> defaults{};  // of variables: those that ${NAME:-default} gives
 };

@@ -51,6 +51,7 @@ class ShellLexer {
     std::string open{};        // what has to close: ( and c, a case
     std::vector<HereDocument> here_documents{};
     bool after_pipe = false, joined = false;  // the next command: by |; by |, && or || to the one before
+    int branches = 0;                         // of if, while, for, case around the command
     std::size_t list_begin = 0;               // the first of the commands joined with the last one
     bool in_case() const { return open.ends_with('c'); }
   };

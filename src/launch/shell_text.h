@@ -30,6 +30,7 @@ struct ShellCommand {
   std::vector<ShellWord> outputs{};  // files that it is redirected into; those of a group are its last command's
   bool reads_pipe = false;
   bool in_background = false;
+  bool is_conditional = false;  // in a branch or a loop, or after && or ||
 };
 
 // The simple commands of a text in the order written, also those in groups, subshells, branches and loops, but not

@@ -242,6 +242,19 @@ TEST(FromMegatron, SrunInheritsWhatSbatchIsTold) {
   EXPECT_THAT(squeezed(converted("#SBATCH -N2\nsrun torchrun --nproc-per-node 8" + train)), HasSubstr(" dp: 8\n"));
 }
 
+TEST(FromMegatron, FlagsInBranchesAreLeftOutAndTold) {
+  const std::string recipe = squeezed(
+      converted("ARGS=\"--lr 1e-3 --micro-batch-size 1\"\nif [ $DEBUG ]; then ARGS=\"$ARGS --train-iters 7\"; TP=4\n"
+                "else ARGS+=\" --train-iters 8\"; fi\n[ $SP ] && ARGS=\"$ARGS --seed 5\"\n"
+                "case $X in a) ARGS=\"$ARGS --seed 6\";; esac\nfor i in 1 2; do MORE=(--bf16\n  --fp16); "
+                "done\nARGS=\"$ARGS --seed 9\"\n"
+                "torchrun x.py $ARGS ${MORE[@]} --tensor-model-parallel-size $TP\n"));
+  EXPECT_THAT(recipe,
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("seed: 9 "), Not(HasSubstr("iterations:")),
+                    Not(HasSubstr("dtype: bfloat16")), HasSubstr("# --tensor-model-parallel-size $TP\n"),
+                    HasSubstr("# MORE=(--bf16 --fp16), in a branch"), HasSubstr("--train-iters 7\", in a branch")));
+}
+
 TEST(FromMegatron, TextForAShellIsRead) {
   for (const char* shell : {"srun --label bash -c ", "/bin/sh -c ", "srun -l bash -lc "})
     EXPECT_THAT(squeezed(converted("#SBATCH --nodes=2\nARGS=\"--lr 1e-3 --micro-batch-size 1\"\n" + std::string(shell) +
