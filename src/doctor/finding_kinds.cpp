@@ -8,13 +8,14 @@
 namespace braid {
 namespace {
 
-// Behind "process": not of "processing" or "process_group", but of "processes".
+// Whether a word ends here, with its plural: after "process" in "processes", but not in "processing" or
+// "process_group".
 bool ends_word(std::string_view rest) {
   if (!take(rest, "es")) take(rest, "s");
   return rest.empty() || !(is_letter(rest[0]) || rest[0] == '_');
 }
 
-// "worker 3 (pid 4711) has died": of a thing that something happened to, in one breath.
+// "worker 3 (pid 4711) has died": whether one of the events stands near one of the things.
 bool says_near(std::string_view text, std::string_view things, const char* events) {
   constexpr std::size_t kNear_bytes = 60;
   while (!things.empty()) {

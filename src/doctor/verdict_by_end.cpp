@@ -36,7 +36,7 @@ const Finding* earliest_end(const Trial& t) {
   return end ? end : first([](const Finding& f) { return f.sign == Sign::Hangup; });
 }
 
-// torchruns of two nodes may both name their local rank 0: nobody knows which of them was first.
+// The torchruns of two nodes may both report their local rank 0; the log does not say which one failed first.
 std::optional<int> rank_of(const WorkerExit& exit, const Trial& t) {
   return is_of_several_nodes(exit, t.findings) ? std::nullopt : std::optional(exit.ranks[0]);
 }
@@ -214,7 +214,7 @@ bool by_crash(Trial& t) {
     return true;
   }
   constexpr std::uint64_t kLinesOfOneEnd = 20;
-  // NCCL's watchdog ends its process by an exception that nobody catches.
+  // NCCL's watchdog ends its process by an uncaught exception.
   const bool is_end_of_watchdog =
       crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
       (earlier(lost->place, crash->place) ||

@@ -186,7 +186,7 @@ class LocalRun {
     if (signal == SIGTSTP) return stop_for_a_while();
     const bool is_news = signal == SIGPIPE && !output_closed_;
     output_closed_ = output_closed_ || signal == SIGPIPE;
-    if (is_news && options_.stop_grace) say("nobody reads the output any more: the run is asked to stop");
+    if (is_news && options_.stop_grace) say("the output has no reader any more: the run is asked to stop");
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
     if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
     if (user_signal_ && comes_again(signal)) return;

@@ -220,7 +220,7 @@ TEST(Judgement, FilesAreReadApart) {
   EXPECT_THAT(diagnosis.explanation, HasSubstr("KeyError: 'x'"));
 }
 
-// An exception that nobody catches belongs to a lost connection a few lines below it, but not to one of another file.
+// An uncaught exception belongs to a lost connection a few lines below it, but not to one in another file.
 TEST(Judgement, LinesOfTwoFilesAreNotNear) {
   const std::string crash = "terminate called after throwing an instance of 'std::length_error'\n";
   const std::string lost = "RuntimeError: [pair.cc:589] Read error [10.0.0.1]:25266: Connection reset by peer\n";
