@@ -64,6 +64,8 @@ class Conversion {
     add_sizes();
     add_topology();
     add_training();
+    for (const auto& [name, value] : command_.defaults)
+      draft_.chosen(fmt::format("{0} {1}: the script's default, ${{{0}:-{1}}}", name, value));
     for (const ConfigOverride& change : overrides_) draft_.set(change.path, change.value, "command line");
     return draft_.finished();
   }

@@ -108,7 +108,9 @@ std::optional<std::string> MegatronCommand::text(const std::string& name) const 
 MegatronCommand read_megatron_command(std::string_view text) {
   TrainingCommand script = read_training_command(text);
   MegatronCommand command = CommandReader(std::move(script.words), std::move(script.tasks)).read();
+  command.defaults = std::move(script.defaults);
   for (const std::string& name : script.unused) command.unexpanded.push_back({"", name + ", which is not used"});
+  for (const std::string& text : script.conditional) command.unexpanded.push_back({"", text + ", in a branch"});
   for (const std::string& name : script.others) command.unexpanded.push_back({"", name + ", another command"});
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",

@@ -16,8 +16,9 @@ struct MegatronCommand {
   std::map<std::string, std::string> flags{};  // by name, without dashes; the last one counts, as in Megatron
   std::vector<std::pair<std::string, std::string>> unexpanded{};  // flags with a variable in their value; single words
   std::vector<std::string> unknown{};
-  std::string launcher{};      // "srun", "torchrun --nproc-per-node gpu"; empty: none
-  std::optional<int> ranks{};  // that it starts; empty: unknown
+  std::map<std::string, std::string> defaults{};  // of the script's variables, see TrainingCommand
+  std::string launcher{};                         // "srun", "torchrun --nproc-per-node gpu"; empty: none
+  std::optional<int> ranks{};                     // that it starts; empty: unknown
 
   bool has(const std::string& name) const { return flags.count(name) > 0; }
   bool has_any(const std::vector<std::string>& names) const;

@@ -69,16 +69,23 @@ LauncherTasks take_launcher(std::vector<ScriptWord>& words, const LauncherTasks&
   LauncherTasks tasks = name == "srun" ? of_sbatch : LauncherTasks{};
   tasks.launcher = name;
   const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
-  take_counts({words.begin() + 1, end}, tasks);
+  LauncherTasks own;
+  take_counts({words.begin() + 1, end}, own);
+  if (!own.all.empty()) tasks = {.launcher = name};  // the tasks of sbatch are then no longer those of this step
+  for (const auto& [option, count] : kCounts)
+    if (!(own.*count).empty()) tasks.*count = own.*count;
   words.erase(words.begin(), end);
   return tasks;
 }
 
-// What srun inherits: the lines "#SBATCH --nodes=4", which end at the first command, as sbatch reads them.
+// What srun inherits: the lines "#SBATCH --nodes=4" before the first command.
 LauncherTasks sbatch_tasks(std::string_view text) {
   LauncherTasks tasks;
-  for (const std::string& line : split(text, '\n')) {
-    if (!line.empty() && line[0] != '#') break;
+  for (std::string& line : split(text, '\n')) {
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first != line.npos && line[first] != '#') break;
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
     if (!line.starts_with("#SBATCH ")) continue;
     std::vector<ScriptWord> options;
     for (const std::string& word : split(line.substr(8), ' '))
@@ -96,13 +103,23 @@ struct FlagVariable {
   bool is_used = false;
 };
 
-// The name in $NAME, ${NAME}, ${NAME[@]} or ${NAME[*]}; empty for any other word.
+// The name in $NAME, ${NAME}, ${NAME:-}, ${NAME[@]} or ${NAME[*]}; empty for any other word.
 std::string expanded_name(std::string_view word) {
   if (!word.starts_with('$')) return "";
   word.remove_prefix(1);
   if (word.starts_with('{') && word.ends_with('}')) word = word.substr(1, word.size() - 2);
+  if (word.ends_with(":-")) word.remove_suffix(2);  // ${NAME:-}, as people write it under `set -u`
   if (word.ends_with("[@]") || word.ends_with("[*]")) word.remove_suffix(3);
   return is_identifier(word) ? std::string(word) : "";
+}
+
+std::string in_one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const bool is_blank = std::strchr(" \t\r\n\\", c) != nullptr;
+    if (!is_blank || !line.ends_with(' ')) line += is_blank ? ' ' : c;
+  }
+  return line;
 }
 
 bool contains_variable(std::string value, const std::string& name) {
@@ -121,11 +138,11 @@ class ScriptReader {
     std::vector<ScriptWord> training;
     std::string program;  // of the training command
     for (const ShellCommand& command : simple_commands(text)) {
-      for (const ShellWord& assignment : command.assignments) assign(text, assignment);
+      for (const ShellWord& assignment : command.assignments) assign(text, assignment, command.is_conditional);
       if (!command.words.empty() &&
           contains({"declare", "export", "local", "readonly", "typeset"}, command.words[0].value.value_or("")))
-        for (const ShellWord& word : command.words) assign(text, word);
-      std::vector<ScriptWord> found = expanded(text, command.words);
+        for (const ShellWord& word : command.words) assign(text, word, command.is_conditional);
+      std::vector<ScriptWord> found = without_shell(expanded(text, command.words));
       if (std::none_of(found.begin(), found.end(), is_flag)) continue;
       if (is_flag(found.front())) {
         words.insert(words.end(), found.begin(), found.end());
@@ -150,6 +167,8 @@ class ScriptReader {
         words.insert(words.end(), variable.words.begin(), variable.words.end());
       else if (!variable.is_used && variable.is_clear)
         result.unused.push_back(variable.name);
+    result.defaults = std::move(defaults_);
+    result.conditional = std::move(conditional_);
     return result;
   }
 
@@ -160,7 +179,7 @@ class ScriptReader {
     });
   }
 
-  void assign(std::string_view text, const ShellWord& assignment) {
+  void assign(std::string_view text, const ShellWord& assignment, bool is_conditional) {
     const std::string_view raw = text.substr(assignment.begin, assignment.end - assignment.begin);
     const std::size_t equals = raw.find('=');
     if (equals == raw.npos || equals == 0) return;
@@ -175,17 +194,31 @@ class ScriptReader {
     if (std::none_of(words.begin(), words.end(), is_flag)) {
       const ScriptWord filled = with_values(word_of(text, assignment));
       const bool is_first = values_.count(name) == 0;
-      values_[name] = is_first && !is_array && !appends && !filled.has_variable && !value.starts_with('~')
-                          ? filled.text.substr(std::min(filled.text.find('=') + 1, filled.text.size()))
-                          : "";
+      values_[name] =
+          is_first && !is_conditional && !is_array && !appends && !filled.has_variable && !value.starts_with('~')
+              ? filled.text.substr(std::min(filled.text.find('=') + 1, filled.text.size()))
+              : "";
       return;
     }
+    if (is_conditional) return conditional_.push_back(in_one_line(raw));
     FlagVariable& variable = variable_named(name);
     if (contains_variable(inner, name))
       variable = {name, {}, variable.is_clear};  // ARGS="$ARGS --more": its words begin with the earlier ones
     else if (!appends && !variable.words.empty())
       variable.is_clear = false;
     variable.words.insert(variable.words.end(), words.begin(), words.end());
+  }
+
+  // srun bash -c "torchrun ...": the words that the shell runs take its place.
+  std::vector<ScriptWord> without_shell(std::vector<ScriptWord> words) {
+    for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+      const std::string name = words[i].text.substr(words[i].text.rfind('/') + 1);
+      if ((name != "bash" && name != "sh") || (words[i + 1].text != "-c" && words[i + 1].text != "-lc")) continue;
+      const std::vector<ScriptWord> inner = words_in(words[i + 2].text);
+      words.resize(i);
+      words.insert(words.end(), inner.begin(), inner.end());
+    }
+    return words;
   }
 
   // None if the value cannot be parsed as shell text: NAME="a (b".
@@ -218,7 +251,7 @@ class ScriptReader {
   }
 
   // The word with the values of the variables in it, if the script gives all of them.
-  ScriptWord with_values(const ScriptWord& word) const {
+  ScriptWord with_values(const ScriptWord& word) {
     if (!word.has_variable || word.text.find_first_of("`\\") != std::string::npos) return word;
     std::string filled;
     for (std::string_view rest = word.text; !rest.empty();) {
@@ -230,11 +263,19 @@ class ScriptReader {
       rest.remove_prefix(in_braces ? 2 : 1);
       std::size_t end = 0;
       while (end < rest.size() && is_identifier(rest.substr(0, end + 1))) ++end;
-      const auto known = values_.find(std::string(rest.substr(0, end)));
-      if (known == values_.end() || known->second.empty() || (in_braces && !rest.substr(end).starts_with('}')))
-        return word;
-      filled += known->second;
-      rest.remove_prefix(end + (in_braces ? 1 : 0));
+      const std::string name(rest.substr(0, end));
+      rest.remove_prefix(end);
+      const bool has_default = in_braces && rest.starts_with(":-");
+      const std::size_t closing = in_braces ? rest.find('}') : 0;
+      if (name.empty() || closing == rest.npos || (in_braces && !has_default && closing != 0)) return word;
+      const auto known = values_.find(name);
+      const std::string value(known != values_.end() ? known->second
+                              : has_default          ? rest.substr(2, closing - 2)
+                                                     : std::string_view());
+      if (value.empty() || is_for_shell(value)) return word;
+      if (known == values_.end()) defaults_[name] = value;
+      filled += value;
+      rest.remove_prefix(closing + (in_braces ? 1 : 0));
     }
     return {filled, is_for_shell(filled)};
   }
@@ -245,8 +286,10 @@ class ScriptReader {
     return known != variables_.end() ? *known : variables_.emplace_back(FlagVariable{name});
   }
 
-  std::vector<FlagVariable> variables_;        // in the order written
-  std::map<std::string, std::string> values_;  // of other variables; empty if only a shell can expand it
+  std::vector<FlagVariable> variables_;          // in the order written
+  std::vector<std::string> conditional_;         // assignments of flags in branches
+  std::map<std::string, std::string> values_;    // of other variables; empty if only a shell can expand it
+  std::map<std::string, std::string> defaults_;  // as in ${NAME:-default}, of variables that the script does not set
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Finds the training command in a script for Megatron-LM.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +24,10 @@ struct LauncherTasks {
 struct TrainingCommand {
   std::vector<ScriptWord> words{};  // without srun or mpirun and their options
   LauncherTasks tasks{};
-  std::vector<std::string> unused{};  // unused variables that contain flags
-  std::vector<std::string> others{};  // other commands with flags
+  std::vector<std::string> unused{};              // unused variables that contain flags
+  std::vector<std::string> conditional{};         // assignments of flags in branches, as written
+  std::vector<std::string> others{};              // other commands with flags
+  std::map<std::string, std::string> defaults{};  // of variables, from ${NAME:-default}
 };
 
 // The command with the most Megatron flags. Lines of only flags count as commands too, since the text may be part of an

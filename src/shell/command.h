@@ -23,6 +23,7 @@ struct ShellCommand {
   std::vector<ShellWord> outputs{};  // redirection targets; those of a group belong to its last command
   bool reads_pipe = false;
   bool in_background = false;
+  bool is_conditional = false;  // in a branch or a loop, or after && or ||
 };
 
 }  // namespace braid

@@ -94,6 +94,7 @@ void ShellLexer::end_command(Level& level) {
   const bool empty = command.words.empty() && command.assignments.empty();
   if (!empty && level.out) {
     command.reads_pipe = level.after_pipe;
+    command.is_conditional = level.branches > 0 || (level.joined && !level.after_pipe);
     if (!level.joined) level.list_begin = level.out->size();
     level.out->push_back(command);
     level.after_pipe = level.joined = false;
@@ -169,6 +170,10 @@ bool ShellLexer::reserved(Level& level, const std::string& word) {
   static const std::set<std::string> followed_by_command = {"if", "then", "elif", "else", "fi", "while", "until",
                                                             "do", "done", "{",    "}",    "!",  "time",  "esac"};
   static const std::set<std::string> followed_by_names = {"for", "select", "case", "function"};
+  static const std::set<std::string> begins_branch = {"if", "while", "until", "for", "select", "case"},
+                                     ends_branch = {"fi", "done", "esac"};
+  if (begins_branch.count(word)) ++level.branches;
+  if (ends_branch.count(word) && level.branches > 0) --level.branches;
   if (word == "case") level.open += 'c';
   if (word == "esac" && level.in_case()) level.open.pop_back();
   if (followed_by_names.count(word)) level.skips_words = true;

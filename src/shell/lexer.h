@@ -51,6 +51,7 @@ class ShellLexer {
     std::string open{};        // open constructs: '(' for a parenthesis, 'c' for a case
     std::vector<HereDocument> here_documents{};
     bool after_pipe = false, joined = false;  // the next command follows |; it follows |, && or ||
+    int branches = 0;                         // if, while, for and case constructs around the command
     std::size_t list_begin = 0;               // index of the first command joined with the last one
     bool in_case() const { return open.ends_with('c'); }
   };

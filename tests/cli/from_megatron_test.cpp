@@ -237,26 +237,62 @@ TEST(FromMegatron, SrunInheritsWhatSbatchIsTold) {
   const std::string head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node 8\n\nset -e\n#SBATCH -N 7\n";
   EXPECT_THAT(squeezed(converted(head + "srun python" + train)), HasSubstr(" dp: 8\n"));
   EXPECT_THAT(squeezed(converted(head + "srun -N 4 python" + train)), HasSubstr(" dp: 16\n"));
+  EXPECT_THAT(squeezed(converted("#!/bin/bash\n \r\n#SBATCH\t-N 4\r\nsrun -n 1 torchrun --nproc-per-node 8" + train)),
+              HasSubstr(" dp: 4\n"));  // one torchrun, on one of the nodes
+  EXPECT_THAT(squeezed(converted("#SBATCH\t-N 4\r\nsrun torchrun --nproc-per-node 8" + train)), HasSubstr(" dp: 16\n"));
   EXPECT_THAT(squeezed(converted("#SBATCH -N2\nsrun torchrun --nproc-per-node 8" + train)), HasSubstr(" dp: 8\n"));
 }
 
+TEST(FromMegatron, FlagsInBranchesAreLeftOutAndListed) {
+  const std::string recipe = squeezed(
+      converted("ARGS=\"--lr 1e-3 --micro-batch-size 1\"\nif [ $DEBUG ]; then ARGS=\"$ARGS --train-iters 7\"; TP=4\n"
+                "else ARGS+=\" --train-iters 8\"; fi\n[ $SP ] && ARGS=\"$ARGS --seed 5\"\n"
+                "case $X in a) ARGS=\"$ARGS --seed 6\";; esac\nfor i in 1 2; do MORE=(--bf16\n  --fp16); "
+                "done\nARGS=\"$ARGS --seed 9\"\n"
+                "torchrun x.py $ARGS ${MORE[@]} --tensor-model-parallel-size $TP\n"));
+  EXPECT_THAT(recipe,
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("seed: 9 "), Not(HasSubstr("iterations:")),
+                    Not(HasSubstr("dtype: bfloat16")), HasSubstr("# --tensor-model-parallel-size $TP\n"),
+                    HasSubstr("# MORE=(--bf16 --fp16), in a branch"), HasSubstr("--train-iters 7\", in a branch")));
+}
+
+TEST(FromMegatron, TextForAShellIsRead) {
+  for (const char* shell : {"srun --label bash -c ", "/bin/sh -c ", "srun -l bash -lc "})
+    EXPECT_THAT(squeezed(converted("#SBATCH --nodes=2\nARGS=\"--lr 1e-3 --micro-batch-size 1\"\n" + std::string(shell) +
+                                   "\"cd /x && torchrun --nproc-per-node 8 --nnodes 2 \\\n x.py $ARGS --bf16\"\n")),
+                AllOf(HasSubstr("lr: 1e-3"), HasSubstr(" dp: 16\n"), HasSubstr("bfloat16"), Not(HasSubstr("Left out"))))
+        << shell;
+}
+
 TEST(FromMegatron, AVariableMayBeExtendedByItself) {
-  EXPECT_THAT(squeezed(converted("ARGS=\"--lr 1e-3\"\nARGS=\"$ARGS --bf16\"\ndeclare -a MORE=(--train-iters 3)\n"
-                                 "MORE=(\"${MORE[@]}\" --micro-batch-size 2)\ntorchrun x.py $ARGS \"${MORE[@]}\"\n")),
-              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("iterations: 3"),
-                    HasSubstr("micro_batch: 2"), Not(HasSubstr("which nothing uses"))));
+  EXPECT_THAT(
+      squeezed(converted(
+          "ARGS=\"--lr 1e-3\"\nARGS=\"${ARGS:-} --bf16\"\nARGS=\"$ARGS --seed 7\"\ndeclare -a MORE=(--train-iters 3)\n"
+          "MORE=(\"${MORE[@]}\" --micro-batch-size 2)\ntorchrun x.py $ARGS \"${MORE[@]}\"\n")),
+      AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("seed: 7"), HasSubstr("iterations: 3"),
+            HasSubstr("micro_batch: 2"), Not(HasSubstr("which is not used"))));
 }
 
 TEST(FromMegatron, VariablesThatTheScriptSetsOnceAreExpanded) {
   const std::string recipe =
       squeezed(converted("GPUS=8\nTITLE=\"a (b\"\nexport TP=2\nNAME=\"my run\"\nROOT=$1\nOUT=/ckpt/$NAME\nif [ $X ]; "
                          "then PP=1; else PP=2; fi\n"
-                         "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-1} "
+                         "ARGS=(--tensor-model-parallel-size $TP --save \"${OUT}_tp$TP\" --load $ROOT/x --lr ${LR:-$1} "
                          "--pipeline-model-parallel-size $PP)\n"
                          "DIST=\"--nproc_per_node $GPUS --nnodes 1\"\ntorchrun $DIST x.py ${ARGS[@]} --bf16\n"));
   EXPECT_THAT(recipe, AllOf(HasSubstr(" dp: 4\n"), HasSubstr("tp: 2 "), HasSubstr("save: \"/ckpt/my run_tp2\" "),
-                            HasSubstr("# --load $ROOT/x\n"), HasSubstr("# --lr ${LR:-1}\n"),
+                            HasSubstr("# --load $ROOT/x\n"), HasSubstr("# --lr ${LR:-$1}\n"),
                             HasSubstr("# --pipeline-model-parallel-size $PP\n")));
+}
+
+TEST(FromMegatron, DefaultsOfTheScriptAreUsedAndListed) {
+  const std::string recipe =
+      squeezed(converted("TP=${TP:-2}\nPP=\"${PP:-1}\"\nSET=3\ntorchrun --nproc-per-node ${GPUS:-8} x.py "
+                         "--tensor-model-parallel-size $TP --train-iters ${SET:-9} --bf16 "
+                         "--micro-batch-size ${MBS:-1} --lr ${LR-1}\n"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("tp: 2 "), HasSubstr(" dp: 4\n"), HasSubstr("iterations: 3"),
+                            HasSubstr("TP 2: the script's default, ${TP:-2}"), HasSubstr("MBS 1: "),
+                            HasSubstr("# --lr ${LR-1}\n"), Not(HasSubstr("SET 9"))));
 }
 
 TEST(FromMegatron, HomeFoldersAndFilePatternsAreListed) {

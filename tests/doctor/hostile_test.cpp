@@ -220,6 +220,18 @@ TEST(Judgement, FilesAreReadApart) {
   EXPECT_THAT(diagnosis.explanation, HasSubstr("KeyError: 'x'"));
 }
 
+// An uncaught exception belongs to a lost connection a few lines below it, but not to one in another file.
+TEST(Judgement, LinesOfTwoFilesAreNotNear) {
+  const std::string crash = "terminate called after throwing an instance of 'std::length_error'\n";
+  const std::string lost = "RuntimeError: [pair.cc:589] Read error [10.0.0.1]:25266: Connection reset by peer\n";
+  const TemporaryFolder folder, together;
+  folder.write("a.log", crash);
+  folder.write("b.log", lost);
+  EXPECT_EQ(diagnosis_of(folder.path()).cause, Cause::Segfault);
+  together.write("a.log", crash + lost);
+  EXPECT_EQ(diagnosis_of(together.path()).cause, Cause::Network);
+}
+
 TEST(FolderOfLogs, AFileThatCannotBeReadIsLeftOut) {
   const TemporaryFolder folder;
   folder.write("rank_0.log", "text\n");

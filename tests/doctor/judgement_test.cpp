@@ -49,6 +49,20 @@ TEST(Exceptions, AreJudgedByTheirTypeAndTheirWords) {
            {"weight-load-mismatch", "ValueError: vocabulary size of the checkpoint does not match"},
            {"nan-loss", "ValueError: found invalid values: tensor([[nan, nan]])"},
            {"nccl-timeout", "RuntimeError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"},
+           {"not-launched", "KeyError: 'SLURM_PROCID'"},
+           {"not-launched", "ValueError: Tried to launch on several nodes, but `MASTER_ADDR` env was not set"},
+           {"not-launched", "RuntimeError: LOCAL_RANK is not set"},
+           {"hub-unreachable", "OSError: failed to fetch config.json from https://huggingface.co/gpt2/resolve/main"},
+           {"hub-unreachable", "ValueError: Your token has no rights for https://huggingface.co/meta-llama/x"},
+           {"hub-unreachable", "RuntimeError: Downloading the weights of x failed"},
+           {"nan-loss", "AssertionError: loss should be finite, but is nan"},
+           {"nan-loss", "ValueError: loss must be finite. Got nan"},
+           {"nan-loss", "RuntimeError: non-finite loss; lr should be lowered"},
+           {"nccl-timeout", "RuntimeError: gloo broadcast timed out"},
+           {"nccl-timeout", "RuntimeError: barrier: timeout after 600 s"},
+           {"unused-parameters", "RuntimeError: parameters did not get gradients; see find_unused_parameters"},
+           {"duplicate-gpu", "RuntimeError: two ranks use the same GPU"},
+           {"rendezvous", "dmlc.DMLCError: tracker.cc:12: Check failed: Connect failed to 10.0.0.1"},
            {"python-error", "ValueError: too many values to unpack"}})
     EXPECT_EQ(slug_of(diagnosis_of_text(raised(exception))), cause) << exception;
 }
@@ -95,14 +109,38 @@ TEST(EndsFromOutside, TimeZonesDoNotPutThemBeforeACause) {
 
 // Scripts go on after most of what they look for in vain.
 TEST(Starts, WhatIsNotFoundBeforeAnExceptionIsNoCause) {
-  for (const char* line : {"bash: module: command not found", "/bin/sh: nvidia-smi: command not found",
-                           "CommandNotFoundError: Your shell has not been properly configured"}) {
+  for (const char* line :
+       {"bash: module: command not found", "/bin/sh: nvidia-smi: command not found",
+        "'nvcc' is not recognized as an internal or external command,", "fish: Unknown command: nvcc",
+        "CommandNotFoundError: Your shell has not been properly configured"}) {
     EXPECT_EQ(verdict(fmt::format("{}\n", line)), "not-launched -1");
     EXPECT_EQ(verdict(fmt::format("{}\n{}", line, raised("ValueError: bad"))), "python-error -1") << line;
     EXPECT_EQ(verdict(fmt::format("{}\nTraining completed\n", line)), "success -1") << line;
     EXPECT_EQ(verdict(fmt::format("{}\nsrun: error: n1: task 3: Killed\n", line)), "killed 3") << line;
     EXPECT_EQ(verdict(fmt::format("{}\nRuntimeError: Connection reset by peer\n", line)), "network -1") << line;
   }
+}
+
+TEST(Starts, SlurmWithoutItsFilesRunsNothing) {
+  const std::string lines =
+      "scontrol: error: fetch_config: DNS SRV lookup failed\n"
+      "scontrol: error: _establish_config_source: failed to fetch config\n"
+      "scontrol: fatal: Could not establish a configuration source\n";
+  EXPECT_EQ(verdict(lines), "not-launched -1");
+  EXPECT_EQ(verdict(lines + raised("ValueError: bad")), "python-error -1");
+}
+
+TEST(Starts, AnAllocationIsToldOfByGoodRunsToo) {
+  EXPECT_EQ(verdict("All hosts are included in the current allocation\n" + raised("ValueError: bad")),
+            "python-error -1");
+  EXPECT_EQ(verdict("Some of the requested hosts are not included in the current allocation for the\n"),
+            "not-launched -1");
+}
+
+TEST(Starts, ACompilerThatIsMissingIsNoCauseOfFullMemory) {
+  EXPECT_EQ(verdict("'nvcc' is not recognized as an internal or external command,\noperable program or batch file.\n" +
+                    raised("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")),
+            "gpu-oom -1");
 }
 
 TEST(Starts, AProgramThatIsMissingStopsOthersToo) {
@@ -164,6 +202,12 @@ TEST(Levels, InformationAndWarningsAreNoCause) {
   EXPECT_EQ(verdict("I1230 20:44:14.322310 139921 " + message), "unknown -1");
   EXPECT_EQ(verdict("2022-12-30 20:44:13.602311: W external/" + message), "unknown -1");
   EXPECT_EQ(verdict("E1230 20:44:14.322310 139921 " + message), "cuda-error -1");
+  for (const char* prefix : {"INFO:jax:", "2026-11-15 10:00:00,123 - INFO - ", "2026-11-15 10:00:00 - jax - INFO - ",
+                             "[2026-11-15 10:00:00,123][jax][INFO] ", "[INFO] ", "10:00:00 | INFO | ",
+                             "2026-11-15 10:00:00,123 INFO ", "2026-11-15 10:00:00.123 | INFO     | jax:f:1 - "})
+    EXPECT_EQ(verdict(prefix + message), "unknown -1") << prefix;
+  for (const char* prefix : {"ERROR:jax:", "2026-11-15 10:00:00,123 - ERROR - ", "[ERROR] "})
+    EXPECT_EQ(verdict(prefix + message), "cuda-error -1") << prefix;
 }
 
 std::string waits_in(int rank, int sequence) {

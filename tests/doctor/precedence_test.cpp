@@ -233,11 +233,57 @@ TEST(Precedence, NamesInAMessageAreNoCause) {
         "ValueError: The model you have picked cannot be used for training. Find a list at "
         "https://huggingface.co/models?filter=lm-head",
         "ValueError: `norm_type` must be a positive number or 'inf' (infinity norm). Got -1",
-        "ValueError: Cannot set both log_local_rank_0_only and log_global_rank_0_only to True."})
+        "ValueError: Cannot set both log_local_rank_0_only and log_global_rank_0_only to True.",
+        "ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no template "
+        "argument was passed! For information see the documentation at "
+        "https://huggingface.co/docs/transformers/main/en/chat_templating",
+        "KeyError: 'nccl_timeout'", "ValueError: invalid NCCL_TIMEOUT 'abc'",
+        "ValueError: You selected an invalid strategy name: `strategy='ddp_find_unused_parameters_false'`",
+        "ValueError: inputs must be on the same gpu, rank 1 got cuda:0",
+        "RuntimeError: use a different backend for collective operations on CPU",
+        "ValueError: micro batch not set, cannot infer from world_size",
+        "RuntimeError: connection error in the dataloader"})
     EXPECT_EQ(slug_of(diagnosis_of_text("Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n" +
                                         std::string(exception) + "\n")),
               "python-error")
         << exception;
+}
+
+TEST(Precedence, NamesInAMessageAreNoOtherCause) {
+  const std::string traceback = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n";
+  EXPECT_NE(slug_of(diagnosis_of_text(traceback + "RuntimeError: Error building extension 'cpu_adam': [1/3] c++ "
+                                                  "-I/data/downloads/torch/include cpu_adam.cpp\n")),
+            "hub-unreachable");
+  EXPECT_NE(slug_of(diagnosis_of_text(traceback + "mxnet.base.MXNetError: src/operator/nn/fully_connected.cc:84: Check "
+                                                  "failed: in_shape->size() == 3U (2 vs. 3)\n")),
+            "rendezvous");
+  // What was done without, and then an exception that only looks as if it told of a process.
+  for (const char* exception :
+       {"ValueError: preprocessing of sample 12 failed", "ValueError: cannot relaunch: the check failed",
+        "ValueError: Training data validation failed: column missing"})
+    EXPECT_EQ(slug_of(diagnosis_of_text("Address already in use, trying the next port\n" + traceback +
+                                        std::string(exception) + "\n")),
+              "python-error")
+        << exception;
+}
+
+// Of a hub that answers.
+TEST(Precedence, GoodAnswersOfAHubAreNoCause) {
+  const std::string hang =
+      "[rank0]:[E1115 10:00:00.1 P.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, "
+      "OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600000 milliseconds\n";
+  for (const std::string line :
+       {"INFO:httpx:HTTP Request: HEAD https://huggingface.co/gpt2/resolve/main/config.json \"HTTP/1.1 200 OK\"\n",
+        "HTTP Request: HEAD https://huggingface.co/gpt2/resolve/main/config.json \"HTTP/1.1 200 OK\"\n",
+        "Connecting to huggingface.co (huggingface.co)|3.163.1.2|:443... connected.\n",
+        "Download timeout for https://huggingface.co is 10 s\n"}) {
+    EXPECT_EQ(slug_of(diagnosis_of_text(line + "Training completed\n")), "success") << line;
+    EXPECT_EQ(slug_of(diagnosis_of_text(line + hang)), "nccl-timeout") << line;
+  }
+  for (const char* line : {"Connecting to huggingface.co|3.163.1.2|:443... failed: Connection timed out.\n",
+                           "Failed to connect to huggingface.co port 443\n",
+                           "ConnectionError: https://huggingface.co/gpt2 cannot be reached\n"})
+    EXPECT_EQ(slug_of(diagnosis_of_text(line)), "hub-unreachable") << line;
 }
 
 // DeepSpeed knows the signal, srun the exit code of DeepSpeed; torchruns of two nodes both name their local rank 0.
@@ -251,6 +297,21 @@ TEST(Precedence, OfLaunchersThatTellOfOneEnd) {
   const Diagnosis diagnosis = diagnosis_of_text(with_prefix("1: ", lost + failed) + with_prefix("0: ", lost + failed));
   EXPECT_EQ(slug_of(diagnosis), "network");
   EXPECT_EQ(diagnosis.first_rank.value_or(kNone), kNone);
+  for (const auto& [code, cause] : {std::pair{"1", "unknown"}, {"-9", "killed"}}) {
+    const std::string end =
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: " + std::string(code) +
+        ") local_rank: 0 (pid: 1) of binary: p\n";
+    const Diagnosis of_two = diagnosis_of_text(with_prefix("0: ", end) + with_prefix("1: ", end));
+    EXPECT_EQ(slug_of(of_two), cause) << code;
+    EXPECT_EQ(of_two.first_rank.value_or(kNone), kNone) << code;
+    EXPECT_EQ(diagnosis_of_text(end).first_rank.value_or(kNone), 0) << code;
+  }
+  // A signal that is not of the process that torchrun names.
+  const Diagnosis of_torchrun = diagnosis_of_text(
+      "make: *** [Makefile:12: data] Error 137\nERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: "
+      "1) local_rank: 3 (pid: 1) of binary: p\n");
+  EXPECT_EQ(slug_of(of_torchrun), "unknown");
+  EXPECT_EQ(of_torchrun.first_rank.value_or(kNone), 3);
 }
 
 }  // namespace

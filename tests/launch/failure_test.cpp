@@ -173,6 +173,7 @@ TEST(Failures, AbortLibtorchErrorsAndAHangOutsideCollectives) {
   auto hang = std::async(std::launch::async, [] { try_failure({"spin", 2, 200}, "spin-" + std::to_string(getpid())); });
   try_failure({"aten", 3, 200}, "aten-" + std::to_string(getpid()));
   try_failure({"abort", 1, 200}, "abort-" + std::to_string(getpid()));
+  hang.get();
 }
 
 // Ranks without Braid's launcher: rank 0 serves store and board, as under srun. None outlives the test.
@@ -229,24 +230,27 @@ std::future<void> try_hang_without_launcher(int victim) {
 }
 
 TEST(Failures, WithoutALauncherRankZeroServesTheBoard) {
-  const auto hang = try_hang_without_launcher(1);
+  auto hang = try_hang_without_launcher(1);
   try_without_launcher({"throw", 2, 100}, "the victim threw", /*unread=*/1);
   try_without_launcher({"segfault", 0, 100}, "SIGSEGV");
   try_without_launcher({"crashes", 2, 100}, "SIGSEGV");  // the first thread reports before another one ends the process
   try_without_launcher({"kill", 3, 100}, "ended without finishing");
+  hang.get();
 }
 
 TEST(Failures, WithoutALauncherTheDeathOfTheBoardsServerIsNamedToo) {
-  const auto hang = try_hang_without_launcher(0);
+  auto hang = try_hang_without_launcher(0);
   try_without_launcher({"kill", 0, 100}, "ended without finishing");
+  hang.get();
 }
 
 // Ctrl-Z under torchrun, or a paused machine: no rank has heard from any other for longer than the silence limit, but
 // all are healthy.
 TEST(Failures, ARunThatWasStoppedAsAWholeGoesOn) {
   const int silence_limit_s = 10, victim = 2;
-  Ranks ranks({built_program("chaos_rank"), "throw", std::to_string(victim), "6000", std::to_string(kNoHang_s),
-               std::to_string(silence_limit_s)});
+  const int throws_after_ms = (silence_limit_s + 6) * 1000;  // well after the ranks go on
+  Ranks ranks({built_program("chaos_rank"), "throw", std::to_string(victim), std::to_string(throws_after_ms),
+               std::to_string(kNoHang_s), std::to_string(silence_limit_s)});
   pollfd entry{ranks[0].out.get(), POLLIN, 0};
   ASSERT_EQ(poll(&entry, 1, 60000), 1);  // "all have met"
   for (const RankProcess& rank : ranks) kill(rank.pid, SIGSTOP);

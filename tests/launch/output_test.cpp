@@ -105,11 +105,12 @@ TEST(Output, TheLastLinesCountToo) {
   for (ssize_t left = std::ssize(text); left > 0;) left -= read(reader.get(), text.data(), text.size());
 
   const TemporaryFolder folder;
-  const std::string nobody_reads = "mkfifo f; exec 3<>f 4>f 3<&-; trap '' PIPE; ";
-  // Whether the launcher detects it before the rank ends or after.
+  const std::string without_reader = "mkfifo f; exec 3<>f 4>f 3<&-; trap '' PIPE; ";
+  // The launcher may detect it before the rank ends or after.
   for (const std::string rank : {"echo a", "bash -c 'trap \"exit 0\" TERM; echo a; sleep 60 & wait'"}) {
     const std::string run = built_program("braid") + " run -n 1 -- " + rank + " >&4";
-    EXPECT_EQ(run_program({"bash", "-c", "cd " + folder.path() + "; " + nobody_reads + run}).exit_code, 128 + SIGPIPE);
+    EXPECT_EQ(run_program({"bash", "-c", "cd " + folder.path() + "; " + without_reader + run}).exit_code,
+              128 + SIGPIPE);
   }
 }
 

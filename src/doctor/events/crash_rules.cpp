@@ -66,7 +66,9 @@ constexpr Rule kRules[] = {
     {"Fatal glibc error", Sign::NativeCrash},
     {"terminate called without an active", Sign::NativeCrash},
     {"Check failed: ", Sign::PortInUse, "bind failed"},  // glog
-    {"Check failed: ", Sign::RendezvousFailed, "onnect"},
+    {"Check failed: ", Sign::RendezvousFailed, "onnect failed"},
+    {"Check failed: ", Sign::RendezvousFailed, "ailed to connect"},
+    {"Check failed: ", Sign::RendezvousFailed, "onnection"},
     {"Check failed: ", Sign::NativeCrash},
     {"terminate called recursively", Sign::NativeCrash},
     {"libc++abi: terminating", Sign::NativeCrash},

@@ -1,5 +1,6 @@
 #include "doctor/events/exception_signs.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -83,10 +84,13 @@ constexpr Words kWords[] = {
     {Sign::MissingImport, "to be installed|pip install|please install|conda install|shared object file"},
     {Sign::MissingImport, "undefined symbol"},
     {Sign::MissingImport, "operator ", "does not exist"},
-    {Sign::NotLaunched, "environment variable", "master_addr|world_size|local_rank|slurm_|jsm_|lsb_|ompi_|pmi_"},
+    {Sign::NotLaunched, "environment variable|env variable|env var |env vars | env was not set| env is not set",
+     "master_addr|world_size|local_rank|slurm_|jsm_|lsb_|ompi_|pmi_"},
     {Sign::NotLaunched, "no such file or directory: ",
      "'mpirun'|'mpiexec'|'pdsh'|'ssh'|'srun'|'sbatch'|'qsub'|'bsub'|'docker'|'singularity'|'apptainer'|'torchrun'"},
-    {Sign::NotLaunched, " not set", "local_rank|world_size|master_addr|master_port"},
+    {Sign::NotLaunched, "local_rank|world_size|master_addr|master_port",
+     "rank not set|rank is not set|size not set|size is not set|addr not set|addr is not set|port not set|port is not "
+     "set"},
     {Sign::NotLaunched, "unable to proceed with launching"},  // DeepSpeed's hostfile
     {Sign::NotLaunched, "'slurm_|'ompi_|'pmi_|use torchrun|error initializing torch.distributed"},
     {Sign::NotLaunched, "torch.distributed.launch", "please"},
@@ -102,11 +106,15 @@ constexpr Words kWords[] = {
      "failed to connect|could not connect|cannot connect|can't connect|unable to connect|trying to connect",
      "grpc://|tcp://|scheduler|tracker|remote server|parameter server|master|ray cluster|redis"},
     {Sign::HubUnreachable, "huggingface.co|hugging face hub",
-     "connect|reach|access|token|gated|private|resolve|download|identifier|timed out|file named|offline|http "
-     "error|404"},
+     "connect|reach|access|auth token|hf_token|your token|gated|private|resolve|download|identifier|timed out|file "
+     "named|offline|http error|404"},
     {Sign::HubUnreachable, "too many requests|rate limit|unauthorized|accessdenied"},
-    {Sign::HubUnreachable, "download", "fail|unable|could not|error"},
-    {Sign::HubUnreachable, "connection error", "load"},
+    {Sign::HubUnreachable,
+     "download error|download fail|error downloading|error while downloading|error occurred while downloading|"
+     "error during download|failed to download|fail to download|failed downloading|failure downloading|"
+     "unable to download|could not download|couldn't download|cannot download|can't download|not be downloaded"},
+    {Sign::HubUnreachable, "downloading ", " failed| unable| could not"},
+    {Sign::HubUnreachable, "connection error", " load"},  // not "dataloader"
     {Sign::HubUnreachable, "access denied", "s3"},
     {Sign::HubUnreachable, "access key id"},
     {Sign::HubUnreachable, "credentials", "unable|not found|no credentials|could not|invalid|expired|missing"},
@@ -134,14 +142,20 @@ constexpr Words kWords[] = {
     {Sign::NetworkTrouble, "network interface", "no |not found"},
     {Sign::NetworkTrouble, "unavailable: "},  // gRPC's codes, as XLA tells them
     {Sign::CollectiveTimeout, "deadline_exceeded|deadline exceeded"},
-    {Sign::CollectiveTimeout, "timed out|timeout|deadline",
+    {Sign::CollectiveTimeout,
+     "timed out|timeout after|timeout while|timeout waiting|timeout in |timeout during |timeout expired|timeout "
+     "reached|timeout exceeded|nccl timeout|gloo timeout|barrier timeout|reduce timeout|gather timeout|broadcast "
+     "timeout|collective timeout|operation timeout",  // not "nccl_timeout"
      "barrier|collective|all_reduce|allreduce|all-reduce|all_gather|allgather|broadcast|nccl|gloo|all ranks"},
     {Sign::Hardware, "ecc error|fallen off the bus|gpu is lost"},
     {Sign::SharedMemory, "shared memory|/dev/shm", "insufficient|not enough|no space|too small|ran out|out of"},
-    {Sign::UnusedParameters, "unused parameter|find_unused_parameters"},
-    {Sign::DuplicateGpu, "same gpu|duplicate gpu|same cuda device", "rank|process"},
-    {Sign::CollectiveMismatch, "mismatch|different",
-     "collective|across ranks|between ranks|on all ranks|across processes"},
+    {Sign::UnusedParameters, "unused parameter"},
+    {Sign::UnusedParameters, "find_unused_parameters", "did not|not used|gradient|reduction"},
+    {Sign::DuplicateGpu, "duplicate gpu", "rank|process"},
+    {Sign::DuplicateGpu, "same gpu|same cuda device", "ranks|processes|rank 0 and|both"},
+    {Sign::CollectiveMismatch, "mismatch", "collective|across ranks|between ranks|on all ranks|across processes"},
+    {Sign::CollectiveMismatch, "different",
+     "different collective|collectives|across ranks|between ranks|on all ranks|across processes"},
     {Sign::HostOom, "killed by signal: killed|oom killer|oom-killer"},
     {Sign::RendezvousFailed, "timed out|timeout", "trying to connect|to connect to|joining|to join|handshake"},
     {Sign::NetworkTrouble,
@@ -160,6 +174,19 @@ std::string_view without_guesses(std::string_view message) {
   return message;
 }
 
+// Pages of documentation that a message recommends: nothing was looked for there.
+std::string without_docs(std::string text) {
+  constexpr std::string_view kDocs = "huggingface.co/docs";
+  for (std::size_t at = 0; (at = text.find(kDocs, at)) != std::string::npos;) text[at] = ' ';
+  return text;
+}
+
+// "KeyError: 'nccl_timeout'": a name, and no sentence.
+bool is_missing_key(std::string_view type, std::string_view message) {
+  return type.ends_with("KeyError") &&
+         !has_word(trimmed(message.substr(std::min<std::size_t>(1, message.size()))), " ");
+}
+
 // Its words are names in the program, and tell nothing else.
 bool is_slip_of_the_program(std::string_view type) {
   for (const char* slip : {"AttributeError", "TypeError", "NameError", "UnboundLocalError", "SyntaxError"})
@@ -176,7 +203,7 @@ std::optional<Sign> sign_of_type(std::string_view type) {
 }  // namespace
 
 std::optional<Sign> sign_of_words(std::string_view message) {
-  const std::string low = in_small_letters(without_guesses(message));
+  const std::string low = without_docs(in_small_letters(without_guesses(message)));
   for (const Words& words : kWords)
     if (has_one_of(low, words.what) && has_one_of(low, words.how)) return words.sign;
   return std::nullopt;
@@ -195,10 +222,13 @@ Sign sign_of_exception(std::string_view exception) {
 
 Sign sign_of_unusual(std::string_view exception) {
   const std::string_view type = exception_type(exception);
+  const std::string_view message = exception.substr(type.size());
   if (is_slip_of_the_program(type)) return Sign::PythonError;
+  if (is_missing_key(type, message))  // "KeyError: 'SLURM_PROCID'"
+    return has_one_of(in_small_letters(message), "'slurm_|'ompi_|'pmi_") ? Sign::NotLaunched : Sign::PythonError;
   if (says_not_finite(exception)) return Sign::NanLoss;
   if (const auto sign = sign_of_type(type.empty() ? exception : type)) return *sign;  // "socket.timeout" is small
-  return sign_of_words(exception.substr(type.size())).value_or(Sign::PythonError);
+  return sign_of_words(message).value_or(Sign::PythonError);
 }
 
 bool is_quoted_from_elsewhere(std::string_view exception) {

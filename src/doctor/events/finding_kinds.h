@@ -9,9 +9,9 @@ namespace braid {
 bool is_strong_cause(const Finding& finding);
 
 // An exception of XLA's, TensorFlow's and k2's that says only that something failed.
-bool is_failure_inside(const Finding& finding);
+bool is_unspecific_failure(const Finding& finding);
 
 // An exception that says no more than that a process, or what it did, is gone.
-bool tells_of_another(const Finding& finding);
+bool reports_lost_process(const Finding& finding);
 
 }  // namespace braid

@@ -88,8 +88,7 @@ void note_remark(const LineMarks& marks, const SeenLine& line, Findings& finding
   if (has_one_of(text, "Unable to register |cannot be preloaded|not a git repository")) return;  // usual, and harmless
   if (is_of_the_scheduler(text)) return note_refusal(marks, line, findings);
   if (const auto end = sign_of_end_by_shell(text)) return note_weakly(*end, marks, line, findings);
-  const bool is_information = marks.level == 'I' || marks.level == 'W';
-  if (!is_named_error(type) && is_information) return;
+  if (!is_named_error(type) && is_information(marks)) return;
   if (!is_named_error(type)) return findings.add(finding_in(Sign::Remark, marks, line, findings));
   const bool says_something = text.size() > type.size() + 2;
   if (!says_something) return;

@@ -97,7 +97,8 @@ constexpr Rule kRules[] = {
     {"unge decode failed", Sign::NotLaunched},
     {"unge encode failed", Sign::NotLaunched},
     {"has authentication error", Sign::NotLaunched},
-    {"failed to fetch config", Sign::NotLaunched},
+    {"failed to fetch config", Sign::NotLaunched, "config_source: "},  // Slurm without its files
+    {"Could not establish a configuration source", Sign::NotLaunched},
     {"TaskProlog failed", Sign::NotLaunched},
     {"PrologSlurmctld is still running", Sign::NotLaunched},
     {"requested reservation", Sign::StepConfig, "denied"},

@@ -49,13 +49,28 @@ bool says_it_goes_on(std::string_view body) {
       "ontinuing without|ontinuing with |roceeding without|can be ignored|safely ignore");
 }
 
+// Python's loggers write the level as a word: "INFO:httpx:", "2026-11-15 10:00:00 - INFO - ", "[INFO]",
+// "| INFO |", "2026-11-15 10:00:00 INFO ".
+bool has_level_of_information(const LineMarks& marks) {
+  constexpr std::size_t kLongestPrefix = 100;
+  const std::string_view prefix = trimmed(marks.body).substr(0, kLongestPrefix);
+  if (prefix.starts_with("INFO:") || (marks.time && prefix.starts_with("INFO "))) return true;
+  for (const char* level : {" - INFO - ", "[INFO]", "| INFO |", "| INFO     |"})
+    if (const std::size_t at = prefix.find(level); at != std::string_view::npos) return !is_prose(prefix.substr(0, at));
+  return false;
+}
+
 }  // namespace
+
+bool is_information(const LineMarks& marks) {
+  return marks.level == 'I' || marks.level == 'W' || has_level_of_information(marks);
+}
 
 bool is_noise(Sign sign, const LineMarks& marks) {
   const std::string_view body = marks.body;
   if (body.find("frame #") < 4 || is_source_of_shell(body)) return true;
   if (sign == Sign::Stopped || role_of(sign) == Role::Outside || has_word(body, "vict")) return false;
-  if ((marks.level == 'I' || marks.level == 'W') && sign != Sign::NanLoss && sign != Sign::NativeCrash &&
+  if (is_information(marks) && sign != Sign::NanLoss && sign != Sign::NativeCrash &&
       !has_word(body, "*** SIG"))  // Paddle tells of signals so
     return true;
   if (sign == Sign::HubUnreachable && is_of_a_tracker(body)) return true;
@@ -73,7 +88,8 @@ bool is_often_outlived(Sign sign, std::string_view body) {
   if (sign == Sign::NotLaunched)
     return has_one_of(body,
                       "Lmod|odulefile|CondaE|CommandNotFoundE|srun: fatal|FATAL:  |Error from server (|ommand not "
-                      "found|Undefined variable");
+                      "found|Undefined variable|fish: Unknown command|config_source: |configuration source|is not "
+                      "recognized as an internal");
   return sign == Sign::HubUnreachable || sign == Sign::NanLoss || sign == Sign::PortInUse;
 }
 

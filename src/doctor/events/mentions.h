@@ -8,6 +8,9 @@
 
 namespace braid {
 
+// Whether a logger marks it as information or, by a letter, as a warning.
+bool is_information(const LineMarks& marks);
+
 // A warning, a frame, something that is tried again, prose about the error.
 bool is_noise(Sign sign, const LineMarks& marks);
 

@@ -70,7 +70,7 @@ constexpr Rule kRules[] = {
     {"unable to open the hostfile", Sign::NotLaunched},
     {"bad parameter in the hostfile", Sign::NotLaunched},
     {"parse error in the hostfile", Sign::NotLaunched},
-    {"included in the current allocation", Sign::NotLaunched},
+    {"included in the current allocation", Sign::NotLaunched, "not included"},
     {"specification asked for more slots", Sign::NotLaunched},
     {"A relative host was specified", Sign::NotLaunched},
     {"were found on the local host to meet", Sign::NotLaunched},

@@ -14,10 +14,12 @@ namespace {
 // A pod that waited for its node, a command that a script can do without; then it went on, and failed otherwise.
 bool had_its_turn(const Finding& wait, const Findings& findings) {
   if (wait.sign != Sign::NotLaunched && wait.sign != Sign::ShellError) return false;
-  const bool is_beside = wait.bare && has_one_of(wait.text, "not found|CommandNotFoundE|odulefile|Lmod") &&
-                         !has_one_of(wait.text,
-                                     "python|torchrun|deepspeed|accelerate|mpi|srun|singularity|apptainer|"
-                                     "docker|horovodrun|.py|./|exec");
+  const bool is_beside =
+      wait.bare &&
+      has_one_of(wait.text, "not found|CommandNotFoundE|odulefile|Lmod|Unknown command|is not recognized as") &&
+      !has_one_of(wait.text,
+                  "python|torchrun|deepspeed|accelerate|mpi|srun|singularity|apptainer|"
+                  "docker|horovodrun|.py|./|exec");
   const bool may_pass =
       is_beside ||
       has_one_of(wait.text, "FailedScheduling|nschedulable|FailedMount|FailedAttach|nsuffi|node types can");
@@ -83,7 +85,7 @@ const Finding* Suspects::best_cause() const {
   if (rank) strong = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; });
   if (!strong) strong = earliest(is_strong_cause);
   const auto is_said_before = [&](const Finding& f) { return is_named(f) && earlier(f.place, strong->place); };
-  const bool says_less = strong && tells_of_another(*strong) && earliest(is_said_before);  // "Training failed"
+  const bool says_less = strong && reports_lost_process(*strong) && earliest(is_said_before);  // "Training failed"
   if (strong && !says_less) return told_after(*strong);
   const Finding* weak = earliest([&](const Finding& f) { return is_named(f) && f.sign != Sign::KilledByShell; });
   if (!weak) weak = earliest([](const Finding& f) { return f.bare && !f.traceback; });
@@ -152,7 +154,7 @@ const Finding* Suspects::told_after(const Finding& vague) const {
     const Finding* told = earliest([](const Finding& f) { return is_strong_cause(f) && f.sign != Sign::PythonError; });
     return told ? told : &vague;
   }
-  if (is_failure_inside(vague)) return told_before(vague);
+  if (is_unspecific_failure(vague)) return told_before(vague);
   if (!by_nccl && !by_container && !says_nothing && !by_ascend) return &vague;
   const Finding* cause = earliest([&](const Finding& f) {
     return is_strong_cause(f) && f.sign != vague.sign && !(by_container && f.traceback) &&
@@ -211,7 +213,7 @@ bool Suspects::follows_kill(const Finding& cause) const {
 
 bool Suspects::is_explained_by_others(const Finding& cause) const {
   if (follows_kill(cause)) return true;
-  if (!tells_of_another(cause)) return false;
+  if (!reports_lost_process(cause)) return false;
   const auto is_by_signal = [&](const WorkerExit& e) {
     const auto signal = signal_of_code(e.code);
     return signal && cause_of_signal(*signal) != Cause::Unknown && !findings_.survived(e.place);

@@ -8,6 +8,7 @@
 #include "doctor/events/launcher_lines.h"
 #include "doctor/lines/signals.h"
 #include "doctor/lines/text_parts.h"
+#include "doctor/verdict/culprit.h"
 #include "doctor/verdict/details.h"
 #include "doctor/verdict/verdicts.h"
 
@@ -36,12 +37,17 @@ const Finding* earliest_end(const Trial& t) {
   return end ? end : first([](const Finding& f) { return f.sign == Sign::Hangup; });
 }
 
+// The torchruns of two nodes may both report their local rank 0; the log does not say which one failed first.
+std::optional<int> rank_of(const WorkerExit& exit, const Trial& t) {
+  return is_of_several_nodes(exit, t.findings) ? std::nullopt : std::optional(exit.ranks[0]);
+}
+
 // slurmstepd knows the step, srun the task.
 void rank_out_of_memory(Trial& t) {
   if (const Finding* task = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::CgroupOom && f.rank; }))
     t.result.first_rank = task->rank;
   else if (t.culprit && signal_of_code(t.culprit->code) == SIGKILL)
-    t.result.first_rank = t.culprit->ranks[0];
+    t.result.first_rank = rank_of(*t.culprit, t);
   else if (const Finding* missed =
                t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NodeFailure && f.rank; }))
     t.result.first_rank = missed->rank;
@@ -163,8 +169,8 @@ bool by_good_end(Trial& t) {
 bool by_kill(Trial& t) {
   const WorkerExit* const signalled = find_signalled(t);
   // DeepSpeed tells of a signal but not of a rank, then srun of its node's exit code.
-  const bool is_told_later =
-      t.culprit && signalled && !signal_of_code(t.culprit->code) && earlier(signalled->place, t.culprit->place);
+  const bool is_told_later = t.culprit && t.culprit->by_srun && signalled && !signal_of_code(t.culprit->code) &&
+                             earlier(signalled->place, t.culprit->place);
   const WorkerExit* exit = t.culprit && !is_told_later ? t.culprit : signalled;
   if (!exit) return false;
   const auto signal = signal_of_code(exit->code);
@@ -185,7 +191,7 @@ bool by_kill(Trial& t) {
     if (t.result.cause == Cause::Killed && words.sign == Sign::CgroupOom) t.result.cause = Cause::HostOom;
   const Finding* crash = t.suspects.earliest([](const Finding& f) { return f.sign == Sign::NativeCrash && f.rank; });
   if (!exit->ranks.empty())
-    t.result.first_rank = exit->ranks[0];
+    t.result.first_rank = rank_of(*exit, t);
   else if (crash && t.result.cause == Cause::Segfault)
     t.result.first_rank = crash->rank;
   t.result.first_host = exit->host;
@@ -208,11 +214,13 @@ bool by_crash(Trial& t) {
     t.draft.explain(fmt::format("Rank {} was told to end (SIGTERM), and nobody says by whom.", t.culprit->ranks[0]));
     return true;
   }
-  // NCCL's watchdog ends its process by an exception that nobody catches.
+  constexpr std::uint64_t kLinesOfOneEnd = 20;
+  // NCCL's watchdog ends its process by an uncaught exception.
   const bool is_end_of_watchdog =
       crash && lost && !has_word(crash->text, "egmentation") && !has_word(crash->text, "SIGSEGV") &&
       (earlier(lost->place, crash->place) ||
-       (has_word(crash->text, "terminate called") && lost->place.line < crash->place.line + 20));
+       (has_word(crash->text, "terminate called") && lost->place.file == crash->place.file &&
+        lost->place.line < crash->place.line + kLinesOfOneEnd));
   if (!crash || is_end_of_watchdog) return false;
   t.name(*crash, Cause::Segfault);
   return true;
@@ -246,7 +254,7 @@ bool by_last_words(Trial& t) {
 bool by_exit(Trial& t) {
   const WorkerExit* exit = t.culprit ? t.culprit : find_bad_exit(t);
   if (!exit) return false;
-  if (t.culprit) t.result.first_rank = t.culprit->ranks[0], t.result.first_host = t.culprit->host;
+  if (t.culprit) t.result.first_rank = rank_of(*t.culprit, t), t.result.first_host = t.culprit->host;
   if (!t.result.exit_code) t.result.exit_code = exit->code;
   t.draft.add_evidence(*exit);
   t.result.cause = cause_of_code(*exit);

@@ -59,10 +59,8 @@ bool by_time_out(Trial& t) {
   if (!first && !network) return false;
   const bool saving = t.findings.saved_artifacts || t.suspects.timed_out_while_saving();
   const Finding* telling = network ? network : unique_id ? unique_id : first;
-  const bool is_saving_late = first && saving && !(network && earlier(network->place, first->place));
-  const Cause cause = network && !is_saving_late ? Cause::Network
-                      : is_saving_late           ? Cause::ArtifactSaveHang
-                                                 : cause_of(telling->sign);
+  const bool hung_while_saving = first && saving && !(network && earlier(network->place, first->place));
+  const Cause cause = hung_while_saving ? Cause::ArtifactSaveHang : network ? Cause::Network : cause_of(telling->sign);
   if (cause == Cause::ArtifactSaveHang) telling = unique_id ? unique_id : first;
   t.result.cause = cause;
   t.draft.add_evidence(*telling);
