@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace braid {
@@ -25,5 +26,7 @@ struct ShellCommand {
   bool in_background = false;
   bool is_conditional = false;  // in a branch or a loop, or after && or ||
 };
+
+bool is_identifier(std::string_view name);  // a valid variable name
 
 }  // namespace braid

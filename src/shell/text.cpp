@@ -33,8 +33,4 @@ std::string joined_quoted(const std::vector<std::string>& words) {
 
 std::vector<ShellCommand> simple_commands(std::string_view text) { return ShellLexer(text).commands(); }
 
-bool is_identifier(std::string_view name) {
-  return !name.empty() && is_name_start(name[0]) && std::all_of(name.begin(), name.end(), is_name_part);
-}
-
 }  // namespace braid

@@ -18,6 +18,4 @@ std::string joined_quoted(const std::vector<std::string>& words);
 // those in $(...), `...`, functions' names or here-documents. ConfigError for unclosed quotes and brackets.
 std::vector<ShellCommand> simple_commands(std::string_view text);
 
-bool is_identifier(std::string_view name);  // a valid variable name
-
 }  // namespace braid

@@ -32,6 +32,10 @@ bool is_name_part(char c) { return is_name_start(c) || std::isdigit(static_cast<
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 bool ends_word(char c) { return is_blank(c) || std::string_view("\n;&|()<>").find(c) != std::string_view::npos; }
 
+bool is_identifier(std::string_view name) {
+  return !name.empty() && is_name_start(name[0]) && std::all_of(name.begin(), name.end(), is_name_part);
+}
+
 ShellWord ShellLexer::word() {
   ShellWord found;
   found.begin = at_;
