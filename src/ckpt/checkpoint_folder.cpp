@@ -11,6 +11,7 @@
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/unfinished_saves.h"
 #include "formats/atomic_file.h"
+#include "formats/torch_archive.h"
 
 namespace braid {
 namespace {

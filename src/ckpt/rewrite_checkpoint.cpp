@@ -14,6 +14,7 @@
 #include "ckpt/slabs.h"
 #include "ckpt/tensor_io.h"
 #include "ckpt/unfinished_saves.h"
+#include "formats/torch_archive.h"
 #include "plan/param_spec.h"
 
 namespace braid {

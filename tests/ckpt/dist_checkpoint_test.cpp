@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "ckpt/tensor_io.h"
+#include "formats/torch_archive.h"
 #include "support/errors.h"
 #include "support/programs.h"
 

@@ -18,6 +18,7 @@
 #include "ckpt/dist_checkpoint.h"
 #include "ckpt/tensor_io.h"
 #include "formats/atomic_file.h"
+#include "formats/torch_archive.h"
 
 namespace {
 

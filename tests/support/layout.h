@@ -62,7 +62,7 @@ struct Rank {
   at::Tensor tp_part(const at::Tensor& whole, std::int64_t dim) const {
     return whole.chunk(parallel.tp.size(), dim)[parallel.tp.rank()];
   }
-  ShardCoordinates place() const {
+  ShardCoordinates coordinates() const {
     return {parallel.tp.rank(), parallel.tp.size(),      parallel.ep.rank(),
             parallel.ep.size(), parallel.expt_tp.rank(), parallel.expt_tp.size()};
   }
