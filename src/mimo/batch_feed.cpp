@@ -10,6 +10,7 @@
 #include "data/read_ahead.h"
 #include "dist/world.h"
 #include "plan/bridge.h"
+#include "tensor/upload.h"
 
 namespace braid {
 namespace {
@@ -96,7 +97,7 @@ class BatchFeed::Impl {
       next.error = std::current_exception();
       return;
     }
-    next.sizes = at::tensor(next.table.values, at::kLong).to(model_.world().device());
+    next.sizes = upload(at::tensor(next.table.values, at::kLong), model_.world().device());
     next.pending = model_.groups().world().start_all_reduce(next.sizes);
   }
 
@@ -184,7 +185,7 @@ class BatchFeed::Impl {
     const Group& group = replica_group(module);
     if (group.size() == 1 || size == 0) return numbers;
     const auto options = at::TensorOptions(at::kLong);
-    at::Tensor packed = (leads(module) ? at::tensor(numbers, options) : at::empty({size}, options)).to(group.device());
+    at::Tensor packed = upload(leads(module) ? at::tensor(numbers, options) : at::empty({size}, options), group.device());
     group.broadcast(packed, 0);
     return leads(module) ? numbers : to_vector(packed);
   }

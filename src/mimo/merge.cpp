@@ -1,4 +1,5 @@
 #include "mimo/merge.h"
+#include "tensor/upload.h"
 
 #include <ATen/ATen.h>
 
@@ -20,7 +21,7 @@ at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& rows, cons
   const at::Tensor here = is_media.narrow(0, first, own).nonzero().squeeze(1);
   const at::Tensor row_of = is_media.cumsum(0).narrow(0, first, own).index_select(0, here) - 1;
   if (!rows.requires_grad() && here.numel() == 0) return merged;
-  return merged.index_put({here.to(merged.device())}, rows.index_select(0, row_of.to(merged.device())));
+  return merged.index_put({upload(here, merged.device())}, rows.index_select(0, upload(row_of, merged.device())));
 }
 
 }  // namespace braid

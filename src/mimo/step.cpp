@@ -13,6 +13,7 @@
 #include "nn/moe.h"
 #include "ops/cross_entropy.h"
 #include "plan/bridge.h"
+#include "tensor/upload.h"
 
 namespace braid {
 namespace {
@@ -54,7 +55,7 @@ class Step::Impl : public StageWork {
         mixing[0] += moe->take_aux_loss().to(at::kDouble);
         if (part->leads) mixing[1] += plan_.options.microbatches;
       }
-    return at::cat({totals_, mixing, at::tensor(participates_, at::kDouble).to(totals_.device())});
+    return at::cat({totals_, mixing, upload(at::tensor(participates_, at::kDouble), totals_.device())});
   }
 
   // --- the work of stages
@@ -65,7 +66,7 @@ class Step::Impl : public StageWork {
       load_media(part, microbatch);
     else if (part.position.is_last())
       labels_[index(microbatch)] =
-          own_tokens(text(microbatch).labels, part.parallel).to(device(), /*non_blocking=*/true);
+          upload(own_tokens(text(microbatch).labels, part.parallel), device());
   }
 
   at::Tensor forward(const Stage& stage, int microbatch, const std::vector<at::Tensor>& inputs) override {
@@ -149,7 +150,7 @@ class Step::Impl : public StageWork {
     for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
       if (module(m).is_encoder) is_text = is_text.logical_and(all_ids != token_of(m));
     const at::Tensor ids = all_ids.masked_fill(is_text.logical_not(), 0);
-    at::Tensor merged = part.language->embed(own_tokens(ids, part.parallel).to(device()));
+    at::Tensor merged = part.language->embed(upload(own_tokens(ids, part.parallel), device()));
     for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
       if (module(m).is_encoder)
         merged = put_embeddings(merged, embeddings(part, m, microbatch, inputs), all_ids == token_of(m), part.parallel);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "tensor/upload.h"
 
 namespace braid {
 
@@ -22,9 +23,9 @@ PackedSequences pack_sequences(std::vector<std::int64_t> offsets, const at::Devi
       position_of.push_back(position);
     }
   }
-  packed.cu_seqlens = at::tensor(narrow, at::kInt).to(device);
-  packed.sequence_of = at::tensor(sequence_of, at::kLong).to(device);
-  packed.position_of = at::tensor(position_of, at::kLong).to(device);
+  packed.cu_seqlens = upload(at::tensor(narrow, at::kInt), device);
+  packed.sequence_of = upload(at::tensor(sequence_of, at::kLong), device);
+  packed.position_of = upload(at::tensor(position_of, at::kLong), device);
   packed.offsets = std::move(offsets);
   return packed;
 }

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "tensor/upload.h"
 
 namespace braid {
 namespace {
@@ -27,7 +28,7 @@ at::Tensor resize_matrix(std::int64_t count, std::int64_t size, std::int64_t sid
     weights[i][before] += 1 - share;
     weights[i][std::min(before + 1, side - 1)] += share;
   }
-  return matrix.to(options);
+  return upload(matrix.to(c10::typeMetaToScalarType(options.dtype())), options.device());
 }
 
 ResizeMatrices resize_matrices(const at::Tensor& table, PatchGrid grid) {

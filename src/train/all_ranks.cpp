@@ -13,11 +13,12 @@
 
 #include "base/polling_backoff.h"
 #include "dist/world.h"
+#include "tensor/upload.h"
 
 namespace braid {
 
 std::vector<double> reduced(const std::vector<double>& values, Reduce how, World& world) {
-  at::Tensor tensor = at::tensor(values, at::kDouble).to(world.device());
+  at::Tensor tensor = upload(at::tensor(values, at::kDouble), world.device());
   world.everyone().all_reduce(tensor, how);
   tensor = tensor.cpu();
   return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
@@ -25,7 +26,7 @@ std::vector<double> reduced(const std::vector<double>& values, Reduce how, World
 
 std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms, const Group& world) {
   std::vector<at::Tensor> on_device;
-  for (const at::Tensor& term : terms) on_device.push_back(term.to(world.device()));
+  for (const at::Tensor& term : terms) on_device.push_back(upload(term, world.device()));
   at::Tensor sums = at::cat(on_device);
   world.all_reduce(sums);
   sums = sums.cpu();

@@ -29,7 +29,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"ckpt", {"base", "formats", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt"}},
     {"data", {"base", "plan", "ops", "models"}},
-    {"mimo", {"base", "plan", "dist", "ops", "nn", "models", "data"}},
+    {"mimo", {"base", "plan", "tensor", "dist", "ops", "nn", "models", "data"}},
     {"hf", {"base", "formats", "ckpt", "models"}},
     {"forward", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt", "models", "hf", "mimo"}},
     {"launch", {"base", "plan", "dist"}},
