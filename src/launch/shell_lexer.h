@@ -48,7 +48,10 @@ class ShellLexer {
     std::vector<ShellCommand>* out;  // null: walked past
     ShellCommand command{};
     bool skips_words = false;  // of `for x in a b`, `case x in`
-    std::string open{};        // what has to close: ( and c, a case
+    bool names_function = false;
+    std::string defined{}, function{};   // name of the function that the next { begins; that the command is in
+    int braces = 0, function_brace = 0;  // open ones; which of them the function's is
+    std::string open{};                  // what has to close: ( and c, a case
     std::vector<HereDocument> here_documents{};
     bool after_pipe = false, joined = false;  // the next command: by |; by |, && or || to the one before
     int branches = 0;                         // of if, while, for, case around the command
@@ -80,6 +83,9 @@ class ShellLexer {
   void list(char closing, std::vector<ShellCommand>* out);
   void element(Level& level);
   void separator(Level& level);
+  static void begin_group(Level& level);
+  static void end_group(Level& level);
+  void take_function_name(Level& level);
   void end_command(Level& level);
   static void send_to_background(Level& level);
   // [n]>file, <<EOF, &>file, <<<word ... The target is walked past.

@@ -31,6 +31,7 @@ struct ShellCommand {
   bool reads_pipe = false;
   bool in_background = false;
   bool is_conditional = false;  // in a branch or a loop, or after && or ||
+  std::string function{};       // in whose body it is; empty: in none
 };
 
 // The simple commands of a text in the order written, also those in groups, subshells, branches and loops, but not

@@ -101,6 +101,14 @@ TEST(FromMegatron, AMambaHybrid) {
 }
 
 // Braid has no such model; the nearest one, and what differs.
+TEST(FromMegatron, PureMambaHasNoPattern) {
+  const std::string model =
+      "torchrun pretrain_mamba.py --num-layers 3 --hidden-size 256 --num-attention-heads 2 "
+      "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec ";
+  EXPECT_THAT(squeezed(converted(model)), AllOf(HasSubstr("provider: tiny-vlm"), HasSubstr("pattern: MMM ")));
+  EXPECT_THAT(refusal(model + "--hybrid-attention-ratio 0.08"), HasSubstr("--hybrid-override-pattern"));
+}
+
 TEST(FromMegatron, AMixtureOfExperts) {
   const std::string recipe = squeezed(converted(
       "--num-layers 4 --hidden-size 1024 --ffn-hidden-size 2048 --num-attention-heads 16 --group-query-attention "
@@ -185,7 +193,7 @@ TEST(FromMegatron, VariablesThatNobodyExpandedAreTold) {
   EXPECT_THAT(recipe, AllOf(HasSubstr("only a shell knows its value:\n#   ${DISTRIBUTED_ARGS[@]}\n"),
                             HasSubstr("#   --lr $LR\n#   --save $ROOT/ckpt\n#   ${MODEL_ARGS[@]}\n#   --my-flag $X\n"),
                             HasSubstr("in no table of Megatron's flags:\n#   --other 3\n"),
-                            HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("micro_batch: 2")));
+                            HasSubstr("--save-interval: --save is left out"), HasSubstr("micro_batch: 2")));
 }
 
 TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
@@ -204,9 +212,10 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
       "EVAL=(--eval-iters 7)\nif [ $BIG ]; then SIZE=(--lr 1); else SIZE=(--lr 2); "
       "fi\nREST=\"--tensor-model-parallel-size 2 "
       "--micro-batch-size 1\"\nALL=($REST --train-iters 3)\npython x.py ${SIZE[@]} ${ALL[@]} --bf16\n";
-  EXPECT_THAT(squeezed(converted(branches)),
-              AllOf(HasSubstr("EVAL, which nothing uses"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
-                    HasSubstr("iterations: 3"), Not(HasSubstr("eval_iters: 7")), Not(HasSubstr("lr: 1 "))));
+  EXPECT_THAT(
+      squeezed(converted(branches)),
+      AllOf(HasSubstr("only sometimes:\n# EVAL, which nothing uses"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
+            HasSubstr("iterations: 3"), Not(HasSubstr("eval_iters: 7")), Not(HasSubstr("lr: 1 "))));
   EXPECT_THAT(squeezed(converted("python prepare.py --lr 7\ntorchrun --nproc-per-node 2 x.py --lr 1e-3 --bf16\n"
                                  "python report.py --lr 3\n")),
               AllOf(HasSubstr("lr: 1e-3"), HasSubstr("python, another command"), HasSubstr(" dp: 2\n")));
@@ -263,6 +272,24 @@ TEST(FromMegatron, TextForAShellIsRead) {
         << shell;
 }
 
+TEST(FromMegatron, AWrappedJobIsRead) {
+  for (const char* wrap : {"--wrap=", "--wrap "})
+    EXPECT_THAT(squeezed(converted("sbatch --nodes=2 -A x " + std::string(wrap) +
+                                   "\"srun torchrun --nproc-per-node 8 x.py --micro-batch-size 1 --lr 1e-3\"\n")),
+                AllOf(HasSubstr("lr: 1e-3"), HasSubstr(" dp: 16\n"), Not(HasSubstr("Left out"))));
+}
+
+// A function's variables have the values of its call.
+TEST(FromMegatron, AFunctionIsReadWhereItIsCalled) {
+  const std::string recipe = squeezed(
+      converted("ARGS=\"--lr 1e-3\"\nTP=2\ntrain() {\n  torchrun x.py $ARGS --tensor-model-parallel-size $TP $MORE\n}\n"
+                "function more { MORE=\"--micro-batch-size 3\"; }\nTP=4\nARGS=\"$ARGS --bf16\"\nmore\ntrain\n"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("micro_batch: 3"),
+                            HasSubstr("# --tensor-model-parallel-size $TP\n"), Not(HasSubstr("tp: 2"))));
+  EXPECT_THAT(squeezed(converted("main ( ) { torchrun x.py --lr 1e-3 --seed $SEED; }\nSEED=5\n\"$@\"\n")),
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("seed: 5")));
+}
+
 TEST(FromMegatron, AVariableMayBeExtendedByItself) {
   EXPECT_THAT(
       squeezed(converted(
@@ -311,9 +338,10 @@ TEST(FromMegatron, FlagsBesideTheTextCountForWhatFollows) {
 TEST(FromMegatron, WithoutItsFolderAFlagIsLeftOut) {
   const std::string recipe =
       squeezed(converted("--exit-on-missing-checkpoint --load $CKPT --save $CKPT --save-interval 5 --lr 1e-3"));
-  EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: there is no --load FOLDER"),
-                            HasSubstr("--save-interval: there is no --save FOLDER"), HasSubstr("--load $CKPT"),
+  EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: --load is left out"),
+                            HasSubstr("--save-interval: --save is left out"), HasSubstr("--load $CKPT"),
                             Not(HasSubstr("must_exist"))));
+  EXPECT_THAT(converted("--save-interval 5 --lr 1e-3"), HasSubstr("--save-interval: there is no --save FOLDER"));
   EXPECT_THAT(converted("--exit-on-missing-checkpoint --load $CKPT", {"--load=ckpt"}), HasSubstr("must_exist: true"));
   EXPECT_THAT(squeezed(converted("--exit-on-missing-checkpoint --load ckpt")),
               AllOf(HasSubstr("load: ckpt "), HasSubstr("must_exist: true ")));
@@ -353,6 +381,7 @@ TEST(FromMegatron, WhatMakesNoRecipeIsRefused) {
       refusal("--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
               "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2"),
       HasSubstr("the recipe made of --from-megatron"));
+  EXPECT_THAT(refusal("--bf16 --fp16 --lr 1"), HasSubstr("--bf16 and --fp16"));
   EXPECT_THAT(refusal("--micro-batch-size 3 --global-batch-size 8"),
               AllOf(HasSubstr("global_batch=8 does not divide"),
                     HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
@@ -372,10 +401,27 @@ TEST(FromMegatron, WhatIsLeftOutIsAlsoSaidOnceBesideTheRecipe) {
 // On the command line: a script's path, or flags as one word.
 TEST(FromMegatron, AScriptIsReadWhereItsPathIsGiven) {
   const TemporaryFolder folder;
-  const std::string script = folder.write("my run.sh", "#!/bin/bash\nA=(--lr 3e-4)\ntorchrun x.py ${A[@]} --bf16\n");
+  const std::string script = folder.write("my run.sh",
+                                          "#!/bin/bash\nA=(--lr 3e-4 --num-layers 2 --hidden-size 64)\n"
+                                          "torchrun x.py ${A[@]} --num-attention-heads 2 --bf16\n");
   const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16"))) << run.err;
   EXPECT_EQ(braid({"plan", "show", folder.write("recipe.yaml", run.out)}).exit_code, 0);
+}
+
+// A recipe for another model than the script's would be worse than none.
+TEST(FromMegatron, AScriptWhoseModelCannotBeReadIsRefused) {
+  const TemporaryFolder folder;
+  for (const char* text : {"read -r -d '' OPTS <<EOT\n--hidden-size 64\nEOT\ntorchrun x.py $OPTS --lr 1e-3\n",
+                           "torchrun x.py --hidden-size $SIZE --lr 1e-3\n"}) {
+    const std::string script = folder.write("run.sh", text);
+    const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_THAT(run.err, AllOf(HasSubstr("the model's size was not found in '" + script + "'"),
+                               HasSubstr("fix:   give the flags that the script ends up with as text")));
+    EXPECT_EQ(braid({"train", "--from-megatron", script, "--print-recipe", "--model-provider", "tiny-vlm"}).exit_code,
+              0);
+  }
 }
 
 TEST(FromMegatron, MisuseIsRefused) {
