@@ -256,6 +256,7 @@ constexpr Rule kRules[] = {
     {"Received Signals.SIG", Sign::TerminatedFromOutside, "death signal"},
     {"death signal, shutting down", Sign::TerminatedFromOutside},
     {"SignalException: Process ", Sign::TerminatedFromOutside},
+    {"SIGTERMException", Sign::TerminatedFromOutside},  // Lightning
     {"eceived SIGTERM", Sign::TerminatedFromOutside},
     {"eceived signal SIGTERM", Sign::TerminatedFromOutside},
     {"eceived signal 15", Sign::TerminatedFromOutside},
