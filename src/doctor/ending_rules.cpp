@@ -185,6 +185,7 @@ constexpr Rule kRules[] = {
     {"condition: [DiskPressure]", Sign::DiskFull},
     {"condition: [MemoryPressure]", Sign::CgroupOom},
     {"ephemeral local storage usage exceeds", Sign::DiskFull},
+    {"Usage of EmptyDir volume", Sign::DiskFull, "exceeds"},
     {"tried to allocate more memory than is available", Sign::CgroupOom},  // Kaggle
     {"node running low on memory", Sign::CgroupOom},
     {"memory usage exceeded request_memory", Sign::CgroupOom},  // HTCondor
