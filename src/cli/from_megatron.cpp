@@ -67,13 +67,16 @@ class Conversion {
     for (const auto& [name, value] : command_.defaults)
       draft_.chosen(fmt::format("{0} {1}: the script's default, ${{{0}:-{1}}}", name, value));
     for (const ConfigOverride& change : overrides_) draft_.set(change.path, change.value, "command line");
-    return draft_.finished();
+    MegatronRecipe recipe = draft_.finished();
+    recipe.has_model = has_model_;
+    return recipe;
   }
 
  private:
   void choose_model() {
-    const bool hybrid = command_.has_any({"hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model",
-                                          "num-experts", "num-moe-experts", "squared-relu", "mamba-num-heads"});
+    const bool hybrid =
+        is_mamba() || command_.has_any({"hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model",
+                                        "num-experts", "num-moe-experts", "squared-relu", "mamba-num-heads"});
     provider_ = hybrid ? "tiny-vlm" : "tiny-llava";
     const auto named = command_.text("model-provider");
     if (named) {
@@ -88,8 +91,15 @@ class Conversion {
     vision_ = command_.has_any(kVisionFlags) && !command_.has("llm-only");
     // A named model has its own sizes; otherwise the flags give all sizes, and the provider only selects the kind.
     own_sizes_ = provider_.starts_with("tiny-") && command_.has("hidden-size");
-    draft_.set("model.provider", provider_, named ? "--model-provider" : "with other sizes");
+    has_model_ = named || own_sizes_ || beside("model.provider");
+    draft_.set("model.provider", provider_,
+               named        ? "--model-provider"
+               : own_sizes_ ? "with other sizes"
+                            : "a small model: no flag gives the sizes of yours");
   }
+
+  // As pretrain_mamba.py is told: --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec.
+  bool is_mamba() const { return command_.text("spec").value_or("").find("mamba") != std::string::npos; }
 
   ModelFamily family() const { return hybrid_ ? ModelFamily::Hybrid : ModelFamily::Llama; }
 
@@ -118,7 +128,9 @@ class Conversion {
     for (const auto& [name, needed] : kNeeded) {
       if (!command_.has(name) || command_.has(needed) || beside(find_megatron_flag(needed)->key)) continue;
       draft_.remove(find_megatron_flag(name)->key);
-      draft_.answer().add_unsupported("--" + name, fmt::format("it needs --{} FOLDER", needed));
+      draft_.answer().add_unsupported("--" + name, command_.is_unexpanded(needed)
+                                                       ? fmt::format("--{} is left out", needed)
+                                                       : fmt::format("it needs --{} FOLDER", needed));
     }
   }
 
@@ -209,8 +221,13 @@ class Conversion {
     std::string pattern = pattern_given();
     if (pattern.empty()) {
       for (int i = 0; i < std::min(draft_.integer("num-layers", 1), kMostLayersWritten); ++i)
-        pattern += experts ? "*E" : "*-";
-      draft_.set(at + "pattern", pattern, "--num-layers: attention, then its MLP");
+        pattern += is_mamba() ? "M" : experts ? "*E" : "*-";
+      draft_.set(at + "pattern", pattern,
+                 is_mamba() ? "--num-layers, all of them Mamba's" : "--num-layers: attention, then its MLP");
+      for (const char* ratio : {"hybrid-attention-ratio", "hybrid-mlp-ratio"})
+        if (draft_.number(ratio).value_or(0) > 0)
+          draft_.refuse(std::string("--") + ratio, "the kinds of the layers are given as shares of them",
+                        "write them out, as in --hybrid-override-pattern 'M-M*-'; Megatron prints its pattern");
     }
     if (pattern.find('M') != std::string::npos) {
       const int head_dim = std::max(1, draft_.integer("mamba-head-dim", 64));
@@ -319,6 +336,8 @@ class Conversion {
       draft_.set("train.global_batch",
                  1.0 * micro * static_cast<double>(dp_) * std::max(1, draft_.integer("num-microbatches", 1)),
                  "micro batch x replicas" + std::string(command_.has("num-microbatches") ? " x microbatches" : ""));
+    if (command_.has("bf16") && command_.has("fp16"))
+      draft_.refuse("--bf16", "--bf16 and --fp16 are both given, and Megatron refuses that", "leave out --fp16");
     if (!command_.has("bf16"))
       draft_.set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
                  command_.has("fp16") ? "not fp16" : "no --bf16");
@@ -349,7 +368,7 @@ class Conversion {
   const std::vector<ConfigOverride>& overrides_;
   MegatronDraft draft_;
   std::string provider_;
-  bool hybrid_ = false, vision_ = false, own_sizes_ = false;
+  bool hybrid_ = false, vision_ = false, own_sizes_ = false, has_model_ = false;
   std::int64_t dp_ = 1;
 };
 

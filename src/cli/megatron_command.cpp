@@ -96,6 +96,10 @@ class CommandReader {
 
 }  // namespace
 
+bool MegatronCommand::is_unexpanded(const std::string& name) const {
+  return std::any_of(unexpanded.begin(), unexpanded.end(), [&](const auto& flag) { return flag.first == name; });
+}
+
 bool MegatronCommand::has_any(const std::vector<std::string>& names) const {
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return has(name); });
 }
@@ -109,10 +113,10 @@ MegatronCommand read_megatron_command(std::string_view text) {
   TrainingCommand script = read_training_command(text);
   MegatronCommand command = CommandReader(std::move(script.words), std::move(script.tasks)).read();
   command.defaults = std::move(script.defaults);
-  for (const std::string& name : script.unused) command.unexpanded.push_back({"", name + ", which is not used"});
-  for (const std::string& text : script.conditional) command.unexpanded.push_back({"", text + ", in a branch"});
-  for (const std::string& name : script.others) command.unexpanded.push_back({"", name + ", another command"});
-  if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty())
+  for (const std::string& name : script.unused) command.skipped.push_back(name + ", which is not used");
+  for (const std::string& text : script.conditional) command.skipped.push_back(text + ", in a branch");
+  for (const std::string& name : script.others) command.skipped.push_back(name + ", another command");
+  if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty() && command.skipped.empty())
     throw ConfigError({"there is no flag in the command line", "--from-megatron",
                        "give a script's path, or flags as one word: --from-megatron '--num-layers 32 ...'"});
   return command;

@@ -72,6 +72,7 @@ void MegatronDraft::check() {
 std::vector<std::string> MegatronDraft::left_out() const {
   std::vector<std::string> flags;
   for (const auto& [flag, value] : command_.unexpanded) flags.push_back(flag.empty() ? value : "--" + flag);
+  flags.insert(flags.end(), command_.skipped.begin(), command_.skipped.end());
   for (const auto& entry : answer_.unsupported()) flags.push_back(entry.first);
   flags.insert(flags.end(), command_.unknown.begin(), command_.unknown.end());
   return flags;
@@ -84,11 +85,13 @@ std::string MegatronDraft::comments() const {
   const auto group = [&](const char* title, const MegatronAnswer::Entries& entries) {
     if (!entries.empty()) text += fmt::format("# {}:\n{}", title, MegatronAnswer::lines(entries, "#   ", 120));
   };
-  MegatronAnswer::Entries unexpanded, unknown;
+  MegatronAnswer::Entries unexpanded, unknown, skipped;
   for (const auto& [flag, value] : command_.unexpanded)
     unexpanded.push_back({flag.empty() ? value : "--" + flag + " " + value, ""});
   for (const std::string& flag : command_.unknown) unknown.push_back({flag, ""});
+  for (const std::string& text : command_.skipped) skipped.push_back({text, ""});
   group("Left out, because only a shell can expand it", unexpanded);
+  group("Left out, because the training command does not use it, or only conditionally", skipped);
   group("Left out, because Braid does not support it", answer_.unsupported());
   group("Left out, because it is not a known flag of Megatron", unknown);
   group("Left out, because Braid always does this", answer_.already());

@@ -15,6 +15,7 @@ namespace braid {
 struct MegatronRecipe {
   std::string yaml;                   // with a comment on everything that was left out or chosen
   std::vector<std::string> left_out;  // flags that are unsupported, unknown, or need a shell to expand them
+  bool has_model = true;              // false: no flag names the model or gives its size; the recipe has a small one
 };
 
 class MegatronDraft {

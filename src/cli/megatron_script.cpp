@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -131,48 +132,59 @@ bool contains_variable(std::string value, const std::string& name) {
 
 class ScriptReader {
  public:
-  TrainingCommand read(std::string_view text) {
-    const LauncherTasks of_sbatch = sbatch_tasks(text);
-    TrainingCommand result;
-    std::vector<ScriptWord>& words = result.words;
-    std::vector<ScriptWord> training;
-    std::string program;  // of the training command
-    for (const ShellCommand& command : simple_commands(text)) {
-      for (const ShellWord& assignment : command.assignments) assign(text, assignment, command.is_conditional);
-      if (!command.words.empty() &&
-          contains({"declare", "export", "local", "readonly", "typeset"}, command.words[0].value.value_or("")))
-        for (const ShellWord& word : command.words) assign(text, word, command.is_conditional);
-      std::vector<ScriptWord> found = without_shell(expanded(text, command.words));
-      if (std::none_of(found.begin(), found.end(), is_flag)) continue;
-      if (is_flag(found.front())) {
-        words.insert(words.end(), found.begin(), found.end());
-        continue;
-      }
-      const LauncherTasks tasks = take_launcher(found, of_sbatch);
-      if (found.empty()) {
-        result.others.push_back(tasks.launcher);
-        continue;
-      }
-      const bool trains = training.empty() || flags_of_megatron(found) > flags_of_megatron(training);
-      if (!training.empty()) result.others.push_back(trains ? program : found.front().text);
-      if (!trains) continue;
-      training = std::move(found);
-      program = training.front().text;
-      result.tasks = tasks;
-    }
-    words.insert(words.end(), training.begin(), training.end());
+  explicit ScriptReader(std::string_view text)
+      : text_(text), of_sbatch_(sbatch_tasks(text)), commands_(simple_commands(text)) {
+    for (const ShellCommand& command : commands_)
+      if (!command.function.empty()) uncalled_.insert(command.function);
+  }
+
+  TrainingCommand read() {
+    read_body("");
+    while (!uncalled_.empty()) read_body(*uncalled_.begin());
+    std::vector<ScriptWord>& words = result_.words;
+    words.insert(words.end(), training_.begin(), training_.end());
     const bool only_assigns = words.empty();
     for (const FlagVariable& variable : variables_)
       if (only_assigns && variable.is_clear)
         words.insert(words.end(), variable.words.begin(), variable.words.end());
       else if (!variable.is_used && variable.is_clear)
-        result.unused.push_back(variable.name);
-    result.defaults = std::move(defaults_);
-    result.conditional = std::move(conditional_);
-    return result;
+        result_.unused.push_back(variable.name);
+    return std::move(result_);
   }
 
  private:
+  // The commands of a function, or those in none. A function is read where it is first called: variables have the
+  // values of then.
+  void read_body(std::string function) {
+    uncalled_.erase(function);
+    for (const ShellCommand& command : commands_) {
+      if (command.function != function) continue;
+      take(command);
+      const std::string called = command.words.empty() ? "" : command.words[0].value.value_or("");
+      if (uncalled_.count(called)) read_body(called);
+    }
+  }
+
+  void take(const ShellCommand& command) {
+    for (const ShellWord& assignment : command.assignments) assign(text_, assignment, command.is_conditional);
+    if (!command.words.empty() &&
+        contains({"declare", "export", "local", "readonly", "typeset"}, command.words[0].value.value_or("")))
+      for (const ShellWord& word : command.words) assign(text_, word, command.is_conditional);
+    std::vector<ScriptWord> found = without_shell(without_sbatch(expanded(text_, command.words)));
+    if (std::none_of(found.begin(), found.end(), is_flag)) return;
+    if (is_flag(found.front())) {
+      result_.words.insert(result_.words.end(), found.begin(), found.end());
+      return;
+    }
+    const LauncherTasks tasks = take_launcher(found, of_sbatch_);
+    if (found.empty()) return result_.others.push_back(tasks.launcher);
+    const bool trains = training_.empty() || flags_of_megatron(found) > flags_of_megatron(training_);
+    if (!training_.empty()) result_.others.push_back(trains ? training_.front().text : found.front().text);
+    if (!trains) return;
+    training_ = std::move(found);
+    result_.tasks = tasks;
+  }
+
   static std::ptrdiff_t flags_of_megatron(const std::vector<ScriptWord>& words) {
     return std::count_if(words.begin(), words.end(), [](const ScriptWord& word) {
       return is_flag(word) && find_megatron_flag(word.text.substr(2, word.text.find('=') - 2));
@@ -200,13 +212,25 @@ class ScriptReader {
               : "";
       return;
     }
-    if (is_conditional) return conditional_.push_back(in_one_line(raw));
+    if (is_conditional) return result_.conditional.push_back(in_one_line(raw));
     FlagVariable& variable = variable_named(name);
     if (contains_variable(inner, name))
       variable = {name, {}, variable.is_clear};  // ARGS="$ARGS --more": its words begin with the earlier ones
     else if (!appends && !variable.words.empty())
       variable.is_clear = false;
     variable.words.insert(variable.words.end(), words.begin(), words.end());
+  }
+
+  // sbatch --nodes=2 --wrap "torchrun ...": the words of the job.
+  std::vector<ScriptWord> without_sbatch(std::vector<ScriptWord> words) {
+    if (words.empty() || words[0].text != "sbatch") return words;
+    const auto wrap = std::find_if(words.begin(), words.end(),
+                                   [](const ScriptWord& word) { return word.text.starts_with("--wrap"); });
+    if (wrap == words.end()) return words;
+    take_counts({words.begin() + 1, wrap}, of_sbatch_);
+    const std::size_t equals = wrap->text.find('=');
+    if (equals != std::string::npos) return words_in(wrap->text.substr(equals + 1));
+    return wrap + 1 == words.end() ? words : words_in((wrap + 1)->text);
   }
 
   // srun bash -c "torchrun ...": the words that the shell runs take its place.
@@ -273,7 +297,7 @@ class ScriptReader {
                               : has_default          ? rest.substr(2, closing - 2)
                                                      : std::string_view());
       if (value.empty() || is_for_shell(value)) return word;
-      if (known == values_.end()) defaults_[name] = value;
+      if (known == values_.end()) result_.defaults[name] = value;
       filled += value;
       rest.remove_prefix(closing + (in_braces ? 1 : 0));
     }
@@ -286,10 +310,14 @@ class ScriptReader {
     return known != variables_.end() ? *known : variables_.emplace_back(FlagVariable{name});
   }
 
-  std::vector<FlagVariable> variables_;          // in the order written
-  std::vector<std::string> conditional_;         // assignments of flags in branches
-  std::map<std::string, std::string> values_;    // of other variables; empty if only a shell can expand it
-  std::map<std::string, std::string> defaults_;  // as in ${NAME:-default}, of variables that the script does not set
+  const std::string_view text_;
+  LauncherTasks of_sbatch_;
+  const std::vector<ShellCommand> commands_;
+  std::set<std::string> uncalled_;             // functions
+  std::vector<FlagVariable> variables_;        // in the order written
+  std::map<std::string, std::string> values_;  // of other variables; empty if only a shell can expand it
+  std::vector<ScriptWord> training_;           // the command that trains
+  TrainingCommand result_;
 };
 
 }  // namespace
@@ -301,6 +329,6 @@ bool is_option(const ScriptWord& word) {
          (word.text.size() > 1 && word.text[0] == '-' && std::isalpha(static_cast<unsigned char>(word.text[1])));
 }
 
-TrainingCommand read_training_command(std::string_view text) { return ScriptReader().read(text); }
+TrainingCommand read_training_command(std::string_view text) { return ScriptReader(text).read(); }
 
 }  // namespace braid

@@ -90,11 +90,10 @@ std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIden
 }
 
 // Flags, or the path of a script that contains them. A word without a flag can only be a path.
-std::string megatron_text(const std::string& given) {
+bool is_script_path(const std::string& given) {
   std::error_code ignored;
-  const bool is_path = std::filesystem::is_regular_file(given, ignored) ||
-                       (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
-  return is_path ? read_shell_file(given, kFromMegatron) : given;
+  return std::filesystem::is_regular_file(given, ignored) ||
+         (!given.empty() && !given.starts_with("--") && given.find_first_of(" \t\n=") == given.npos);
 }
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
@@ -104,7 +103,16 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   if (!options.print_recipe)
     throw ConfigError({"--from-megatron makes a recipe, which you should check before you run it", "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
-  const MegatronRecipe made = recipe_from_megatron(megatron_text(*options.from_megatron), overrides);
+  const std::string& given = *options.from_megatron;
+  const bool is_script = is_script_path(given);
+  const MegatronRecipe made =
+      recipe_from_megatron(is_script ? read_shell_file(given, kFromMegatron) : given, overrides);
+  if (is_script && !made.has_model)
+    throw ConfigError({fmt::format("the model's size was not found in '{}': neither --hidden-size nor --model-provider "
+                                   "has a value there that can be read without running it",
+                                   given),
+                       "--from-megatron",
+                       "give the flags that the script ends up with as text, or --model-provider beside it"});
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
     fmt::print(stderr, "braid: left out (the first lines of the recipe say why):\n  {}\n",

@@ -25,6 +25,7 @@ struct ShellCommand {
   bool reads_pipe = false;
   bool in_background = false;
   bool is_conditional = false;  // in a branch or a loop, or after && or ||
+  std::string function{};       // whose body it is in; empty: none
 };
 
 bool is_identifier(std::string_view name);  // a valid variable name

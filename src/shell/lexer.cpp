@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -70,6 +71,7 @@ void ShellLexer::element(Level& level) {
 
 void ShellLexer::separator(Level& level) {
   const char c = text_[at_++], next = peek();
+  if (c == '(') take_function_name(level);
   end_command(level);
   if ((c == '&' || c == '|') && next == c) {
     ++at_;
@@ -89,12 +91,24 @@ void ShellLexer::separator(Level& level) {
   level.open.pop_back();
 }
 
+// NAME() { ...; }
+void ShellLexer::take_function_name(Level& level) {
+  const std::vector<ShellWord>& words = level.command.words;
+  if (words.size() != 1 || !words[0].value ||
+      text_.substr(std::min(text_.find_first_not_of(" \t", at_), text_.size()), 1) != ")")
+    return;
+  level.defined = *words[0].value;
+  level.command = {};
+}
+
 void ShellLexer::end_command(Level& level) {
   ShellCommand& command = level.command;
   const bool empty = command.words.empty() && command.assignments.empty();
   if (!empty && level.out) {
     command.reads_pipe = level.after_pipe;
     command.is_conditional = level.branches > 0 || (level.joined && !level.after_pipe);
+    command.function = level.function;
+    level.defined.clear();  // NAME() without braces
     if (!level.joined) level.list_begin = level.out->size();
     level.out->push_back(command);
     level.after_pipe = level.joined = false;
@@ -153,6 +167,11 @@ void ShellLexer::pass_here_document(const HereDocument& document) {
 void ShellLexer::take_word(Level& level) {
   ShellWord found = word();
   ShellCommand& command = level.command;
+  if (level.names_function) {
+    level.defined = found.value.value_or("");
+    level.names_function = false;
+    return;
+  }
   if (level.skips_words) {
     level.skips_words = found.value != "in" || !level.in_case();
     return;
@@ -169,15 +188,30 @@ void ShellLexer::take_word(Level& level) {
 bool ShellLexer::reserved(Level& level, const std::string& word) {
   static const std::set<std::string> followed_by_command = {"if", "then", "elif", "else", "fi", "while", "until",
                                                             "do", "done", "{",    "}",    "!",  "time",  "esac"};
-  static const std::set<std::string> followed_by_names = {"for", "select", "case", "function"};
+  static const std::set<std::string> followed_by_names = {"for", "select", "case"};
   static const std::set<std::string> begins_branch = {"if", "while", "until", "for", "select", "case"},
                                      ends_branch = {"fi", "done", "esac"};
   if (begins_branch.count(word)) ++level.branches;
   if (ends_branch.count(word) && level.branches > 0) --level.branches;
   if (word == "case") level.open += 'c';
   if (word == "esac" && level.in_case()) level.open.pop_back();
+  if (word == "{") begin_group(level);
+  if (word == "}") end_group(level);
+  if (word == "function") level.names_function = true;
   if (followed_by_names.count(word)) level.skips_words = true;
-  return followed_by_command.count(word) || followed_by_names.count(word);
+  return followed_by_command.count(word) || followed_by_names.count(word) || word == "function";
+}
+
+void ShellLexer::begin_group(Level& level) {
+  ++level.braces;
+  if (level.defined.empty() || !level.function.empty()) return;
+  level.function = std::exchange(level.defined, "");
+  level.function_brace = level.braces;
+}
+
+void ShellLexer::end_group(Level& level) {
+  if (level.braces == level.function_brace) level.function.clear();
+  if (level.braces > 0) --level.braces;
 }
 
 bool ShellLexer::is_assignment(const ShellWord& word) const {

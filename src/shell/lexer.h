@@ -48,7 +48,10 @@ class ShellLexer {
     std::vector<ShellCommand>* out;  // null: skip the commands
     ShellCommand command{};
     bool skips_words = false;  // of `for x in a b`, `case x in`
-    std::string open{};        // open constructs: '(' for a parenthesis, 'c' for a case
+    bool names_function = false;
+    std::string defined{}, function{};   // the function whose body the next { begins; the function of the command
+    int braces = 0, function_brace = 0;  // how many are open; the depth of the function's
+    std::string open{};                  // open constructs: '(' for a parenthesis, 'c' for a case
     std::vector<HereDocument> here_documents{};
     bool after_pipe = false, joined = false;  // the next command follows |; it follows |, && or ||
     int branches = 0;                         // if, while, for and case constructs around the command
@@ -80,6 +83,9 @@ class ShellLexer {
   void list(char closing, std::vector<ShellCommand>* out);
   void element(Level& level);
   void separator(Level& level);
+  static void begin_group(Level& level);
+  static void end_group(Level& level);
+  void take_function_name(Level& level);
   void end_command(Level& level);
   static void send_to_background(Level& level);
   // [n]>file, <<EOF, &>file, <<<word ... Consumes the target.

@@ -100,6 +100,14 @@ TEST(FromMegatron, AMambaHybrid) {
   EXPECT_THAT(recipe, AllOf(Not(HasSubstr("Chosen")), Not(HasSubstr("does not support it"))));
 }
 
+TEST(FromMegatron, PureMambaHasNoPattern) {
+  const std::string model =
+      "torchrun pretrain_mamba.py --num-layers 3 --hidden-size 256 --num-attention-heads 2 "
+      "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec ";
+  EXPECT_THAT(squeezed(converted(model)), AllOf(HasSubstr("provider: tiny-vlm"), HasSubstr("pattern: MMM ")));
+  EXPECT_THAT(refusal(model + "--hybrid-attention-ratio 0.08"), HasSubstr("--hybrid-override-pattern"));
+}
+
 // Braid has no such model: the recipe has the nearest one, and lists the differences.
 TEST(FromMegatron, AMixtureOfExperts) {
   const std::string recipe = squeezed(converted(
@@ -186,7 +194,7 @@ TEST(FromMegatron, UnexpandedVariablesAreListed) {
   EXPECT_THAT(recipe, AllOf(HasSubstr("only a shell can expand it:\n#   ${DISTRIBUTED_ARGS[@]}\n"),
                             HasSubstr("#   --lr $LR\n#   --save $ROOT/ckpt\n#   ${MODEL_ARGS[@]}\n#   --my-flag $X\n"),
                             HasSubstr("not a known flag of Megatron:\n#   --other 3\n"),
-                            HasSubstr("--save-interval: it needs --save FOLDER"), HasSubstr("micro_batch: 2")));
+                            HasSubstr("--save-interval: --save is left out"), HasSubstr("micro_batch: 2")));
 }
 
 TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
@@ -205,9 +213,10 @@ TEST(FromMegatron, RanksAreThoseOfTheLauncher) {
       "EVAL=(--eval-iters 7)\nif [ $BIG ]; then SIZE=(--lr 1); else SIZE=(--lr 2); "
       "fi\nREST=\"--tensor-model-parallel-size 2 "
       "--micro-batch-size 1\"\nALL=($REST --train-iters 3)\npython x.py ${SIZE[@]} ${ALL[@]} --bf16\n";
-  EXPECT_THAT(squeezed(converted(branches)),
-              AllOf(HasSubstr("EVAL, which is not used"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
-                    HasSubstr("iterations: 3"), Not(HasSubstr("eval_iters: 7")), Not(HasSubstr("lr: 1 "))));
+  EXPECT_THAT(
+      squeezed(converted(branches)),
+      AllOf(HasSubstr("only conditionally:\n# EVAL, which is not used"), HasSubstr("${SIZE[@]}"), HasSubstr("tp: 2 "),
+            HasSubstr("iterations: 3"), Not(HasSubstr("eval_iters: 7")), Not(HasSubstr("lr: 1 "))));
   EXPECT_THAT(squeezed(converted("python prepare.py --lr 7\ntorchrun --nproc-per-node 2 x.py --lr 1e-3 --bf16\n"
                                  "python report.py --lr 3\n")),
               AllOf(HasSubstr("lr: 1e-3"), HasSubstr("python, another command"), HasSubstr(" dp: 2\n")));
@@ -264,6 +273,24 @@ TEST(FromMegatron, TextForAShellIsRead) {
         << shell;
 }
 
+TEST(FromMegatron, AWrappedJobIsRead) {
+  for (const char* wrap : {"--wrap=", "--wrap "})
+    EXPECT_THAT(squeezed(converted("sbatch --nodes=2 -A x " + std::string(wrap) +
+                                   "\"srun torchrun --nproc-per-node 8 x.py --micro-batch-size 1 --lr 1e-3\"\n")),
+                AllOf(HasSubstr("lr: 1e-3"), HasSubstr(" dp: 16\n"), Not(HasSubstr("Left out"))));
+}
+
+// A function's variables have the values of its call.
+TEST(FromMegatron, AFunctionIsReadWhereItIsCalled) {
+  const std::string recipe = squeezed(
+      converted("ARGS=\"--lr 1e-3\"\nTP=2\ntrain() {\n  torchrun x.py $ARGS --tensor-model-parallel-size $TP $MORE\n}\n"
+                "function more { MORE=\"--micro-batch-size 3\"; }\nTP=4\nARGS=\"$ARGS --bf16\"\nmore\ntrain\n"));
+  EXPECT_THAT(recipe, AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("micro_batch: 3"),
+                            HasSubstr("# --tensor-model-parallel-size $TP\n"), Not(HasSubstr("tp: 2"))));
+  EXPECT_THAT(squeezed(converted("main ( ) { torchrun x.py --lr 1e-3 --seed $SEED; }\nSEED=5\n\"$@\"\n")),
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("seed: 5")));
+}
+
 TEST(FromMegatron, AVariableMayBeExtendedByItself) {
   EXPECT_THAT(
       squeezed(converted(
@@ -312,9 +339,10 @@ TEST(FromMegatron, BraidsOwnFlagsAffectDerivedValues) {
 TEST(FromMegatron, WithoutItsFolderAFlagIsLeftOut) {
   const std::string recipe =
       squeezed(converted("--exit-on-missing-checkpoint --load $CKPT --save $CKPT --save-interval 5 --lr 1e-3"));
-  EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: it needs --load FOLDER"),
-                            HasSubstr("--save-interval: it needs --save FOLDER"), HasSubstr("--load $CKPT"),
+  EXPECT_THAT(recipe, AllOf(HasSubstr("--exit-on-missing-checkpoint: --load is left out"),
+                            HasSubstr("--save-interval: --save is left out"), HasSubstr("--load $CKPT"),
                             Not(HasSubstr("must_exist"))));
+  EXPECT_THAT(converted("--save-interval 5 --lr 1e-3"), HasSubstr("--save-interval: it needs --save FOLDER"));
   EXPECT_THAT(converted("--exit-on-missing-checkpoint --load $CKPT", {"--load=ckpt"}), HasSubstr("must_exist: true"));
   EXPECT_THAT(squeezed(converted("--exit-on-missing-checkpoint --load ckpt")),
               AllOf(HasSubstr("load: ckpt "), HasSubstr("must_exist: true ")));
@@ -357,6 +385,7 @@ TEST(FromMegatron, InvalidCommandLinesAreRefused) {
       refusal("--hidden-size 2147483647 --num-attention-heads 2147483647 --tensor-model-parallel-size 2147483647 "
               "--expert-model-parallel-size 65521 --micro-batch-size 2147483647 --num-experts 2"),
       HasSubstr("the recipe from --from-megatron"));
+  EXPECT_THAT(refusal("--bf16 --fp16 --lr 1"), HasSubstr("--bf16 and --fp16"));
   EXPECT_THAT(refusal("--micro-batch-size 3 --global-batch-size 8"),
               AllOf(HasSubstr("global_batch=8 does not divide"),
                     HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
@@ -373,7 +402,6 @@ TEST(FromMegatron, LeftOutFlagsAreAlsoListedOnStandardError) {
             "  --lr, --wandb-exp-name q, --wandb-project p, --own 3\n");
 }
 
-// On the command line: a script's path, or flags as one word.
 TEST(FromMegatron, VirtualStagesAreThoseOfTheRecipe) {
   const std::string model =
       "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights --num-layers 12 "
@@ -382,12 +410,30 @@ TEST(FromMegatron, VirtualStagesAreThoseOfTheRecipe) {
   EXPECT_THAT(converted(model + "--num-virtual-stages-per-pipeline-rank 2"), HasSubstr("vpp: 2"));
 }
 
+// On the command line: a script's path, or flags as one word.
 TEST(FromMegatron, AScriptIsReadWhereItsPathIsGiven) {
   const TemporaryFolder folder;
-  const std::string script = folder.write("my run.sh", "#!/bin/bash\nA=(--lr 3e-4)\ntorchrun x.py ${A[@]} --bf16\n");
+  const std::string script = folder.write("my run.sh",
+                                          "#!/bin/bash\nA=(--lr 3e-4 --num-layers 2 --hidden-size 64)\n"
+                                          "torchrun x.py ${A[@]} --num-attention-heads 2 --bf16\n");
   const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
   EXPECT_THAT(run.out, AllOf(HasSubstr("lr: 3e-4"), HasSubstr("bfloat16"))) << run.err;
   EXPECT_EQ(braid({"plan", "show", folder.write("recipe.yaml", run.out)}).exit_code, 0);
+}
+
+// A recipe for another model than the script's would be worse than none.
+TEST(FromMegatron, AScriptWhoseModelCannotBeReadIsRefused) {
+  const TemporaryFolder folder;
+  for (const char* text : {"read -r -d '' OPTS <<EOT\n--hidden-size 64\nEOT\ntorchrun x.py $OPTS --lr 1e-3\n",
+                           "torchrun x.py --hidden-size $SIZE --lr 1e-3\n"}) {
+    const std::string script = folder.write("run.sh", text);
+    const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_THAT(run.err, AllOf(HasSubstr("the model's size was not found in '" + script + "'"),
+                               HasSubstr("fix:   give the flags that the script ends up with as text")));
+    EXPECT_EQ(braid({"train", "--from-megatron", script, "--print-recipe", "--model-provider", "tiny-vlm"}).exit_code,
+              0);
+  }
 }
 
 TEST(FromMegatron, MisuseIsRefused) {

@@ -290,5 +290,16 @@ TEST(Chains, OfExceptionsKeepTheirCause) {
             "hub-unreachable");
 }
 
+TEST(Advice, FitsContainersAndFileSystems) {
+  const auto fix = [](const std::string& text) { return diagnosis_of_text(text + "\n").fix; };
+  EXPECT_THAT(fix("FATAL:   container creation failed: mount source /scratch doesn't exist"), HasSubstr("--bind"));
+  EXPECT_THAT(fix("FATAL:   exec /usr/bin/train failed: no such file or directory"), HasSubstr("Check the path"));
+  EXPECT_THAT(fix("FATAL:   could not open image /w/x.sif: no such file or directory"), HasSubstr("all nodes share"));
+  EXPECT_THAT(fix(raised("OSError: [Errno 116] Stale file handle: '/mnt/x'")), HasSubstr("file system failed"));
+  EXPECT_THAT(fix(raised("OSError: [Errno 5] Input/output error")), HasSubstr("file system failed"));
+  EXPECT_THAT(fix(raised("ValueError: bad")), Not(HasSubstr("file system")));
+  EXPECT_EQ(verdict("Usage of EmptyDir volume \"scratch\" exceeds the limit \"50Gi\".\n"), "disk-full -1");
+}
+
 }  // namespace
 }  // namespace braid

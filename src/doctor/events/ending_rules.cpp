@@ -185,6 +185,7 @@ constexpr Rule kRules[] = {
     {"condition: [DiskPressure]", Sign::DiskFull},
     {"condition: [MemoryPressure]", Sign::CgroupOom},
     {"ephemeral local storage usage exceeds", Sign::DiskFull},
+    {"Usage of EmptyDir volume", Sign::DiskFull, "exceeds"},
     {"tried to allocate more memory than is available", Sign::CgroupOom},  // Kaggle
     {"node running low on memory", Sign::CgroupOom},
     {"memory usage exceeded request_memory", Sign::CgroupOom},  // HTCondor
@@ -256,6 +257,7 @@ constexpr Rule kRules[] = {
     {"Received Signals.SIG", Sign::TerminatedFromOutside, "death signal"},
     {"death signal, shutting down", Sign::TerminatedFromOutside},
     {"SignalException: Process ", Sign::TerminatedFromOutside},
+    {"SIGTERMException", Sign::TerminatedFromOutside},  // Lightning
     {"eceived SIGTERM", Sign::TerminatedFromOutside},
     {"eceived signal SIGTERM", Sign::TerminatedFromOutside},
     {"eceived signal 15", Sign::TerminatedFromOutside},

@@ -12,6 +12,7 @@
 #include "doctor/events/process_ends.h"
 #include "doctor/events/progress_styles.h"
 #include "doctor/events/progress_watch.h"
+#include "doctor/events/rule_scan.h"
 #include "doctor/events/run_facts.h"
 #include "doctor/events/traceback_notes.h"
 #include "doctor/lines/anchor_scan.h"
@@ -22,24 +23,7 @@
 namespace braid {
 namespace {
 
-// What most lines of most logs look like.
-constexpr std::string_view kUsual =
-    " [2026-11-15 09:40:29.620204] iteration       10/     100 | consumed samples:           80 | elapsed time per "
-    "iteration (ms): 639.6 | throughput per GPU (TFLOP/s/GPU): 0.0 | tokens per GPU (tokens/s/GPU): 266.8 | learning "
-    "rate: 2.946396E-03 | global batch size:     8 | lm loss: 5.333568E+00 | seq_load_balancing_loss: 1.015603E+00 | "
-    "loss scale: 1.0 | grad norm: 1.248 | number of skipped iterations:   0 | number of nan iterations:   0 | time "
-    "(ms) | language | waits for images:      10.0 ( 2 %) | forward:   283.9 (44 %) | backward:   259.6 (41 %) | "
-    "pipeline wait:    43.7 ( 7 %) | reduce:    10.0 ( 2 %) | optimizer: [rank3]: NCCL INFO Channel 12/0 : 1[2] -> "
-    "3[4] [send] via NET/IB/5/GDRDMA Training epoch 0, | reduced_train_loss: | global_step: | validation | loading "
-    "shard sample 4711 of shard 00012 has 3211 tokens step 12 INFO root - epoch model layer batch data";
-
 constexpr int kLinesForLaunchers = 4096;
-
-std::vector<std::string> anchors_of(const std::vector<Rule>& rules) {
-  std::vector<std::string> anchors;
-  for (const Rule& rule : rules) anchors.emplace_back(rule.anchor);
-  return anchors;
-}
 
 }  // namespace
 
@@ -116,8 +100,8 @@ class LogScan::Impl {
   // Nearly all lines end here. An iteration's line is told from its raw text, unless it says something else, too.
   void glance(const LineReader::Line& line) {
     bool tells_progress = false, tells_more = false;
-    scan_.each(line.text, [&](int rule) {
-      if (rules_[static_cast<std::size_t>(rule)].sign != Sign::Progress) return tells_more = true, false;
+    rules_.each(line.text, [&](const Rule& rule) {
+      if (rule.sign != Sign::Progress) return tells_more = true, false;
       return tells_progress = true;
     });
     const auto has = [&](char c) { return line.text.find(c) != std::string_view::npos; };
@@ -135,12 +119,6 @@ class LogScan::Impl {
             file.iterations, file.run};
   }
 
-  bool has_anchor(std::string_view text) const {
-    bool found = false;
-    scan_.each(text, [&](int) { return found = true, false; });
-    return found;
-  }
-
   // A progress bar rewrites its line with carriage returns: each part is a line of its own.
   void examine(const LineReader::Line& line) {
     std::string_view rest = line.text;
@@ -148,7 +126,7 @@ class LogScan::Impl {
       const std::size_t end = rest.find('\r');
       const std::string_view part = rest.substr(0, end);
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-      if (line_by_line() || has_anchor(part)) examine_part(part, line.number);
+      if (line_by_line() || rules_.has_anchor(part)) examine_part(part, line.number);
     }
     if (line.text.empty() && state_.tracebacks.any_open()) examine_part("", line.number);
   }
@@ -165,7 +143,7 @@ class LogScan::Impl {
       marks.mentioned = marks.rank.has_value();
     }
     if (!marks.rank && state_.rank) marks.rank = state_.rank, marks.by_name = true;
-    const Rule* const rule = rule_for(marks.body);
+    const Rule* const rule = rules_.first_fitting(marks.body);
     line_.place = place_of(number, marks.time);
     line_.text = text;
     line_.focus = rule ? std::min(text.find(rule->anchor), text.size()) : 0;
@@ -176,17 +154,6 @@ class LogScan::Impl {
     if (state_.block.open())
       if (auto exit = state_.block.feed(marks.body)) note_torchrun_exit(std::move(*exit), marks, line_, findings_);
     if (rule) act(rule->sign, marks);
-  }
-
-  // The first fitting rule, by the anchors that are there.
-  const Rule* rule_for(std::string_view body) const {
-    std::size_t best = rules_.size();
-    scan_.each(body, [&](int anchor) {
-      const auto rule = static_cast<std::size_t>(anchor);
-      if (rule < best && fits(rules_[rule], body)) best = rule;
-      return true;
-    });
-    return best < rules_.size() ? &rules_[best] : nullptr;
   }
 
   void act(Sign sign, const LineMarks& marks) {
@@ -296,8 +263,7 @@ class LogScan::Impl {
     note_context(text, findings_);
   }
 
-  const std::vector<Rule>& rules_ = rules();
-  const AnchorScan scan_{anchors_of(rules_), kUsual};
+  RuleScan rules_;
   Findings findings_;
   FileState state_;
   SeenLine line_;

@@ -30,6 +30,8 @@ void note_context(std::string_view body, Findings& findings) {
   }
   if (has_word(body, "orld") || has_word(body, "WORLD"))
     for (const char* key : {"world size", "world_size", "WORLD_SIZE"}) keep(findings.world_size, key);
+  if (auto member = behind(body, ", MEMBER: "); member && take_number(*member) && take(*member, "/"))  // Lightning
+    if (const auto world = take_number(*member); world && !findings.world_size) findings.world_size = world;
   if (has_word(body, "save_hf_weights") || has_word(body, "save_artifacts") || has_word(body, "save_hf_pretrained"))
     findings.saved_artifacts = true;
   if (mentions_fp8(body) || has_word(body, "scale_inv")) findings.fp8 = true;

@@ -55,6 +55,7 @@ constexpr Rule kRun[] = {
     {"world size", Sign::WorldSize},
     {"world_size", Sign::WorldSize},
     {"WORLD_SIZE", Sign::WorldSize},
+    {", MEMBER: ", Sign::WorldSize},  // Lightning
     {"run ended   ", Sign::Hangup, "SIGHUP"},
     {"run ended   ", Sign::JobCancelled, "SIG"},
     {"run ended   ", Sign::EndedWell, nullptr, "skipped"},

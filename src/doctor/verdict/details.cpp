@@ -110,15 +110,26 @@ StartText start_text(std::string_view message, Sign sign) {
     return {"The launcher cannot log in to a host, so nothing was started there.",
             "`ssh HOST true` must work from the first host without a question: check the host's name, keys and "
             "known_hosts."};
-  if (says("not found") || says("No such file"))
+  if (says("not found") || says("No such file") || says("no such file"))
     return {"There is no such program or file where it was started.",
             "Check the path, and that it is mounted into the container and installed on every node."};
   if (says("Permission denied"))
     return {"The program may not be executed.", "`chmod +x` it, and check that its file system is not mounted noexec."};
+  if (says("FATAL:  "))  // Apptainer, Singularity
+    return {"Its container did not start.",
+            "Check that the image can be read or pulled there, and that each --bind path exists on every node; "
+            "`apptainer exec IMAGE true` on that node says more."};
   if (sign == Sign::ShellError)
     return {"The script did not get as far as the program.",
             "Correct the script where the line says, or set what it wants, and start it again."};
   return {};
+}
+
+std::string storage_fix(std::string_view message) {
+  if (!has_one_of(message, "Stale file handle|Errno 5] Input/output error|transport endpoint shutdown")) return "";
+  return "The file system failed, not the program: see whether that node can still read it (`df`, `ls`), have it "
+         "mounted "
+         "again or leave the node out, and resume.";
 }
 
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank) {

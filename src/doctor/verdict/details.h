@@ -25,6 +25,9 @@ struct StartText {
 };
 StartText start_text(std::string_view message, Sign sign);
 
+// What to do about a message of a shared file system, which the program can do nothing about; else empty.
+std::string storage_fix(std::string_view message);
+
 // "The other 7 ranks went down after it: 7 x SIGTERM."; empty when nothing happened to others.
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <map>
 
 #include "doctor/events/finding_kinds.h"
 #include "doctor/lines/signals.h"
@@ -59,6 +60,7 @@ Suspects::Suspects(const Findings& findings) : findings_(findings), culprit_(fin
   for (const RootCauseLine& line : findings.braid)
     if (!braid_ && !findings.survived(line.place)) braid_ = &line;
   find_first_failure();
+  find_ends_from_outside();
 }
 
 std::optional<int> Suspects::culprit_rank() const {
@@ -83,6 +85,7 @@ const Finding* Suspects::best_cause() const {
   const auto is_named = [](const Finding& f) { return f.bare && !f.traceback && f.sign != Sign::PythonError; };
   const Finding* strong = nullptr;
   if (rank) strong = earliest([&](const Finding& f) { return is_strong_cause(f) && f.rank == rank; });
+  if (!strong) strong = earliest([&](const Finding& f) { return is_strong_cause(f) && !is_explained_from_outside(f); });
   if (!strong) strong = earliest(is_strong_cause);
   const auto is_said_before = [&](const Finding& f) { return is_named(f) && earlier(f.place, strong->place); };
   const bool says_less = strong && reports_lost_process(*strong) && earliest(is_said_before);  // "Training failed"
@@ -194,10 +197,41 @@ bool Suspects::is_loss_of_worker(const Finding& lost) const {
   });
 }
 
-const Finding* Suspects::outside_before(const Finding& cause) const {
+void Suspects::find_ends_from_outside() {
+  std::map<int, const Finding*> told;  // by rank, its first SIGTERM
+  for (const Finding* f : live_) {
+    if (role_of(f->sign) != Role::Outside || f->sign == Sign::StepCancelled || f->sign == Sign::Interrupted) continue;
+    outside_.push_back(f);
+    if (f->sign != Sign::TerminatedFromOutside || !f->rank) continue;
+    const Finding*& first = told[*f->rank];
+    if (!first || earlier(f->place, first->place)) first = f;
+  }
+  const int highest = findings_.ranks.empty() ? 0 : findings_.ranks.rbegin()->first;
+  const auto world = std::max<std::int64_t>(findings_.world_size.value_or(0), highest + 1);
+  if (static_cast<std::int64_t>(told.size()) < world) return;
+  for (const auto& [rank, first] : told)
+    if (!last_signal_ || earlier(last_signal_->place, first->place)) last_signal_ = first;
+}
+
+// Launchers end the other ranks when one has failed, and lines of different ranks come in any order: a SIGTERM explains
+// what its own rank raised after it, and that processes are gone, but not why another rank failed.
+bool Suspects::is_explained_from_outside(const Finding& cause) const {
+  const auto rank = cause.rank ? cause.rank : culprit_rank();
+  const bool is_loss = reports_lost_process(cause);
+  const bool all_told = !rank && last_signal_ && earlier(last_signal_->place, cause.place);
+  const auto explains = [&](const Finding& end) {
+    if (end.sign != Sign::TerminatedFromOutside) return true;
+    if (cause.sign == Sign::GpuOom) return false;  // no signal takes memory of a GPU
+    return !end.rank || is_loss || all_told || end.rank == rank;
+  };
+  return std::any_of(outside_.begin(), outside_.end(),
+                     [&](const Finding* end) { return explains(*end) && earlier(end->place, cause.place); });
+}
+
+bool Suspects::was_told_to_end(int rank, const Place& before) const {
   return earliest([&](const Finding& f) {
-    return role_of(f.sign) == Role::Outside && f.sign != Sign::StepCancelled && f.sign != Sign::Interrupted &&
-           earlier(f.place, cause.place);
+    return (f.sign == Sign::TerminatedFromOutside || f.sign == Sign::Interrupted) && f.rank == rank &&
+           earlier(f.place, before);
   });
 }
 

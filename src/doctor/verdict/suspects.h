@@ -36,8 +36,11 @@ class Suspects {
   // Others lost a process that ended, or that Ray says was lost.
   bool is_loss_of_worker(const Finding& lost) const;
 
-  // What came before a cause and explains it: an end from outside makes programs raise all kinds of exceptions.
-  const Finding* outside_before(const Finding& cause) const;
+  // An end from outside came before, which makes programs raise all kinds of exceptions.
+  bool is_explained_from_outside(const Finding& cause) const;
+
+  // A rank got SIGTERM, or Ctrl-C, before this.
+  bool was_told_to_end(int rank, const Place& before) const;
 
   // It only tells of a process that is gone, and others say more about that.
   bool is_explained_by_others(const Finding& cause) const;
@@ -52,6 +55,7 @@ class Suspects {
   void find_first_failure();
   // Its parent and its children raise exceptions of their own when they find that a process was killed.
   bool follows_kill(const Finding& cause) const;
+  void find_ends_from_outside();
   const Finding* told_after(const Finding& vague) const;
   const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
@@ -62,7 +66,9 @@ class Suspects {
   std::set<int> complained_;
   const WorkerExit* culprit_ = nullptr;
   const RootCauseLine* braid_ = nullptr;
-  std::optional<Place> first_failure_;  // see failed_before
+  std::optional<Place> first_failure_;    // see failed_before
+  std::vector<const Finding*> outside_;   // that may explain exceptions
+  const Finding* last_signal_ = nullptr;  // where all ranks were told to end: who was the last
 };
 
 }  // namespace braid

@@ -75,7 +75,7 @@ bool by_cause(Trial& t) {
   const Finding* cause = t.suspects.best_cause();
   if (!cause) return false;
   if (t.braid && !is_loss_of_peer(t.braid->reason) && cause->rank != t.braid->rank) return false;
-  if (t.suspects.outside_before(*cause) || t.suspects.is_explained_by_others(*cause)) return false;
+  if (t.suspects.is_explained_from_outside(*cause) || t.suspects.is_explained_by_others(*cause)) return false;
   t.name(*cause, t.suspects.refined(*cause));
   if (const Finding* hardware = t.suspects.hardware_behind(*cause)) t.draft.add_evidence(*hardware);
   add_details(t, *cause);
@@ -89,6 +89,7 @@ bool by_cause(Trial& t) {
     t.draft.fix(start.fix);
   }
   if (cause->sign == Sign::WrongArguments) t.draft.fix("Correct the arguments of the program.");
+  if (cause->sign == Sign::PythonError) t.draft.fix(storage_fix(cause->text));
   if (cause->sign == Sign::GpuOom) explain_memory(t, cause->text);
   if (cause->sign == Sign::CollectiveMismatch) t.draft.explain(mismatch_told_in(cause->text));
   if (t.result.cause == Cause::MoeOom && t.findings.num_experts)

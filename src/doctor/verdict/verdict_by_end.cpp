@@ -134,7 +134,9 @@ bool by_outside(Trial& t) {
   // Who sees that a run failed cancels the job, or lets it wait until its time is over.
   const bool may_follow = end && (end->sign == Sign::JobCancelled || end->sign == Sign::TimeLimit);
   if (may_follow && t.suspects.failed_before(end->place)) return false;
-  if (!end && !hang && !t.suspects.culprit_rank())
+  const auto failed = t.suspects.culprit_rank();
+  const bool was_ended = failed && t.culprit && t.suspects.was_told_to_end(*failed, t.culprit->place);
+  if (!end && !hang && (!failed || was_ended))
     end = t.suspects.earliest([&](const Finding& f) {
       return role_of(f.sign) == Role::Outside && !is_rest(t, f) && !t.suspects.failed_before(f.place);
     });
