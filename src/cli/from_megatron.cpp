@@ -25,6 +25,8 @@ const std::vector<std::string> kVisionFlags = {"encoder-tp",        "encoder-dp"
                                                "freeze-vit",        "img-h",           "patch-dim",     "pixel-shuffle",
                                                "vision-model-type", "class-token-len", "model-provider"};
 
+constexpr const char* kSizes[] = {"hidden-size", "num-layers", "num-attention-heads"};
+
 const std::vector<std::string> kEncoderSizes = {"encoder-tp", "encoder-cp", "encoder-dp", "encoder-pp"};
 
 // Flags without their own recipe key that influence the values of other keys.
@@ -79,11 +81,13 @@ class Conversion {
                                         "num-experts", "num-moe-experts", "squared-relu", "mamba-num-heads"});
     provider_ = hybrid ? "tiny-vlm" : "tiny-llava";
     const auto named = command_.text("model-provider");
+    bool is_known = false;
     if (named) {
-      const auto known = kProviders.find(*named);
+      const auto translated = kProviders.find(*named);
       const bool is_own = contains(provider_names(), *named);
-      if (known != kProviders.end() || is_own)
-        provider_ = is_own ? *named : known->second;
+      is_known = translated != kProviders.end() || is_own;
+      if (is_known)
+        provider_ = is_own ? *named : translated->second;
       else
         draft_.chosen(fmt::format("model.provider {}: there is no provider {}", provider_, *named));
     }
@@ -91,7 +95,9 @@ class Conversion {
     vision_ = command_.has_any(kVisionFlags) && !command_.has("llm-only");
     // A named model has its own sizes; otherwise the flags give all sizes, and the provider only selects the kind.
     own_sizes_ = provider_.starts_with("tiny-") && command_.has("hidden-size");
-    has_model_ = named || own_sizes_ || beside("model.provider");
+    const auto is_unexpanded = [&](const char* flag) { return command_.is_unexpanded(flag); };
+    const bool has_sizes = own_sizes_ && std::none_of(std::begin(kSizes), std::end(kSizes), is_unexpanded);
+    has_model_ = is_known || has_sizes || beside("model.provider");
     draft_.set("model.provider", provider_,
                named        ? "--model-provider"
                : own_sizes_ ? "with other sizes"
@@ -226,7 +232,8 @@ class Conversion {
                  is_mamba() ? "--num-layers, all of them Mamba's" : "--num-layers: attention, then its MLP");
       for (const char* ratio : {"hybrid-attention-ratio", "hybrid-mlp-ratio"})
         if (draft_.number(ratio).value_or(0) > 0)
-          draft_.refuse(std::string("--") + ratio, "the kinds of the layers are given as shares of them",
+          draft_.refuse(std::string("--") + ratio,
+                        fmt::format("--{} gives a share; Braid needs the order of the layers", ratio),
                         "write them out, as in --hybrid-override-pattern 'M-M*-'; Megatron prints its pattern");
     }
     if (pattern.find('M') != std::string::npos) {

@@ -1,10 +1,9 @@
 #include "cli/megatron_script.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <map>
-#include <set>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -15,87 +14,6 @@
 namespace braid {
 namespace {
 
-// Whether only a shell can expand the value: a variable, a home folder, file patterns. Layer patterns like M-M*- match
-// no file: the shell leaves them unchanged, and so do we.
-bool is_for_shell(std::string_view raw) {
-  return raw.find_first_of("$`") != raw.npos || raw.starts_with('~') ||
-         (raw.find('/') != raw.npos && raw.find_first_of("*?[") != raw.npos);
-}
-
-ScriptWord word_of(std::string_view text, const ShellWord& word) {
-  if (word.value) return {*word.value};
-  std::string raw(text.substr(word.begin, word.end - word.begin));
-  const bool has_variable = is_for_shell(raw);
-  std::erase_if(raw, [](char c) { return c == '"' || c == '\''; });
-  return {raw, has_variable};
-}
-
-constexpr std::pair<std::string_view, std::string LauncherTasks::*> kCounts[] = {
-    {"--ntasks", &LauncherTasks::all},
-    {"-n", &LauncherTasks::all},
-    {"-np", &LauncherTasks::all},
-    {"--np", &LauncherTasks::all},
-    {"--nodes", &LauncherTasks::nodes},
-    {"-N", &LauncherTasks::nodes},
-    {"--npernode", &LauncherTasks::per_node},
-    {"--ntasks-per-node", &LauncherTasks::per_node},
-};
-
-// Whether srun's options end here: at the program, or at a flag of Megatron's if the program has an unknown name.
-bool ends_launcher(const ScriptWord& word) {
-  if (is_flag(word)) return find_megatron_flag(word.text.substr(2, word.text.find('=') - 2)) != nullptr;
-  const std::string name = word.text.substr(word.text.rfind('/') + 1);
-  return !is_option(word) && (name == "torchrun" || name.starts_with("python") || name.ends_with(".py") ||
-                              name.ends_with(".sh") || name == "bash" || name == "env" || name == "uv");
-}
-
-void take_counts(const std::vector<ScriptWord>& options, LauncherTasks& tasks) {
-  for (std::size_t i = 0; i < options.size(); ++i) {
-    const std::string& text = options[i].text;
-    const std::size_t equals = text.find('=');
-    for (const auto& [option, count] : kCounts) {
-      if (text.substr(0, equals) == option)
-        tasks.*count =
-            equals != std::string::npos ? text.substr(equals + 1) : (i + 1 < options.size() ? options[i + 1].text : "");
-      else if (option.size() == 2 && text.starts_with(option) && parse_int(text.substr(2)))
-        tasks.*count = text.substr(2);  // -n16
-    }
-  }
-}
-
-// Removes srun or mpirun and their options from the front of a command, and returns how many tasks they start.
-LauncherTasks take_launcher(std::vector<ScriptWord>& words, const LauncherTasks& of_sbatch) {
-  const std::string name = words.empty() ? "" : words[0].text.substr(words[0].text.rfind('/') + 1);
-  if (name != "srun" && name != "mpirun" && name != "mpiexec") return {};
-  LauncherTasks tasks = name == "srun" ? of_sbatch : LauncherTasks{};
-  tasks.launcher = name;
-  const auto end = std::find_if(words.begin(), words.end(), ends_launcher);
-  LauncherTasks own;
-  take_counts({words.begin() + 1, end}, own);
-  if (!own.all.empty()) tasks = {.launcher = name};  // the tasks of sbatch are then no longer those of this step
-  for (const auto& [option, count] : kCounts)
-    if (!(own.*count).empty()) tasks.*count = own.*count;
-  words.erase(words.begin(), end);
-  return tasks;
-}
-
-// What srun inherits: the lines "#SBATCH --nodes=4" before the first command.
-LauncherTasks sbatch_tasks(std::string_view text) {
-  LauncherTasks tasks;
-  for (std::string& line : split(text, '\n')) {
-    const std::size_t first = line.find_first_not_of(" \t\r");
-    if (first != line.npos && line[first] != '#') break;
-    std::replace_if(
-        line.begin(), line.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
-    if (!line.starts_with("#SBATCH ")) continue;
-    std::vector<ScriptWord> options;
-    for (const std::string& word : split(line.substr(8), ' '))
-      if (!word.empty()) options.push_back({word});
-    take_counts(options, tasks);
-  }
-  return tasks;
-}
-
 // A variable that contains flags: ARGS=(--lr 1 ...) or ARGS="--lr 1 ...".
 struct FlagVariable {
   std::string name;
@@ -103,16 +21,6 @@ struct FlagVariable {
   bool is_clear = true;  // false: assigned more than once, as in the branches of an if
   bool is_used = false;
 };
-
-// The name in $NAME, ${NAME}, ${NAME:-}, ${NAME[@]} or ${NAME[*]}; empty for any other word.
-std::string expanded_name(std::string_view word) {
-  if (!word.starts_with('$')) return "";
-  word.remove_prefix(1);
-  if (word.starts_with('{') && word.ends_with('}')) word = word.substr(1, word.size() - 2);
-  if (word.ends_with(":-")) word.remove_suffix(2);  // ${NAME:-}, as people write it under `set -u`
-  if (word.ends_with("[@]") || word.ends_with("[*]")) word.remove_suffix(3);
-  return is_identifier(word) ? std::string(word) : "";
-}
 
 std::string in_one_line(std::string_view text) {
   std::string line;
@@ -134,13 +42,19 @@ class ScriptReader {
  public:
   explicit ScriptReader(std::string_view text)
       : text_(text), of_sbatch_(sbatch_tasks(text)), commands_(simple_commands(text)) {
-    for (const ShellCommand& command : commands_)
-      if (!command.function.empty()) uncalled_.insert(command.function);
+    for (const ShellCommand& command : commands_) {
+      std::vector<const ShellCommand*>& body = bodies_[command.function];
+      if (body.empty() && !command.function.empty()) uncalled_.push_back(command.function);
+      body.push_back(&command);
+    }
   }
 
   TrainingCommand read() {
-    read_body("");
-    while (!uncalled_.empty()) read_body(*uncalled_.begin());
+    read_body("", /*is_conditional=*/false, 0);
+    // A script may call the function that its caller names; functions stand below those that they call.
+    while (training_.empty() && !uncalled_.empty()) read_body(std::string(uncalled_.back()), false, 0);
+    for (const std::string& name : uncalled_)
+      if (has_flags(bodies_[name])) result_.unused.push_back(name + "()");
     std::vector<ScriptWord>& words = result_.words;
     words.insert(words.end(), training_.begin(), training_.end());
     const bool only_assigns = words.empty();
@@ -155,28 +69,48 @@ class ScriptReader {
  private:
   // The commands of a function, or those in none. A function is read where it is first called: variables have the
   // values of then.
-  void read_body(std::string function) {
-    uncalled_.erase(function);
-    for (const ShellCommand& command : commands_) {
-      if (command.function != function) continue;
-      take(command);
-      const std::string called = command.words.empty() ? "" : command.words[0].value.value_or("");
-      if (uncalled_.count(called)) read_body(called);
+  void read_body(const std::string& function, bool is_conditional, int depth) {
+    constexpr int kDeepest = 100;  // no person nests calls so
+    std::erase(uncalled_, function);
+    std::vector<std::string> locals;
+    for (const ShellCommand* command : bodies_[function]) {
+      const std::string program = command->words.empty() ? "" : command->words[0].value.value_or("");
+      const bool only_sometimes = is_conditional || command->is_conditional;
+      take(*command, program, only_sometimes);
+      if (program == "local")
+        for (const ShellWord& word : command->words) locals.push_back(word.head.substr(0, word.head.find('=')));
+      if (depth < kDeepest && contains(uncalled_, program)) read_body(program, only_sometimes, depth + 1);
     }
+    for (const std::string& name : locals) values_[name] = "";
   }
 
-  void take(const ShellCommand& command) {
-    for (const ShellWord& assignment : command.assignments) assign(text_, assignment, command.is_conditional);
-    if (!command.words.empty() &&
-        contains({"declare", "export", "local", "readonly", "typeset"}, command.words[0].value.value_or("")))
-      for (const ShellWord& word : command.words) assign(text_, word, command.is_conditional);
-    std::vector<ScriptWord> found = without_shell(without_sbatch(expanded(text_, command.words)));
+  static bool has_flags(const std::vector<const ShellCommand*>& body) {
+    return std::any_of(body.begin(), body.end(), [](const ShellCommand* command) {
+      return std::any_of(command->words.begin(), command->words.end(),
+                         [](const ShellWord& word) { return word.head.starts_with("--"); });
+    });
+  }
+
+  void take(const ShellCommand& command, const std::string& program, bool is_conditional) {
+    for (const ShellWord& assignment : command.assignments) assign(text_, assignment, is_conditional);
+    if (contains({"declare", "export", "local", "readonly", "typeset"}, program))
+      for (const ShellWord& word : command.words) assign(text_, word, is_conditional);
+    const std::vector<ScriptWord> words = expanded(text_, command.words);
+    const std::optional<std::string> job = program == "sbatch" ? wrapped_job(words) : std::nullopt;
+    if (!job) return take_words(words, of_sbatch_);
+    LauncherTasks of_job;
+    take_counts(words, of_job);
+    for (const ShellCommand& inner : commands_in(*job)) take_words(expanded(*job, inner.words), of_job);
+  }
+
+  void take_words(const std::vector<ScriptWord>& words, const LauncherTasks& of_sbatch) {
+    std::vector<ScriptWord> found = without_shell(words);
     if (std::none_of(found.begin(), found.end(), is_flag)) return;
     if (is_flag(found.front())) {
       result_.words.insert(result_.words.end(), found.begin(), found.end());
       return;
     }
-    const LauncherTasks tasks = take_launcher(found, of_sbatch_);
+    const LauncherTasks tasks = take_launcher(found, of_sbatch);
     if (found.empty()) return result_.others.push_back(tasks.launcher);
     const bool trains = training_.empty() || flags_of_megatron(found) > flags_of_megatron(training_);
     if (!training_.empty()) result_.others.push_back(trains ? training_.front().text : found.front().text);
@@ -221,16 +155,22 @@ class ScriptReader {
     variable.words.insert(variable.words.end(), words.begin(), words.end());
   }
 
-  // sbatch --nodes=2 --wrap "torchrun ...": the words of the job.
-  std::vector<ScriptWord> without_sbatch(std::vector<ScriptWord> words) {
-    if (words.empty() || words[0].text != "sbatch") return words;
-    const auto wrap = std::find_if(words.begin(), words.end(),
-                                   [](const ScriptWord& word) { return word.text.starts_with("--wrap"); });
-    if (wrap == words.end()) return words;
-    take_counts({words.begin() + 1, wrap}, of_sbatch_);
-    const std::size_t equals = wrap->text.find('=');
-    if (equals != std::string::npos) return words_in(wrap->text.substr(equals + 1));
-    return wrap + 1 == words.end() ? words : words_in((wrap + 1)->text);
+  // The text of the job in sbatch --nodes=2 --wrap="srun torchrun ...".
+  static std::optional<std::string> wrapped_job(const std::vector<ScriptWord>& words) {
+    constexpr std::string_view kWrap = "--wrap=";
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i].text.starts_with(kWrap)) return without_escapes(words[i].text.substr(kWrap.size()));
+      if (words[i].text == "--wrap" && i + 1 < words.size()) return without_escapes(words[i + 1].text);
+    }
+    return std::nullopt;
+  }
+
+  // As the inner shell gets it: \$ and \" of a text in double quotes.
+  static std::string without_escapes(std::string_view text) {
+    std::string inner;
+    for (std::size_t i = 0; i < text.size(); ++i)
+      if (text[i] != '\\' || i + 1 == text.size() || std::strchr("$\"", text[i + 1]) == nullptr) inner += text[i];
+    return inner;
   }
 
   // srun bash -c "torchrun ...": the words that the shell runs take its place.
@@ -238,7 +178,7 @@ class ScriptReader {
     for (std::size_t i = 0; i + 2 < words.size(); ++i) {
       const std::string name = words[i].text.substr(words[i].text.rfind('/') + 1);
       if ((name != "bash" && name != "sh") || (words[i + 1].text != "-c" && words[i + 1].text != "-lc")) continue;
-      const std::vector<ScriptWord> inner = words_in(words[i + 2].text);
+      const std::vector<ScriptWord> inner = words_in(without_escapes(words[i + 2].text));
       words.resize(i);
       words.insert(words.end(), inner.begin(), inner.end());
     }
@@ -246,15 +186,19 @@ class ScriptReader {
   }
 
   // None if the value cannot be parsed as shell text: NAME="a (b".
-  std::vector<ScriptWord> words_in(const std::string& value) try {
+  static std::vector<ShellCommand> commands_in(const std::string& value) try {
+    return simple_commands(value);
+  } catch (const ConfigError&) {
+    return {};
+  }
+
+  std::vector<ScriptWord> words_in(const std::string& value) {
     std::vector<ScriptWord> words;
-    for (const ShellCommand& line : simple_commands(value)) {
+    for (const ShellCommand& line : commands_in(value)) {
       const std::vector<ScriptWord> more = expanded(value, line.words);
       words.insert(words.end(), more.begin(), more.end());
     }
     return words;
-  } catch (const ConfigError&) {
-    return {};
   }
 
   std::vector<ScriptWord> expanded(std::string_view text, const std::vector<ShellWord>& words) {
@@ -311,23 +255,17 @@ class ScriptReader {
   }
 
   const std::string_view text_;
-  LauncherTasks of_sbatch_;
+  const LauncherTasks of_sbatch_;
   const std::vector<ShellCommand> commands_;
-  std::set<std::string> uncalled_;             // functions
-  std::vector<FlagVariable> variables_;        // in the order written
+  std::map<std::string, std::vector<const ShellCommand*>> bodies_;  // by function; "" has the commands in none
+  std::vector<std::string> uncalled_;                               // functions in the order written
+  std::vector<FlagVariable> variables_;                             // in the order written
   std::map<std::string, std::string> values_;  // of other variables; empty if only a shell can expand it
   std::vector<ScriptWord> training_;           // the command that trains
   TrainingCommand result_;
 };
 
 }  // namespace
-
-bool is_flag(const ScriptWord& word) { return word.text.starts_with("--") && word.text.size() > 2; }
-
-bool is_option(const ScriptWord& word) {
-  return is_flag(word) ||
-         (word.text.size() > 1 && word.text[0] == '-' && std::isalpha(static_cast<unsigned char>(word.text[1])));
-}
 
 TrainingCommand read_training_command(std::string_view text) { return ScriptReader(text).read(); }
 

@@ -89,7 +89,7 @@ std::unique_ptr<SaveLock> lock_save_folder(const RecipeCall& call, const JobIden
   }
 }
 
-// Flags, or the path of a script that contains them. A word without a flag can only be a path.
+// If false, it is flags. A word without a flag can only be a path.
 bool is_script_path(const std::string& given) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(given, ignored) ||
@@ -108,8 +108,9 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   const MegatronRecipe made =
       recipe_from_megatron(is_script ? read_shell_file(given, kFromMegatron) : given, overrides);
   if (is_script && !made.has_model)
-    throw ConfigError({fmt::format("the model's size was not found in '{}': neither --hidden-size nor --model-provider "
-                                   "has a value there that can be read without running it",
+    throw ConfigError({fmt::format("the model of '{}' is not known: --hidden-size, --num-layers and "
+                                   "--num-attention-heads, or --model-provider with a name that Braid has, need values "
+                                   "that can be read without running the script",
                                    given),
                        "--from-megatron",
                        "give the flags that the script ends up with as text, or --model-provider beside it"});

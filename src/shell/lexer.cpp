@@ -86,17 +86,22 @@ void ShellLexer::separator(Level& level) {
     if (peek() == '&') ++at_;
   }
   if (c == '(') level.open += '(';
+  if (c == '(' && !closes_at_once()) begin_body(level, '(', level.open.size());
   if (c != ')' || level.in_case()) return;  // also ends a pattern of `case`
   if (level.open.empty()) unbalanced("a command before ')'", at_ - 1);
+  end_body(level, '(', level.open.size());
   level.open.pop_back();
 }
 
-// NAME() { ...; }
+bool ShellLexer::closes_at_once() const {
+  const std::size_t next = text_.find_first_not_of(" \t", at_);
+  return next != text_.npos && text_[next] == ')';
+}
+
+// NAME() { ...; } or NAME() (...)
 void ShellLexer::take_function_name(Level& level) {
   const std::vector<ShellWord>& words = level.command.words;
-  if (words.size() != 1 || !words[0].value ||
-      text_.substr(std::min(text_.find_first_not_of(" \t", at_), text_.size()), 1) != ")")
-    return;
+  if (words.size() != 1 || !words[0].value || !closes_at_once()) return;
   level.defined = *words[0].value;
   level.command = {};
 }
@@ -107,7 +112,7 @@ void ShellLexer::end_command(Level& level) {
   if (!empty && level.out) {
     command.reads_pipe = level.after_pipe;
     command.is_conditional = level.branches > 0 || (level.joined && !level.after_pipe);
-    command.function = level.function;
+    if (!level.bodies.empty()) command.function = level.bodies.back().name;
     level.defined.clear();  // NAME() without braces
     if (!level.joined) level.list_begin = level.out->size();
     level.out->push_back(command);
@@ -195,23 +200,21 @@ bool ShellLexer::reserved(Level& level, const std::string& word) {
   if (ends_branch.count(word) && level.branches > 0) --level.branches;
   if (word == "case") level.open += 'c';
   if (word == "esac" && level.in_case()) level.open.pop_back();
-  if (word == "{") begin_group(level);
-  if (word == "}") end_group(level);
+  if (word == "{") begin_body(level, '{', ++level.braces);
+  if (word == "}" && level.braces > 0) end_body(level, '{', level.braces--);
   if (word == "function") level.names_function = true;
   if (followed_by_names.count(word)) level.skips_words = true;
   return followed_by_command.count(word) || followed_by_names.count(word) || word == "function";
 }
 
-void ShellLexer::begin_group(Level& level) {
-  ++level.braces;
-  if (level.defined.empty() || !level.function.empty()) return;
-  level.function = std::exchange(level.defined, "");
-  level.function_brace = level.braces;
+void ShellLexer::begin_body(Level& level, char opening, std::size_t depth) {
+  if (!level.defined.empty()) level.bodies.push_back({std::exchange(level.defined, ""), opening, depth});
 }
 
-void ShellLexer::end_group(Level& level) {
-  if (level.braces == level.function_brace) level.function.clear();
-  if (level.braces > 0) --level.braces;
+void ShellLexer::end_body(Level& level, char opening, std::size_t depth) {
+  if (level.bodies.empty()) return;
+  const FunctionBody& body = level.bodies.back();
+  if (body.opening == opening && body.depth == depth) level.bodies.pop_back();
 }
 
 bool ShellLexer::is_assignment(const ShellWord& word) const {

@@ -43,15 +43,21 @@ class ShellLexer {
     std::string delimiter;
     bool strips_tabs;
   };
+  struct FunctionBody {
+    std::string name;
+    char opening;       // { or (
+    std::size_t depth;  // among the open ones of its kind
+  };
   // One nesting level: the whole text, or the text between $( and ).
   struct Level {
     std::vector<ShellCommand>* out;  // null: skip the commands
     ShellCommand command{};
-    bool skips_words = false;  // of `for x in a b`, `case x in`
-    bool names_function = false;
-    std::string defined{}, function{};   // the function whose body the next { begins; the function of the command
-    int braces = 0, function_brace = 0;  // how many are open; the depth of the function's
+    bool skips_words = false;            // of `for x in a b`, `case x in`
     std::string open{};                  // open constructs: '(' for a parenthesis, 'c' for a case
+    bool names_function = false;         // the next word is a function's name
+    std::string defined{};               // the function whose body is next
+    std::vector<FunctionBody> bodies{};  // around the command
+    std::size_t braces = 0;              // open ones
     std::vector<HereDocument> here_documents{};
     bool after_pipe = false, joined = false;  // the next command follows |; it follows |, && or ||
     int branches = 0;                         // if, while, for and case constructs around the command
@@ -83,9 +89,10 @@ class ShellLexer {
   void list(char closing, std::vector<ShellCommand>* out);
   void element(Level& level);
   void separator(Level& level);
-  static void begin_group(Level& level);
-  static void end_group(Level& level);
+  static void begin_body(Level& level, char opening, std::size_t depth);
+  static void end_body(Level& level, char opening, std::size_t depth);
   void take_function_name(Level& level);
+  bool closes_at_once() const;  // the next character but blanks is )
   void end_command(Level& level);
   static void send_to_background(Level& level);
   // [n]>file, <<EOF, &>file, <<<word ... Consumes the target.

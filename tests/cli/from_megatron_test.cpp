@@ -278,6 +278,9 @@ TEST(FromMegatron, AWrappedJobIsRead) {
     EXPECT_THAT(squeezed(converted("sbatch --nodes=2 -A x " + std::string(wrap) +
                                    "\"srun torchrun --nproc-per-node 8 x.py --micro-batch-size 1 --lr 1e-3\"\n")),
                 AllOf(HasSubstr("lr: 1e-3"), HasSubstr(" dp: 16\n"), Not(HasSubstr("Left out"))));
+  EXPECT_THAT(squeezed(converted("H=3\nsbatch --wrap=\"module load x; srun torchrun --nproc-per-node 8 x.py --seed $H "
+                                 "--save \\$OUT/c\" --nodes=2\nsbatch --wrap=\"srun python z.py --seed 1\"\n")),
+              AllOf(HasSubstr("seed: 3"), HasSubstr(" dp: 16\n"), HasSubstr("# --save $OUT/c\n")));
 }
 
 // A function's variables have the values of its call.
@@ -287,6 +290,18 @@ TEST(FromMegatron, AFunctionIsReadWhereItIsCalled) {
                 "function more { MORE=\"--micro-batch-size 3\"; }\nTP=4\nARGS=\"$ARGS --bf16\"\nmore\ntrain\n"));
   EXPECT_THAT(recipe, AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr("micro_batch: 3"),
                             HasSubstr("# --tensor-model-parallel-size $TP\n"), Not(HasSubstr("tp: 2"))));
+  EXPECT_THAT(
+      squeezed(converted("train() (\n torchrun x.py $ARGS )\nARGS=\"--lr 1e-3\"\nARGS=\"$ARGS --bf16\"\ntrain\n")),
+      AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16")));
+  EXPECT_THAT(squeezed(converted("big() { TP=8; }\n[ $B ] && big\nlocals() { local PP=2; }\nlocals\n"
+                                 "rest() { torchrun y.py --lr 2 --seed 1 --bf16; }\n"
+                                 "torchrun x.py --lr 1e-3 --tensor-model-parallel-size ${TP:-1} "
+                                 "--pipeline-model-parallel-size ${PP:-1}\n")),
+              AllOf(HasSubstr("# --tensor-model-parallel-size ${TP:-1}\n"), HasSubstr("lr: 1e-3"),
+                    HasSubstr("# --pipeline-model-parallel-size ${PP:-1}\n"), HasSubstr("rest(), which is not used")));
+  EXPECT_THAT(squeezed(converted("launch() { torchrun x.py --lr 1e-3 --seed ${SEED:-1}; }\nmain() { SEED=8; launch; }\n"
+                                 "\"$@\"\n")),
+              HasSubstr("seed: 8"));
   EXPECT_THAT(squeezed(converted("main ( ) { torchrun x.py --lr 1e-3 --seed $SEED; }\nSEED=5\n\"$@\"\n")),
               AllOf(HasSubstr("lr: 1e-3"), HasSubstr("seed: 5")));
 }
@@ -425,15 +440,17 @@ TEST(FromMegatron, AScriptIsReadWhereItsPathIsGiven) {
 TEST(FromMegatron, AScriptWhoseModelCannotBeReadIsRefused) {
   const TemporaryFolder folder;
   for (const char* text : {"read -r -d '' OPTS <<EOT\n--hidden-size 64\nEOT\ntorchrun x.py $OPTS --lr 1e-3\n",
-                           "torchrun x.py --hidden-size $SIZE --lr 1e-3\n"}) {
+                           "torchrun x.py --hidden-size $SIZE --lr 1e-3\n",
+                           "torchrun x.py --hidden-size 64 --num-layers $N --num-attention-heads 2\n",
+                           "torchrun x.py --model-provider mine --lr 1e-3\n"}) {
     const std::string script = folder.write("run.sh", text);
     const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
     EXPECT_EQ(run.exit_code, 2) << run.out;
-    EXPECT_THAT(run.err, AllOf(HasSubstr("the model's size was not found in '" + script + "'"),
+    EXPECT_THAT(run.err, AllOf(HasSubstr("the model of '" + script + "' is not known"),
                                HasSubstr("fix:   give the flags that the script ends up with as text")));
-    EXPECT_EQ(braid({"train", "--from-megatron", script, "--print-recipe", "--model-provider", "tiny-vlm"}).exit_code,
-              0);
   }
+  const std::string script = folder.write("run.sh", "torchrun x.py $OPTS --lr 1e-3\n");
+  EXPECT_EQ(braid({"train", "--from-megatron", script, "--print-recipe", "--model-provider", "tiny-vlm"}).exit_code, 0);
 }
 
 TEST(FromMegatron, MisuseIsRefused) {

@@ -2,6 +2,8 @@
 // Lines of different ranks come in any order, so the position of a SIGTERM does not tell which of the two it was.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "doctor/diagnosis_of_text.h"
 
 namespace braid {
@@ -71,6 +73,20 @@ TEST(Sigterm, OfAllRanksIsACancellation) {
         expect("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-15T12:40:29 ***\n" + all + lines, "cancelled",
                kNone);
       }
+}
+
+// Of so many ranks not every line is kept.
+TEST(Sigterm, OfAThousandRanksIsACancellation) {
+  std::vector<int> ranks(1024);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::string start = "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/1024\n" + sigterm_of(ranks);
+  for (const std::string prefix : {"", "[rank800]: "})
+    expect(start + with_prefix(prefix, traceback_of("KeyError: 'labels'")), "cancelled", kNone);
+}
+
+TEST(Sigterm, DoesNotExplainAnEmptyFile) {
+  expect(kStart + sigterm_of({0}) + with_prefix("[rank3]: ", traceback_of("EOFError: Ran out of input")),
+         "python-error", 3);
 }
 
 // Only one rank had the time to say so.

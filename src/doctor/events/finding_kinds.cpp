@@ -51,6 +51,7 @@ bool is_unspecific_failure(const Finding& finding) {
 bool reports_lost_process(const Finding& finding) {
   if (finding.sign != Sign::PythonError) return false;
   const std::string low = in_small_letters(finding.text);
+  if (has_word(low, "ran out of input")) return false;  // pickle's EOFError: a file is empty
   return has_one_of(low,
                     "tuneerror|brokenprocesspool|brokenexecutor|killedworker|workergrouperror|eoferror|workerlosterror|"
                     "workercrashed|training failed|training has failed|training run failed|training crashed|"

@@ -128,8 +128,7 @@ StartText start_text(std::string_view message, Sign sign) {
 std::string storage_fix(std::string_view message) {
   if (!has_one_of(message, "Stale file handle|Errno 5] Input/output error|transport endpoint shutdown")) return "";
   return "The file system failed, not the program: see whether that node can still read it (`df`, `ls`), have it "
-         "mounted "
-         "again or leave the node out, and resume.";
+         "mounted again or leave the node out, and resume.";
 }
 
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank) {

@@ -208,7 +208,7 @@ void Suspects::find_ends_from_outside() {
   }
   const int highest = findings_.ranks.empty() ? 0 : findings_.ranks.rbegin()->first;
   const auto world = std::max<std::int64_t>(findings_.world_size.value_or(0), highest + 1);
-  if (static_cast<std::int64_t>(told.size()) < world) return;
+  if (static_cast<std::int64_t>(told.size()) < world && !more_were_told()) return;
   for (const auto& [rank, first] : told)
     if (!last_signal_ || earlier(last_signal_->place, first->place)) last_signal_ = first;
 }
@@ -218,7 +218,7 @@ void Suspects::find_ends_from_outside() {
 bool Suspects::is_explained_from_outside(const Finding& cause) const {
   const auto rank = cause.rank ? cause.rank : culprit_rank();
   const bool is_loss = reports_lost_process(cause);
-  const bool all_told = !rank && last_signal_ && earlier(last_signal_->place, cause.place);
+  const bool all_told = (!rank || more_were_told()) && last_signal_ && earlier(last_signal_->place, cause.place);
   const auto explains = [&](const Finding& end) {
     if (end.sign != Sign::TerminatedFromOutside) return true;
     if (cause.sign == Sign::GpuOom) return false;  // no signal takes memory of a GPU
@@ -227,6 +227,8 @@ bool Suspects::is_explained_from_outside(const Finding& cause) const {
   return std::any_of(outside_.begin(), outside_.end(),
                      [&](const Finding* end) { return explains(*end) && earlier(end->place, cause.place); });
 }
+
+bool Suspects::more_were_told() const { return !findings_.has_room(Sign::TerminatedFromOutside); }
 
 bool Suspects::was_told_to_end(int rank, const Place& before) const {
   return earliest([&](const Finding& f) {

@@ -56,6 +56,7 @@ class Suspects {
   // Its parent and its children raise exceptions of their own when they find that a process was killed.
   bool follows_kill(const Finding& cause) const;
   void find_ends_from_outside();
+  bool more_were_told() const;  // more ranks than findings are kept for
   const Finding* told_after(const Finding& vague) const;
   const Finding* told_before(const Finding& vague) const;
   bool others_waited(const Finding& cause) const;
