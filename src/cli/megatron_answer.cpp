@@ -72,13 +72,12 @@ std::string MegatronAnswer::text() const {
   const auto group = [&](const char* title, const Entries& entries) {
     if (!entries.empty()) text += fmt::format("  {}:\n{}", title, lines(entries, "    ", kWidth));
   };
-  group("written as a recipe key", rewritten_);
+  group("use a recipe key instead", rewritten_);
   group("not supported", no_);
   group("unknown", unknown_);
-  group("already so", already_);
+  group("no effect", already_);
   if (!taken_.empty())
-    text += fmt::format("  taken as they are:\n    {}\n",
-                        folded(fmt::format("{}", fmt::join(taken_, " ")), kWidth - 4, "    "));
+    text += fmt::format("  accepted:\n    {}\n", folded(fmt::format("{}", fmt::join(taken_, " ")), kWidth - 4, "    "));
   return text;
 }
 

@@ -46,7 +46,7 @@ std::string flag_cell(const MegatronFlag& flag) {
 std::string why_cell(const MegatronFlag& flag) {
   std::string text = flag.why;
   if (text.empty() && flag.family != ModelFamily::Any)
-    text = flag.family == ModelFamily::Llama ? "of Llama" : "of a hybrid";
+    text = flag.family == ModelFamily::Llama ? "Llama only" : "hybrid only";
   if (!flag.otherwise.empty() && flag.otherwise != flag.why)
     text += fmt::format("; {}{}", flag.only_for.empty() ? "" : "other values: ", flag.otherwise);
   // An unescaped bar would start another cell.
@@ -106,16 +106,18 @@ std::string recipe_value(const MegatronFlag& flag, const std::string& value) {
 
 std::string megatron_flags_tables() {
   std::string page;
-  add_table(page, FlagVerdict::Taken, "Taken as they are", "Flags listed with `=value` take no argument.",
+  add_table(page, FlagVerdict::Taken, "Accepted", "A flag whose key is shown with `=value` takes no argument.",
             "| flag | recipe key |\n|---|---|");
-  add_table(page, FlagVerdict::AlreadySo, "Already so",
-            "Braid always does this: `braid train` prints a note and continues. With a value, for that value only.",
-            "| flag | why |\n|---|---|");
-  add_table(page, FlagVerdict::Rewritten, "Written as a recipe key",
+  add_table(
+      page, FlagVerdict::AlreadySo, "No effect",
+      "Braid always does what these flags ask for: `braid train` prints a note and continues. A value in the first "
+      "column\nmeans that this is true for that value only.",
+      "| flag | why |\n|---|---|");
+  add_table(page, FlagVerdict::Rewritten, "Use a recipe key instead",
             "Set the key in the recipe, or with `--KEY VALUE` on the command line.",
             "| flag | recipe key | |\n|---|---|---|");
-  add_table(page, FlagVerdict::Unsupported, "Not supported", "With the alternative, if there is one.",
-            "| flag | instead |\n|---|---|");
+  add_table(page, FlagVerdict::Unsupported, "Not supported", "The second column gives the reason or the alternative.",
+            "| flag | reason or alternative |\n|---|---|");
   return page;
 }
 

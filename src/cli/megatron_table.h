@@ -17,7 +17,7 @@ inline constexpr auto kNone = FlagValues::None, kOne = FlagValues::One, kMany = 
 inline constexpr auto kLlama = ModelFamily::Llama, kHybrid = ModelFamily::Hybrid;
 
 // Reasons that both files of rows use.
-inline constexpr const char* kOneKernel = "there is one implementation of each operator, and no flag to choose it";
+inline constexpr const char* kOneKernel = "each operator has only one implementation";
 inline constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and recomputes the rest";
 
 inline Row taken(const char* name, const char* key) { return {name, FlagVerdict::Taken, kOne, key}; }

@@ -106,9 +106,10 @@ CommandLine read(const std::vector<std::string>& arguments, const std::vector<st
     } else if (word.option.find('.') != std::string::npos) {
       line.overrides.push_back(override_of(word, nullptr));
     } else if (of_torchrun && of_torchrun->kind == TorchrunOption::World) {
-      line.answer.add_unsupported(word.option,
-                                  "an option of torchrun: ranks follow from the topology; to start braid with "
-                                  "torchrun --no-python, put it before braid");
+      line.answer.add_unsupported(
+          word.option,
+          "this is an option of torchrun; in Braid the topology determines the ranks. To start braid with "
+          "torchrun --no-python, put the option before braid");
       after_unknown = true;
     } else {
       line.answer.add_unknown(word.option, guess_for(word.option, others));

@@ -76,7 +76,7 @@ TEST(FromMegatron, ALlama) {
                            "zero: true "})
     EXPECT_THAT(recipe, HasSubstr(line));
   EXPECT_THAT(recipe, AllOf(HasSubstr("# --fp8-format hybrid: use --bf16\n"), HasSubstr("--wandb-project p"),
-                            HasSubstr("# --swiglu: Llama's MLP is SwiGLU\n"), Not(HasSubstr("images"))));
+                            HasSubstr("# --swiglu: Llama's MLP uses SwiGLU\n"), Not(HasSubstr("images"))));
   EXPECT_THAT(recipe, AllOf(HasSubstr("--recompute-activations: parts of a layer"), HasSubstr("# --initial-loss-scale"),
                             Not(HasSubstr("recompute: true")), Not(HasSubstr("loss_scale:"))));
   EXPECT_THAT(recipe, Not(HasSubstr("--group-query-attention:")));
@@ -122,8 +122,9 @@ TEST(FromMegatron, AMixtureOfExperts) {
                            "decay_style: linear ", "vocab: 32000 ", "zero: false "})
     EXPECT_THAT(recipe, HasSubstr(line));
   for (const char* line :
-       {"# --swiglu: a hybrid's MLPs are squared ReLU",
-        "# --position-embedding-type rope: Llama has rotary embeddings, a hybrid's attention no position embeddings",
+       {"# --swiglu: a hybrid's MLPs use squared ReLU",
+        "# --position-embedding-type rope: Llama has rotary embeddings; a hybrid's attention has no position "
+        "embeddings",
         "# --rotary-base 1000000: a hybrid's attention has no position embeddings",
         "--moe-router-load-balancing-type aux_loss: the only balancing loss",
         "Megatron uses 10 % dropout without --hidden-dropout 0", "language.dp 4: the number of ranks"})
@@ -146,7 +147,7 @@ TEST(FromMegatron, TwoGrids) {
         "global_batch: 192 # micro batch x replicas x microbatches", "class_tokens: 10 ", "mock_token_id: 511 ",
         "stage: stage2 ", "prefetch: 2 ", "packing_buffer: 4 "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("# --max-num-tiles 12: sizes of mock images")));
+  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("# --max-num-tiles 12: data.media.images.min_size")));
 }
 
 // Megatron's own vision-language scripts put the encoder on the ranks of the language model.

@@ -54,19 +54,19 @@ TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
                               "5"});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.out, IsEmpty());
-  EXPECT_THAT(run.err, AllOf(HasSubstr("  written as a recipe key:\n"),
+  EXPECT_THAT(run.err, AllOf(HasSubstr("  use a recipe key instead:\n"),
                              HasSubstr("--hidden-size 4096: write --model.language.hidden 4096\n"),
                              HasSubstr("--num-layers 32:\n        write --model.language.layers 32 (Llama;"),
                              HasSubstr("write --dist.hang_limit_s 600 (in seconds)"), HasSubstr("  not supported:\n"),
                              HasSubstr("--wandb-project x, --wandb-exp-name y:\n        use --tensorboard-dir"),
                              HasSubstr("--hidden-dropout 0.1: there is no dropout"),
-                             HasSubstr("--nproc_per_node:\n        an option of torchrun"),
-                             HasSubstr("--data-path 0.3 a 0.7 b:\n        samples are mock data")));
+                             HasSubstr("--nproc_per_node:\n        this is an option of torchrun"),
+                             HasSubstr("--data-path 0.3 a 0.7 b:\n        only mock data is supported")));
   EXPECT_THAT(run.err, AllOf(HasSubstr("  unknown:\n"), HasSubstr("--train-itres: did you mean --train-iters?"),
                              HasSubstr("--an-own-flag:\n        recipe keys are given with their section"),
-                             HasSubstr("  already so:\n"), HasSubstr("--attention-dropout 0.0: there is no dropout"),
-                             HasSubstr("--use-mcore-models:\n        there is one implementation"),
-                             HasSubstr("  taken as they are:\n    --lr\n"), HasSubstr("--from-megatron"),
+                             HasSubstr("  no effect:\n"), HasSubstr("--attention-dropout 0.0: there is no dropout"),
+                             HasSubstr("--use-mcore-models: each operator has only one implementation"),
+                             HasSubstr("  accepted:\n    --lr\n"), HasSubstr("--from-megatron"),
                              Not(HasSubstr("--num-workers"))));
 }
 
@@ -85,7 +85,7 @@ TEST(MegatronFlags, FlagsOfTheOtherModelFamilyAreRefused) {
   const Finished run = braid({"train", kTinyVlm, "--print-recipe", "--swiglu"});  // a hybrid
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.out, IsEmpty());
-  EXPECT_THAT(run.err, HasSubstr("  not supported:\n    --swiglu: a hybrid's MLPs are squared ReLU\n"));
+  EXPECT_THAT(run.err, HasSubstr("  not supported:\n    --swiglu: a hybrid's MLPs use squared ReLU\n"));
   EXPECT_THAT(braid({"train", kTinyVlm, "--hidden-size"}).err, HasSubstr("--hidden-size needs a value"));
   EXPECT_EQ(braid({"plan", "show", kTinyVlm, "--position-embedding-type", "none"}).exit_code, 0);
   for (const std::vector<std::string>& command : {std::vector<std::string>{"train", kTinyVlm, "--print-recipe"},
