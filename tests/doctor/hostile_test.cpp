@@ -203,7 +203,7 @@ TEST(Judgement, AKeyInTheStoreWithoutARankNamesNobody) {
   const Diagnosis diagnosis = diagnosis_of_text(
       "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/w/a.py\", line 1, in f\n"
       "[rank0]: torch.distributed.DistStoreError: wait timeout after 100ms, keys: //cpu//7\n");
-  EXPECT_THAT(diagnosis.explanation, Not(HasSubstr("did not come")));
+  EXPECT_THAT(diagnosis.explanation, Not(HasSubstr("did not arrive")));
 }
 
 // Nothing that one file said is held against the next.

@@ -64,7 +64,7 @@ void close_verdict(Draft& draft, const Findings& findings, const Suspects& suspe
   if (result.failed) add_consequences(draft, suspects);
   if (result.failed && findings.end_contradicted)
     draft.explain(
-        "Its script ended with exit code 0 all the same: in a pipe that is the last command's, unless the script says "
+        "Its script still ended with exit code 0: a pipe has the exit code of its last command, unless the script uses "
         "`set -o pipefail`.");
   if (result.failed && !result.first_rank && has_a_first_rank(result.cause)) result.first_rank = findings.named_failed;
   // The log of a single rank, and not of the one that speaks for all.

@@ -73,62 +73,62 @@ std::string expert_sizing_text(std::int64_t num_experts, std::optional<std::int6
 }
 
 std::string exit_code_text(int code) {
-  if (code == 0) return "Exit code 0: the program thought that all was well.";
+  if (code == 0) return "Exit code 0: the program reported success.";
   if (const auto signal = signal_of_code(code)) {
-    const char* usual =
-        *signal == SIGKILL ? "killed from outside"
-        : *signal == SIGTERM
-            ? "asked to end: the time limit, a cancellation, or the cascade after another rank's failure"
-        : *signal == SIGBUS  ? "most often /dev/shm is full"
-        : *signal == SIGABRT ? "it ended itself: a failed check, or NCCL's watchdog"
-        : *signal == SIGINT  ? "Ctrl-C"
-        : *signal == SIGHUP  ? "its terminal or session was closed"
-                             : "a crash in native code";
+    const char* usual = *signal == SIGKILL ? "killed from outside"
+                        : *signal == SIGTERM
+                            ? "asked to end, because of the time limit, a cancellation, or the failure of another rank"
+                        : *signal == SIGBUS  ? "most often /dev/shm is full"
+                        : *signal == SIGABRT ? "it ended itself: a failed check, or NCCL's watchdog"
+                        : *signal == SIGINT  ? "Ctrl-C"
+                        : *signal == SIGHUP  ? "its terminal or session was closed"
+                                             : "a crash in native code";
     const std::string name = describe_signal(*signal);
     return code < 0 ? fmt::format("It was ended by {}: {}.", name, usual)
                     : fmt::format("Exit code {} is {}: {}.", code, name, usual);
   }
-  if (code == 1) return "Exit code 1 is a program's own error, an exception for example.";
-  if (code == 2) return "Exit code 2 is usually misuse of the command line.";
+  if (code == 1) return "Exit code 1 means an error in the program, for example an exception.";
+  if (code == 2) return "Exit code 2 usually means wrong arguments.";
   if (code == 126 || code == 127)
     return fmt::format("Exit code {} comes from a shell: the command {}.", code,
-                       code == 127 ? "was not found" : "may not be executed");
-  return fmt::format("Exit code {} is the program's own choice.", code);
+                       code == 127 ? "was not found" : "cannot be executed");
+  return fmt::format("Exit code {} was chosen by the program itself.", code);
 }
 
 StartText start_text(std::string_view message, Sign sign) {
   const auto says = [&](std::string_view word) { return has_word(message, word); };
   if (sign == Sign::ImageMissing)
-    return {"The container's image is not on that node.",
+    return {"The container's image does not exist on that node.",
             "Keep it on a file system that all nodes share, or pull it on every node before the job starts."};
   if (says("pyxis"))
     return {"Its container did not start.",
-            "Check --container-image and --container-mounts; `enroot import` on a login node says more."};
+            "Check --container-image and --container-mounts; `enroot import` on a login node shows more."};
   if (says("ImagePull"))
     return {"Its image could not be pulled.", "Check the image's name, and the pod's pull secret."};
   if (says("(publickey") || says("ssh: ") || says("Host key"))
     return {"The launcher cannot log in to a host, so nothing was started there.",
-            "`ssh HOST true` must work from the first host without a question: check the host's name, keys and "
+            "`ssh HOST true` must work from the first host without a prompt: check the host's name, keys and "
             "known_hosts."};
   if (says("not found") || says("No such file") || says("no such file"))
-    return {"There is no such program or file where it was started.",
+    return {"The program or file does not exist where it was started.",
             "Check the path, and that it is mounted into the container and installed on every node."};
   if (says("Permission denied"))
-    return {"The program may not be executed.", "`chmod +x` it, and check that its file system is not mounted noexec."};
+    return {"The program cannot be executed: permission denied.",
+            "Run `chmod +x` on it, and check that its file system is not mounted noexec."};
   if (says("FATAL:  "))  // Apptainer, Singularity
     return {"Its container did not start.",
             "Check that the image can be read or pulled there, and that each --bind path exists on every node; "
-            "`apptainer exec IMAGE true` on that node says more."};
+            "`apptainer exec IMAGE true` on that node shows more."};
   if (sign == Sign::ShellError)
-    return {"The script did not get as far as the program.",
-            "Correct the script where the line says, or set what it wants, and start it again."};
+    return {"The script failed before it started the program.",
+            "Correct the script at that line, or set what it requires, and start it again."};
   return {};
 }
 
 std::string storage_fix(std::string_view message) {
   if (!has_one_of(message, "Stale file handle|Errno 5] Input/output error|transport endpoint shutdown")) return "";
-  return "The file system failed, not the program: see whether that node can still read it (`df`, `ls`), have it "
-         "mounted again or leave the node out, and resume.";
+  return "The file system failed, not the program: check whether that node can still read it (`df`, `ls`), remount it "
+         "or exclude the node, and resume.";
 }
 
 std::string cascade_text(const Findings& findings, std::optional<int> first_rank) {
@@ -160,8 +160,8 @@ std::string cascade_text(const Findings& findings, std::optional<int> first_rank
   }
   const bool is_one = all.size() == 1;
   if (!first_rank) return fmt::format("{} rank{} ended: {}.", all.size(), is_one ? "" : "s", parts);
-  return is_one ? fmt::format("Another rank went down after it: {}.", parts)
-                : fmt::format("The other {} ranks went down after it: {}.", all.size(), parts);
+  return is_one ? fmt::format("Another rank ended after it: {}.", parts)
+                : fmt::format("The other {} ranks ended after it: {}.", all.size(), parts);
 }
 
 }  // namespace braid

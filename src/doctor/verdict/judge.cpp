@@ -17,7 +17,7 @@ void Trial::name(const Finding& finding, Cause cause) {
   if (!finding.rank && suspects.culprit_rank() && role_of(finding.sign) != Role::Outside)
     result.first_rank = suspects.culprit_rank();
   draft.add_evidence(finding);
-  draft.explain(finding.sign == Sign::WrongArguments ? "The program does not take the arguments that it was given."
+  draft.explain(finding.sign == Sign::WrongArguments ? "The program does not accept its arguments."
                                                      : text_of(cause).meaning);
 }
 

@@ -50,7 +50,7 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
   if (!named.empty()) {
     const auto most =
         std::max_element(named.begin(), named.end(), [](auto& a, auto& b) { return a.second < b.second; });
-    return {most->first, fmt::format("the others name rank {} as the one that did not come", most->first)};
+    return {most->first, fmt::format("the other ranks report that rank {} did not arrive", most->first)};
   }
   if (complained.empty()) return {};
   std::vector<int> silent;
@@ -73,8 +73,8 @@ Silence find_silent_rank(const Findings& findings, const std::set<int>& complain
   if (!first && !findings.world_size && complained.size() == 1) return {};  // nothing proves that there are others
   const int rank = first.value_or(silent.front());
   if (silent.size() == 1) return {rank, fmt::format("rank {} is the only one that reported nothing", rank)};
-  return {rank,
-          fmt::format("of the ranks that reported nothing ({}), rank {} fell silent first", fold_ranks(silent), rank)};
+  return {rank, fmt::format("of the ranks that reported nothing ({}), rank {} became silent first", fold_ranks(silent),
+                            rank)};
 }
 
 }  // namespace braid

@@ -213,7 +213,8 @@ bool by_crash(Trial& t) {
   if (told_to_end) {
     t.result.first_rank = t.culprit->ranks[0];
     t.draft.add_evidence(crash ? *crash : *lost);
-    t.draft.explain(fmt::format("Rank {} was told to end (SIGTERM), and nobody says by whom.", t.culprit->ranks[0]));
+    t.draft.explain(
+        fmt::format("Rank {} was asked to end (SIGTERM); the log does not show by whom.", t.culprit->ranks[0]));
     return true;
   }
   constexpr std::uint64_t kLinesOfOneEnd = 20;
@@ -261,7 +262,8 @@ bool by_exit(Trial& t) {
   t.draft.add_evidence(*exit);
   t.result.cause = cause_of_code(*exit);
   if (t.result.cause == Cause::TimeLimit) t.result.first_rank.reset(), t.result.first_host.clear();
-  t.draft.explain(t.result.cause == Cause::Unknown ? "The log does not say why." : text_of(t.result.cause).meaning);
+  t.draft.explain(t.result.cause == Cause::Unknown ? "The log does not show why the job ended."
+                                                   : text_of(t.result.cause).meaning);
   t.draft.explain(exit_code_text(exit->code));
   last_remarks(t);
   return true;
@@ -269,7 +271,7 @@ bool by_exit(Trial& t) {
 
 bool by_refusal(Trial& t) {
   if (t.findings.program_spoke || t.findings.refusals.empty()) return false;
-  t.draft.explain("Slurm refused it, or ended it before any program said a word. It says: " +
+  t.draft.explain("Slurm refused the job, or ended it before any program printed anything. It says: " +
                   t.findings.refusals.front().text);
   t.draft.fix("Correct what Slurm says; `scontrol show partition` and `sacctmgr show qos` list its limits.");
   for (const Finding& refusal : t.findings.refusals) t.draft.add_evidence(refusal);
@@ -284,11 +286,11 @@ bool by_emptiness(Trial& t) {
   if (bytes > 0 && (t.findings.program_spoke || code_says_so)) return false;
   t.result.cause = Cause::NotLaunched;
   t.draft.fix(t.findings.launchers.slurm
-                  ? "Ask Slurm how the job is (`squeue -j JOB`, `sacct -j JOB`), and whether its output goes to this "
-                    "file."
-                  : "Look whether it runs at all, whether its output goes to this file, and what started it.");
-  t.draft.explain(bytes == 0 ? "The log is empty: nothing ever started."
-                             : "Nothing ever started: no program says anything.");
+                  ? "Ask Slurm for the state of the job (`squeue -j JOB`, `sacct -j JOB`), and check whether its "
+                    "output goes to this file."
+                  : "Check whether the job is running, whether its output goes to this file, and what started it.");
+  t.draft.explain(bytes == 0 ? "The log is empty: no program started."
+                             : "No program started: the log contains no output of a program.");
   t.result.failed = false;
   return true;
 }
@@ -314,15 +316,15 @@ bool by_exit_code(Trial& t) {
 
 bool by_nothing(Trial& t) {
   t.result.failed = false;
-  t.draft.explain("There is no error in the log, and no end of the run either.");
+  t.draft.explain("The log contains no error and no end of the run.");
   const bool unfinished =
       t.findings.iteration && t.findings.iterations && *t.findings.iteration < *t.findings.iterations;
   if (unfinished)
     t.draft.explain(fmt::format("It stops at iteration {} of {}.", *t.findings.iteration, *t.findings.iterations));
-  t.draft.explain("The job still runs, was killed without a word, or ends without saying so.");
-  t.draft.fix("If it is over, tell me its exit code with --exit-code.");
-  if (t.findings.launchers.slurm) t.draft.fix("`sacct -j JOB --format=JobID,State,ExitCode` says it.");
-  if (t.findings.launchers.kubernetes) t.draft.fix("`kubectl describe pod POD` says it.");
+  t.draft.explain("The job is still running, was killed without a message, or ended without a message.");
+  t.draft.fix("If it has ended, give its exit code with --exit-code.");
+  if (t.findings.launchers.slurm) t.draft.fix("`sacct -j JOB --format=JobID,State,ExitCode` shows it.");
+  if (t.findings.launchers.kubernetes) t.draft.fix("`kubectl describe pod POD` shows it.");
   return true;
 }
 

@@ -17,7 +17,8 @@ bool is_vague(const Finding& network) { return has_one_of(network.text, "unhandl
 void blame_silence(Trial& t) {
   const Silence silence = find_silent_rank(t.findings, t.suspects.complained());
   t.result.first_rank = silence.rank;
-  if (!silence.how.empty()) t.draft.explain("The first to fail is the one that went silent: " + silence.how + ".");
+  if (!silence.how.empty())
+    t.draft.explain("The first rank to fail is the one that became silent: " + silence.how + ".");
   if (silence.rank) return;
   // A rank of its node may be another one in the whole run.
   const bool is_known = t.culprit && (!t.culprit->local || t.suspects.complained().count(t.culprit->ranks[0]));
@@ -97,11 +98,11 @@ bool by_loss(Trial& t) {
   t.draft.add_evidence(*lost);
   blame_silence(t);
   if (t.suspects.is_loss_of_worker(*lost)) {
-    t.draft.explain("A process went away without a word, and others lost their connection to it.");
+    t.draft.explain("A process ended without a message, and others lost their connection to it.");
     return true;
   }
   t.result.cause = Cause::Network;
-  t.draft.explain("A peer went away, or the network between the nodes failed, and no rank says why.");
+  t.draft.explain("A peer ended, or the network between the nodes failed; no rank reports why.");
   return true;
 }
 
