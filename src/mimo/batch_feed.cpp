@@ -1,12 +1,13 @@
 #include "mimo/batch_feed.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <exception>
 
 #include "base/error.h"
+#include "data/check_batch.h"
 #include "data/read_ahead.h"
 #include "dist/world.h"
 #include "plan/bridge.h"
@@ -17,7 +18,8 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The sizes of a step that all ranks must know, as one list of numbers; at first each is known to one leader only.
+// The sizes of a step that all ranks must know, as one list of numbers; at first each is known to one leader only, and
+// is zero on all other ranks.
 class SizeTable {
  public:
   SizeTable(const Topology& topology, int microbatches, std::int64_t samples)
@@ -28,10 +30,10 @@ class SizeTable {
       const std::int64_t per_microbatch = std::int64_t{module.dense.size_of("dp")} * microbatches;
       size += 2 * per_microbatch + (module.is_encoder ? 2 * samples_of_step_ : 0);
     }
-    values.resize(index(size));
+    values.resize(index(size + 1));
   }
 
-  // A microbatch of one replica: tokens and sub-sequences, or items.
+  // A microbatch of one replica: tokens and sub-sequences, or items and the type of their values.
   std::int64_t& count(int module, int replica, int microbatch, int which) {
     return values[index(begin_[index(module)] + 2 * (std::int64_t{replica} * microbatches_ + microbatch) + which)];
   }
@@ -42,6 +44,7 @@ class SizeTable {
   std::int64_t& expected(const Topology& topology, int module, std::int64_t sample) {
     return values[index(first_row(topology, module) + samples_of_step_ + sample)];
   }
+  std::int64_t& failed_ranks() { return values.back(); }  // whose readers threw
   std::int64_t samples_of_step() const { return samples_of_step_; }
 
   std::vector<std::int64_t> values;
@@ -84,28 +87,20 @@ class BatchFeed::Impl {
     }
   }
 
-  void start() {
-    if (next_) return;
-    next_.emplace(topology_, microbatches_, samples_);
-    Step& next = *next_;
-    try {
-      for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
-        const Module& module = topology_.modules()[index(m)];
-        if (leads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
-      }
-    } catch (...) {  // the error is thrown when the step is requested, which may never happen
-      next.error = std::current_exception();
-      return;
-    }
-    next.sizes = upload(at::tensor(next.table.values, at::kLong), model_.world().device());
-    next.pending = model_.groups().world().start_all_reduce(next.sizes);
+  at::Tensor sizes() {
+    if (!next_) read();
+    return at::tensor(next_->table.values, at::kLong).to(at::kDouble);
+  }
+
+  void take_sizes(const std::vector<double>& sums) {
+    next_->table.values.assign(sums.begin(), sums.end());
+    next_->is_agreed = true;
   }
 
   const StepBatches& next_step(std::int64_t first_sample) {
-    start();
+    if (!next_ || !next_->is_agreed) agree();
     if (next_->error) std::rethrow_exception(next_->error);
-    next_->pending.wait();
-    next_->table.values = to_vector(next_->sizes);
+    if (next_->table.failed_ranks() > 0) wait_for_the_error_of_another_rank();
     check_rows(first_sample, next_->table);
     batches_ = std::move(next_->batches);
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
@@ -127,10 +122,37 @@ class BatchFeed::Impl {
     }
     StepBatches batches;
     SizeTable table;
-    at::Tensor sizes;
-    Pending pending;
-    std::exception_ptr error;
+    bool is_agreed = false;    // the table has the sizes of all ranks
+    std::exception_ptr error;  // of this rank's readers
   };
+
+  // An error is thrown when the step is requested, which may never happen.
+  void read() {
+    Step& next = next_.emplace(topology_, microbatches_, samples_);
+    try {
+      for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
+        const Module& module = topology_.modules()[index(m)];
+        if (leads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
+      }
+    } catch (...) {
+      next.error = std::current_exception();
+      next.table.failed_ranks() = 1;
+    }
+  }
+
+  void agree() {
+    at::Tensor sums = upload(sizes(), model_.world().device());
+    model_.groups().world().all_reduce(sums);
+    sums = sums.cpu();
+    take_sizes({sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()});
+  }
+
+  // That rank reports its error and ends, which ends this collective on all others.
+  void wait_for_the_error_of_another_rank() const {
+    at::Tensor none = at::zeros({1}, at::TensorOptions(at::kDouble).device(model_.world().device()));
+    model_.groups().world().all_reduce(none);
+    throw_check_failed(__FILE__, __LINE__, "a rank went on after its reader had failed");
+  }
 
   // The first rank of a replica's first stage reads for the replica.
   bool leads(const Module& module) const {
@@ -147,6 +169,7 @@ class BatchFeed::Impl {
     const SampleRange own = samples_of_replica(module, samples_, model_.world().rank());
     for (int mb = 0; mb < microbatches_; ++mb) {
       LanguageBatch batch = language_reader_->next();
+      check_batch(batch, own.size(), encoders_.size());
       next.table.count(m, replica(module), mb, 0) = batch.ids.size(0);
       next.table.count(m, replica(module), mb, 1) = static_cast<std::int64_t>(batch.offsets.size());
       for (std::size_t k = 0; k < encoders_.size(); ++k)
@@ -161,6 +184,7 @@ class BatchFeed::Impl {
     const SampleRange own = samples_of_replica(module, samples_, model_.world().rank());
     for (int mb = 0; mb < microbatches_; ++mb) {
       EncoderBatch batch = encoder_readers_[index(m)]->next();
+      check_batch(batch, own.size(), model_.encoder_config(m));
       next.table.count(m, replica(module), mb, 0) = static_cast<std::int64_t>(batch.extents.size());
       if (batch.values.defined())
         next.table.count(m, replica(module), mb, 1) = static_cast<std::int64_t>(batch.values.scalar_type());
@@ -185,7 +209,8 @@ class BatchFeed::Impl {
     const Group& group = replica_group(module);
     if (group.size() == 1 || size == 0) return numbers;
     const auto options = at::TensorOptions(at::kLong);
-    at::Tensor packed = upload(leads(module) ? at::tensor(numbers, options) : at::empty({size}, options), group.device());
+    at::Tensor packed =
+        upload(leads(module) ? at::tensor(numbers, options) : at::empty({size}, options), group.device());
     group.broadcast(packed, 0);
     return leads(module) ? numbers : to_vector(packed);
   }
@@ -264,7 +289,8 @@ class BatchFeed::Impl {
 BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data)
     : impl_(std::make_unique<Impl>(model, microbatches, samples, data)) {}
 BatchFeed::~BatchFeed() = default;
-void BatchFeed::start() { impl_->start(); }
+at::Tensor BatchFeed::sizes() { return impl_->sizes(); }
+void BatchFeed::take_sizes(const std::vector<double>& sums) { impl_->take_sizes(sums); }
 const StepBatches& BatchFeed::next_step(std::int64_t first_sample) { return impl_->next_step(first_sample); }
 
 }  // namespace braid

@@ -1,10 +1,10 @@
 // Delivers the microbatches of each step to every rank, as far as its stages need them.
 //
-// The leader of each replica of a module reads its share of the data set, on a separate thread. Once per step, all
-// ranks agree on the sizes of the microbatches by one small all-reduce over the world, started a step ahead. With it
-// every rank knows the size of every tensor it will receive, so sizes are not sent. Leaders then broadcast the text and
-// the extents of its media to their replica; the values of media stay on the leader until a stage loads them
-// (mimo/step.h).
+// The leader of each replica of a module reads its share of the data set, on a separate thread. Before each step, all
+// ranks agree on the sizes of its microbatches: every rank's own sizes are summed over the world, together with the
+// other numbers that the previous step sums. So every rank knows the size of every tensor it will receive, and sizes
+// are not sent. Leaders then broadcast the text and the extents of its media to their replica; the values of media stay
+// on the leader until a stage loads them (mimo/step.h).
 #pragma once
 
 #include <memory>
@@ -29,10 +29,13 @@ class BatchFeed {
   BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data);
   ~BatchFeed();
 
-  // Starts the agreement on the next step. Collective over the world; waits only for this rank's readers.
-  void start();
-  // The next step's batches, valid until the following step is requested. DataError on every rank when text and media
-  // of a sample do not match; `first_sample` is the number of the step's first sample.
+  // The sizes of the next step that this rank knows, of type double; waits for this rank's readers only. The caller
+  // passes the sum over all ranks to take_sizes().
+  at::Tensor sizes();
+  void take_sizes(const std::vector<double>& sums);
+  // The next step's batches, valid until the following step is requested. Collective over the world if no sizes were
+  // taken. Throws what a reader threw, on its rank; DataError on every rank when text and media of a sample do not
+  // match. `first_sample` is the number of the step's first sample.
   const StepBatches& next_step(std::int64_t first_sample);
 
  private:

@@ -111,6 +111,7 @@ class Verifier {
     const std::vector<Stage> stages = stages_of(topology_, rank);
     const std::vector<int> none(index(options_.microbatches));
     RankState state(stages.size(), {none, none, none});
+    check_ends(rank);
     for (const Op& op : schedule_.ranks[index(rank)]) {
       for (const Transfer& t : op.transfers) check_transfer(rank, t, stages, state);
       const auto at = std::find(stages.begin(), stages.end(), op.stage);
@@ -122,6 +123,27 @@ class Verifier {
       check_op(rank, op, stages, state, state[static_cast<std::size_t>(at - stages.begin())]);
     }
     for (std::size_t s = 0; s < stages.size(); ++s) check_end(rank, stages[s], state[s]);
+  }
+
+  // The sizes of all microbatches are known before anything else runs, and all gradients before the update.
+  void check_ends(int rank) {
+    const std::vector<Op>& ops = schedule_.ranks[index(rank)];
+    const auto is_only_at = [&](Op::Kind kind, std::size_t place) {
+      const auto count = std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
+      return count == 1 && ops[place].kind == kind;
+    };
+    if (!is_only_at(Op::Agree, 0)) fail(fmt::format("rank {} must agree on sizes once, as its first op", rank));
+    if (!is_only_at(Op::Update, ops.size() - 1)) fail(fmt::format("rank {} must update once, as its last op", rank));
+    // Replicas reduce the stages of a module in one order, that of their last backwards.
+    std::map<int, int> last_reduced;  // by module
+    for (const Op& op : ops) {
+      if (op.kind != Op::Reduce) continue;
+      const auto [last, is_first] = last_reduced.try_emplace(op.stage.module, op.stage.index);
+      if (!is_first && op.stage.index > last->second)
+        fail(fmt::format("rank {} reduces stage {} of {} after stage {}", rank, op.stage.index, name_of(op.stage),
+                         last->second));
+      last->second = op.stage.index;
+    }
   }
 
   void check_transfer(int rank, const Transfer& t, const std::vector<Stage>& stages, RankState& state) {

@@ -77,8 +77,10 @@ std::vector<Seat> seats_of(const Module& module) {
 }  // namespace
 
 std::string split_of(const Module& module) {
-  return fmt::format("tp {}, pp {}, ep {}, expt_tp {}", module.dense.size_of("tp"), module.dense.size_of("pp"),
-                     module.expert.size_of("ep"), module.expert.size_of("expt_tp"));
+  const int vpp = stage_count(module) / module.dense.size_of("pp");
+  return fmt::format("tp {}, pp {}, ep {}, expt_tp {}{}", module.dense.size_of("tp"), module.dense.size_of("pp"),
+                     module.expert.size_of("ep"), module.expert.size_of("expt_tp"),
+                     vpp > 1 ? fmt::format(", vpp {}", vpp) : "");
 }
 
 std::string branch_of(const Module& module) {

@@ -127,7 +127,8 @@ StepClock::Scope Training::measure_wait(const Op& op, StepClock& clock) const {
                        {{"microbatch", op.microbatch}});
 }
 
-// Everything that ranks must agree on before the update, from one all-reduce over the world.
+// Everything that ranks must agree on before the update, and the sizes of the next step, from one all-reduce over the
+// world.
 struct Training::Agreed {
   StepTotals totals;
   GradientTotals gradients;
@@ -140,7 +141,9 @@ Training::Agreed Training::agree(RunningStep& running) {
   stops[static_cast<int>(running.wanted())] = 1;
   const int modules = static_cast<int>(topology_.modules().size());
   const std::vector<std::vector<double>> sums = sum_terms(
-      {running.step->finish(), gradient_terms(updates(), modules, config_.count_zeros), stops}, groups_.world());
+      {running.step->finish(), gradient_terms(updates(), modules, config_.count_zeros), stops, feed_->sizes()},
+      groups_.world());
+  feed_->take_sizes(sums[3]);
   int stop = kStopReasons - 1;
   while (stop > 0 && sums[2][static_cast<std::size_t>(stop)] == 0) --stop;
   return {StepTotals(sums[0]), gradient_totals(sums[1]), static_cast<StopReason>(stop)};
@@ -154,7 +157,6 @@ void Training::update(RunningStep& running) {
   }
   const Agreed agreed = [&] {
     const auto scope = clock.measure(Phase::PipelineWait, "wait for all ranks");
-    feed_->start();
     return agree(running);
   }();
   const auto scope = clock.measure(Phase::Optimizer, "optimizer");

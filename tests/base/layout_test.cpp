@@ -36,7 +36,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"shell", {"base"}},
     {"slurm", {"base", "plan", "shell"}},
     {"log", {"base", "plan", "dist"}},
-    {"train", {"base", "plan", "dist", "optim", "mimo", "log"}},
+    {"train", {"base", "plan", "tensor", "dist", "optim", "mimo", "log"}},
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run",
      {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},

@@ -247,6 +247,30 @@ TEST_F(Broken, AForwardTooManyInFlightIsFound) {
   EXPECT_THAT(problems(), HasSubstr("exceeds the limit of microbatches in flight"));
 }
 
+TEST_F(Broken, AnUpdateBeforeTheEndIsFound) {
+  std::rotate(ops(2).end() - 2, ops(2).end() - 1, ops(2).end());
+  EXPECT_THAT(problems(), HasSubstr("rank 2 must update once, as its last op"));
+}
+
+TEST_F(Broken, AMissingAgreementIsFound) {
+  ops(0).erase(ops(0).begin());
+  EXPECT_THAT(problems(), HasSubstr("rank 0 must agree on sizes once, as its first op"));
+}
+
+TEST(Interleaved, ReductionsInAnotherOrderAreFound) {
+  const Topology topology = *topology_of({}, {.pp = 2, .vpp = 2}, false, 4);
+  const ScheduleOptions options = {.microbatches = 4};
+  Schedule schedule = make_schedule(topology, options);
+  std::vector<Op>& ops = schedule.ranks[0];
+  std::vector<std::size_t> reductions;
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    if (ops[i].kind == Op::Reduce) reductions.push_back(i);
+  ASSERT_EQ(reductions.size(), 2U);
+  std::swap(ops[reductions[0]].stage, ops[reductions[1]].stage);
+  EXPECT_THAT(fmt::format("{}", fmt::join(verify(schedule, topology, options), "\n")),
+              HasSubstr("rank 0 reduces stage 2 of language after stage 0"));
+}
+
 // Two messages between the same ranks in one exchange are swapped.
 TEST(Order, OfMessagesBetweenTwoRanksIsChecked) {
   const Topology topology = *topology_of({{.dp = 2}, {.dp = 2}}, {.tp = 2}, true);
@@ -378,7 +402,7 @@ TEST(Timeline, IsDrawnWithALaneForEachRankAndABoxForEachOp) {
   const std::string svg = drawn(schedule, topology, {{}, {}});
   EXPECT_EQ(count(svg, "class=\"lane\""), 4);
   EXPECT_EQ(count(svg, "<title>"), 4 * 6);
-  EXPECT_THAT(svg, AllOf(HasSubstr("</svg>"), Not(HasSubstr("a lane stands for"))));
+  EXPECT_THAT(svg, AllOf(HasSubstr("</svg>"), Not(HasSubstr("each lane stands for"))));
 }
 
 // The background of a lane begins after its label, whose letters are at least 7 pixels wide.
@@ -396,7 +420,7 @@ TEST(Timeline, ALaneThatStandsForManyRanksSaysSo) {
   const std::string svg = drawn(make_schedule(topology, {.microbatches = 2}), topology, {{}, {}});
   EXPECT_EQ(count(svg, "class=\"lane\""), 3);
   EXPECT_THAT(svg, AllOf(HasSubstr(">0 encoder0 stage 0 (8 ranks)<"), HasSubstr(">8 language stage 0 (64 ranks)<"),
-                         HasSubstr(">72 language stage 1 (64 ranks)<"), HasSubstr("a lane stands for all ranks")));
+                         HasSubstr(">72 language stage 1 (64 ranks)<"), HasSubstr("each lane stands for all ranks")));
 }
 
 TEST(Timeline, ABackwardThatIsNoWholeOneIsCalledThatAndAMissingOneIsNotInTheLegend) {

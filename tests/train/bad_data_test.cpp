@@ -101,5 +101,45 @@ INSTANTIATE_TEST_SUITE_P(Threads, BadSamples,
                          ::testing::Values(Flaw::NoMedia, Flaw::NoTokens, Flaw::TokenTooFew, Flaw::TokenTooMany,
                                            Flaw::RowOfTheNextSample));
 
+// A source that cannot read a sample, as when a file of a data set is missing or damaged.
+class UnreadableSample : public SampleSource {
+ public:
+  UnreadableSample(std::unique_ptr<SampleSource> good, std::int64_t sample, bool in_media)
+      : good_(std::move(good)), sample_(sample), in_media_(in_media) {}
+
+  Tokens tokens(std::int64_t sample) const override {
+    if (!in_media_) check(sample);
+    return good_->tokens(sample);
+  }
+  std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override {
+    if (in_media_) check(sample);
+    return good_->media(encoder, sample);
+  }
+
+ private:
+  void check(std::int64_t sample) const {
+    if (sample == sample_) throw std::runtime_error("cannot read shard 7");
+  }
+
+  const std::unique_ptr<SampleSource> good_;
+  const std::int64_t sample_;
+  const bool in_media_;
+};
+
+// In the first step, which agrees on sizes separately, and later; never as an error of the ranks that wait for it.
+TEST(UnreadableSamples, EndTheRunWithTheErrorOfTheReader) {
+  Layout layout = {.images = {.dp = 2}, .audio = {.pp = 2}, .language = {.tp = 2, .dp = 2}, .sp = true};
+  layout.micro_batch = 2;
+  layout.provider = small_omni;
+  for (const bool in_media : {false, true})
+    for (const std::int64_t sample : {0, testing::kGlobalBatch + 1}) {
+      const auto data = [&](const Provider& provider, const Topology& topology) {
+        return std::make_unique<UnreadableSample>(testing::mock(mixed_data())(provider, topology), sample, in_media);
+      };
+      EXPECT_THAT(testing::error_of<std::runtime_error>([&] { train(layout, {.steps = kRunSteps, .data = data}); }),
+                  HasSubstr("cannot read shard 7"));
+    }
+}
+
 }  // namespace
 }  // namespace braid

@@ -197,6 +197,12 @@ TEST(Checkpoint, OptimizersByBucketLoadInTheSameSplitOfTheModelOnly) {
   layout.language.tp = 1;
   EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from(config)); }),
               AllOf(HasSubstr("split by tp 2"), HasSubstr("--no-load-optim")));
+  const testing::TemporaryFolder other;
+  const CheckpointConfig interleaved = {.save = other.path(), .fully_reshardable = false, .load = other.path()};
+  layout = {.language = {.pp = 2, .vpp = 2}};
+  train_and_save(layout, interleaved);
+  layout.language.vpp = 1;
+  EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from(interleaved)); }), HasSubstr("vpp 2"));
 }
 
 // Only the weights are loaded; everything else starts from 0.

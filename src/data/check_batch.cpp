@@ -1,0 +1,60 @@
+#include "data/check_batch.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+template <class... Values>
+void expect(bool holds, fmt::format_string<Values...> what, Values&&... values) {
+  if (!holds) throw DataError(fmt::format(what, std::forward<Values>(values)...));
+}
+
+bool is_list_of_ids(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.dim() == 1 && tensor.scalar_type() == at::kLong;
+}
+
+std::int64_t rows_in(const Extent& extent) {
+  std::int64_t rows = 1;
+  for (const std::int64_t size : extent) rows *= size;
+  return rows;
+}
+
+}  // namespace
+
+void check_batch(const LanguageBatch& batch, std::int64_t samples, std::size_t encoders) {
+  expect(is_list_of_ids(batch.ids) && is_list_of_ids(batch.labels), "ids and labels of a batch must be lists of int64");
+  const std::int64_t tokens = batch.ids.size(0);
+  expect(batch.labels.size(0) == tokens, "a batch has {} token ids but {} labels", tokens, batch.labels.size(0));
+  expect(!batch.offsets.empty() && batch.offsets.front() == 0 && batch.offsets.back() == tokens &&
+             std::is_sorted(batch.offsets.begin(), batch.offsets.end()),
+         "the offsets of a batch's sequences must rise from 0 to its {} tokens", tokens);
+  expect(batch.rows.size() == encoders, "a batch counts embeddings for {} encoders, but the topology has {}",
+         batch.rows.size(), encoders);
+  for (const auto& rows : batch.rows)
+    expect(std::ssize(rows) == samples, "a batch counts embeddings for {} samples, but has {}", rows.size(), samples);
+}
+
+void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderConfig& config) {
+  expect(batch.sample_of.size() == batch.extents.size(), "{}: a batch has {} items but the samples of {}", config.name,
+         batch.extents.size(), batch.sample_of.size());
+  expect(std::is_sorted(batch.sample_of.begin(), batch.sample_of.end()) &&
+             (batch.sample_of.empty() || (batch.sample_of.front() >= 0 && batch.sample_of.back() < samples)),
+         "{}: the items of a batch must be in the order of its {} samples", config.name, samples);
+  std::int64_t rows = 0;
+  for (const Extent& extent : batch.extents) {
+    expect(std::ssize(extent) == extent_dims(config.model) &&
+               std::all_of(extent.begin(), extent.end(), [](std::int64_t size) { return size > 0; }),
+           "{}: an item has the extent {}, which must be {} positive numbers", config.name, fmt::join(extent, " x "),
+           extent_dims(config.model));
+    rows += rows_in(extent);
+  }
+  if (batch.extents.empty()) return;
+  expect(batch.values.defined() && batch.values.dim() == 2 && batch.values.size(0) == rows &&
+             batch.values.size(1) == features_of(config.model),
+         "{}: the values of a batch must have {} rows of {} features", config.name, rows, features_of(config.model));
+}
+
+}  // namespace braid

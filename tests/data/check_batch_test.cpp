@@ -1,0 +1,56 @@
+#include "data/check_batch.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.h"
+#include "support/errors.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CheckBatch, OfText) {
+  const LanguageBatch good = {at::arange(6), at::arange(6), {0, 2, 6}, {{3, 0}}};
+  check_batch(good, 2, 1);
+  const auto refusal = [&](const std::function<void(LanguageBatch&)>& spoil) {
+    LanguageBatch batch = good;
+    spoil(batch);
+    return testing::error_of<DataError>([&] { check_batch(batch, 2, 1); });
+  };
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.labels = at::arange(5); }),
+              HasSubstr("6 token ids but 5 labels"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.ids = at::zeros({6}); }), HasSubstr("lists of int64"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.offsets = {0, 2, 5}; }), HasSubstr("from 0 to its 6 tokens"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.offsets = {0, 7, 6}; }), HasSubstr("from 0 to its 6 tokens"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.rows.clear(); }), HasSubstr("for 0 encoders"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.rows[0] = {3}; }), HasSubstr("for 1 samples, but has 2"));
+}
+
+TEST(CheckBatch, OfMedia) {
+  const EncoderConfig config = provider("tiny-vlm").encoders.at(0);
+  const std::int64_t features = features_of(config.model);
+  const EncoderBatch good = {at::zeros({10, features}), {{2, 2}, {2, 3}}, {0, 1}};
+  check_batch(good, 2, config);
+  check_batch({}, 2, config);
+  const auto refusal = [&](const std::function<void(EncoderBatch&)>& spoil) {
+    EncoderBatch batch = good;
+    spoil(batch);
+    return testing::error_of<DataError>([&] { check_batch(batch, 2, config); });
+  };
+  EXPECT_THAT(refusal([](EncoderBatch& batch) { batch.sample_of = {0}; }), HasSubstr("2 items but the samples of 1"));
+  EXPECT_THAT(refusal([](EncoderBatch& batch) { batch.sample_of = {0, 2}; }), HasSubstr("order of its 2 samples"));
+  EXPECT_THAT(refusal([](EncoderBatch& batch) { batch.sample_of = {1, 0}; }), HasSubstr("order of its 2 samples"));
+  EXPECT_THAT(refusal([](EncoderBatch& batch) { batch.extents[1] = {2, 3, 1}; }), HasSubstr("2 x 3 x 1"));
+  EXPECT_THAT(refusal([](EncoderBatch& batch) { batch.extents[1] = {2, -3}; }), HasSubstr("positive numbers"));
+  EXPECT_THAT(refusal([](EncoderBatch& batch) { batch.values = at::Tensor(); }), HasSubstr("10 rows"));
+  EXPECT_THAT(refusal([](EncoderBatch& batch) { batch.values = batch.values.narrow(0, 0, 9); }), HasSubstr("10 rows"));
+}
+
+}  // namespace
+}  // namespace braid
