@@ -25,7 +25,7 @@ CheckedFile::CheckedFile(std::string path, std::optional<FileChecksums> checksum
   const std::int64_t blocks = (size_ + kChecksumBlock - 1) / kChecksumBlock;
   if (checksums_ && (checksums_->size != size_ || std::ssize(checksums_->blocks) != blocks))
     throw DataError(
-        fmt::format("{} has {} bytes, {} were written; the checkpoint is damaged", path_, size_, checksums_->size));
+        fmt::format("{} has {} bytes, but {} were written; the checkpoint is damaged", path_, size_, checksums_->size));
   checked_.resize(static_cast<std::size_t>(blocks));
 }
 
@@ -125,7 +125,7 @@ std::span<const std::byte> CheckedFile::cached_block(std::int64_t block) {
 std::string read_whole(const std::string& path, std::optional<FileChecksums> checksums, std::int64_t most) {
   CheckedFile file(path, std::move(checksums));
   if (file.size() > most)
-    throw DataError(fmt::format("{} has {}, more than the {} that such a file may have", path,
+    throw DataError(fmt::format("{} has {}, more than the limit of {} for such a file", path,
                                 readable_bytes(file.size()), readable_bytes(most)));
   std::string bytes(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(bytes)));

@@ -174,7 +174,7 @@ class MetadataReader {
 
   const FileRange& take_part(const Index& index) {
     const auto found = parts_.find(index);
-    if (found == parts_.end()) fail(fmt::format("{} is in no file", place(index)));
+    if (found == parts_.end()) fail(fmt::format("{} is not in any file", place(index)));
     found->second.used = true;
     return found->second.part;
   }

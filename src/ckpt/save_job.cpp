@@ -30,7 +30,7 @@ at::Tensor mapped_memory(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    throw_errno(fmt::format("no {} of memory for the copy that is saved", readable_bytes(bytes)));
+    throw_errno(fmt::format("cannot allocate {} for the copy that is saved", readable_bytes(bytes)));
   ::madvise(memory, size, MADV_HUGEPAGE);
   return at::from_blob(
       memory, {bytes}, [size](void* mapped) { ::munmap(mapped, size); }, at::kByte);

@@ -263,7 +263,7 @@ void SaveLock::take_away(const std::string& text) const {
   if (taken && taken->text != text)
     ::link(aside.c_str(), path_.c_str());
   else if (const auto holder = holder_in(text))
-    say(fmt::format("the run that saved to {} before (pid {} on {}) is gone: its lock is broken", root_, holder->pid,
+    say(fmt::format("the run that saved to {} before (pid {} on {}) is gone: its lock is removed", root_, holder->pid,
                     in_quotes(holder->host)));
   else
     say(fmt::format("no run renews {}: it is removed", path_));

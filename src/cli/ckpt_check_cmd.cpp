@@ -172,7 +172,9 @@ int diff(const DiffCommand& command) {
 void add_ckpt_verify_command(CLI::App& ckpt, int& exit_code) {
   auto options = std::make_shared<VerifyCommand>();
   CLI::App* command = ckpt.add_subcommand("verify", "Read a whole checkpoint and report what is wrong with it");
-  command->add_option("path", options->path, "folder of checkpoints (its latest), or of one iteration")->required();
+  command
+      ->add_option("path", options->path, "folder of checkpoints (its latest iteration is used), or of one iteration")
+      ->required();
   command->add_option("--iteration", options->iteration, "the iteration to check (default: the latest)");
   command->add_flag("--all", options->all, "all iterations of the folder");
   command->add_flag("--json", options->json, "print JSON, for programs");
@@ -183,7 +185,8 @@ void add_ckpt_verify_command(CLI::App& ckpt, int& exit_code) {
 void add_ckpt_diff_command(CLI::App& ckpt, int& exit_code) {
   auto options = std::make_shared<DiffCommand>();
   CLI::App* command = ckpt.add_subcommand("diff", "Compare the tensors and objects of two checkpoints");
-  command->add_option("a", options->first, "folder of checkpoints (its latest), or of one iteration")->required();
+  command->add_option("a", options->first, "folder of checkpoints (its latest iteration is used), or of one iteration")
+      ->required();
   command->add_option("b", options->second, "the other one")->required();
   command->add_flag("--all", options->all, "also print tensors that are equal");
   command->add_flag("--json", options->json, "print JSON, for programs");

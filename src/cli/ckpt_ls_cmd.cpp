@@ -262,7 +262,7 @@ void add_ckpt_ls_command(CLI::App& ckpt) {
   CLI::App* command = ckpt.add_subcommand("ls", "List the iterations of a folder, or the contents of one");
   command->add_option("path", options->path, "folder of checkpoints, or of one iteration")->required();
   command->add_option("filter", options->filter, "with --keys: only keys that contain this");
-  command->add_option("--iteration", options->iteration, "this one of the folder's iterations");
+  command->add_option("--iteration", options->iteration, "show this iteration of the folder");
   command->add_flag("--keys", options->keys, "list every tensor and object (of a folder: of its latest iteration)");
   command->add_flag("--json", options->json, "print JSON, for programs");
   command->callback([options] { list(*options); });
@@ -271,9 +271,11 @@ void add_ckpt_ls_command(CLI::App& ckpt) {
 void add_ckpt_show_command(CLI::App& ckpt) {
   auto options = std::make_shared<LsOptions>();
   CLI::App* command = ckpt.add_subcommand("show", "Show one tensor or object of a checkpoint, or `common`");
-  command->add_option("path", options->path, "folder of checkpoints (its latest), or of one iteration")->required();
-  command->add_option("key", options->filter, "of a tensor or an object; `common` is common.pt")->required();
-  command->add_option("--iteration", options->iteration, "this one of the folder's iterations");
+  command
+      ->add_option("path", options->path, "folder of checkpoints (its latest iteration is used), or of one iteration")
+      ->required();
+  command->add_option("key", options->filter, "key of a tensor or an object; `common` shows common.pt")->required();
+  command->add_option("--iteration", options->iteration, "show this iteration of the folder");
   command->callback([options] { show(*options); });
 }
 

@@ -71,7 +71,7 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
   forward->add_option("--inputs", request.inputs, "safetensors file, see below")->required();
   forward->add_option("--outputs", request.outputs, "safetensors file to write")->required();
   forward->add_flag("--grads", request.grads, "run backward too and write every parameter's gradient");
-  forward->add_option("--dtype", request.dtype, "of weights and computation")
+  forward->add_option("--dtype", request.dtype, "dtype of weights and computation")
       ->check(CLI::IsMember({"float64", "float32", "bfloat16"}))
       ->capture_default_str();
   ModuleConfig& layout = request.layout;

@@ -101,7 +101,7 @@ class Conversion {
     draft_.set("model.provider", provider_,
                named        ? "--model-provider"
                : own_sizes_ ? "with other sizes"
-                            : "a small model: no flag gives the sizes of yours");
+                            : "a small model: no flag gives the sizes of your model");
   }
 
   // As pretrain_mamba.py is told: --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec.
@@ -229,11 +229,11 @@ class Conversion {
       for (int i = 0; i < std::min(draft_.integer("num-layers", 1), kMostLayersWritten); ++i)
         pattern += is_mamba() ? "M" : experts ? "*E" : "*-";
       draft_.set(at + "pattern", pattern,
-                 is_mamba() ? "--num-layers, all of them Mamba's" : "--num-layers: attention, then its MLP");
+                 is_mamba() ? "--num-layers, all Mamba layers" : "--num-layers: attention, then its MLP");
       for (const char* ratio : {"hybrid-attention-ratio", "hybrid-mlp-ratio"})
         if (draft_.number(ratio).value_or(0) > 0)
           draft_.refuse(std::string("--") + ratio,
-                        fmt::format("--{} gives a share; Braid needs the order of the layers", ratio),
+                        fmt::format("--{} gives a ratio, but Braid needs the order of the layers", ratio),
                         "write them out, as in --hybrid-override-pattern 'M-M*-'; Megatron prints its pattern");
     }
     if (pattern.find('M') != std::string::npos) {
@@ -347,7 +347,7 @@ class Conversion {
       draft_.refuse("--bf16", "--bf16 and --fp16 are both given, and Megatron refuses that", "leave out --fp16");
     if (!command_.has("bf16"))
       draft_.set("model.dtype", std::string(command_.has("fp16") ? "bfloat16" : "float32"),
-                 command_.has("fp16") ? "not fp16" : "no --bf16");
+                 command_.has("fp16") ? "fp16 is not supported" : "no --bf16");
     by_default("lr-decay-style", "train.decay_style", "linear");
     if (command_.text("lr-decay-style") == "WSD" && !command_.has("lr-wsd-decay-style"))
       draft_.set("train.wsd_decay_style", "exponential", "Megatron's default");
@@ -366,7 +366,7 @@ class Conversion {
       draft_.set("train.warmup_iterations", std::floor(fraction * *iterations), "--lr-warmup-fraction of the decay");
     else
       draft_.answer().add_unsupported("--lr-warmup-fraction",
-                                      "it is a fraction of the decay, whose length no flag gives");
+                                      "it is a fraction of the decay, but no flag gives the length of the decay");
   }
 
   static constexpr int kMostLayersWritten = 4096;

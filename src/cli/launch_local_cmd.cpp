@@ -42,7 +42,7 @@ int gpus_here() {
     throw ConfigError({fmt::format("the recipe has {} ranks, not {}", topology.world_size(), launch.ranks), "--ranks",
                        "leave it out, or change the module sizes"});
   if (gpus > 0 && topology.world_size() > gpus)
-    fmt::print(stderr, "braid: warning: {} ranks share {} GPU{}, which is slow: NCCL needs one each\n",
+    fmt::print(stderr, "braid: warning: {} ranks share {} GPU{}, which is slow: NCCL needs one GPU per rank\n",
                topology.world_size(), gpus, gpus == 1 ? "" : "s");
   std::vector<std::string> command = {own_executable(), "train", reopenable(launch.recipe_path, call.source.text)};
   if (!launch.log_dir.empty()) command.push_back("--log-dir=" + launch.log_dir);

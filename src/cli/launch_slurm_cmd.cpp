@@ -102,7 +102,7 @@ SlurmJob checked_recipe_job(LaunchSlurm& launch, const std::vector<std::string>&
       launch.recipe_path == "-" || (fs::exists(launch.recipe_path) && !fs::is_directory(launch.recipe_path) &&
                                     is_own_descriptor(launch.recipe_path));
   if (is_stream)
-    throw ConfigError({fmt::format("'{}' is readable only here and now, but the job's ranks read the recipe later",
+    throw ConfigError({fmt::format("'{}' can be read only by this command, but the job's ranks read the recipe later",
                                    launch.recipe_path),
                        "command line", "give the path of a file that all nodes can read"});
   const Recipe recipe = read_recipe_call(launch.recipe_path, overrides).recipe;
@@ -184,12 +184,13 @@ void add_options(CLI::App& command, LaunchSlurm& launch) {
   list("--env", o.env, "NAME=VALUE for all ranks; may be repeated");
   list("--secret", o.secrets, "a variable that must be set at submission; its value is not written to the script");
   command.add_option("--cache-dir", o.cache_dir, "shared folder for HF_HOME, UV_CACHE_DIR and NEMO_HOME");
-  command.add_option("--warm-up", o.warm_up, "shell text that one task runs first, and then every rank, as a no-op");
+  command.add_option("--warm-up", o.warm_up,
+                     "shell text that one task runs first; each rank then runs it again, with nothing left to do");
   command.add_option("--stage", o.stage, "from a recipe: copy braid and its libraries to this shared folder first");
   command.add_flag("--requeue", launch.requeue, "near the time limit, save and requeue the job");
   command.add_flag("--no-requeue", launch.no_requeue, "never requeue the job, not even after a node failure")
       ->excludes("--requeue");
-  command.add_option("--stop-lead", o.stop_lead_s, "seconds before the end at which the run is asked to save")
+  command.add_option("--stop-lead", o.stop_lead_s, "how many seconds before the time limit the run is asked to save")
       ->capture_default_str();
   command.add_option("--stop-signal", o.stop_signal, "signal that the ranks get then: USR1 or TERM")
       ->capture_default_str();

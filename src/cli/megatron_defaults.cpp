@@ -17,18 +17,20 @@ constexpr Default kDefaults[] = {
     {"normalization", "Megatron uses LayerNorm without --normalization; Braid's language models use RMSNorm"},
     {"disable-bias-linear", "Megatron has biases without --disable-bias-linear; Braid's language models have none"},
     {"position-embedding-type",
-     "Megatron learns position embeddings without --position-embedding-type; in Braid, Llama has rotary ones, a "
-     "hybrid none"},
+     "Megatron learns position embeddings without --position-embedding-type; in Braid, Llama has rotary embeddings, "
+     "and a hybrid has none"},
     {"swiglu squared-relu quick-geglu openai-gelu",
-     "Megatron's MLPs use GELU without --swiglu or --squared-relu; Llama's use SwiGLU, a hybrid's squared ReLU"},
+     "Megatron's MLPs use GELU without --swiglu or --squared-relu; in Braid, Llama's MLPs use SwiGLU, and a hybrid's "
+     "MLPs use squared ReLU"},
     {"untie-embeddings-and-output-weights",
-     "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's has "
-     "its own weights",
+     "Megatron ties the output layer to the embeddings without --untie-embeddings-and-output-weights; a hybrid's "
+     "output layer has its own weights",
      ModelFamily::Hybrid},
     {"moe-router-score-function",
      "Megatron's routers use softmax without --moe-router-score-function; Braid's use sigmoid", ModelFamily::Any, true},
     {"moe-router-load-balancing-type",
-     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; Braid over a sequence",
+     "Megatron balances experts over a microbatch without --moe-router-load-balancing-type; Braid balances them over a "
+     "sequence",
      ModelFamily::Any, true},
 };
 

@@ -64,7 +64,7 @@ Problem misuse_of(const CLI::App& app, const CLI::ParseError& error) {
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   const std::string text = error.what();
   if (text == "A subcommand is required")
-    return {"there is no subcommand", "command line",
+    return {"no subcommand is given", "command line",
             fmt::format("use one of {}; {}", fmt::join(subcommands_of(*command), ", "), help_of(*command))};
   if (const auto listed = between(text, " not expected: ")) {
     const std::vector<std::string> words = split(*listed, ' ');  // the last is the first that was given

@@ -108,7 +108,7 @@ void add_model_command(CLI::App& app) {
       ->required();
   describe->add_option("--topology", options->topology,
                        "a recipe file, or sizes like tp=2,ep=16,encoder.tp=2 (bare keys: the language module)");
-  describe->add_option("--dtype", options->dtype, "of the parameters: bfloat16, float32 or float64");
+  describe->add_option("--dtype", options->dtype, "dtype of the parameters: bfloat16, float32 or float64");
   describe->add_flag("--json", options->json, "print JSON, for programs");
   describe->callback([options] { describe_provider(*options); });
 }

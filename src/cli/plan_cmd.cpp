@@ -87,8 +87,8 @@ void add_schedule_command(CLI::App& plan) {
   schedule->add_option("--svg", command->svg_path, "draw it to this file; -: standard output, without the text");
   schedule->allow_extras();
   schedule->footer(
-      "A backward is drawn twice as long as a forward, without weight gradients as long as a forward, of a projector "
-      "alone a quarter as long; transfers take no time.\n\n" +
+      "A backward is drawn twice as long as a forward. It is drawn as long as a forward if it computes no weight "
+      "gradients, and a quarter as long if only the projector trains. Transfers take no time.\n\n" +
       short_overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, schedule->remaining()); });
 }

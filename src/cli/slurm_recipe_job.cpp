@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 // The preflight checks whether they fill the GPUs.
 int ranks_per_node(int ranks, int nodes) {
   if (ranks % nodes == 0) return ranks / nodes;
-  throw ConfigError({fmt::format("the recipe's {} ranks do not divide among {} nodes", ranks, nodes), "--nodes",
-                     "change --nodes, or the sizes of the modules"});
+  throw ConfigError({fmt::format("the recipe's {} ranks cannot be divided evenly among {} nodes", ranks, nodes),
+                     "--nodes", "change --nodes, or the sizes of the modules"});
 }
 
 // Copies braid's two programs and their libraries except glibc's, which must match the node's kernel and loader. Files
@@ -51,9 +51,9 @@ void check_requeue(const SlurmOptions& options, const Recipe& recipe) {
   };
   if (!options.requeue.value_or(false) || (!save.empty() && !load.empty() && folder(save) == folder(load))) return;
   throw ConfigError(
-      {fmt::format("requeued, the run would start from {} each time: the recipe does not {}",
+      {fmt::format("a requeued run would start from {} each time, because the recipe does not {}",
                    load.empty() ? "its beginning" : "'" + load + "'", save.empty() ? "save" : "load what it saves"),
-       "--requeue", "give --save FOLDER and --load FOLDER, the same one"});
+       "--requeue", "give --save FOLDER and --load FOLDER with the same folder"});
 }
 
 }  // namespace

@@ -98,8 +98,9 @@ bool is_script_path(const std::string& given) {
 
 int convert(const TrainOptions& options, const std::vector<ConfigOverride>& overrides) {
   if (!options.recipe_path.empty())
-    throw ConfigError({fmt::format("--from-megatron makes a recipe, but a recipe is given: '{}'", options.recipe_path),
-                       "command line", "leave one of them out; quote the argument of --from-megatron as one word"});
+    throw ConfigError(
+        {fmt::format("--from-megatron makes a recipe, but the command line also gives one: '{}'", options.recipe_path),
+         "command line", "leave one of them out; quote the argument of --from-megatron as one word"});
   if (!options.print_recipe)
     throw ConfigError({"--from-megatron makes a recipe, which you should check before you run it", "command line",
                        "add --print-recipe > recipe.yaml, then braid train recipe.yaml"});
@@ -108,12 +109,12 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
   const MegatronRecipe made =
       recipe_from_megatron(is_script ? read_shell_file(given, kFromMegatron) : given, overrides);
   if (is_script && !made.has_model)
-    throw ConfigError({fmt::format("the model of '{}' is not known: --hidden-size, --num-layers and "
-                                   "--num-attention-heads, or --model-provider with a name that Braid has, need values "
-                                   "that can be read without running the script",
-                                   given),
-                       "--from-megatron",
-                       "give the flags that the script ends up with as text, or --model-provider beside it"});
+    throw ConfigError(
+        {fmt::format(
+             "the model of '{}' is unknown: the values of --hidden-size, --num-layers and --num-attention-heads, or a "
+             "--model-provider that Braid knows, must be readable without running the script",
+             given),
+         "--from-megatron", "give the flags that the script passes to Megatron as text, or add --model-provider"});
   fmt::print("{}", made.yaml);
   if (!made.left_out.empty())
     fmt::print(stderr, "braid: left out (the first lines of the recipe say why):\n  {}\n",
@@ -124,7 +125,8 @@ int convert(const TrainOptions& options, const std::vector<ConfigOverride>& over
 void announce(const TrainOptions& options, const RecipeCall& call, const Topology& topology) {
   if (!options.log_dir.empty()) write_recipe(call.recipe, options.log_dir);
   if (!call.already_so.empty())
-    fmt::print(stderr, "braid: these flags change nothing, since Braid always does this:\n{}", call.already_so);
+    fmt::print(stderr, "braid: these flags have no effect, because Braid always does what they ask for:\n{}",
+               call.already_so);
   fmt::print("{}", fitted(run_start_text(call.recipe, topology, options.log_dir), STDOUT_FILENO));
   std::fflush(stdout);
 }
@@ -227,8 +229,8 @@ void add_train_command(CLI::App& app, const std::vector<std::string>& command_li
                     "print what Braid does with each flag of Megatron-LM, and stop");
   command->allow_extras();
   command->footer([] {
-    return "Started directly, it starts the recipe's ranks on this host; under torchrun --no-python or srun, each "
-           "process is one rank.\n\n" +
+    return "Without a launcher, braid train starts the recipe's ranks on this host; under torchrun --no-python or "
+           "srun, each process is one rank.\n\n" +
            overrides_help();
   });
   command->callback([options, command, &command_line, &exit_code] {

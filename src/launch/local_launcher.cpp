@@ -185,7 +185,7 @@ class LocalRun {
     if (signal == SIGTSTP) return pause_run();
     const bool is_news = signal == SIGPIPE && !output_closed_;
     output_closed_ = output_closed_ || signal == SIGPIPE;
-    if (is_news && options_.stop_grace) say("the output has no reader any more: the run is asked to stop");
+    if (is_news && options_.stop_grace) say("the reader of the output has exited: the run is asked to stop");
     if (options_.stop_grace && is_stop_request(signal)) return ask_to_stop(signal);
     if (signal == SIGUSR1 || signal == SIGUSR2) return signal_ranks(signal);
     if (user_signal_ && comes_again(signal)) return;
@@ -248,7 +248,7 @@ class LocalRun {
 
   void escalate() {
     if (stop_by_ && Clock::now() >= *stop_by_) {
-      say(fmt::format("the ranks were asked to stop but did not within {} s", options_.stop_grace->count()));
+      say(fmt::format("the ranks were asked to stop, but did not stop within {} s", options_.stop_grace->count()));
       board_.expect_end();
       cut_short_ = true;
       if (!user_signal_) user_signal_ = SIGUSR1;

@@ -135,7 +135,7 @@ bool OutputWriter::finish() {
     queue_->closing = true;
     queue_->changed.notify_all();
     if (!queue_->changed.wait_for(lock, patience_, [&] { return queue_->ended; }))
-      tell_if_there_is_room("braid: the last output is lost: the reader did not take it in time\n");
+      tell_if_there_is_room("braid: the last output is lost: its reader did not read it in time\n");
   }
   return queue_->ended && !queue_->incomplete;
 }

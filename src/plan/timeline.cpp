@@ -110,8 +110,8 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
   }
   std::vector<std::string> notes;
   if (!has_lane_for_each(topology))
-    notes.push_back("a lane stands for all ranks of its stage, which do the same at the same time");
-  if (topology.interleaves()) notes.push_back("the later of a rank's stages are paler");
+    notes.push_back("each lane stands for all ranks of a stage, which do the same at the same time");
+  if (topology.interleaves()) notes.push_back("the later stages of a rank are drawn paler");
   if (!notes.empty())
     out += fmt::format("<text class=\"key\" x=\"{}\" y=\"48\">{}</text>\n", kMargin, fmt::join(notes, "; "));
   return out;

@@ -94,7 +94,7 @@ Problems size_problems(const ModuleConfig& module) {
   at_least_one("expt_tp", module.expt_tp);
   at_least_one("expt_dp", module.expt_dp);
   if (problems.empty() && grid_size(module) > kMaxWorldSize)
-    problems.push_back({fmt::format("module '{}' asks for {} ranks, more than the {} a world may have", module.name,
+    problems.push_back({fmt::format("module '{}' needs {} ranks, but a run can have at most {}", module.name,
                                     product_of(module), kMaxWorldSize),
                         key_of(module), "use " + smaller_size(module)});
   return problems;
@@ -160,7 +160,7 @@ Problems expert_count_problems(const ModuleConfig& language, int num_experts) {
     return {{fmt::format("module '{}' has ep={}, but the model has no experts", language.name, language.ep),
              key_of(language, "ep"), "use ep=1, or a model with experts"}};
   if (num_experts % language.ep)
-    return {{fmt::format("num_experts={} does not divide over {}.ep={}", num_experts, language.name, language.ep),
+    return {{fmt::format("num_experts={} is not a multiple of {}.ep={}", num_experts, language.name, language.ep),
              key_of(language, "ep"), nearest_of("ep", possible_ep(language, num_experts), language.ep)}};
   return {};
 }
@@ -175,7 +175,7 @@ Problems global_batch_problems(const ModuleConfig& language, const Workload& wor
     std::erase_if(smaller, [&](std::int64_t size) { return size > workload.micro_batch; });
     fix += ", or " + nearest_of("micro_batch", smaller, workload.micro_batch);
   }
-  return {{fmt::format("global_batch={} does not divide into {}.dp={} x micro_batch={} (= {})", global, language.name,
+  return {{fmt::format("global_batch={} is not a multiple of {}.dp={} x micro_batch={} (= {})", global, language.name,
                        language.dp, workload.micro_batch, unit),
            "train.global_batch", fix}};
 }
@@ -197,7 +197,7 @@ Problems interleaving_problems(const ModuleConfig& module, const Workload& workl
   const std::int64_t microbatches = workload.global_batch / unit, group = unit * module.pp;
   if (microbatches % module.pp == 0) return {};
   return {
-      {fmt::format("{} microbatches do not divide into groups of {}.pp={}, as vpp={} needs", microbatches, module.name,
+      {fmt::format("{} microbatches are not a multiple of {}.pp={}, which vpp={} requires", microbatches, module.name,
                    module.pp, module.vpp),
        "train.global_batch",
        nearest_of("global_batch", {workload.global_batch / group * group, (workload.global_batch / group + 1) * group},
@@ -218,7 +218,7 @@ Problems encoder_dp_problems(const ModuleConfig& encoder, const ModuleConfig& la
                                     encoder.dp, language.name, language.dp),
                         key_of(encoder, "dp"), fix});
   if (samples % encoder.dp)
-    problems.push_back({fmt::format("micro_batch={} x {}.dp={} (= {} samples) does not divide over {}.dp={}",
+    problems.push_back({fmt::format("micro_batch={} x {}.dp={} (= {} samples) is not a multiple of {}.dp={}",
                                     micro_batch, language.name, language.dp, samples, encoder.name, encoder.dp),
                         key_of(encoder, "dp"), fix});
   return problems;

@@ -211,8 +211,8 @@ class Blame {
 }  // namespace
 
 void describe(Fields& f, ModelConfig& c) {
-  f.choice("provider", c.provider, provider_names(), "which model");
-  f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "of parameters and activations");
+  f.choice("provider", c.provider, provider_names(), "the model to train");
+  f.choice("dtype", c.dtype, {"bfloat16", "float32", "float64"}, "dtype of parameters and activations");
   f.field("sequence_parallel", c.sequence_parallel, "sequence parallelism in the language model");
   f.field("recompute", c.recompute, "activation recomputation: keep only each layer's input for backward");
   if (c.model.name != c.provider) c.model = provider(c.provider);

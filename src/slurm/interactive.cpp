@@ -43,7 +43,7 @@ std::string interactive_commands(const SlurmOptions& given) {
       "# 1. On the login node: allocate nodes.\n{}\n\n# 2. In the shell that this starts: open a shell on the first "
       "node{}.\n{}\n{}",
       joined_quoted(salloc), options.container.empty() ? "" : ", in the container", joined_quoted(srun),
-      inside.empty() ? "" : "\n# 3. In that shell, first of all.\n" + inside);
+      inside.empty() ? "" : "\n# 3. In that shell, run these commands first.\n" + inside);
 }
 
 }  // namespace braid

@@ -23,21 +23,22 @@ struct Taken {
   const char *name, *letter, *instead;
   bool of_sbatch_only = false;
 };
-constexpr Taken kTaken[] = {{"--ntasks-per-node", "", "use --nodes and --gpus-per-node"},
-                            {"--ntasks", "-n", "use --nodes and --gpus-per-node"},
-                            {"--nodes", "-N", "use --nodes and --gpus-per-node"},
-                            {"--gpus-per-node", "", "use --nodes and --gpus-per-node"},
-                            {"--output", "-o", "use --log-dir and --job-name: status, tail and the footer look there"},
-                            {"--error", "-e", "the log has both, and braid doctor looks there"},
-                            {"--job-name", "-J", "use --job-name", true},
-                            {"--time", "-t", "use --time", true},
-                            {"--account", "-A", "use --account", true},
-                            {"--partition", "-p", "use --partition", true},
-                            {"--chdir", "-D", "use --workdir"},
-                            {"--open-mode", "", "a requeued job appends to its log", true},
-                            {"--signal", "", "use --stop-lead and --stop-signal", true},
-                            {"--requeue", "", "use --requeue", true},
-                            {"--no-requeue", "", "use --no-requeue", true}};
+constexpr Taken kTaken[] = {
+    {"--ntasks-per-node", "", "use --nodes and --gpus-per-node"},
+    {"--ntasks", "-n", "use --nodes and --gpus-per-node"},
+    {"--nodes", "-N", "use --nodes and --gpus-per-node"},
+    {"--gpus-per-node", "", "use --nodes and --gpus-per-node"},
+    {"--output", "-o", "use --log-dir and --job-name: braid launch status, tail and doctor look for the log there"},
+    {"--error", "-e", "the log contains standard output and standard error, and braid doctor reads it"},
+    {"--job-name", "-J", "use --job-name", true},
+    {"--time", "-t", "use --time", true},
+    {"--account", "-A", "use --account", true},
+    {"--partition", "-p", "use --partition", true},
+    {"--chdir", "-D", "use --workdir"},
+    {"--open-mode", "", "a requeued job appends to its log", true},
+    {"--signal", "", "use --stop-lead and --stop-signal", true},
+    {"--requeue", "", "use --requeue", true},
+    {"--no-requeue", "", "use --no-requeue", true}};
 
 // name, name=value, name value; of a letter also -Nvalue.
 bool is_option(std::string_view option, std::string_view name) {
@@ -133,9 +134,10 @@ class Checks {
             fmt::format("'{}' has no value", name), "--env",
             fmt::format("write {}=VALUE; to pass your value without writing it to a file, {}", name, secret_fix(name)));
       else if (names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file for others to read", name), "--env", secret_fix(name));
+        problem(fmt::format("the value of {} would be in a file that others can read", name), "--env",
+                secret_fix(name));
       else if (const auto secret = secret_in(setting))
-        problem(fmt::format("{} contains {}, which would be in a file for others to read", name, *secret), "--env",
+        problem(fmt::format("{} contains {}, which would be in a file that others can read", name, *secret), "--env",
                 secret_fix("NAME"));
       else if (setting.find('\0') != std::string::npos)
         problem(fmt::format("the value of {} contains a zero byte", name), "--env", "leave it out");
@@ -172,7 +174,7 @@ class Checks {
          split(option.substr(std::min(option.find_first_of("= "), option.size() - 1) + 1), ',')) {
       const std::string name = part.substr(0, part.find('='));
       if (name != part && names_a_secret(name))
-        problem(fmt::format("the value of {} would be in a file for others to read", name), where, secret_fix(name));
+        problem(fmt::format("the value of {} would be in a file that others can read", name), where, secret_fix(name));
     }
     if (const auto secret = secret_in(option))
       problem(fmt::format("{} contains {}", option.substr(0, option.find_first_of("= ")), *secret), where,

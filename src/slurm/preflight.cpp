@@ -177,14 +177,14 @@ void check_nodes(const ParallelFlags& flags, const Allocation& allocation, Prefl
   const std::int64_t unit = std::lcm(replica, std::int64_t{flags.ep} * flags.expt_tp * flags.pp);
   if (gpus % unit) {
     preflight.problems.push_back(
-        {fmt::format("{}, which do not divide into tp={} x cp={} x pp={}{}", in_words(allocation), flags.tp, flags.cp,
-                     flags.pp, gpus % replica ? "" : fmt::format(" with ep={}", flags.ep)),
+        {fmt::format("{}, which cannot be divided into tp={} x cp={} x pp={}{}", in_words(allocation), flags.tp,
+                     flags.cp, flags.pp, gpus % replica ? "" : fmt::format(" with ep={}", flags.ep)),
          "--nodes", nearest_nodes(unit)});
   } else if (flags.micro_batch && flags.global_batch) {
     const std::int64_t lanes = gpus / replica * *flags.micro_batch;
     if (*flags.global_batch % lanes == 0) return;
     preflight.problems.push_back(
-        {fmt::format("global batch {} does not divide into dp {} x micro batch {} on {} GPUs", *flags.global_batch,
+        {fmt::format("global batch {} is not a multiple of dp {} x micro batch {} on {} GPUs", *flags.global_batch,
                      gpus / replica, *flags.micro_batch, gpus),
          "--global-batch-size",
          fmt::format("use {} or another multiple of {}", (*flags.global_batch / lanes + 1) * lanes, lanes)});

@@ -51,11 +51,11 @@ bool has_token(std::string_view text, const TokenShape& shape) {
 
 std::optional<std::string> token_in(std::string_view text) {
   static constexpr TokenShape shapes[] = {
-      {"a token of Hugging Face", "hf_", 20, ""}, {"a token of GitHub", "ghp_", 20, ""},
-      {"a token of GitHub", "gho_", 20, ""},      {"a token of GitHub", "ghs_", 20, ""},
-      {"a token of GitHub", "ghu_", 20, ""},      {"a token of GitHub", "github_pat_", 20, "_"},
-      {"an API key (sk-...)", "sk-", 20, "-_"},   {"a token of GitLab", "glpat-", 16, "-_"},
-      {"a token of Slack", "xox", 12, "-"},       {"a key of AWS", "AKIA", 16, ""}};
+      {"a Hugging Face token", "hf_", 20, ""},  {"a GitHub token", "ghp_", 20, ""},
+      {"a GitHub token", "gho_", 20, ""},       {"a GitHub token", "ghs_", 20, ""},
+      {"a GitHub token", "ghu_", 20, ""},       {"a GitHub token", "github_pat_", 20, "_"},
+      {"an API key (sk-...)", "sk-", 20, "-_"}, {"a GitLab token", "glpat-", 16, "-_"},
+      {"a Slack token", "xox", 12, "-"},        {"an AWS key", "AKIA", 16, ""}};
   for (const TokenShape& shape : shapes)
     if (has_token(text, shape)) return shape.what;
   return std::nullopt;

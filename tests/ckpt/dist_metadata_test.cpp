@@ -232,7 +232,7 @@ TEST(DistMetadata, KeysAndPlacesBelongTogether) {
   };
   EXPECT_EQ(error_with(keys, places), "no error") << "the rest may be missing";
   EXPECT_EQ(error_with(pickle_dict({}), places), ".metadata: 'o' has bytes in '__0_0.distcp', but no chunk there");
-  EXPECT_EQ(error_with(keys, pickle_dict({})), ".metadata: 'o' is in no file");
+  EXPECT_EQ(error_with(keys, pickle_dict({})), ".metadata: 'o' is not in any file");
   const PickleValue key = as<PickleDict>(keys)->items[0].second;
   EXPECT_EQ(error_with(pickle_dict({{"o", key}, {"o", key}}), places), ".metadata: 'o' occurs twice");
 }

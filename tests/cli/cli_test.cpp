@@ -130,7 +130,7 @@ TEST(Cli, MisuseSaysWhereAndHowToFix) {
     EXPECT_THAT(run.err, AllOf(HasSubstr("\n  where: command line\n"), HasSubstr("\n  fix:   ")));
     return run.err;
   };
-  EXPECT_THAT(told({"plan"}), AllOf(HasSubstr("there is no subcommand"), HasSubstr("show, schedule")));
+  EXPECT_THAT(told({"plan"}), AllOf(HasSubstr("no subcommand is given"), HasSubstr("show, schedule")));
   EXPECT_THAT(told({"--hepl"}), AllOf(HasSubstr("braid has no option '--hepl'"), HasSubstr("did you mean '--help'?")));
   EXPECT_THAT(told({"plan", "show", "r.yaml", "--rank", "one"}), HasSubstr("--rank should be a number, not 'one'"));
   EXPECT_THAT(told({"launch", "interactive", "--nodes", "0"}),

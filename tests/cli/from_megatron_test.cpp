@@ -403,7 +403,7 @@ TEST(FromMegatron, InvalidCommandLinesAreRefused) {
       HasSubstr("the recipe from --from-megatron"));
   EXPECT_THAT(refusal("--bf16 --fp16 --lr 1"), HasSubstr("--bf16 and --fp16"));
   EXPECT_THAT(refusal("--micro-batch-size 3 --global-batch-size 8"),
-              AllOf(HasSubstr("global_batch=8 does not divide"),
+              AllOf(HasSubstr("global_batch=8 is not a multiple of"),
                     HasSubstr("where: --from-megatron, --global-batch-size (train.global_batch)")));
 }
 
@@ -447,8 +447,8 @@ TEST(FromMegatron, AScriptWhoseModelCannotBeReadIsRefused) {
     const std::string script = folder.write("run.sh", text);
     const Finished run = braid({"train", "--from-megatron", script, "--print-recipe"});
     EXPECT_EQ(run.exit_code, 2) << run.out;
-    EXPECT_THAT(run.err, AllOf(HasSubstr("the model of '" + script + "' is not known"),
-                               HasSubstr("fix:   give the flags that the script ends up with as text")));
+    EXPECT_THAT(run.err, AllOf(HasSubstr("the model of '" + script + "' is unknown"),
+                               HasSubstr("fix:   give the flags that the script passes to Megatron as text")));
   }
   const std::string script = folder.write("run.sh", "torchrun x.py $OPTS --lr 1e-3\n");
   EXPECT_EQ(braid({"train", "--from-megatron", script, "--print-recipe", "--model-provider", "tiny-vlm"}).exit_code, 0);
@@ -471,7 +471,7 @@ TEST(FromMegatron, MisuseIsRefused) {
   EXPECT_THAT(refused({"--from-megatron", folder.path()}), HasSubstr("Is a directory"));
   EXPECT_THAT(refused({"--from-megatron", ""}), HasSubstr("--from-megatron: its value is empty"));
   EXPECT_THAT(refused({BRAID_SOURCE_DIR "/recipes/tiny-vlm.yaml", "--from-megatron", "--lr 1"}),
-              HasSubstr("a recipe is given"));
+              HasSubstr("the command line also gives one"));
   EXPECT_THAT(braid({"train", "--from-megatron", "--lr 1"}).err, HasSubstr("add --print-recipe"));
 }
 

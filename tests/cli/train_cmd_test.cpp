@@ -38,7 +38,7 @@ TEST(TrainCommand, TrainWorksInAnEmptyEnvironmentFromAPipe) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const std::string job = testing::built_program("braid") + " launch slurm <(echo) --dry-run";
   EXPECT_THAT(testing::run_program({"bash", "-c", job}).err,
-              HasSubstr("is readable only here and now, but the job's ranks read"));
+              HasSubstr("can be read only by this command, but the job's ranks read"));
 }
 
 TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
@@ -52,8 +52,8 @@ TEST(TrainCommand, TrainStartsItsRanksAndLogsInMegatronsFormat) {
   EXPECT_THAT(run.out, AllOf(HasSubstr("braid: tiny-vlm in float32, 8 iterations of 16 samples, learning rate 0.01"),
                              Not(HasSubstr("global_batch: 16"))));
   EXPECT_THAT(testing::read_file(folder.path() + "/logs/recipe.yaml"), HasSubstr("global_batch: 16 "));
-  EXPECT_THAT(run.err,
-              AllOf(HasSubstr("these flags change nothing"), HasSubstr("--use-mcore-models:\n      there is one")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("these flags have no effect"),
+                             HasSubstr("--use-mcore-models: each operator has only one")));
   ASSERT_EQ(losses.size(), 2u) << run.out;
   EXPECT_LT(losses[1], losses[0]);
   EXPECT_THAT(

@@ -254,7 +254,7 @@ TEST_F(LaunchSlurm, ShellTextFromAFileOrStandardInput) {
   EXPECT_THAT(refusal({"--command-file", folder_.write("bom.sh", "\xEF\xBB\xBFtorchrun x.py")}),
               HasSubstr("begins with a byte order mark"));
   EXPECT_THAT(refusal({"--command-file", folder_.write("a.out", std::string("ELF\0", 4))}), HasSubstr("is not text"));
-  EXPECT_THAT(refusal({"-"}), HasSubstr("'-' is readable only here and now"));
+  EXPECT_THAT(refusal({"-"}), HasSubstr("'-' can be read only by this command"));
 }
 
 TEST_F(LaunchSlurm, DirectivesInACommandFileAreWarnedAbout) {

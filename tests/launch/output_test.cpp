@@ -101,7 +101,7 @@ TEST(Output, TheLastLinesCountToo) {
   ::testing::internal::CaptureStderr();
   EXPECT_FALSE(writer.finish());
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "braid: the last output is lost: the reader did not take it in time\n");
+            "braid: the last output is lost: its reader did not read it in time\n");
   for (ssize_t left = std::ssize(text); left > 0;) left -= read(reader.get(), text.data(), text.size());
 
   const TemporaryFolder folder;

@@ -217,7 +217,7 @@ TEST(Stop, RanksThatDoNotEndInTimeAreKilled) {
     run.wait_until_both_say("ready");
     run.send(signal);
     EXPECT_EQ(run.exit_code(), 128 + signal);
-    EXPECT_THAT(run.err(), AllOf(HasSubstr("braid: the ranks were asked to stop but did not within 1 s\n"),
+    EXPECT_THAT(run.err(), AllOf(HasSubstr("braid: the ranks were asked to stop, but did not stop within 1 s\n"),
                                  Not(HasSubstr("root cause"))));
   }
 }

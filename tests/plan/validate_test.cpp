@@ -86,7 +86,7 @@ TEST(ValidateTest, AbsurdSizesGetASentence) {
   TopologyConfig config = good();
   language(config).tp = 1000000000;
   EXPECT_THAT(validate(config, work()),
-              ElementsAre(problem("tp=1000000000 x cp=1 x dp=4 x pp=1 ranks, more than the 131072 a world may have",
+              ElementsAre(problem("tp=1000000000 x cp=1 x dp=4 x pp=1 ranks, but a run can have at most 131072",
                                   "topology.modules.language", "use tp=32768 or less")));
   const int most = 2147483647;
   language(config) = {.name = "language", .tp = most, .cp = most, .dp = most, .pp = most, .ep = most, .expt_tp = most};
@@ -100,8 +100,8 @@ TEST(ValidateTest, AbsurdWorkloadsAndExpertViewsGetASentence) {
   language(config).ep = most;
   language(config).expt_dp = most;
   EXPECT_THAT(validate(config, {.micro_batch = most, .global_batch = most, .num_experts = most - 1}),
-              ElementsAre(what("ep=2147483647"), what("num_experts=2147483646 does not divide"),
-                          what("global_batch=2147483647 does not divide")));
+              ElementsAre(what("ep=2147483647"), what("num_experts=2147483646 is not a multiple of"),
+                          what("global_batch=2147483647 is not a multiple of")));
 }
 
 TEST(ValidateTest, AbsurdOffsetsAndWorldsGetASentence) {
@@ -279,7 +279,7 @@ TEST(ValidateTest, ColocatedModulesBeginAtTheSameRank) {
 
 TEST(ValidateTest, ExpertsDivideOverTheirRanks) {
   EXPECT_THAT(validate(good(), {.micro_batch = 2, .global_batch = 16, .num_experts = 10}),
-              ElementsAre(problem("num_experts=10 does not divide over language.ep=4", "topology.modules.language.ep",
+              ElementsAre(problem("num_experts=10 is not a multiple of language.ep=4", "topology.modules.language.ep",
                                   "use ep=2")));
 }
 
@@ -292,7 +292,7 @@ TEST(ValidateTest, ExpertParallelNeedsExperts) {
 TEST(ValidateTest, GlobalBatchDividesIntoMicrobatches) {
   EXPECT_THAT(
       validate(good(), {.micro_batch = 4, .global_batch = 24, .num_experts = 8}),
-      ElementsAre(problem("global_batch=24 does not divide into language.dp=4 x micro_batch=4 (= 16)",
+      ElementsAre(problem("global_batch=24 is not a multiple of language.dp=4 x micro_batch=4 (= 16)",
                           "train.global_batch", "use global_batch=16 or global_batch=32, or use micro_batch=3")));
 }
 
@@ -313,7 +313,7 @@ TEST(ValidateTest, SamplesDivideOverEncoderReplicas) {
   TopologyConfig config = good();
   images(config).dp = 8;
   EXPECT_THAT(validate(config, {.micro_batch = 1, .global_batch = 16, .num_experts = 8}),
-              ElementsAre(problem("micro_batch=1 x language.dp=4 (= 4 samples) does not divide over images.dp=8",
+              ElementsAre(problem("micro_batch=1 x language.dp=4 (= 4 samples) is not a multiple of images.dp=8",
                                   "topology.modules.images.dp", "use dp=4")));
   EXPECT_THAT(validate(config, work()), IsEmpty());
 }

@@ -44,7 +44,7 @@ TEST(SlurmOptions, InvalidOptionsAreRefused) {
            [&](Options& o) { o.env = {"A=x " + token}; }, [&](Options& o) { o.warm_up = "x " + token; },
            [&](Options& o) { o.sbatch = {"--comment=" + token}; }})
     EXPECT_THAT(problems_of(change),
-                AllOf(HasSubstr("token of Hugging Face"), HasSubstr("--secret NAME"), Not(HasSubstr("0123"))));
+                AllOf(HasSubstr("Hugging Face token"), HasSubstr("--secret NAME"), Not(HasSubstr("0123"))));
   EXPECT_THAT(problems_of([](Options& o) { o.secrets = {"HF_TOKEN=abc"}; }),
               AllOf(HasSubstr("name only"), Not(HasSubstr("abc"))));
   EXPECT_THAT(problems_of([](Options& o) { o.account = "a\n#SBATCH --nodes=99"; }), HasSubstr("line break"));
