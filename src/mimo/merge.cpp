@@ -1,7 +1,8 @@
 #include "mimo/merge.h"
-#include "tensor/upload.h"
 
 #include <ATen/ATen.h>
+
+#include "tensor/upload.h"
 
 namespace braid {
 

@@ -17,7 +17,7 @@ const Module& module_of(const Topology& topology, const Stage& stage) {
 
 }  // namespace
 
-MimoModel::Part::Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups)
+MimoModel::LocalStage::LocalStage(const Topology& topology, const Stage& stage, int global_rank, Parallel groups)
     : stage(stage),
       position{stage.index, stage_count(module_of(topology, stage))},
       leads(module_of(topology, stage).dense.coord(global_rank, "tp") == 0 &&
@@ -29,48 +29,48 @@ MimoModel::MimoModel(const Provider& provider, const Topology& topology, const G
     : provider_(provider), topology_(topology), groups_(groups), world_(world), options_(options) {
   for (const std::string& name : options.frozen)
     BRAID_CHECK(contains(parameter_set_names(topology), name), "there is no parameter set '{}'", name);
-  std::vector<Part*> language;
+  std::vector<LocalStage*> language;
   for (const Stage& stage : stages_of(topology, world.rank())) {
     const Module& module = module_of(topology, stage);
-    parts_.push_back(
-        std::make_unique<Part>(topology, stage, world.rank(),
-                               make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder)));
+    local_stages_.push_back(std::make_unique<LocalStage>(
+        topology, stage, world.rank(),
+        make_parallel(groups, module.name, options.sequence_parallel && !module.is_encoder)));
     if (module.is_encoder)
-      add_encoder(*parts_.back());
+      add_encoder(*local_stages_.back());
     else
-      language.push_back(parts_.back().get());
+      language.push_back(local_stages_.back().get());
   }
   if (!language.empty()) add_language(language);
 }
 
-const MimoModel::Part& MimoModel::part(const Stage& stage) const {
-  for (const auto& part : parts_)
-    if (part->stage == stage) return *part;
+const MimoModel::LocalStage& MimoModel::local_stage(const Stage& stage) const {
+  for (const auto& local : local_stages_)
+    if (local->stage == stage) return *local;
   throw_check_failed(__FILE__, __LINE__,
                      fmt::format("rank {} has no stage {} of module {}", world_.rank(), stage.index, stage.module));
 }
 
-void MimoModel::add_language(const std::vector<Part*>& parts) {
+void MimoModel::add_language(const std::vector<LocalStage*>& locals) {
   std::vector<int> stages;
-  for (const Part* part : parts) stages.push_back(part->stage.index);
-  const Part& first = *parts.front();
+  for (const LocalStage* local : locals) stages.push_back(local->stage.index);
+  const LocalStage& first = *locals.front();
   const Parameters& parameters = add_set(topology_.language().name, first.stage.module,
                                          declare_parameters(provider_.language, first.position.stages), stages);
-  for (Part* part : parts)
-    part->language =
-        make_language_stage(provider_.language, parameters, part->parallel, part->position, options_.recompute);
+  for (LocalStage* local : locals)
+    local->language =
+        make_language_stage(provider_.language, parameters, local->parallel, local->position, options_.recompute);
 }
 
-void MimoModel::add_encoder(Part& part) {
-  const int module = part.stage.module;
+void MimoModel::add_encoder(LocalStage& local) {
+  const int module = local.stage.module;
   const EncoderConfig& config = encoder_config(module);
   const Parameters& encoder = add_set(config.name + ".encoder", module,
-                                      declare_parameters(config.model, part.position.stages), {part.stage.index});
+                                      declare_parameters(config.model, local.position.stages), {local.stage.index});
   const Parameters* projector =
-      part.position.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), {0})
-                              : nullptr;
-  part.config = &config;
-  part.encoder = make_encoder_stage(config, encoder, projector, part.parallel, part.position, options_.recompute);
+      local.position.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), {0})
+                               : nullptr;
+  local.config = &config;
+  local.encoder = make_encoder_stage(config, encoder, projector, local.parallel, local.position, options_.recompute);
 }
 
 const EncoderConfig& MimoModel::encoder_config(int module) const {
@@ -99,9 +99,9 @@ const Parameters& MimoModel::add_set(const std::string& name, int module, const 
 
 std::vector<Moe*> MimoModel::moe_layers() const {
   std::vector<Moe*> layers;
-  for (const auto& part : parts_) {
-    if (!part->language) continue;
-    const std::vector<Moe*> own = part->language->moe_layers();
+  for (const auto& local : local_stages_) {
+    if (!local->language) continue;
+    const std::vector<Moe*> own = local->language->moe_layers();
     layers.insert(layers.end(), own.begin(), own.end());
   }
   return layers;

@@ -33,8 +33,8 @@ struct ParameterSet {
 class MimoModel {
  public:
   // One stage on this rank.
-  struct Part {
-    Part(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
+  struct LocalStage {
+    LocalStage(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
     const Stage stage;
     const StagePosition position;
     const bool leads;  // represents its replica's ranks of this stage
@@ -54,8 +54,10 @@ class MimoModel {
   World& world() const { return world_; }
   at::TensorOptions tensor_options() const;
 
-  const std::vector<std::unique_ptr<Part>>& parts() const { return parts_; }  // as stages_of() this rank
-  const Part& part(const Stage& stage) const;
+  const std::vector<std::unique_ptr<LocalStage>>& local_stages() const {
+    return local_stages_;
+  }  // as stages_of() this rank
+  const LocalStage& local_stage(const Stage& stage) const;
   const EncoderConfig& encoder_config(int module) const;
   const std::vector<std::unique_ptr<ParameterSet>>& parameter_sets() const { return sets_; }
 
@@ -66,8 +68,8 @@ class MimoModel {
   void forget_expert_tokens();
 
  private:
-  void add_language(const std::vector<Part*>& parts);
-  void add_encoder(Part& part);
+  void add_language(const std::vector<LocalStage*>& locals);
+  void add_encoder(LocalStage& local);
   std::vector<Moe*> moe_layers() const;
   const Parameters& add_set(const std::string& name, int module, const std::vector<ParamSpec>& specs,
                             const std::vector<int>& stages);
@@ -78,7 +80,7 @@ class MimoModel {
   World& world_;
   const MimoOptions options_;
   std::vector<std::unique_ptr<ParameterSet>> sets_;  // of this rank
-  std::vector<std::unique_ptr<Part>> parts_;
+  std::vector<std::unique_ptr<LocalStage>> local_stages_;
 };
 
 }  // namespace braid

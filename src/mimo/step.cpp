@@ -50,10 +50,10 @@ class Step::Impl : public StageWork {
   at::Tensor finish() {
     executor_.finish();
     at::Tensor mixing = at::zeros({2}, totals_.options());  // load balancing loss, and the number of forwards in it
-    for (const auto& part : model_.parts())
-      for (Moe* moe : part->language ? part->language->moe_layers() : std::vector<Moe*>()) {
+    for (const auto& local : model_.local_stages())
+      for (Moe* moe : local->language ? local->language->moe_layers() : std::vector<Moe*>()) {
         mixing[0] += moe->take_aux_loss().to(at::kDouble);
-        if (part->leads) mixing[1] += plan_.options.microbatches;
+        if (local->leads) mixing[1] += plan_.options.microbatches;
       }
     return at::cat({totals_, mixing, upload(at::tensor(participates_, at::kDouble), totals_.device())});
   }
@@ -61,17 +61,16 @@ class Step::Impl : public StageWork {
   // --- the work of stages
 
   void load(const Stage& stage, int microbatch) override {
-    const MimoModel::Part& part = model_.part(stage);
+    const MimoModel::LocalStage& local = model_.local_stage(stage);
     if (is_encoder(stage))
-      load_media(part, microbatch);
-    else if (part.position.is_last())
-      labels_[index(microbatch)] =
-          upload(own_tokens(text(microbatch).labels, part.parallel), device());
+      load_media(local, microbatch);
+    else if (local.position.is_last())
+      labels_[index(microbatch)] = upload(own_tokens(text(microbatch).labels, local.parallel), device());
   }
 
   at::Tensor forward(const Stage& stage, int microbatch, const std::vector<at::Tensor>& inputs) override {
-    const MimoModel::Part& part = model_.part(stage);
-    return is_encoder(stage) ? forward_encoder(part, microbatch, inputs) : forward_language(part, microbatch, inputs);
+    const MimoModel::LocalStage& local = model_.local_stage(stage);
+    return is_encoder(stage) ? forward_encoder(local, microbatch, inputs) : forward_language(local, microbatch, inputs);
   }
 
   at::Tensor gradient_of_last(int, const at::Tensor& loss) override { return at::full_like(loss, input_.loss_scale); }
@@ -99,43 +98,45 @@ class Step::Impl : public StageWork {
 
   // The groups of the language model on this rank, the same for all its stages.
   const Parallel& parallel() const {
-    for (const auto& part : model_.parts())
-      if (part->language) return part->parallel;
+    for (const auto& local : model_.local_stages())
+      if (local->language) return local->parallel;
     throw_check_failed(__FILE__, __LINE__, "no stage of the language model is on this rank");
   }
 
-  void load_media(const MimoModel::Part& part, int microbatch) {
-    const EncoderBatch& batch = media(part.stage.module, microbatch);
+  void load_media(const MimoModel::LocalStage& local, int microbatch) {
+    const EncoderBatch& batch = media(local.stage.module, microbatch);
     if (batch.extents.empty()) return;
     std::int64_t rows = 0;
     for (const Extent& extent : batch.extents) rows += product(extent);
     at::Tensor values =
-        part.leads ? batch.values.to(device(), /*non_blocking=*/true)
-                   : at::empty({rows, features_of(part.config->model)}, batch.values.options().device(device()));
-    const Group& sharers = part.parallel.tp_cp;
+        local.leads ? batch.values.to(device(), /*non_blocking=*/true)
+                    : at::empty({rows, features_of(local.config->model)}, batch.values.options().device(device()));
+    const Group& sharers = local.parallel.tp_cp;
     if (sharers.size() > 1) sharers.broadcast(values, 0);
-    loaded_[index(microbatch)][index(part.stage.module)] = values;
+    loaded_[index(microbatch)][index(local.stage.module)] = values;
   }
 
-  at::Tensor forward_encoder(const MimoModel::Part& part, int microbatch, const std::vector<at::Tensor>& inputs) {
-    const int m = part.stage.module;
+  at::Tensor forward_encoder(const MimoModel::LocalStage& local, int microbatch,
+                             const std::vector<at::Tensor>& inputs) {
+    const int m = local.stage.module;
     const EncoderBatch& batch = media(m, microbatch);
-    if (part.leads && part.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
-    if (!part.position.is_first()) return part.encoder->forward(inputs.at(0), batch.extents);
-    return part.encoder->forward(std::exchange(loaded_[index(microbatch)][index(m)], {}), batch.extents);
+    if (local.leads && local.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
+    if (!local.position.is_first()) return local.encoder->forward(inputs.at(0), batch.extents);
+    return local.encoder->forward(std::exchange(loaded_[index(microbatch)][index(m)], {}), batch.extents);
   }
 
-  at::Tensor forward_language(const MimoModel::Part& part, int microbatch, const std::vector<at::Tensor>& inputs) {
+  at::Tensor forward_language(const MimoModel::LocalStage& local, int microbatch,
+                              const std::vector<at::Tensor>& inputs) {
     const std::vector<std::int64_t>& offsets = text(microbatch).offsets;
     const SequenceBatch batch = {.sequences = pack_sequences(offsets, device()),
                                  .samples = input_.micro_batch,
                                  .aux_loss_scale = input_.loss_scale * static_cast<double>(offsets.back())};
     const at::Tensor x =
-        part.language->run_layers(part.position.is_first() ? merge(part, microbatch, inputs) : inputs.at(0), batch);
-    if (!part.position.is_last()) return x;
+        local.language->run_layers(local.position.is_first() ? merge(local, microbatch, inputs) : inputs.at(0), batch);
+    if (!local.position.is_last()) return x;
     const at::Tensor labels = std::exchange(labels_[index(microbatch)], {});
-    const at::Tensor loss = part.language->token_losses(x, labels).sum();
-    if (part.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
+    const at::Tensor loss = local.language->token_losses(x, labels).sum();
+    if (local.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
       totals_[0] += loss.detach();
       totals_[1] += (labels != kIgnoredLabel).sum();
     }
@@ -144,35 +145,37 @@ class Step::Impl : public StageWork {
 
   // --- text and embeddings
 
-  at::Tensor merge(const MimoModel::Part& part, int microbatch, const std::vector<at::Tensor>& inputs) {
+  at::Tensor merge(const MimoModel::LocalStage& local, int microbatch, const std::vector<at::Tensor>& inputs) {
     const at::Tensor& all_ids = text(microbatch).ids;
     at::Tensor is_text = at::ones_like(all_ids, at::kBool);
     for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
       if (module(m).is_encoder) is_text = is_text.logical_and(all_ids != token_of(m));
     const at::Tensor ids = all_ids.masked_fill(is_text.logical_not(), 0);
-    at::Tensor merged = part.language->embed(upload(own_tokens(ids, part.parallel), device()));
+    at::Tensor merged = local.language->embed(upload(own_tokens(ids, local.parallel), device()));
     for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
       if (module(m).is_encoder)
-        merged = put_embeddings(merged, embeddings(part, m, microbatch, inputs), all_ids == token_of(m), part.parallel);
+        merged =
+            put_embeddings(merged, embeddings(local, m, microbatch, inputs), all_ids == token_of(m), local.parallel);
     return merged;
   }
 
   int token_of(int m) const { return token_id(model_.provider(), model_.encoder_config(m), std::nullopt); }
 
   // An encoder's embeddings for this replica's samples, on all its ranks. The leader receives them and broadcasts.
-  at::Tensor embeddings(const MimoModel::Part& part, int m, int microbatch, const std::vector<at::Tensor>& inputs) {
+  at::Tensor embeddings(const MimoModel::LocalStage& local, int m, int microbatch,
+                        const std::vector<at::Tensor>& inputs) {
     std::vector<at::Tensor> pieces;
-    const std::vector<int> edges = edges_into(plan_.edges, part.stage, model_.world().rank());
+    const std::vector<int> edges = edges_into(plan_.edges, local.stage, model_.world().rank());
     for (std::size_t i = 0; i < edges.size(); ++i)
       if (plan_.edges[index(edges[i])].from.module == m) pieces.push_back(inputs[i]);
-    const SampleRange own = bridge_.samples_of(part.stage.module, model_.world().rank());
+    const SampleRange own = bridge_.samples_of(local.stage.module, model_.world().rank());
     const auto first = batches_.rows[index(m)].begin() + microbatch * samples_ + own.begin;
     const std::int64_t rows = std::accumulate(first, first + own.size(), std::int64_t{0});
     const Stage last = {m, stage_count(module(m)) - 1};
     const at::Tensor whole = pieces.empty() ? at::empty({rows, hidden_of(model_.provider().language)}, tensor_options_)
                                                   .requires_grad_(is_trained(model_.topology(), plan_.options, last))
                                             : at::cat(pieces);
-    const Group& sharers = part.parallel.tp_cp;
+    const Group& sharers = local.parallel.tp_cp;
     return sharers.size() > 1 ? broadcast(whole, 0, sharers) : whole;
   }
 
