@@ -100,8 +100,9 @@ void CheckedFile::read_block(std::int64_t block, std::span<std::byte> to) {
   if (!checksums_) return;
   const FileChecksums got = checksums_of({reinterpret_cast<const char*>(to.data()), to.size()});
   if (got.blocks.at(0) != checksums_->blocks[static_cast<std::size_t>(block)])
-    throw DataError(fmt::format("{}: bytes {} to {} are not what was written (checksum); the checkpoint is damaged",
-                                path_, begin, begin + std::ssize(to) - 1));
+    throw DataError(
+        fmt::format("{}: bytes {} to {} differ from what was written (wrong checksum); the checkpoint is damaged",
+                    path_, begin, begin + std::ssize(to) - 1));
   checked_[static_cast<std::size_t>(block)] = true;
 }
 

@@ -164,7 +164,7 @@ class Verification {
     CheckedFile file(path(task.name), task.checksums);
     const std::vector<Damage> damages = task.checksums ? damages_of(file) : std::vector<Damage>();
     for (const Damage& damage : damages)
-      add(fmt::format("{}: bytes {} to {} are not what was written (checksum){}", task.name, damage.begin,
+      add(fmt::format("{}: bytes {} to {} differ from what was written (wrong checksum){}", task.name, damage.begin,
                       damage.end - 1, keys_in(task, damage)),
           task.name, kDamaged);
     if (task.name == kCommonFile && damages.empty())
@@ -198,7 +198,7 @@ class Verification {
       if (meet(*indexed.part, damage) && ++count <= kNamed) keys.push_back(in_quotes(*indexed.key));
     if (count == 0) return "";
     const std::string more = count > kNamed ? fmt::format(" and {} more", count - kNamed) : "";
-    return fmt::format(": of {}{}", fmt::join(keys, ", "), more);
+    return fmt::format("; they belong to {}{}", fmt::join(keys, ", "), more);
   }
 
   // Parts in damaged blocks have already been reported.

@@ -70,7 +70,7 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, const Han
   const ObservedRank& rank = ranks.at(culprit);
   if (std::count(path.begin(), path.end(), culprit) > 1) {
     std::vector<int> cycle(std::find(path.begin(), path.end(), culprit), path.end());
-    return fmt::format("deadlock, ranks wait for each other in a circle: {}", fmt::join(cycle, " -> "));
+    return fmt::format("deadlock: ranks wait for each other in a cycle: {}", fmt::join(cycle, " -> "));
   }
   if (rank.finished) return "it finished while others still wait for it";
   if (silent(rank, limits.silence_s)) return no_sign_of_life(limits.silence_s);

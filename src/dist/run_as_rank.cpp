@@ -91,7 +91,7 @@ std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const Dist
   const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::string fitting = agree_on_backend(spec, device, *store);
   if (config.backend == "nccl" && fitting != "nccl")
-    throw ConfigError({fmt::format("nccl needs a GPU of its own for each of the {} ranks", spec.size), "dist.backend",
+    throw ConfigError({fmt::format("nccl needs a separate GPU for each of the {} ranks", spec.size), "dist.backend",
                        "use gloo or auto, or fewer ranks per host"});
   if ((config.backend == "auto" ? fitting : config.backend) == "nccl")
     return make_nccl_factory(std::move(store), device.index(), kCollectiveTimeout);

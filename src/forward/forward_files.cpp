@@ -102,7 +102,7 @@ std::vector<std::int64_t> sequence_offsets(const SafetensorsReader& inputs, cons
     refuse(inputs, "cu_seqlens", fmt::format("packed sequences in {} rows", tokens / length), "pack them into one row");
   offsets.assign(cu_seqlens.data_ptr<std::int64_t>(), cu_seqlens.data_ptr<std::int64_t>() + cu_seqlens.numel());
   if (offsets.front() != 0 || offsets.back() != tokens || !std::is_sorted(offsets.begin(), offsets.end()))
-    refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens [{}] do not divide {} tokens", first_of(offsets), tokens),
+    refuse(inputs, "cu_seqlens", fmt::format("cu_seqlens [{}] do not match {} tokens", first_of(offsets), tokens),
            fmt::format("start at 0, never decrease, end at {}", tokens));
   return offsets;
 }

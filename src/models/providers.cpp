@@ -187,7 +187,7 @@ std::vector<Problem> validate_encoder(const Provider& provider, const EncoderCon
   append(problems, fit_problems(provider, encoder, here + "projector"));
   const auto* clip = std::get_if<ClipConfig>(&encoder.model);
   if (clip && encoder.pixel_shuffle && clip->patch_side() % 2 != 0)
-    problems.push_back({fmt::format("an image of {} x {} patches does not divide into 2 x 2 squares",
+    problems.push_back({fmt::format("an image of {} x {} patches cannot be divided into 2 x 2 squares",
                                     clip->patch_side(), clip->patch_side()),
                         fmt::format("{}.{}.pixel_shuffle", where, encoder.name), "use pixel_shuffle=false"});
   append(problems, std::visit([&](const auto& c) { return validate(c, layout, here + "encoder"); }, encoder.model));

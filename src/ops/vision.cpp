@@ -81,7 +81,7 @@ void for_each_image(const at::Tensor& patches, const at::Tensor& tokens, const s
 void check_images(const at::Tensor& x, const std::vector<PatchGrid>& images) {
   for (const PatchGrid& image : images)
     BRAID_CHECK(image.rows % 2 == 0 && image.columns % 2 == 0,
-                "an image of {} x {} patches does not divide into 2 x 2 squares", image.rows, image.columns);
+                "an image of {} x {} patches cannot be divided into 2 x 2 squares", image.rows, image.columns);
   BRAID_CHECK_EQ(total_patches(images), x.size(0), "patches of {} images", images.size());
 }
 

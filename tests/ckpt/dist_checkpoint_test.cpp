@@ -264,7 +264,7 @@ TEST_F(LargeCheckpoint, AFlippedBitSaysWhereItIs) {
   file.seekp((1 << 20) + 17);
   file.put('!');
   file.close();
-  EXPECT_THAT(error_of_reading_all(), HasSubstr("__0_0.distcp: bytes 1048576 to 2097151 are not what was written"));
+  EXPECT_THAT(error_of_reading_all(), HasSubstr("__0_0.distcp: bytes 1048576 to 2097151 differ from what was written"));
 }
 
 // Without checksums, as torch and Megatron write them, a reader may get arbitrary bytes: it must not crash, and may

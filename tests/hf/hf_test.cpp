@@ -354,7 +354,7 @@ TEST(ForwardInputs, NamesAndNumbersOfAFileAreCutInMessages) {
               AllOf(HasSubstr(R"(the inputs have unknown tensors: '10\x1b[2J', '11\x1b[2J')"),
                     HasSubstr(R"('29\x1b[2J', ... (30 in all))"), Not(HasSubstr("'30"))));
   EXPECT_THAT(forward_error(folder, {{"input_ids", StoredDtype::I64, {4}}, {"cu_seqlens", StoredDtype::I64, {30}}}),
-              AllOf(HasSubstr("cu_seqlens [0, 0,"), HasSubstr("0, ... (30 in all)] do not divide 4 tokens")));
+              AllOf(HasSubstr("cu_seqlens [0, 0,"), HasSubstr("0, ... (30 in all)] do not match 4 tokens")));
 }
 
 TEST(HfModel, AModelFileWithMistakesIsRefused) {
