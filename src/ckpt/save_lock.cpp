@@ -198,10 +198,11 @@ void SaveLock::acquire() {
     else
       std::this_thread::sleep_for(kPause);
   }
-  throw ConfigError({fmt::format("the lock of '{}' could not be taken in {} tries: other runs take and release it, "
-                                 "or another process removes the files written there",
-                                 root_, kTries),
-                     "checkpoint.save", "save to another folder, or try again"});
+  throw ConfigError(
+      {fmt::format("the lock of '{}' could not be acquired in {} attempts: other runs acquire and release it, "
+                   "or another process removes the files written there",
+                   root_, kTries),
+       "checkpoint.save", "save to another folder, or try again"});
 }
 
 // Creates the lock by a hard link, so that it appears with its text or not at all.
@@ -215,8 +216,8 @@ bool SaveLock::create() {
     std::error_code ignored;
     const bool is_dangling_link = fs::is_symlink(fs::symlink_status(root_, ignored)) && !fs::exists(root_, ignored);
     if (e.code() == std::errc::no_such_file_or_directory && !is_dangling_link) return false;
-    throw ConfigError(
-        {fmt::format("cannot save to '{}': {}", root_, e.what()), "checkpoint.save", "give a folder you may write to"});
+    throw ConfigError({fmt::format("cannot save to '{}': {}", root_, e.what()), "checkpoint.save",
+                       "give a folder that you can write to"});
   }
   const bool linked = ::link(temporary.c_str(), path_.c_str()) == 0;
   const int error = errno;

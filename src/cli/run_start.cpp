@@ -58,7 +58,7 @@ void write_recipe(const Recipe& recipe, const std::string& log_dir) {
   file << to_yaml(recipe);
   if (!file.flush())
     throw ConfigError({fmt::format("cannot write '{}': {}", recipe_file(log_dir), std::strerror(errno)), "--log-dir",
-                       "give a folder you may write to"});
+                       "give a folder that you can write to"});
 }
 
 }  // namespace braid

@@ -94,7 +94,7 @@ std::string one_line(std::string text) {
 RootCause make_root_cause(const RankIdentity& who, const std::string& op, const std::string& message) {
   return {who.rank, fmt::format("rank {} (host {}, {}) failed in {}: {}", who.rank, who.host,
                                 who.coordinates.empty() ? "module unknown" : who.coordinates,
-                                op.empty() ? "no operation" : one_line(op), one_line(message))};
+                                op.empty() ? "code outside of any operation" : one_line(op), one_line(message))};
 }
 
 RootCause make_unreachable_cause(const HostRanks& hosts, const std::string& from_host, const std::string& message) {

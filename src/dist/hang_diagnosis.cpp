@@ -51,7 +51,9 @@ std::vector<int> follow(const Ranks& ranks, int start, double silence_s) {
   }
 }
 
-std::string op_of(const ObservedRank& rank) { return rank.status.op.empty() ? "no operation" : rank.status.op; }
+std::string op_of(const ObservedRank& rank) {
+  return rank.status.op.empty() ? "code outside of any operation" : rank.status.op;
+}
 
 // "; waiting: ranks 0-2 in all_reduce #7 on world, rank 5 in ..." for all waiting ranks except the culprit.
 std::string who_waits(const Ranks& ranks, int culprit) {

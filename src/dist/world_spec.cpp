@@ -35,7 +35,7 @@ int require_int(const Env& env, const std::string& name, const std::string& beca
 void check_rank(const char* rank_name, int rank, const char* size_name, int size) {
   if (rank < size) return;
   throw ConfigError(
-      {fmt::format("{}={} is beyond the world: {}={} has ranks 0 to {}", rank_name, rank, size_name, size, size - 1),
+      {fmt::format("{}={} is out of range: {}={} has ranks 0 to {}", rank_name, rank, size_name, size, size - 1),
        "environment", ""});
 }
 

@@ -36,7 +36,7 @@ RankOutput::RankOutput(int rank, int ranks, const std::string& log_dir, OutputWr
   log_.open(log_path_);
   if (!log_)
     throw ConfigError({fmt::format("cannot write '{}': {}", log_path_, std::strerror(errno)), "--log-dir",
-                       "give a folder you may write to"});
+                       "give a folder that you can write to"});
 }
 
 bool RankOutput::pump(const Fd& pipe, int stream) {

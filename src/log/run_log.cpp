@@ -33,13 +33,13 @@ auto opened(const char* key, const char* fix, const Make& make) {
 
 std::unique_ptr<EventFile> open_events(const std::string& folder) {
   if (folder.empty()) return nullptr;
-  return opened("log.tensorboard_dir", "give a folder you may write to",
+  return opened("log.tensorboard_dir", "give a folder that you can write to",
                 [&] { return std::make_unique<EventFile>(folder); });
 }
 
 std::unique_ptr<MetricsFile> open_metrics(const std::string& path) {
   if (path.empty()) return nullptr;
-  return opened("log.metrics_file", "give a file you may write to", [&] {
+  return opened("log.metrics_file", "give a file that you can write to", [&] {
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
     return std::make_unique<MetricsFile>(path);
@@ -70,7 +70,7 @@ std::vector<Problem> validate(const LogConfig& config) {
 
 Trace open_trace(const LogConfig& config, int global_rank, const std::string& coordinates) {
   if (config.trace_dir.empty()) return {};
-  return opened("log.trace_dir", "give a folder you may write to",
+  return opened("log.trace_dir", "give a folder that you can write to",
                 [&] { return Trace(config.trace_dir, global_rank, coordinates); });
 }
 

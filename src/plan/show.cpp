@@ -144,8 +144,8 @@ std::string show_topology(const Topology& topology) {
 
 std::string show_rank(const Topology& topology, int global_rank) {
   if (global_rank < 0 || global_rank >= topology.world_size())
-    throw ConfigError({fmt::format("rank {} is beyond the world of {} ranks (0-{})", global_rank, topology.world_size(),
-                                   topology.world_size() - 1),
+    throw ConfigError({fmt::format("rank {} is out of range: the world has {} ranks (0-{})", global_rank,
+                                   topology.world_size(), topology.world_size() - 1),
                        "", fmt::format("give a rank from 0 to {}", topology.world_size() - 1)});
   std::vector<Row> coordinates, groups;
   for (const Module* module : topology.modules_of(global_rank)) {

@@ -212,10 +212,11 @@ class Load {
     for (const auto& [module, split] : splits) {
       const auto* saved = split ? as<std::string>(split) : nullptr;
       if (saved && *saved != split_of(*module))
-        throw DataError(fmt::format(
-            "{} has optimizer state by bucket of {} split by {}, but this run splits it by {}; use the same split, or "
-            "load only the weights with --no-load-optim or --finetune",
-            checkpoint_->folder(), module->name, *saved, split_of(*module)));
+        throw DataError(
+            fmt::format("{} stores the optimizer state of {} by bucket, split over {}, but this run splits it over {}; "
+                        "use the same split, or "
+                        "load only the weights with --no-load-optim or --finetune",
+                        checkpoint_->folder(), module->name, *saved, split_of(*module)));
     }
   }
 

@@ -195,7 +195,7 @@ class LoadCheck {
       if (contains(frozen, set.name) || has_key_with(metadata, set.branch + "optimizer.") ||
           has_key_with(metadata, set.branch + "chained_0.optimizer."))
         continue;
-      refuse(fmt::format("{} has no optimizer state of {}", checkpoint.folder(), set.name),
+      refuse(fmt::format("{} has no optimizer state for {}", checkpoint.folder(), set.name),
              "load only the weights with --no-load-optim or --finetune");
       return;
     }

@@ -19,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 Problem cannot_write(const WrittenPath& written, const std::string& why) {
-  return {fmt::format("'{}' cannot be written: {}", written.path, why), written.key,
-          written.kind == WrittenPath::File ? "give a file you may write to" : "give a folder you may write to"};
+  return {
+      fmt::format("'{}' cannot be written: {}", written.path, why), written.key,
+      written.kind == WrittenPath::File ? "give a file that you can write to" : "give a folder that you can write to"};
 }
 
 std::optional<std::string> lacks_rights(const WrittenPath& written) {

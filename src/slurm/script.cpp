@@ -224,7 +224,7 @@ std::string signal_handling(const SlurmOptions& options, const SlurmJob& job) {
       "# shellcheck disable=SC2317  # the trap below calls it\n"
       "pass_signal() {{\n"
       "  signals=$((signals + 1))\n"
-      "  echo \"== the time is nearly up: asking the ranks to save and to end\"\n",
+      "  echo \"== the time limit is near: asking the ranks to save and to end\"\n",
       options.stop_lead_s);
   // srun forwards USR1, but on SIGTERM it would kill all tasks.
   text +=

@@ -38,7 +38,7 @@ TEST(PlanCommand, PlanShow) {
   EXPECT_THAT(braid({"plan", "show", recipe, "--rank", "3"}).out, HasSubstr("language"));
   const Finished beyond = braid({"plan", "show", recipe, "--rank", "6"});
   EXPECT_EQ(beyond.exit_code, 2);
-  EXPECT_THAT(beyond.err, HasSubstr("rank 6 is beyond the world of 6"));
+  EXPECT_THAT(beyond.err, HasSubstr("rank 6 is out of range: the world has 6"));
 }
 
 TEST(PlanCommand, ModelDescribe) {

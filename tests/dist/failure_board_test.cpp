@@ -163,9 +163,8 @@ TEST(FailureBoard, TheParentsWordSaysHowAProcessEnded) {
   std::this_thread::sleep_for(100ms);
   b.reset();
   board.process_ended({1, "exited with code 0", false});
-  EXPECT_THAT(
-      a.root_cause().line,
-      HasSubstr("rank 1 (host host1, m[tp=1]) failed in no operation: exited with code 0 before the run was over"));
+  EXPECT_THAT(a.root_cause().line, HasSubstr("rank 1 (host host1, m[tp=1]) failed in code outside of any operation: "
+                                             "exited with code 0 before the run was over"));
 }
 
 TEST(FailureBoard, AProcessThatNeverJoinedIsNamedFromThePlan) {

@@ -144,12 +144,12 @@ TEST(WorldSpec, MissingVariablesAreNamed) {
 }
 
 TEST(WorldSpec, ValuesOutOfRangeAreNamed) {
-  EXPECT_THAT(error_of(with(kTorchrun, {{"RANK", "16"}})), HasSubstr("RANK=16 is beyond the world"));
+  EXPECT_THAT(error_of(with(kTorchrun, {{"RANK", "16"}})), HasSubstr("RANK=16 is out of range"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"RANK", "-1"}})), HasSubstr("RANK='-1'"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"RANK", "five"}})), HasSubstr("RANK='five' should be an integer"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"MASTER_PORT", "70000"}})), HasSubstr("MASTER_PORT='70000'"));
-  EXPECT_THAT(error_of(with(kTorchrun, {{"LOCAL_RANK", "4"}})), HasSubstr("LOCAL_RANK=4 is beyond"));
-  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_PROCID", "32"}})), HasSubstr("SLURM_PROCID=32 is beyond the world"));
+  EXPECT_THAT(error_of(with(kTorchrun, {{"LOCAL_RANK", "4"}})), HasSubstr("LOCAL_RANK=4 is out of range"));
+  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_PROCID", "32"}})), HasSubstr("SLURM_PROCID=32 is out of range"));
   EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_NODELIST", "a["}})), HasSubstr("not a Slurm list"));
 }
 

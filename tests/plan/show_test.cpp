@@ -68,7 +68,8 @@ TEST(ShowTest, ARankBeyondTheWorldIsRefused) {
       show_rank(eight_ranks(), global_rank);
       FAIL() << "no ConfigError";
     } catch (const ConfigError& e) {
-      EXPECT_EQ(e.problems().at(0).what, fmt::format("rank {} is beyond the world of 8 ranks (0-7)", global_rank));
+      EXPECT_EQ(e.problems().at(0).what,
+                fmt::format("rank {} is out of range: the world has 8 ranks (0-7)", global_rank));
     }
   }
 }

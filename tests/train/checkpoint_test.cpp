@@ -196,7 +196,7 @@ TEST(Checkpoint, OptimizersByBucketLoadInTheSameSplitOfTheModelOnly) {
     EXPECT_NEAR(got[step], alone().losses()[kSavedAfter + step], 1e-9) << "step " << step;
   layout.language.tp = 1;
   EXPECT_THAT(error_of<DataError>([&] { testing::train(layout, resumed_from(config)); }),
-              AllOf(HasSubstr("split by tp 2"), HasSubstr("--no-load-optim")));
+              AllOf(HasSubstr("split over tp 2"), HasSubstr("--no-load-optim")));
   const testing::TemporaryFolder other;
   const CheckpointConfig interleaved = {.save = other.path(), .fully_reshardable = false, .load = other.path()};
   layout = {.language = {.pp = 2, .vpp = 2}};
