@@ -204,8 +204,9 @@ void check_against_index(const std::map<std::string, std::string>& index, const 
   }
   for (const auto& [name, shard] : index)
     if (shards.count(shard) && !present.count({name, shard}))
-      problems.add(fmt::format("the index has tensor {} in {}, which lacks it", in_quotes(name), in_quotes(shard)),
-                   index_path, "index and shards belong to different models: download them again");
+      problems.add(
+          fmt::format("the index says that tensor {} is in {}, but it is not", in_quotes(name), in_quotes(shard)),
+          index_path, "index and shards belong to different models: download them again");
 }
 
 std::string weights_of_folder(const fs::path& folder) {

@@ -199,7 +199,7 @@ ArchiveReader::Record ArchiveReader::record(const std::string& name) {
     const std::size_t offset = zip_->reader->getRecordOffset(name);
     const auto size = static_cast<std::int64_t>(zip_->reader->getRecordSize(name));
     if (!inside(header, kLocalHeader) || !inside(offset, size))
-      throw DataError(fmt::format("{}: the record '{}' leads out of the archive", zip_->name(), name));
+      throw DataError(fmt::format("{}: the record '{}' points outside of the archive", zip_->name(), name));
     std::array<std::byte, kLocalHeader> bytes{};
     zip_->adapter->source.read(static_cast<std::int64_t>(header), bytes);
     if (bytes[kMethod] != std::byte{0} || bytes[kMethod + 1] != std::byte{0})

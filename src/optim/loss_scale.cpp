@@ -6,7 +6,7 @@ namespace braid {
 
 void describe(Fields& f, LossScaleConfig& c) {
   f.field("dynamic", c.dynamic, "halve the scale when gradients overflow, double it after many steps without overflow");
-  f.field("initial", c.initial, "the scale, or where a dynamic one starts; default: 1, dynamic 2^32");
+  f.field("initial", c.initial, "the scale, or the first value of a dynamic scale; default: 1, dynamic: 2^32");
   f.field("min", c.min, "lower limit of a dynamic scale");
   f.field("growth", c.growth, "factor by which it grows");
   f.field("backoff", c.backoff, "factor by which it shrinks");

@@ -65,10 +65,10 @@ class ScheduleChecks {
   void wsd() {
     if (c_.decay_style != "WSD") return;
     if (!c_.wsd_decay_iterations && !c_.wsd_decay_samples)
-      add("wsd_decay_samples", "decay_style=WSD needs the length of its decay",
+      add("wsd_decay_samples", "decay_style=WSD needs the length of the decay",
           "set wsd_decay_iterations or wsd_decay_samples");
     if (c_.wsd_decay_style == "none")
-      add("wsd_decay_style", "decay_style=WSD needs the shape of its decay",
+      add("wsd_decay_style", "decay_style=WSD needs the shape of the decay",
           "set wsd_decay_style to exponential, linear, cosine or minus_sqrt");
   }
 
@@ -183,15 +183,16 @@ void describe(Fields& fields, LrScheduleConfig& c) {
   fields.field("lr", c.lr, "highest learning rate");
   fields.field("min_lr", c.min_lr, "learning rate after the decay");
   fields.field("init_lr", c.init_lr, "learning rate at the start of the warm-up");
-  fields.choice("decay_style", c.decay_style, kDecayStyles, "how it falls after the warm-up");
+  fields.choice("decay_style", c.decay_style, kDecayStyles, "how the learning rate falls after the warm-up");
   fields.field("warmup_iterations", c.warmup_iterations, "when the warm-up ends");
   fields.field("warmup_samples", c.warmup_samples, "the same in samples; takes precedence");
   fields.field("decay_iterations", c.decay_iterations, "when the decay ends, counted from the start");
   fields.field("decay_samples", c.decay_samples, "the same in samples; takes precedence");
-  fields.field("wsd_decay_iterations", c.wsd_decay_iterations, "WSD: how long before its end the decay begins");
+  fields.field("wsd_decay_iterations", c.wsd_decay_iterations,
+               "WSD: how many iterations before the end of the decay the learning rate starts to fall");
   fields.field("wsd_decay_samples", c.wsd_decay_samples, "the same in samples; takes precedence");
   fields.choice("wsd_decay_style", c.wsd_decay_style, {"none", "exponential", "linear", "cosine", "minus_sqrt"},
-                "WSD: shape of its decay");
+                "WSD: shape of the decay");
   fields.field("weight_decay", c.weight_decay, "weight decay at the start");
   fields.field("end_weight_decay", c.end_weight_decay, "weight decay at the end of the run");
   fields.choice("weight_decay_incr_style", c.weight_decay_incr_style, kIncrStyles, "how weight decay rises");

@@ -10,7 +10,7 @@ void describe(Fields& fields, OptimizerConfig& config) {
   fields.field("eps", config.eps, "added to the root of Adam's second moment");
   fields.field("clip_grad", config.clip_grad, "largest global gradient norm; 0: no clipping");
   fields.field("zero", config.zero,
-               "each rank stores optimizer state for and updates only its shard of the parameters");
+               "each rank updates only its shard of the parameters and stores only the optimizer state of that shard");
   fields.field("overlap_grad_reduce", config.overlap_grad_reduce, "reduce gradients during the last backward");
   fields.field("overlap_param_gather", config.overlap_param_gather,
                "gather updated parameters while the next step begins; needs zero and overlap_grad_reduce");

@@ -94,7 +94,7 @@ std::string meeting_point(const SlurmOptions& options) {
 }
 
 const char* const kFinish = R"sh(
-# How it ended, the first losses of this attempt, and the way on.
+# Prints the first losses of this attempt, how it ended, and the command that finds the cause of a failure.
 finish() {  # finish STATUS
   local losses
   losses=$(tail -c "+$((log_begin + 1))" "$log" 2>/dev/null |

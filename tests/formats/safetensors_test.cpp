@@ -202,7 +202,7 @@ TEST(Safetensors, IndexesThatDoNotFitTheirShards) {
       {R"({"weight_map": {"w": ""}})", "'', which is not a file name"},
       {R"({"weight_map": {"w": "s.safetensors\u0000"}})", "which is not a file name"},
       {R"({"weight_map": {"w": "folder"}})", "shard 'folder', which is missing"},
-      {R"({"weight_map": {"w": "s.safetensors", "v": "s.safetensors"}})", "'v' in 's.safetensors', which lacks it"},
+      {R"({"weight_map": {"w": "s.safetensors", "v": "s.safetensors"}})", "'v' is in 's.safetensors', but it is not"},
       {R"({"weight_map": {"v": "s.safetensors"}})", "tensor 'w' is in 's.safetensors', but not in the index"}};
   const TemporaryFolder folder;
   fs::create_directory(folder.path() + "/folder");

@@ -281,7 +281,7 @@ TEST(LrScheduleValidate, ADecayHasALength) {
 TEST(LrScheduleValidate, WsdNeedsItsLengthAndItsStyle) {
   EXPECT_THAT(problems_of({.decay_style = "WSD"}),
               ElementsAre(problem("needs the length", "optimizer.wsd_decay_samples", "wsd_decay_iterations or"),
-                          problem("needs the shape of its decay", "optimizer.wsd_decay_style", "minus_sqrt")));
+                          problem("needs the shape of the decay", "optimizer.wsd_decay_style", "minus_sqrt")));
   EXPECT_THAT(problems_of({.decay_style = "WSD", .wsd_decay_samples = -1, .wsd_decay_style = "linear"}),
               ElementsAre(problem("wsd_decay_samples=-1", "optimizer.wsd_decay_samples", "0 or more")));
 }
