@@ -356,7 +356,7 @@ TEST(Doctor, WhatSlurmRefusesForUnknownReasonsIsQuoted) {
 
 TEST(Doctor, AnExitCodeThatSeveralTasksShareIsTold) {
   EXPECT_EQ(diagnosis_of("tasks_ended_together").exit_code, 1);
-  EXPECT_THAT(diagnosis_of("tasks_ended_together").cascade, ::testing::StartsWith("Another rank went down"));
+  EXPECT_THAT(diagnosis_of("tasks_ended_together").cascade, ::testing::StartsWith("Another rank ended"));
 }
 
 // A pipe's exit code is that of its last command.
