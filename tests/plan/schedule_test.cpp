@@ -429,7 +429,7 @@ TEST(Timeline, ABackwardThatIsNoWholeOneIsCalledThatAndAMissingOneIsNotInTheLege
   const std::string some =
       drawn(make_schedule(topology, {.microbatches = 2, .frozen_before_last_stage = {"encoder0"}}), topology, costs);
   EXPECT_EQ(count(some, ">encoder0 backward (projector only)</text>"), 1);
-  EXPECT_EQ(count(some, ": encoder0 backward (projector only), microbatch"), 4);
+  EXPECT_EQ(count(some, ": encoder0 backward (projector only), stage 0, microbatch"), 4);
   const std::string none = drawn(make_schedule(topology, {.microbatches = 2, .frozen = {"encoder0"}}), topology, costs);
   EXPECT_THAT(none, Not(HasSubstr("encoder0 backward")));
 }

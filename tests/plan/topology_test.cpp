@@ -177,6 +177,7 @@ TEST(TopologyTest, GroupsOfTheEightRankRecipe) {
   EXPECT_EQ(groups_named(topology, "language.dp-cp-tp"), (Groups{{4, 5, 6, 7}}));
 }
 
+// Megatron's groups, and the replicas that share a batch.
 TEST(TopologyTest, GroupsAreCreatedModuleByModuleInMegatronsOrder) {
   const Topology topology(eight_ranks(), moe_workload());
   std::vector<std::string> names;
@@ -185,7 +186,7 @@ TEST(TopologyTest, GroupsAreCreatedModuleByModuleInMegatronsOrder) {
   std::vector<std::string> expected;
   for (const char* module : {"images", "language"})
     for (const char* key : {"tp", "cp", "pp", "dp", "dp-cp", "cp-tp", "ep", "expt_tp", "expt_dp", "pp-tp", "dp-cp-tp",
-                            "pp-dp-cp-tp", "ep-expt_tp", "pp-ep-expt_tp"})
+                            "pp-dp-cp-tp", "ep-expt_tp", "pp-ep-expt_tp", "pp-cp-tp"})
       expected.push_back(fmt::format("{}.{}", module, key));
   EXPECT_EQ(names, expected);
 }
@@ -212,7 +213,7 @@ TEST(TopologyPropertyTest, BothViewsCoverTheSameRanksAndStages) {
   });
 }
 
-// For each of its module's 14 group names, a rank is in exactly one group.
+// For each of its module's 15 group names, a rank is in exactly one group.
 TEST(TopologyPropertyTest, GroupsOfOneNamePartitionTheirModule) {
   for_random_topologies(13, [](const Topology& topology) {
     std::map<std::string, std::vector<int>> members;
@@ -221,7 +222,7 @@ TEST(TopologyPropertyTest, GroupsOfOneNamePartitionTheirModule) {
       auto& all = members[group.name];
       all.insert(all.end(), group.ranks.begin(), group.ranks.end());
     }
-    ASSERT_EQ(members.size(), 14 * topology.modules().size());
+    ASSERT_EQ(members.size(), 15 * topology.modules().size());
     for (auto& [name, ranks] : members) {
       std::sort(ranks.begin(), ranks.end());
       ASSERT_EQ(ranks, ranks_of(topology.module(name.substr(0, name.find('.'))).dense)) << name;
@@ -245,7 +246,8 @@ std::vector<GroupSpec> groups_seen_from(const Topology& topology, int global_ran
                                                        {"dp", "cp", "tp"},
                                                        {"pp", "dp", "cp", "tp"},
                                                        {"ep", "expt_tp"},
-                                                       {"pp", "ep", "expt_tp"}};
+                                                       {"pp", "ep", "expt_tp"},
+                                                       {"pp", "cp", "tp"}};
   std::vector<GroupSpec> seen;
   for (const Module* module : topology.modules_of(global_rank)) {
     for (const auto& dims : kinds) {
