@@ -115,6 +115,11 @@ class Conversion {
     for (const auto& [name, value] : command_.flags) {
       const MegatronFlag& flag = *find_megatron_flag(name);
       if (name == "llm-only" || contains(kReadElsewhere, name)) continue;
+      if (name == "vision-model-type" && vision_ && provider_.starts_with("tiny-")) {
+        draft_.answer().add_unsupported(fmt::format("--{} {}", name, value),
+                                        fmt::format("the encoder and its sizes are those of {}", provider_));
+        continue;
+      }
       if (name == "num-layers" && hybrid_) {
         check_layers();
         continue;

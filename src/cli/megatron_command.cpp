@@ -55,12 +55,14 @@ class CommandReader {
     std::string value;
     for (const ScriptWord& v : values) value += (value.empty() ? "" : " ") + v.text;
     if (of_torchrun) return take_torchrun(*of_torchrun, value);
-    if (has_variable)
+    if (has_variable) {
       command_.unexpanded.push_back({name, value});
-    else if (flag)
+      command_.flags.erase(name);  // of a repeated flag the last one counts
+    } else if (flag) {
       command_.flags[name] = value;
-    else
+    } else {
       command_.unknown.push_back(value.empty() ? "--" + name : "--" + name + " " + value);
+    }
   }
 
   std::vector<ScriptWord> values_behind(FlagValues values) {
@@ -116,9 +118,13 @@ MegatronCommand read_megatron_command(std::string_view text) {
   for (const std::string& name : script.unused) command.skipped.push_back(name + ", which is not used");
   for (const std::string& text : script.conditional) command.skipped.push_back(text + ", in a branch");
   for (const std::string& name : script.others) command.skipped.push_back(name + ", another command");
+  for (const std::string& name : script.sourced)
+    command.skipped.push_back(name + ", a sourced file, which is not read");
   if (command.flags.empty() && command.unexpanded.empty() && command.unknown.empty() && command.skipped.empty())
-    throw ConfigError({"there is no flag in the command line", "--from-megatron",
-                       "give a script's path, or flags as one word: --from-megatron '--num-layers 32 ...'"});
+    throw ConfigError(
+        {"there is no command with flags of Megatron-LM", "--from-megatron",
+         "give the flags as one word: --from-megatron '--num-layers 32 ...'; here-documents, commands for "
+         "ssh and key=value settings are not read"});
   return command;
 }
 

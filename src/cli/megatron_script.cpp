@@ -4,10 +4,12 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "cli/changed_variables.h"
 #include "cli/megatron_flags.h"
 #include "shell/text.h"
 
@@ -41,7 +43,10 @@ bool contains_variable(std::string value, const std::string& name) {
 class ScriptReader {
  public:
   explicit ScriptReader(std::string_view text)
-      : text_(text), of_sbatch_(sbatch_tasks(text)), commands_(simple_commands(text)) {
+      : text_(text),
+        of_sbatch_(sbatch_tasks(text)),
+        commands_(simple_commands(text)),
+        changed_(variables_changed_otherwise(text, commands_)) {
     for (const ShellCommand& command : commands_) {
       std::vector<const ShellCommand*>& body = bodies_[command.function];
       if (body.empty() && !command.function.empty()) uncalled_.push_back(command.function);
@@ -96,6 +101,8 @@ class ScriptReader {
     if (contains({"declare", "export", "local", "readonly", "typeset"}, program))
       for (const ShellWord& word : command.words) assign(text_, word, is_conditional);
     const std::vector<ScriptWord> words = expanded(text_, command.words);
+    if ((program == "source" || program == ".") && words.size() > 1 && !words[1].text.ends_with("/activate"))
+      result_.sourced.push_back(words[1].text);
     const std::optional<std::string> job = program == "sbatch" ? wrapped_job(words) : std::nullopt;
     if (!job) return take_words(words, of_sbatch_);
     LauncherTasks of_job;
@@ -138,6 +145,8 @@ class ScriptReader {
                  : word_of(text, {assignment.begin + equals + 1, assignment.end, std::nullopt, "", ""}).text;
     const std::vector<ScriptWord> words = words_in(inner);
     if (std::none_of(words.begin(), words.end(), is_flag)) {
+      for (FlagVariable& variable : variables_)
+        if (variable.name == name) variable.is_clear = false;  // ARGS=${ARGS/1e-4/2e-4}
       const ScriptWord filled = with_values(word_of(text, assignment));
       const bool is_first = values_.count(name) == 0;
       values_[name] =
@@ -178,7 +187,8 @@ class ScriptReader {
     for (std::size_t i = 0; i + 2 < words.size(); ++i) {
       const std::string name = words[i].text.substr(words[i].text.rfind('/') + 1);
       if ((name != "bash" && name != "sh") || (words[i + 1].text != "-c" && words[i + 1].text != "-lc")) continue;
-      const std::vector<ScriptWord> inner = words_in(without_escapes(words[i + 2].text));
+      std::vector<ScriptWord> inner = words_in(without_escapes(words[i + 2].text));
+      inner.insert(inner.end(), words.begin() + static_cast<std::ptrdiff_t>(i) + 3, words.end());  // of bash -c "$RUN"
       words.resize(i);
       words.insert(words.end(), inner.begin(), inner.end());
     }
@@ -208,7 +218,7 @@ class ScriptReader {
       const std::string name = expanded_name(plain.text);
       const auto known = std::find_if(variables_.begin(), variables_.end(),
                                       [&](const FlagVariable& v) { return v.name == name && v.is_clear; });
-      if (known == variables_.end()) {
+      if (known == variables_.end() || changed_.count(name)) {
         all.push_back(with_values(plain));
         continue;
       }
@@ -240,7 +250,7 @@ class ScriptReader {
       const std::string value(known != values_.end() ? known->second
                               : has_default          ? rest.substr(2, closing - 2)
                                                      : std::string_view());
-      if (value.empty() || is_for_shell(value)) return word;
+      if (value.empty() || is_for_shell(value) || changed_.count(name)) return word;
       if (known == values_.end()) result_.defaults[name] = value;
       filled += value;
       rest.remove_prefix(closing + (in_braces ? 1 : 0));
@@ -257,6 +267,7 @@ class ScriptReader {
   const std::string_view text_;
   const LauncherTasks of_sbatch_;
   const std::vector<ShellCommand> commands_;
+  const std::set<std::string> changed_;                             // variables whose values only a shell knows
   std::map<std::string, std::vector<const ShellCommand*>> bodies_;  // by function; "" has the commands in none
   std::vector<std::string> uncalled_;                               // functions in the order written
   std::vector<FlagVariable> variables_;                             // in the order written

@@ -17,6 +17,7 @@ struct TrainingCommand {
   std::vector<std::string> unused{};              // unused variables and functions that contain flags
   std::vector<std::string> conditional{};         // assignments of flags in branches, as written
   std::vector<std::string> others{};              // other commands with flags
+  std::vector<std::string> sourced{};             // files that may set variables, which are not read
   std::map<std::string, std::string> defaults{};  // of variables, from ${NAME:-default}
 };
 

@@ -169,6 +169,11 @@ TEST(FromMegatron, AnEncoderOnTheSameRanks) {
     EXPECT_THAT(recipe, HasSubstr(line));
 }
 
+TEST(FromMegatron, TheEncoderOfTheProviderIsTold) {
+  EXPECT_THAT(squeezed(converted("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --vision-model-type radio")),
+              HasSubstr("--vision-model-type radio: the encoder and its sizes are those of tiny-llava"));
+}
+
 TEST(FromMegatron, UnsupportedMegatronDefaultsAreListed) {
   const std::string sizes = "--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 1 ";
   const std::string gpt = squeezed(converted(sizes + "--num-query-groups 2"));
@@ -274,6 +279,12 @@ TEST(FromMegatron, TextForAShellIsRead) {
         << shell;
 }
 
+TEST(FromMegatron, ACommandInAVariableIsReadInAShell) {
+  EXPECT_THAT(squeezed(converted("#SBATCH -N 4 --ntasks-per-node=8\nRUN=\"python -u x.py --lr 1e-3 --bf16\"\n"
+                                 "srun --output=x.log bash -c \"${RUN}\"\n")),
+              AllOf(HasSubstr("lr: 1e-3"), HasSubstr("bfloat16"), HasSubstr(" dp: 32\n")));
+}
+
 TEST(FromMegatron, AWrappedJobIsRead) {
   for (const char* wrap : {"--wrap=", "--wrap "})
     EXPECT_THAT(squeezed(converted("sbatch --nodes=2 -A x " + std::string(wrap) +
@@ -282,6 +293,26 @@ TEST(FromMegatron, AWrappedJobIsRead) {
   EXPECT_THAT(squeezed(converted("H=3\nsbatch --wrap=\"module load x; srun torchrun --nproc-per-node 8 x.py --seed $H "
                                  "--save \\$OUT/c\" --nodes=2\nsbatch --wrap=\"srun python z.py --seed 1\"\n")),
               AllOf(HasSubstr("seed: 3"), HasSubstr(" dp: 16\n"), HasSubstr("# --save $OUT/c\n")));
+}
+
+// What changes a variable in a way that only a shell knows: its value is not used.
+TEST(FromMegatron, VariablesChangedByMoreThanAssignmentsAreNotExpanded) {
+  for (const char* change : {"let TP=TP*2", "((TP *= 2))", "(( TP++ ))", "X=$((++TP))", "eval \"TP=4\"",
+                             "read -r TP PP < <(echo 4 2)", "printf -v TP %d 4", "for TP in 4; do :; done", "unset TP",
+                             "TP[0]=4", "setv() { declare -n r=$1; r=4; }; setv TP", "TP=${TP/2/4}"})
+    EXPECT_THAT(squeezed(converted("TP=2\n" + std::string(change) +
+                                   "\ntorchrun x.py --lr 1e-3 --tensor-model-parallel-size $TP\n")),
+                AllOf(HasSubstr("# --tensor-model-parallel-size $TP\n"), Not(HasSubstr("tp: 2"))))
+        << change;
+  for (const char* change : {"ARGS=${ARGS/6e-4/2e-4}", "ARGS=$(echo \"$ARGS\" | sed s/6/2/)", "unset ARGS",
+                             "mapfile -t ARGS < args.txt", "ARGS[1]=4"})
+    EXPECT_THAT(squeezed(converted("ARGS=\"--lr 6e-4\"\n" + std::string(change) + "\ntorchrun x.py $ARGS --bf16\n")),
+                AllOf(HasSubstr("# $ARGS\n"), Not(HasSubstr("lr: 6e-4"))))
+        << change;
+  EXPECT_THAT(squeezed(converted("TP=2\nif ((TP == 2)); then :; fi\n. ./env.sh\nsource venv/bin/activate\n"
+                                 "torchrun x.py --tensor-model-parallel-size $TP --lr 1 --lr $LR\n")),
+              AllOf(HasSubstr("tp: 2"), HasSubstr("./env.sh, a sourced file, which is not read"),
+                    Not(HasSubstr("activate")), Not(HasSubstr("lr: 1 "))));
 }
 
 // A function's variables have the values of its call.
@@ -371,7 +402,7 @@ TEST(FromMegatron, ValuesStayInTheirCommentsAndQuotes) {
 
 TEST(FromMegatron, InvalidCommandLinesAreRefused) {
   EXPECT_THAT(refusal("--save 'x"), HasSubstr("quote"));
-  EXPECT_THAT(refusal("python train.py"), HasSubstr("no flag"));
+  EXPECT_THAT(refusal("python train.py"), HasSubstr("no command with flags"));
   const std::string sizes = "--hidden-size 64 --num-attention-heads 2 --untie-embeddings-and-output-weights ";
   for (const std::string model : {"", "--num-experts 2 "})
     EXPECT_THAT(refusal(sizes + model + "--num-layers 3 --pipeline-model-parallel-size 2"),
