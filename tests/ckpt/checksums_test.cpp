@@ -76,9 +76,9 @@ TEST(Checksums, RefuseATextThatSaysSomethingElse) {
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":3}")), HasSubstr("the entry of 'a' lacks its size or blocks"));
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"\"}}")),
               HasSubstr("0 checksums do not match the 3 bytes of 'a'"));
-  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":-1,\"blocks\":\"\"}}")), HasSubstr("do not fit"));
+  EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":-1,\"blocks\":\"\"}}")), HasSubstr("do not match"));
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":9223372036854775807,\"blocks\":\"\"}}")),
-              HasSubstr("do not fit"));
+              HasSubstr("do not match"));
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"0123456x\"}}")),
               HasSubstr("not hexadecimal"));
   EXPECT_THAT(parse_error(sealed(blocks + "{\"a\":{\"size\":3,\"blocks\":\"012345678\"}}")),

@@ -23,10 +23,11 @@ TEST(PlanCommand, PlanScheduleChecksAndDraws) {
       braid({"plan", "schedule", recipe, "--svg", svg, "--freeze-vit", "--freeze-projection", "--train.prefetch", "1"});
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("6 ranks, 2 microbatches"), HasSubstr("images"), HasSubstr("86 %")));
-  EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, microbatch", svg}).out, "8\n");
+  EXPECT_EQ(testing::run_program({"grep", "-c", "language forward, stage 0, microbatch", svg}).out, "8\n");
   EXPECT_THAT(braid({"plan", "schedule", recipe, "--svg", svg, "--training-stage", "stage1"}).out,
               ContainsRegex("images +0 +48 %.*\nlanguage +0 +76 %"));
-  EXPECT_EQ(testing::run_program({"grep", "-c", "images backward (projector only), microbatch", svg}).out, "4\n");
+  EXPECT_EQ(testing::run_program({"grep", "-c", "images backward (projector only), stage 0, microbatch", svg}).out,
+            "4\n");
   const Finished piped = braid({"plan", "schedule", recipe, "--svg", "-"});
   EXPECT_THAT(piped.out, AllOf(::testing::StartsWith("<svg"), ::testing::EndsWith("</svg>\n")));
 }

@@ -113,7 +113,7 @@ TEST(HfNemotronH, AnUnknownLetterIsPointedAt) {
   EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", "MEMX*"}}),
               AllOf(HasSubstr("'X' at position 4"), HasSubstr("\n    MEMX*\n       ^\n"),
                     HasSubstr("where: config.json, hybrid_override_pattern")));
-  EXPECT_THAT(nemotron_error({{"layers_block_type", {"moe", "rnn"}}}), HasSubstr("layer 1 is a \"rnn\""));
+  EXPECT_THAT(nemotron_error({{"layers_block_type", {"moe", "rnn"}}}), HasSubstr("layer 1 is \"rnn\""));
   EXPECT_THAT(nemotron_error({{"hybrid_override_pattern", "M|M"}}), HasSubstr("'|' at position 2"));
 }
 
@@ -327,7 +327,7 @@ TEST(HfModel, AHostileConfigIsRefused) {
   const std::string deep = std::string(150000, '[') + std::string(150000, ']');
   EXPECT_THAT(error_with(R"({"model_type":"nemotron_h","hidden_size":)" + deep + "}"), HasSubstr("32 deep"));
   EXPECT_THAT(error_with(std::string(17 << 20, ' ')), HasSubstr("17825792 bytes are too many"));
-  EXPECT_THAT(error_with(R"({"model_type": ")" + std::string(1000, 'x') + R"("})"), HasSubstr("letters)"));
+  EXPECT_THAT(error_with(R"({"model_type": ")" + std::string(1000, 'x') + R"("})"), HasSubstr("characters)"));
 }
 
 // --- inputs of braid forward ----------------------------------------------------------------------------------------

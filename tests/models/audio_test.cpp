@@ -98,7 +98,7 @@ TEST(Audio, AFrozenModelHasNoGradients) {
 TEST(Audio, ClipsThatMakeNoWholeTokensAreNamed) {
   AudioBatch batch = clips({12, 10});
   EXPECT_THAT(testing::error_of<DataError>([&] { run(batch); }),
-              AllOf(HasSubstr("clip 1 of 2 has 10 frames"), HasSubstr("6 make a token"), HasSubstr("12")));
+              AllOf(HasSubstr("clip 1 of 2 has 10 frames"), HasSubstr("6 per token"), HasSubstr("12")));
 }
 
 std::vector<std::string> problems(const AudioConfig& config, const LayoutSizes& layout = {}) {
