@@ -19,7 +19,7 @@ from programs import run_program
 TOPOLOGIES = 100
 DENSE = ["tp", "cp", "dp", "pp"]
 EXPERT = ["expt_tp", "ep", "expt_dp", "pp"]
-# In the order in which Megatron's MIMO training creates them.
+# In the order in which Megatron's MIMO training creates them; the last one is Braid's own: a replica, which shares a batch.
 KINDS = [
     ("dense", ["tp"]),
     ("dense", ["cp"]),
@@ -35,6 +35,7 @@ KINDS = [
     ("dense", ["tp", "cp", "pp", "dp"]),
     ("expert", ["expt_tp", "ep"]),
     ("expert", ["expt_tp", "ep", "pp"]),
+    ("dense", ["tp", "cp", "pp"]),
 ]
 
 

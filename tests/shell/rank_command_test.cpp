@@ -100,7 +100,7 @@ TEST(RankCommand, RefusesWhatItCannotDetermine) {
       {"torchrun --rdzv x.py", {"no option --rdzv, or several that begin with it"}},
       {"torchrun --standalone=1 x.py", {"takes no value"}},
       {"torchrun a.py; python -m torch.distributed.run b.py", {"twice", "torchrun a.py", "torch.distributed.run b.py"}},
-      {"srun -n 8 python x.py", {"srun starts ranks itself", "without it"}},
+      {"srun -n 8 python x.py", {"srun starts ranks itself", "give only the command that it starts"}},
       {"exec mpirun -n 8 x", {"mpirun starts ranks itself"}},
       {"accelerate launch x.py", {"accelerate starts ranks itself"}},
       {"braid run -n 8 -- python x.py", {"braid starts ranks itself"}},
