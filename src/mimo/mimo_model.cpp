@@ -66,9 +66,10 @@ void MimoModel::add_encoder(LocalStage& local) {
   const EncoderConfig& config = encoder_config(module);
   const Parameters& encoder = add_set(config.name + ".encoder", module,
                                       declare_parameters(config.model, local.position.stages), {local.stage.index});
-  const Parameters* projector =
-      local.position.is_last() ? &add_set(config.name + ".projector", module, declare_parameters(config.projector), {0})
-                               : nullptr;
+  const Parameters* projector = nullptr;
+  if (local.position.is_last())
+    projector = &add_set(config.name + ".projector", module,
+                         declare_parameters(config.projector, local.position.stages), {local.stage.index});
   local.config = &config;
   local.encoder = make_encoder_stage(config, encoder, projector, local.parallel, local.position, options_.recompute);
 }

@@ -108,12 +108,12 @@ class Step::Impl : public StageWork {
     if (batch.extents.empty()) return;
     std::int64_t rows = 0;
     for (const Extent& extent : batch.extents) rows += product(extent);
-    at::Tensor values =
-        local.leads ? batch.values.to(device(), /*non_blocking=*/true)
-                    : at::empty({rows, features_of(local.config->model)}, batch.values.options().device(device()));
+    Media& loaded = loaded_[index(microbatch)][index(local.stage.module)];
+    loaded.values = local.leads
+                        ? batch.values.to(device(), /*non_blocking=*/true)
+                        : at::empty({rows, features_of(local.config->model)}, batch.values.options().device(device()));
     const Group& sharers = local.parallel.tp_cp;
-    if (sharers.size() > 1) sharers.broadcast(values, 0);
-    loaded_[index(microbatch)][index(local.stage.module)] = values;
+    if (sharers.size() > 1) loaded.arrival = sharers.start_broadcast(loaded.values, 0);
   }
 
   at::Tensor forward_encoder(const MimoModel::LocalStage& local, int microbatch,
@@ -122,7 +122,9 @@ class Step::Impl : public StageWork {
     const EncoderBatch& batch = media(m, microbatch);
     if (local.leads && local.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
     if (!local.position.is_first()) return local.encoder->forward(inputs.at(0), batch.extents);
-    return local.encoder->forward(std::exchange(loaded_[index(microbatch)][index(m)], {}), batch.extents);
+    Media loaded = std::exchange(loaded_[index(microbatch)][index(m)], {});
+    loaded.arrival.wait();
+    return local.encoder->forward(loaded.values, batch.extents);
   }
 
   at::Tensor forward_language(const MimoModel::LocalStage& local, int microbatch,
@@ -194,10 +196,14 @@ class Step::Impl : public StageWork {
   const std::int64_t samples_;  // per microbatch, over all language replicas
   const Bridge bridge_;
   const at::TensorOptions tensor_options_;
-  std::vector<std::vector<at::Tensor>> loaded_;  // by microbatch and encoder module: values of media, until forward
-  std::vector<at::Tensor> labels_;               // by microbatch, likewise
-  std::vector<double> participates_;             // by module: 1 on the leader of a replica that had any media
-  at::Tensor totals_;                            // loss sum, counted tokens
+  struct Media {
+    at::Tensor values;
+    Pending arrival{};
+  };
+  std::vector<std::vector<Media>> loaded_;  // by microbatch and encoder module, until forward
+  std::vector<at::Tensor> labels_;          // by microbatch, likewise
+  std::vector<double> participates_;        // by module: 1 on the leader of a replica that had any media
+  at::Tensor totals_;                       // loss sum, counted tokens
   Executor executor_;
 };
 

@@ -16,7 +16,9 @@ AudioEncoder::AudioEncoder(const AudioConfig& config, const Parameters& paramete
       parallel_(parallel),
       stage_(stage),
       pp_(pp),
-      layers_(layers_of(config), parameters, parallel, stage, pp, recompute) {}
+      layers_(layers_of(config), parameters, parallel, stage, pp, recompute) {
+  if (is_first_stage()) embedder_.emplace(parameters, "embedder.", Split::Columns, parallel);
+}
 
 PackedSequences AudioEncoder::sequences_of(const Lengths& lengths, const at::Device& device) const {
   const std::int64_t multiple = config_.frames_per_token();
@@ -33,7 +35,7 @@ PackedSequences AudioEncoder::sequences_of(const Lengths& lengths, const at::Dev
 at::Tensor AudioEncoder::embed(const at::Tensor& frames, const Lengths& lengths) const {
   const PackedSequences sequences = sequences_of(lengths, frames.device());
   BRAID_CHECK_EQ(frames.size(0), 2 * sequences.tokens(), "frames of {} clips", lengths.size());
-  const Linear embedder(parameters_, "embedder.", Split::Columns, parallel_);
+  const Linear& embedder = embedder_.value();
   const at::Tensor pairs = frames.to(embedder.dtype()).reshape({sequences.tokens(), 2 * std::int64_t{config_.mels}});
   return gather_features(at::gelu(embedder(pairs)), parallel_) +
          sinusoids(sequences.position_of, config_.hidden, embedder.dtype());

@@ -10,10 +10,12 @@
 // here).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "models/audio_config.h"
 #include "models/encoder_layers.h"
+#include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 
@@ -44,6 +46,7 @@ class AudioEncoder {
   const Parallel& parallel_;
   const int stage_, pp_;
   const EncoderLayers layers_;
+  std::optional<Linear> embedder_;  // on the first stage
 };
 
 }  // namespace braid

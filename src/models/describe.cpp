@@ -149,8 +149,7 @@ std::vector<std::string> layer_kinds(const EncoderModel& config) {
 void add_encoder(const EncoderConfig& encoder, const LayoutSizes& layout, std::int64_t dtype_bytes,
                  ModelDescription& model) {
   std::vector<ParamSpec> specs = declare_parameters(encoder.model, layout.stages());
-  std::vector<ParamSpec> projector = declare_parameters(encoder.projector);
-  for (ParamSpec& spec : projector) spec.stage = layout.stages() - 1;
+  const std::vector<ParamSpec> projector = declare_parameters(encoder.projector, layout.stages());
   model.modules.push_back(describe_module(encoder.name + ".encoder", layer_kinds(encoder.model), layout, specs));
   model.modules.push_back(describe_module(encoder.name + ".projector", {}, layout, projector));
   specs.insert(specs.end(), projector.begin(), projector.end());

@@ -84,6 +84,7 @@ HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, c
         make_layer(letters[layer], config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
     if (letters[layer] == 'E') moe_layers_.push_back(static_cast<Moe*>(layers_.back().get()));
   }
+  if (is_last_stage()) output_.emplace(parameters, "output_layer.", Split::Columns, parallel);
 }
 
 HybridLm::~HybridLm() = default;
@@ -105,7 +106,7 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
 
 at::Tensor HybridLm::logits(const at::Tensor& x) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_norm.weight"), config_.norm_eps);
-  return Linear(parameters_, "output_layer.", Split::Columns, parallel_)(normed);
+  return output_.value()(normed);
 }
 
 at::Tensor HybridLm::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "models/hybrid_lm_config.h"
 #include "nn/layer.h"
+#include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 
@@ -43,6 +45,7 @@ class HybridLm {
   const bool recompute_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<Moe*> moe_layers_;  // among them
+  std::optional<Linear> output_;  // on the last stage
 };
 
 }  // namespace braid

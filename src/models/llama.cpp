@@ -42,6 +42,11 @@ Llama::Llama(const LlamaConfig& config, const Parameters& parameters, const Para
   for (int layer = bounds[stage]; layer < bounds[stage + 1]; ++layer)
     layers_.push_back(
         std::make_unique<DecoderLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
+  if (!is_last_stage()) return;
+  if (config.tie_embeddings)  // autograd adds the gradients of both uses
+    output_.emplace(Weight{parameters.get("embedding.word_embeddings.weight")}, at::Tensor(), Split::Columns, parallel);
+  else
+    output_.emplace(parameters, "output_layer.", Split::Columns, parallel);
 }
 
 Llama::~Llama() = default;
@@ -61,9 +66,7 @@ at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
 
 at::Tensor Llama::logits(const at::Tensor& x) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_layernorm.weight"), config_.norm_eps);
-  if (!config_.tie_embeddings) return Linear(parameters_, "output_layer.", Split::Columns, parallel_)(normed);
-  // With tied embeddings, autograd adds the gradients of both uses.
-  return Linear({parameters_.get("embedding.word_embeddings.weight")}, {}, Split::Columns, parallel_)(normed);
+  return output_.value()(normed);
 }
 
 at::Tensor Llama::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {

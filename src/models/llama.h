@@ -9,10 +9,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "models/llama_config.h"
 #include "nn/layer.h"
+#include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 
@@ -43,6 +45,7 @@ class Llama {
   const int stage_, pp_;
   const bool recompute_;
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
+  std::optional<Linear> output_;  // on the last stage
 };
 
 }  // namespace braid

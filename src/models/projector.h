@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "models/projector_config.h"
+#include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 
@@ -17,9 +20,9 @@ class Projector {
   at::Tensor forward(const at::Tensor& x) const;  // [N, input] -> [N, output]
 
  private:
-  const bool affine_;
-  const Parameters& parameters_;
   const Parallel& parallel_;
+  const Linear first_;
+  std::optional<Linear> second_;  // of an MLP
 };
 
 }  // namespace braid

@@ -12,12 +12,16 @@ void describe(Fields& fields, ProjectorConfig& c) {
   fields.field("init_std", c.init_std, "standard deviation of initial weights");
 }
 
-std::vector<ParamSpec> declare_parameters(const ProjectorConfig& c) {
+std::vector<ParamSpec> declare_parameters(const ProjectorConfig& c, int stages) {
   const InitRule normal = {InitRule::Normal, c.init_std};
+  std::vector<ParamSpec> specs;
   if (c.kind == "affine")
-    return {{.name = "encoder.weight", .shape = {c.output, c.input}, .tp_dim = 0, .init = normal}};
-  return {{.name = "encoder.linear_fc1.weight", .shape = {c.hidden, c.input}, .tp_dim = 0, .init = normal},
-          {.name = "encoder.linear_fc2.weight", .shape = {c.output, c.hidden}, .tp_dim = 1, .init = normal}};
+    specs = {{.name = "encoder.weight", .shape = {c.output, c.input}, .tp_dim = 0, .init = normal}};
+  else
+    specs = {{.name = "encoder.linear_fc1.weight", .shape = {c.hidden, c.input}, .tp_dim = 0, .init = normal},
+             {.name = "encoder.linear_fc2.weight", .shape = {c.output, c.hidden}, .tp_dim = 1, .init = normal}};
+  for (ParamSpec& spec : specs) spec.stage = stages - 1;
+  return specs;
 }
 
 std::vector<Problem> validate(const ProjectorConfig& c, const LayoutSizes& layout, const std::string& where) {

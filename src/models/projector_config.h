@@ -17,7 +17,8 @@ struct ProjectorConfig {
 };
 
 void describe(Fields& fields, ProjectorConfig& config);
-std::vector<ParamSpec> declare_parameters(const ProjectorConfig& config);
+// On the last of the encoder's `stages`.
+std::vector<ParamSpec> declare_parameters(const ProjectorConfig& config, int stages = 1);
 std::vector<Problem> validate(const ProjectorConfig& config, const LayoutSizes& layout, const std::string& where);
 
 }  // namespace braid

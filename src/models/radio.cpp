@@ -81,7 +81,9 @@ Radio::Radio(const RadioConfig& config, const Parameters& parameters, const Para
       parallel_(parallel),
       stage_(stage),
       pp_(pp),
-      layers_(layers_of(config), parameters, parallel, stage, pp, recompute) {}
+      layers_(layers_of(config), parameters, parallel, stage, pp, recompute) {
+  if (is_first_stage()) embedder_.emplace(parameters, "embedder.", Split::Columns, parallel);
+}
 
 at::Tensor Radio::normalize(const at::Tensor& patches) const {
   const at::Tensor mean = parameters_.get("input_conditioner.norm_mean").reshape({config_.channels, 1});
@@ -92,7 +94,7 @@ at::Tensor Radio::normalize(const at::Tensor& patches) const {
 
 at::Tensor Radio::embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const {
   BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
-  const Linear embedder(parameters_, "embedder.", Split::Columns, parallel_);
+  const Linear& embedder = embedder_.value();
   const at::Tensor pixels = config_.normalize_pixels ? normalize(patches) : patches;
   const at::Tensor embedded = gather_features(embedder(pixels.to(embedder.dtype())), parallel_);
   if (images.empty()) return embedded;

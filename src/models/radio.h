@@ -8,11 +8,13 @@
 // leading class tokens from embed to features. Every tp rank holds all T tokens (no sequence parallelism here).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/encoder_layers.h"
 #include "models/radio_config.h"
+#include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 #include "ops/vision.h"
@@ -53,6 +55,7 @@ class Radio {
   const Parallel& parallel_;
   const int stage_, pp_;
   const EncoderLayers layers_;
+  std::optional<Linear> embedder_;  // on the first stage
 };
 
 }  // namespace braid

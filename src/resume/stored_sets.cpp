@@ -103,10 +103,8 @@ std::vector<StoredSet> stored_sets(const Provider& provider, const Topology& top
     const Prefixes prefixes = prefixes_of(encoder, scheme);
     sets.push_back(stored_set(module.name + ".encoder", m, declare_parameters(encoder.model, stages), prefixes.encoder,
                               /*stacked=*/true));
-    std::vector<ParamSpec> projector = declare_parameters(encoder.projector);
-    for (ParamSpec& spec : projector) spec.stage = stages - 1;
-    sets.push_back(stored_set(module.name + ".projector", m, std::move(projector), prefixes.projector,
-                              /*stacked=*/false));
+    sets.push_back(stored_set(module.name + ".projector", m, declare_parameters(encoder.projector, stages),
+                              prefixes.projector, /*stacked=*/false));
   }
   for (StoredSet& set : sets) set.branch = branch_of(topology.modules()[static_cast<std::size_t>(set.module)]);
   return sets;
