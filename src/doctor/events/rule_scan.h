@@ -1,4 +1,4 @@
-// Which rule a line fits: the anchors that stand in it, then the other words of their rules.
+// Finds the rule that a line matches: first the anchors in it, then the other words of their rules.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class RuleScan {
  public:
   RuleScan();
 
-  // Calls found(rule) for every anchor at every place, until it returns false.
+  // Calls found(rule) for each occurrence of each rule's anchor, until it returns false.
   template <class Found>
   void each(std::string_view text, Found found) const {
     scan_.each(text, [&](int rule) { return found(rules_[static_cast<std::size_t>(rule)]); });

@@ -18,7 +18,7 @@ class AnchorScan {
   // usual, so that usual text is skipped fast.
   AnchorScan(std::vector<std::string> anchors, std::string_view usual);
 
-  // Calls found(anchor's number) for every anchor at every place, until it returns false.
+  // Calls found(anchor's number) for each occurrence of each anchor, until it returns false.
   template <class Found>
   void each(std::string_view text, Found found) const;
 

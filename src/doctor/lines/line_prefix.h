@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// Prefixes only; cheap enough for every line.
+// Looks at the prefix only, so it is cheap enough to call for each line.
 LineMarks marks_of(std::string_view line);
 
 // Lines of Slurm's own tools and of `bash -x`: they say nothing about whether the program ever spoke.

@@ -1,0 +1,35 @@
+// What the tests of `braid train --from-megatron` share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/cli_support.h"
+#include "cli/commands.h"
+#include "cli/from_megatron.h"
+#include "support/errors.h"
+
+namespace braid::testing {
+
+// The recipe from a command line, which is valid.
+inline std::string converted(const std::string& command, const std::vector<std::string>& more = {}) {
+  const std::string yaml = recipe_from_megatron(command, parse_overrides(more)).yaml;
+  const Recipe recipe = parse_recipe(yaml);
+  EXPECT_GT(Topology(recipe.topology, workload_of(recipe)).world_size(), 0);
+  return yaml;
+}
+
+inline std::string refusal(const std::string& command) {
+  return error_of([&] { recipe_from_megatron(command, {}); });
+}
+
+inline std::string squeezed(std::string text) {  // without the blanks that align comments
+  std::string result;
+  for (const char c : text)
+    if (c != ' ' || result.empty() || result.back() != ' ') result += c;
+  return result;
+}
+
+}  // namespace braid::testing
