@@ -47,7 +47,7 @@ class ChangedVariables {
     for (std::size_t i = 1; i < command.words.size(); ++i) {
       const std::string_view word = raw(command.words[i]);
       if (contains({"let", "read", "mapfile", "readarray", "unset", "getopts"}, program))
-        add(name_at(word.substr(word.find_first_not_of("\"'") == word.npos ? 0 : word.find_first_not_of("\"'"))));
+        add(name_at(word.substr(std::min(word.find_first_not_of("\"'"), word.size()))));
       if (program == "printf" && raw(command.words[i - 1]) == "-v") add(name_at(word));
       if (contains({"declare", "typeset", "local"}, program)) {
         assigned_.emplace(name_at(word));

@@ -7,7 +7,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,11 @@ struct LanguageBatch {
 };
 
 using Extent = std::vector<std::int64_t>;  // as in MediaItem
+
+// Patches or frames of an item: its rows in EncoderBatch::values.
+inline std::int64_t input_rows(const Extent& extent) {
+  return std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
+}
 
 struct EncoderBatch {
   at::Tensor values;                    // [patches or frames, features], items end to end; uint8 or float

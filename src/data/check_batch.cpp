@@ -16,12 +16,6 @@ bool is_list_of_ids(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 1 && tensor.scalar_type() == at::kLong;
 }
 
-std::int64_t rows_in(const Extent& extent) {
-  std::int64_t rows = 1;
-  for (const std::int64_t size : extent) rows *= size;
-  return rows;
-}
-
 }  // namespace
 
 void check_batch(const LanguageBatch& batch, std::int64_t samples, std::size_t encoders) {
@@ -49,7 +43,7 @@ void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderC
                std::all_of(extent.begin(), extent.end(), [](std::int64_t size) { return size > 0; }),
            "{}: an item has the extent {}, which must be {} positive numbers", config.name, fmt::join(extent, " x "),
            extent_dims(config.model));
-    rows += rows_in(extent);
+    rows += input_rows(extent);
   }
   if (batch.extents.empty()) return;
   expect(batch.values.defined() && batch.values.dim() == 2 && batch.values.size(0) == rows &&

@@ -20,10 +20,6 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-std::int64_t product(const Extent& extent) {
-  return std::accumulate(extent.begin(), extent.end(), std::int64_t{1}, std::multiplies<>());
-}
-
 }  // namespace
 
 class Step::Impl : public StageWork {
@@ -107,7 +103,7 @@ class Step::Impl : public StageWork {
     const EncoderBatch& batch = media(local.stage.module, microbatch);
     if (batch.extents.empty()) return;
     std::int64_t rows = 0;
-    for (const Extent& extent : batch.extents) rows += product(extent);
+    for (const Extent& extent : batch.extents) rows += input_rows(extent);
     Media& loaded = loaded_[index(microbatch)][index(local.stage.module)];
     loaded.values = local.leads
                         ? batch.values.to(device(), /*non_blocking=*/true)
