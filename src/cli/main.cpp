@@ -43,6 +43,7 @@ void add_commands(CLI::App& app, const std::vector<std::string>& command_line, i
   add_name(braid::kRun);
   braid::add_launch_command(app, command_line, exit_code);
   add_name(braid::kCkpt);
+  braid::add_data_command(app);
   braid::add_doctor_command(app, exit_code);
   add_name(braid::kForward);
 }

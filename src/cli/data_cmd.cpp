@@ -1,0 +1,14 @@
+// braid data: prepares, inspects and reads data sets.
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/data_commands.h"
+
+namespace braid {
+
+void add_data_command(CLI::App& app) {
+  CLI::App* data = app.add_subcommand("data", "Prepare, inspect and read data sets");
+  data->require_subcommand(1);
+}
+
+}  // namespace braid

@@ -1,0 +1,8 @@
+// The subcommands of `braid data`.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace braid {}  // namespace braid
