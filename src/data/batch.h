@@ -60,9 +60,9 @@ struct ReaderSamples {
   int language_replicas = 1;  // each has all / language_replicas consecutive samples
 };
 
-class DataSet {
+class BatchSource {
  public:
-  virtual ~DataSet() = default;
+  virtual ~BatchSource() = default;
   virtual int lanes() const = 0;
   // Readers created afterwards continue at these positions, one for each lane. Exactly one language reader reports the
   // position of each lane. DataError if they are not positions in this data set.

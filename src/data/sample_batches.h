@@ -20,7 +20,7 @@ struct MediaToken {
 // For a topology's encoders, in the order of its modules.
 std::vector<MediaToken> media_tokens(const Provider& provider, const Topology& topology);
 
-class SampleBatches : public DataSet {
+class SampleBatches : public BatchSource {
  public:
   // `media` has the order of encoders in LanguageBatch::rows. The source must outlive this.
   SampleBatches(const SampleSource& source, std::vector<MediaToken> media);

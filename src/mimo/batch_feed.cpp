@@ -32,7 +32,7 @@ void append(std::vector<std::int64_t>& numbers, const at::Tensor& tokens) {
 
 class BatchFeed::Impl {
  public:
-  Impl(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data)
+  Impl(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
       : model_(model), topology_(model.topology()), microbatches_(microbatches), samples_(samples) {
     const bool pin = model.world().device().is_cuda();
     const auto ahead = index(2 * microbatches);
@@ -267,7 +267,7 @@ class BatchFeed::Impl {
   std::vector<LanePosition> positions_;
 };
 
-BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data)
+BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
     : impl_(std::make_unique<Impl>(model, microbatches, samples, data)) {}
 BatchFeed::~BatchFeed() = default;
 at::Tensor BatchFeed::sizes() { return impl_->sizes(); }

@@ -26,7 +26,7 @@ struct StepBatches {
 class BatchFeed {
  public:
   // `samples`: per microbatch, over all language replicas.
-  BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data);
+  BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data);
   ~BatchFeed();
 
   // The sizes of the next step that this rank knows, of type double; waits for this rank's readers only. The caller

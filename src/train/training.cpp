@@ -53,7 +53,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
 
 Training::~Training() = default;
 
-void Training::read_from(const DataSet& data, std::int64_t first_sample) {
+void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
   const std::int64_t samples = std::int64_t{config_.micro_batch} * topology_.language().dense.size_of("dp");
   feed_.emplace(model_, plan_.options.microbatches, samples, data);
   lanes_ = data.lanes();

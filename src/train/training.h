@@ -48,7 +48,7 @@ class Training {
 
   // Reads from the data set's current position; `first_sample` is the number of the sample there. The data set must
   // outlive this object.
-  void read_from(const DataSet& data, std::int64_t first_sample);
+  void read_from(const BatchSource& data, std::int64_t first_sample);
   // Collective over the world. If any rank's loss or gradient is not finite, no rank updates. `wanted` is called at the
   // end.
   TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);

@@ -19,7 +19,7 @@ namespace {
 constexpr int kLanes = 2, kTokens = 8, kSteps = 3;
 
 // Lane l counts up from l * 1000. Every sample has one image of 2 x 2 patches, one embedding.
-class CountingLanes : public DataSet {
+class CountingLanes : public BatchSource {
  public:
   explicit CountingLanes(int token) : token_(token) {}
 
