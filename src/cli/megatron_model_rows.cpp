@@ -202,7 +202,7 @@ void add_data_and_vision(std::vector<Row>& rows) {
                   already_for("radio clip", "vision-model-type", "model.provider determines this",
                               "encoders are RADIO, CLIP and audio"),
                   no("language-model-type", kOne, "set model.provider and change its sizes"),
-                  rewritten("image-token-id", "model.images.mock_token_id"),
+                  rewritten("image-token-id", "model.images.token_id"),
                   rewritten("class-token-len", "model.images.encoder.class_tokens"),
                   rewritten("patch-dim", "model.images.encoder.patch"),
                   rewritten_switch("pixel-shuffle", "model.images.pixel_shuffle", "true"),

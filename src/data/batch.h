@@ -1,7 +1,11 @@
 // A microbatch as one replica of a module reads it, on the host, and the interfaces that provide it.
 //
 // One rank of each replica, its leader, reads and gives the other ranks what they need (mimo/batch_feed.h). A reader
-// returns the microbatches of the run in order and knows its position, which checkpoints store.
+// returns the microbatches of the run in order.
+//
+// A data set consists of lanes: independent streams of samples, whose number does not depend on the layout. Each lane
+// has a position. A reader runs ahead of the training, so positions travel with the batches, and a checkpoint stores
+// those of the last batch that was trained on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,10 +21,16 @@
 
 namespace braid {
 
+struct LanePosition {
+  int lane;
+  std::string text;  // the data set's own notation, in UTF-8
+};
+
 struct LanguageBatch {
   at::Tensor ids, labels;                         // [T] int64, samples end to end
   std::vector<std::int64_t> offsets;              // of all sub-sequences, 0 ... T
   std::vector<std::vector<std::int64_t>> rows{};  // by encoder and sample: number of embeddings that the text expects
+  std::vector<LanePosition> positions{};          // after this batch, of the lanes that this reader reports
 };
 
 using Extent = std::vector<std::int64_t>;  // as in MediaItem
@@ -33,7 +43,7 @@ inline std::int64_t input_rows(const Extent& extent) {
 struct EncoderBatch {
   at::Tensor values;                    // [patches or frames, features], items end to end; uint8 or float
   std::vector<Extent> extents;          // by item
-  std::vector<std::int64_t> sample_of;  // by item: which of the replica's samples it belongs to, ascending
+  std::vector<std::int64_t> sample_of;  // by item, on the leader: which of the replica's samples has it, ascending
 };
 
 template <class Batch>
@@ -44,21 +54,25 @@ class BatchReader {
 };
 
 // Which samples of every microbatch a reader returns.
-struct ReaderShare {
-  std::int64_t samples = 1;  // per microbatch, over all replicas
-  SampleRange own{};         // of the replica
+struct ReaderSamples {
+  std::int64_t all = 1;       // per microbatch, over all replicas
+  SampleRange own{};          // of the replica
+  int language_replicas = 1;  // each has all / language_replicas consecutive samples
 };
 
-class DataSet {
+class BatchSource {
  public:
-  virtual ~DataSet() = default;
-  // The position after `consumed` samples, for a checkpoint; readers created after restore() continue there.
-  virtual std::string state(std::int64_t consumed) const = 0;
-  virtual void restore(const std::string& state) = 0;
+  virtual ~BatchSource() = default;
+  virtual int lanes() const = 0;
+  // Readers created afterwards continue at these positions, one for each lane. Exactly one language reader reports the
+  // position of each lane. DataError if they are not positions in this data set.
+  virtual void restore(const std::vector<std::string>& positions) = 0;
+  // The positions after `consumed` samples, for runs whose checkpoint has none; empty: unknown.
+  virtual std::vector<std::string> positions_after(std::int64_t consumed) const = 0;
 
-  virtual std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderShare& share) const = 0;
+  virtual std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const = 0;
   virtual std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
-                                                                  const ReaderShare& share) const = 0;
+                                                                  const ReaderSamples& samples) const = 0;
 };
 
 }  // namespace braid

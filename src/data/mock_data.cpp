@@ -49,7 +49,7 @@ MockData::MockData(const MockDataConfig& config, const Provider& provider, const
       const int features = features_of(encoder.model);
       modalities_.push_back({.encoder = encoder,
                              .mock = mock_of(config, encoder.name),
-                             .token = token_id(provider, encoder, std::nullopt),
+                             .token = encoder.token_id,
                              .looks = normal(seed, "mock.looks." + encoder.name, 1 + kClasses, features),
                              .noise = kNoise * normal(seed, "mock.noise." + encoder.name, kNoisePatches, features)});
     }

@@ -96,7 +96,7 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
                fmt::format("use min_length={}", piece));
   int most = vocab_of(provider.language) - 1;
   for (const EncoderConfig& encoder : provider.encoders)
-    if (encoder.mock_token_id > 1) most = std::min(most, encoder.mock_token_id - 1);
+    if (encoder.token_id > 1) most = std::min(most, encoder.token_id - 1);
   checks.size("alphabet", config.alphabet, std::max(most, 1));
   if (!(config.noise >= 0 && config.noise <= 1))
     checks.add("noise", fmt::format("noise={} must be between 0 and 1", config.noise), "use noise=0 to 1");

@@ -13,4 +13,12 @@ EncoderBatch pinned(EncoderBatch batch) {
   return batch;
 }
 
+std::int64_t bytes_of(const LanguageBatch& batch) {
+  return static_cast<std::int64_t>(batch.ids.nbytes() + batch.labels.nbytes());
+}
+
+std::int64_t bytes_of(const EncoderBatch& batch) {
+  return batch.values.defined() ? static_cast<std::int64_t>(batch.values.nbytes()) : 0;
+}
+
 }  // namespace braid

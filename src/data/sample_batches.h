@@ -20,16 +20,17 @@ struct MediaToken {
 // For a topology's encoders, in the order of its modules.
 std::vector<MediaToken> media_tokens(const Provider& provider, const Topology& topology);
 
-class SampleBatches : public DataSet {
+class SampleBatches : public BatchSource {
  public:
   // `media` has the order of encoders in LanguageBatch::rows. The source must outlive this.
   SampleBatches(const SampleSource& source, std::vector<MediaToken> media);
 
-  std::string state(std::int64_t consumed) const override;
-  void restore(const std::string& state) override;
-  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderShare& share) const override;
+  int lanes() const override { return 1; }
+  void restore(const std::vector<std::string>& positions) override;
+  std::vector<std::string> positions_after(std::int64_t consumed) const override;
+  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples& samples) const override;
   std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string& encoder,
-                                                          const ReaderShare& share) const override;
+                                                          const ReaderSamples& samples) const override;
 
  private:
   const SampleSource& source_;

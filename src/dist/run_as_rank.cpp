@@ -85,16 +85,18 @@ std::vector<std::string> gloo_addresses(const WorldSpec& spec, Store& store) {
   return addresses;
 }
 
-std::unique_ptr<BackendFactory> choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device,
-                                               std::shared_ptr<Store> store) {
-  // While ranks connect, Gloo's errors say more than the watchdog's.
-  const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
-  const std::string fitting = agree_on_backend(spec, device, *store);
+std::string choose_backend(const WorldSpec& spec, const DistConfig& config, c10::Device device, Store& store) {
+  const std::string fitting = agree_on_backend(spec, device, store);
   if (config.backend == "nccl" && fitting != "nccl")
     throw ConfigError({fmt::format("nccl needs a separate GPU for each of the {} ranks", spec.size), "dist.backend",
                        "use gloo or auto, or fewer ranks per host"});
-  if ((config.backend == "auto" ? fitting : config.backend) == "nccl")
-    return make_nccl_factory(std::move(store), device.index(), kCollectiveTimeout);
+  return config.backend == "auto" ? fitting : config.backend;
+}
+
+std::shared_ptr<BackendFactory> make_gloo(const WorldSpec& spec, const DistConfig& config,
+                                          std::shared_ptr<Store> store) {
+  // While ranks connect, Gloo's errors say more than the watchdog's.
+  const milliseconds connect_timeout = to_ms(std::min(config.connect_timeout_s, 0.8 * config.hang_limit_s));
   const std::vector<std::string> addresses = gloo_addresses(spec, *store);
   return make_gloo_factory(std::move(store),
                            {.addresses = addresses, .connect_timeout = connect_timeout, .timeout = kCollectiveTimeout});
@@ -133,7 +135,10 @@ class RankRuntime {
     const c10::Device device = choose_device(spec_, config_);
     // Code that names no device, libraries included, would otherwise allocate on the first GPU.
     if (device.is_cuda()) at::accelerator::setDeviceIndex(device.index());
-    world_.emplace(spec_.rank, spec_.size, device, choose_backend(spec_, config_, device, store_), progress_);
+    const std::string backend = choose_backend(spec_, config_, device, *store_);
+    std::shared_ptr<BackendFactory> gloo = make_gloo(spec_, config_, store_), nccl;
+    if (backend == "nccl") nccl = make_nccl_factory(store_, device.index(), kCollectiveTimeout);
+    world_.emplace(spec_.rank, spec_.size, device, nccl ? nccl : gloo, progress_, gloo);
 
     world_->everyone();
     body(*world_);

@@ -11,22 +11,29 @@
 
 namespace braid {
 
-World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress)
-    : rank_(rank), size_(size), device_(device), backends_(std::move(backends)), progress_(progress) {}
+World::World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress,
+             std::shared_ptr<BackendFactory> host_backends)
+    : rank_(rank),
+      size_(size),
+      device_(device),
+      backends_(std::move(backends)),
+      host_backends_(host_backends ? std::move(host_backends) : backends_),
+      progress_(progress) {}
 
 World::~World() = default;
 
-Group World::make_group(const std::string& name, const std::vector<int>& ranks) {
+Group World::make_group(const std::string& name, const std::vector<int>& ranks, bool on_host) {
   const auto self = std::find(ranks.begin(), ranks.end(), rank_);
   BRAID_CHECK(self != ranks.end(), "rank {} makes group {} without being in it", rank_, name);
   const int group_rank = static_cast<int>(self - ranks.begin());
-  if (ranks.size() == 1) return Group(name, {rank_}, 0, device_, nullptr, progress_);
+  const c10::Device device = on_host ? c10::Device(c10::kCPU) : device_;
+  if (ranks.size() == 1) return Group(name, {rank_}, 0, device, nullptr, progress_);
 
   const std::string instance = fmt::format("{}@{}", name, ++groups_made_[name]);
   auto scope = progress_.meet("connect", {{name, ranks}});
   try {
-    connections_.push_back(backends_->make(instance, ranks, group_rank));
-    return Group(name, ranks, group_rank, device_, connections_.back(), progress_);
+    connections_.push_back((on_host ? host_backends_ : backends_)->make(instance, ranks, group_rank));
+    return Group(name, ranks, group_rank, device, connections_.back(), progress_);
   } catch (const c10::Error& e) {
     throw CommError(fmt::format("connecting group {}: {}", name, e.what_without_backtrace()));
   } catch (const std::runtime_error& e) {
@@ -49,7 +56,7 @@ const Group& World::everyone() {
 Groups::Groups(World& world, const Topology& topology) : world_(world.everyone()) {
   for (const GroupSpec& spec : topology.groups())
     if (std::binary_search(spec.ranks.begin(), spec.ranks.end(), world.rank()))
-      by_name_.emplace(spec.name, world.make_group(spec.name, spec.ranks));
+      by_name_.emplace(spec.name, world.make_group(spec.name, spec.ranks, spec.on_host));
 }
 
 const Group& Groups::get(const std::string& module, const std::string& key) const {

@@ -20,8 +20,10 @@ class Topology;
 
 class World {
  public:
-  // `progress` records what this rank is doing and must outlive the world.
-  World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress);
+  // `progress` records what this rank is doing and must outlive the world. `host_backends` serve groups whose tensors
+  // are in host memory; none: `backends` do.
+  World(int rank, int size, c10::Device device, std::shared_ptr<BackendFactory> backends, Progress& progress,
+        std::shared_ptr<BackendFactory> host_backends = nullptr);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -32,14 +34,14 @@ class World {
   Progress& progress() { return progress_; }
 
   // Collective over `ranks` (global, ascending, this rank among them). A group of one has no backend.
-  Group make_group(const std::string& name, const std::vector<int>& ranks);
+  Group make_group(const std::string& name, const std::vector<int>& ranks, bool on_host = false);
   // The group of all ranks. The first call connects them, so every rank must make it at the same point.
   const Group& everyone();
 
  private:
   const int rank_, size_;
   const c10::Device device_;
-  std::shared_ptr<BackendFactory> backends_;
+  std::shared_ptr<BackendFactory> backends_, host_backends_;
   std::map<std::string, int> groups_made_;  // by name: distinguishes groups of the same name
   // Connections stay open as long as the world exists: when an exception unwinds a rank, its peers must not see them
   // close before the rank has reported the error.

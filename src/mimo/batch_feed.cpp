@@ -5,11 +5,13 @@
 #include <ATen/ops/zeros.h>
 
 #include <exception>
+#include <utility>
 
 #include "base/error.h"
 #include "data/check_batch.h"
 #include "data/read_ahead.h"
 #include "dist/world.h"
+#include "mimo/size_table.h"
 #include "plan/bridge.h"
 #include "tensor/upload.h"
 
@@ -18,58 +20,19 @@ namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The sizes of a step that all ranks must know, as one list of numbers; at first each is known to one leader only, and
-// is zero on all other ranks.
-class SizeTable {
- public:
-  SizeTable(const Topology& topology, int microbatches, std::int64_t samples)
-      : microbatches_(microbatches), samples_of_step_(microbatches * samples) {
-    std::int64_t size = 0;
-    for (const Module& module : topology.modules()) {
-      begin_.push_back(size);
-      const std::int64_t per_microbatch = std::int64_t{module.dense.size_of("dp")} * microbatches;
-      size += 2 * per_microbatch + (module.is_encoder ? 2 * samples_of_step_ : 0);
-    }
-    values.resize(index(size + 1));
-  }
+constexpr std::int64_t kReadAheadBytes = std::int64_t{1} << 30;  // per reader
 
-  // A microbatch of one replica: tokens and sub-sequences, or items and the type of their values.
-  std::int64_t& count(int module, int replica, int microbatch, int which) {
-    return values[index(begin_[index(module)] + 2 * (std::int64_t{replica} * microbatches_ + microbatch) + which)];
-  }
-  // Embeddings of a sample that an encoder produces, and that the text expects.
-  std::int64_t& given(const Topology& topology, int module, std::int64_t sample) {
-    return values[index(first_row(topology, module) + sample)];
-  }
-  std::int64_t& expected(const Topology& topology, int module, std::int64_t sample) {
-    return values[index(first_row(topology, module) + samples_of_step_ + sample)];
-  }
-  std::int64_t& failed_ranks() { return values.back(); }  // whose readers threw
-  std::int64_t samples_of_step() const { return samples_of_step_; }
-
-  std::vector<std::int64_t> values;
-
- private:
-  std::int64_t first_row(const Topology& topology, int module) const {
-    return begin_[index(module)] +
-           2 * std::int64_t{topology.modules()[index(module)].dense.size_of("dp")} * microbatches_;
-  }
-
-  const int microbatches_;
-  const std::int64_t samples_of_step_;
-  std::vector<std::int64_t> begin_;  // by module
-};
-
-std::vector<std::int64_t> to_vector(const at::Tensor& tensor) {
-  const at::Tensor host = tensor.cpu().contiguous();
-  return {host.const_data_ptr<std::int64_t>(), host.const_data_ptr<std::int64_t>() + host.numel()};
+void append(std::vector<std::int64_t>& numbers, const at::Tensor& tokens) {
+  const at::Tensor host = tokens.contiguous();
+  const auto* first = host.const_data_ptr<std::int64_t>();
+  numbers.insert(numbers.end(), first, first + host.numel());
 }
 
 }  // namespace
 
 class BatchFeed::Impl {
  public:
-  Impl(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data)
+  Impl(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
       : model_(model), topology_(model.topology()), microbatches_(microbatches), samples_(samples) {
     const bool pin = model.world().device().is_cuda();
     const auto ahead = index(2 * microbatches);
@@ -77,13 +40,16 @@ class BatchFeed::Impl {
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
       const Module& module = topology_.modules()[index(m)];
       if (module.is_encoder) encoders_.push_back(m);
-      if (!leads(module)) continue;
-      const ReaderShare share = {samples, samples_of_replica(module, samples, model.world().rank())};
+      if (!reads(module)) continue;
+      const ReaderSamples read = {.all = samples,
+                                  .own = samples_of_replica(module, samples, model.world().rank()),
+                                  .language_replicas = topology_.language().dense.size_of("dp")};
       if (module.is_encoder)
-        encoder_readers_[index(m)] =
-            std::make_unique<ReadAhead<EncoderBatch>>(data.read_encoder(module.name, share), ahead, pin);
+        encoder_readers_[index(m)] = std::make_unique<ReadAhead<EncoderBatch>>(data.read_encoder(module.name, read),
+                                                                               ahead, kReadAheadBytes, pin);
       else
-        language_reader_ = std::make_unique<ReadAhead<LanguageBatch>>(data.read_language(share), ahead, pin);
+        language_reader_ =
+            std::make_unique<ReadAhead<LanguageBatch>>(data.read_language(read), ahead, kReadAheadBytes, pin);
     }
   }
 
@@ -95,6 +61,7 @@ class BatchFeed::Impl {
   void take_sizes(const std::vector<double>& sums) {
     next_->table.values.assign(sums.begin(), sums.end());
     next_->is_agreed = true;
+    if (next_->table.failed_ranks() == 0) start_broadcasts();
   }
 
   const StepBatches& next_step(std::int64_t first_sample) {
@@ -103,27 +70,34 @@ class BatchFeed::Impl {
     if (next_->table.failed_ranks() > 0) wait_for_the_error_of_another_rank();
     check_rows(first_sample, next_->table);
     batches_ = std::move(next_->batches);
+    if (!batches_.language.empty()) positions_ = std::move(batches_.language.back().positions);
     for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
       const Module& module = topology_.modules()[index(m)];
       batches_.rows.emplace_back();
       for (std::int64_t s = 0; module.is_encoder && s < next_->table.samples_of_step(); ++s)
         batches_.rows.back().push_back(next_->table.given(topology_, m, s));
-      if (module.dense.contains(model_.world().rank()))
-        module.is_encoder ? share_extents(m, next_->table) : share_text(m, next_->table);
+      next_->arriving[index(m)].wait();
+      if (module.dense.contains(model_.world().rank()) && !reads(module))
+        module.is_encoder ? unpack_extents(m) : unpack_text(m);
     }
     next_.reset();
     return batches_;
   }
 
+  const std::vector<LanePosition>& positions() const { return positions_; }
+
  private:
   struct Step {
-    Step(const Topology& topology, int microbatches, std::int64_t samples) : table(topology, microbatches, samples) {
-      batches.encoders.resize(topology.modules().size());
+    Step(const Topology& topology, int microbatches, std::int64_t samples)
+        : table(topology, microbatches, samples), shared(topology.modules().size()), arriving(shared.size()) {
+      batches.encoders.resize(shared.size());
     }
     StepBatches batches;
     SizeTable table;
-    bool is_agreed = false;    // the table has the sizes of all ranks
-    std::exception_ptr error;  // of this rank's readers
+    std::vector<at::Tensor> shared;  // by module: what its leader broadcasts of the batches, as one list of numbers
+    std::vector<Pending> arriving;   // by module: that broadcast
+    bool is_agreed = false;          // the table has the sizes of all ranks
+    std::exception_ptr error;        // of this rank's readers
   };
 
   // An error is thrown when the step is requested, which may never happen.
@@ -132,7 +106,7 @@ class BatchFeed::Impl {
     try {
       for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
         const Module& module = topology_.modules()[index(m)];
-        if (leads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
+        if (reads(module)) module.is_encoder ? read_encoder(m, next) : read_language(m, next);
       }
     } catch (...) {
       next.error = std::current_exception();
@@ -155,7 +129,7 @@ class BatchFeed::Impl {
   }
 
   // The first rank of a replica's first stage reads for the replica.
-  bool leads(const Module& module) const {
+  bool reads(const Module& module) const {
     const int rank = model_.world().rank();
     if (!module.dense.contains(rank)) return false;
     return module.dense.coord(rank, "tp") == 0 && module.dense.coord(rank, "cp") == 0 &&
@@ -204,74 +178,80 @@ class BatchFeed::Impl {
                                       topology_.modules()[index(m)].name, table.given(topology_, m, s)));
   }
 
-  // Broadcasts from the leader to all ranks of its replica.
-  std::vector<std::int64_t> share(const Module& module, std::vector<std::int64_t> numbers, std::int64_t size) const {
-    const Group& group = replica_group(module);
-    if (group.size() == 1 || size == 0) return numbers;
-    const auto options = at::TensorOptions(at::kLong);
-    at::Tensor packed =
-        upload(leads(module) ? at::tensor(numbers, options) : at::empty({size}, options), group.device());
-    group.broadcast(packed, 0);
-    return leads(module) ? numbers : to_vector(packed);
+  // Leaders send text and extents to all ranks of their replica, while the previous step ends.
+  void start_broadcasts() {
+    for (int m = 0; m < static_cast<int>(topology_.modules().size()); ++m) {
+      const Module& module = topology_.modules()[index(m)];
+      if (!module.dense.contains(model_.world().rank()) || replica_group(module).size() == 1) continue;
+      const std::int64_t size = module.is_encoder ? extent_numbers(m) : text_numbers(m);
+      if (size == 0) continue;
+      at::Tensor& shared = next_->shared[index(m)];
+      shared = reads(module) ? at::tensor(module.is_encoder ? pack_extents(m) : pack_text(m), at::kLong)
+                             : at::empty({size}, at::kLong);
+      BRAID_CHECK_EQ(shared.numel(), size, "numbers that {} shares", module.name);
+      next_->arriving[index(m)] = replica_group(module).start_broadcast(shared, 0);
+    }
   }
 
-  void share_text(int m, SizeTable& table) {
-    const Module& module = topology_.modules()[index(m)];
-    std::vector<std::int64_t> numbers;
+  std::int64_t& count(int m, int microbatch, int which) {
+    return next_->table.count(m, replica(topology_.modules()[index(m)]), microbatch, which);
+  }
+
+  std::int64_t text_numbers(int m) {
     std::int64_t size = 0;
-    for (int mb = 0; mb < microbatches_; ++mb) {
-      size += 2 * table.count(m, replica(module), mb, 0) + table.count(m, replica(module), mb, 1);
-      if (!leads(module)) continue;
-      const LanguageBatch& batch = batches_.language[index(mb)];
+    for (int mb = 0; mb < microbatches_; ++mb) size += 2 * count(m, mb, 0) + count(m, mb, 1);
+    return size;
+  }
+
+  std::vector<std::int64_t> pack_text(int m) {
+    std::vector<std::int64_t> numbers;
+    numbers.reserve(index(text_numbers(m)));
+    for (const LanguageBatch& batch : next_->batches.language) {
       numbers.insert(numbers.end(), batch.offsets.begin(), batch.offsets.end());
-      for (const at::Tensor& tokens : {batch.ids, batch.labels}) {
-        const std::vector<std::int64_t> values = to_vector(tokens);
-        numbers.insert(numbers.end(), values.begin(), values.end());
-      }
+      append(numbers, batch.ids);
+      append(numbers, batch.labels);
     }
-    numbers = share(module, std::move(numbers), size);
-    if (leads(module)) return;
-    auto next = numbers.begin();
-    const auto take = [&](std::int64_t count) {
-      const std::vector<std::int64_t> taken(next, next + count);
-      next += count;
-      return taken;
-    };
+    return numbers;
+  }
+
+  void unpack_text(int m) {
+    const at::Tensor& shared = next_->shared[index(m)];
+    std::int64_t at = 0;
+    const auto take = [&](std::int64_t size) { return shared.narrow(0, std::exchange(at, at + size), size); };
     for (int mb = 0; mb < microbatches_; ++mb) {
-      LanguageBatch batch;
-      const std::int64_t tokens = table.count(m, replica(module), mb, 0);
-      batch.offsets = take(table.count(m, replica(module), mb, 1));
-      batch.ids = at::tensor(take(tokens), at::kLong);
-      batch.labels = at::tensor(take(tokens), at::kLong);
-      batches_.language.push_back(std::move(batch));
+      LanguageBatch& batch = batches_.language.emplace_back();
+      append(batch.offsets, take(count(m, mb, 1)));
+      batch.ids = take(count(m, mb, 0));
+      batch.labels = take(count(m, mb, 0));
     }
   }
 
-  void share_extents(int m, SizeTable& table) {
-    const Module& module = topology_.modules()[index(m)];
-    const auto dims = index(extent_dims(model_.encoder_config(m).model));
-    std::vector<std::int64_t> numbers;
+  std::size_t dims_of(int m) const { return index(extent_dims(model_.encoder_config(m).model)); }
+
+  std::int64_t extent_numbers(int m) {
     std::int64_t items = 0;
-    for (int mb = 0; mb < microbatches_; ++mb) {
-      items += table.count(m, replica(module), mb, 0);
-      if (!leads(module)) continue;
-      const EncoderBatch& batch = batches_.encoders[index(m)][index(mb)];
-      for (std::size_t i = 0; i < batch.extents.size(); ++i) {
-        numbers.push_back(batch.sample_of[i]);
-        numbers.insert(numbers.end(), batch.extents[i].begin(), batch.extents[i].end());
-      }
-    }
-    numbers = share(module, std::move(numbers), items * static_cast<std::int64_t>(1 + dims));
-    if (leads(module)) return;
+    for (int mb = 0; mb < microbatches_; ++mb) items += count(m, mb, 0);
+    return items * static_cast<std::int64_t>(dims_of(m));
+  }
+
+  std::vector<std::int64_t> pack_extents(int m) const {
+    std::vector<std::int64_t> numbers;
+    for (const EncoderBatch& batch : next_->batches.encoders[index(m)])
+      for (const Extent& extent : batch.extents) numbers.insert(numbers.end(), extent.begin(), extent.end());
+    return numbers;
+  }
+
+  void unpack_extents(int m) {
+    std::vector<std::int64_t> numbers;
+    if (next_->shared[index(m)].defined()) append(numbers, next_->shared[index(m)]);
     auto next = numbers.begin();
     for (int mb = 0; mb < microbatches_; ++mb) {
       EncoderBatch& batch = batches_.encoders[index(m)].emplace_back();
-      for (std::int64_t i = 0; i < table.count(m, replica(module), mb, 0); ++i) {
-        batch.sample_of.push_back(*next++);
-        batch.extents.emplace_back(next, next + static_cast<std::ptrdiff_t>(dims));
-        next += static_cast<std::ptrdiff_t>(dims);
+      for (std::int64_t i = 0; i < count(m, mb, 0); ++i) {
+        const auto end = next + static_cast<std::ptrdiff_t>(dims_of(m));
+        batch.extents.emplace_back(std::exchange(next, end), end);
       }
-      batch.values = at::empty({0}, static_cast<at::ScalarType>(table.count(m, replica(module), mb, 1)));
+      batch.values = at::empty({0}, static_cast<at::ScalarType>(count(m, mb, 1)));
     }
   }
 
@@ -284,13 +264,15 @@ class BatchFeed::Impl {
   std::vector<std::unique_ptr<BatchReader<EncoderBatch>>> encoder_readers_;  // by module, on leaders
   std::optional<Step> next_;                                                 // once started
   StepBatches batches_;
+  std::vector<LanePosition> positions_;
 };
 
-BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data)
+BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
     : impl_(std::make_unique<Impl>(model, microbatches, samples, data)) {}
 BatchFeed::~BatchFeed() = default;
 at::Tensor BatchFeed::sizes() { return impl_->sizes(); }
 void BatchFeed::take_sizes(const std::vector<double>& sums) { impl_->take_sizes(sums); }
 const StepBatches& BatchFeed::next_step(std::int64_t first_sample) { return impl_->next_step(first_sample); }
+const std::vector<LanePosition>& BatchFeed::positions() const { return impl_->positions(); }
 
 }  // namespace braid

@@ -3,8 +3,8 @@
 // The leader of each replica of a module reads its share of the data set, on a separate thread. Before each step, all
 // ranks agree on the sizes of its microbatches: every rank's own sizes are summed over the world, together with the
 // other numbers that the previous step sums. So every rank knows the size of every tensor it will receive, and sizes
-// are not sent. Leaders then broadcast the text and the extents of its media to their replica; the values of media stay
-// on the leader until a stage loads them (mimo/step.h).
+// are not sent. Leaders then broadcast the text and the extents of its media to their replica, from host memory to host
+// memory, while the previous step ends; the values of media stay on the leader until a stage loads them (mimo/step.h).
 #pragma once
 
 #include <memory>
@@ -26,17 +26,19 @@ struct StepBatches {
 class BatchFeed {
  public:
   // `samples`: per microbatch, over all language replicas.
-  BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const DataSet& data);
+  BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data);
   ~BatchFeed();
 
   // The sizes of the next step that this rank knows, of type double; waits for this rank's readers only. The caller
-  // passes the sum over all ranks to take_sizes().
+  // passes the sum over all ranks to take_sizes(), which starts the broadcasts.
   at::Tensor sizes();
   void take_sizes(const std::vector<double>& sums);
   // The next step's batches, valid until the following step is requested. Collective over the world if no sizes were
   // taken. Throws what a reader threw, on its rank; DataError on every rank when text and media of a sample do not
   // match. `first_sample` is the number of the step's first sample.
   const StepBatches& next_step(std::int64_t first_sample);
+  // Where lanes continue after that step; each lane is reported by one rank.
+  const std::vector<LanePosition>& positions() const;
 
  private:
   class Impl;

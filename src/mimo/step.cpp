@@ -157,7 +157,7 @@ class Step::Impl : public StageWork {
     return merged;
   }
 
-  int token_of(int m) const { return token_id(model_.provider(), model_.encoder_config(m), std::nullopt); }
+  int token_of(int m) const { return model_.encoder_config(m).token_id; }
 
   // An encoder's embeddings for this replica's samples, on all its ranks. The leader receives them and broadcasts.
   at::Tensor embeddings(const MimoModel::LocalStage& local, int m, int microbatch,

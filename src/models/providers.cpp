@@ -5,6 +5,7 @@
 
 #include "base/strings.h"
 #include "models/checks.h"
+#include "models/pixel_stats.h"
 
 namespace braid {
 namespace {
@@ -39,14 +40,13 @@ int width_of(const EncoderConfig& encoder) {
 
 std::vector<Problem> token_problems(const Provider& provider, const EncoderConfig& encoder, const std::string& where) {
   Checks checks(where);
-  const int id = encoder.mock_token_id, vocab = vocab_of(provider.language);
+  const int id = encoder.token_id, vocab = vocab_of(provider.language);
   if (id < 1 || id >= vocab)
-    checks.add("mock_token_id", fmt::format("mock_token_id={} must be a token of the vocabulary of {}", id, vocab),
-               fmt::format("use mock_token_id=1 to {}", vocab - 1));
+    checks.add("token_id", fmt::format("token_id={} must be a token of the vocabulary of {}", id, vocab),
+               fmt::format("use token_id=1 to {}", vocab - 1));
   for (const EncoderConfig& other : provider.encoders)
-    if (other.mock_token_id == id && other.name < encoder.name)
-      checks.add("mock_token_id", fmt::format("mock_token_id={} is also the token of {}", id, other.name),
-                 "use another one");
+    if (other.token_id == id && other.name < encoder.name)
+      checks.add("token_id", fmt::format("token_id={} is also the token of {}", id, other.name), "use another one");
   return checks.take();
 }
 
@@ -76,7 +76,10 @@ void describe(Fields& fields, EncoderConfig& config) {
   std::visit([&](auto& c) { fields.section("encoder", c); }, config.model);
   fields.section("projector", config.projector);
   fields.field("pixel_shuffle", config.pixel_shuffle, "whether 2 x 2 patches become one token");
-  fields.field("mock_token_id", config.mock_token_id, "token that its embeddings replace, without a tokenizer");
+  std::vector<std::string> names;
+  for (const PixelStats& stats : all_pixel_stats()) names.push_back(stats.name);
+  fields.choice("pixel_stats", config.pixel_stats, names, "mean and deviation that normalize the pixels of images");
+  fields.field("token_id", config.token_id, "id of the token that its embeddings replace");
 }
 
 const std::vector<Provider>& providers() {
@@ -161,19 +164,6 @@ int features_of(const EncoderModel& config) {
                            [](const ClipConfig& c) { return c.channels * c.patch * c.patch; },
                            [](const AudioConfig& c) { return c.mels; }},
                     config);
-}
-
-int token_id(const Provider& provider, const EncoderConfig& encoder, std::optional<int> from_tokenizer) {
-  const int id = from_tokenizer.value_or(encoder.mock_token_id), vocab = vocab_of(provider.language);
-  if (id >= 0 && id < vocab) return id;
-  const std::string range = fmt::format("beyond the {} tokens of {}'s embedding", vocab, provider.name);
-  if (id >= vocab && from_tokenizer)
-    throw ConfigError({fmt::format("the tokenizer gives '{}' the id {}, {}", encoder.token, id, range), "",
-                       fmt::format("the token was added after the vocabulary: use a tokenizer that already has '{}' "
-                                   "among its {} tokens",
-                                   encoder.token, vocab)});
-  throw ConfigError({fmt::format("the id {} of '{}' is {}", id, encoder.token, range), "",
-                     fmt::format("use an id from 0 to {}", vocab - 1)});
 }
 
 std::vector<Problem> validate_language(const Provider& provider, const LayoutSizes& layout, const std::string& where) {

@@ -1,7 +1,6 @@
 // Whole models that a user can name: a language model and the encoders that feed it, as data. No libtorch here.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -26,9 +25,10 @@ struct EncoderConfig {
   std::string name = "images";  // the topology's module that runs it
   EncoderModel model{};
   ProjectorConfig projector{};
-  bool pixel_shuffle = true;  // of images: 2 x 2 patches become one token
+  bool pixel_shuffle = true;         // of images: 2 x 2 patches become one token
+  std::string pixel_stats = "clip";  // of images: see models/pixel_stats.h
   std::string token = "<image>";
-  int mock_token_id = 511;  // used as the token's id without a tokenizer
+  int token_id = 511;  // in the vocabulary; a tokenizer must agree
 };
 
 struct Provider {
@@ -68,10 +68,6 @@ int extent_dims(const EncoderModel& model);
 std::vector<std::int64_t> fitting_extent(const EncoderConfig& encoder, std::int64_t rows, std::int64_t columns);
 // Features of one patch or frame.
 int features_of(const EncoderModel& config);
-
-// The id of an encoder's token in the text: the tokenizer's or, without one, the mock default. ConfigError when the id
-// is outside the vocabulary.
-int token_id(const Provider& provider, const EncoderConfig& encoder, std::optional<int> from_tokenizer);
 
 // Why the model is invalid or does not support these layouts; `where` of each problem is "<where>.language.<field>" or
 // "<where>.<encoder>.encoder.<field>".

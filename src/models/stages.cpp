@@ -1,7 +1,10 @@
 #include "models/stages.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/promote_types.h>
+#include <ATen/ops/tensor.h>
 
 #include <optional>
 #include <type_traits>
@@ -11,6 +14,7 @@
 #include "models/clip.h"
 #include "models/hybrid_lm.h"
 #include "models/llama.h"
+#include "models/pixel_stats.h"
 #include "models/projector.h"
 #include "models/radio.h"
 
@@ -30,6 +34,22 @@ AudioEncoder::Lengths shapes_for(const AudioEncoder&, const EncoderStage::Extent
   return lengths;
 }
 
+struct Normalizer {
+  at::Tensor mean, std;  // [channels, 1], fp32 or wider
+};
+
+Normalizer normalizer_of(const EncoderConfig& encoder, const at::TensorOptions& options) {
+  const auto dtype = at::promote_types(at::kFloat, at::typeMetaToScalarType(options.dtype()));
+  const auto column = [&](const std::array<double, 3>& values) {
+    return at::tensor(at::ArrayRef<double>(values), at::kDouble).to(options.dtype(dtype)).unsqueeze(1);
+  };
+  const auto* radio = std::get_if<RadioConfig>(&encoder.model);
+  const std::string name = radio && radio->normalize_pixels ? "none" : encoder.pixel_stats;
+  for (const PixelStats& stats : all_pixel_stats())
+    if (stats.name == name) return {column(stats.mean), column(stats.std)};
+  throw_check_failed(__FILE__, __LINE__, "no pixel statistics are called " + name);
+}
+
 template <class Model, class Config>
 class AnyEncoderStage : public EncoderStage {
  public:
@@ -38,6 +58,7 @@ class AnyEncoderStage : public EncoderStage {
       : features_(features_of(config)),
         pixel_shuffle_(encoder.pixel_shuffle),
         parameters_(parameters),
+        normalizer_(normalizer_of(encoder, options())),
         model_(config, parameters, parallel, position.stage, position.stages, recompute) {
     BRAID_CHECK_EQ(projector != nullptr, position.is_last(), "the projector is on the last stage");
     if (projector) projector_.emplace(encoder.projector, *projector, parallel);
@@ -53,7 +74,7 @@ class AnyEncoderStage : public EncoderStage {
     const auto shapes = shapes_for(model_, extents);
     at::AutoGradMode grad_mode(at::GradMode::is_enabled() && parameters_.trains());
     if (model_.is_first_stage())
-      x = model_.embed(x.defined() ? x.to(options()) : at::empty({0, features_}, options()), shapes);
+      x = model_.embed(x.defined() ? input_values(x) : at::empty({0, features_}, options()), shapes);
     x = model_.run_layers(x, shapes);
     if (!model_.is_last_stage()) return x;
     x = model_.features(x, shapes);
@@ -63,11 +84,20 @@ class AnyEncoderStage : public EncoderStage {
       return x;
   }
 
+  // Bytes are pixels from 0 to 255; other values are taken as they are.
+  at::Tensor input_values(const at::Tensor& x) const {
+    if (x.scalar_type() != at::kByte) return x.to(options());
+    const at::Tensor pixels =
+        x.to(normalizer_.mean.scalar_type()).div_(255).unflatten(1, {normalizer_.mean.size(0), -1});
+    return pixels.sub_(normalizer_.mean).div_(normalizer_.std).flatten(1).to(options());
+  }
+
   at::TensorOptions options() const { return parameters_.entries().front().value.options().requires_grad(false); }
 
   const int features_;
   const bool pixel_shuffle_;
   const Parameters& parameters_;
+  const Normalizer normalizer_;
   const Model model_;
   std::optional<Projector> projector_;
 };

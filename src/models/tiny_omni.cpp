@@ -11,7 +11,7 @@ Provider tiny_omni() {
                         .projector = {.kind = "mlp", .input = 64, .hidden = 128, .output = 64},
                         .pixel_shuffle = false,
                         .token = "<audio>",
-                        .mock_token_id = 510});
+                        .token_id = 510});
   return p;
 }
 

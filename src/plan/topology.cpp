@@ -24,6 +24,7 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
   struct Kind {
     const Grid& view;
     std::vector<std::string> dims;
+    bool on_host = false;
   };
   const Kind kinds[] = {
       {module.dense, {"tp"}},
@@ -40,11 +41,11 @@ void append_groups(const Module& module, std::vector<GroupSpec>& groups) {
       {module.dense, {"tp", "cp", "pp", "dp"}},
       {module.expert, {"expt_tp", "ep"}},
       {module.expert, {"expt_tp", "ep", "pp"}},
-      {module.dense, {"tp", "cp", "pp"}},  // a replica; the others are Megatron's
+      {module.dense, {"tp", "cp", "pp"}, true},  // a replica, which shares a batch; the others are Megatron's
   };
-  for (const auto& [view, dims] : kinds) {
+  for (const auto& [view, dims, on_host] : kinds) {
     const std::string name = module.name + "." + view.key(dims);
-    for (std::vector<int>& ranks : view.groups(dims)) groups.push_back({name, std::move(ranks)});
+    for (std::vector<int>& ranks : view.groups(dims)) groups.push_back({name, std::move(ranks), on_host});
   }
 }
 

@@ -23,6 +23,7 @@ struct Module {
 struct GroupSpec {
   std::string name;        // "<module>.<key>", e.g. "language.dp-cp"
   std::vector<int> ranks;  // ascending global ranks
+  bool on_host = false;    // it moves host memory: batches, before they are copied to a device
 };
 
 class Topology {

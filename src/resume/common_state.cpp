@@ -20,6 +20,20 @@ std::optional<std::int64_t> integer(const PickleValue& value) {
   return number ? std::optional(*number) : std::nullopt;
 }
 
+PickleValue to_list(const std::vector<std::string>& texts) {
+  std::vector<PickleValue> items;
+  for (const std::string& text : texts) items.push_back(pickle(text));
+  return pickle_list(std::move(items));
+}
+
+std::vector<std::string> texts_of(const PickleValue& value) {
+  std::vector<std::string> texts;
+  if (const auto* list = value ? as<PickleList>(value) : nullptr)
+    for (const PickleValue& item : list->items)
+      if (const auto* text = as<std::string>(item)) texts.push_back(*text);
+  return texts;
+}
+
 std::optional<int> small_integer(const PickleValue& value) {
   const auto whole = integer(value);
   return whole && std::in_range<int>(*whole) ? std::optional(static_cast<int>(*whole)) : std::nullopt;
@@ -55,7 +69,7 @@ PickleValue to_pickle(const CommonState& state) {
                              {"consumed_train_samples", pickle(position.consumed_samples)},
                              {"world_size", pickle(state.world_size)},
                              {"recipe", pickle(state.recipe)},
-                             {"data_state", pickle(state.data_state)}})},
+                             {"data_positions", to_list(state.data_positions)}})},
        {"checkpoint_version", pickle(3.0)},
        {"iteration", pickle(position.iteration)},
        {"opt_param_scheduler", scheduler_state(state.schedule)},
@@ -83,7 +97,7 @@ StoredRun parse_common(const PickleValue& common, const std::string& file) {
     return text ? *text : std::string();
   };
   run.recipe = text_of("recipe");
-  run.data_state = text_of("data_state");
+  run.data_positions = texts_of(args ? find(args, "data_positions") : nullptr);
   return run;
 }
 

@@ -24,8 +24,8 @@ struct CommonState {
   LrSchedule schedule{};
   bool fully_reshardable = true;
   int world_size = 1;
-  std::string recipe{};      // resolved, as YAML
-  std::string data_state{};  // DataSet::state()
+  std::string recipe{};                       // resolved, as YAML
+  std::vector<std::string> data_positions{};  // by lane, as in LanePosition
 };
 
 PickleValue to_pickle(const CommonState& state);
@@ -33,9 +33,9 @@ PickleValue to_pickle(const CommonState& state);
 // From a common.pt written by Braid or Megatron. DataError that names `file` if the iteration is missing or negative.
 struct StoredRun {
   RunPosition position{};
-  ScheduleState scheduler{};  // empty: none was stored
-  std::string recipe{};       // empty: written by another program
-  std::string data_state{};   // likewise
+  ScheduleState scheduler{};                  // empty: none was stored
+  std::string recipe{};                       // empty: written by another program
+  std::vector<std::string> data_positions{};  // by lane; likewise
 };
 StoredRun parse_common(const PickleValue& common, const std::string& file);
 

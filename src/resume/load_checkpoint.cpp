@@ -109,7 +109,7 @@ class Load {
     if (config_.load_scheduler) resume_schedule(stored.scheduler);
     std::optional<std::int64_t> seed;
     if (config_.load_rng) guarded([&] { seed = stored_seed(); });
-    return {stored.position, seed, stored.data_state};
+    return {stored.position, seed, stored.data_positions};
   }
 
   // Loads weights in Nemotron's naming into the sets that `wants` selects; returns the names of the others.

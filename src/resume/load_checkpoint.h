@@ -16,9 +16,9 @@ class World;
 
 struct LoadedRun {
   RunPosition position{};
-  std::optional<std::int64_t> seed{};       // of random numbers; empty: the recipe's
-  std::string data_state{};                 // of the data set; empty: use consumed_samples
-  std::vector<std::string> missing_sets{};  // parameter sets that were not loaded
+  std::optional<std::int64_t> seed{};         // of random numbers; empty: the recipe's
+  std::vector<std::string> data_positions{};  // by lane; empty: none was stored
+  std::vector<std::string> missing_sets{};    // parameter sets that were not loaded
 };
 
 // Collective over the world. Every rank reads only the tensor slices that it holds. DataError if the checkpoint is

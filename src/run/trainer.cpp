@@ -76,8 +76,9 @@ class Run {
     const auto say = [this](const std::string& text) { this->say(text); };
     if (!recipe.checkpoint.save.empty())
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
-    const std::string data_state = load(topology, say);
-    data_.restore(data_state.empty() ? data_.state(position_.consumed_samples) : data_state);
+    data_positions_ = load(topology, say);
+    if (data_positions_.empty()) data_positions_ = data_.positions_after(position_.consumed_samples);
+    data_.restore(data_positions_);
     training_.read_from(data_, position_.consumed_samples);
     if (speaks_) open_log();
   }
@@ -114,8 +115,8 @@ class Run {
     if (speaks_) RunLog::note(text + "\n", context_.under_braid_launcher);
   }
 
-  // Returns the state of the data set, if one was stored.
-  std::string load(const Topology& topology, const std::function<void(const std::string&)>& say) {
+  // Returns where the lanes of the data set continue, if the checkpoint says it.
+  std::vector<std::string> load(const Topology& topology, const std::function<void(const std::string&)>& say) {
     const auto loaded = [&] {
       const auto scope = world_.progress().phase("load checkpoint");
       return load_checkpoint(recipe_.checkpoint, training_, world_, say);
@@ -130,11 +131,11 @@ class Run {
       saver_->resumed_from(position_.iteration);
       saved_iteration_ = position_.iteration;
     }
-    if (!loaded->seed || *loaded->seed == seed_) return loaded->data_state;
+    if (!loaded->seed || *loaded->seed == seed_) return loaded->data_positions;
     say(fmt::format("using the checkpoint's random seed {}, not train.seed={}", *loaded->seed, seed_));
     seed_ = *loaded->seed;
     samples_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
-    return loaded->data_state;
+    return loaded->data_positions;
   }
 
   // Initializes the weights that no checkpoint provides. A large model takes minutes on a CPU.
@@ -156,12 +157,13 @@ class Run {
 
   void save() {
     const auto scope = world_.progress().phase("save checkpoint");
+    if (!losses_.empty()) data_positions_ = training_.data_positions();
     saver_->save({.position = position_,
                   .schedule = training_.schedule(),
                   .fully_reshardable = recipe_.checkpoint.fully_reshardable,
                   .world_size = world_.size(),
                   .recipe = to_yaml(recipe_),
-                  .data_state = data_.state(position_.consumed_samples)},
+                  .data_positions = data_positions_},
                  seed_);
     saved_iteration_ = position_.iteration;
   }
@@ -273,6 +275,7 @@ class Run {
   std::optional<MockData> samples_;
   PackedSamples packed_;
   SampleBatches data_;
+  std::vector<std::string> data_positions_;  // by lane, of the last checkpoint
   Training training_;
   StepClock clock_;
   const PhaseTable phases_;

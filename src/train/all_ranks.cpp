@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
@@ -51,6 +52,26 @@ std::string first_text(const std::string& own, World& world) {
   for (const double letter : reduced(letters, Reduce::Sum, world))
     if (letter > 0) text += static_cast<char>(static_cast<unsigned char>(letter));
   return text;
+}
+
+std::vector<std::string> gathered_texts(const std::vector<PlacedText>& own, int places, World& world) {
+  std::vector<double> sizes(static_cast<std::size_t>(places));
+  for (const PlacedText& mine : own)
+    sizes.at(static_cast<std::size_t>(mine.place)) = static_cast<double>(mine.text.size());
+  sizes = reduced(sizes, Reduce::Sum, world);
+  std::vector<std::size_t> offsets = {0};
+  for (const double size : sizes) offsets.push_back(offsets.back() + static_cast<std::size_t>(size));
+  at::Tensor bytes = at::zeros({static_cast<std::int64_t>(offsets.back())}, at::kByte);
+  char* all = static_cast<char*>(bytes.data_ptr());
+  for (const PlacedText& mine : own)
+    mine.text.copy(all + offsets[static_cast<std::size_t>(mine.place)], mine.text.size());
+  bytes = upload(bytes, world.device());
+  world.everyone().all_reduce(bytes);
+  bytes = bytes.cpu();
+  all = static_cast<char*>(bytes.data_ptr());
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) texts.emplace_back(all + offsets[i], all + offsets[i + 1]);
+  return texts;
 }
 
 void wait_for_all_ranks(World& world, const std::function<bool()>& finished, const std::function<Amount()>& amount,

@@ -53,10 +53,17 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
 
 Training::~Training() = default;
 
-void Training::read_from(const DataSet& data, std::int64_t first_sample) {
+void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
   const std::int64_t samples = std::int64_t{config_.micro_batch} * topology_.language().dense.size_of("dp");
   feed_.emplace(model_, plan_.options.microbatches, samples, data);
+  lanes_ = data.lanes();
   next_sample_ = first_sample;
+}
+
+std::vector<std::string> Training::data_positions() {
+  std::vector<PlacedText> own;
+  for (const LanePosition& position : feed_->positions()) own.push_back({position.lane, position.text});
+  return gathered_texts(own, lanes_, model_.world());
 }
 
 TrainingReport Training::step(StepClock& clock, const std::function<StopReason()>& wanted) {

@@ -48,7 +48,7 @@ class Training {
 
   // Reads from the data set's current position; `first_sample` is the number of the sample there. The data set must
   // outlive this object.
-  void read_from(const DataSet& data, std::int64_t first_sample);
+  void read_from(const BatchSource& data, std::int64_t first_sample);
   // Collective over the world. If any rank's loss or gradient is not finite, no rank updates. `wanted` is called at the
   // end.
   TrainingReport step(StepClock& clock, const std::function<StopReason()>& wanted);
@@ -57,6 +57,9 @@ class Training {
   // counts the elements done so far.
   void initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
+
+  // Collective, after a step: where each lane of the data set continues.
+  std::vector<std::string> data_positions();
 
   // Call before reading parameters after a step: with overlap_param_gather their gathers may still be in flight.
   void finish_parameters();
@@ -93,6 +96,7 @@ class Training {
   const StepPlan plan_;
   MimoModel model_;
   std::optional<BatchFeed> feed_;
+  int lanes_ = 0;  // of the data set
   std::int64_t next_sample_ = 0;
   std::vector<Trained> trained_;
   LrSchedule schedule_;

@@ -125,7 +125,7 @@ TEST(FromMegatron, TwoGrids) {
       "--mimo-encoder-prefetch --max-num-tiles 12 --use-distributed-optimizer"));
   for (const char* line :
        {"provider: nemotron-vlm-54l ", "images:\n kind: encoder\n dp: 8 ", "rank_offset: 8 ", "dp: 32 ", "ep: 16 ",
-        "global_batch: 192 # micro batch x replicas x microbatches", "class_tokens: 10 ", "mock_token_id: 511 ",
+        "global_batch: 192 # micro batch x replicas x microbatches", "class_tokens: 10 ", "token_id: 511 ",
         "stage: stage2 ", "prefetch: 2 ", "packing_buffer: 4 "})
     EXPECT_THAT(recipe, HasSubstr(line));
   EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("# --max-num-tiles 12: data.media.images.min_size")));

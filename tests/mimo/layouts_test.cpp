@@ -316,5 +316,40 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.encoders = {{.dp = 2}}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},
         Layout{.encoders = {{.tp = 2, .dp = 2}}, .language = {.cp = 2, .dp = 2}, .colocated = true}));
 
+// Media as bytes, and what the model makes of them, (byte / 255 - mean) / deviation by channel, as floats.
+class Pictures : public SampleSource {
+ public:
+  Pictures(const SampleSource& mock, bool as_bytes) : mock_(mock), as_bytes_(as_bytes) {}
+
+  Tokens tokens(std::int64_t sample) const override { return mock_.tokens(sample); }
+  std::vector<MediaItem> media(const std::string& encoder, std::int64_t sample) const override {
+    std::vector<MediaItem> items = mock_.media(encoder, sample);
+    for (MediaItem& item : items) {
+      const at::Tensor bytes = (item.values * 40 + 128).clamp(0, 255).to(at::kByte);
+      item.values = as_bytes_ ? bytes : normalized(bytes.to(at::kDouble));
+    }
+    return items;
+  }
+
+ private:
+  static at::Tensor normalized(const at::Tensor& bytes) {
+    const at::Tensor mean = at::tensor({0.485, 0.456, 0.406}, at::kDouble).unsqueeze(1);
+    const at::Tensor deviation = at::tensor({0.229, 0.224, 0.225}, at::kDouble).unsqueeze(1);
+    return ((bytes / 255).unflatten(1, {3, -1}) - mean).div(deviation).flatten(1);
+  }
+
+  const SampleSource& mock_;
+  const bool as_bytes_;
+};
+
+TEST(Layouts, BytesAreNormalizedByTheModel) {
+  Provider provider = small_vlm();
+  provider.encoders[0].pixel_stats = "imagenet";
+  const MockData mock(mixed_data(), provider, topology_of({}), kSeed);
+  const Outcome floats = run({.colocated = true, .micro_batch = kSamples}, provider, Pictures(mock, false));
+  expect_same(run({.encoders = {{.tp = 2}}, .language = {.dp = 2}}, provider, Pictures(mock, true)), floats);
+  EXPECT_NE(floats.totals.loss_sum, reference().totals.loss_sum);
+}
+
 }  // namespace
 }  // namespace braid

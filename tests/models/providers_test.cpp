@@ -98,14 +98,12 @@ TEST(Providers, ImageTokenIsInTheVocabulary) {
   for (const Provider& p : providers()) {
     const EncoderConfig& images = p.encoders[0];
     const int vocab = vocab_of(p.language);
-    EXPECT_EQ(token_id(p, images, std::nullopt), 511) << p.name;
-    EXPECT_EQ(token_id(p, images, 18), 18);
-    EXPECT_EQ(token_id(p, images, vocab - 1), vocab - 1);
-    // A tokenizer that had to add the token gives it the first id after its vocabulary.
-    EXPECT_THAT(
-        error_of([&] { token_id(p, images, vocab); }),
-        AllOf(HasSubstr("'<image>'"), HasSubstr(std::to_string(vocab)), HasSubstr("added after the vocabulary")));
-    EXPECT_THAT(error_of([&] { token_id(p, images, -1); }), HasSubstr("use an id from 0 to"));
+    EXPECT_EQ(images.token_id, 511) << p.name;
+    for (const int id : {0, vocab}) {
+      Provider other = p;
+      other.encoders[0].token_id = id;
+      EXPECT_THAT(problems_of(other, {}, {}), ::testing::Contains(HasSubstr(fmt::format("token_id={} must be", id))));
+    }
   }
 }
 

@@ -22,7 +22,7 @@ model:
     encoder: {hidden: 48, layers: 2, heads: 4, ffn: 144, position_side: 8, class_tokens: 7, gelu: erf, layer_scale: true,
               final_norm: false, normalize_pixels: true}
     projector: {input: 192, output: 32}
-    mock_token_id: 63
+    token_id: 63
 data: {sequence_length: 64, alphabet: 32}
 train: {iterations: 1, micro_batch: 2, global_batch: 2}
 """

@@ -73,7 +73,7 @@ std::int64_t a_sample_with(const std::string& encoder, const Layout& layout) {
 }
 
 void expect_to_end_with_sample_and_counts(const EncoderConfig& encoder, Flaw flaw, const Layout& layout) {
-  const Bad bad = {encoder.name, encoder.mock_token_id, flaw, a_sample_with(encoder.name, layout)};
+  const Bad bad = {encoder.name, encoder.token_id, flaw, a_sample_with(encoder.name, layout)};
   const auto data = with(bad)(layout.provider(), topology_of(layout));
   const auto tokens = (data->tokens(bad.sample).ids == bad.token).sum().item<std::int64_t>();
   std::int64_t rows = 0;

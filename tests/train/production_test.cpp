@@ -33,7 +33,7 @@ Provider narrow_vlm() {
   vision.patch = 4;
   images.projector.input = 32;
   images.projector.output = 16;
-  images.mock_token_id = 63;
+  images.token_id = 63;
   return provider;
 }
 

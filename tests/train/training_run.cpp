@@ -140,7 +140,7 @@ Trained train_on(World& world, const TrainingLayout& layout, const Topology& top
   Trained trained;
   const int first = options.start(training, world);
   const std::int64_t consumed = std::int64_t{first} * layout.global_batch;
-  data.restore(data.state(consumed));
+  data.restore(data.positions_after(consumed));
   training.read_from(data, consumed);
   for (int step = 0; step < options.steps; ++step)
     trained.reports.push_back(training.step(clock, [] { return StopReason::None; }));
