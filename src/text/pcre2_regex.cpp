@@ -35,8 +35,7 @@ struct Regex::Code {
       throw DataError(fmt::format("a pattern of {} bytes is longer than {}", written.size(), kLongestPattern));
     int error = 0;
     PCRE2_SIZE place = 0;
-    compiled = pcre2_compile(bytes_of(translated), translated.size(), options | PCRE2_UTF | PCRE2_UCP, &error, &place,
-                             nullptr);
+    compiled = pcre2_compile(bytes_of(translated), translated.size(), options | PCRE2_UTF, &error, &place, nullptr);
     if (!compiled) throw DataError(fmt::format("pattern {}: {}", in_quotes(written), message_of(error)));
     jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;  // slower without, where no memory may be executable
   }
@@ -45,7 +44,7 @@ struct Regex::Code {
 };
 
 Regex::Regex(std::string_view pattern)
-    : code_(std::make_unique<Code>(pattern, from_oniguruma(pattern), PCRE2_MULTILINE)) {}
+    : code_(std::make_unique<Code>(pattern, from_oniguruma(pattern), PCRE2_UCP | PCRE2_MULTILINE)) {}
 Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
 Regex Regex::literal(std::string_view text) { return Regex(std::make_unique<Code>(text, text, PCRE2_LITERAL)); }
 Regex::~Regex() = default;

@@ -28,7 +28,7 @@ def braid(*arguments, lines, check=True):
     if not check:
         return run
     assert run.returncode == 0, run.stderr
-    return [json.loads(line) for line in run.stdout.splitlines()]
+    return [json.loads(line) for line in run.stdout.split("\n")[:-1]]
 
 
 def compare(texts, ours, theirs):
@@ -66,7 +66,7 @@ def test_ids_in_any_order_decode_alike(tmp_path):
 def test_sentencepiece(kind, tmp_path):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(files.corpus()), model_writer=model, model_type=kind, vocab_size=900, byte_fallback=True,
+        sentence_iterator=iter(files.corpus()), model_writer=model, model_type=kind, vocab_size=450 if kind == "unigram" else 900, byte_fallback=True,
         character_coverage=0.98, user_defined_symbols=["<image>", "<|im_start|>"], minloglevel=2, num_threads=1)
     (tmp_path / "tokenizer.model").write_bytes(model.getvalue())
     oracle = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
