@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "formats/pickle.h"
 #include "formats/pickle_opcodes.h"
 #include "formats/utf8.h"

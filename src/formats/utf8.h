@@ -7,8 +7,6 @@
 
 namespace braid {
 
-bool is_utf8(std::string_view text);
-
 // Nothing if a character is beyond U+00FF or the text is not UTF-8.
 std::optional<std::string> utf8_to_latin1(std::string_view text);
 std::string latin1_to_utf8(std::string_view bytes);

@@ -32,6 +32,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"mimo", {"base", "plan", "tensor", "dist", "ops", "nn", "models", "data"}},
     {"hf", {"base", "formats", "ckpt", "models"}},
     {"forward", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt", "models", "hf", "mimo"}},
+    {"text", {"base"}},
     {"launch", {"base", "plan", "dist"}},
     {"shell", {"base"}},
     {"slurm", {"base", "plan", "shell"}},
@@ -40,9 +41,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run",
      {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
-    {"cli",
-     {"base",    "plan",   "dist",  "optim", "formats", "ckpt",  "models", "hf",  "data",         "mimo",
-      "forward", "launch", "shell", "slurm", "log",     "train", "resume", "run", "doctor/lines", "doctor/verdict"}},
+    {"cli", {"base", "plan",  "dist",   "optim",   "formats",      "ckpt",           "models",
+             "hf",   "data",  "mimo",   "forward", "launch",       "shell",          "slurm",
+             "log",  "train", "resume", "run",     "doctor/lines", "doctor/verdict", "text"}},
 };
 
 std::string read(const fs::path& path) {

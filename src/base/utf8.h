@@ -1,0 +1,24 @@
+// Single characters of UTF-8 text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+bool is_utf8(std::string_view text);
+
+// U+0000 to U+10FFFF without the surrogates.
+bool is_character(std::uint32_t code);
+void append_utf8(std::string& out, std::uint32_t code);
+
+// Removes the first character of a non-empty text and returns it; nothing, and the text unchanged, if it is invalid.
+std::optional<std::uint32_t> take_character(std::string_view& text);
+
+// Valid UTF-8: each invalid byte, and each character that ends too early, becomes one U+FFFD. Python's
+// bytes.decode("utf-8", errors="replace") and Rust's String::from_utf8_lossy do the same.
+std::string with_valid_utf8(std::string_view bytes);
+
+}  // namespace braid

@@ -1,0 +1,68 @@
+// Hash tables for the inner loops of a tokenizer: open addressing in one allocation, built once, then only read.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+inline std::uint64_t mixed(std::uint64_t value) {
+  value *= 0x9e3779b97f4a7c15u;
+  return value ^ value >> 32;
+}
+
+inline std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = text.size();
+  const char* at = text.data();
+  std::size_t left = text.size();
+  for (std::uint64_t word; left >= sizeof word; at += sizeof word, left -= sizeof word) {
+    std::memcpy(&word, at, sizeof word);
+    hash = mixed(hash ^ word);
+  }
+  std::uint64_t last = 0;
+  std::memcpy(&last, at, left);
+  return mixed(mixed(hash ^ last));
+}
+
+// From two numbers to two numbers.
+class PairTable {
+ public:
+  struct Value {
+    std::uint32_t first = 0, second = 0;
+  };
+
+  explicit PairTable(std::size_t count = 0) : slots_(std::bit_ceil(count + count / 2 + 2)), mask_(slots_.size() - 1) {}
+
+  // At most as many different pairs as were announced. A pair that exists gets the new value.
+  void put(std::uint32_t left, std::uint32_t right, Value value) {
+    Slot& slot = slots_[place_of(key_of(left, right))];
+    slot = {key_of(left, right), value};
+  }
+
+  const Value* find(std::uint32_t left, std::uint32_t right) const {
+    const Slot& slot = slots_[place_of(key_of(left, right))];
+    return slot.key == kEmpty ? nullptr : &slot.value;
+  }
+
+ private:
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
+  struct Slot {
+    std::uint64_t key = kEmpty;
+    Value value;
+  };
+
+  static std::uint64_t key_of(std::uint32_t left, std::uint32_t right) { return std::uint64_t{left} << 32 | right; }
+  std::size_t place_of(std::uint64_t key) const {
+    std::size_t place = mixed(key) & mask_;
+    while (slots_[place].key != key && slots_[place].key != kEmpty) place = (place + 1) & mask_;
+    return place;
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t mask_;
+};
+
+}  // namespace braid

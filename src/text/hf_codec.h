@@ -1,0 +1,16 @@
+// A Hugging Face tokenizer.json with a BPE model: added tokens, normalizer, pre-tokenizer, model, post-processor and
+// decoder, with the ids of the `tokenizers` library.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "text/token_codec.h"
+
+namespace braid {
+
+// `name` is for messages. DataError names what is wrong or not supported. "truncation" and "padding" are ignored.
+std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name);
+
+}  // namespace braid

@@ -1,0 +1,76 @@
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "text/hf_codec.h"
+#include "text/json_place.h"
+#include "text/sentencepiece_codec.h"
+#include "text/tokenizer.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kLargestFile = 512 << 20;  // the largest known tokenizer.json has 33 MB
+
+std::string read_whole(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (!error && size > kLargestFile)
+    throw DataError(fmt::format("{} has {} bytes, more than any tokenizer", path.string(), size));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError({"the file cannot be opened", path.string(), "check its name and permissions"});
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) throw DataError(fmt::format("{} cannot be read", path.string()));
+  return bytes;
+}
+
+// "bos_token": "<s>", or {"content": "<s>", ...}.
+std::optional<std::string> read_token(const JsonPlace& place) {
+  if (place.is_null()) return std::nullopt;
+  return place.value().is_object() ? place["content"].string() : place.string();
+}
+
+// A template, or a list of named ones.
+std::optional<std::string> read_template(const JsonPlace& place) {
+  if (place.is_null()) return std::nullopt;
+  if (!place.value().is_array()) return place.string();
+  for (const JsonPlace& named : place.elements())
+    if (named["name"].string() == "default") return named["template"].string();
+  place.refuse("has no template named \"default\"");
+}
+
+TokenizerSettings read_settings(const fs::path& folder) {
+  TokenizerSettings settings;
+  if (const fs::path path = folder / "tokenizer_config.json"; fs::exists(path)) {
+    const nlohmann::json json = parse_json_file(read_whole(path), path.string());
+    const JsonPlace place(json, path.string());
+    settings = {read_token(place["bos_token"]), read_token(place["eos_token"]), read_token(place["pad_token"]),
+                read_token(place["unk_token"]), read_template(place["chat_template"])};
+  }
+  if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) settings.chat_template = read_whole(path);
+  return settings;
+}
+
+fs::path tokenizer_file(const fs::path& path) {
+  if (!fs::is_directory(path)) return path;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (fs::exists(path / name)) return path / name;
+  throw ConfigError(
+      {"the folder has no tokenizer", path.string(), "it should contain tokenizer.json or tokenizer.model"});
+}
+
+}  // namespace
+
+Tokenizer load_tokenizer(const std::string& path) {
+  const fs::path file = tokenizer_file(path);
+  const std::string bytes = read_whole(file);
+  const std::string name = file.string();
+  auto codec = file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name);
+  return Tokenizer(std::move(codec), read_settings(file.parent_path()), name);
+}
+
+}  // namespace braid
