@@ -10,6 +10,7 @@ void add_data_command(CLI::App& app) {
   CLI::App* data = app.add_subcommand("data", "Prepare, inspect and read data sets");
   data->require_subcommand(1);
   add_data_tokenize_command(*data);
+  add_data_image_command(*data);
 }
 
 }  // namespace braid

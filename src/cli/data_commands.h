@@ -8,5 +8,6 @@ class App;
 namespace braid {
 
 void add_data_tokenize_command(CLI::App& data);
+void add_data_image_command(CLI::App& data);
 
 }  // namespace braid

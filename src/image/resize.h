@@ -1,0 +1,18 @@
+// Pillow's antialiased resizing of 8-bit pictures, with its exact results: weights in fixed point, a horizontal pass,
+// then a vertical one, each rounded to 8 bits.
+#pragma once
+
+#include "image/image.h"
+#include "image/resize_kernels.h"
+
+namespace braid {
+
+enum class ResizeFilter { Bicubic, Bilinear };
+
+// `size` has at least one pixel per side.
+Image resize(const Image& image, PixelSize size, ResizeFilter filter);
+
+// The same with given loops, for tests and measurements.
+Image resize(const Image& image, PixelSize size, ResizeFilter filter, const ResizeKernels& kernels);
+
+}  // namespace braid
