@@ -5,4 +5,8 @@ namespace CLI {
 class App;
 }
 
-namespace braid {}  // namespace braid
+namespace braid {
+
+void add_data_order_command(CLI::App& data);
+
+}  // namespace braid

@@ -26,6 +26,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"nn", {"base", "plan", "tensor", "dist", "ops"}},
     {"optim", {"base", "plan", "tensor", "dist", "nn"}},
     {"formats", {"base"}},
+    {"shards", {"base", "formats"}},
     {"ckpt", {"base", "formats", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt"}},
     {"data", {"base", "plan", "ops", "models"}},
@@ -40,9 +41,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run",
      {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
-    {"cli",
-     {"base",    "plan",   "dist",  "optim", "formats", "ckpt",  "models", "hf",  "data",         "mimo",
-      "forward", "launch", "shell", "slurm", "log",     "train", "resume", "run", "doctor/lines", "doctor/verdict"}},
+    {"cli", {"base",   "plan", "dist",  "optim",  "formats", "shards",       "ckpt",
+             "models", "hf",   "data",  "mimo",   "forward", "launch",       "shell",
+             "slurm",  "log",  "train", "resume", "run",     "doctor/lines", "doctor/verdict"}},
 };
 
 std::string read(const fs::path& path) {
