@@ -2,12 +2,11 @@
 import contextlib
 import io
 import json
-import os
 import tarfile
 
 import yaml
 from megatron.energon import Cooker, DefaultTaskEncoder, TextSample, WorkerConfig, basic_sample_keys
-from megatron.energon import get_savable_loader, get_train_dataset, get_val_dataset
+from megatron.energon import get_savable_loader, get_train_dataset, get_val_dataset, stateless
 from megatron.energon.flavors import BaseWebdatasetFactory
 
 CRUDE = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
@@ -47,6 +46,7 @@ def edit_split(folder, **changes):
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
 
 
+@stateless
 def cook(sample):
     return TextSample(**basic_sample_keys(sample), text=sample["__shard__"])
 
@@ -68,7 +68,7 @@ def energon_loader(path, *, world=1, rank=0, workers=0, seed=0, split="train", s
         else:
             data = get_train_dataset(path, split_part=split, worker_config=config, batch_size=None, task_encoder=Keys(),
                                      shuffle_buffer_size=shuffle_buffer, max_samples_per_sequence=sequence)
-        return get_savable_loader(data)
+        return get_savable_loader(data, gc_collect_every_n_steps=0)
 
 
 def take(loader, count):
