@@ -9,5 +9,6 @@ namespace braid {
 
 void add_data_tokenize_command(CLI::App& data);
 void add_data_image_command(CLI::App& data);
+void add_data_order_command(CLI::App& data);
 
 }  // namespace braid

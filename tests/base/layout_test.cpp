@@ -26,7 +26,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"nn", {"base", "plan", "tensor", "dist", "ops"}},
     {"optim", {"base", "plan", "tensor", "dist", "nn"}},
     {"formats", {"base"}},
-    {"image", {"base"}},
+    {"cli", {"image", "base", "shards", "formats"}},
     {"ckpt", {"base", "formats", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt"}},
     {"data", {"base", "plan", "ops", "models"}},
@@ -42,7 +42,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run",
      {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
-    {"cli", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "shell", "slurm", "log", "train", "resume", "run", "doctor/lines", "doctor/verdict", "text", "image"}},
+    {"cli", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "shell", "slurm", "log", "train", "resume", "run", "doctor/lines", "doctor/verdict", "text", "image", "shards"}},
 };
 
 std::string read(const fs::path& path) {

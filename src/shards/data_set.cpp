@@ -1,0 +1,167 @@
+#include "shards/data_set.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "shards/brace_expansion.h"
+#include "shards/document.h"
+#include "shards/sample_index.h"
+#include "shards/sha1.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // offsets stay exact in double
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+fs::path meta(const std::string& folder, const std::string& file) { return fs::path(folder) / kMetaFolder / file; }
+
+std::string info_path(const std::string& folder) {
+  for (const char* name : {".info.json", ".info.yaml"})
+    if (is_file(meta(folder, name))) return meta(folder, name);
+  return "";
+}
+
+std::unordered_map<std::string, std::int64_t> read_counts(const std::string& folder) {
+  const std::string path = info_path(folder);
+  const Json document = read_document(path);
+  const DocumentNode info(document, path);
+  info.expect_keys({"energon_version", "shard_counts"});
+  std::unordered_map<std::string, std::int64_t> counts;
+  for (const auto& [name, count] : info.at("shard_counts").entries()) counts[name] = count.integer(0);
+  return counts;
+}
+
+std::string split_path(const std::string& folder, const std::optional<std::string>& split_config) {
+  if (split_config) return meta(folder, *split_config);
+  const bool only_json = !is_file(meta(folder, "split.yaml")) && is_file(meta(folder, "split.json"));
+  return meta(folder, only_json ? "split.json" : "split.yaml");
+}
+
+std::vector<std::string> expanded(const DocumentNode& list) {
+  std::vector<std::string> names;
+  for (const DocumentNode& item : list.items())
+    for (std::string& name : expand_braces(item.text(), item.where())) names.push_back(std::move(name));
+  return names;
+}
+
+struct Split {
+  std::vector<std::string> shards;
+  std::set<std::string> excluded;
+};
+
+Split read_split(const std::string& path, const std::string& split) {
+  const Json document = read_document(path);
+  const DocumentNode root(document, path);
+  root.expect_keys({"split_parts", "exclude"});
+  const DocumentNode parts = root.at("split_parts");
+  if (!parts.has(split)) {
+    std::vector<std::string> names;
+    for (const auto& [name, part] : parts.entries()) names.push_back(name);
+    parts.fail(fmt::format("there is no split {}", in_quotes(split)),
+               fmt::format("choose one of: {}", fmt::join(names, ", ")));
+  }
+  Split result;
+  if (root.has("exclude"))
+    for (std::string& name : expanded(root.at("exclude"))) result.excluded.insert(std::move(name));
+  for (std::string& name : expanded(parts.at(split)))
+    if (!result.excluded.contains(name)) result.shards.push_back(std::move(name));
+  if (result.shards.empty())
+    parts.at(split).fail(fmt::format("the split {} has no shards", in_quotes(split)),
+                         "list shards, or use another split");
+  return result;
+}
+
+void add_shard(DataSet& data, Shard shard, const std::string& where) {
+  data.starts.push_back(data.samples() + shard.samples);
+  data.shards.push_back(std::move(shard));
+  if (data.samples() > kMaxSamples)
+    throw ConfigError({"the sample counts add up to an impossible number", where, "prepare the data set again"});
+}
+
+// Entries "shard/key" name single samples. Their indices are looked up in the shards.
+void find_excluded_samples(DataSet& data, const std::set<std::string>& excluded) {
+  for (std::uint32_t i = 0; i < data.shards.size(); ++i) {
+    const std::string prefix = data.shards[i].name + "/";
+    std::set<std::string> keys;
+    for (auto entry = excluded.lower_bound(prefix); entry != excluded.end() && entry->starts_with(prefix); ++entry)
+      keys.insert(entry->substr(prefix.size()));
+    if (keys.empty()) continue;
+    for (const std::int64_t index : samples_with_keys(data.shards[i], keys)) data.excluded.emplace(i, index);
+  }
+}
+
+DataSet open_jsonl(const std::string& path, const std::string& split) {
+  const std::string index_file = index_path(path);
+  if (!is_file(index_file))
+    throw ConfigError({fmt::format("'{}' has no index '{}'", path, index_file), "",
+                       fmt::format("run `braid data prepare {}`", path)});
+  const SampleIndex index(index_file);
+  if (index.end() != fs::file_size(path))
+    throw DataError(fmt::format("'{}' covers {} bytes, but '{}' has {}: run `braid data prepare --force {}`",
+                                index_file, index.end(), path, fs::file_size(path), path));
+  DataSet data{.path = path, .split = split, .is_jsonl = true, .starts = {0}};
+  add_shard(data, {fs::path(path).filename(), path, index.samples()}, index_file);
+  return data;
+}
+
+}  // namespace
+
+PathKind kind_of_path(const std::string& path) {
+  if (path.find("://") != path.npos)
+    throw ConfigError({fmt::format("remote data sets cannot be read: {}", in_quotes(path)), "",
+                       "copy or mount it, and give the local path"});
+  std::error_code ignored;
+  if (is_file(path) && path.ends_with(".jsonl")) return PathKind::Jsonl;
+  if (is_file(path) && path.ends_with(".yaml")) return PathKind::Metadataset;
+  if (!info_path(path).empty()) return PathKind::Folder;
+  if (!fs::exists(path, ignored)) throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path"});
+  throw ConfigError({fmt::format("'{}' is not a data set: it has no {}/.info.json", path, kMetaFolder), "",
+                     "give a prepared folder (see `braid data prepare`), a .jsonl file or a metadataset's .yaml file"});
+}
+
+std::uint32_t DataSet::shard_of(std::int64_t sample) const {
+  return static_cast<std::uint32_t>(std::upper_bound(starts.begin(), starts.end(), sample) - starts.begin() - 1);
+}
+
+std::uint64_t DataSet::fingerprint() const {
+  std::string text;
+  for (const Shard& shard : shards) text += fmt::format("{}\n{}\n", shard.name, shard.samples);
+  for (const auto& [shard, index] : excluded) text += fmt::format("-{} {}\n", shard, index);
+  std::uint64_t value = 0;
+  const auto digest = sha1(text);
+  for (std::size_t i = 0; i < sizeof(value); ++i) value = value << 8 | digest[i];
+  return value;
+}
+
+DataSet open_data_set(const std::string& path, const std::string& split,
+                      const std::optional<std::string>& split_config) {
+  const PathKind kind = kind_of_path(path);
+  BRAID_CHECK(kind != PathKind::Metadataset, "{}", path);
+  if (kind == PathKind::Jsonl) return open_jsonl(path, split);
+  const auto counts = read_counts(path);
+  const std::string where = split_path(path, split_config);
+  const Split parts = read_split(where, split);
+  DataSet data{.path = path, .split = split, .starts = {0}};
+  for (const std::string& name : parts.shards) {
+    const auto count = counts.find(name);
+    if (count == counts.end())
+      throw ConfigError({fmt::format("the split {} names shard {}, which .info.json does not know", in_quotes(split),
+                                     in_quotes(name)),
+                         where, "correct the name, or prepare the data set again"});
+    add_shard(data, {name, fs::path(path) / name, count->second}, where);
+  }
+  find_excluded_samples(data, parts.excluded);
+  return data;
+}
+
+}  // namespace braid

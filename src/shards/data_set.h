@@ -1,0 +1,40 @@
+// One data set on disk: a folder of tar shards that `braid data prepare` or Energon has prepared, or a JSONL file with
+// its index. Here are its shards and their sample counts; what is in a sample is sample_spec.h's concern.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "shards/shard.h"
+
+namespace braid {
+
+enum class PathKind { Folder, Jsonl, Metadataset };
+
+// ConfigError when it is none of them.
+PathKind kind_of_path(const std::string& path);
+
+// The shards of one split, in the order of split.yaml, which numbers the samples.
+struct DataSet {
+  std::string path;
+  std::string split;
+  bool is_jsonl = false;
+  std::vector<Shard> shards{};
+  std::vector<std::int64_t> starts{};                           // of each shard's samples; then their total
+  std::set<std::pair<std::uint32_t, std::int64_t>> excluded{};  // (shard, index in it): counted but never emitted
+
+  std::int64_t samples() const { return starts.back(); }
+  std::uint32_t shard_of(std::int64_t sample) const;
+  std::uint64_t fingerprint() const;  // of the shards' names and counts, and of what is excluded
+};
+
+inline constexpr const char* kMetaFolder = ".nv-meta";
+
+// `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files have no splits.
+DataSet open_data_set(const std::string& path, const std::string& split,
+                      const std::optional<std::string>& split_config = std::nullopt);
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+// The random draws of Energon, which are those of a torch CPU generator: MT19937, consumed in the same way.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace braid {
+
+class Draws {
+ public:
+  explicit Draws(std::uint32_t seed) : seed_(seed), engine_(seed) {}
+
+  std::uint64_t below(std::uint64_t n);                     // torch.randint(0, n, ()); n >= 1
+  float uniform();                                          // torch.rand(1)
+  std::vector<std::uint32_t> permutation(std::uint32_t n);  // torch.randperm(n), n <= kMaxPermutation
+  // An index with probability proportional to its weight. A single weight is chosen without a draw.
+  std::size_t choose(const std::vector<float>& weights);
+
+  // The state is the number of 32-bit words taken so far: replaying a billion of them takes about a second.
+  std::uint64_t words() const { return words_; }
+  void skip_to(std::uint64_t words);
+
+  static constexpr std::uint32_t kMaxPermutation = 1u << 27;  // torch draws differently above 2^32 / 20
+  static constexpr std::uint64_t kMaxWords = std::uint64_t{1} << 34;
+
+ private:
+  std::uint32_t word();
+
+  std::uint32_t seed_;
+  std::uint64_t words_ = 0;
+  std::mt19937 engine_;
+};
+
+// The seed of every generator of one worker: the last four bytes of the SHA-1 of "worker,seed".
+std::uint32_t worker_seed(std::int64_t global_worker, std::int64_t seed);
+
+}  // namespace braid

@@ -1,0 +1,40 @@
+// Reads the samples that an order refers to. Shards stay mapped while they are in use or among those used last.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "shards/metadataset.h"
+#include "shards/order.h"
+#include "shards/shard.h"
+
+namespace braid {
+
+// All calls may come from several threads at once.
+class SampleReader {
+ public:
+  explicit SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards = 64);
+
+  Sample read(const SampleRef& ref);
+  std::string key(const SampleRef& ref);
+  const Shard& shard_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data.shards[ref.shard]; }
+
+ private:
+  using Key = std::pair<std::uint32_t, std::uint32_t>;  // leaf, shard
+  struct Entry {
+    Key key;
+    std::shared_ptr<const OpenShard> shard;
+  };
+  std::shared_ptr<const OpenShard> open(const SampleRef& ref);
+
+  std::shared_ptr<const Blend> blend_;
+  std::size_t max_open_shards_;
+  std::mutex mutex_;
+  std::list<Entry> recent_;  // used last at the front
+  std::map<Key, std::list<Entry>::iterator> entries_;
+};
+
+}  // namespace braid

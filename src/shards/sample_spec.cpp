@@ -1,0 +1,156 @@
+#include "shards/sample_spec.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/strings.h"
+#include "shards/data_set.h"
+
+namespace braid {
+namespace {
+
+// Classes of Energon before 5.0 whose name contains the sample type.
+constexpr std::string_view kTypedSuffix = "Webdataset";
+
+const char* const kMapInstead =
+    "map the parts declaratively: write `field_map: {image: jpg, caption: json[text]}` with a `sample_type` here, or "
+    "map "
+    "parts in the recipe's data section";
+
+// "megatron.energon" and its submodules.
+bool is_energon(const std::string& module) {
+  return module == "megatron.energon" || module.starts_with("megatron.energon.");
+}
+
+std::string class_name(const DocumentNode& node, SampleSpec& spec) {
+  const std::string module = node.at("__module__").text(), name = node.at("__class__").text();
+  if (!is_energon(module))
+    spec.needs_python = Problem{
+        fmt::format("the class {} of the Python module {} defines the samples", in_quotes(name), in_quotes(module)),
+        node.where(), kMapInstead};
+  return name;
+}
+
+void read_field_map(const DocumentNode& map, SampleSpec& spec) {
+  for (const auto& [field, source] : map.entries())
+    spec.field_map.emplace_back(field, parse_field_source(source.text(), source.where()));
+}
+
+void read_part_filter(const DocumentNode& filter, SampleSpec& spec) {
+  if (filter.json().is_string()) {
+    spec.needs_python = Problem{fmt::format("the Python function {} chooses the parts", in_quotes(filter.text())),
+                                filter.where(), "list the parts: `part_filter: [jpg, json]`"};
+    return;
+  }
+  spec.parts.emplace();
+  for (const DocumentNode& part : filter.items()) spec.parts->push_back(part.text());
+}
+
+std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string_view key) {
+  return root.has(key) ? std::optional(root.at(key).integer(1)) : std::nullopt;
+}
+
+const nlohmann::json* walk(const nlohmann::json& root, const std::vector<std::string>& path) {
+  const nlohmann::json* value = &root;
+  for (std::size_t i = 1; i < path.size(); ++i) {
+    if (value->is_object()) {
+      const auto found = value->find(path[i]);
+      if (found == value->end()) return nullptr;
+      value = &*found;
+    } else if (value->is_array()) {
+      const auto index = parse_int64(path[i]);
+      const auto size = static_cast<std::int64_t>(value->size());
+      if (!index || *index >= size || *index < -size) return nullptr;
+      value = &(*value)[static_cast<std::size_t>(*index < 0 ? *index + size : *index)];  // -1 is the last
+    } else {
+      return nullptr;
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+FieldSource parse_field_source(std::string_view text, const std::string& where) {
+  FieldSource source;
+  for (const std::string& alternative : split(text, ',')) {
+    std::vector<std::string> path;
+    std::string_view rest = alternative;
+    const std::size_t bracket = std::min(rest.find('['), rest.size());
+    path.emplace_back(rest.substr(0, bracket));
+    rest.remove_prefix(bracket);
+    bool is_valid = !path[0].empty() && path[0].find(']') == std::string::npos;
+    while (is_valid && !rest.empty()) {
+      const std::size_t close = rest.find(']');
+      is_valid =
+          rest.front() == '[' && close != rest.npos && close > 1 && rest.substr(1, close - 1).find('[') == rest.npos;
+      if (!is_valid) break;
+      path.emplace_back(rest.substr(1, close - 1));
+      rest.remove_prefix(close + 1);
+    }
+    if (!is_valid)
+      throw ConfigError({fmt::format("{} does not name a part of a sample", in_quotes(alternative)), where,
+                         "write a part and the way into its JSON: `jpg`, `json[conversations][0][value]`"});
+    source.alternatives.push_back(std::move(path));
+  }
+  return source;
+}
+
+FieldValue field_value(const Sample& sample, const FieldSource& source) {
+  for (const auto& path : source.alternatives) {
+    const SamplePart* part = sample.find(path[0]);
+    if (!part) continue;
+    if (path.size() == 1) return part->bytes;
+    const auto root = nlohmann::json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
+    if (root.is_discarded())
+      throw DataError(fmt::format("part {} of sample {} in shard {} is not valid JSON", in_quotes(path[0]),
+                                  in_quotes(sample.key), in_quotes(sample.shard)));
+    if (const nlohmann::json* value = walk(root, path)) return *value;
+  }
+  throw DataError(fmt::format("sample {} in shard {} has no {}", in_quotes(sample.key), in_quotes(sample.shard),
+                              in_quotes(fmt::format("{}", fmt::join(source.alternatives.back(), "/")))));
+}
+
+void SampleSpec::require_declarative() const {
+  if (needs_python) throw ConfigError(*needs_python);
+}
+
+SampleSpec parse_sample_spec(const DocumentNode& root) {
+  root.expect_keys({"__module__", "__class__", "sample_type", "field_map", "sample_loader", "part_filter", "subflavors",
+                    "parallel_shard_iters", "max_samples_per_sequence"});
+  SampleSpec spec;
+  bool is_crude = false;
+  if (root.has("__class__")) {
+    const std::string name = class_name(root, spec);
+    is_crude = name == "CrudeWebdataset";
+    if (!is_crude)
+      spec.sample_type =
+          name.ends_with(kTypedSuffix) ? name.substr(0, name.size() - kTypedSuffix.size()) + "Sample" : name;
+  } else {
+    spec.sample_type = class_name(root.at("sample_type"), spec);
+  }
+  if (root.has("sample_loader"))
+    spec.needs_python =
+        Problem{fmt::format("the Python function {} loads the samples", in_quotes(root.at("sample_loader").text())),
+                root.at("sample_loader").where(), kMapInstead};
+  else if (root.has("part_filter"))
+    read_part_filter(root.at("part_filter"), spec);
+  if (root.has("field_map")) read_field_map(root.at("field_map"), spec);
+  if (!is_crude && spec.field_map.empty() && !spec.needs_python)
+    root.fail("neither `field_map` nor the class CrudeWebdataset says what is in a sample", kMapInstead);
+  if (root.has("subflavors")) {
+    root.at("subflavors").expect_object();
+    spec.subflavors = root.at("subflavors").json();
+  }
+  spec.parallel_shard_iters = optional_count(root, "parallel_shard_iters");
+  spec.max_samples_per_sequence = optional_count(root, "max_samples_per_sequence");
+  return spec;
+}
+
+SampleSpec read_sample_spec(const std::string& data_set, const std::optional<std::string>& dataset_config) {
+  const std::string path = std::filesystem::path(data_set) / kMetaFolder / dataset_config.value_or("dataset.yaml");
+  const Json document = read_document(path);
+  return parse_sample_spec(DocumentNode(document, path));
+}
+
+}  // namespace braid

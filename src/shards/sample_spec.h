@@ -1,0 +1,45 @@
+// What dataset.yaml says about the samples of a data set: which parts become which fields.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "shards/document.h"
+#include "shards/shard.h"
+
+namespace braid {
+
+// "json[0][value],txt": the first alternative that the sample has. Each is a part, then keys or indices into its JSON.
+struct FieldSource {
+  std::vector<std::vector<std::string>> alternatives;
+};
+FieldSource parse_field_source(std::string_view text, const std::string& where);  // ConfigError
+
+// A whole part as stored, or a value within a JSON part.
+using FieldValue = std::variant<std::string_view, nlohmann::json>;
+// DataError, naming sample and field, when no alternative is in the sample.
+FieldValue field_value(const Sample& sample, const FieldSource& source);
+
+struct SampleSpec {
+  std::string sample_type = "CrudeSample";                       // without its module
+  std::vector<std::pair<std::string, FieldSource>> field_map{};  // empty: the recipe maps the parts
+  std::optional<std::vector<std::string>> parts{};               // those to read; nothing: all
+  Json subflavors = Json::object();
+  std::optional<std::int64_t> parallel_shard_iters{}, max_samples_per_sequence{};
+  std::optional<Problem> needs_python{};  // why samples cannot be read; their order is still known
+
+  void require_declarative() const;  // ConfigError with `needs_python`
+};
+
+// `dataset_config`: the file below .nv-meta to use instead of dataset.yaml.
+SampleSpec read_sample_spec(const std::string& data_set,
+                            const std::optional<std::string>& dataset_config = std::nullopt);
+SampleSpec parse_sample_spec(const DocumentNode& root);
+
+}  // namespace braid

@@ -1,0 +1,12 @@
+// SHA-1, which Energon uses to spread seeds. It is no protection against tampering.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace braid {
+
+std::array<std::uint8_t, 20> sha1(std::string_view text);
+
+}  // namespace braid

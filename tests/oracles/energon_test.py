@@ -1,0 +1,170 @@
+"""Braid's order of samples against megatron-energon, live: the same shards and keys in the same order.
+
+A lane with several workers is compared with Energon's streams of single workers, taken in turn, because starting
+Energon's worker processes is slow; a few tests start them to show that this is the same.
+
+    BRAID=build/braid python -m pytest tests/oracles/energon_test.py
+"""
+
+import itertools
+import json
+import os
+import tarfile
+
+import pytest
+import yaml
+
+from energon_data import edit_split, energon_loader, energon_prepare, take, write_shards
+from programs import run_program
+
+V2 = {"__module__": "megatron.energon", "__class__": "MetadatasetV2"}
+METADATASETS = {
+    "v1": {"splits": {"train": {"datasets": [{"path": "a", "weight": 3}, {"path": "b"}]}}},
+    "v2": V2 | {"splits": {"train": {"blend": [{"weight": 0.3, "path": "a", "subflavors": {"kind": "x"}}, {"weight": 0.45, "path": "b"},
+                                               {"weight": 0.1, "path": "c"}, {"weight": 0.15, "path": "lines.jsonl"}]}}},
+    "nested": V2 | {"splits": {"train": {"blend": [{"weight": 2, "path": "v1.yaml"}, {"weight": 1, "path": "c"},
+                                                   {"weight": 0.7, "path": "v2.yaml"}]}}},
+    "epochized": V2 | {"splits": {"train": {"blend_epochized": [{"repetitions": 2, "path": "a"}, {"repetitions": 0.6, "path": "b"},
+                                                                {"path": "c", "repetitions": 1.5}]}}},
+    "nested_epochized": V2 | {"splits": {"train": {"blend_epochized": [{"repetitions": 0.5, "path": "epochized.yaml"}, {"path": "b"}]}}},
+    "subset": V2 | {"splits": {"train": {"subset": {"range": ["10%", "80%"]}, "blend": [
+        {"weight": 1, "path": "a", "subset": {"range": ["20%", "90%"]}}, {"weight": 2, "path": "c", "subset": {"range": [2, 21]}},
+        {"weight": 1, "path": "b"}]}}},
+    "subset_open": V2 | {"splits": {"train": {"path": "a", "subset": {"range": [7, "end"]}}}},
+    "subset_epochized": V2 | {"splits": {"train": {"blend_epochized": [
+        {"path": "a", "subset": {"range": ["0%", "50%"]}, "repetitions": 3}, {"path": "c", "subset": {"range": ["25%", "75%"]}}]}}},
+    "shuffled_over": V2 | {"splits": {"train": {"blend": [
+        {"path": "a", "shuffle_over_epochs_multiplier": 3}, {"path": "c", "shuffle_over_epochs_multiplier": -1}]}}},
+    "single": V2 | {"splits": {"train": {"path": "v1.yaml", "shuffle_over_epochs_multiplier": 2}}},
+    "split_parts": V2 | {"splits": {"train": {"blend": [{"path": "halves", "split_part": "val"}, {"path": "halves"}]},
+                                    "val": {"path": "halves", "split_part": "train"}}},
+}
+
+
+def write_data(root):
+    write_shards(root / "a", [4, 5, 6, 10], "a")
+    write_shards(root / "b", [5, 4], "b", tar_format=tarfile.PAX_FORMAT)
+    write_shards(root / "c", [7, 1, 12, 3, 9], "c/" + "long" * 40)  # names that need an extension header
+    write_shards(root / "excluding", [6, 5, 4, 8], "e")
+    write_shards(root / "halves", [3, 6, 2, 5, 4, 7], "h")
+    for name in ("a", "b", "c", "excluding"):
+        energon_prepare(root / name, [("train", 1)])
+    energon_prepare(root / "halves", [("train", 0.6), ("val", 0.4)], shuffle_seed=42)
+    edit_split(root / "excluding", exclude=["e_1.tar", "e_2.tar/e12", "e_{0,3}.tar/e{2,3,16}"])
+    lines = [json.dumps({"n": i}) for i in range(17)]
+    (root / "lines.jsonl").write_text("\n\n".join(lines) + "\n")
+    from megatron.energon.flavors.jsonl.crude_jsonl_dataset import CrudeJsonlDatasetFactory
+    CrudeJsonlDatasetFactory.prepare_dataset(root / "lines.jsonl")
+    for name, document in METADATASETS.items():
+        (root / f"{name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("energon")
+    write_data(root)
+    return root
+
+
+def braid(*words):
+    run = run_program([os.environ["BRAID"], "data", *words])
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+def braid_order(path, count, *, world=1, rank=0, workers=0, seed=0, split="train", shuffle_buffer=None, sequence=None,
+                evaluates=False, skip=0):
+    words = ["order", path, "--lanes", world, "--lane", rank, "--workers", workers, "--seed", seed, "--split", split,
+             "--count", count, "--skip", skip]
+    words += ["--shuffle-buffer", shuffle_buffer] if shuffle_buffer else []
+    words += ["--max-samples-per-sequence", sequence] if sequence else []
+    words += ["--eval"] if evaluates else []
+    return braid(*words)
+
+
+def energon_lane(path, count, *, world=1, rank=0, workers=0, **more):
+    """The samples of one rank, without worker processes."""
+    workers = max(workers, 1)
+    share = -(-count // workers)
+    streams = [take(energon_loader(path, world=world * workers, rank=rank * workers + i, **more), share)
+               for i in range(workers)]
+    return list(itertools.chain(*zip(*streams)))[:count]
+
+
+def compare(path, count, *, world=1, **more):
+    for rank in range(world):
+        theirs = energon_lane(path, count, world=world, rank=rank, **more)
+        assert len(theirs) == count
+        assert braid_order(path, count, world=world, rank=rank, **more) == theirs, f"rank {rank}"
+
+
+@pytest.mark.parametrize("name, settings", [
+    ("a", dict()),
+    ("a", dict(seed=1234, world=2)),
+    ("a", dict(world=4, workers=1, sequence=3)),
+    ("a", dict(workers=3, shuffle_buffer=5)),
+    ("a", dict(sequence=3, shuffle_buffer=4, seed=-3)),
+    ("b", dict(world=2, workers=3)),
+    ("c", dict(world=2, workers=2, sequence=2, shuffle_buffer=7)),
+    ("excluding", dict()),
+    ("excluding", dict(world=2, sequence=2, shuffle_buffer=3)),
+    ("lines.jsonl", dict(workers=2, sequence=4)),
+    ("v1.yaml", dict()),
+    ("v1.yaml", dict(world=2, workers=2, seed=99)),
+    ("v2.yaml", dict(world=4)),
+    ("v2.yaml", dict(shuffle_buffer=20, sequence=2)),
+    ("nested.yaml", dict(world=2, workers=2, sequence=3, shuffle_buffer=10)),
+    ("nested.yaml", dict(seed=5)),
+    ("epochized.yaml", dict()),
+    ("epochized.yaml", dict(world=2, workers=2, shuffle_buffer=6, sequence=4)),
+    ("nested_epochized.yaml", dict(seed=2, world=2)),
+    ("subset.yaml", dict(world=2, sequence=4)),
+    ("subset_open.yaml", dict(world=2, workers=2)),
+    ("subset_epochized.yaml", dict(world=4, seed=8)),
+    ("shuffled_over.yaml", dict(world=2, shuffle_buffer=4, sequence=2)),
+    ("single.yaml", dict(workers=2)),
+    ("split_parts.yaml", dict(world=2)),
+])
+def test_same_order(data, name, settings):
+    compare(data / name, 150, **settings)
+
+
+def test_many_epochs(data):
+    compare(data / "nested.yaml", 1500, workers=2, shuffle_buffer=16, sequence=3)
+    compare(data / "epochized.yaml", 1500, sequence=2)
+
+
+@pytest.mark.parametrize("name, settings", [
+    ("a", dict()),
+    ("c", dict(world=2)),
+    ("v2.yaml", dict(world=4)),
+    ("split_parts.yaml", dict(split="val", world=2)),
+])
+def test_same_order_in_evaluation(data, name, settings):
+    for rank in range(settings.get("world", 1)):
+        theirs = take(energon_loader(data / name, rank=rank, evaluates=True, **settings), None)
+        assert theirs
+        assert braid_order(data / name, 1000, rank=rank, evaluates=True, **settings) == theirs
+
+
+@pytest.mark.parametrize("name, settings", [
+    ("nested.yaml", dict(workers=2, world=2, rank=1, shuffle_buffer=6)),
+    ("a", dict(workers=3, evaluates=True)),  # 25 samples: one worker ends later than the others
+])
+def test_same_order_as_worker_processes(data, name, settings):
+    theirs = take(energon_loader(data / name, **settings), None if "evaluates" in settings else 100)
+    assert theirs == braid_order(data / name, 100, **settings)
+
+
+@pytest.mark.parametrize("name, settings, at", [
+    ("nested.yaml", dict(shuffle_buffer=6, sequence=3), 57),
+    ("epochized.yaml", dict(world=2, rank=1), 41),
+    ("v1.yaml", dict(workers=2, shuffle_buffer=5), 33),
+])
+def test_energon_resumes_where_braid_skips_to(data, name, settings, at):
+    loader = energon_loader(data / name, **settings)
+    take(loader, at)
+    state = loader.save_state_rank()
+    resumed = energon_loader(data / name, **settings)
+    resumed.restore_state_rank(state)
+    assert take(resumed, 80) == braid_order(data / name, 80, skip=at, **settings)
