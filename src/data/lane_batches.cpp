@@ -1,0 +1,172 @@
+#include "data/lane_batches.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <span>
+
+#include "base/error.h"
+#include "ops/cross_entropy.h"
+#include "samples/media_pixels.h"
+
+namespace braid {
+namespace {
+
+class LanguageLaneReader : public BatchReader<LanguageBatch> {
+ public:
+  LanguageLaneReader(std::shared_ptr<const LaneSet> set, const std::vector<std::string>& positions,
+                     const ReaderSamples& samples, std::size_t encoders)
+      : set_(set), samples_(samples), encoders_(encoders),
+        lanes_(set, {.first = replica_of(samples), .count = 1, .all = samples.language_replicas}, positions) {}
+
+  LanguageBatch next() override {
+    const std::int64_t length = set_->options.sequence_length;
+    const at::TensorOptions tokens(at::kLong);
+    LanguageBatch batch = {.ids = at::full({samples_.own.size() * length}, 0, tokens),
+                           .labels = at::full({samples_.own.size() * length}, kIgnoredLabel, tokens),
+                           .offsets = {0},
+                           .rows = std::vector<std::vector<std::int64_t>>(encoders_)};
+    for (std::int64_t s = 0; s < samples_.own.size(); ++s) add(lanes_.next(0), s * length, batch);
+    for (auto& [lane, text] : lanes_.positions()) batch.positions.push_back({lane, std::move(text)});
+    return batch;
+  }
+
+ private:
+  static int replica_of(const ReaderSamples& samples) {
+    return static_cast<int>(samples.own.begin / (samples.all / samples.language_replicas));
+  }
+
+  // Each token predicts the next one of its own sample; the rest of the sequence is padding, a sub-sequence of its own.
+  void add(const Pack& pack, std::int64_t begin, LanguageBatch& batch) const {
+    const std::int64_t end = begin + set_->options.sequence_length;
+    auto* ids = batch.ids.data_ptr<std::int64_t>();
+    auto* labels = batch.labels.data_ptr<std::int64_t>();
+    std::int64_t at = begin, embeddings = 0;
+    for (const ReadSample& sample : pack) {
+      const std::vector<int>& targets = sample.tokens.targets;
+      std::copy(sample.tokens.ids.begin(), sample.tokens.ids.end(), ids + at);
+      for (std::size_t i = 0; i + 1 < targets.size(); ++i)
+        if (targets[i + 1] != kIgnoredTarget) labels[at + static_cast<std::int64_t>(i)] = targets[i + 1];
+      at += std::ssize(targets);
+      batch.offsets.push_back(at);
+      for (const MediaPlan& media : sample.tokens.media) embeddings += media.embeddings;
+    }
+    if (at < end) batch.offsets.push_back(end);
+    if (!batch.rows.empty()) batch.rows.front().push_back(embeddings);
+  }
+
+  const std::shared_ptr<const LaneSet> set_;
+  const ReaderSamples samples_;
+  const std::size_t encoders_;
+  ReplicaLanes lanes_;
+};
+
+class EncoderLaneReader : public BatchReader<EncoderBatch> {
+ public:
+  EncoderLaneReader(std::shared_ptr<const LaneSet> set, const std::vector<std::string>& positions,
+                    const ReaderSamples& samples)
+      : set_(set), samples_(samples), per_replica_(samples.all / samples.language_replicas),
+        replicas_({samples.own.begin / per_replica_, (samples.own.end + per_replica_ - 1) / per_replica_}),
+        lanes_(set, {static_cast<int>(replicas_.begin), static_cast<int>(replicas_.size()), samples.language_replicas},
+               positions) {}
+
+  // Sequences of other encoder replicas are read too, but not their pixels.
+  EncoderBatch next() override {
+    EncoderBatch batch;
+    std::vector<Pack> packs;
+    for (std::int64_t s = replicas_.begin * per_replica_; s < replicas_.end * per_replica_; ++s) {
+      Pack pack = lanes_.next(static_cast<int>(s / per_replica_ - replicas_.begin));
+      if (s >= samples_.own.begin && s < samples_.own.end) packs.push_back(std::move(pack));
+    }
+    std::vector<Job> jobs;
+    std::int64_t patches = 0;
+    for (std::size_t s = 0; s < packs.size(); ++s)
+      for (const ReadSample& sample : packs[s]) add_jobs(sample, static_cast<std::int64_t>(s), batch, jobs, patches);
+    if (jobs.empty()) return batch;
+    batch.values = at::empty({patches, features()}, at::kByte);
+    auto* values = batch.values.data_ptr<std::uint8_t>();
+    lanes_.pool().run(jobs.size(), [&](std::size_t i) { decode(jobs[i], values); });
+    return batch;
+  }
+
+ private:
+  // One picture: consecutive inputs of the encoder.
+  struct Job {
+    const ReadSample* sample;
+    std::span<const MediaPlan> inputs;
+    std::int64_t first_patch, patches;
+  };
+
+  std::int64_t features() const { return std::int64_t{3} * set_->options.vision->patch * set_->options.vision->patch; }
+
+  void add_jobs(const ReadSample& sample, std::int64_t owner, EncoderBatch& batch, std::vector<Job>& jobs,
+                std::int64_t& patches) const {
+    const std::vector<MediaPlan>& media = sample.tokens.media;
+    for (std::size_t i = 0; i < media.size(); ++i) {
+      if (i == 0 || media[i].picture != media[i - 1].picture) jobs.push_back({&sample, {&media[i], 0}, patches, 0});
+      Job& job = jobs.back();
+      job.inputs = {job.inputs.data(), job.inputs.size() + 1};
+      job.patches += media[i].patches.cells();
+      patches += media[i].patches.cells();
+      batch.extents.push_back({media[i].patches.rows, media[i].patches.columns});
+      batch.sample_of.push_back(owner);
+    }
+  }
+
+  void decode(const Job& job, std::uint8_t* values) {
+    const std::span<std::uint8_t> rows = {values + job.first_patch * features(),
+                                          static_cast<std::size_t>(job.patches * features())};
+    write_patches(job.sample->pictures[job.inputs.front().picture], job.inputs, set_->options.data.pictures,
+                  set_->options.vision->patch, rows);
+  }
+
+  const std::shared_ptr<const LaneSet> set_;
+  const ReaderSamples samples_;
+  const std::int64_t per_replica_;  // samples of a microbatch per language replica
+  const SampleRange replicas_;      // language replicas that have any of the samples
+  ReplicaLanes lanes_;
+};
+
+}  // namespace
+
+LaneBatches::LaneBatches(LaneSetOptions options) : set_(std::make_shared<LaneSet>(std::move(options))) {}
+
+int LaneBatches::lanes() const { return set_->options.lanes; }
+
+void LaneBatches::restore(const std::vector<std::string>& positions) {
+  if (std::ssize(positions) != lanes())
+    throw ConfigError({fmt::format("the checkpoint has positions of {} lanes of the data set, but this run has {}",
+                                   positions.size(), lanes()),
+                       "loader.lanes", fmt::format("use loader.lanes={}", positions.size())});
+  positions_ = positions;
+}
+
+std::unique_ptr<BatchReader<LanguageBatch>> LaneBatches::read_language(const ReaderSamples& samples) const {
+  return std::make_unique<LanguageLaneReader>(set_, positions_, samples, set_->options.vision ? 1 : 0);
+}
+
+std::unique_ptr<BatchReader<EncoderBatch>> LaneBatches::read_encoder(const std::string&,
+                                                                     const ReaderSamples& samples) const {
+  return std::make_unique<EncoderLaneReader>(set_, positions_, samples);
+}
+
+std::optional<VisionInput> vision_input(const Provider& provider, const Topology& topology) {
+  for (const Module& module : topology.modules())
+    for (const EncoderConfig& encoder : provider.encoders) {
+      if (module.name != encoder.name) continue;
+      VisionInput vision = {.pixel_shuffle = encoder.pixel_shuffle, .token = encoder.token, .token_id = encoder.token_id};
+      if (const auto* radio = std::get_if<RadioConfig>(&encoder.model)) {
+        vision.patch = radio->patch;
+        return vision;
+      }
+      if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) {
+        vision.patch = clip->patch;
+        vision.square = clip->patch_side();
+        return vision;
+      }
+    }
+  return std::nullopt;
+}
+
+}  // namespace braid

@@ -1,0 +1,76 @@
+#include "draw/data_set.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "draw/scene.h"
+#include "formats/atomic_file.h"
+#include "image/encode_png.h"
+#include "shards/prepare.h"
+#include "shards/tar_writer.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> tasks_of(const DrawRequest& request, bool has_font) {
+  std::vector<std::string> tasks = request.tasks;
+  if (tasks.empty())
+    for (const std::string& task : drawing_tasks())
+      if (has_font || (task != "digit" && task != "word")) tasks.push_back(task);
+  for (const std::string& task : tasks)
+    if (!contains(drawing_tasks(), task))
+      throw ConfigError({fmt::format("there is no task '{}'", task), "--tasks",
+                         fmt::format("tasks are {}", fmt::join(drawing_tasks(), ", "))});
+  return tasks;
+}
+
+std::string record_of(const DrawnSample& sample) {
+  nlohmann::ordered_json turns = nlohmann::ordered_json::array();
+  const std::string asked = (sample.picture ? "<image>\n" : "") + sample.question;
+  turns.push_back({{"role", "user"}, {"content", asked.empty() ? " " : asked}});
+  turns.push_back({{"role", "assistant"}, {"content", sample.answer}});
+  return nlohmann::ordered_json{{"task", sample.task}, {"conversations", turns}}.dump();
+}
+
+}  // namespace
+
+Drawn draw_data_set(const DrawRequest& request) {
+  std::error_code ignored;
+  if (fs::exists(request.folder, ignored) && !fs::is_empty(request.folder, ignored))
+    throw ConfigError({fmt::format("'{}' is not empty", request.folder), "command line", "give a new folder"});
+  if (request.train < 1 || request.val < 1 || request.per_shard < 1)
+    throw ConfigError({"the numbers of samples must be at least 1", "command line", ""});
+  std::optional<Font> font;
+  if (const std::string path = find_font(); !path.empty() && can_draw_letters()) font.emplace(path);
+  Drawn drawn = {.tasks = tasks_of(request, font.has_value())};
+  fs::create_directories(request.folder);
+
+  std::uint64_t number = 0;
+  for (const auto& [split, samples] : {std::pair<std::string, std::int64_t>{"train", request.train}, {"val", request.val}})
+    for (std::int64_t begin = 0; begin < samples; begin += request.per_shard) {
+      TarWriter tar;
+      for (std::int64_t i = begin; i < std::min(samples, begin + request.per_shard); ++i, ++number, ++drawn.samples) {
+        const DrawnSample sample = draw_sample(request.seed, number, drawn.tasks, font ? &*font : nullptr);
+        const std::string key = fmt::format("{:07d}", number);
+        if (sample.picture) tar.add(key + ".png", encode_png(*sample.picture));
+        tar.add(key + ".json", record_of(sample));
+      }
+      const std::string archive = tar.finish();
+      drawn.bytes += std::ssize(archive);
+      write_file(fmt::format("{}/{}_{:04d}.tar", request.folder, split, drawn.shards++), archive);
+    }
+  prepare_data_set({.path = request.folder, .patterns = {{"train", "train_.*"}, {"val", "val_.*"}}});
+  fs::create_directories(request.folder + "/tokenizer");
+  write_file(request.folder + "/tokenizer/tokenizer.json", drawing_tokenizer(drawing_words()));
+  write_file(request.folder + "/tokenizer/tokenizer_config.json",
+             R"({"eos_token": "<|im_end|>", "pad_token": "<pad>"})" "\n");
+  return drawn;
+}
+
+}  // namespace braid

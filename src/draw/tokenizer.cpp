@@ -1,0 +1,86 @@
+// A tokenizer for the drawn data set: all bytes, and the words of its questions and answers as single tokens.
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "draw/data_set.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kImageId = 511;  // where the tiny models expect it
+
+std::string utf8_of(int code) {
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+// The character that stands for a byte in byte-level vocabularies: printable ones for themselves, the others for
+// U+0100 and up.
+std::vector<std::string> byte_letters() {
+  std::vector<std::string> letters;
+  int next = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    letters.push_back(utf8_of(prints ? byte : next++));
+  }
+  return letters;
+}
+
+Json special(int id, const std::string& content) {
+  return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
+}  // namespace
+
+std::string drawing_tokenizer(const std::vector<std::string>& words) {
+  const std::vector<std::string> letters = byte_letters();
+  Json vocab = Json::object(), merges = Json::array(), added = Json::array();
+  int next = 0;
+  for (const char* token : {"<pad>", "<|im_start|>", "<|im_end|>"}) added.push_back(special(next++, token));
+  for (const std::string& letter : letters) vocab[letter] = next++;
+  // A word, with and without a space before it, grows by one letter per merge.
+  for (const std::string& word : words)
+    for (const std::string& text : {" " + word, word}) {
+      std::string grown = letters[static_cast<unsigned char>(text[0])];
+      for (std::size_t i = 1; i < text.size(); ++i) {
+        const std::string& letter = letters[static_cast<unsigned char>(text[i])];
+        const std::string longer = grown + letter;
+        if (!vocab.contains(longer)) {
+          if (next >= kImageId) break;
+          vocab[longer] = next++;
+          merges.push_back(Json::array({grown, letter}));
+        }
+        grown = longer;
+      }
+    }
+  added.push_back(special(kImageId, "<image>"));
+  for (const Json& token : added) vocab[token["content"].get<std::string>()] = token["id"];
+  const Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const Json tokenizer = {{"version", "1.0"},
+                          {"truncation", nullptr},
+                          {"padding", nullptr},
+                          {"added_tokens", added},
+                          {"normalizer", nullptr},
+                          {"pre_tokenizer", byte_level},
+                          {"post_processor", nullptr},
+                          {"decoder", byte_level},
+                          {"model",
+                           {{"type", "BPE"},
+                            {"dropout", nullptr},
+                            {"unk_token", nullptr},
+                            {"continuing_subword_prefix", nullptr},
+                            {"end_of_word_suffix", nullptr},
+                            {"fuse_unk", false},
+                            {"byte_fallback", false},
+                            {"ignore_merges", false},
+                            {"vocab", vocab},
+                            {"merges", merges}}}};
+  return tokenizer.dump(1);
+}
+
+}  // namespace braid

@@ -1,0 +1,41 @@
+// What a stored sample says: turns of a conversation, and the pictures in it.
+//
+// Typed data sets (dataset.yaml with sample_type and field_map) are read by their type. Others are read by the recipe's
+// `data.fields` or, without those, by the usual names in a part `json`: conversations, question and answer, caption,
+// text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "samples/data_config.h"
+#include "shards/metadataset.h"
+#include "shards/shard.h"
+
+namespace braid {
+
+inline constexpr std::string_view kPictureTag = "<image>";  // marks the place of a picture in a text
+
+struct Turn {
+  std::string role;  // system, user or assistant; empty: plain text, which is predicted in full
+  std::string text;
+};
+
+struct Picture {
+  std::string name;        // of the part, for messages
+  std::string_view bytes;  // the file; valid as long as the sample
+};
+
+struct Conversation {
+  std::vector<Turn> turns{};
+  std::vector<Picture> pictures{};  // in the order of their tags
+};
+
+// Data sets of a blend whose samples cannot be read, as problems: they need Python, or have an unknown type.
+std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields);
+
+// DataError, without the sample's name, if the sample lacks a field, or if texts and pictures do not match.
+Conversation read_conversation(const Sample& sample, const SampleSpec& spec, const SampleFields& fields);
+
+}  // namespace braid

@@ -1,0 +1,53 @@
+#include "samples/data_config.h"
+
+namespace braid {
+
+void describe(Fields& f, SampleFields& c) {
+  f.field("images", c.images, "parts that are pictures (jpg,png), or a JSON list of their names (json[images])");
+  f.field("conversation", c.conversation, "a JSON list of turns, e.g. json[conversations]");
+  f.field("question", c.question, "text of the user's turn; together with answer");
+  f.field("answer", c.answer, "text of the assistant's turn");
+  f.field("caption", c.caption, "description of the picture");
+  f.field("text", c.text, "plain text without turns");
+}
+
+void describe(Fields& f, PictureConfig& c) {
+  f.choice("fit", c.fit, {"dynamic", "tiles", "square"},
+           "sizes of pictures: near their own, cut into tiles, or all equal");
+  f.field("min_patches", c.min_patches, "dynamic: enlarge smaller pictures to about this many patches");
+  f.field("max_patches", c.max_patches, "dynamic: most patches of a picture; 0: no limit but the sequence");
+  f.field("min_side", c.min_side, "dynamic: shortest side in pixels; 0: none");
+  f.field("tile_side", c.tile_side, "tiles: pixels per side");
+  f.field("max_tiles", c.max_tiles, "tiles: most tiles of a picture");
+  f.field("thumbnail", c.thumbnail, "tiles: one more tile shows the whole picture");
+  f.choice("filter", c.filter, {"bicubic", "bilinear"}, "how pictures are resized");
+  f.field("orient", c.orient, "turn pictures as their EXIF data says");
+  f.field("scaled_decode", c.scaled_decode, "decode a JPEG at a smaller scale if it will shrink anyway: faster, "
+                                            "not the same pixels");
+}
+
+void describe(Fields& f, DataConfig& c) {
+  f.field("path", c.path, "folder of a prepared data set, or a metadataset (.yaml); empty: mock data");
+  f.field("split", c.split, "split to train on");
+  f.field("valid_split", c.valid_split, "split to evaluate on");
+  f.field("tokenizer", c.tokenizer, "tokenizer.json, sentencepiece .model, or a folder with one of them");
+  f.field("prompt_format", c.prompt_format, "chat format of conversations, e.g. chatml");
+  f.choice("image_tag", c.image_tag, {"", "nvlm", "internvl"}, "text around each picture");
+  f.field("system", c.system, "system turn of conversations that have none");
+  f.section("fields", c.fields);
+  f.section("pictures", c.pictures);
+  f.choice("over_long", c.over_long, {"drop", "truncate"}, "what happens to samples longer than a sequence");
+  f.field("max_bad_samples", c.max_bad_samples, "a rank ends the run when it has skipped more damaged samples");
+}
+
+void describe(Fields& f, LoaderConfig& c) {
+  f.field("lanes", c.lanes, "independent streams of samples; default: dp of the language model");
+  f.field("num_workers", c.num_workers, "streams that each lane interleaves");
+  f.field("packing_buffer", c.packing_buffer, "samples per worker to choose from when packing sequences; default: none");
+  f.choice("packing", c.packing, {"greedy", "even"}, "fullest sequences, or sequences of even length");
+  f.field("shuffle_buffer", c.shuffle_buffer, "samples per worker that are shuffled; 0: none");
+  f.field("max_samples_per_sequence", c.max_samples_per_sequence, "most samples to read in a row from a shard");
+  f.field("threads", c.threads, "threads per reader");
+}
+
+}  // namespace braid

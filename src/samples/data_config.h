@@ -1,0 +1,62 @@
+// Which data set a run reads and how its samples become sequences of tokens: the recipe's `data` section, without mock
+// data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+
+namespace braid {
+
+// Where the contents of a sample are, for data sets whose dataset.yaml does not say it: expressions as in its field_map
+// ("json[conversations]", "jpg,png").
+struct SampleFields {
+  std::string images{};        // pictures, or JSON lists of the names of parts that are pictures
+  std::string conversation{};  // a JSON list of turns
+  std::string question{}, answer{}, caption{}, text{};
+};
+
+struct PictureConfig {
+  std::string fit = "dynamic";           // dynamic | tiles | square
+  int min_patches = 0, max_patches = 0;  // dynamic: per picture; 0: no limit
+  int min_side = 0;                      // dynamic: pixels
+  int tile_side = 512, max_tiles = 12;   // tiles: pixels; most tiles per picture
+  bool thumbnail = false;                // tiles: one more with the whole picture
+  std::string filter = "bicubic";        // bicubic | bilinear
+  bool orient = true;                    // turn pictures as their EXIF data says
+  bool scaled_decode = false;            // decode a JPEG at a smaller scale if it will shrink anyway
+};
+
+struct DataConfig {
+  std::string path{};                  // a data set, or a metadataset; empty: mock data
+  std::string split = "train", valid_split = "val";
+  std::string tokenizer{};             // a file or a folder
+  std::string prompt_format{};         // of conversations
+  std::string image_tag{};             // text around a picture: "", nvlm or internvl
+  std::string system{};                // the system turn of conversations that have none
+  SampleFields fields{};
+  PictureConfig pictures{};
+  std::string over_long = "drop";      // drop | truncate: samples that are longer than a sequence
+  std::int64_t max_bad_samples = 100;  // a rank ends the run when it has skipped more
+};
+
+// How a data set is read.
+struct LoaderConfig {
+  std::optional<int> lanes{};           // independent streams of samples; default: the language model's dp
+  int num_workers = 1;                  // streams that each lane interleaves
+  std::optional<int> packing_buffer{};  // samples per worker to choose from when packing; none: one sample a sequence
+  std::string packing = "greedy";       // greedy | even
+  int shuffle_buffer = 0;               // samples per worker; below 2: none
+  std::optional<int> max_samples_per_sequence{};  // read in a row from a shard; none: a whole shard
+  int threads = 2;                      // per reader; do not change the samples
+};
+
+void describe(Fields& fields, SampleFields& config);
+void describe(Fields& fields, PictureConfig& config);
+void describe(Fields& fields, DataConfig& config);
+void describe(Fields& fields, LoaderConfig& config);
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+#include "samples/lane_set.h"
+
+#include "base/error.h"
+
+namespace braid {
+
+LaneSet::LaneSet(LaneSetOptions given)
+    : options(std::move(given)),
+      blend(open_blend(options.data.path, options.split)),
+      reader(blend),
+      sequences(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
+                options.sequence_length) {
+  std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+OrderConfig LaneSet::order() const {
+  const LoaderConfig& loader = options.loader;
+  return {.lanes = options.lanes,
+          .workers = loader.num_workers,
+          .seed = options.seed,
+          .is_training = options.is_training,
+          .shuffle_buffer = loader.shuffle_buffer,
+          .max_samples_per_sequence = loader.max_samples_per_sequence};
+}
+
+ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& replicas,
+                           const std::vector<std::string>& positions)
+    : set_(std::move(set)),
+      per_replica_(set_->options.lanes / replicas.all),
+      first_lane_(replicas.first * per_replica_),
+      bad_(set_->options.data.max_bad_samples, set_->options.say),
+      pool_(set_->options.loader.threads),
+      turns_(static_cast<std::size_t>(replicas.count)) {
+  const PackSources sources = {set_->blend, set_->reader, set_->sequences, set_->options.data.fields, bad_, pool_};
+  for (int i = 0; i < replicas.count * per_replica_; ++i) {
+    lanes_.push_back(std::make_unique<PackLane>(sources, set_->options.loader, set_->order(), first_lane_ + i));
+    if (!positions.empty()) lanes_.back()->restore(positions[static_cast<std::size_t>(first_lane_ + i)]);
+  }
+}
+
+Pack ReplicaLanes::next(int replica) {
+  const int turn = turns_[static_cast<std::size_t>(replica)]++;
+  PackLane& lane = *lanes_[static_cast<std::size_t>(replica * per_replica_ + turn % per_replica_)];
+  for (int attempt = 0; attempt < 2; ++attempt)  // after the end of evaluation, again from the start
+    if (std::optional<Pack> pack = lane.next()) return *std::move(pack);
+  throw DataError("a lane of the data set has no sample that fits into a sequence");
+}
+
+std::vector<ReplicaLanes::Position> ReplicaLanes::positions() const {
+  std::vector<Position> positions;
+  for (std::size_t i = 0; i < lanes_.size(); ++i)
+    positions.push_back({first_lane_ + static_cast<int>(i), lanes_[i]->save()});
+  return positions;
+}
+
+}  // namespace braid

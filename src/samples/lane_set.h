@@ -1,0 +1,71 @@
+// A data set as all readers of a process share it, and the lanes that one reader follows.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "samples/pack_lane.h"
+#include "samples/vision_input.h"
+
+namespace braid {
+
+struct LaneSetOptions {
+  DataConfig data{};
+  LoaderConfig loader{};
+  std::string split{};
+  bool is_training = true;  // otherwise each sample once, then again from the start
+  int lanes = 1;
+  std::int64_t sequence_length = 0;
+  std::int64_t seed = 0;
+  std::optional<VisionInput> vision{};                 // none: samples with pictures are refused
+  std::function<void(const std::string& text)> say{};  // gets a line for each damaged sample
+};
+
+// Safe to use by several threads at once.
+struct LaneSet {
+  // Opens the data set and the tokenizer. ConfigError if they are missing, or do not fit the model.
+  explicit LaneSet(LaneSetOptions given);
+
+  OrderConfig order() const;
+
+  const LaneSetOptions options;
+  const std::shared_ptr<const Blend> blend;
+  mutable SampleReader reader;
+  const SequenceMaker sequences;
+};
+
+// The lanes of some consecutive language replicas. A replica's sequences come from its lanes in turn.
+class ReplicaLanes {
+ public:
+  struct Replicas {
+    int first = 0, count = 1, all = 1;
+  };
+
+  // `positions`: by lane, of all; empty: from the start.
+  ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& replicas, const std::vector<std::string>& positions);
+
+  // The next sequence of a replica, counted from the first one here.
+  Pack next(int replica);
+
+  struct Position {
+    int lane;
+    std::string text;
+  };
+  std::vector<Position> positions() const;
+
+  BadSamples& bad() { return bad_; }
+  WorkerPool& pool() { return pool_; }
+
+ private:
+  const std::shared_ptr<const LaneSet> set_;
+  const int per_replica_, first_lane_;
+  BadSamples bad_;
+  WorkerPool pool_;
+  std::vector<std::unique_ptr<PackLane>> lanes_{};
+  std::vector<int> turns_;  // by replica: sequences so far
+};
+
+}  // namespace braid

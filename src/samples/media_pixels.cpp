@@ -1,0 +1,38 @@
+#include "samples/media_pixels.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "image/decode.h"
+#include "image/resize.h"
+#include "image/tiles.h"
+
+namespace braid {
+
+void write_patches(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
+                   std::span<std::uint8_t> rows) {
+  const std::span<const std::uint8_t> bytes = {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()),
+                                               picture.bytes.size()};
+  DecodeOptions options = {.orient = config.orient};
+  if (config.scaled_decode) {
+    PixelSize largest;
+    for (const MediaPlan& input : inputs)
+      largest = {std::max(largest.width, input.resized.width), std::max(largest.height, input.resized.height)};
+    options.scale_for = largest;
+  }
+  const Image decoded = decode(bytes, picture.name, options);
+  const ResizeFilter filter = config.filter == "bilinear" ? ResizeFilter::Bilinear : ResizeFilter::Bicubic;
+  std::optional<Image> resized;
+  std::size_t written = 0;
+  for (const MediaPlan& input : inputs) {
+    if (!resized || resized->size() != input.resized) resized = resize(decoded, input.resized, filter);
+    const auto own = rows.subspan(written, static_cast<std::size_t>(input.patches.pixels(patch).pixels() * 3));
+    written += own.size();
+    if (input.patches.pixels(patch) == input.resized)
+      cut_patches(*resized, patch, own);
+    else
+      cut_patches(cut_tile(*resized, input.patches.pixels(patch).width, input.tile_column, input.tile_row), patch, own);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,137 @@
+#include "samples/pack_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "samples/packing.h"
+
+namespace braid {
+namespace {
+
+constexpr int kSparePacks = 5;            // of the even packing
+constexpr std::uint64_t kMostHeld = 1 << 24;
+
+void save_refs(StateWriter& state, const std::vector<ReadSample>& samples) {
+  state.number(samples.size());
+  for (const ReadSample& sample : samples) {
+    state.number(sample.ref.leaf);
+    state.number(sample.ref.shard);
+    state.number(static_cast<std::uint64_t>(sample.ref.index));
+    state.number(sample.ref.epoch);
+  }
+}
+
+// DataError unless the sample exists.
+std::vector<SampleRef> restore_refs(StateReader& state, const Blend& blend) {
+  std::vector<SampleRef> refs(state.number(kMostHeld));
+  for (SampleRef& ref : refs) {
+    ref.leaf = static_cast<std::uint32_t>(state.number(blend.leaves.size() - 1));
+    const auto& shards = blend.leaves[ref.leaf].data.shards;
+    ref.shard = static_cast<std::uint32_t>(state.number(shards.size() - 1));
+    ref.index = static_cast<std::int64_t>(state.number(static_cast<std::uint64_t>(shards[ref.shard].samples) - 1));
+    ref.epoch = state.number(~std::uint64_t{0});
+  }
+  return refs;
+}
+
+}  // namespace
+
+PackStream::PackStream(StreamPtr order, const PackSources& sources, const LoaderConfig& config, std::uint64_t seed)
+    : order_(std::move(order)),
+      sources_(sources),
+      buffer_(static_cast<std::size_t>(config.packing_buffer.value_or(0))),
+      evenly_(config.packing == "even"),
+      seed_(seed) {}
+
+std::size_t PackStream::held() const {
+  std::size_t samples = unpacked_.size();
+  for (const Pack& pack : packs_) samples += pack.size();
+  return samples;
+}
+
+std::optional<Pack> PackStream::next() {
+  refill();
+  if (packs_.empty()) select();
+  if (packs_.empty()) return std::nullopt;
+  Pack pack = std::move(packs_.front());
+  packs_.pop_front();
+  return pack;
+}
+
+// Without a buffer, one sample at a time.
+void PackStream::refill() {
+  const std::size_t wanted = std::max<std::size_t>(buffer_, 1);
+  for (std::size_t missing; !ended_ && (missing = wanted - std::min(wanted, held())) > 0;) {
+    std::vector<SampleRef> refs;
+    while (refs.size() < missing && !ended_) {
+      if (const auto ref = order_->next())
+        refs.push_back(*ref);
+      else
+        ended_ = true;
+    }
+    for (ReadSample& sample : read_all(refs)) unpacked_.push_back(std::move(sample));
+  }
+}
+
+void PackStream::select() {
+  std::vector<std::int64_t> lengths;
+  for (const ReadSample& sample : unpacked_) lengths.push_back(std::ssize(sample.tokens.ids));
+  const std::int64_t capacity = sources_.sequences.capacity();
+  Packs chosen = evenly_ ? pack_evenly(lengths, capacity, kSparePacks) : pack_greedily(lengths, capacity);
+  shuffle_packs(chosen, seed_, round_++);
+  for (const std::vector<std::size_t>& members : chosen) {
+    Pack& pack = packs_.emplace_back();
+    for (const std::size_t member : members) pack.push_back(std::move(unpacked_[member]));
+  }
+  unpacked_.clear();
+}
+
+// Nothing for samples that are skipped.
+std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
+  std::string key = fmt::format("number {}", ref.index);
+  try {
+    Sample sample = sources_.reader.read(ref);
+    key = sample.key;
+    Conversation conversation =
+        read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
+    std::vector<Picture> pictures = conversation.pictures;
+    std::optional<TokenSequence> tokens = sources_.sequences.make(std::move(conversation));
+    if (!tokens) return std::nullopt;
+    return ReadSample{ref, std::move(sample.key), std::move(sample.shard), *std::move(tokens), std::move(pictures),
+                      std::move(sample.file)};
+  } catch (const DataError& e) {
+    sources_.bad.add(sources_.reader.shard_of(ref).name, key, e.what());
+    return std::nullopt;
+  }
+}
+
+std::vector<ReadSample> PackStream::read_all(const std::vector<SampleRef>& refs) {
+  std::vector<std::optional<ReadSample>> read(refs.size());
+  sources_.pool.run(refs.size(), [&](std::size_t i) { read[i] = this->read(refs[i]); });
+  std::vector<ReadSample> samples;
+  for (std::optional<ReadSample>& sample : read)
+    if (sample) samples.push_back(*std::move(sample));
+  return samples;
+}
+
+void PackStream::save(StateWriter& state) const {
+  state.number(round_);
+  state.number(ended_);
+  save_refs(state, unpacked_);
+  state.number(packs_.size());
+  for (const Pack& pack : packs_) save_refs(state, pack);
+  order_->save(state);
+}
+
+void PackStream::restore(StateReader& state) {
+  round_ = state.number(~std::uint64_t{0});
+  ended_ = state.number(1) == 1;
+  unpacked_ = read_all(restore_refs(state, *sources_.blend));
+  packs_.resize(state.number(kMostHeld));
+  for (Pack& pack : packs_) pack = read_all(restore_refs(state, *sources_.blend));
+  std::erase_if(packs_, [](const Pack& pack) { return pack.empty(); });
+  order_->restore(state);
+}
+
+}  // namespace braid

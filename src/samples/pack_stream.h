@@ -1,0 +1,69 @@
+// The sequences of one worker of a lane: samples in the data set's order, packed. Text is tokenized and the headers of
+// pictures are read here; pixels are not.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/worker_pool.h"
+#include "samples/bad_samples.h"
+#include "samples/data_config.h"
+#include "samples/token_sequence.h"
+#include "shards/order.h"
+#include "shards/sample_reader.h"
+
+namespace braid {
+
+struct ReadSample {
+  SampleRef ref{};
+  std::string key{}, shard{};
+  TokenSequence tokens{};
+  std::vector<Picture> pictures{};
+  std::shared_ptr<const void> file{};  // keeps the pictures' bytes
+};
+using Pack = std::vector<ReadSample>;  // one sequence
+
+// What all streams of a reader share. The objects outlive the streams.
+struct PackSources {
+  std::shared_ptr<const Blend> blend;
+  SampleReader& reader;
+  const SequenceMaker& sequences;
+  const SampleFields& fields;
+  BadSamples& bad;
+  WorkerPool& pool;
+};
+
+class PackStream {
+ public:
+  // `seed`: of the order of packs.
+  PackStream(StreamPtr order, const PackSources& sources, const LoaderConfig& config, std::uint64_t seed);
+
+  // Nothing at the end of evaluation; training does not end.
+  std::optional<Pack> next();
+
+  // Restoring continues exactly where save() was called; the samples in the buffer are read again.
+  void save(StateWriter& state) const;
+  void restore(StateReader& state);
+
+ private:
+  void refill();
+  void select();
+  std::optional<ReadSample> read(const SampleRef& ref);
+  std::vector<ReadSample> read_all(const std::vector<SampleRef>& refs);
+  std::size_t held() const;
+
+  const StreamPtr order_;
+  const PackSources sources_;
+  const std::size_t buffer_;
+  const bool evenly_;
+  const std::uint64_t seed_;
+  bool ended_ = false;
+  std::uint64_t round_ = 0;             // selections so far
+  std::vector<ReadSample> unpacked_{};  // read, for the next selection
+  std::deque<Pack> packs_{};            // of the last selection
+};
+
+}  // namespace braid

@@ -1,0 +1,110 @@
+#include "samples/token_sequence.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kRoomForMarkers = 4;  // tokens that Megatron keeps free when it fits pictures into a sequence
+
+}  // namespace
+
+SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
+                             const std::optional<VisionInput>& vision, std::int64_t capacity)
+    : config_(config),
+      tokenizer_(std::move(tokenizer)),
+      vision_(vision),
+      capacity_(capacity),
+      chat_(*tokenizer_, config.prompt_format, config.image_tag) {
+  if (!vision_) return;
+  const int id = tokenizer_->id_of(vision_->token);
+  if (id != vision_->token_id)
+    throw ConfigError({fmt::format("the tokenizer gives {} the id {}, but the model expects {}",
+                                   in_quotes(vision_->token), id, vision_->token_id),
+                       tokenizer_->where(), fmt::format("use token_id={} for the model's encoder", id)});
+}
+
+std::optional<TokenSequence> SequenceMaker::make(Conversation conversation) const {
+  const ChatTokens tokens = tokens_of(conversation);
+  std::vector<std::vector<MediaPlan>> plans;
+  if (!conversation.pictures.empty()) {
+    if (!vision_) throw DataError("the sample has pictures, but the model has no encoder for them");
+    std::vector<PixelSize> sizes;
+    for (const Picture& picture : conversation.pictures) {
+      const ImageHeader header = read_header(
+          {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()}, picture.name);
+      sizes.push_back(config_.pictures.orient ? header.oriented() : header.stored);
+    }
+    plans = plan_pictures(sizes, capacity_ - std::ssize(tokens.tokens) - kRoomForMarkers, config_.pictures, *vision_);
+  }
+  TokenSequence sequence = expand(tokens, std::move(plans));
+  if (!fits(sequence)) return std::nullopt;
+  return sequence;
+}
+
+ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
+  std::vector<ChatTurn> turns;
+  const bool is_plain = conversation.turns.front().role.empty();
+  if (!config_.system.empty() && !is_plain && conversation.turns.front().role != "system")
+    turns.push_back({"system", config_.system});
+  for (Turn& turn : conversation.turns) turns.push_back({std::move(turn.role), std::move(turn.text)});
+  if (!is_plain) return chat_.encode_with_targets(turns);
+  ChatTokens tokens = {.tokens = tokenizer_->encode(turns.front().text, /*add_special=*/true), .targets = {}};
+  tokens.targets = tokens.tokens;
+  return tokens;
+}
+
+// Puts the tokens of a picture's embeddings in the place of its tag's token.
+TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::vector<MediaPlan>> plans) const {
+  TokenSequence sequence;
+  std::size_t picture = 0;
+  for (std::size_t i = 0; i < tokens.tokens.size(); ++i) {
+    if (!vision_ || tokens.tokens[i] != vision_->token_id) {
+      sequence.ids.push_back(tokens.tokens[i]);
+      sequence.targets.push_back(tokens.targets[i]);
+      continue;
+    }
+    if (picture == plans.size()) throw DataError(fmt::format("its text has more than {} pictures", plans.size()));
+    for (MediaPlan& media : plans[picture++]) {
+      sequence.ids.insert(sequence.ids.end(), static_cast<std::size_t>(media.embeddings), vision_->token_id);
+      sequence.targets.resize(sequence.ids.size(), kIgnoredTarget);
+      sequence.media.push_back(std::move(media));
+    }
+  }
+  if (picture != plans.size())
+    throw DataError(fmt::format("its text has {} of its {} pictures", picture, plans.size()));
+  return sequence;
+}
+
+// Shortens a long sequence if the recipe says so; a picture that does not fit whole is cut off with all that follows.
+bool SequenceMaker::fits(TokenSequence& sequence) const {
+  if (std::ssize(sequence.ids) > capacity_) {
+    if (config_.over_long == "drop") return false;
+    auto end = static_cast<std::size_t>(capacity_);
+    std::size_t at = 0, media = 0;
+    for (; media < sequence.media.size(); ++media) {
+      at = static_cast<std::size_t>(std::find(sequence.ids.begin() + static_cast<std::ptrdiff_t>(at),
+                                              sequence.ids.end(), vision_->token_id) -
+                                    sequence.ids.begin());
+      const auto size = static_cast<std::size_t>(sequence.media[media].embeddings);
+      if (at + size > end) {
+        for (; media > 0 && sequence.media[media - 1].picture == sequence.media[media].picture; --media)
+          at -= static_cast<std::size_t>(sequence.media[media - 1].embeddings);
+        end = std::min(end, at);
+        break;
+      }
+      at += size;
+    }
+    sequence.ids.resize(end);
+    sequence.targets.resize(end);
+    sequence.media.resize(media);
+  }
+  // The first token is never predicted.
+  return std::any_of(sequence.targets.begin() + std::min<std::ptrdiff_t>(1, std::ssize(sequence.targets)),
+                     sequence.targets.end(), [](int target) { return target != kIgnoredTarget; });
+}
+
+}  // namespace braid

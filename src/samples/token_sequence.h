@@ -1,0 +1,47 @@
+// A sample as the language model sees it: tokens, which of them it predicts, and where embeddings of pictures go.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "samples/conversation.h"
+#include "samples/picture_plan.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+namespace braid {
+
+struct TokenSequence {
+  std::vector<int> ids{};               // a picture's token repeated for each of its embeddings
+  std::vector<int> targets{};           // the ids that are predicted; kIgnoredTarget elsewhere
+  std::vector<MediaPlan> media{};       // in the order of their tokens
+};
+
+class SequenceMaker {
+ public:
+  // `capacity`: tokens of a sequence. Without `vision`, samples with pictures are refused. ConfigError if the tokenizer
+  // does not fit the model or the format is unknown. All arguments are copied or shared.
+  SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
+                const std::optional<VisionInput>& vision, std::int64_t capacity);
+
+  // Nothing for a sample that is too long (by the recipe's policy) or predicts nothing. DataError for a bad one.
+  std::optional<TokenSequence> make(Conversation conversation) const;
+
+  std::int64_t capacity() const { return capacity_; }
+  const PictureConfig& pictures() const { return config_.pictures; }
+
+ private:
+  ChatTokens tokens_of(Conversation& conversation) const;
+  TokenSequence expand(const ChatTokens& tokens, std::vector<std::vector<MediaPlan>> plans) const;
+  bool fits(TokenSequence& sequence) const;
+
+  const DataConfig config_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::optional<VisionInput> vision_;
+  const std::int64_t capacity_;
+  const ChatEncoder chat_;
+};
+
+}  // namespace braid

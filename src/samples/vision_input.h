@@ -1,0 +1,17 @@
+// What the vision encoder of a model expects, as far as data needs to know it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace braid {
+
+struct VisionInput {
+  int patch = 16;               // pixels per side
+  bool pixel_shuffle = true;    // 2 x 2 patches become one embedding
+  std::optional<int> square{};  // patches per side, for encoders with one size
+  std::string token{};          // that marks embeddings in the text
+  int token_id = 0;
+};
+
+}  // namespace braid
