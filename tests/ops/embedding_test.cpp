@@ -42,9 +42,9 @@ TEST(Embedding, OfAnIdOutsideTheVocabularyIsNotANumber) {
   }
 }
 
-// In bf16 the sum of many gradients would stop growing. All but three rows stay untouched.
+// A sum rounded to bf16 would be off by hundreds of times the tolerance. All but three rows stay untouched.
 TEST(Embedding, AddsItsGradientToTheRowsOfASum) {
-  constexpr int kMicrobatches = 1000;
+  constexpr int kMicrobatches = 20;
   const at::Tensor ids = integers({3, 0, 7, 3, 3, 7}), grad = random_tensor({6, 5}, 2).to(at::kBFloat16);
   const Weight weight = {random_tensor({8, 5}, 1).to(at::kBFloat16).requires_grad_()};
   weight.sum->value = at::full({8, 5}, 0.5, grad.options().dtype(at::kFloat));

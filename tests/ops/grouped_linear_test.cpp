@@ -54,9 +54,9 @@ TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
       std::logic_error);
 }
 
-// In bf16 the sum of many gradients would stop growing; its slices must also be those of the experts.
+// A sum or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
 TEST(GroupedLinear, AddsEachExpertsGradientToItsSliceInTheSumsPrecision) {
-  constexpr int kMicrobatches = 1000;
+  constexpr int kMicrobatches = 20;
   for (const Integers& counts : {Integers{3, 0, 2, 1}, Integers{0, 0, 6, 0}}) {
     const at::Tensor rows = random_tensor({6, 8}, 1).to(at::kBFloat16),
                      grad = random_tensor({6, 16}, 2).to(at::kBFloat16);

@@ -26,9 +26,9 @@ TEST(LinearOperator, SumsInFloat) {
   check_precision(op, {random_tensor({64, 48}, 1), random_tensor({32, 48}, 2), {}}, at::kBFloat16, /*epsilons=*/0.6);
 }
 
-// In bf16 the sum of many gradients would stop growing, and each would be rounded before it is added.
+// A sum or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
 TEST(LinearOperator, AddsItsWeightGradientInTheSumsPrecision) {
-  constexpr int kMicrobatches = 1000;
+  constexpr int kMicrobatches = 20;
   const at::Tensor x = random_tensor({7, 12}, 1).to(at::kBFloat16), grad = random_tensor({7, 5}, 2).to(at::kBFloat16);
   const Weight weight = {random_tensor({5, 3, 2, 2}, 3).to(at::kBFloat16).requires_grad_()};
   weight.sum->value = at::zeros({5, 3, 2, 2}, x.options().dtype(at::kFloat));
