@@ -130,7 +130,7 @@ TEST(Layouts, AgreeInSinglePrecision) {
   }
 }
 
-// One rank alone rejects an invalid id; several ranks must not agree on zeros for it.
+// Several ranks must not agree on zeros for an invalid id.
 TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
   testing::on_threads(2, [](World& world) {
     const Group tp = world.make_group("tp", {0, 1});
@@ -138,7 +138,7 @@ TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
     for (const bool sequence_parallel : {false, true}) {
       const at::Tensor ids = at::tensor({0, 40, 39, -1}, at::kLong);
       const Parallel parallel = {tp, tp, tp, tp, tp, sequence_parallel};
-      at::Tensor rows = embed(ids, weight, parallel);
+      at::Tensor rows = embed(ids, {weight}, parallel);
       if (sequence_parallel) rows = all_gather(rows, tp, 0);
       EXPECT_TRUE(at::equal(rows.isnan().all(1), (ids < 0).logical_or(ids >= 40)));
       EXPECT_TRUE(at::equal(rows.isnan().any(1), rows.isnan().all(1)));
