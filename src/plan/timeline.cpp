@@ -27,7 +27,7 @@ struct Lane {
   std::string label;
 };
 
-bool leads(const Module& module, int rank) {
+bool is_first_of_stage(const Module& module, int rank) {
   const Grid& grid = module.dense;
   return grid.coord(rank, "tp") == 0 && grid.coord(rank, "cp") == 0 && grid.coord(rank, "dp") == 0;
 }
@@ -36,7 +36,7 @@ bool leads(const Module& module, int rank) {
 std::string label_of_stages(const Topology& topology, int rank) {
   std::vector<std::string> stages;
   for (const Module* module : topology.modules_of(rank)) {
-    if (!leads(*module, rank)) continue;
+    if (!is_first_of_stage(*module, rank)) continue;
     const int pp = module->dense.size_of("pp");
     std::vector<int> own;
     for (int stage = module->dense.coord(rank, "pp"); stage < stage_count(*module); stage += pp) own.push_back(stage);

@@ -58,7 +58,8 @@ class Training {
   void initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
-  // Call before reading parameters after a step: with overlap_param_gather their gathers may still be in flight.
+  // Collective over the world. Call before reading parameters after a step: with overlap_param_gather they are gathered
+  // only when the next step begins.
   void finish_parameters();
 
   const MimoModel& model() const { return model_; }
