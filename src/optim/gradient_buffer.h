@@ -4,9 +4,10 @@
 // The reduction of a stage's buckets starts after its last backward; with overlap, it is announced before the last
 // backward, in which a bucket's reduction then starts as soon as the bucket is complete. finish_reduction() waits for
 // it. Buckets start in buffer order on every rank, so ranks agree on the order even if one of them lacks a gradient.
-// Such a rank starts its buckets late, though, and possibly in a different order relative to the group's other
-// operations. So overlap is for modules in which every rank of a group gets gradients for the same parameters, and
-// stays off where participation may be partial.
+//
+// Two buffers may share a group: an encoder's and its projector's. The projector comes first in every backward, and all
+// its parameters get gradients even from zero rows, so its buckets start first on every rank. Only parameters of the
+// encoder's first layer, at the end of its buffer, may lack one (no image, no class token): their bucket starts late.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -161,6 +161,7 @@ void Training::update(RunningStep& running) {
     const auto scope = clock.measure(Phase::PipelineWait, "wait for all ranks");
     return agree(running);
   }();
+  clock.timers().collect();  // the host has just waited for the sums, which the device computes after everything else
   const auto scope = clock.measure(Phase::Optimizer, "optimizer");
   const StepTotals& totals = agreed.totals;
   TrainingReport& report = running.report;

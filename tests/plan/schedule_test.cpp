@@ -138,14 +138,14 @@ TEST(Schedule, EndsWithInterleavedStages) {
           if (colocated ? language.ranks() != encoder.ranks() : language.ranks() + encoder.ranks() > 16) continue;
           Sizes interleaved = language;
           interleaved.vpp = vpp;
-          for (int groups = 1; groups <= 3; ++groups) {
-            const auto topology = topology_of({encoder}, interleaved, colocated, groups * language.pp);
+          for (const int microbatches : {1, language.pp, 2 * language.pp, 3 * language.pp}) {
+            const auto topology = topology_of({encoder}, interleaved, colocated, microbatches);
             if (!topology) continue;
             for (const ScheduleOptions& frozen :
                  {ScheduleOptions{}, {.frozen = {"encoder0"}}, {.forward_only = true}}) {
               ScheduleOptions options = frozen;
-              options.microbatches = groups * language.pp;
-              options.overlap_reduce = options.overlap_gather = groups > 1;
+              options.microbatches = microbatches;
+              options.overlap_reduce = options.overlap_gather = microbatches > language.pp;
               ++checked;
               ASSERT_THAT(problems_of(*topology, options), IsEmpty())
                   << topology->coordinates_of(0) << " of " << topology->world_size() << " ranks, vpp " << vpp << ", "
@@ -407,8 +407,18 @@ TEST(Timeline, IsDrawnWithALaneForEachRankAndABoxForEachOp) {
   const Schedule schedule = make_schedule(topology, options);
   const std::string svg = drawn(schedule, topology, {{}, {}});
   EXPECT_EQ(count(svg, "class=\"lane\""), 4);
-  EXPECT_EQ(count(svg, "<title>"), 4 * 6);
+  EXPECT_EQ(count(svg, "<g><title>"), 4 * 6);
   EXPECT_THAT(svg, AllOf(HasSubstr("</svg>"), Not(HasSubstr("each lane stands for"))));
+}
+
+// Communication takes no time here, so without overlap there is nothing to show.
+TEST(Timeline, ShowsWhenGradientsMayBeReduced) {
+  const Topology topology = *topology_of({{.dp = 2}}, {.tp = 2}, false);
+  EXPECT_EQ(count(drawn(make_schedule(topology, {.microbatches = 3}), topology, {{}, {}}), "class=\"beside\""), 0);
+  const std::string overlap =
+      drawn(make_schedule(topology, {.microbatches = 3, .overlap_reduce = true}), topology, {{}, {}});
+  EXPECT_EQ(count(overlap, "class=\"beside\""), 4);
+  EXPECT_THAT(overlap, HasSubstr("rank 2: reduction of the gradients of language, stage 0, between 8.0 and 10.0"));
 }
 
 // The background of a lane begins after its label, whose letters are at least 7 pixels wide.
