@@ -28,7 +28,7 @@ class DeviceClock : public PhaseClock {
 
  private:
   const c10::Device device_;
-  std::deque<c10::Event> events_;  // reused after each report
+  std::deque<c10::Event> events_;  // reused after each take_spans()
   std::size_t marks_ = 0;
 };
 
