@@ -54,7 +54,7 @@ std::string write_metadata(const DistMetadata& metadata);
 // they differ.
 void merge(DistMetadata& into, const DistMetadata& other);
 
-// Elements that are in no chunk or in several, and overlapping parts of a file; each problem names the key and, as
+// Elements that no chunk or several chunks contain, and overlapping parts of a file; each problem names the key and, as
 // `where`, the file (".metadata" for elements). Of very many problems, the first ones and the number of the others.
 std::vector<Problem> coverage_problems(const DistMetadata& metadata);
 

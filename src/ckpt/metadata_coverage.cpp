@@ -103,7 +103,7 @@ void check_tiling(const std::string& key, const DistTensor& tensor, ProblemList&
         kIndexFile, "");
   const std::optional<Tiling::Defect> defect = tiling.first_defect();
   if (!defect) return;
-  const std::string how = defect->chunks == 0 ? "in no chunk" : fmt::format("in {} chunks", defect->chunks);
+  const std::string how = defect->chunks == 0 ? "missing from all chunks" : fmt::format("in {} chunks", defect->chunks);
   problems.add(fmt::format("element {} of {} (shape {}) is {}", shape_text(defect->element), in_quotes(key),
                            shape_text(tensor.shape), how),
                kIndexFile, kSaveAgain);

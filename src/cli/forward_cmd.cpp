@@ -81,6 +81,7 @@ void add_forward_command(CLI::App& app, const std::vector<std::string>& command_
   forward->add_option("--ep", layout.ep, "expert parallel size")->check(is_size);
   forward->add_option("--expt-tp", layout.expt_tp, "tensor parallel size inside experts")->check(is_size);
   forward->add_option("--pp", layout.pp, "pipeline parallel size")->check(is_size);
+  forward->add_option("--vpp", layout.vpp, "pipeline stages per rank")->check(is_size);
   forward->add_option("--dp", command->dp, "data parallel size; default: the smallest possible")->check(is_size);
   forward->add_flag("--sequence-parallel", request.sequence_parallel, "use sequence parallelism between layers");
   forward->add_flag("--recompute", request.recompute, "recompute each layer's activations in backward");

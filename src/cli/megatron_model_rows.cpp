@@ -134,14 +134,14 @@ void add_experts(std::vector<Row>& rows) {
           no("moe-pad-expert-input-to-capacity", kNone, kEveryToken),
           no("moe-token-drop-policy", kOne, kEveryToken),
           no("moe-layer-freq", kOne, "in a hybrid's model.language.pattern, E is a layer with experts"),
-          no("moe-shared-expert-overlap", kNone, "the shared expert runs after the routed ones"),
+          already("moe-shared-expert-overlap", kNone, "the shared expert runs while rows travel to their experts"),
           no("moe-shared-expert-gate", kNone, "the shared expert has no gate"),
           no("moe-latent-size", kOne, "experts use the model's hidden size"),
           no("moe-use-upcycling", kNone, "convert the checkpoint first"),
           no("moe-per-layer-logging", kNone, "the log shows the mean over layers"),
           no("moe-extended-tp", kNone, "use --expert-tensor-parallel-size"),
           rewritten_switch("moe-layer-recompute", "model.recompute", "true", kRecomputeAll),
-          no("overlap-moe-expert-parallel-comm", kNone, "all-to-all is not overlapped"),
+          no("overlap-moe-expert-parallel-comm", kNone, "all-to-all overlaps with the shared expert only"),
       });
 }
 

@@ -63,8 +63,10 @@ std::string show_stages(const Schedule& schedule, const Topology& topology, cons
 void plan_schedule(const ScheduleCommand& command, const std::vector<std::string>& flags) {
   const Recipe recipe = read_recipe_call(command.recipe_path, flags).recipe;
   const Topology topology(recipe.topology, workload_of(recipe));
-  const ScheduleOptions options = schedule_options(
-      topology, frozen_sets(recipe), microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
+  ScheduleOptions options = schedule_options(topology, frozen_sets(recipe),
+                                             microbatches_of(workload_of(recipe), topology), recipe.train.prefetch);
+  options.overlap_reduce = recipe.optimizer.overlap_grad_reduce;
+  options.overlap_gather = recipe.optimizer.overlap_param_gather;
   const Schedule schedule = verified_schedule(topology, options);
   const std::vector<StageCosts> costs = stage_costs(topology, frozen_sets(recipe));
   const Play timeline = make_timeline(schedule, topology, costs);
@@ -88,7 +90,7 @@ void add_schedule_command(CLI::App& plan) {
   schedule->allow_extras();
   schedule->footer(
       "A backward is drawn twice as long as a forward. It is drawn as long as a forward if it computes no weight "
-      "gradients, and a quarter as long if only the projector trains. Transfers take no time.\n\n" +
+      "gradients, and a quarter as long if only the projector trains. Communication takes no time.\n\n" +
       short_overrides_help());
   schedule->callback([command, schedule] { plan_schedule(*command, schedule->remaining()); });
 }

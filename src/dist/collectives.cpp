@@ -3,10 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/tensor.h>
 
-#include <algorithm>
+#include <memory>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "tensor/autograd.h"
@@ -40,29 +40,29 @@ at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64
   return part.movedim(0, dim).contiguous();
 }
 
-at::Tensor exchange_rows(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
-                         const std::vector<std::int64_t>& rows_from, const Group& group) {
+struct RowsUnderWay {
+  at::Tensor rows;
+  Pending pending;
+
+  at::Tensor take() {
+    pending.wait();
+    return std::exchange(rows, {});
+  }
+};
+
+RowsUnderWay start_rows(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+                        const std::vector<std::int64_t>& rows_from, const Group& group) {
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
-  at::Tensor y = at::empty(shape, x.options());
-  group.all_to_all(y, x.contiguous(), rows_from, rows_to);
-  return y;
+  at::Tensor y = at::empty(shape, x.options().requires_grad(false));
+  Pending pending = group.start_all_to_all(y, x.detach().contiguous(), rows_from, rows_to);
+  return {std::move(y), std::move(pending)};
 }
 
 at::Tensor copy_of_root(const at::Tensor& x, int root, const Group& group) {
   at::Tensor copy = group.rank() == root ? x.contiguous().clone() : at::empty_like(x);
   if (copy.numel() > 0) group.broadcast(copy, root);
   return copy;
-}
-
-std::vector<std::int64_t> agree_on_rows(const std::vector<std::int64_t>& rows_to, const Group& group) {
-  const auto options = at::TensorOptions(at::kLong);
-  const at::Tensor counts = at::tensor(rows_to, options).to(group.device());
-  at::Tensor answer = at::empty_like(counts);
-  const std::vector<std::int64_t> ones(rows_to.size(), 1);
-  group.all_to_all(answer, counts, ones, ones);
-  answer = answer.cpu();
-  return {answer.data_ptr<std::int64_t>(), answer.data_ptr<std::int64_t>() + answer.numel()};
 }
 
 }  // namespace
@@ -85,18 +85,28 @@ at::Tensor reduce_scatter(const at::Tensor& x, const Group& group, std::int64_t 
       [group, dim](const at::Tensor& grad) { return gather_along(grad, group, dim); });
 }
 
-at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to, const Group& group) {
-  BRAID_CHECK_EQ(static_cast<int>(rows_to.size()), group.size(), "all_to_all on {}", group.name());
-  return all_to_all(x, rows_to, agree_on_rows(rows_to, group), group);
+AwaitRows start_all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+                           const std::vector<std::int64_t>& rows_from, const Group& group) {
+  const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
+  BRAID_CHECK_EQ(rows, x.size(0), "all_to_all on {}", group.name());
+  const auto arriving = std::make_shared<RowsUnderWay>(start_rows(x, rows_to, rows_from, group));
+  const auto returning = std::make_shared<RowsUnderWay>();  // the gradients
+  at::Tensor sent = differentiable(
+      "AwaitAllToAllBackward", {x}, [&] { return x.detach(); },
+      [returning](const at::Tensor&) { return returning->take(); });  // ignores what autograd passes on: it is the same
+  return [=]() mutable {
+    return differentiable(
+        "StartAllToAllBackward", {std::exchange(sent, {})}, [&] { return arriving->take(); },
+        [=](const at::Tensor& grad) {
+          *returning = start_rows(grad, rows_from, rows_to, group);
+          return returning->rows;  // nobody reads it before AwaitAllToAllBackward has waited
+        });
+  };
 }
 
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
                       const std::vector<std::int64_t>& rows_from, const Group& group) {
-  const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
-  BRAID_CHECK_EQ(rows, x.size(0), "all_to_all on {}", group.name());
-  return differentiable(
-      "AllToAllBackward", {x}, [&] { return exchange_rows(x, rows_to, rows_from, group); },
-      [group, rows_to, rows_from](const at::Tensor& grad) { return exchange_rows(grad, rows_from, rows_to, group); });
+  return start_all_to_all(x, rows_to, rows_from, group)();
 }
 
 at::Tensor broadcast(const at::Tensor& x, int root, const Group& group) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "dist/group.h"
@@ -21,13 +22,19 @@ at::Tensor all_gather(const at::Tensor& x, const Group& group,
 at::Tensor reduce_scatter(const at::Tensor& x, const Group& group,
                           std::int64_t dim = 0);  // sum, split evenly along dim
 
-// Sends the rows (dim 0) of x to the ranks in order, rows_to[r] of them to rank r. The ranks first exchange how many
-// rows each will receive.
-at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to, const Group& group);
-
-// The same where the numbers of received rows are already known.
+// Sends the rows (dim 0) of x to the ranks in order, rows_to[r] of them to rank r, and receives rows_from[r] from it.
 at::Tensor all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
                       const std::vector<std::int64_t>& rows_from, const Group& group);
+
+// Starts an all_to_all; the result waits for it and returns the received rows. Call it once.
+//
+// What runs in between overlaps with the exchange, and the backward of that overlaps with the exchange of the
+// gradients: among the operations that are ready, autograd runs the one of the latest forward first. So it starts the
+// exchange of the gradients where forward waited, runs the backward of what came in between, and waits where forward
+// started. The order is the same on all ranks if their forwards are.
+using AwaitRows = std::function<at::Tensor()>;
+[[nodiscard]] AwaitRows start_all_to_all(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+                                         const std::vector<std::int64_t>& rows_from, const Group& group);
 
 // Broadcasts the root's x. On other ranks x has the same shape and dtype, requires a gradient iff the root's does, and
 // is not read.

@@ -18,7 +18,7 @@ inline void describe(Fields& f, DistConfig& c) {
   f.choice("device", c.device, {"auto", "cpu", "cuda"}, "device of the tensors");
   f.choice("backend", c.backend, {"auto", "gloo", "nccl"}, "transport of collectives");
   f.field("hang_limit_s", c.hang_limit_s, "end the run when a rank makes no progress for this long");
-  f.field("silence_limit_s", c.silence_limit_s, "end the run when a rank or host gives no sign of life for this long");
+  f.field("silence_limit_s", c.silence_limit_s, "end the run when a rank or host sends no heartbeat for this long");
   f.field("connect_timeout_s", c.connect_timeout_s, "how long ranks wait for each other at start");
 }
 

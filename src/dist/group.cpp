@@ -240,7 +240,6 @@ void Group::all_to_all(at::Tensor& output, const at::Tensor& input, const std::v
                        const std::vector<std::int64_t>& input_rows) const {
   start_all_to_all(output, input, output_rows, input_rows).wait();
 }
-void Group::exchange(const std::vector<Transfer>& transfers) const { start_exchange(transfers).wait(); }
 
 void Group::send(const at::Tensor& tensor, int to) const {
   BRAID_CHECK(state_->backend, "send on {}, a group of one", name());

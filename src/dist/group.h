@@ -68,7 +68,6 @@ class Group {  // cheap to copy
     int peer;
     bool outgoing;
   };
-  void exchange(const std::vector<Transfer>& transfers) const;
   void barrier() const;
 
   // Between start and wait, outputs must not be accessed and inputs must not be written.

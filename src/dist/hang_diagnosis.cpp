@@ -75,7 +75,7 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, const Han
     return fmt::format("deadlock: ranks wait for each other in a cycle: {}", fmt::join(cycle, " -> "));
   }
   if (rank.finished) return "it finished while others still wait for it";
-  if (silent(rank, limits.silence_s)) return no_sign_of_life(limits.silence_s);
+  if (silent(rank, limits.silence_s)) return no_heartbeat(limits.silence_s);
   if (stuck_for(rank) > limits.progress_s)
     return fmt::format("hangs: no progress for more than {} s", limits.progress_s);
   return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limits.progress_s);
@@ -92,7 +92,7 @@ std::optional<int> gone_silent(const Ranks& ranks, double silence_s) {
 
 }  // namespace
 
-std::string no_sign_of_life(double limit_s) { return fmt::format("no sign of life for more than {} s", limit_s); }
+std::string no_heartbeat(double limit_s) { return fmt::format("no heartbeat for more than {} s", limit_s); }
 
 std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, double silence_s,
                                                           const std::string& own_host) {
@@ -110,7 +110,7 @@ std::map<std::string, std::vector<int>> unreachable_hosts(const Ranks& ranks, do
 
 std::optional<HangDiagnosis> diagnose_hang(const Ranks& ranks, const HangLimits& limits) {
   if (const auto rank = gone_silent(ranks, limits.silence_s))
-    return HangDiagnosis{*rank, no_sign_of_life(limits.silence_s) + who_waits(ranks, *rank)};
+    return HangDiagnosis{*rank, no_heartbeat(limits.silence_s) + who_waits(ranks, *rank)};
   const std::pair<const int, ObservedRank>* longest = nullptr;
   for (const auto& entry : ranks) {
     if (entry.second.finished || stuck_for(entry.second) <= limits.progress_s) continue;

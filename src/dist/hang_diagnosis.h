@@ -34,7 +34,7 @@ struct HangDiagnosis {
 inline constexpr std::chrono::seconds kNotRunning{1};
 
 // The message for a rank that has fallen silent; the same on whichever rank notices it.
-std::string no_sign_of_life(double limit_s);
+std::string no_heartbeat(double limit_s);
 
 // Hosts whose ranks have all fallen silent, with those ranks, once one of the ranks has exceeded the limit. Never
 // `own_host`, which the caller can reach.

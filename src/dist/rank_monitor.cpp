@@ -158,7 +158,7 @@ class RankMonitor::Impl {
   }
 
   RootCause about_silent_server() const {
-    const std::string silence = no_sign_of_life(silence_limit_s());
+    const std::string silence = no_heartbeat(silence_limit_s());
     if (!server_)
       return make_root_cause(hello_.who, "start-up",
                              "the failure board accepts connections but sends nothing: " + silence);

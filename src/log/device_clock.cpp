@@ -18,7 +18,7 @@ class DeviceClock : public PhaseClock {
   }
 
   std::vector<double> take_spans() override {
-    events_[marks_ - 1].synchronize();
+    if (!events_[marks_ - 1].query()) events_[marks_ - 1].synchronize();
     std::vector<double> spans;
     for (std::size_t i = 1; i < marks_; ++i) spans.push_back(events_[i - 1].elapsedTime(events_[i]));
     std::swap(events_[0], events_[marks_ - 1]);
@@ -28,7 +28,7 @@ class DeviceClock : public PhaseClock {
 
  private:
   const c10::Device device_;
-  std::deque<c10::Event> events_;  // reused after each report
+  std::deque<c10::Event> events_;  // reused after each take_spans()
   std::size_t marks_ = 0;
 };
 

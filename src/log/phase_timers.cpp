@@ -42,14 +42,18 @@ void PhaseTimers::enter(Phase phase) {
   current_ = phase;
 }
 
+void PhaseTimers::collect() {
+  enter(current_);
+  const std::vector<double> spans = clock_->take_spans();
+  for (std::size_t i = 0; i < spans.size(); ++i) collected_ms_[static_cast<std::size_t>(ended_[i])] += spans[i];
+  ended_.clear();
+}
+
 PhaseReport PhaseTimers::report(int iterations) {
   BRAID_CHECK(iterations > 0, "a report is a mean over iterations, but there were {}", iterations);
-  enter(current_);
+  collect();
   PhaseReport report;
-  const std::vector<double> spans = clock_->take_spans();
-  for (std::size_t i = 0; i < spans.size(); ++i)
-    report.phase_ms[static_cast<std::size_t>(ended_[i])] += spans[i] / iterations;
-  ended_.clear();
+  for (std::size_t i = 0; i < kPhases; ++i) report.phase_ms[i] = std::exchange(collected_ms_[i], 0) / iterations;
   return report;
 }
 

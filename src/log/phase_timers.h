@@ -66,6 +66,10 @@ class PhaseTimers {
   // Time outside of every scope is Phase::Other.
   [[nodiscard]] Scope measure(Phase phase) { return {*this, phase}; }
 
+  // Adds up the marks so far, so that memory does not grow with the length of an interval. May wait for the device:
+  // call it once per iteration, where the host waits anyway.
+  void collect();
+
   // The mean over the iterations since the last report; starts the next interval.
   PhaseReport report(int iterations);
 
@@ -74,7 +78,8 @@ class PhaseTimers {
 
   std::unique_ptr<PhaseClock> clock_;
   Phase current_ = Phase::Other;
-  std::vector<Phase> ended_;  // the phase before each mark except the first
+  std::vector<Phase> ended_;  // the phase before each mark except the first, since the last collect()
+  std::array<double, kPhases> collected_ms_{};
 };
 
 }  // namespace braid

@@ -11,9 +11,6 @@
 
 namespace braid {
 
-StepPlan::StepPlan(const Topology& topology, const ScheduleOptions& options)
-    : options(options), edges(make_edges(topology)), schedule(verified_schedule(topology, options)) {}
-
 Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
                    StageWork& work)
     : plan_(plan),
@@ -29,6 +26,8 @@ Executor::Executor(const StepPlan& plan, const Topology& topology, const Group& 
 
 void Executor::run(const Op& op) {
   switch (op.kind) {
+    case Op::Begin:
+      return;
     case Op::Load:
       return work_.load(op.stage, op.microbatch);
     case Op::Forward:

@@ -11,17 +11,9 @@
 #include <vector>
 
 #include "dist/group.h"
-#include "plan/schedule.h"
+#include "plan/step_plan.h"
 
 namespace braid {
-
-// The plan of one step.
-struct StepPlan {
-  StepPlan(const Topology& topology, const ScheduleOptions& options);  // verified
-  const ScheduleOptions options;
-  const std::vector<Edge> edges;
-  const Schedule schedule;
-};
 
 // The rows of a stage's output that go over an edge.
 struct EdgeRows {
@@ -48,7 +40,9 @@ class Executor {
   Executor(const StepPlan& plan, const Topology& topology, const Group& world, const at::TensorOptions& tensors,
            StageWork& work);
 
-  void run(const Op& op);    // Load, Forward, Backward or Exchange
+  // Begin, Load, Forward, Backward or Exchange. Begin does nothing here: the sizes of microbatches are those that
+  // StageWork knows.
+  void run(const Op& op);
   void await(const Op& op);  // waits for the inputs of a Forward or Backward; run() does so too
   void finish();             // returns when everything sent has been received
 

@@ -14,15 +14,18 @@ std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel) {
   return tokens / parallel.cp.size() / (parallel.sequence_parallel ? parallel.tp.size() : 1);
 }
 
-at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& rows, const at::Tensor& is_media,
-                          const Parallel& parallel) {
-  const std::int64_t own = merged.size(0), tokens = is_media.size(0);
+MediaTokens find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device) {
+  const std::int64_t tokens = is_media.size(0), own = own_rows_of(tokens, parallel);
   const std::int64_t first =
       parallel.cp.rank() * (tokens / parallel.cp.size()) + (parallel.sequence_parallel ? parallel.tp.rank() * own : 0);
   const at::Tensor here = is_media.narrow(0, first, own).nonzero().squeeze(1);
-  const at::Tensor row_of = is_media.cumsum(0).narrow(0, first, own).index_select(0, here) - 1;
-  if (!rows.requires_grad() && here.numel() == 0) return merged;
-  return merged.index_put({upload(here, merged.device())}, rows.index_select(0, upload(row_of, merged.device())));
+  const at::Tensor rows = is_media.cumsum(0).narrow(0, first, own).index_select(0, here) - 1;
+  return {upload(here, device), upload(rows, device)};
+}
+
+at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const MediaTokens& media) {
+  if (!embeddings.requires_grad() && media.positions.numel() == 0) return merged;
+  return merged.index_put({media.positions}, embeddings.index_select(0, media.rows));
 }
 
 }  // namespace braid

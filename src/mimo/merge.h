@@ -13,10 +13,18 @@ at::Tensor own_tokens(const at::Tensor& tokens, const Parallel& parallel);
 // How many of T tokens a rank holds between parallel regions.
 std::int64_t own_rows_of(std::int64_t tokens, const Parallel& parallel);
 
-// `merged` ([t, H]) with the i-th row of `rows` at the i-th token that `is_media` ([T] bool, on the CPU) marks, as far
-// as these tokens are on this rank. If `rows` requires a gradient, every rank that shares them takes part in its
-// backward, even a rank that uses none of them, because that backward is collective.
-at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& rows, const at::Tensor& is_media,
-                          const Parallel& parallel);
+// The media tokens of an encoder among the tokens that this rank holds between parallel regions.
+struct MediaTokens {
+  at::Tensor positions;  // [n] int64: their rows on this rank
+  at::Tensor rows;       // [n] int64: their numbers among the encoder's tokens of the whole replica
+};
+// Of the replica's tokens ([T], on the CPU), those that `is_media` ([T] bool) marks; on `device`. The host finds them,
+// so that it need not wait for the device.
+MediaTokens find_media(const at::Tensor& is_media, const Parallel& parallel, const at::Device& device);
+
+// `merged` ([t, H]) with `embeddings` (of all the encoder's tokens of the replica) in place of this rank's media
+// tokens. If the embeddings require a gradient, every rank that shares them takes part in its backward, even a rank
+// that uses none of them, because that backward is collective.
+at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const MediaTokens& media);
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "dist/collectives.h"
@@ -32,12 +33,15 @@ class Step::Impl : public StageWork {
         samples_(std::int64_t{input.micro_batch} * model.topology().language().dense.size_of("dp")),
         bridge_(model.topology(), plan.edges, samples_),
         tensor_options_(model.tensor_options()),
-        loaded_(index(plan.options.microbatches)),
-        labels_(loaded_.size()),
+        media_(index(plan.options.microbatches)),
         participates_(model.topology().modules().size()),
         totals_(at::zeros({2}, tensor_options_.dtype(at::kDouble))),
         executor_(plan, model.topology(), model.groups().world(), tensor_options_, *this) {
-    for (auto& of_microbatch : loaded_) of_microbatch.resize(participates_.size());
+    for (auto& of_microbatch : media_) of_microbatch.resize(participates_.size());
+    for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
+      if (module(m).is_encoder) encoders_.push_back(m);
+    for (const auto& local : model.local_stages())
+      if (local->language) texts_.emplace_back(local->stage, std::vector<Text>(media_.size()));
   }
 
   void run(const Op& op) { executor_.run(op); }
@@ -49,7 +53,7 @@ class Step::Impl : public StageWork {
     for (const auto& local : model_.local_stages())
       for (Moe* moe : local->language ? local->language->moe_layers() : std::vector<Moe*>()) {
         mixing[0] += moe->take_aux_loss().to(at::kDouble);
-        if (local->leads) mixing[1] += plan_.options.microbatches;
+        if (local->is_first_of_replica) mixing[1] += plan_.options.microbatches;
       }
     return at::cat({totals_, mixing, upload(at::tensor(participates_, at::kDouble), totals_.device())});
   }
@@ -58,10 +62,7 @@ class Step::Impl : public StageWork {
 
   void load(const Stage& stage, int microbatch) override {
     const MimoModel::LocalStage& local = model_.local_stage(stage);
-    if (is_encoder(stage))
-      load_media(local, microbatch);
-    else if (local.position.is_last())
-      labels_[index(microbatch)] = upload(own_tokens(text(microbatch).labels, local.parallel), device());
+    is_encoder(stage) ? load_media(local, microbatch) : load_text(local, microbatch);
   }
 
   at::Tensor forward(const Stage& stage, int microbatch, const std::vector<at::Tensor>& inputs) override {
@@ -86,6 +87,23 @@ class Step::Impl : public StageWork {
   }
 
  private:
+  // What is loaded for a forward.
+  struct Media {
+    at::Tensor values;
+    Pending arrival{};
+  };
+  struct Text {
+    PackedSequences sequences{};
+    at::Tensor ids{};                  // on the first stage: 0 in place of media tokens
+    std::vector<MediaTokens> media{};  // on the first stage: by encoder
+    at::Tensor labels{};               // on the last stage
+  };
+
+  Text& text_of(const Stage& stage, int microbatch) {
+    for (auto& [language_stage, texts] : texts_)
+      if (language_stage == stage) return texts[index(microbatch)];
+    throw_check_failed(__FILE__, __LINE__, "not a stage of the language model on this rank");
+  }
   const Module& module(int m) const { return model_.topology().modules()[index(m)]; }
   bool is_encoder(const Stage& stage) const { return module(stage.module).is_encoder; }
   at::Device device() const { return model_.world().device(); }
@@ -104,56 +122,66 @@ class Step::Impl : public StageWork {
     if (batch.extents.empty()) return;
     std::int64_t rows = 0;
     for (const Extent& extent : batch.extents) rows += input_rows(extent);
-    Media& loaded = loaded_[index(microbatch)][index(local.stage.module)];
-    loaded.values = local.leads
+    Media& loaded = media_[index(microbatch)][index(local.stage.module)];
+    loaded.values = local.is_first_of_replica
                         ? batch.values.to(device(), /*non_blocking=*/true)
                         : at::empty({rows, features_of(local.config->model)}, batch.values.options().device(device()));
     const Group& sharers = local.parallel.tp_cp;
     if (sharers.size() > 1) loaded.arrival = sharers.start_broadcast(loaded.values, 0);
   }
 
+  // Everything that the host computes from tokens, so that forward only queues work.
+  void load_text(const MimoModel::LocalStage& local, int microbatch) {
+    const LanguageBatch& batch = text(microbatch);
+    Text& loaded = text_of(local.stage, microbatch);
+    loaded.sequences = pack_sequences(batch.offsets, device());
+    if (local.position.is_last()) loaded.labels = upload(own_tokens(batch.labels, local.parallel), device());
+    if (!local.position.is_first()) return;
+    at::Tensor ids = batch.ids;
+    for (const int m : encoders_) {
+      const at::Tensor is_media = batch.ids == token_of(m);
+      loaded.media.push_back(find_media(is_media, local.parallel, device()));
+      ids = ids.masked_fill(is_media, 0);
+    }
+    loaded.ids = upload(own_tokens(ids, local.parallel), device());
+  }
+
   at::Tensor forward_encoder(const MimoModel::LocalStage& local, int microbatch,
                              const std::vector<at::Tensor>& inputs) {
     const int m = local.stage.module;
     const EncoderBatch& batch = media(m, microbatch);
-    if (local.leads && local.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
+    if (local.is_first_of_replica && local.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
     if (!local.position.is_first()) return local.encoder->forward(inputs.at(0), batch.extents);
-    Media loaded = std::exchange(loaded_[index(microbatch)][index(m)], {});
+    Media loaded = std::exchange(media_[index(microbatch)][index(m)], {});
     loaded.arrival.wait();
     return local.encoder->forward(loaded.values, batch.extents);
   }
 
   at::Tensor forward_language(const MimoModel::LocalStage& local, int microbatch,
                               const std::vector<at::Tensor>& inputs) {
-    const std::vector<std::int64_t>& offsets = text(microbatch).offsets;
-    const SequenceBatch batch = {.sequences = pack_sequences(offsets, device()),
-                                 .samples = input_.micro_batch,
-                                 .aux_loss_scale = input_.loss_scale * static_cast<double>(offsets.back())};
-    const at::Tensor x =
-        local.language->run_layers(local.position.is_first() ? merge(local, microbatch, inputs) : inputs.at(0), batch);
+    Text loaded = std::exchange(text_of(local.stage, microbatch), {});
+    at::Tensor x = local.position.is_first() ? merge(local, microbatch, loaded, inputs) : inputs.at(0);
+    const SequenceBatch batch = {
+        .sequences = std::move(loaded.sequences),
+        .samples = input_.micro_batch,
+        .aux_loss_scale = input_.loss_scale * static_cast<double>(text(microbatch).offsets.back())};
+    x = local.language->run_layers(x, batch);
     if (!local.position.is_last()) return x;
-    const at::Tensor labels = std::exchange(labels_[index(microbatch)], {});
-    const at::Tensor loss = local.language->token_losses(x, labels).sum();
+    const at::Tensor loss = local.language->token_losses(x, loaded.labels).sum();
     if (local.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
       totals_[0] += loss.detach();
-      totals_[1] += (labels != kIgnoredLabel).sum();
+      totals_[1] += (loaded.labels != kIgnoredLabel).sum();
     }
     return loss;
   }
 
   // --- text and embeddings
 
-  at::Tensor merge(const MimoModel::LocalStage& local, int microbatch, const std::vector<at::Tensor>& inputs) {
-    const at::Tensor& all_ids = text(microbatch).ids;
-    at::Tensor is_text = at::ones_like(all_ids, at::kBool);
-    for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
-      if (module(m).is_encoder) is_text = is_text.logical_and(all_ids != token_of(m));
-    const at::Tensor ids = all_ids.masked_fill(is_text.logical_not(), 0);
-    at::Tensor merged = local.language->embed(upload(own_tokens(ids, local.parallel), device()));
-    for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
-      if (module(m).is_encoder)
-        merged =
-            put_embeddings(merged, embeddings(local, m, microbatch, inputs), all_ids == token_of(m), local.parallel);
+  at::Tensor merge(const MimoModel::LocalStage& local, int microbatch, const Text& loaded,
+                   const std::vector<at::Tensor>& inputs) {
+    at::Tensor merged = local.language->embed(loaded.ids);
+    for (std::size_t k = 0; k < encoders_.size(); ++k)
+      merged = put_embeddings(merged, embeddings(local, encoders_[k], microbatch, inputs), loaded.media[k]);
     return merged;
   }
 
@@ -192,14 +220,11 @@ class Step::Impl : public StageWork {
   const std::int64_t samples_;  // per microbatch, over all language replicas
   const Bridge bridge_;
   const at::TensorOptions tensor_options_;
-  struct Media {
-    at::Tensor values;
-    Pending arrival{};
-  };
-  std::vector<std::vector<Media>> loaded_;  // by microbatch and encoder module, until forward
-  std::vector<at::Tensor> labels_;          // by microbatch, likewise
-  std::vector<double> participates_;        // by module: 1 on the leader of a replica that had any media
-  at::Tensor totals_;                       // loss sum, counted tokens
+  std::vector<int> encoders_;                               // module indices
+  std::vector<std::vector<Media>> media_;                   // by microbatch and encoder module, from load to forward
+  std::vector<std::pair<Stage, std::vector<Text>>> texts_;  // by language stage and microbatch, likewise
+  std::vector<double> participates_;  // by module: 1 on the leader of a replica that had any media
+  at::Tensor totals_;                 // loss sum, counted tokens
   Executor executor_;
 };
 

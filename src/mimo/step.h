@@ -37,7 +37,7 @@ class Step {
   Step(const MimoModel& model, const StepPlan& plan, const StepBatches& batches, const StepInput& input);
   ~Step();
 
-  // Runs a Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are
+  // Runs a Begin, Load, Forward, Backward or Exchange. Gradients of the summed token losses, times the loss scale, are
   // accumulated in the parameters' grad; nothing is reduced.
   void run(const Op& op);
   // Waits for what a forward or backward receives from other ranks, so that the wait can be timed separately.

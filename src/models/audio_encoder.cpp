@@ -1,10 +1,10 @@
 #include "models/audio_encoder.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/gelu.h>
 
 #include "base/error.h"
 #include "nn/linear.h"
+#include "ops/activation.h"
 #include "ops/positions.h"
 
 namespace braid {
@@ -37,7 +37,7 @@ at::Tensor AudioEncoder::embed(const at::Tensor& frames, const Lengths& lengths)
   BRAID_CHECK_EQ(frames.size(0), 2 * sequences.tokens(), "frames of {} clips", lengths.size());
   const Linear& embedder = embedder_.value();
   const at::Tensor pairs = frames.to(embedder.dtype()).reshape({sequences.tokens(), 2 * std::int64_t{config_.mels}});
-  return gather_features(at::gelu(embedder(pairs)), parallel_) +
+  return gather_features(gelu(embedder(pairs), GeluForm::Erf), parallel_) +
          sinusoids(sequences.position_of, config_.hidden, embedder.dtype());
 }
 

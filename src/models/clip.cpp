@@ -4,7 +4,6 @@
 #include <ATen/ops/cat.h>
 
 #include "base/error.h"
-#include "nn/linear.h"
 
 namespace braid {
 namespace {
@@ -29,13 +28,15 @@ Clip::Clip(const ClipConfig& config, const Parameters& parameters, const Paralle
       parallel_(parallel),
       stage_(stage),
       pp_(pp),
-      layers_(layers_of(config), parameters, parallel, stage, pp, recompute) {}
+      layers_(layers_of(config), parameters, parallel, stage, pp, recompute) {
+  if (is_first_stage()) conv1_.emplace(parameters, "conv1.", Split::Columns, parallel);
+}
 
 at::Tensor Clip::embed(const at::Tensor& patches, const std::vector<PatchGrid>& images) const {
   check_images(images, config_);
   BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
   const auto count = static_cast<std::int64_t>(images.size());
-  const Linear conv1({parameters_.get("conv1.weight").flatten(1)}, {}, Split::Columns, parallel_);
+  const Linear& conv1 = conv1_.value();
   const at::Tensor embedded = gather_features(conv1(patches.to(conv1.dtype())), parallel_);
   const std::int64_t tokens = std::int64_t{config_.patch_side()} * config_.patch_side();
   const at::Tensor class_tokens = parameters_.get("class_token").expand({count, 1, config_.hidden});

@@ -8,10 +8,12 @@
 // leading class token from embed to features. Every tp rank holds all T tokens (no sequence parallelism here).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "models/clip_config.h"
 #include "models/encoder_layers.h"
+#include "nn/linear.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
 #include "ops/vision.h"
@@ -38,6 +40,7 @@ class Clip {
   const Parallel& parallel_;
   const int stage_, pp_;
   const EncoderLayers layers_;
+  std::optional<Linear> conv1_;  // on the first stage
 };
 
 }  // namespace braid

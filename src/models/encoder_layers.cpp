@@ -1,7 +1,6 @@
 #include "models/encoder_layers.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/gelu.h>
 
 #include "base/error.h"
 #include "models/even_stages.h"
@@ -51,7 +50,7 @@ class EncoderLayers::TransformerLayer {
   }
 
   at::Tensor activated(const at::Tensor& x) const {
-    return gelu_ == "quick" ? quick_gelu(x) : at::gelu(x, gelu_ == "tanh" ? "tanh" : "none");
+    return gelu_ == "quick" ? quick_gelu(x) : gelu(x, gelu_ == "tanh" ? GeluForm::Tanh : GeluForm::Erf);
   }
 
   static at::Tensor scaled(const at::Tensor& branch, const at::Tensor& scale) {

@@ -90,7 +90,7 @@ HybridLm::HybridLm(const HybridLmConfig& config, const Parameters& parameters, c
 HybridLm::~HybridLm() = default;
 
 at::Tensor HybridLm::embed(const at::Tensor& ids) const {
-  return braid::embed(ids, parameters_.get("embedding.word_embeddings.weight"), parallel_);
+  return braid::embed(ids, parameters_.weight("embedding.word_embeddings.weight"), parallel_);
 }
 
 at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const {

@@ -43,17 +43,21 @@ Llama::Llama(const LlamaConfig& config, const Parameters& parameters, const Para
     layers_.push_back(
         std::make_unique<DecoderLayer>(config, parameters, fmt::format("decoder.layers.{}.", layer), parallel));
   if (!is_last_stage()) return;
-  if (config.tie_embeddings)  // autograd adds the gradients of both uses
-    output_.emplace(Weight{parameters.get("embedding.word_embeddings.weight")}, at::Tensor(), Split::Columns, parallel);
+  if (config.tie_embeddings)
+    output_.emplace(word_embeddings(), at::Tensor(), Split::Columns, parallel);
   else
     output_.emplace(parameters, "output_layer.", Split::Columns, parallel);
 }
 
 Llama::~Llama() = default;
 
-at::Tensor Llama::embed(const at::Tensor& ids) const {
-  return braid::embed(ids, parameters_.get("embedding.word_embeddings.weight"), parallel_);
+// A gradient sum counts one addition per backward. A tied weight has two, so it has no sum: autograd adds them.
+Weight Llama::word_embeddings() const {
+  const Weight weight = parameters_.weight("embedding.word_embeddings.weight");
+  return config_.tie_embeddings ? Weight{weight.value} : weight;
 }
+
+at::Tensor Llama::embed(const at::Tensor& ids) const { return braid::embed(ids, word_embeddings(), parallel_); }
 
 at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   for (const auto& layer : layers_) {

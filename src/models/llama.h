@@ -38,6 +38,7 @@ class Llama {
 
  private:
   class DecoderLayer;
+  Weight word_embeddings() const;
 
   const LlamaConfig config_;
   const Parameters& parameters_;

@@ -8,8 +8,6 @@
 
 #include <numeric>
 
-#include "dist/collectives.h"
-
 namespace braid {
 namespace {
 
@@ -75,9 +73,12 @@ ExpertExchange::ExpertExchange(const at::Tensor& counts, const Group& ep, const 
   by_source_ = at::empty_like(by_expert_).scatter_(0, by_expert_, at::arange(by_expert_.numel(), by_expert_.options()));
 }
 
-at::Tensor ExpertExchange::dispatch(const at::Tensor& rows) const {
-  at::Tensor x = rows;
-  if (ep_.size() > 1) x = all_to_all(x, rows_to_, rows_from_, ep_);
+AwaitRows ExpertExchange::start_dispatch(const at::Tensor& rows) const {
+  if (ep_.size() == 1) return [this, rows] { return share_and_sort(rows); };
+  return [this, await = start_all_to_all(rows, rows_to_, rows_from_, ep_)] { return share_and_sort(await()); };
+}
+
+at::Tensor ExpertExchange::share_and_sort(at::Tensor x) const {
   if (expt_tp_.size() > 1) {
     const auto copies = static_cast<std::size_t>(expt_tp_.size());
     const std::vector<std::int64_t> everything(copies, x.size(0));

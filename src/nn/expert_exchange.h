@@ -4,8 +4,8 @@
 // the ranks that split those experts' width (expt_tp), and are sorted by local expert. combine() does the reverse.
 #pragma once
 
-#include "dist/group.h"
-#include "ops/moe.h"
+#include "dist/collectives.h"
+#include "ops/grouped_linear.h"
 
 namespace braid {
 
@@ -15,12 +15,16 @@ class ExpertExchange {
   // rows it will receive.
   ExpertExchange(const at::Tensor& counts, const Group& ep, const Group& expt_tp);
 
-  at::Tensor dispatch(const at::Tensor& rows) const;  // [R, ...] sorted by expert -> [R', ...] sorted by local expert
-  at::Tensor combine(const at::Tensor& rows) const;   // [R', ...] partial sums over expt_tp -> [R, ...]
+  // [R, ...] sorted by expert -> [R', ...] sorted by local expert, from the result, which must not outlive this object.
+  // What runs before it is called overlaps with the all-to-all over ep.
+  AwaitRows start_dispatch(const at::Tensor& rows) const;
+  at::Tensor combine(const at::Tensor& rows) const;  // [R', ...] partial sums over expt_tp -> [R, ...]
 
   const ExpertRows& local_rows() const { return local_rows_; }  // row counts of each local expert, after dispatch
 
  private:
+  at::Tensor share_and_sort(at::Tensor x) const;
+
   Group ep_, expt_tp_;
   std::vector<std::int64_t> rows_to_, rows_from_;  // per ep rank
   std::vector<std::int64_t> rows_of_;              // per expt_tp rank: the rows it received over ep

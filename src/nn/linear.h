@@ -36,6 +36,6 @@ class Linear {
 
 // Looks up embeddings in a vocabulary that is split over tp; NaN for an id outside the vocabulary.
 // ids: [T / cp] int64 -> [t, H]
-at::Tensor embed(const at::Tensor& ids, const at::Tensor& weight, const Parallel& parallel);
+at::Tensor embed(const at::Tensor& ids, const Weight& weight, const Parallel& parallel);
 
 }  // namespace braid

@@ -5,7 +5,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -40,9 +39,9 @@ Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::str
       prefix_(prefix),
       parallel_(parallel),
       norm_(parameters.get(prefix + "pre_mlp_layernorm.weight")),
-      router_(parameters.get(prefix + "mlp.router.weight")),
-      fc1_(parameters.weight(prefix + "mlp.experts.experts.linear_fc1.weight")),
-      fc2_(parameters.weight(prefix + "mlp.experts.experts.linear_fc2.weight")),
+      router_(parameters.weight(prefix + "mlp.router.weight")),
+      fc1_(parameters, prefix + "mlp.experts.experts.linear_fc1.", Split::Columns),
+      fc2_(parameters, prefix + "mlp.experts.experts.linear_fc2.", Split::Rows),
       expert_bias_(parameters.get(prefix + "mlp.router.expert_bias")),
       tokens_per_expert_(at::zeros_like(expert_bias_)),
       aux_loss_sum_(at::zeros({}, expert_bias_.options())) {
@@ -53,35 +52,39 @@ Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::str
 }
 
 at::Tensor Moe::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  const at::Tensor normed = rms_norm(x, norm_, options_.norm_eps);
-  const at::Tensor routed = all_rows(route_and_compute(own_rows(normed, parallel_), batch), parallel_);
-  return shared_fc1_ ? routed + (*shared_fc2_)(squared_relu((*shared_fc1_)(normed))) : routed;
+  const at::Tensor normed = rms_norm(x, norm_, options_.norm_eps), own = own_rows(normed, parallel_);
+  const std::int64_t top_k = options_.router.top_k;
+  const Routing routing = route(logits_of(own), expert_bias_, options_.router);
+  const ExpertOrder order = sort_by_expert(routing.experts, options_.experts);
+  // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
+  if (at::GradMode::is_enabled()) tokens_per_expert_ += order.counts;
+
+  const ExpertExchange exchange(order.counts, parallel_.ep, parallel_.expt_tp);
+  const AwaitRows await_rows = exchange.start_dispatch(permute_to_experts(own, order, top_k));
+  const AwaitRows await_weights = exchange.start_dispatch(routing.weights.flatten().index_select(0, order.order));
+  const at::Tensor shared = shared_expert(normed);  // while the rows travel
+
+  const at::Tensor rows = await_rows(), weights = await_weights();
+  const at::Tensor inner = scaled_squared_relu(fc1_(rows, exchange.local_rows()), weights);
+  const at::Tensor outer = exchange.combine(fc2_(inner, exchange.local_rows()));
+  const at::Tensor y = with_aux_loss(unpermute_from_experts(outer, order, top_k), routing, batch);
+  const at::Tensor routed = all_rows(y, parallel_);
+  return shared.defined() ? routed + shared : routed;
 }
 
-at::Tensor Moe::route_and_compute(const at::Tensor& x, const SequenceBatch& batch) {
-  const Routing routing = route(logits_of(x), expert_bias_, options_.router);
-  const std::int64_t top_k = options_.router.top_k;
-  const ExpertOrder order = sort_by_expert(routing.experts, options_.experts);
-  const ExpertExchange exchange(order.counts, parallel_.ep, parallel_.expt_tp);
+at::Tensor Moe::shared_expert(const at::Tensor& x) const {
+  return shared_fc1_ ? (*shared_fc2_)(squared_relu((*shared_fc1_)(x))) : at::Tensor();
+}
 
-  const at::Tensor rows = exchange.dispatch(permute_to_experts(x, order, top_k));
-  const at::Tensor weights = exchange.dispatch(routing.weights.flatten().index_select(0, order.order));
-  const at::Tensor inner = scaled_squared_relu(grouped_linear(rows, fc1_, exchange.local_rows()), weights);
-  const at::Tensor outer = exchange.combine(grouped_linear(inner, fc2_, exchange.local_rows()));
-  const at::Tensor y = unpermute_from_experts(outer, order, top_k);
-
-  // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
-  if (!at::GradMode::is_enabled()) return y;
-  tokens_per_expert_ += order.counts;
-  if (options_.aux_loss_coeff == 0 || batch.aux_loss_scale == 0) return y;
+at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {
+  if (!at::GradMode::is_enabled() || options_.aux_loss_coeff == 0 || batch.aux_loss_scale == 0) return y;
   const at::Tensor loss = aux_loss(routing.scores, batch);
   aux_loss_sum_ += loss.detach();
   return with_extra_loss(y, loss, options_.aux_loss_coeff * batch.aux_loss_scale);
 }
 
 at::Tensor Moe::logits_of(const at::Tensor& x) {
-  const at::ScalarType wide = expert_bias_.scalar_type();
-  return options_.force_load_balancing ? balanced_logits(x.size(0)) : at::linear(x.to(wide), router_.to(wide));
+  return options_.force_load_balancing ? balanced_logits(x.size(0)) : router_logits(x, router_);
 }
 
 // The same for every batch of this size, so it is drawn once and does not slow down the benchmark.

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "nn/grouped_linear.h"
 #include "nn/layer.h"
 #include "nn/linear.h"
 #include "ops/moe.h"
@@ -35,7 +36,8 @@ class Moe : public Layer {
   void forget_tokens();
 
  private:
-  at::Tensor route_and_compute(const at::Tensor& x, const SequenceBatch& batch);
+  at::Tensor shared_expert(const at::Tensor& x) const;
+  at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);
   at::Tensor aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const;
   at::Tensor logits_of(const at::Tensor& x);
   const at::Tensor& balanced_logits(std::int64_t tokens);
@@ -43,8 +45,9 @@ class Moe : public Layer {
   const MoeOptions options_;
   const std::string prefix_;
   const Parallel& parallel_;
-  const at::Tensor norm_, router_;
-  const Weight fc1_, fc2_;
+  const at::Tensor norm_;
+  const Weight router_;
+  const GroupedLinear fc1_, fc2_;
   std::optional<Linear> shared_fc1_, shared_fc2_;
   at::Tensor expert_bias_, tokens_per_expert_, aux_loss_sum_, balanced_logits_;
 };

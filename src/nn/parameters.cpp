@@ -154,6 +154,8 @@ const at::Tensor& Parameters::get(const std::string& name) const { return entry(
 
 Weight Parameters::weight(const std::string& name) const { return {entry(name).value, entry(name).gradient}; }
 
+const ParamSpec& Parameters::spec(const std::string& name) const { return entry(name).spec; }
+
 at::Tensor Parameters::get_if_declared(const std::string& name) const {
   return index_.count(name) ? get(name) : at::Tensor();
 }

@@ -35,6 +35,7 @@ class Parameters {
 
   const at::Tensor& get(const std::string& name) const;
   Weight weight(const std::string& name) const;
+  const ParamSpec& spec(const std::string& name) const;
   at::Tensor get_if_declared(const std::string& name) const;  // undefined when the model has no such parameter
 
   const std::vector<Entry>& entries() const { return entries_; }

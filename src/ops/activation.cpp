@@ -3,6 +3,8 @@
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 
@@ -73,6 +75,22 @@ at::Tensor swiglu(const at::Tensor& x) {
   return differentiable(
       "SwigluBackward", {x}, [&] { return swiglu_forward(x); },
       [x](const at::Tensor& grad) { return swiglu_backward(grad, x); });
+}
+
+namespace {
+const char* aten_name(GeluForm form) { return form == GeluForm::Tanh ? "tanh" : "none"; }
+}  // namespace
+
+at::Tensor gelu_forward(const at::Tensor& x, GeluForm form) { return at::gelu(x, aten_name(form)); }
+
+at::Tensor gelu_backward(const at::Tensor& grad, const at::Tensor& x, GeluForm form) {
+  return at::gelu_backward(grad, x, aten_name(form));
+}
+
+at::Tensor gelu(const at::Tensor& x, GeluForm form) {
+  return differentiable(
+      "GeluBackward", {x}, [&] { return gelu_forward(x, form); },
+      [x, form](const at::Tensor& grad) { return gelu_backward(grad, x, form); });
 }
 
 namespace {

@@ -21,6 +21,14 @@ at::Tensor swiglu(const at::Tensor& x);
 at::Tensor swiglu_forward(const at::Tensor& x);
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x);
 
+enum class GeluForm {
+  Erf,   // x * Phi(x), with Phi the cumulative distribution function of the standard normal distribution
+  Tanh,  // its approximation x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2
+};
+at::Tensor gelu(const at::Tensor& x, GeluForm form);
+at::Tensor gelu_forward(const at::Tensor& x, GeluForm form);
+at::Tensor gelu_backward(const at::Tensor& grad, const at::Tensor& x, GeluForm form);
+
 at::Tensor quick_gelu(const at::Tensor& x);  // x * sigmoid(1.702 x)
 at::Tensor quick_gelu_forward(const at::Tensor& x);
 at::Tensor quick_gelu_backward(const at::Tensor& grad, const at::Tensor& x);

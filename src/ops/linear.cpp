@@ -2,36 +2,45 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/mm.h>
+
+#include "base/error.h"
 
 namespace braid {
 
-void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, at::Tensor& sum) {
-  if (sum.scalar_type() == x.scalar_type())
-    sum.addmm_(grad.t(), x);
-  else if (sum.is_cuda())
-    at::addmm_out(sum, sum, grad.t(), x, sum.scalar_type());
-  else
-    sum.add_(at::mm(grad.t(), x));
+void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum) {
+  at::Tensor matrix = sum.flatten(1);
+  const at::ScalarType dtype = sum.scalar_type();
+  if (sum.is_cuda() && dtype != x.scalar_type())
+    at::addmm_out(matrix, matrix, grad.t(), x, dtype);
+  else  // on a CPU a product has the dtype of its factors
+    matrix.addmm_(grad.to(dtype).t(), x.to(dtype));
 }
 
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return at::linear(x, weight, bias);
+  return at::linear(x, weight.flatten(1), bias);
 }
 
-Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, bool bias_wants_gradient) {
-  add_weight_gradient(grad, x, weight.sum->value);
-  weight.sum->added();
-  return {x.requires_grad() ? grad.mm(weight.value) : at::Tensor(), at::Tensor(),
-          bias_wants_gradient ? grad.sum(0) : at::Tensor()};
+namespace {
+
+at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
+  if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradient(grad, x, sum); })) return {};
+  return grad.t().mm(x).view(weight.value.sizes());
+}
+
+}  // namespace
+
+Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, const LinearNeeds& needs) {
+  return {needs.x_grad ? grad.mm(weight.value.flatten(1)) : at::Tensor(),
+          x.defined() ? weight_gradient(grad, x, weight) : at::Tensor(), needs.bias_grad ? grad.sum(0) : at::Tensor()};
 }
 
 at::Tensor linear(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
-  if (!weight.sum->is_kept() || !needs_gradient({weight.value})) return at::linear(x, weight.value, bias);
+  BRAID_CHECK_EQ(x.dim(), 2, "x of a linear map is [tokens, features]");
+  const LinearNeeds needs = {x.requires_grad(), bias.defined() && bias.requires_grad()};
   return differentiable(
       "LinearBackward", {x, weight.value, bias}, [&] { return linear_forward(x, weight.value, bias); },
-      [x, weight, bias_trains = bias.defined() && bias.requires_grad()](const at::Tensor& grad) {
-        return linear_backward(grad, x, weight, bias_trains);
+      [x = weight.value.requires_grad() ? x : at::Tensor(), weight, needs](const at::Tensor& grad) {
+        return linear_backward(grad, x, weight, needs);
       });
 }
 

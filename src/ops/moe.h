@@ -1,9 +1,8 @@
-// The steps of a mixture of experts between tokens and experts: route, sort, multiply, restore the order.
+// The steps of a mixture of experts around its experts (ops/grouped_linear.h): route, sort, restore the order.
 // E experts, k chosen per token, T tokens, R = T * k rows that go to experts.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "tensor/autograd.h"
 #include "tensor/weight.h"
@@ -23,6 +22,13 @@ struct RouterOptions {
   double scaling = 1;
   bool normalize = true;  // false: weights are score * scaling
 };
+
+// The logits, in fp32 or wider.   x: [T, H], weight: [E, H] -> [T, E]
+at::Tensor router_logits(const at::Tensor& x, const Weight& weight);
+at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight);
+// Gradients of x and weight, undefined where not required. The weight's is undefined too if it was added to the
+// weight's sum. Saved: x.
+Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight);
 
 // The bias affects only the choice, never the weights. Ties go to the lower expert index on every device.
 // logits: [T, E] fp32 or wider, bias: [E]
@@ -46,21 +52,5 @@ at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& ord
 // One pair for both: each is the other's backward. Saved: order, [T * k].
 at::Tensor permute_to_experts_forward(const at::Tensor& x, const at::Tensor& order, std::int64_t top_k);
 at::Tensor permute_to_experts_backward(const at::Tensor& grad, const at::Tensor& order, std::int64_t top_k);
-
-// How many rows each expert has, with rows sorted by expert: on the host for loops, and as end offsets on the device
-// for kernels, so that nothing is copied between the two later.
-struct ExpertRows {
-  std::vector<std::int64_t> counts;
-  at::Tensor ends;  // [E] int32
-};
-ExpertRows expert_rows(const std::vector<std::int64_t>& counts, const at::Device& device);
-
-// The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]
-at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts);
-at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts);
-// Gradients of rows and weight. Saved: the rows if the weight requires a gradient, else undefined. The weight's
-// gradient is undefined too if it was added to the weight's sum.
-Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
-                                const ExpertRows& experts, bool rows_want_gradient);
 
 }  // namespace braid

@@ -1,10 +1,12 @@
-#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/sort.h>
 
 #include "base/error.h"
+#include "ops/linear.h"
 #include "ops/moe.h"
+#include "ops/widen.h"
 
 namespace braid {
 namespace {
@@ -23,10 +25,33 @@ at::Tensor chosen_grad(const at::Tensor& chosen, const at::Tensor& weights_grad,
   return (grad - (grad * (chosen / sum)).sum(1, /*keepdim=*/true)) / sum;
 }
 
+at::Tensor router_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
+  const at::Tensor wide = widen(x);
+  if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradient(grad, wide, sum); })) return {};
+  return grad.t().mm(wide).to(weight.value.scalar_type());
+}
+
 }  // namespace
 
+at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight) {
+  return at::linear(widen(x), widen(weight));
+}
+
+Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
+  return {x.requires_grad() ? grad.mm(widen(weight.value)).to(x.scalar_type()) : at::Tensor(),
+          weight.value.requires_grad() ? router_weight_gradient(grad, x, weight) : at::Tensor()};
+}
+
+at::Tensor router_logits(const at::Tensor& x, const Weight& weight) {
+  BRAID_CHECK(x.dim() == 2 && weight.value.dim() == 2 && x.size(1) == weight.value.size(1),
+              "tokens and router must have the same width");
+  return differentiable(
+      "RouterLogitsBackward", {x, weight.value}, [&] { return router_logits_forward(x, weight.value); },
+      [x, weight](const at::Tensor& grad) { return router_logits_backward(grad, x, weight); });
+}
+
 Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options) {
-  const at::Tensor scores = logits.to(at::toOpMathType(logits.scalar_type())).sigmoid();
+  const at::Tensor scores = widen(logits).sigmoid();
   // A stable sort, because topk leaves the order of ties to the device.
   const at::Tensor order = std::get<1>(at::sort(scores + bias, /*stable=*/true, /*dim=*/1, /*descending=*/true));
   const at::Tensor experts = order.narrow(1, 0, options.top_k).contiguous();

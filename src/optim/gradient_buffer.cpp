@@ -67,7 +67,8 @@ void GradientBuffer::begin_step() {
     missing_.push_back(bucket.last_slot - bucket.first_slot + 1);
 }
 
-void GradientBuffer::expect_last_microbatch(int stage) {
+void GradientBuffer::start_reduction(int stage) {
+  if (!options_.overlap) return start_buckets_from(stage);
   for (std::size_t slot = 0; slot < last_.size(); ++slot)
     if (entry(layout_.slots[slot]).spec.stage == stage) last_[slot] = true;
 }
@@ -90,21 +91,26 @@ void GradientBuffer::mark_ready(std::size_t slot) {
   if (ready_[slot]) return;
   ready_[slot] = true;
   --missing_[layout_.slots[slot].bucket];
-  if (!options_.overlap) return;
   while (next_bucket_ < layout_.buckets.size() && missing_[next_bucket_] == 0)
     under_way_.push_back(start_next_bucket());
 }
 
-void GradientBuffer::start_reduction(int stage) {
+void GradientBuffer::start_buckets_from(int stage) {
   at::NoGradGuard guard;
   while (next_bucket_ < layout_.buckets.size() && stage_of(layout_.buckets[next_bucket_]) >= stage)
     under_way_.push_back(start_next_bucket());
 }
 
-void GradientBuffer::finish_reduction() {
+// Parameters without a gradient in the last backward have not completed their buckets.
+void GradientBuffer::finish_reduction(int stage) {
   at::NoGradGuard guard;
-  for (Reduction& reduction : std::exchange(under_way_, {})) finish(std::move(reduction));
-  while (next_bucket_ < layout_.buckets.size()) finish(start_next_bucket());
+  start_buckets_from(stage);
+  for (Reduction& reduction : std::exchange(under_way_, {})) {
+    if (stage_of(layout_.buckets[reduction.bucket]) == stage)
+      finish(std::move(reduction));
+    else
+      under_way_.push_back(std::move(reduction));
+  }
 }
 
 GradientBuffer::Reduction GradientBuffer::start_next_bucket() {

@@ -1,11 +1,13 @@
 // The gradients of parameters that are reduced over one group: a flat buffer in fp32 (double for double parameters) to
 // which every backward adds, by GradientSum or through autograd. Backward leaves no .grad behind.
 //
-// With overlap, the reduction of a bucket starts inside the last microbatch's backward, as soon as the bucket is
-// complete, and runs while backward continues; finish_reduction() waits for it. Buckets start in buffer order on every
-// rank, so ranks agree on the order even if one of them lacks a gradient. Such a rank starts its buckets late, though,
-// and possibly in a different order relative to the group's other operations. So overlap is for modules in which every
-// rank of a group gets gradients for the same parameters, and stays off where participation may be partial.
+// The reduction of a stage's buckets starts after its last backward; with overlap, it is announced before the last
+// backward, in which a bucket's reduction then starts as soon as the bucket is complete. finish_reduction() waits for
+// it. Buckets start in buffer order on every rank, so ranks agree on the order even if one of them lacks a gradient.
+//
+// Two buffers may share a group: an encoder's and its projector's. The projector comes first in every backward, and all
+// its parameters get gradients even from zero rows, so its buckets start first on every rank. Only parameters of the
+// encoder's first layer, at the end of its buffer, may lack one (no image, no class token): their bucket starts late.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,10 +34,10 @@ class GradientBuffer {
   GradientBuffer(const GradientBuffer&) = delete;
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
-  void begin_step();                       // sets all gradients to zero
-  void expect_last_microbatch(int stage);  // the next backward of this stage is the last of this step
-  void start_reduction(int stage);         // for this stage and all later stages; collective over the group
-  void finish_reduction();                 // for all stages; collective too
+  void begin_step();  // sets all gradients to zero
+  // Collective over the group, the last stage first. With overlap: before the stage's last backward; else after it.
+  void start_reduction(int stage);
+  void finish_reduction(int stage);  // collective too; the sums of this stage are then complete
   bool started(std::size_t bucket) const { return bucket < next_bucket_; }
 
   const BucketLayout& layout() const { return layout_; }
@@ -59,6 +61,7 @@ class GradientBuffer {
   void accumulate(std::size_t slot, const at::Tensor& parameter);
   void count(std::size_t slot);  // counts a gradient that was added
   void mark_ready(std::size_t slot);
+  void start_buckets_from(int stage);  // of this stage and all later stages
   Reduction start_next_bucket();
   void finish(Reduction reduction);
 

@@ -36,16 +36,16 @@ void ModuleOptimizer::finish_parameters(int stage) {
   for (auto& part : parts_) part->finish_publishing(stage);
 }
 
-void ModuleOptimizer::expect_last_microbatch(int stage) {
-  for (auto& part : parts_) part->gradients().expect_last_microbatch(stage);
+void ModuleOptimizer::start_parameters(int stage) {
+  for (auto& part : parts_) part->start_publishing(stage);
 }
 
 void ModuleOptimizer::start_gradients(int stage) {
   for (auto& part : parts_) part->gradients().start_reduction(stage);
 }
 
-void ModuleOptimizer::finish_gradients() {
-  for (auto& part : parts_) part->finish_gradients();
+void ModuleOptimizer::finish_gradients(int stage) {
+  for (auto& part : parts_) part->finish_gradients(stage);
 }
 
 at::Tensor ModuleOptimizer::sum(at::Tensor (ShardedAdam::*term)() const) const {
@@ -64,7 +64,6 @@ void ModuleOptimizer::step(double lr, double weight_decay, double factor) {
     if (factor != 1) part->scale(factor);
     part->update(steps_, lr, weight_decay);
   }
-  for (auto& part : parts_) part->start_publishing();
 }
 
 std::vector<OptimizerState> ModuleOptimizer::state() const {

@@ -1,8 +1,9 @@
 // The optimizer of one module on one rank. All ranks of the module take part in the collective calls of a step:
 //
-//   begin_step(); finish_parameters() of each stage; forward and backward of every microbatch, the last after
-//   expect_last_microbatch(); start_gradients() of each stage, finish_gradients() (both collective);
-//   step_all() of optim/global_step.h (collective)
+//   begin_step(); start_parameters(), finish_parameters(); forward and backward of every microbatch;
+//   start_gradients(), finish_gradients(); step_all() of optim/global_step.h
+//
+// The calls in between are for each stage. They are ops of the schedule (plan/op.h), which knows what may overlap.
 //
 // Each rank holds a partial sum of a gradient (nn/parallel.h). Dense parameters are summed over dp x cp, and over tp
 // where tp does not split them; expert parameters over expt_dp, and likewise over expt_tp.
@@ -28,21 +29,20 @@ class ModuleOptimizer {
                   const OptimizerConfig& config);
 
   void begin_step();
-  // With overlap_param_gather, step() returns while the gather of updated parameters is in flight: call this before the
-  // next forward of their stage and before any other read. Does nothing if they have arrived.
-  void finish_parameters(int stage);
-  void finish_parameters();  // of all stages
-  void expect_last_microbatch(int stage);
-  void start_gradients(int stage);  // the last stage first
-  void finish_gradients();
+  // The model's parameters follow step() here; does nothing if they have not changed since the last call.
+  void start_parameters(int stage);
+  void finish_parameters(int stage);  // before the next forward of the stage
+  void finish_parameters();           // both, of all stages: before any other read
+  // The last stage first; with overlap_grad_reduce before the stage's last backward, else after it.
+  void start_gradients(int stage);
+  void finish_gradients(int stage);
 
   // Scalars of type double. Summed over the ranks of the module, the first two count every element once.
   at::Tensor squared_norm() const;
   at::Tensor count_zeros() const;
   at::Tensor has_nonfinite() const;  // 0 or 1, of the gradients on this rank
 
-  // One update of the main copy with gradients times `factor`; the model's parameters follow, with overlap_param_gather
-  // only at finish_parameters(). Collective.
+  // One update of the main copy with gradients times `factor`.
   void step(double lr, double weight_decay, double factor);
 
   // For checkpoints. After writing to the state: publish_parameters() (collective); after writing to the model's

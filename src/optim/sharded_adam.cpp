@@ -63,6 +63,7 @@ ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& re
   }
   for (const Range& range : ranges_)
     if (counts(range)) add_counted(range);
+  is_stale_.resize(shards_.size());
   arriving_.resize(shards_.size());
   take_parameters();
 }
@@ -112,18 +113,18 @@ void ShardedAdam::add_counted(const Range& range) {
     counted_.push_back(range.in_buffer);
 }
 
-void ShardedAdam::finish_gradients() {
+void ShardedAdam::finish_gradients(int stage) {
   at::NoGradGuard guard;
-  gradients_.finish_reduction();
-  if (replicas_.size() > 1) sum_over_replicas();
+  gradients_.finish_reduction(stage);
+  if (replicas_.size() > 1) sum_over_replicas(stage);
 }
 
 // After the reduction only the owned slice still needs to be summed over `replicas`, in one call. Ranks that hold the
 // same shard own the same slice of it.
-void ShardedAdam::sum_over_replicas() {
+void ShardedAdam::sum_over_replicas(int stage) {
   std::vector<at::Tensor> parts;
   for (const Range& range : ranges_)
-    if (spec(range).tp_dim < 0) parts.push_back(range.gradient);
+    if (spec(range).stage == stage && spec(range).tp_dim < 0) parts.push_back(range.gradient);
   if (parts.empty()) return;
   at::Tensor flat = at::cat(parts);
   replicas_.all_reduce(flat);
@@ -163,6 +164,7 @@ void ShardedAdam::update(std::int64_t step, double lr, double weight_decay) {
   const at::Tensor step_tensor =
       at::full({}, step, at::TensorOptions(at::kFloat).device(gradients_.tensor_options().device()));
   for (const bool decayed : {true, false}) update(decayed, step_tensor, lr, decayed ? weight_decay : 0);
+  is_stale_.assign(is_stale_.size(), true);
 }
 
 void ShardedAdam::update(bool decayed, const at::Tensor& step, double lr, double weight_decay) {
@@ -190,20 +192,22 @@ void ShardedAdam::take_parameters() {
 }
 
 void ShardedAdam::publish_parameters() {
-  start_publishing();
+  finish_publishing();
+  is_stale_.assign(is_stale_.size(), true);
   finish_publishing();
 }
 
-void ShardedAdam::start_publishing() {
+void ShardedAdam::start_publishing(int stage) {
   at::NoGradGuard guard;
-  finish_publishing();
   for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket) {
-    arriving_[bucket] = start_publishing(bucket);
-    if (!config_.overlap_param_gather) arriving_[bucket].wait();
+    if (stage_of(bucket) != stage || !is_stale_[bucket]) continue;
+    arriving_[bucket].wait();
+    arriving_[bucket] = start_gather(bucket);
+    is_stale_[bucket] = false;
   }
 }
 
-Pending ShardedAdam::start_publishing(std::size_t bucket) {
+Pending ShardedAdam::start_gather(std::size_t bucket) {
   at::Tensor own = part(parameters_, shards_[bucket].in_buffer);
   own.copy_(shards_[bucket].main);
   if (!gradients_.sharded() || gradients_.group().size() == 1) return {};
@@ -213,10 +217,12 @@ Pending ShardedAdam::start_publishing(std::size_t bucket) {
 
 void ShardedAdam::finish_publishing(int stage) {
   for (std::size_t bucket = 0; bucket < arriving_.size(); ++bucket)
-    if (gradients_.stage_of(gradients_.layout().buckets[bucket]) == stage) arriving_[bucket].wait();
+    if (stage_of(bucket) == stage) arriving_[bucket].wait();
 }
 
 void ShardedAdam::finish_publishing() {
+  for (std::size_t bucket = 0; bucket < shards_.size(); ++bucket)
+    if (is_stale_[bucket]) start_publishing(stage_of(bucket));
   for (Pending& pending : arriving_) pending.wait();
 }
 

@@ -41,7 +41,7 @@ class ShardedAdam {
               const OptimizerConfig& config, std::int64_t module_parameters);
 
   GradientBuffer& gradients() { return gradients_; }
-  void finish_gradients();
+  void finish_gradients(int stage);
   void scale(double factor);
 
   // This rank's terms of sums over the module: every element counts on exactly one rank. Scalars of type double.
@@ -49,13 +49,13 @@ class ShardedAdam {
   at::Tensor count_zeros() const;
   at::Tensor has_nonfinite() const;  // 0 or 1, over all elements on this rank
 
-  void update(std::int64_t step, double lr, double weight_decay);
-  void take_parameters();     // copies the model's parameters to the main copy
+  void update(std::int64_t step, double lr, double weight_decay);  // of the main copy
+  void take_parameters();                                          // copies the model's parameters to the main copy
   void publish_parameters();  // copies the main copy to the model's parameters, on all ranks
-  // The same in two calls. With overlap_param_gather, the first only starts the gather; otherwise it completes it.
-  void start_publishing();
-  void finish_publishing(int stage);  // of the parameters of one stage
-  void finish_publishing();
+  // The same for what update() has changed, in two calls and by stage. Collective.
+  void start_publishing(int stage);
+  void finish_publishing(int stage);
+  void finish_publishing();  // both, of all stages
 
   std::vector<OptimizerState> state() const;
   std::vector<BucketState> bucket_state() const;
@@ -77,10 +77,11 @@ class ShardedAdam {
   void add_ranges(std::size_t bucket);
   bool counts(const Range& range) const;
   void add_counted(const Range& range);
-  void sum_over_replicas();
+  void sum_over_replicas(int stage);
   const ParamSpec& spec(const Range& range) const;
   void update(bool decayed, const at::Tensor& step, double lr, double weight_decay);
-  Pending start_publishing(std::size_t bucket);
+  Pending start_gather(std::size_t bucket);
+  int stage_of(std::size_t bucket) const { return gradients_.stage_of(gradients_.layout().buckets[bucket]); }
 
   OptimizerConfig config_;
   Group replicas_;
@@ -89,6 +90,7 @@ class ShardedAdam {
   std::vector<Range> ranges_;      // in buffer order
   std::vector<Span> counted_;      // the slices that count on this rank, neighbours merged
   at::Tensor parameters_;          // the model's, in the layout of the gradients
+  std::vector<bool> is_stale_;     // by bucket: the main copy has changed since the model's parameters were copied
   std::vector<Pending> arriving_;  // by bucket
 };
 

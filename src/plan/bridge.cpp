@@ -27,21 +27,6 @@ SampleRange Bridge::shared_samples(int edge) const {
   return {std::max(from.begin, to.begin), std::min(from.end, to.end)};
 }
 
-std::vector<int> Bridge::edges_into(int global_rank, int encoder) const {
-  std::vector<int> found;  // make_edges() orders the edges of one encoder by replica
-  for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
-    const Edge& edge = edges_[static_cast<std::size_t>(e)];
-    if (edge.crosses_modules() && edge.to_rank == global_rank && edge.from.module == encoder) found.push_back(e);
-  }
-  return found;
-}
-
-std::vector<int> Bridge::edges_within(int global_rank, int encoder) const {
-  std::vector<int> found = edges_into(global_rank, encoder);
-  std::erase_if(found, [&](int e) { return edges_[static_cast<std::size_t>(e)].from_rank != global_rank; });
-  return found;
-}
-
 EmbeddingSlice Bridge::slice(int edge, const std::vector<std::int64_t>& counts) const {
   const Edge& e = edges_[static_cast<std::size_t>(edge)];
   const SampleRange shared = shared_samples(edge);

@@ -29,11 +29,6 @@ class Bridge {
   SampleRange samples_of(int module, int global_rank) const;
   SampleRange shared_samples(int edge) const;
 
-  // Edges from an encoder into a language rank, in the order of their samples.
-  std::vector<int> edges_into(int global_rank, int encoder) const;
-  // Edges between modules whose two ends are this rank: nothing is sent over them.
-  std::vector<int> edges_within(int global_rank, int encoder) const;
-
   // `counts`: embeddings of each sample of the edge's encoder replica.
   EmbeddingSlice slice(int edge, const std::vector<std::int64_t>& counts) const;
 

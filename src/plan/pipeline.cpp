@@ -1,5 +1,6 @@
 #include "plan/pipeline.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace braid {
@@ -21,6 +22,11 @@ int stage_count(const Module& module) { return pp_of(module) * module.vpp; }
 
 bool is_last(const Topology& topology, const Stage& stage) {
   return stage.index == stage_count(module_of(topology, stage)) - 1;
+}
+
+bool is_pipelined(const Topology& topology) {
+  return std::any_of(topology.modules().begin(), topology.modules().end(),
+                     [](const Module& module) { return pp_of(module) > 1; });
 }
 
 std::vector<Stage> stages_of(const Topology& topology, int rank) {

@@ -20,6 +20,7 @@ struct Stage {
 
 int stage_count(const Module& module);
 bool is_last(const Topology& topology, const Stage& stage);
+bool is_pipelined(const Topology& topology);  // a module has several pipeline ranks
 
 // The stages that a rank runs: by module, then in pipeline order.
 std::vector<Stage> stages_of(const Topology& topology, int rank);

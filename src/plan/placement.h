@@ -17,7 +17,7 @@ struct RankSpan {
 // The ranks of each module, in recipe order, with default offsets filled in.
 std::vector<RankSpan> module_spans(const TopologyConfig& config);
 
-// Overlaps, gaps, ranks beyond the world. Every size and offset must already be valid by itself.
+// Overlaps, gaps, ranks outside the world. Every size and offset must already be valid by itself.
 std::vector<Problem> placement_problems(const TopologyConfig& config);
 
 }  // namespace braid

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 
 #include "base/error.h"
+#include "plan/meetings.h"
 
 namespace braid {
 namespace {
@@ -13,16 +15,23 @@ constexpr double kNotYet = std::numeric_limits<double>::infinity();
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
+int microbatches_in(const Schedule& schedule) {
+  int microbatches = 1;
+  for (const auto& ops : schedule.ranks)
+    for (const Op& op : ops) microbatches = std::max(microbatches, op.microbatch + 1);
+  return microbatches;
+}
+
 class Player {
  public:
   Player(const Schedule& schedule, const Topology& topology, const PlayOptions& options)
-      : schedule_(schedule), topology_(topology), options_(options), edges_(make_edges(topology)) {
-    for (const Module& module : topology.modules()) {
-      first_stage_.push_back(stages_);
-      stages_ += index(stage_count(module));
-    }
-    for (const auto& ops : schedule.ranks)
-      for (const Op& op : ops) microbatches_ = std::max(microbatches_, index(op.microbatch) + 1);
+      : schedule_(schedule),
+        topology_(topology),
+        options_(options),
+        edges_(make_edges(topology)),
+        microbatches_(index(microbatches_in(schedule))),
+        meetings_(topology, static_cast<int>(microbatches_)),
+        collectives_(2 * meetings_.stages()) {
     ranks_.resize(schedule.ranks.size());
     edges_of_.resize(ranks_.size());
     for (int e = 0; e < static_cast<int>(edges_.size()); ++e) {
@@ -31,7 +40,6 @@ class Player {
     }
     posted_.assign(4 * edges_.size() * microbatches_, kNotYet);
     arrived_.assign(2 * edges_.size() * microbatches_, kNotYet);
-    meetings_.resize(kMeetingKinds * stages_ * microbatches_ * ranks_.size());
     play_.ranks.resize(ranks_.size());
     is_moved_.resize(arrived_.size());
     for (const auto& ops : schedule.ranks)
@@ -51,11 +59,16 @@ class Player {
       if (spans.size() < schedule_.ranks[index(rank)].size() || !state(rank).queue_done())
         play_.stuck.push_back(describe_stuck(rank));
       play_.end = std::max({play_.end, state(rank).clock, state(rank).exchanged});
+      show_collectives(rank);
     }
     return std::move(play_);
   }
 
  private:
+  struct Started {
+    std::size_t op;
+    double time;
+  };
   struct Rank {
     double clock = 0;                    // when its last op ended
     double exchanged = 0;                // when its last exchange ended
@@ -63,17 +76,22 @@ class Player {
     std::size_t exchanges_done = 0;
     std::vector<double> reached;  // by exchange: the time
     bool has_come = false;        // it has arrived at the meeting of its next op
+    std::deque<Started> started;  // gathers and reductions that have not begun, oldest first
+    double communicated = 0;      // when its last gather or reduction ended
     bool queue_done() const { return exchanges_done == exchanges.size(); }
   };
-  // The arrivals of the ranks that take part in an op.
-  struct Meeting {
+  // A gather or reduction of a stage. It begins when it is the next one of all its ranks.
+  struct Collective {
     int came = 0;
-    double last = 0;
+    double begin = 0, end = kNotYet;
   };
-  static constexpr std::size_t kMeetingKinds = Op::Update + 1;
 
   Rank& state(int rank) { return ranks_[index(rank)]; }
   const Op& op_at(int rank, std::size_t i) const { return schedule_.ranks[index(rank)][i]; }
+  Collective& collective_of(const Op& op) {
+    const bool reduces = op.kind == Op::StartReduce || op.kind == Op::EndReduce;
+    return collectives_[2 * meetings_.number_of(op.stage) + (reduces ? 1 : 0)];
+  }
 
   std::size_t id_of(const Transfer& t) const {
     return (t.kind * edges_.size() + index(t.edge)) * microbatches_ + index(t.microbatch);
@@ -83,6 +101,7 @@ class Player {
     const Edge& edge = edges_[index(t.edge)];
     return edge.from_rank == rank ? edge.to_rank : edge.from_rank;
   }
+  double duration(int rank, const Op& op) const { return options_.duration ? options_.duration(rank, op) : 0; }
 
   // Runs a rank until it must wait.
   void advance(int rank) {
@@ -91,9 +110,14 @@ class Player {
     auto& spans = play_.ranks[index(rank)];
     while (spans.size() < ops.size()) {
       const Op& op = ops[spans.size()];
-      if (!(op.kind == Op::Exchange ? exchange(rank) : meet(rank, op))) return;
+      const bool ran = op.kind == Op::Exchange  ? exchange(rank)
+                       : op.starts_collective() ? start(rank, op)
+                                                : meet(rank, op);
+      if (!ran) return;
     }
   }
+
+  // --- exchanges
 
   bool exchange(int rank) {
     Rank& own = state(rank);
@@ -103,9 +127,9 @@ class Player {
       own.reached.push_back(own.clock);
       run_exchanges(rank);
     }
-    if (options_.exchanges_block && !own.queue_done()) return false;
+    if (options_.communication_blocks && !own.queue_done()) return false;
     const double begin = own.clock;
-    if (options_.exchanges_block) own.clock = std::max(own.clock, own.exchanged);
+    if (options_.communication_blocks) own.clock = std::max(own.clock, own.exchanged);
     play_.ranks[index(rank)].push_back({begin, own.clock});
     return true;
   }
@@ -132,9 +156,55 @@ class Player {
     }
   }
 
+  // --- gathers and reductions
+
+  bool start(int rank, const Op& op) {
+    Rank& own = state(rank);
+    if (!own.has_come) {
+      own.has_come = true;
+      own.started.push_back({play_.ranks[index(rank)].size(), own.clock});
+      if (own.started.size() == 1) come_to_next_collective(rank);
+    }
+    if (options_.communication_blocks) {
+      if (collective_of(op).end == kNotYet) return false;
+      own.clock = std::max(own.clock, collective_of(op).end);
+    }
+    own.has_come = false;
+    play_.ranks[index(rank)].push_back({own.clock, own.clock});
+    return true;
+  }
+
+  void come_to_next_collective(int rank) {
+    const Started& next = state(rank).started.front();
+    const Op& op = op_at(rank, next.op);
+    Collective& collective = collective_of(op);
+    collective.begin = std::max({collective.begin, next.time, state(rank).communicated});
+    const RankBlock ranks = meetings_.ranks_at(rank, op);
+    if (++collective.came < ranks.size) return;
+    collective.end = collective.begin + duration(rank, op);
+    for (int other = ranks.first; other < ranks.first + ranks.size; ++other) {
+      state(other).communicated = collective.end;
+      state(other).started.pop_front();
+      runnable_.push_back(other);
+      if (!state(other).started.empty()) come_to_next_collective(other);
+    }
+  }
+
+  // The span of an op that starts a gather or reduction is that of the gather or reduction.
+  void show_collectives(int rank) {
+    auto& spans = play_.ranks[index(rank)];
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      const Op& op = op_at(rank, i);
+      if (op.starts_collective()) spans[i] = {collective_of(op).begin, collective_of(op).end};
+    }
+  }
+
+  // --- other ops
+
   // When all inputs of a forward or backward have arrived from other ranks; the update waits for every exchange.
   double arrival(int rank, const Op& op) {
     if (op.kind == Op::Update) return state(rank).queue_done() ? state(rank).exchanged : kNotYet;
+    if (op.ends_collective()) return collective_of(op).end;
     double last = 0;
     if (!op.computes()) return last;
     const bool forward = op.kind == Op::Forward;
@@ -148,44 +218,26 @@ class Player {
     return last;
   }
 
-  RankBlock concerned(int rank, const Op& op) const {
-    if (op.kind == Op::Agree || op.kind == Op::Update) return {0, static_cast<int>(ranks_.size())};
-    if (op.kind == Op::Load) return replica_of(topology_, op.stage, rank);
-    if (op.computes()) return computes_with(topology_, op.stage, rank);
-    return ranks_of(topology_, op.stage);
-  }
-
   // True when all ranks have arrived: the op then runs.
   bool meet(int rank, const Op& op) {
     Rank& own = state(rank);
-    const RankBlock block = concerned(rank, op);
-    const std::size_t stage = first_stage_[index(op.stage.module)] + index(op.stage.index);
-    Meeting& meeting = meetings_[((op.kind * stages_ + stage) * microbatches_ + index(op.microbatch)) * ranks_.size() +
-                                 index(block.first)];
+    const RankBlock ranks = meetings_.ranks_at(rank, op);
+    Meeting alone;
+    Meeting& meeting = ranks.size == 1 ? alone : meetings_.at(op, ranks);
     if (!own.has_come) {
       const double arrived = arrival(rank, op);
       if (arrived == kNotYet) return false;
       own.has_come = true;
       meeting.last = std::max({meeting.last, own.clock, arrived});
-      if (++meeting.came == block.size)
-        for (int other = block.first; other < block.first + block.size; ++other)
+      if (++meeting.came == ranks.size)
+        for (int other = ranks.first; other < ranks.first + ranks.size; ++other)
           if (other != rank) runnable_.push_back(other);
     }
-    if (meeting.came < block.size) return false;
+    if (meeting.came < ranks.size) return false;
     own.has_come = false;
-    own.clock = meeting.last + (options_.duration ? options_.duration(rank, op) : 0);
+    own.clock = meeting.last + duration(rank, op);
     play_.ranks[index(rank)].push_back({meeting.last, own.clock});
     return true;
-  }
-
-  std::string describe(const Op& op) const {
-    constexpr const char* kNames[] = {
-        "the agreement on sizes", "the batch",     "the parameters", "forward", "backward",
-        "the exchange",           "the gradients", "the update"};
-    const std::string name = kNames[op.kind];
-    if (op.kind == Op::Agree || op.kind == Op::Update) return name;
-    const std::string& module = topology_.modules()[index(op.stage.module)].name;
-    return fmt::format("{} of {}, microbatch {}", name, module, op.microbatch);
   }
 
   std::string describe_stuck(int rank) {
@@ -194,11 +246,9 @@ class Player {
     const Rank& own = state(rank);
     if (!own.queue_done())
       for (const Transfer& t : op_at(rank, own.exchanges[own.exchanges_done]).transfers)
-        if (posted(t, !t.outgoing) == kNotYet) missing.push_back(braid::describe(t, edges_));
-    if (missing.empty() && at < schedule_.ranks[index(rank)].size()) {
-      const Op& op = op_at(rank, at);
-      missing.push_back("the others for " + describe(op));
-    }
+        if (posted(t, !t.outgoing) == kNotYet) missing.push_back(describe(t, edges_));
+    if (missing.empty() && at < schedule_.ranks[index(rank)].size())
+      missing.push_back("the others for " + describe(op_at(rank, at), topology_));
     return fmt::format("rank {} deadlocks at op {}: it waits for {}", rank, at, fmt::join(missing, ", "));
   }
 
@@ -206,26 +256,19 @@ class Player {
   const Topology& topology_;
   const PlayOptions& options_;
   const std::vector<Edge> edges_;
-  std::vector<std::size_t> first_stage_;  // by module: index among the stages of all modules
-  std::size_t stages_ = 0, microbatches_ = 1;
+  const std::size_t microbatches_;
+  Meetings meetings_;
+  std::vector<Collective> collectives_;  // by stage; gather, reduction
   std::vector<Rank> ranks_;
   std::vector<std::vector<int>> edges_of_;  // by rank
   std::vector<char> is_moved_;              // by transfer: whether the schedule contains it
   std::vector<double> posted_;              // by transfer and side: the time
   std::vector<double> arrived_;             // by transfer: when its exchange ended on the receiving rank
-  std::vector<Meeting> meetings_;           // by kind, stage, microbatch and first rank
   std::vector<int> runnable_;
   Play play_;
 };
 
 }  // namespace
-
-std::string describe(const Transfer& t, const std::vector<Edge>& edges) {
-  const Edge& edge = edges[index(t.edge)];
-  const bool forward = t.kind == Transfer::Activation;
-  return fmt::format("the {} of microbatch {} from rank {} to rank {}", forward ? "activation" : "gradient",
-                     t.microbatch, forward ? edge.from_rank : edge.to_rank, forward ? edge.to_rank : edge.from_rank);
-}
 
 Play play(const Schedule& schedule, const Topology& topology, const PlayOptions& options) {
   return Player(schedule, topology, options).run();

@@ -3,10 +3,12 @@
 //
 // - A rank runs its list in order. Its exchanges run one after the other; one ends when every transfer in it has been
 //   posted by both sides and has taken its duration.
+// - Gathers and reductions run beside a rank's list and its exchanges, also one after the other: one begins when all
+//   ranks of its stage have started it and finished earlier ones.
 // - A forward or backward begins when its inputs have arrived and all ranks with which it has collectives have reached
 //   it; the same holds for the other ops and the ranks that take part in them.
-// - With `exchanges_block`, the strictest reading of NCCL, a rank also blocks during its exchanges. A schedule that
-//   ends under this rule cannot deadlock, whichever operations share a device.
+// - With `communication_blocks`, the strictest reading of NCCL, a rank also blocks during its exchanges, gathers and
+//   reductions. A schedule that ends under this rule cannot deadlock, whichever operations share a device.
 #pragma once
 
 #include <functional>
@@ -18,12 +20,13 @@
 namespace braid {
 
 struct PlayOptions {
-  bool exchanges_block = false;
-  std::function<double(int rank, const Op& op)> duration{};            // default: 0
-  std::function<double(const Edge& edge, int microbatch)> transfer{};  // likewise
+  bool communication_blocks = false;
+  // Of an op or, for one that starts a gather or reduction, of that; default: 0.
+  std::function<double(int rank, const Op& op)> duration{};
+  std::function<double(const Edge& edge, int microbatch)> transfer{};  // default: 0
 };
 
-struct OpSpan {
+struct OpSpan {  // of the gather or reduction, for an op that starts one
   double begin = 0, end = 0;
 };
 
@@ -35,7 +38,5 @@ struct Play {
 
 // Both sides of every transfer must be in the schedule.
 Play play(const Schedule& schedule, const Topology& topology, const PlayOptions& options);
-
-std::string describe(const Transfer& transfer, const std::vector<Edge>& edges);
 
 }  // namespace braid

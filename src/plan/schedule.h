@@ -19,13 +19,19 @@ struct ScheduleOptions {
   std::vector<std::string> frozen{};                    // modules without a backward
   std::vector<std::string> frozen_before_last_stage{};  // modules of which only the last stage has a backward
   bool forward_only = false;                            // no backward anywhere, and no update
+  bool updates = true;                                  // false: no update, so no reductions and no gathers either
+  bool overlap_reduce = false;                          // a stage's gradients are reduced during its last backward
+  bool overlap_gather = false;                          // updated parameters arrive while the next step begins
   int prefetch = 0;  // how many finished microbatches an encoder may hold beyond what 1F1B needs
 };
 
 // Whether a stage has a backward; it then receives the gradient of the output it sends.
 bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage);
 
-// Whether forwards of a stage read tokens, labels or media of the microbatch, besides activations.
+// Whether a step ends with an update, for which gradients are reduced and after which parameters are gathered.
+bool has_update(const ScheduleOptions& options);
+
+// Whether forwards of a stage read the microbatch besides activations: media, tokens, labels, lengths of sequences.
 bool reads_batch(const Topology& topology, const Stage& stage);
 
 struct Schedule {
@@ -38,6 +44,7 @@ Schedule make_schedule(const Topology& topology, const ScheduleOptions& options)
 // - every send has its receive and vice versa, in the same order;
 // - it does not deadlock under the strictest reading of NCCL (plan/player.h);
 // - every op has its inputs before it runs, and every forward of a trained stage has its backward;
+// - every trained stage's gradients are complete before the update, and its parameters before its first forward;
 // - no rank holds more microbatches of a stage than max_in_flight() allows.
 std::vector<std::string> verify(const Schedule& schedule, const Topology& topology, const ScheduleOptions& options);
 

@@ -27,7 +27,7 @@ struct Lane {
   std::string label;
 };
 
-bool leads(const Module& module, int rank) {
+bool is_first_of_stage(const Module& module, int rank) {
   const Grid& grid = module.dense;
   return grid.coord(rank, "tp") == 0 && grid.coord(rank, "cp") == 0 && grid.coord(rank, "dp") == 0;
 }
@@ -36,7 +36,7 @@ bool leads(const Module& module, int rank) {
 std::string label_of_stages(const Topology& topology, int rank) {
   std::vector<std::string> stages;
   for (const Module* module : topology.modules_of(rank)) {
-    if (!leads(*module, rank)) continue;
+    if (!is_first_of_stage(*module, rank)) continue;
     const int pp = module->dense.size_of("pp");
     std::vector<int> own;
     for (int stage = module->dense.coord(rank, "pp"); stage < stage_count(*module); stage += pp) own.push_back(stage);
@@ -93,6 +93,11 @@ std::string box(double x, double y, double width, const Fill& fill, int microbat
       title, x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill.colour, fill.opacity, text);
 }
 
+bool has_collectives(const Schedule& schedule) {
+  return std::any_of(schedule.ranks.front().begin(), schedule.ranks.front().end(),
+                     [](const Op& op) { return op.starts_collective(); });
+}
+
 // Only colours that this schedule uses: a frozen module has no backward.
 std::string legend(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs, int x) {
   std::map<std::pair<int, Op::Kind>, std::string> labels;
@@ -111,10 +116,20 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
   std::vector<std::string> notes;
   if (!has_lane_for_each(topology))
     notes.push_back("each lane stands for all ranks of a stage, which do the same at the same time");
+  if (has_collectives(schedule))
+    notes.push_back("a line under a lane shows when parameters may be gathered or gradients reduced");
   if (topology.interleaves()) notes.push_back("the later stages of a rank are drawn paler");
   if (!notes.empty())
     out += fmt::format("<text class=\"key\" x=\"{}\" y=\"48\">{}</text>\n", kMargin, fmt::join(notes, "; "));
   return out;
+}
+
+// A line at the bottom of a lane, while a gather or reduction may run: from its start to the op that awaits it.
+std::string line(double x, double y, double width, const char* colour, const std::string& title) {
+  return fmt::format(
+      "<rect class=\"beside\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"3\" "
+      "fill=\"{}\"><title>{}</title></rect>\n",
+      x, y + kLaneHeight, width, colour, title);
 }
 
 // The scale of a lane's boxes.
@@ -136,6 +151,30 @@ std::string boxes(const Schedule& schedule, const Topology& topology, const Play
     out += box(chart.left + spans[i].begin * chart.unit, y, (spans[i].end - spans[i].begin) * chart.unit,
                {ops[i].kind == Op::Forward ? colours.forward : colours.backward, opacity_of(ops[i].stage, topology)},
                ops[i].microbatch, title);
+  }
+  return out;
+}
+
+std::string lines(const Schedule& schedule, const Topology& topology, const Play& timeline, const Chart& chart,
+                  int rank, double y) {
+  const auto& ops = schedule.ranks[static_cast<std::size_t>(rank)];
+  const auto& spans = timeline.ranks[static_cast<std::size_t>(rank)];
+  std::string out;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (!ops[i].starts_collective()) continue;
+    const bool gathers = ops[i].kind == Op::StartGather;
+    const auto is_end = [&](const Op& op) {
+      return op.kind == (gathers ? Op::EndGather : Op::EndReduce) && op.stage == ops[i].stage;
+    };
+    const auto end = static_cast<std::size_t>(std::find_if(ops.begin(), ops.end(), is_end) - ops.begin());
+    const double from = spans[i].begin, to = spans[end].end;
+    if (to <= from) continue;
+    const auto module = static_cast<std::size_t>(ops[i].stage.module);
+    out += line(chart.left + from * chart.unit, y, (to - from) * chart.unit,
+                gathers ? colours_of(module).forward : colours_of(module).backward,
+                fmt::format("rank {}: {} of {}, stage {}, between {:.1f} and {:.1f}", rank,
+                            gathers ? "gather of the parameters" : "reduction of the gradients",
+                            topology.modules()[module].name, ops[i].stage.index, from, to));
   }
   return out;
 }
@@ -170,8 +209,9 @@ std::string draw_svg(const Schedule& schedule, const Topology& topology, const P
                        kChartWidth, kLaneHeight);
     svg += fmt::format("<text class=\"lane\" x=\"{}\" y=\"{:.1f}\">{}</text>\n", kMargin, y + kLaneHeight * 0.68,
                        lane.label);
-    svg += boxes(schedule, topology, timeline, costs, {static_cast<double>(left), kChartWidth / timeline.end},
-                 lane.rank, y);
+    const Chart chart = {static_cast<double>(left), kChartWidth / timeline.end};
+    svg += boxes(schedule, topology, timeline, costs, chart, lane.rank, y);
+    svg += lines(schedule, topology, timeline, chart, lane.rank, y);
     y += kLaneHeight + kLaneGap;
   }
   return svg + "</svg>\n";

@@ -18,7 +18,8 @@ struct StageCosts {  // of one module, per microbatch and stage, in any unit
 // equally among them. The schedule must be valid.
 Play make_timeline(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs);
 
-// One lane per rank, one box with the microbatch number per forward and backward, one colour per module and direction.
+// One lane per rank, one box with the microbatch number per forward and backward, one colour per module and direction;
+// under a lane, a line per gather and reduction while it may run beside the boxes.
 // With too many ranks, the first of each stage gets a lane that represents all of them and is labelled so.
 std::string draw_svg(const Schedule& schedule, const Topology& topology, const Play& timeline,
                      const std::vector<StageCosts>& costs);

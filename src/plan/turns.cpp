@@ -5,13 +5,14 @@
 namespace braid {
 namespace {
 
-// The stage (chunk) and the microbatch of the n-th forward of a pipeline rank, counted over all its stages.
+// The stage (chunk) and the microbatch of the n-th forward of a pipeline rank, counted over all its stages, if
+// microbatches go through them in groups of `together`.
 struct Turn {
   int chunk, microbatch;
 };
-Turn nth_forward(int n, int pp, int vpp) {
-  const int group = n / (pp * vpp), within = n % (pp * vpp);
-  return {within / pp, group * pp + within % pp};
+Turn nth_forward(int n, int together, int vpp) {
+  const int group = n / (together * vpp), within = n % (together * vpp);
+  return {within / together, group * together + within % together};
 }
 
 int interleaved_warm_up(int pp, int vpp, int pp_rank, int microbatches) {
@@ -31,10 +32,11 @@ std::vector<Round> one_forward_one_backward(const Stage& stage, int microbatches
 
 std::vector<Round> interleaved(int module, int pp, int vpp, int pp_rank, int microbatches) {
   const int warm_up = interleaved_warm_up(pp, vpp, pp_rank, microbatches), count = microbatches * vpp;
+  const int together = std::min(pp, microbatches);
   const auto stage = [&](int chunk) { return Stage{module, chunk * pp + pp_rank}; };
   std::vector<Round> rounds;
   for (int n = 0; n < count + warm_up; ++n) {
-    const Turn forward = nth_forward(n, pp, vpp), backward = nth_forward(n - warm_up, pp, vpp);
+    const Turn forward = nth_forward(n, together, vpp), backward = nth_forward(n - warm_up, together, vpp);
     Round& round = rounds.emplace_back();
     if (n < count) round.push_back({Op::Forward, stage(forward.chunk), forward.microbatch});
     if (n >= warm_up) round.push_back({Op::Backward, stage(vpp - 1 - backward.chunk), backward.microbatch});
@@ -59,9 +61,11 @@ std::vector<Round> rounds_before(const Stage& stage, const Stage& next, const st
 
 // The maximum is reached just before the chunk's first backward.
 int interleaved_in_flight(int pp, int vpp, int pp_rank, int chunk, int microbatches) {
-  const int last = interleaved_warm_up(pp, vpp, pp_rank, microbatches) + (vpp - 1 - chunk) * pp;
+  const int together = std::min(pp, microbatches);
+  const int last = interleaved_warm_up(pp, vpp, pp_rank, microbatches) + (vpp - 1 - chunk) * together;
   int held = 0;
-  for (int n = 0; n <= std::min(last, microbatches * vpp - 1); ++n) held += nth_forward(n, pp, vpp).chunk == chunk;
+  for (int n = 0; n <= std::min(last, microbatches * vpp - 1); ++n)
+    held += nth_forward(n, together, vpp).chunk == chunk;
   return held;
 }
 

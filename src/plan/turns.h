@@ -15,8 +15,8 @@ using Round = std::vector<Op>;
 std::vector<Round> one_forward_one_backward(const Stage& stage, int microbatches, int warm_up);
 
 // Megatron's interleaving: microbatches go through a rank's stages in groups of pp, and after a warm-up each forward is
-// followed by a backward. `microbatches` must be a multiple of pp. Neighbouring ranks are then at different stages, so
-// all four tensors (in and out, forward and backward) must go in one exchange to avoid a deadlock.
+// followed by a backward. `microbatches` must be 1 or a multiple of pp. Neighbouring ranks are then at different
+// stages, so all four tensors (in and out, forward and backward) must go in one exchange to avoid a deadlock.
 std::vector<Round> interleaved(int module, int pp, int vpp, int pp_rank, int microbatches);
 
 // The rounds of a stage that feeds `next`, whose rank runs `rounds`: one forward further ahead.

@@ -195,7 +195,7 @@ Problems interleaving_problems(const ModuleConfig& module, const Workload& workl
   const std::int64_t unit = std::int64_t{workload.micro_batch} * module.dp;
   if (workload.micro_batch < 1 || workload.global_batch < 1 || workload.global_batch % unit) return {};
   const std::int64_t microbatches = workload.global_batch / unit, group = unit * module.pp;
-  if (microbatches % module.pp == 0) return {};
+  if (microbatches == 1 || microbatches % module.pp == 0) return {};
   return {
       {fmt::format("{} microbatches are not a multiple of {}.pp={}, which vpp={} requires", microbatches, module.name,
                    module.pp, module.vpp),

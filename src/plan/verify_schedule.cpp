@@ -1,5 +1,6 @@
 // Checks a schedule: the lists are checked here, plan/player.h finds deadlocks.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -39,7 +40,8 @@ class Verifier {
     if (!problems_.empty()) return problems_;  // a transfer without its other side always deadlocks
     check_order();
     for (int rank = 0; rank < world_size(); ++rank) check_list(rank);
-    for (const std::string& stuck : play(schedule_, topology_, {.exchanges_block = true}).stuck) fail(stuck);
+    if (can_be_played_)
+      for (const std::string& stuck : play(schedule_, topology_, {.communication_blocks = true}).stuck) fail(stuck);
     return problems_;
   }
 
@@ -52,6 +54,7 @@ class Verifier {
   };
   const Rules& rules(const Stage& stage) const { return rules_[index(stage.module)][index(stage.index)]; }
   bool trains(const Stage& stage) const { return rules(stage).trains; }
+  bool awaits_parameters() const { return has_update(options_) && options_.overlap_gather; }
   const std::string& name_of(const Stage& stage) const { return topology_.modules()[index(stage.module)].name; }
   void fail(std::string sentence) { problems_.push_back(std::move(sentence)); }
 
@@ -102,7 +105,8 @@ class Verifier {
   // The ops that a rank has run so far, by stage and microbatch.
   struct Done {
     std::vector<int> loads, forwards, backwards;
-    int held = 0, gathers = 0, reduces = 0;
+    std::array<int, Op::kKinds> times{};  // by kind of op
+    int held = 0;
   };
   using RankState = std::vector<Done>;  // as stages_of()
 
@@ -111,34 +115,51 @@ class Verifier {
     const std::vector<Stage> stages = stages_of(topology_, rank);
     const std::vector<int> none(index(options_.microbatches));
     RankState state(stages.size(), {none, none, none});
+    bool updated = false;
     check_ends(rank);
     for (const Op& op : schedule_.ranks[index(rank)]) {
       for (const Transfer& t : op.transfers) check_transfer(rank, t, stages, state);
       const auto at = std::find(stages.begin(), stages.end(), op.stage);
-      if (op.kind == Op::Exchange || op.kind == Op::Agree || op.kind == Op::Update) continue;
+      updated = updated || op.kind == Op::Update;
+      if (!op.has_stage()) continue;
       if (at == stages.end()) {
         fail(fmt::format("rank {} does not have stage {} of {}", rank, op.stage.index, name_of(op.stage)));
+        can_be_played_ = false;
         continue;
       }
-      check_op(rank, op, stages, state, state[static_cast<std::size_t>(at - stages.begin())]);
+      Done& done = state[static_cast<std::size_t>(at - stages.begin())];
+      ++done.times[op.kind];
+      if (op.kind == Op::Load) ++done.loads[index(op.microbatch)];
+      if (op.computes()) check_compute(rank, op, stages, state, done);
+      if (op.starts_collective() || op.ends_collective()) check_collective(rank, op, done, updated);
     }
     for (std::size_t s = 0; s < stages.size(); ++s) check_end(rank, stages[s], state[s]);
   }
 
-  // The sizes of all microbatches are known before anything else runs, and all gradients before the update.
+  // The sizes of all microbatches are known before anything but gathers runs, and nothing but gathers follows the
+  // update.
   void check_ends(int rank) {
     const std::vector<Op>& ops = schedule_.ranks[index(rank)];
-    const auto is_only_at = [&](Op::Kind kind, std::size_t place) {
-      const auto count = std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
-      return count == 1 && ops[place].kind == kind;
+    const auto is_gather = [](const Op& op) { return op.kind == Op::StartGather || op.kind == Op::EndGather; };
+    const auto count = [&](Op::Kind kind) {
+      return std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
     };
-    if (!is_only_at(Op::Agree, 0)) fail(fmt::format("rank {} must agree on sizes once, as its first op", rank));
-    if (!options_.forward_only && !is_only_at(Op::Update, ops.size() - 1))
-      fail(fmt::format("rank {} must update once, as its last op", rank));
-    // Replicas reduce the stages of a module in one order, that of their last backwards.
+    const auto first = std::find_if_not(ops.begin(), ops.end(), is_gather);
+    if (count(Op::Begin) != 1 || first->kind != Op::Begin)
+      fail(fmt::format("rank {} must begin the step once, before all ops but gathers", rank));
+    const auto last = std::find_if_not(ops.rbegin(), ops.rend(), is_gather);
+    const bool updates = has_update(options_);
+    if (count(Op::Update) != (updates ? 1 : 0) || (updates && last->kind != Op::Update))
+      fail(updates ? fmt::format("rank {} must update once, after all ops but gathers", rank)
+                   : fmt::format("rank {} must not update", rank));
+    check_order_of_reductions(rank);
+  }
+
+  // Replicas reduce the stages of a module in one order, that of their last backwards.
+  void check_order_of_reductions(int rank) {
     std::map<int, int> last_reduced;  // by module
-    for (const Op& op : ops) {
-      if (op.kind != Op::Reduce) continue;
+    for (const Op& op : schedule_.ranks[index(rank)]) {
+      if (op.kind != Op::StartReduce) continue;
       const auto [last, is_first] = last_reduced.try_emplace(op.stage.module, op.stage.index);
       if (!is_first && op.stage.index > last->second)
         fail(fmt::format("rank {} reduces stage {} of {} after stage {}", rank, op.stage.index, name_of(op.stage),
@@ -163,11 +184,25 @@ class Verifier {
     return state[static_cast<std::size_t>(std::find(stages.begin(), stages.end(), stage) - stages.begin())];
   }
 
-  void check_op(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state, Done& done) {
-    if (op.kind == Op::Load) ++done.loads[index(op.microbatch)];
-    if (op.kind == Op::Gather) ++done.gathers;
-    if (op.kind == Op::Reduce) ++done.reduces;
-    if (!op.computes()) return;
+  // Parameters are gathered at the begin of the step or after the update. A reduction starts with the last backward or
+  // after it, and ends after it.
+  void check_collective(int rank, const Op& op, const Done& done, bool updated) {
+    const auto fail_here = [&](const std::string& what) {
+      fail(fmt::format("rank {}: {} {}", rank, describe(op, topology_), what));
+    };
+    if (!has_update(options_) || !trains(op.stage)) fail_here("is of a stage that is not updated");
+    const bool gathers = op.kind == Op::StartGather || op.kind == Op::EndGather;
+    if (op.ends_collective() && done.times[gathers ? Op::StartGather : Op::StartReduce] == 0)
+      fail_here("comes before they are on their way");
+    if (gathers && updated == options_.overlap_gather)
+      fail_here(updated ? "comes after the update" : "comes before the update");
+    if (gathers) return;
+    const int before = options_.microbatches - (options_.overlap_reduce && op.kind == Op::StartReduce ? 1 : 0);
+    if (done.times[Op::Backward] != before)
+      fail_here(fmt::format("comes after {} backwards, not {}", done.times[Op::Backward], before));
+  }
+
+  void check_compute(int rank, const Op& op, const std::vector<Stage>& stages, const RankState& state, Done& done) {
     const bool forward = op.kind == Op::Forward;
     const auto fail_here = [&](const std::string& what) {
       fail(fmt::format("rank {}: {} of {}, microbatch {}, {}", rank, forward ? "forward" : "backward",
@@ -178,8 +213,9 @@ class Verifier {
     if (!forward && !trains(op.stage)) fail_here("is of a stage that does not train");
     if (!forward && !done.forwards[mb]) fail_here("runs before its forward");
     if (forward && rules(op.stage).reads_batch && !done.loads[mb]) fail_here("runs before its batch is loaded");
-    if (forward && trains(op.stage) && done.gathers == 0) fail_here("runs before its parameters are gathered");
-    if (!forward && done.reduces > 0) fail_here("runs after its gradients were reduced");
+    if (forward && trains(op.stage) && awaits_parameters() && done.times[Op::EndGather] == 0)
+      fail_here("runs before its parameters have arrived");
+    if (!forward && done.times[Op::EndReduce] > 0) fail_here("runs after its gradients were reduced");
     if (!has_input(rank, op, stages, state)) fail_here("runs before its input has arrived");
     done.held += forward ? 1 : -1;
     if (trains(op.stage) && done.held > rules(op.stage).max_in_flight)
@@ -209,8 +245,11 @@ class Verifier {
       if (trains(stage) && !done.backwards[mb])
         fail(fmt::format("rank {} never runs backward of {}, microbatch {}", rank, name_of(stage), mb));
     }
-    if (trains(stage) && done.reduces != 1)
-      fail(fmt::format("rank {} reduces the gradients of {} {} times", rank, name_of(stage), done.reduces));
+    for (const auto kind : {Op::StartGather, Op::EndGather, Op::StartReduce, Op::EndReduce})
+      if (done.times[kind] != (has_update(options_) && trains(stage) ? 1 : 0)) {
+        fail(fmt::format("rank {} has {} {} times", rank, describe({kind, stage}, topology_), done.times[kind]));
+        can_be_played_ = false;
+      }
   }
 
   const Schedule& schedule_;
@@ -220,6 +259,7 @@ class Verifier {
   std::vector<std::vector<int>> edges_of_;  // by rank
   std::vector<std::vector<Rules>> rules_;   // by module and stage
   std::vector<char> arrived_;               // by transfer: on the rank that receives it
+  bool can_be_played_ = true;               // gathers and reductions are started once, by ranks that have their stages
   std::vector<std::string> problems_;
 };
 

@@ -14,7 +14,15 @@ namespace braid {
 struct GradientSum {
   at::Tensor value{};
   std::function<void()> added{};  // called after each addition
-  bool is_kept() const { return value.defined(); }
+
+  // Adds a gradient by add(value). False, without a call, if there is no sum.
+  template <class Add>
+  bool add_by(const Add& add) const {
+    if (!value.defined()) return false;
+    add(value);
+    if (added) added();
+    return true;
+  }
 };
 
 struct Weight {

@@ -18,10 +18,12 @@ int microbatches(const TrainingConfig& config, const Topology& topology) {
   return microbatches_of({.micro_batch = config.micro_batch, .global_batch = config.global_batch}, topology);
 }
 
-// In a step, some replicas of an encoder may have input and others none.
-OptimizerConfig config_for(OptimizerConfig config, const Module& module) {
-  if (module.is_encoder) config.overlap_grad_reduce = config.overlap_param_gather = false;
-  return config;
+ScheduleOptions schedule_options(const TrainingConfig& config, const Topology& topology) {
+  ScheduleOptions options =
+      schedule_options(topology, config.model.frozen, microbatches(config, topology), config.prefetch);
+  options.overlap_reduce = config.optimizer.overlap_grad_reduce;
+  options.overlap_gather = config.optimizer.overlap_param_gather;
+  return options;
 }
 
 }  // namespace
@@ -38,7 +40,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
     : topology_(topology),
       groups_(groups),
       config_(config),
-      plan_(topology, schedule_options(topology, config.model.frozen, microbatches(config, topology), config.prefetch)),
+      plan_(topology, schedule_options(config, topology)),
       model_(provider, topology, groups, world, config.model),
       schedule_(config.schedule),
       loss_scale_(config.loss_scale) {
@@ -46,8 +48,7 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
     if (!set->parameters.trains()) continue;
     const Module& module = topology.modules()[static_cast<std::size_t>(set->module)];
     trained_.push_back({set->module, set.get(),
-                        std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name,
-                                                          config_for(config.optimizer, module))});
+                        std::make_unique<ModuleOptimizer>(set->parameters, groups, module.name, config.optimizer)});
   }
 }
 
@@ -67,7 +68,6 @@ std::vector<std::string> Training::data_positions() {
 }
 
 TrainingReport Training::step(StepClock& clock, const std::function<StopReason()>& wanted) {
-  for (const Trained& trained : trained_) trained.optimizer->begin_step();
   RunningStep running = {clock, wanted};
   for (const Op& op : plan_.schedule.ranks[static_cast<std::size_t>(model_.world().rank())]) run(op, running);
   next_sample_ += config_.global_batch;
@@ -86,17 +86,19 @@ void Training::run(const Op& op, RunningStep& running) {
       if (trained.module == op.stage.module) (trained.optimizer.get()->*call)(op.stage.index);
   };
   switch (op.kind) {
-    case Op::Agree:
+    case Op::Begin:
+      for (const Trained& trained : trained_) trained.optimizer->begin_step();
       running.step.emplace(model_, plan_, feed_->next_step(next_sample_),
                            StepInput{.micro_batch = config_.micro_batch, .loss_scale = loss_scale_.value()});
       return;
-    case Op::Gather:
+    case Op::StartGather:
+      return for_optimizers(&ModuleOptimizer::start_parameters);
+    case Op::EndGather:
       return for_optimizers(&ModuleOptimizer::finish_parameters);
-    case Op::Reduce:
+    case Op::StartReduce:
       return for_optimizers(&ModuleOptimizer::start_gradients);
-    case Op::Backward:
-      if (op.microbatch + 1 == plan_.options.microbatches) for_optimizers(&ModuleOptimizer::expect_last_microbatch);
-      [[fallthrough]];
+    case Op::EndReduce:
+      return for_optimizers(&ModuleOptimizer::finish_gradients);
     default:
       running.step->run(op);
   }
@@ -107,18 +109,22 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
     return topology_.modules()[static_cast<std::size_t>(op.stage.module)].name + " " + what;
   };
   switch (op.kind) {
-    case Op::Agree:
+    case Op::Begin:
       return clock.measure(Phase::Other, "batches");
     case Op::Load:
       return clock.measure(Phase::Forward, name_of("load"), {{"microbatch", op.microbatch}});
-    case Op::Gather:
+    case Op::StartGather:
+      return clock.measure(Phase::Optimizer, "gather parameters");
+    case Op::EndGather:
       return clock.measure(Phase::Optimizer, "parameters arrive");
     case Op::Forward:
       return clock.measure(Phase::Forward, name_of("forward"), {{"microbatch", op.microbatch}});
     case Op::Backward:
       return clock.measure(Phase::Backward, name_of("backward"), {{"microbatch", op.microbatch}});
-    case Op::Reduce:
+    case Op::StartReduce:
       return clock.measure(Phase::Reduce, "reduce gradients");
+    case Op::EndReduce:
+      return clock.measure(Phase::Reduce, "gradients arrive");
     default:
       break;
   }
@@ -158,14 +164,11 @@ Training::Agreed Training::agree(RunningStep& running) {
 
 void Training::update(RunningStep& running) {
   StepClock& clock = running.clock;
-  {
-    const auto scope = clock.measure(Phase::Reduce, "reduce gradients");
-    for (const Trained& trained : trained_) trained.optimizer->finish_gradients();
-  }
   const Agreed agreed = [&] {
     const auto scope = clock.measure(Phase::PipelineWait, "wait for all ranks");
     return agree(running);
   }();
+  clock.timers().collect();  // the host has just waited for the sums, which the device computes after everything else
   const auto scope = clock.measure(Phase::Optimizer, "optimizer");
   const StepTotals& totals = agreed.totals;
   TrainingReport& report = running.report;

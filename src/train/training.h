@@ -61,7 +61,8 @@ class Training {
   // Collective, after a step: where each lane of the data set continues.
   std::vector<std::string> data_positions();
 
-  // Call before reading parameters after a step: with overlap_param_gather their gathers may still be in flight.
+  // Collective over the world. Call before reading parameters after a step: with overlap_param_gather they are gathered
+  // only when the next step begins.
   void finish_parameters();
 
   const MimoModel& model() const { return model_; }

@@ -121,7 +121,7 @@ TEST_F(Verify, AHoleIsFound) {
   DistMetadata hole = index();
   hole.tensors["weight"].chunks.pop_back();
   make_foreign(hole);
-  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("'weight'"), HasSubstr("in no chunk"))));
+  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("'weight'"), HasSubstr("missing from all chunks"))));
 }
 
 TEST_F(Verify, AnOverlapIsFound) {

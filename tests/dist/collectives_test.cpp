@@ -110,6 +110,11 @@ void check_all_to_all(const Case& c) {
     for (int to = 0; to < c.ranks(); ++to) rows.push_back((from + 2 * to) % 3);
     return rows;
   };
+  const auto rows_from = [&](int to) {
+    std::vector<std::int64_t> rows;
+    for (int from = 0; from < c.ranks(); ++from) rows.push_back(rows_to(from)[static_cast<std::size_t>(to)]);
+    return rows;
+  };
   const auto total = [](const std::vector<std::int64_t>& rows) {
     std::int64_t sum = 0;
     for (std::int64_t count : rows) sum += count;
@@ -119,7 +124,7 @@ void check_all_to_all(const Case& c) {
       c, c.inputs([&](int rank) {
         return std::vector<std::int64_t>{total(rows_to(rank)), 3};
       }),
-      [&](const at::Tensor& x) { return all_to_all(x, rows_to(c.group.rank()), c.group); },
+      [&](const at::Tensor& x) { return all_to_all(x, rows_to(c.group.rank()), rows_from(c.group.rank()), c.group); },
       [&](const Tensors& all) {
         std::vector<Tensors> parts;  // [from][to]
         for (int from = 0; from < c.ranks(); ++from) parts.push_back(all[from].split_with_sizes(rows_to(from)));
@@ -156,7 +161,7 @@ void check_exchange(const Case& c) {
   if (c.ranks() < 2) return;
   const int rank = c.group.rank(), next = (rank + 1) % c.ranks(), previous = (rank + c.ranks() - 1) % c.ranks();
   at::Tensor mine = c.fill({4}, rank, 1), theirs = at::zeros_like(mine);
-  c.group.exchange({{mine, next, true}, {theirs, previous, false}});
+  c.group.start_exchange({{mine, next, true}, {theirs, previous, false}}).wait();
   EXPECT_TRUE(at::equal(theirs, c.fill({4}, previous, 1)));
 }
 
@@ -231,6 +236,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesOnThreads,
 TEST(CollectivesOnManyThreads, TwoHundredFiftySixRanks) {
   on_threads(256, [](World& world) {
     const Group group = world.everyone();
+    const std::vector<std::int64_t> ones(256, 1);
     for (at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kLong}) {
       const Case c{group, dtype};
       check_broadcast(c);
@@ -242,8 +248,7 @@ TEST(CollectivesOnManyThreads, TwoHundredFiftySixRanks) {
       EXPECT_EQ(gathered[2 * 77].item<double>(), 77);
       const at::Tensor scattered = reduce_scatter(at::ones({256}, at::TensorOptions(dtype)), group);
       EXPECT_EQ(scattered[0].item<double>(), 256);
-      const at::Tensor exchanged =
-          all_to_all(at::arange(256, at::kLong).remainder(128).to(dtype), std::vector<std::int64_t>(256, 1), group);
+      const at::Tensor exchanged = all_to_all(at::arange(256, at::kLong).remainder(128).to(dtype), ones, ones, group);
       EXPECT_EQ(exchanged[3].item<double>(), group.rank() % 128);
       if (dtype != at::kLong) {
         y.sum().backward();

@@ -292,7 +292,7 @@ TEST(FailureBoard, AHostWhoseRanksAllFallSilentIsNamed) {
   FakeRank first(board.port(), hello(0)), second(board.port(), hello(1));
   for (FakeRank* rank : {&first, &second})
     EXPECT_EQ(rank->root_cause().line,
-              "host b (ranks 2-3) cannot be reached from host a: no sign of life for more than 1.5 s");
+              "host b (ranks 2-3) cannot be reached from host a: no heartbeat for more than 1.5 s");
 }
 
 // The reverse: the ranks of host b hear nothing from the board on host a.
@@ -304,7 +304,7 @@ TEST(RankMonitor, TheHostOfASilentBoardIsNamed) {
   const Fd board(accept(listener.get(), nullptr, nullptr));
   send_some(board, encode(Welcome{{0, "a", ""}}) + encode(Hosts{{{"a", {0, 1}}, {"host2", {2, 3}}}}), 1s);
   EXPECT_EQ(rank.root_cause().line,
-            "host a (ranks 0-1) cannot be reached from host host2: no sign of life for more than 0.5 s");
+            "host a (ranks 0-1) cannot be reached from host host2: no heartbeat for more than 0.5 s");
 }
 
 // A board that has stopped reading, or whose host is gone, soon accepts no more beats. Sending them must not keep the
@@ -319,7 +319,7 @@ TEST(RankMonitor, ASilentBoardIsNoticedThoughItTakesNoMoreBeats) {
   send_some(board, encode(Welcome{{0, "a", ""}}), 1s);
   auto heard = rank.heard.get_future();
   ASSERT_EQ(heard.wait_for(60s), std::future_status::ready);
-  EXPECT_THAT(heard.get().line, HasSubstr("no sign of life for more than 0.5 s"));
+  EXPECT_THAT(heard.get().line, HasSubstr("no heartbeat for more than 0.5 s"));
 }
 
 TEST(BoardMessages, StrangersDoNotDisturb) {

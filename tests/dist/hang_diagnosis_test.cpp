@@ -57,7 +57,7 @@ TEST(HangDiagnosis, FollowsTheWaitingThroughGroups) {
   const auto hang = diagnose_hang({{0, waits("dp", {0, 1}, 2, 9)}, {1, middle}, {3, silent}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 3);
-  EXPECT_THAT(hang->message, HasSubstr("no sign of life for more than 5 s"));
+  EXPECT_THAT(hang->message, HasSubstr("no heartbeat for more than 5 s"));
 }
 
 // A stopped rank is silent, even if its last progress was only a little longer ago than the limit.
@@ -67,7 +67,7 @@ TEST(HangDiagnosis, TellsSilentFromStuck) {
   const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 4.9)}, {1, stopped}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
-  EXPECT_THAT(hang->message, HasSubstr("no sign of life"));
+  EXPECT_THAT(hang->message, HasSubstr("no heartbeat"));
 }
 
 // A monitor reports whatever its rank computes, so silence has its own, shorter limit.
@@ -77,7 +77,7 @@ TEST(HangDiagnosis, SilenceHasALimitOfItsOwn) {
   const auto hang = diagnose_hang({{0, computes({}, 100)}, {1, silent}}, {.progress_s = 300, .silence_s = 5});
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
-  EXPECT_EQ(hang->message, "no sign of life for more than 5 s");
+  EXPECT_EQ(hang->message, "no heartbeat for more than 5 s");
 }
 
 ObservedRank on_host(const std::string& host, double silent_s) {
@@ -111,7 +111,7 @@ TEST(HangDiagnosis, ARankStoppedInsideACollectiveIsBlamed) {
       {{0, waits("world", {0, 1, 2}, 41, 5.1)}, {1, stopped}, {2, waits("world", {0, 1, 2}, 41, 5.05)}}, kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
-  EXPECT_THAT(hang->message, AllOf(HasSubstr("no sign of life"), HasSubstr("ranks 0,2 in all_reduce #41 on world")));
+  EXPECT_THAT(hang->message, AllOf(HasSubstr("no heartbeat"), HasSubstr("ranks 0,2 in all_reduce #41 on world")));
 }
 
 // In an exchange a rank waits in several meetings at once; the one whose peer is missing counts.

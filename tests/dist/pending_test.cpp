@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "dist/collectives.h"
 #include "support/errors.h"
 #include "support/ranks.h"
+#include "tensor/autograd.h"
 
 namespace braid {
 namespace {
@@ -33,6 +35,46 @@ TEST(Pending, DoesNotWaitForPeersWhenItStarts) {
   for (const ThreadSemantics semantics : {ThreadSemantics::Relaxed, ThreadSemantics::Strict})
     testing::on_threads(2, start_without_a_peer, semantics);
   testing::on_processes(2, start_without_a_peer);
+}
+
+// Passes x on, and does some work on the way: forward now, backward when autograd gets there.
+at::Tensor with_work(const at::Tensor& x, const std::function<void()>& forward, const std::function<void()>& backward) {
+  return differentiable(
+      "WorkBackward", {x}, [&] { return forward(), x.detach(); },
+      [backward](const at::Tensor& grad) { return backward(), grad; });
+}
+
+// Rank 1 enters the exchange only when rank 0 says so between its start and its wait, and rank 0 waits there until rank
+// 1's exchange is complete; backward likewise. Without overlap, in either direction, neither rank could continue.
+void overlap_an_all_to_all(World& world) {
+  const Group rows = world.make_group("rows", {0, 1}), word = world.make_group("word", {0, 1});
+  at::Tensor go = at::ones({1}, at::TensorOptions(at::kFloat).device(world.device()));
+  const auto tell = [&] { word.send(go, 1 - world.rank()); };
+  const auto hear = [&] { word.receive(go, 1 - world.rank()); };
+  const at::Tensor x = (at::arange(4, go.options()) + 10 * world.rank()).requires_grad_();
+  const std::vector<std::int64_t> two = {2, 2};
+  at::Tensor y;
+  if (world.rank() == 0) {
+    const AwaitRows await = start_all_to_all(x, two, two, rows);
+    const auto converse = [&] { tell(), hear(); };
+    const at::Tensor between = with_work(x, converse, converse);
+    y = await() + between;
+  } else {
+    y = with_work(all_to_all(with_work(x, hear, tell), two, two, rows), tell, hear);
+  }
+  y.backward(at::arange(1, 5, go.options()) + world.rank());
+  const std::vector<float> received =
+      world.rank() == 0 ? std::vector<float>{0, 2, 12, 14} : std::vector<float>{2, 3, 12, 13};
+  const std::vector<float> gradient =
+      world.rank() == 0 ? std::vector<float>{2, 4, 5, 7} : std::vector<float>{3, 4, 4, 5};
+  EXPECT_TRUE(at::equal(y.detach().cpu(), at::tensor(received))) << y;
+  EXPECT_TRUE(at::equal(x.grad().cpu(), at::tensor(gradient))) << x.grad();
+}
+
+TEST(StartedAllToAll, OverlapsWithWhatRunsBeforeTheWaitAndWithItsBackward) {
+  for (const ThreadSemantics semantics : {ThreadSemantics::Relaxed, ThreadSemantics::Strict})
+    testing::on_threads(2, overlap_an_all_to_all, semantics);
+  testing::on_processes(2, overlap_an_all_to_all);
 }
 
 TEST(Pending, KeepsItsTensors) {

@@ -73,7 +73,7 @@ struct Failure {
     if (kind == "segfault") return "SIGSEGV";
     if (kind == "abort") return "SIGABRT";
     if (kind == "kill") return "killed by SIGKILL";
-    if (kind == "stop") return fmt::format("no sign of life for more than {} s", kHangLimit_s);
+    if (kind == "stop") return fmt::format("no heartbeat for more than {} s", kHangLimit_s);
     if (kind == "spin") return fmt::format("no progress for more than {} s", kHangLimit_s);
     return "exited with code 0 before the run was over";
   }
@@ -226,7 +226,7 @@ void try_without_launcher(const Failure& failure, const std::string& message, in
 }
 
 std::future<void> try_hang_without_launcher(int victim) {
-  return std::async(std::launch::async, [victim] { try_without_launcher({"stop", victim, 100}, "no sign of life"); });
+  return std::async(std::launch::async, [victim] { try_without_launcher({"stop", victim, 100}, "no heartbeat"); });
 }
 
 TEST(Failures, WithoutALauncherRankZeroServesTheBoard) {

@@ -73,7 +73,7 @@ TEST_F(TwoHosts, MeetAndNameEachOtherWhenTheCableIsPulled) {
     EXPECT_THAT(log_of(rank), HasSubstr(std::string("braid: root cause: ") +
                                         (rank < 2 ? "host nodeb (ranks 2-3) cannot be reached from host nodea"
                                                   : "host nodea (ranks 0-1) cannot be reached from host nodeb") +
-                                        ": no sign of life for more than 5 s\n"))
+                                        ": no heartbeat for more than 5 s\n"))
         << "rank " << rank;
   }
 }

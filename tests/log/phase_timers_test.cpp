@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace braid {
 namespace {
 
@@ -58,6 +61,45 @@ TEST_F(PhaseTimersTest, SharesAddUpToOne) {
   for (std::size_t i = 0; i < kPhases; ++i) shares += report.share(static_cast<Phase>(i));
   EXPECT_DOUBLE_EQ(shares, 1);
   EXPECT_DOUBLE_EQ(report.iteration_ms(), 7);
+}
+
+// Collecting in the middle of a phase changes no report.
+TEST_F(PhaseTimersTest, CollectsAtAnyTime) {
+  for (int iteration = 0; iteration < 3; ++iteration) {
+    auto forward = timers_.measure(Phase::Forward);
+    pass(10);
+    timers_.collect();
+    spend(Phase::Reduce, 4);
+    pass(6);
+  }
+  EXPECT_THAT(timers_.report(3).phase_ms, ElementsAre(16, 0, 0, 0, 4, 0, 0));
+  pass(5);
+  EXPECT_THAT(timers_.report(1).phase_ms, ElementsAre(0, 0, 0, 0, 0, 0, 5));
+}
+
+// Counts the marks that it holds, each a millisecond after the one before.
+class CountingClock : public PhaseClock {
+ public:
+  explicit CountingClock(std::size_t& most) : most_(most) {}
+  void mark() override { most_ = std::max(most_, ++marks_); }
+  std::vector<double> take_spans() override { return std::vector<double>(std::exchange(marks_, 1) - 1, 1.0); }
+
+ private:
+  std::size_t& most_;
+  std::size_t marks_ = 0;
+};
+
+TEST(PhaseTimers, HoldTheMarksOfOneIteration) {
+  std::size_t most = 0;
+  PhaseTimers timers(std::make_unique<CountingClock>(most));
+  for (int iteration = 0; iteration < 100; ++iteration) {
+    for (int op = 0; op < 5; ++op) {
+      const auto scope = timers.measure(Phase::Forward);
+    }
+    timers.collect();
+  }
+  EXPECT_LE(most, 12U);
+  EXPECT_DOUBLE_EQ(timers.report(100).ms(Phase::Forward), 5);
 }
 
 TEST_F(PhaseTimersTest, AReportStartsTheNextInterval) {

@@ -2,7 +2,7 @@
 // step that was handed out, although readers run ahead.
 #include "mimo/batch_feed.h"
 
-#include <ATen/ops/arange.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 

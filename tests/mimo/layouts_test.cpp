@@ -74,8 +74,10 @@ MockDataConfig mixed_data() {
 
 Outcome run(const Layout& layout, const Provider& provider, const SampleSource& source, int samples = kSamples) {
   const Topology topology = topology_of(layout, samples);
-  const StepPlan plan(topology, schedule_options(topology, layout.frozen,
-                                                 samples / (layout.micro_batch * layout.language.dp), layout.prefetch));
+  ScheduleOptions options =
+      schedule_options(topology, layout.frozen, samples / (layout.micro_batch * layout.language.dp), layout.prefetch);
+  options.updates = false;
+  const StepPlan plan(topology, options);
   const SampleBatches data(source, media_tokens(provider, topology));
   Outcome outcome;
   std::mutex mutex;
@@ -90,8 +92,7 @@ Outcome run(const Layout& layout, const Provider& provider, const SampleSource& 
                                .frozen = layout.frozen});
         BatchFeed feed(model, plan.options.microbatches, layout.micro_batch * layout.language.dp, data);
         Step step(model, plan, feed.next_step(0), {.micro_batch = layout.micro_batch});
-        for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())])
-          if (op.kind == Op::Load || op.kind == Op::Exchange || op.computes()) step.run(op);
+        for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(world.rank())]) step.run(op);
         at::Tensor sums = step.finish();
         groups.world().all_reduce(sums);
         const StepTotals totals({sums.const_data_ptr<double>(), static_cast<std::size_t>(sums.numel())});

@@ -86,6 +86,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{.tp = 2, .ep = 2, .expt_tp = 2, .dp = 2, .sp = true},
                       Layout{.ep = 2, .expt_tp = 2, .dp = 4}, Layout{.pp = 2}, Layout{.pp = 3}, Layout{.pp = 7},
                       Layout{.tp = 2, .pp = 2, .sp = true}, Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2, .sp = true},
+                      Layout{.pp = 2, .vpp = 2}, Layout{.pp = 2, .vpp = 3}, Layout{.pp = 3, .vpp = 2},
+                      Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2, .vpp = 2, .sp = true, .recompute = true},
                       Layout{.tp = 2, .ep = 2, .pp = 2, .dp = 2}, Layout{.cp = 2, .ep = 4, .pp = 3, .dp = 2},
                       Layout{.dp = 2}, Layout{.dp = 8}, Layout{.recompute = true},
                       Layout{.tp = 2, .ep = 4, .pp = 2, .dp = 2, .sp = true, .recompute = true}),
@@ -94,8 +96,21 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Layouts, AreFreeOfDeadlockUnderStrictSemantics) {
   const HybridLmConfig config = small_model();
   const TokenBatch batch = testing::token_batch({8, 8}, config.vocab);
-  const Layout layout = {.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true};
-  expect_same(run(config, batch, layout, kDouble, ThreadSemantics::Strict), run(config, batch, {}, kDouble), 1e-10);
+  for (const Layout& layout : {Layout{.tp = 2, .cp = 2, .ep = 4, .pp = 2, .sp = true}, Layout{.pp = 2, .vpp = 3}})
+    expect_same(run(config, batch, layout, kDouble, ThreadSemantics::Strict), run(config, batch, {}, kDouble), 1e-10);
+}
+
+TEST(Layouts, AgreeWithoutABackward) {
+  const HybridLmConfig config = small_model();
+  const TokenBatch batch = testing::token_batch({9, 2, 13, 5}, config.vocab);
+  const ForwardOptions forward_only = {.dtype = at::kDouble};
+  const ForwardResult expected = run(config, batch, {}, kDouble);
+  for (const Layout& layout : {Layout{}, Layout{.pp = 3}, Layout{.tp = 2, .pp = 2, .vpp = 3}, Layout{.dp = 2}}) {
+    const ForwardResult got = run(config, batch, layout, forward_only, ThreadSemantics::Strict);
+    EXPECT_LE(relative_error(got.output, expected.output), 1e-10) << layout;
+    EXPECT_LE(relative_error(got.loss, expected.loss), 1e-10) << layout;
+    EXPECT_TRUE(got.grads.empty());
+  }
 }
 
 // The auxiliary loss changes gradients, and by the same amount in every layout.
@@ -130,7 +145,7 @@ TEST(Layouts, AgreeInSinglePrecision) {
   }
 }
 
-// One rank alone rejects an invalid id; several ranks must not agree on zeros for it.
+// Several ranks must not agree on zeros for an invalid id.
 TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
   testing::on_threads(2, [](World& world) {
     const Group tp = world.make_group("tp", {0, 1});
@@ -138,7 +153,7 @@ TEST(Layouts, AnIdThatNoRankHasGivesNoNumbers) {
     for (const bool sequence_parallel : {false, true}) {
       const at::Tensor ids = at::tensor({0, 40, 39, -1}, at::kLong);
       const Parallel parallel = {tp, tp, tp, tp, tp, sequence_parallel};
-      at::Tensor rows = embed(ids, weight, parallel);
+      at::Tensor rows = embed(ids, {weight}, parallel);
       if (sequence_parallel) rows = all_gather(rows, tp, 0);
       EXPECT_TRUE(at::equal(rows.isnan().all(1), (ids < 0).logical_or(ids >= 40)));
       EXPECT_TRUE(at::equal(rows.isnan().any(1), rows.isnan().all(1)));

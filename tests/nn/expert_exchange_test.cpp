@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/gradients.h"
+#include "support/expert_rows.h"
 #include "support/layout.h"
 
 namespace braid {
@@ -88,9 +89,10 @@ void check_dispatch(const Layout& layout, const CountsOf& counts_of) {
     const at::Tensor expected = arrivals(layout, me, counts_of, local_counts);
     EXPECT_EQ(exchange.local_rows().counts, local_counts) << "rank " << me;
     EXPECT_TRUE(at::equal(exchange.local_rows().ends, expert_rows(local_counts, at::Device("cpu")).ends));
-    const at::Tensor got = exchange.dispatch(rows_of(me, counts_of(me)));
+    const at::Tensor got = exchange.start_dispatch(rows_of(me, counts_of(me)))();
     EXPECT_TRUE(at::equal(got, expected)) << "rank " << me << " got\n" << got << "\nnot\n" << expected;
-    const at::Tensor senders = exchange.dispatch(rows_of(me, counts_of(me)).select(1, 0));  // one number per row
+    const at::Tensor senders =
+        exchange.start_dispatch(rows_of(me, counts_of(me)).select(1, 0))();  // one number per row
     EXPECT_TRUE(at::equal(senders, expected.select(1, 0))) << "rank " << me;
     return true;
   });
@@ -122,7 +124,7 @@ void check_round_trip(const Layout& layout, const CountsOf& counts_of) {
     const int me = rank.world.rank();
     const ExpertExchange exchange = make_exchange(counts_of(me), rank);
     const at::Tensor rows = rows_of(me, counts_of(me)).requires_grad_();
-    const at::Tensor back = exchange.combine(exchange.dispatch(rows) * (rank.parallel.expt_tp.rank() + 1));
+    const at::Tensor back = exchange.combine(exchange.start_dispatch(rows)() * (rank.parallel.expt_tp.rank() + 1));
     EXPECT_TRUE(at::equal(back, rows * sum)) << "rank " << me;
     const at::Tensor grad = rows.detach() * 3 + 1;
     back.backward(grad);
@@ -146,9 +148,9 @@ TEST(ExpertExchange, BackwardIsTheTranspose) {
         const int me = rank.world.rank();
         const ExpertExchange exchange = make_exchange(uneven_counts(me), rank);
         const auto seed = static_cast<std::uint64_t>(me);
-        const at::Tensor sent = rows_of(me, uneven_counts(me)), arrived = exchange.dispatch(sent);
+        const at::Tensor sent = rows_of(me, uneven_counts(me)), arrived = exchange.start_dispatch(sent)();
         const at::Tensor x = random_tensor((dispatching ? sent : arrived).sizes(), seed + 10).requires_grad_();
-        const at::Tensor ax = dispatching ? exchange.dispatch(x) : exchange.combine(x);
+        const at::Tensor ax = dispatching ? exchange.start_dispatch(x)() : exchange.combine(x);
         const at::Tensor y = random_tensor(ax.sizes(), seed + 20);
         ax.backward(y);
         const double forward = (ax.detach() * y).sum().item<double>();

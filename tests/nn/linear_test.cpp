@@ -124,7 +124,7 @@ TEST(RowLinear, SplitsTheInputFeaturesAndCountsTheBiasOnce) {
 
 TEST(Embed, SplitsTheVocabulary) {
   const std::vector<std::int64_t> ids = {0, 23, 7, 7, 12, 5, 11, 18};  // first and last word, one of them twice
-  check_split({.op = [](const Tensors& in, const Parallel& p) { return embed(in[0], in[1], p); },
+  check_split({.op = [](const Tensors& in, const Parallel& p) { return embed(in[0], {in[1]}, p); },
                .whole = [](const Tensors& in) { return at::embedding(in[1], in[0]); },
                .inputs = {{at::tensor(ids, at::kLong), kInside}, {random_tensor({kVocab, kIn}, 1), kTpRows}},
                .output = kOutside,

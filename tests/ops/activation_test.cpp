@@ -78,6 +78,20 @@ TEST(Swiglu, IsItsFormulaForwardAndBackward) {
   EXPECT_ANY_THROW(swiglu(random_tensor({5, 7}, 1)));
 }
 
+at::Tensor gelu_op(const Tensors& in) { return gelu(in[0], GeluForm::Erf); }
+at::Tensor gelu_naive(const Tensors& in) { return in[0] * (1 + (in[0] / std::sqrt(2.0)).erf()) / 2; }
+at::Tensor tanh_gelu_op(const Tensors& in) { return gelu(in[0], GeluForm::Tanh); }
+at::Tensor tanh_gelu_naive(const Tensors& in) {
+  return in[0] * (1 + (std::sqrt(2 / M_PI) * (in[0] + 0.044715 * in[0].pow(3))).tanh()) / 2;
+}
+
+TEST(Gelu, IsItsFormulaForwardAndBackward) {
+  check_gradients(gelu_op, gelu_naive, {random_tensor({5, 7}, 1)});
+  check_partial_gradients(gelu_op, {random_tensor({5, 7}, 1)});
+  check_gradients(tanh_gelu_op, tanh_gelu_naive, {random_tensor({5, 7}, 1)});
+  check_partial_gradients(tanh_gelu_op, {random_tensor({5, 7}, 1)});
+}
+
 at::Tensor quick_gelu_op(const Tensors& in) { return quick_gelu(in[0]); }
 at::Tensor quick_gelu_naive(const Tensors& in) { return in[0] / (1 + (-1.702 * in[0]).exp()); }
 
@@ -88,7 +102,8 @@ TEST(QuickGelu, IsItsFormulaForwardAndBackward) {
 
 // In fp32 a few operations, each off by up to an epsilon; narrower types round once, at the end.
 TEST(GatedActivations, RoundLittle) {
-  for (const Operator& gated : {Operator(swiglu_op), Operator(quick_gelu_op)}) {
+  for (const Operator& gated :
+       {Operator(swiglu_op), Operator(gelu_op), Operator(tanh_gelu_op), Operator(quick_gelu_op)}) {
     const Tensors inputs = {random_tensor({31, 34}, 3)};
     check_precision(gated, inputs, at::kFloat, 4);
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) check_precision(gated, inputs, dtype, kOneRounding);

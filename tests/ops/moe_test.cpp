@@ -164,48 +164,34 @@ TEST(Unpermute, OfNoTokensIsEmpty) {
   EXPECT_EQ(x.grad().sizes(), at::IntArrayRef({0, 5}));
 }
 
-Operator grouped(const Integers& counts) {
-  return [counts](const Tensors& in) { return grouped_linear(in[0], {in[1]}, expert_rows(counts, in[0].device())); };
+at::Tensor logits_op(const Tensors& in) { return router_logits(in[0], {in[1]}); }
+at::Tensor logits_naive(const Tensors& in) { return in[0].matmul(in[1].t()); }
+
+TEST(RouterLogits, AreTheirFormulaForwardAndBackward) {
+  const Tensors inputs = {random_tensor({6, 5}, 1), random_tensor({4, 5}, 2)};
+  check_gradients(logits_op, logits_naive, inputs);
+  check_partial_gradients(logits_op, inputs);
 }
 
-Operator naively_grouped(const Integers& counts) {
-  return [counts](const Tensors& in) {
-    Tensors parts;
-    std::int64_t begin = 0;
-    for (std::size_t expert = 0; expert < counts.size(); begin += counts[expert++])
-      parts.push_back(in[0].narrow(0, begin, counts[expert]).matmul(in[1][static_cast<std::int64_t>(expert)].t()));
-    return at::cat(parts);
-  };
+// 1 + 2^-9 is no bf16 number; the gradients of the bf16 inputs are.
+TEST(RouterLogits, OfBfloat16AreFloats) {
+  const at::Tensor x = at::tensor({1.0, 1.0 / 512}, at::kDouble).unsqueeze(0).to(test_device(), at::kBFloat16);
+  const Tensors inputs = {x, at::ones_like(x)};
+  const Evaluation got = evaluate(logits_op, inputs, at::ones({1, 1}, x.options().dtype(at::kFloat)));
+  EXPECT_EQ(got.output.scalar_type(), at::kFloat);
+  EXPECT_EQ(got.output.item<double>(), 1 + 1.0 / 512);
+  for (const at::Tensor& gradient : got.gradients) EXPECT_EQ(gradient.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(at::equal(got.gradients[1], x));
 }
 
-TEST(GroupedLinear, MultipliesEachExpertsRows) {
-  for (const Integers& counts : {Integers{3, 0, 2, 1}, Integers{0, 0, 6, 0}, Integers{1, 2, 3, 0}}) {
-    const Tensors inputs = {random_tensor({6, 3}, 1), random_tensor({4, 5, 3}, 2)};
-    check_gradients(grouped(counts), naively_grouped(counts), inputs);
-    check_partial_gradients(grouped(counts), inputs);
-  }
-}
-
-// Sizes in multiples of 16 bytes, which the GPU's grouped product needs, and others.
-TEST(GroupedLinear, SumsInFloat) {
-  for (const std::int64_t in : {64, 60})
-    for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{64, 0, 0, 0}}) {
-      const Tensors inputs = {random_tensor({64, in}, 1), random_tensor({4, 32, in}, 2)};
-      check_precision(grouped(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
-      check_precision(grouped(counts), inputs, at::kFloat, /*epsilons=*/16);
-    }
-}
-
-TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
-    const Tensors inputs = {random_tensor({0, 8}, 1).to(dtype), random_tensor({2, 16, 8}, 2).to(dtype)};
-    const Evaluation got = evaluate(grouped({0, 0}), inputs, random_tensor({0, 16}, 3));
-    EXPECT_EQ(got.output.sizes(), at::IntArrayRef({0, 16}));
-    EXPECT_TRUE(at::equal(got.gradients[1], at::zeros_like(inputs[1])));
-  }
-  EXPECT_THROW(
-      grouped_linear(random_tensor({3, 8}, 1), {random_tensor({2, 16, 8}, 2)}, expert_rows({1, 1}, test_device())),
-      std::logic_error);
+TEST(RouterLogits, AddTheirWeightGradientToItsSum) {
+  const at::Tensor x = random_tensor({6, 5}, 1).to(at::kBFloat16);
+  const Weight weight = {random_tensor({4, 5}, 2).to(at::kBFloat16).requires_grad_()};
+  weight.sum->value = at::zeros({4, 5}, x.options().dtype(at::kFloat));
+  const at::Tensor grad = random_tensor({6, 4}, 3).to(at::kFloat);
+  for (int microbatch = 0; microbatch < 2; ++microbatch) router_logits(x, weight).backward(grad);
+  EXPECT_FALSE(weight.value.grad().defined());
+  expect_close(weight.sum->value, 2 * grad.to(at::kDouble).t().mm(x.to(at::kDouble)), 4 * epsilon_of(at::kFloat));
 }
 
 }  // namespace

@@ -42,10 +42,12 @@ struct OneMatrix {
   StepReport step(double gradient, const Groups& groups, double clip_grad) {
     optimizer.begin_step();
     parameters.get("w.weight").mul(gradient).sum().backward();
-    optimizer.finish_gradients();
+    optimizer.finish_gradients(0);
     const std::vector<ModuleUpdate> own = {{module.is_encoder ? 0 : 1, &optimizer}};
     const GradientTotals totals = testing::gradient_totals_of(own, 2, groups.world());
-    return step_all(own, totals, {.lr = 0.1, .clip_grad = clip_grad, .factors = factors});
+    const StepReport report = step_all(own, totals, {.lr = 0.1, .clip_grad = clip_grad, .factors = factors});
+    optimizer.finish_parameters();
+    return report;
   }
 
   const Module& module;

@@ -28,11 +28,11 @@ TEST(GradientBuffer, StartsABucketAsSoonAsItIsComplete) {
     ASSERT_EQ(buffer.layout().buckets.size(), 3u);
     entries[2].value.sum().backward();
     EXPECT_FALSE(buffer.started(0)) << "more microbatches follow";
-    buffer.expect_last_microbatch(0);
+    buffer.start_reduction(0);
     entries[2].value.sum().backward();
     EXPECT_TRUE(buffer.started(0));
     EXPECT_FALSE(buffer.started(1));
-    buffer.finish_reduction();
+    buffer.finish_reduction(0);
     EXPECT_TRUE(buffer.view({buffer.owned(0).begin, buffer.owned(0).begin + 30}).eq(4).all().item<bool>());
   });
 }
@@ -47,13 +47,13 @@ TEST(GradientBuffer, ReducesWhileBackwardGoesOn) {
       const Group turns = world.make_group("turns", {0, 1});
       at::Tensor turn = at::ones({1});
       GradientBuffer buffer(entries, world.everyone(), options);
-      buffer.expect_last_microbatch(0);
+      buffer.start_reduction(0);
       if (world.rank() == 1) turns.receive(turn, 0);
       (entries[0].value + 2 * entries[1].value + 3 * entries[2].value).sum().backward();
       for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_TRUE(buffer.started(bucket));
       EXPECT_ANY_THROW(buffer.begin_step()) << "reductions are under way";
       if (world.rank() == 0) turns.send(turn, 1);
-      buffer.finish_reduction();
+      buffer.finish_reduction(0);
       for (std::size_t bucket = 0; bucket < 3; ++bucket)
         EXPECT_EQ(buffer.view(buffer.owned(bucket))[0].item<float>(), 2.0f * static_cast<float>(3 - bucket));
       EXPECT_NO_THROW(buffer.begin_step());
@@ -75,13 +75,13 @@ TEST(GradientBuffer, OverlapChangesNoGradient) {
                               {.buckets = {.bucket_size = 60}, .shard = shard, .overlap = overlap});
         EXPECT_EQ(buffer.layout().buckets.size(), 3u);
         for (const bool last : {false, true}) {
-          if (last) buffer.expect_last_microbatch(0);
+          if (last && overlap) buffer.start_reduction(0);
           at::Tensor loss = at::zeros({});
           for (const auto& [spec, value, unused] : entries)
             loss = loss + (value * at::arange(value.numel()).mul(0.1 + world.rank()).sin()).sum();
           loss.backward();
         }
-        buffer.finish_reduction();
+        buffer.finish_reduction(0);
         std::vector<at::Tensor> owned;
         for (std::size_t bucket = 0; bucket < buffer.layout().buckets.size(); ++bucket)
           owned.push_back(buffer.view(buffer.owned(bucket)).clone());
@@ -98,11 +98,11 @@ TEST(GradientBuffer, ReducesInOneOrderOnAllRanks) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
     GradientBuffer buffer(entries, world.everyone(), kOverlap);
-    buffer.expect_last_microbatch(0);
+    buffer.start_reduction(0);
     entries[1].value.mul(world.rank() + 1).sum().backward();  // without c, which comes first
     EXPECT_FALSE(buffer.started(1));
     if (world.rank() == 0) entries[0].value.sum().backward();
-    buffer.finish_reduction();
+    buffer.finish_reduction(0);
     const auto first_of = [&](std::size_t bucket) { return buffer.view(buffer.owned(bucket))[0].item<float>(); };
     EXPECT_EQ(first_of(0), 0) << "no gradient is a gradient of zero";
     EXPECT_EQ(first_of(1), 3);
@@ -114,7 +114,7 @@ TEST(GradientBuffer, RefusesAGradientThatComesTooLate) {
   testing::on_threads(1, [](World& world) {
     const auto entries = three_vectors();
     GradientBuffer buffer(entries, world.everyone(), kOverlap);
-    buffer.finish_reduction();
+    buffer.finish_reduction(0);
     EXPECT_ANY_THROW(entries[0].value.sum().backward());
     buffer.begin_step();
     EXPECT_NO_THROW(entries[0].value.sum().backward());
@@ -126,13 +126,13 @@ TEST(GradientBuffer, TakesTheGradientsOfRecomputedLayers) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
     GradientBuffer buffer(entries, world.everyone(), kOverlap);
-    buffer.expect_last_microbatch(0);
+    buffer.start_reduction(0);
     at::Tensor x = at::full({100}, world.rank() + 1.0, at::kFloat);
     for (const Parameters::Entry& entry : entries)
       x = recompute([&entry](const at::Tensor& input) { return input * entry.value; }, x);
     x.sum().backward();
     for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_TRUE(buffer.started(bucket));
-    buffer.finish_reduction();
+    buffer.finish_reduction(0);
     for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_EQ(buffer.view(buffer.owned(bucket))[0].item<float>(), 3);
   });
 }
@@ -163,13 +163,12 @@ TEST(GradientBuffer, TakesTheGradientOfALinearLayerDirectly) {
     GradientBuffer buffer(parameters.entries(), world.everyone(), {});
     const at::Tensor x = at::arange(8, at::kFloat).view({2, 4}).requires_grad_(true);
     for (int microbatch = 0; microbatch < 2; ++microbatch) {
-      if (microbatch == 1) buffer.expect_last_microbatch(0);
       const at::Tensor y = linear(x, parameters.weight("a.weight"), {});
       y.sum().backward();
       EXPECT_EQ(buffer.started(0), false);
     }
     EXPECT_FALSE(parameters.get("a.weight").grad().defined());
-    buffer.finish_reduction();
+    buffer.finish_reduction(0);
     const at::Tensor sum = buffer.view(buffer.layout().slots[0].span).view({3, 4});
     EXPECT_TRUE(sum.equal(2 * x.detach().sum(0).expand({3, 4})));
     EXPECT_ANY_THROW(linear(x, parameters.weight("a.weight"), {}).sum().backward());

@@ -34,12 +34,14 @@ Parameters make_parameters(const Layout& layout, const Module& module, int globa
 }
 
 void backward_all(const ToyLoss& loss, const Parameters& parameters, const Module& module, int global_rank, int step,
-                  ModuleOptimizer& optimizer) {
+                  ModuleOptimizer& optimizer, const OptimizerConfig& config) {
+  const int stage = module.dense.coord(global_rank, "pp");
   for (int microbatch = 0; microbatch < testing::kMicrobatches; ++microbatch) {
-    if (microbatch + 1 == testing::kMicrobatches)
-      optimizer.expect_last_microbatch(module.dense.coord(global_rank, "pp"));
+    if (config.overlap_grad_reduce && microbatch + 1 == testing::kMicrobatches) optimizer.start_gradients(stage);
     loss(parameters, module, global_rank, step, microbatch).backward();
   }
+  if (!config.overlap_grad_reduce) optimizer.start_gradients(stage);
+  optimizer.finish_gradients(stage);
 }
 
 // The optimizer state of all ranks, assembled. Ranks that hold the same state agree to the bit.
@@ -91,9 +93,8 @@ std::vector<StepReport> run_steps(const Parameters& parameters, ModuleOptimizer&
   for (int step = 0; step < kSteps; ++step) {
     optimizer.begin_step();
     optimizer.finish_parameters();
-    backward_all(loss, parameters, module, world.rank(), step, optimizer);
+    backward_all(loss, parameters, module, world.rank(), step, optimizer, config);
     for (const auto& entry : parameters.entries()) EXPECT_FALSE(entry.value.grad().defined()) << entry.spec.name;
-    optimizer.finish_gradients();
     reports.push_back(
         update(optimizer, world,
                {.lr = kLr, .weight_decay = kWeightDecay, .clip_grad = config.clip_grad, .factors = {testing::kScale}}));
@@ -219,25 +220,27 @@ TEST(ModuleOptimizers, OverlapChangesNoBit) {
     }
 }
 
-// After step() the parameters are the old ones or the new ones, depending on the config; and the gradients of the next
-// step may be cleared while the gather is in flight.
-TEST(ModuleOptimizers, ParametersArriveAtTheLatestWhenAskedFor) {
+// step() leaves the model's parameters alone; the gradients of the next step may be cleared while they are gathered.
+TEST(ModuleOptimizers, ParametersArriveWhenTheyAreAskedFor) {
   const Layout layout = {.dp = 2};
   const Topology topology = testing::topology_of(layout);
   testing::on_threads(layout.ranks(), [&](World& world) {
     const Groups groups(world, topology);
     const auto values = [](const Parameters& parameters) { return parameters.get("embedding").detach().clone(); };
     std::vector<at::Tensor> results;
-    for (const bool overlap : {false, true}) {
+    for (const bool by_stage : {false, true}) {
+      const OptimizerConfig config = {.overlap_grad_reduce = true, .overlap_param_gather = true, .bucket_size = 60};
       const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kBFloat16);
-      ModuleOptimizer optimizer(parameters, groups, "language",
-                                {.overlap_grad_reduce = overlap, .overlap_param_gather = overlap, .bucket_size = 60});
-      backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer);
-      optimizer.finish_gradients();
+      const at::Tensor old = values(parameters);
+      ModuleOptimizer optimizer(parameters, groups, "language", config);
+      backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer, config);
       update(optimizer, groups.world(), {.lr = kLr, .factors = {1}});
+      EXPECT_TRUE(values(parameters).equal(old));
+      if (by_stage) optimizer.start_parameters(0);
       optimizer.begin_step();
-      optimizer.finish_parameters();
+      by_stage ? optimizer.finish_parameters(0) : optimizer.finish_parameters();
       results.push_back(values(parameters));
+      EXPECT_FALSE(results.back().equal(old));
       optimizer.finish_parameters();
       EXPECT_TRUE(values(parameters).equal(results.back()));
     }
@@ -252,12 +255,11 @@ TEST(ModuleOptimizers, TakeAndPublishCompleteWhatIsUnderWay) {
   testing::on_threads(layout.ranks(), [&](World& world) {
     const Groups groups(world, topology);
     const Parameters parameters = make_parameters(layout, topology.language(), world.rank(), at::kFloat);
-    ModuleOptimizer optimizer(parameters, groups, "language",
-                              {.overlap_grad_reduce = true, .overlap_param_gather = true});
+    const OptimizerConfig config = {.overlap_grad_reduce = true, .overlap_param_gather = true};
+    ModuleOptimizer optimizer(parameters, groups, "language", config);
     const auto step = [&] {
       optimizer.begin_step();
-      backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer);
-      optimizer.finish_gradients();
+      backward_all({}, parameters, topology.language(), world.rank(), 0, optimizer, config);
       update(optimizer, groups.world(), {.lr = kLr, .factors = {1}});
     };
     const auto main = [&] { return optimizer.state().at(0).main.clone(); };
@@ -310,9 +312,9 @@ TEST(ModuleOptimizers, ContinueFromTheirState) {
     const ToyLoss loss;
     const auto step = [&](const Parameters& parameters, ModuleOptimizer& optimizer, int number) {
       optimizer.begin_step();
-      backward_all(loss, parameters, module, world.rank(), number, optimizer);
-      optimizer.finish_gradients();
+      backward_all(loss, parameters, module, world.rank(), number, optimizer, {});
       update(optimizer, groups.world(), {.lr = kLr, .weight_decay = kWeightDecay, .factors = {1}});
+      optimizer.finish_parameters();
     };
     const Parameters first = make_parameters(layout, module, world.rank(), at::kBFloat16);
     ModuleOptimizer saved(first, groups, "language", {});

@@ -17,7 +17,7 @@
 namespace braid::testing {
 
 struct Layout {
-  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, dp = 1;
+  int tp = 1, cp = 1, ep = 1, expt_tp = 1, pp = 1, dp = 1, vpp = 1;
   bool sp = false;
   bool recompute = false;
   int ranks() const { return tp * cp * pp * dp; }
@@ -26,6 +26,7 @@ struct Layout {
 inline std::ostream& operator<<(std::ostream& out, const Layout& layout) {
   out << "tp" << layout.tp << "_cp" << layout.cp << "_ep" << layout.ep << "_expttp" << layout.expt_tp << "_pp"
       << layout.pp << "_dp" << layout.dp;
+  if (layout.vpp > 1) out << "_vpp" << layout.vpp;
   return out << (layout.sp ? "_sp" : "") << (layout.recompute ? "_recompute" : "");
 }
 
@@ -38,6 +39,7 @@ inline ModuleConfig module_of(const Layout& layout, const std::string& name) {
   module.expt_tp = layout.expt_tp;
   module.pp = layout.pp;
   module.dp = layout.dp;
+  module.vpp = layout.vpp;
   return module;
 }
 

@@ -60,6 +60,8 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{.images = {.tp = 2}, .language = {.dp = 2}, .colocated = true},
         Layout{.images = {.dp = 4}, .language = {.tp = 2, .pp = 2}, .colocated = true, .sp = true, .micro_batch = 4},
         Layout{.images = {.dp = 2}, .language = {.dp = 2}, .colocated = true, .overlap = true, .gather_overlap = true},
+        Layout{.images = {.dp = 4}, .language = {.dp = 2}, .micro_batch = 2, .overlap = true, .gather_overlap = true},
+        Layout{.images = {.dp = 2, .pp = 2}, .language = {.dp = 2}, .overlap = true, .gather_overlap = true},
         Layout{.images = {.tp = 2, .dp = 2},
                .language = {.tp = 2, .dp = 2, .ep = 2, .pp = 2},
                .sp = true,

@@ -18,7 +18,8 @@ bool is_bad_data(std::string_view reason) {
 bool is_loss_of_peer(std::string_view reason) {
   const auto sign = sign_in(reason);
   return (sign && role_of(*sign) == Role::Consequence) || reason.find("without finishing") != std::string_view::npos ||
-         reason.find("no sign of life") != std::string_view::npos;
+         reason.find("no heartbeat") != std::string_view::npos ||
+         reason.find("no sign of life") != std::string_view::npos;  // in logs of older versions
 }
 
 std::optional<int> exit_code_in(std::string_view reason) {

@@ -148,7 +148,7 @@ void Findings::settle_ends() {
   }
 }
 
-// A file's name is no proof: where its lines are of several ranks, it names none of them.
+// A file's name proves nothing: if its lines are of several ranks, it names none of them.
 void Findings::settle_names() {
   for (Finding& finding : found) {
     const FileTrace& file = files[static_cast<std::size_t>(finding.place.file)];

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 14> kMeasures = {
     "samples/sec",      "lr=",  "lr:",  "grad_norm", "time:", "tok/s", "skipped="};
 constexpr std::array<std::string_view, 4> kEnough = {"Training: step", "[batch=", "completed step", "[step="};
 
-// What is counted that is no training, at the beginning of a bar or a line.
+// Counters of other work than training, at the beginning of a bar or a line.
 constexpr std::array<std::string_view, 22> kOtherWork = {
     "valid", "Valid",  "eval",  "Eval",    "test",   "Test",    "Load",    "load",    "Download",  "Fetch",  "Map",
     "map",   "Filter", "Token", "Generat", "Sanity", "Predict", "predict", "Compute", "Resolving", "Saving", "Process"};

@@ -14,7 +14,7 @@ constexpr std::int64_t kStraggling = 10, kFarAhead = 1000;
 
 }  // namespace
 
-// Job scripts print the first losses again at the end of a log: that is no training.
+// Job scripts print the first losses again at the end of a log: these lines are not progress.
 bool ProgressWatch::is_quotation(std::string_view line, const Place& place) {
   if (place.own_time && last_time_ && seconds_between(*last_time_, *place.time) < -1) return true;
   if (place.own_time) last_time_ = place.time;

@@ -55,7 +55,7 @@ class TracebackAssembler {
   std::map<int, Open> open_;  // by writer
 };
 
-// "torch.OutOfMemoryError: CUDA out of memory": the type before the colon; empty when the line is no such thing.
+// "torch.OutOfMemoryError: CUDA out of memory": the type before the colon; empty for other lines.
 std::string_view exception_type(std::string_view text);
 
 }  // namespace braid

@@ -39,7 +39,7 @@ class LineReader {
   // are joined, and have the number of their first piece.
   bool next(Line& line);
 
-  // Where a file is no text at all. Judged by what was read first, so it can be asked from the first line on.
+  // Whether a file is binary. Decided by its first bytes, so it is known from the first line on.
   bool looks_binary() const { return binary_; }
   std::uint64_t bytes() const { return bytes_; }
 

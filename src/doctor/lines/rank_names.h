@@ -18,7 +18,7 @@ std::optional<int> rank_named_in(std::string_view prefix);
 // The same where a prefix is known to tell processes apart: by the number of a task or a device.
 std::optional<int> rank_numbered_in(std::string_view prefix);
 
-// "0-2,4" -> 0 1 2 4, at most `limit` of them; empty when it is no such list.
+// "0-2,4" -> 0 1 2 4, at most `limit` of them; empty for anything else.
 std::vector<int> unfold_ranks(std::string_view list, std::size_t limit = 1 << 16);
 
 // What a rank file is called: "rank_3.log", ".../attempt_0/3/stderr.log".

@@ -40,7 +40,7 @@ std::string who(const Diagnosis& diagnosis) {
   return clean_text(text);
 }
 
-// Among many, one that cannot be read is no reason to stop; one that somebody asked for is.
+// One unreadable file among many does not stop the command; a file that the user named does.
 bool is_readable_text(const LogFile& log, LogScan& scan) {
   try {
     return scan.read(log);

@@ -28,8 +28,8 @@ void add_details(Trial& t, const Finding& cause) {
     const bool follows = finding->place.file == cause.place.file && finding->place.line > cause.place.line &&
                          finding->place.line < cause.place.line + 60;
     if (!follows || role_of(finding->sign) != Role::Cause) continue;
-    const bool is_nobodys = !t.result.first_rank && !cause.has_writer;  // workers and libraries print without a prefix
-    if (is_nobodys) t.result.first_rank = finding->rank;
+    const bool has_no_rank = !t.result.first_rank && !cause.has_writer;  // workers and libraries print without a prefix
+    if (has_no_rank) t.result.first_rank = finding->rank;
     const bool agrees = finding->sign == cause.sign || finding->sign == Sign::PythonError ||
                         cause_of(finding->sign) == t.result.cause || cause.sign == Sign::PythonError;
     if (finding->rank == t.result.first_rank && agrees) t.draft.add_evidence(*finding);

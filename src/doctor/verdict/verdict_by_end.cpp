@@ -16,7 +16,7 @@ namespace braid {
 namespace {
 
 // "Node failure on HOST" names the node; the host in "JOB 7 ON HOST CANCELLED ... DUE TO NODE FAILURE" is the batch
-// host. Schedulers announce an end by a signal, which is no cause of its own.
+// host. Schedulers announce an end by a signal; the signal is not the cause.
 const Finding* earliest_end(const Trial& t) {
   const auto first = [&](auto wanted) { return t.suspects.earliest(wanted); };
   const Finding* end =

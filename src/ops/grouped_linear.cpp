@@ -1,0 +1,87 @@
+#include "ops/grouped_linear.h"
+
+#include <ATen/ops/_grouped_mm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "ops/linear.h"
+
+namespace braid {
+namespace {
+
+// libtorch's grouped product needs bf16 on a GPU, at least one row, and strides that are multiples of 16 bytes.
+bool has_grouped_kernel(const at::Tensor& rows, const at::Tensor& matrices) {
+  const bool aligned = matrices.size(1) % 8 == 0 && matrices.size(2) % 8 == 0;
+  return rows.is_cuda() && rows.scalar_type() == at::kBFloat16 && rows.size(0) > 0 && aligned;
+}
+
+template <class Visit>
+void for_each_expert(const ExpertRows& experts, Visit visit) {  // visit(expert, begin, count), those with rows only
+  std::int64_t begin = 0;
+  for (std::size_t expert = 0; expert < experts.counts.size(); ++expert) {
+    const std::int64_t count = experts.counts[expert];
+    if (count > 0) visit(static_cast<std::int64_t>(expert), begin, count);
+    begin += count;
+  }
+}
+
+// Each expert's rows times its matrix.   rows: [R, In], matrices: [E, In, Out] -> [R, Out]
+at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, const ExpertRows& experts) {
+  if (has_grouped_kernel(rows, matrices)) return at::_grouped_mm(rows.contiguous(), matrices, experts.ends);
+  at::Tensor result = at::empty({rows.size(0), matrices.size(2)}, rows.options());
+  for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+    at::Tensor part = result.narrow(0, begin, count);
+    at::mm_out(part, rows.narrow(0, begin, count), matrices.select(0, expert));
+  });
+  return result;
+}
+
+// One product per expert, on a GPU too: libtorch's grouped product cannot add to its output, and a rounded temporary of
+// the whole weight costs more than the launches it saves.   grad: [R, Out], rows: [R, In], sum: [E, Out, In]
+void add_weight_gradients(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& sum,
+                          const ExpertRows& experts) {
+  for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+    add_weight_gradient(grad.narrow(0, begin, count), rows.narrow(0, begin, count), sum.select(0, expert));
+  });
+}
+
+at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
+                           const ExpertRows& experts) {
+  if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradients(grad, rows, sum, experts); })) return {};
+  const at::Tensor result = at::zeros(weight.value.sizes(), weight.value.options().requires_grad(false));
+  add_weight_gradients(grad, rows, result, experts);
+  return result;
+}
+
+}  // namespace
+
+at::Tensor grouped_linear_forward(const at::Tensor& rows, const at::Tensor& weight, const ExpertRows& experts) {
+  return multiply_rows(rows, weight.transpose(1, 2), experts);
+}
+
+Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
+                                const ExpertRows& experts, bool rows_want_gradient) {
+  const at::Tensor dense = grad.contiguous();
+  return {rows_want_gradient ? multiply_rows(dense, weight.value, experts) : at::Tensor(),
+          rows.defined() ? weight_gradient(dense, rows, weight, experts) : at::Tensor()};
+}
+
+at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
+  const std::vector<std::int64_t>& counts = experts.counts;
+  const at::Tensor& matrices = weight.value;
+  BRAID_CHECK(rows.dim() == 2 && matrices.dim() == 3 && rows.size(1) == matrices.size(2),
+              "rows and weights must have the same inner width");
+  BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), matrices.size(0), "a row count per expert");
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
+  return differentiable(
+      "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },
+      [rows = matrices.requires_grad() ? rows : at::Tensor(), weight, experts, rows_train = rows.requires_grad()](
+          const at::Tensor& grad) { return grouped_linear_backward(grad, rows, weight, experts, rows_train); });
+}
+
+}  // namespace braid

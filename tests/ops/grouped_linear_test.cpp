@@ -1,0 +1,78 @@
+// The products of experts with their rows. The oracle is a loop of plain products, one per expert.
+#include "ops/grouped_linear.h"
+
+#include "ops/gradients.h"
+#include "support/expert_rows.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+using Integers = std::vector<std::int64_t>;
+
+Operator grouped(const Integers& counts) {
+  return [counts](const Tensors& in) { return grouped_linear(in[0], {in[1]}, expert_rows(counts, in[0].device())); };
+}
+
+Operator naively_grouped(const Integers& counts) {
+  return [counts](const Tensors& in) {
+    Tensors parts;
+    std::int64_t begin = 0;
+    for (std::size_t expert = 0; expert < counts.size(); begin += counts[expert++])
+      parts.push_back(in[0].narrow(0, begin, counts[expert]).matmul(in[1][static_cast<std::int64_t>(expert)].t()));
+    return at::cat(parts);
+  };
+}
+
+TEST(GroupedLinear, MultipliesEachExpertsRows) {
+  for (const Integers& counts : {Integers{3, 0, 2, 1}, Integers{0, 0, 6, 0}, Integers{1, 2, 3, 0}}) {
+    const Tensors inputs = {random_tensor({6, 3}, 1), random_tensor({4, 5, 3}, 2)};
+    check_gradients(grouped(counts), naively_grouped(counts), inputs);
+    check_partial_gradients(grouped(counts), inputs);
+  }
+}
+
+// Sizes in multiples of 16 bytes, which the GPU's grouped product needs, and others.
+TEST(GroupedLinear, SumsInFloat) {
+  for (const std::int64_t in : {64, 60})
+    for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{64, 0, 0, 0}}) {
+      const Tensors inputs = {random_tensor({64, in}, 1), random_tensor({4, 32, in}, 2)};
+      check_precision(grouped(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
+      check_precision(grouped(counts), inputs, at::kFloat, /*epsilons=*/16);
+    }
+}
+
+TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {
+    const Tensors inputs = {random_tensor({0, 8}, 1).to(dtype), random_tensor({2, 16, 8}, 2).to(dtype)};
+    const Evaluation got = evaluate(grouped({0, 0}), inputs, random_tensor({0, 16}, 3));
+    EXPECT_EQ(got.output.sizes(), at::IntArrayRef({0, 16}));
+    EXPECT_TRUE(at::equal(got.gradients[1], at::zeros_like(inputs[1])));
+  }
+  EXPECT_THROW(
+      grouped_linear(random_tensor({3, 8}, 1), {random_tensor({2, 16, 8}, 2)}, expert_rows({1, 1}, test_device())),
+      std::logic_error);
+}
+
+// A sum or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
+TEST(GroupedLinear, AddsEachExpertsGradientToItsSliceInTheSumsPrecision) {
+  constexpr int kMicrobatches = 20;
+  for (const Integers& counts : {Integers{3, 0, 2, 1}, Integers{0, 0, 6, 0}}) {
+    const at::Tensor rows = random_tensor({6, 8}, 1).to(at::kBFloat16),
+                     grad = random_tensor({6, 16}, 2).to(at::kBFloat16);
+    const Weight weight = {random_tensor({4, 16, 8}, 3).to(at::kBFloat16).requires_grad_()};
+    weight.sum->value = at::zeros({4, 16, 8}, rows.options().dtype(at::kFloat));
+    int additions = 0;
+    weight.sum->added = [&] { ++additions; };
+    for (int i = 0; i < kMicrobatches; ++i)
+      grouped_linear(rows, weight, expert_rows(counts, test_device())).backward(grad);
+    EXPECT_EQ(additions, kMicrobatches);
+    EXPECT_FALSE(weight.value.grad().defined());
+    const Evaluation once =
+        evaluate(naively_grouped(counts), {rows.to(at::kDouble), weight.value.to(at::kDouble)}, grad.to(at::kDouble));
+    expect_close(weight.sum->value, kMicrobatches * once.gradients[1], kMicrobatches * epsilon_of(at::kFloat));
+  }
+}
+
+}  // namespace
+}  // namespace braid

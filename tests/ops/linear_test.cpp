@@ -1,0 +1,42 @@
+#include "ops/linear.h"
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+at::Tensor op(const Tensors& in) { return linear(in[0], Weight{in[1]}, in[2]); }
+at::Tensor naive(const Tensors& in) {
+  const at::Tensor product = in[0].matmul(in[1].flatten(1).t());
+  return in[2].defined() ? product + in[2] : product;
+}
+
+TEST(LinearOperator, IsItsFormulaForwardAndBackward) {
+  for (const at::Tensor& weight : {random_tensor({5, 12}, 2), random_tensor({5, 3, 2, 2}, 3)})  // a patch embedding's
+    for (const at::Tensor& bias : {random_tensor({5}, 4), at::Tensor()}) {
+      check_gradients(op, naive, {random_tensor({7, 12}, 1), weight, bias});
+      check_partial_gradients(op, {random_tensor({7, 12}, 1), weight, bias});
+    }
+  EXPECT_THROW(linear(random_tensor({2, 3, 4}, 1), Weight{random_tensor({5, 4}, 2)}, {}), std::logic_error);
+}
+
+TEST(LinearOperator, SumsInFloat) {
+  check_precision(op, {random_tensor({64, 48}, 1), random_tensor({32, 48}, 2), {}}, at::kBFloat16, /*epsilons=*/0.6);
+}
+
+// A sum or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
+TEST(LinearOperator, AddsItsWeightGradientInTheSumsPrecision) {
+  constexpr int kMicrobatches = 20;
+  const at::Tensor x = random_tensor({7, 12}, 1).to(at::kBFloat16), grad = random_tensor({7, 5}, 2).to(at::kBFloat16);
+  const Weight weight = {random_tensor({5, 3, 2, 2}, 3).to(at::kBFloat16).requires_grad_()};
+  weight.sum->value = at::zeros({5, 3, 2, 2}, x.options().dtype(at::kFloat));
+  for (int i = 0; i < kMicrobatches; ++i) linear(x, weight, {}).backward(grad);
+  EXPECT_FALSE(weight.value.grad().defined());
+  const at::Tensor once = grad.to(at::kDouble).t().mm(x.to(at::kDouble));
+  expect_close(weight.sum->value.flatten(1), kMicrobatches * once, kMicrobatches * epsilon_of(at::kFloat));
+}
+
+}  // namespace
+}  // namespace braid
