@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "image/codecs.h"
 #include "image/sample_files.h"
 
 namespace braid {
@@ -39,6 +40,14 @@ TEST(Decode, ErrorsNameTheFile) {
     FAIL();
   } catch (const DataError& e) {
     EXPECT_STREQ(e.what(), "shard.tar/7.jpg: the JPEG file ends early");
+  }
+}
+
+TEST(Decode, MissingLibrariesAreNamed) {
+  try {
+    throw_missing_library(ImageFormat::Webp, "libwebp");
+  } catch (const ConfigError& e) {
+    EXPECT_EQ(e.problems().front().what, "this build of braid cannot decode WebP: it was compiled without libwebp");
   }
 }
 
