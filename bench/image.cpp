@@ -9,7 +9,8 @@
 #include <functional>
 #include <vector>
 
-// clang-format off: jpeglib.h needs <cstdio> before it
+// jpeglib.h needs <cstdio> before it.
+// clang-format off
 #include <jpeglib.h>
 // clang-format on
 

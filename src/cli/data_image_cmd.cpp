@@ -1,6 +1,7 @@
 // braid data image: a stored picture as the pixels that an encoder would get, before normalisation.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>

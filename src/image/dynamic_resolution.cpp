@@ -110,10 +110,8 @@ std::vector<CellGrid> fit_pictures(const std::vector<PixelSize>& pictures, std::
     }
     if (total <= room || round == kRounds) return grids;
     bool has_shrunk = false;
-    const double share = static_cast<double>(room) / static_cast<double>(total);
     for (std::size_t i = 0; i < pictures.size(); ++i) {
-      const auto scaled = static_cast<std::int64_t>(static_cast<double>(grids[i].cells()) * share);
-      const std::int64_t budget = std::max(config.min_patches, scaled);
+      const std::int64_t budget = std::max(config.min_patches, grids[i].cells() * room / total);
       has_shrunk |= budget < budgets[i];
       budgets[i] = budget;
     }
