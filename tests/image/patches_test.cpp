@@ -102,6 +102,20 @@ TEST(DynamicResolution, BudgetAndDivisorHold) {
   }
 }
 
+// Computed with the reference's steps.
+TEST(DynamicResolution, VectorsOfSeveralPictures) {
+  using Grids = std::vector<CellGrid>;
+  EXPECT_EQ(fit_pictures({{1920, 1080}, {640, 480}, {3000, 4000}}, 2048,
+                         {.min_patches = 1024, .max_patches = 13312, .divisor = 2}),
+            (Grids{{80, 44}, {36, 28}, {52, 68}}));
+  EXPECT_EQ(fit_pictures({{4000, 300}, {300, 300}}, 1500,
+                         {.min_patches = 256, .max_patches = 13312, .min_side = 512, .divisor = 4}),
+            (Grids{{416, 32}, {32, 32}}));
+  EXPECT_EQ(fit_pictures({{800, 600}, {800, 600}, {800, 600}, {800, 600}, {800, 600}, {800, 600}}, 700,
+                         {.patch = 14, .min_patches = 64, .max_patches = 1024, .divisor = 2}),
+            Grids(6, {24, 18}));
+}
+
 TEST(DynamicResolution, PicturesShareTheRoom) {
   const DynamicResolutionConfig config = {.patch = 16, .min_patches = 64, .max_patches = 4096, .divisor = 2};
   EXPECT_EQ(fit_pictures({{640, 480}}, 1000, config).front(), fit_patches({640, 480}, 4000, config));
