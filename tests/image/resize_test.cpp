@@ -45,7 +45,7 @@ TEST(Resize, VectorVersionsEqualThePlainOne) {
 
 TEST(Resize, KeepsConstantPictures) {
   for (const int level : {0, 1, 128, 255})
-    for (const PixelSize to : {PixelSize{1, 1}, PixelSize{97, 3}, PixelSize{10, 200}}) {
+    for (const PixelSize to : {PixelSize{1, 1}, PixelSize{97, 3}, PixelSize{10, 200}, PixelSize{3500, 3300}}) {
       Image image({31, 19});
       std::fill(image.pixels().begin(), image.pixels().end(), static_cast<std::uint8_t>(level));
       const Image result = resize(image, to, ResizeFilter::Bicubic);

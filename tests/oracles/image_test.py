@@ -261,8 +261,7 @@ def test_photographs(tmp_path):
 
 
 def test_scaled_decoding(tmp_path):
-    """The JPEG is decoded at the smallest of 1/8, 1/4, 1/2 that is not below the wanted size: Pillow's draft mode, which
-    also uses a faster and less accurate transform. So sizes are equal and pixels close."""
+    """Decoded at 1/8, 1/4 or 1/2 and then resized: close to what Pillow gets from the whole picture, not equal."""
     file = tmp_path / "photo.jpg"
     Image.fromarray(picture(400, 240)).save(file, quality=95)
     full = Image.fromarray(rgb_of(file))
