@@ -1,6 +1,7 @@
 // braid data image: a stored picture as the pixels that an encoder would get, before normalisation.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -39,6 +40,12 @@ PixelSize result_size(const ImageCommand& command, PixelSize decoded) {
   return {command.width > 0 ? command.width : decoded.width, command.height > 0 ? command.height : decoded.height};
 }
 
+void check_size(PixelSize wanted) {
+  if (wanted.pixels() > kMostPixels)
+    throw ConfigError({fmt::format("{} x {} pixels are more than {}", wanted.width, wanted.height, kMostPixels),
+                       "--width and --height", "give a smaller size"});
+}
+
 void write_pixels(const std::string& path, const Image& image) {
   const TensorInfo info = {"pixels", StoredDtype::U8, {image.size().height, image.size().width, 3}};
   SafetensorsWriter writer = SafetensorsWriter::to_file(path, {info});
@@ -54,6 +61,7 @@ void convert(const ImageCommand& command, const std::string& path, const std::st
     options.scale_for = result_size(command, command.no_orient ? header.stored : header.oriented());
   Image image = decode(bytes, path, options);
   const PixelSize decoded = image.size(), wanted = result_size(command, decoded);
+  check_size(wanted);
   if (wanted != decoded)
     image = resize(image, wanted, command.filter == "bicubic" ? ResizeFilter::Bicubic : ResizeFilter::Bilinear);
   if (!out.empty()) write_pixels(out, image);

@@ -14,7 +14,7 @@ using Bytes = std::span<const std::uint8_t>;
 
 inline Bytes slice(Bytes bytes, std::size_t offset, std::size_t count) {
   if (offset > bytes.size() || count > bytes.size() - offset)
-    throw DataError(fmt::format("the file ends after {} bytes, inside its header", bytes.size()));
+    throw DataError(fmt::format("the file ends early, after {} bytes", bytes.size()));
   return bytes.subspan(offset, count);
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "image/bytes.h"
-#include "image/header.h"
+#include "image/format.h"
 
 namespace braid {
 

@@ -26,10 +26,9 @@ Sides enlarged(Sides sides, double factor) {
   return {std::ceil(factor * sides.width), std::ceil(factor * sides.height)};
 }
 
-// A picture with a side below min_side is enlarged until that side reaches it. If the result exceeds the
-// budget, the other side gets what is left; if that makes the other side too short instead, the picture keeps its
-// aspect. The reference keeps the aspect only of wide pictures; we do the same, unless a tall one would then exceed the
-// budget.
+// Enlarges a picture until its shorter side reaches min_side. If the result exceeds the budget, the other side gets
+// what is left; if that makes the other side too short instead, the picture keeps its aspect. The reference keeps the
+// aspect of wide pictures only; we do the same, unless a tall one would then exceed the budget.
 Sides with_min_side(Sides sides, double budget, const DynamicResolutionConfig& config) {
   const bool is_tall = sides.width <= sides.height;
   const double shorter = std::min(sides.width, sides.height);
@@ -100,9 +99,9 @@ std::vector<CellGrid> fit_pictures(const std::vector<PixelSize>& pictures, std::
   const std::int64_t room =
       std::max(std::max<std::int64_t>(embeddings, 0) * config.divisor * config.divisor, config.min_patches * count);
   const std::int64_t most = config.max_patches > 0 ? config.max_patches : std::numeric_limits<std::int64_t>::max();
-  std::vector<std::int64_t> budgets(pictures.size(), std::clamp(room, config.min_patches, most));
+  std::vector<std::int64_t> budgets(pictures.size(), std::max(std::min(room, most), config.min_patches));
   std::vector<CellGrid> grids(pictures.size());
-  for (int round = 0;; ++round) {
+  for (int round = 1;; ++round) {
     std::int64_t total = 0;
     for (std::size_t i = 0; i < pictures.size(); ++i) {
       grids[i] = fit_patches(pictures[i], budgets[i], config);

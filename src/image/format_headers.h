@@ -3,7 +3,7 @@
 #pragma once
 
 #include "image/bytes.h"
-#include "image/header.h"
+#include "image/format.h"
 
 namespace braid {
 

@@ -21,18 +21,6 @@ void check_size(PixelSize size, std::int64_t most_pixels) {
 
 }  // namespace
 
-const char* name_of(ImageFormat format) {
-  switch (format) {
-    case ImageFormat::Jpeg:
-      return "JPEG";
-    case ImageFormat::Png:
-      return "PNG";
-    case ImageFormat::Webp:
-      return "WebP";
-  }
-  BRAID_CHECK(false, "format {}", static_cast<int>(format));
-}
-
 ImageHeader read_header(Bytes bytes, std::string_view name, std::int64_t most_pixels) {
   try {
     const ImageHeader header = header_of(bytes);

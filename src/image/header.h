@@ -5,24 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <utility>
 
-#include "image/image.h"
+#include "image/format.h"
 
 namespace braid {
-
-enum class ImageFormat { Jpeg, Png, Webp };
-
-const char* name_of(ImageFormat format);  // "JPEG", "PNG", "WebP"
-
-struct ImageHeader {
-  ImageFormat format{};
-  PixelSize stored{};   // as encoded
-  int orientation = 1;  // of EXIF: 1 to 8; 1 if the file has none or an invalid one
-
-  // The size after `orientation` is applied: 5 to 8 exchange width and height.
-  PixelSize oriented() const { return orientation < 5 ? stored : PixelSize{stored.height, stored.width}; }
-};
 
 // Larger pictures are refused before anything is allocated. The default is also the largest that Pillow opens.
 inline constexpr std::int64_t kMostPixels = 178'956'970;

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <vector>
 
-// clang-format off: jpeglib.h needs <cstdio> before it, and jerror.h jpeglib.h
-#include <jerror.h>
+// jpeglib.h needs <cstdio> before it.
+// clang-format off
 #include <jpeglib.h>
 // clang-format on
 
@@ -38,7 +38,10 @@ class Decompressor {
     source_.next_input_byte = bytes.data();
     source_.bytes_in_buffer = bytes.size();
     progress_.progress_monitor = [](j_common_ptr jpeg) {
-      if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number > kMostScans) ERREXIT(jpeg, JERR_BAD_PROGRESSION);
+      if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMostScans) return;
+      auto* self = static_cast<Decompressor*>(jpeg->client_data);
+      std::snprintf(self->message_, sizeof(self->message_), "more than %d scans", kMostScans);
+      std::longjmp(self->failure_, 1);
     };
     call([&] {
       jpeg_create_decompress(&jpeg_);

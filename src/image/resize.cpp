@@ -39,6 +39,12 @@ Image resize_rows(const Image& image, int width, ResizeFilter filter, const Resi
   return result;
 }
 
+// The first result is rounded to 8 bits, so the order shows in the pixels. Pillow 13 begins with the columns if that
+// removes many rows; earlier versions always begin with the rows.
+bool is_vertical_first(PixelSize from, PixelSize to) {
+  return to.height < from.height && from.height - to.height > 2 * (from.width - to.width);
+}
+
 Image copy_of(const Image& image) {
   Image copy(image.size());
   std::memcpy(copy.pixels().data(), image.pixels().data(), image.byte_count());
@@ -53,7 +59,8 @@ Image resize(const Image& image, PixelSize size, ResizeFilter filter, const Resi
   if (size == from) return copy_of(image);
   if (size.height == from.height) return resize_rows(image, size.width, filter, kernels);
   if (size.width == from.width) return resize_columns(image, size.height, filter, kernels);
-  // The vertical pass reads every row, so the horizontal one computes them all.
+  if (is_vertical_first(from, size))
+    return resize_rows(resize_columns(image, size.height, filter, kernels), size.width, filter, kernels);
   return resize_columns(resize_rows(image, size.width, filter, kernels), size.height, filter, kernels);
 }
 

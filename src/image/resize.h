@@ -1,5 +1,5 @@
-// Pillow's antialiased resizing of 8-bit pictures, with its exact results: weights in fixed point, a horizontal pass,
-// then a vertical one, each rounded to 8 bits.
+// Pillow's antialiased resizing of 8-bit pictures, with its exact results: weights in fixed point, a pass over the rows
+// and one over the columns, each rounded to 8 bits.
 #pragma once
 
 #include "image/image.h"

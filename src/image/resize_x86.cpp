@@ -50,7 +50,8 @@ std::vector<QuadWeights> quads_of(const ResizeWeights& weights, int quads_each) 
   return quads;
 }
 
-// Loads 16 bytes and arranges four RGB pixels as pairs of 16-bit numbers: r0 r1 g0 g1 b0 b1 - -, then those of 2 and 3.
+// Arranges four RGB pixels (of 16 loaded bytes) as pairs of 16-bit numbers: r0 r1 g0 g1 b0 b1 - -, then those of 2
+// and 3.
 alignas(32) constexpr std::int8_t kPairsOfPixels[32] = {0, -1, 3, -1, 1, -1, 4,  -1, 2, -1, 5,  -1, -1, -1, -1, -1,
                                                         6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1};
 
@@ -126,9 +127,8 @@ void horizontal(const std::uint8_t* from, int width, int rows, const ResizeWeigh
   const std::vector<QuadWeights> quads = quads_of(weights, quads_each);
   for (int y = 0; y < rows;) {
     const int step = y + 4 <= rows ? 4 : 1;
-    const auto row = y;
-    (step == 4 ? four_rows : one_row)(from + row * from_bytes, from_bytes, weights, quads.data(), quads_each,
-                                      to + row * to_bytes, to_bytes);
+    (step == 4 ? four_rows : one_row)(from + y * from_bytes, from_bytes, weights, quads.data(), quads_each,
+                                      to + y * to_bytes, to_bytes);
     y += step;
   }
 }
