@@ -31,7 +31,8 @@ namespace {
 using ExpressionKind = TemplateExpression::Kind;
 using StatementKind = TemplateStatement::Kind;
 
-constexpr int kDeepest = 1000;  // statements, expressions and macro calls inside each other
+constexpr std::size_t kFrameBytes = 1000;  // roughly what a frame and its variables take
+constexpr int kDeepest = 1000;             // statements, expressions and macro calls inside each other
 
 class Rendering {
  public:
@@ -124,9 +125,11 @@ class Rendering {
       });
     }
     if (items.empty()) return execute(statement.otherwise, outer, out);
+    budget_.bytes(kFrameBytes);
     TemplateMap* state = heap_.map();
+    Frame& frame = frames_.emplace_back(Frame{{}, &outer});
     for (std::size_t i = 0; i < items.size(); ++i) {
-      Frame& frame = frames_.emplace_back(Frame{{}, &outer});
+      frame.variables.clear();
       describe_loop(*state, items, i);
       frame.variables["loop"] = state;
       bind(statement.names, items[i], frame, builtins_);
@@ -270,6 +273,7 @@ class Rendering {
 
   TemplateValue call_macro(const TemplateMacro& macro, const TemplateArguments& given) {
     const TemplateStatement& statement = *macro.statement;
+    budget_.bytes(kFrameBytes);
     Frame& frame = frames_.emplace_back(Frame{{}, macro.frame});
     if (given.positional.size() > statement.names.size())
       throw DataError(fmt::format("the macro {} takes {} arguments, not {}", in_quotes(statement.text),

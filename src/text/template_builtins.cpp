@@ -141,11 +141,16 @@ TemplateValue TemplateBuiltins::item(const TemplateValue& value, const TemplateV
     return found ? *found : attribute(value, *key);
   }
   if (value.is<TemplateUndefined>()) return attribute(value, to_text(index));
-  const TemplateList items = value.is<TemplateMap*>() ? TemplateList{} : items_of(value);
+  const TemplateList* items = value.is<TemplateList*>() ? *value.get<TemplateList*>() : nullptr;
+  TemplateList characters;
+  if (!items) {
+    if (!value.is<TemplateMap*>()) characters = items_of(value);
+    items = &characters;
+  }
   std::int64_t at = integer_of(index, "an index");
-  if (at < 0) at += static_cast<std::int64_t>(items.size());
-  const bool exists = at >= 0 && at < static_cast<std::int64_t>(items.size());
-  return exists ? items[static_cast<std::size_t>(at)] : TemplateValue(TemplateUndefined{fmt::format("item {}", at)});
+  if (at < 0) at += static_cast<std::int64_t>(items->size());
+  const bool exists = at >= 0 && at < static_cast<std::int64_t>(items->size());
+  return exists ? (*items)[static_cast<std::size_t>(at)] : TemplateValue(TemplateUndefined{fmt::format("item {}", at)});
 }
 
 // Python's rules: negative bounds count from the end, and bounds outside are cut.

@@ -22,8 +22,8 @@ class TemplateBudget {
 
  private:
   [[noreturn]] static void throw_exhausted(const char* what);
-  std::int64_t steps_ = 5'000'000;
-  std::size_t bytes_ = 256 << 20;
+  std::int64_t steps_ = 2'000'000;
+  std::size_t bytes_ = 128 << 20;
 };
 
 struct TemplateArguments {

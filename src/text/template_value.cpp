@@ -11,7 +11,7 @@ namespace braid {
 namespace {
 
 constexpr int kDeepest = 50;
-constexpr std::size_t kLongestText = 64 << 20;
+constexpr std::size_t kLongestText = 16 << 20;
 
 std::string number_text(double number) {
   std::string text = fmt::format("{}", number);
