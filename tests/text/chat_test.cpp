@@ -36,6 +36,19 @@ TEST(Chat, TurnsThatMergeAreRefused) {
               HasSubstr("turn 1 has other tokens alone"));
 }
 
+TEST(Chat, GenerationPromptsBeginAnAnswer) {
+  const Tokenizer tokenizer = chat_tokenizer({.bos = "<s>", .eos = "</s>"});
+  const auto prompt = [&](const char* format) {
+    return ChatEncoder(tokenizer, format).render({{"system", "S"}, {"user", " U "}}, /*generation_prompt=*/true);
+  };
+  EXPECT_EQ(prompt("qwen2p5"),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n U <|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(prompt("nemotron5-aligned"), "<s>System\nS\n[PREFIX]User\n U \n[PREFIX]Assistant\n");
+  EXPECT_EQ(prompt("nemotron-nano-v2"), "<SPECIAL_10>System\nS\n<SPECIAL_11>User\nU\n");
+  EXPECT_EQ(prompt("mistral"), "<s>[INST]  U [/INST] ");
+  EXPECT_EQ(ChatEncoder(tokenizer, "identity").encode({{"user", "hello"}}), std::vector<int>{259});
+}
+
 TEST(Chat, ImagesGetTheirTags) {
   const Tokenizer tokenizer = chat_tokenizer({});
   const std::vector<ChatTurn> turns = {{"user", "<image>?"}};
