@@ -146,8 +146,7 @@ std::vector<AddedTokens::Part> AddedTokens::parts_of(std::string_view text, bool
     from = end;
     if (token.single_word && !is_single_word(text, begin, end)) continue;
     // What an earlier token has taken stays taken.
-    if (token.lstrip)
-      begin = std::max(without_trailing_space(text.substr(done, begin - std::min(begin, done))) + done, done);
+    if (token.lstrip && begin > done) begin = done + without_trailing_space(text.substr(done, begin - done));
     if (token.rstrip) end += leading_space(text.substr(end));
     if (begin > done) parts.push_back({done, begin, nullptr});
     parts.push_back({begin, end, &token});

@@ -1,6 +1,5 @@
 #include "text/oniguruma_syntax.h"
 
-#include <array>
 #include <vector>
 
 #include "base/error.h"
@@ -16,10 +15,9 @@ constexpr const char* kNoSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 constexpr const char* kHex = "0-9a-fA-F";  // \h, which is horizontal space in PCRE2
+// PCRE2's \w lacks marks and the circled and squared letters.
 constexpr const char* kWord =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";  // PCRE2's
-                                                                                                                  // lacks
-                                                                                                                  // marks
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
 
 class Translation {
  public:

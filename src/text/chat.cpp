@@ -1,0 +1,151 @@
+#include "text/chat.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "text/template_text.h"
+
+namespace braid {
+namespace {
+
+const std::vector<std::string> kRoles = {"system", "user", "assistant", "tool"};
+
+std::string image_with_tags(const std::string& tags) {
+  if (tags.empty()) return kImageToken;
+  if (tags == "nvlm") return "<Image><image></Image>";
+  if (tags == "internvl") return "<img><image></img>";
+  throw ConfigError({fmt::format("there are no image tags {}", in_quotes(tags)), "image tags",
+                     "known: nvlm, internvl, or none (an empty name)"});
+}
+
+std::string replaced(const std::string& text, const std::string& old, const std::string& with) {
+  return replace_text(text, old, with, /*most=*/-1);
+}
+
+const std::string& needed(const std::optional<std::string>& token, const char* name, const Tokenizer& tokenizer) {
+  if (token) return *token;
+  throw ConfigError({fmt::format("the chat format needs a {}, which the tokenizer does not name", name),
+                     tokenizer.where(), fmt::format("set \"{}\" in tokenizer_config.json", name)});
+}
+
+}  // namespace
+
+ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags)
+    : tokenizer_(tokenizer), format_(chat_format(format)), image_(image_with_tags(image_tags)) {
+  if (!format_.own_template) return;
+  const auto& source = tokenizer.settings().chat_template;
+  if (!source)
+    throw ConfigError({fmt::format("the chat format {} needs the tokenizer's chat template, and it has none", format),
+                       tokenizer.where(), "add chat_template.jinja beside it, or choose another format"});
+  template_.emplace(*source, fmt::format("chat template of {}", tokenizer.where()));
+}
+
+std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) const {
+  std::vector<ChatTurn> result = turns;
+  if (!format_.has_system && !result.empty() && result[0].role == "system") result.erase(result.begin());
+  if (result.empty()) throw DataError("a conversation has no turns");
+  for (ChatTurn& turn : result) {
+    if (!contains(kRoles, turn.role))
+      throw DataError(fmt::format("a turn has the role {}; known: {}", in_quotes(turn.role), fmt::join(kRoles, ", ")));
+    turn.text = replaced(turn.text, kImageToken, image_);
+  }
+  return result;
+}
+
+std::string ChatEncoder::render_turn(const ChatTurn& turn) const {
+  if (format_.name == "identity") return turn.text;
+  // A tool's answer is written as a user's turn with its own role.
+  const ChatFrame& frame = turn.role == "system"      ? format_.system
+                           : turn.role == "assistant" ? format_.assistant
+                                                      : format_.user;
+  std::string text = turn.text;
+  if (format_.drops_think_switches && turn.role != "assistant")
+    text = replaced(replaced(text, "/think", ""), "/no_think", "");
+  if (format_.strips) text = strip_text(text, nullptr, true, true);
+  const auto filled = [&](const std::string& part) {
+    std::string result = replaced(replaced(part, "{role}", turn.role), "{Role}", capitalize_text(turn.role));
+    const bool has_eos = result.find("{eos}") != std::string::npos;
+    return has_eos ? replaced(result, "{eos}", needed(tokenizer_.settings().eos, "eos_token", tokenizer_)) : result;
+  };
+  return filled(frame.before) + text + filled(frame.after);
+}
+
+std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
+  const TokenizerSettings& settings = tokenizer_.settings();
+  if (!template_) {
+    std::string text = format_.has_bos ? needed(settings.bos, "bos_token", tokenizer_) : "";
+    for (const ChatTurn& turn : turns) text += render_turn(turn);
+    return generation_prompt ? text + format_.generation_prompt : text;
+  }
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  for (const ChatTurn& turn : turns) messages.push_back({{"role", turn.role}, {"content", turn.text}});
+  nlohmann::ordered_json variables = {
+      {"messages", messages}, {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", generation_prompt}};
+  const auto add = [&](const char* name, const std::optional<std::string>& token) {
+    if (token) variables[name] = *token;
+  };
+  add("bos_token", settings.bos);
+  add("eos_token", settings.eos);
+  add("pad_token", settings.pad);
+  add("unk_token", settings.unk);
+  return template_->render(variables);
+}
+
+std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
+  return render_prepared(prepared(turns), generation_prompt);
+}
+
+std::vector<int> ChatEncoder::encode(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
+  return tokenizer_.encode(render(turns, generation_prompt));
+}
+
+std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first) const {
+  std::vector<int> tokens = tokenizer_.encode(render_prepared({turn}, false));
+  // Only the first turn has a BOS token.
+  if (format_.has_bos && !is_first && !tokens.empty()) tokens.erase(tokens.begin());
+  return tokens;
+}
+
+ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
+  if (!format_.prefix_length)
+    throw ConfigError({fmt::format("the chat format {} has no targets", format_.name), "chat format",
+                       "it is for pre-training; choose a format for fine-tuning"});
+  const std::vector<ChatTurn> turns = prepared(given);
+  ChatTokens result;
+  result.tokens = tokenizer_.encode(render_prepared(turns, false));
+  result.targets = result.tokens;
+  if (!format_.masks) return result;
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const bool is_assistant = turns[i].role == "assistant";
+    if (turns[i].text.empty()) throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
+    if (is_assistant && turns[i].text.find(kImageToken) != std::string::npos)
+      throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, kImageToken));
+    const std::vector<int> tokens = tokens_of_turn(turns[i], i == 0);
+    const bool agrees =
+        tokens.size() <= result.tokens.size() - done &&
+        std::equal(tokens.begin(), tokens.end(), result.tokens.begin() + static_cast<std::ptrdiff_t>(done));
+    if (!agrees)
+      throw DataError(
+          fmt::format("turn {} has other tokens alone than in its conversation, so it cannot be masked; the "
+                      "chat format {} does not suit this tokenizer",
+                      i + 1, format_.name));
+    const std::size_t masked =
+        is_assistant ? std::min(tokens.size(), static_cast<std::size_t>(*format_.prefix_length)) : tokens.size();
+    std::fill_n(result.targets.begin() + static_cast<std::ptrdiff_t>(done), masked, kIgnoredTarget);
+    done += tokens.size();
+  }
+  if (done != result.tokens.size())
+    throw DataError(fmt::format("the turns have {} tokens and their conversation {}", done, result.tokens.size()));
+  return result;
+}
+
+int ChatEncoder::pad_id() const {
+  return tokenizer_.id_of(format_.pad.empty() ? needed(tokenizer_.settings().pad, "pad_token", tokenizer_)
+                                              : format_.pad);
+}
+
+}  // namespace braid

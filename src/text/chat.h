@@ -1,0 +1,55 @@
+// Conversations as tokens and targets.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/chat_formats.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace braid {
+
+inline constexpr int kIgnoredTarget = -100;
+inline constexpr const char* kImageToken = "<image>";
+
+struct ChatTurn {
+  std::string role;  // system, user, assistant or tool
+  std::string text;
+};
+
+struct ChatTokens {
+  std::vector<int> tokens;
+  std::vector<int> targets;  // the tokens to learn, kIgnoredTarget elsewhere
+};
+
+class ChatEncoder {
+ public:
+  // `image_tags` is "nvlm" (<Image><image></Image>), "internvl" (<img><image></img>) or empty (none). ConfigError for
+  // unknown names and for a format that needs a chat template of a tokenizer without one. The tokenizer must live
+  // longer.
+  ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags = "");
+
+  // The text that is tokenized, with the start of an assistant turn if `generation_prompt`.
+  std::string render(const std::vector<ChatTurn>& turns, bool generation_prompt = false) const;
+  std::vector<int> encode(const std::vector<ChatTurn>& turns, bool generation_prompt = false) const;
+  // Only what the assistant says, with its end of turn, is a target. DataError if a turn is empty, if an assistant turn
+  // has an image, or if the tokens of the turns do not add up to those of the conversation.
+  ChatTokens encode_with_targets(const std::vector<ChatTurn>& turns) const;
+  int pad_id() const;
+
+ private:
+  std::vector<ChatTurn> prepared(const std::vector<ChatTurn>& turns) const;
+  std::string render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt) const;
+  std::string render_turn(const ChatTurn& turn) const;
+  std::vector<int> tokens_of_turn(const ChatTurn& turn, bool is_first) const;
+
+  const Tokenizer& tokenizer_;
+  const ChatFormat& format_;
+  std::string image_;                     // what an image token becomes
+  std::optional<ChatTemplate> template_;  // of formats with own_template
+};
+
+}  // namespace braid

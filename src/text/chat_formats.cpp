@@ -1,0 +1,119 @@
+#include "text/chat_formats.h"
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace braid {
+namespace {
+
+ChatFormat own_template(std::string name, bool has_bos, std::optional<int> prefix_length, std::string pad) {
+  return {.name = std::move(name),
+          .own_template = true,
+          .has_bos = has_bos,
+          .prefix_length = prefix_length,
+          .pad = std::move(pad)};
+}
+
+ChatFormat chatml(std::string name, bool has_bos, int prefix_length) {
+  const ChatFrame turn = {"<|im_start|>{role}\n", "<|im_end|>\n"};
+  return {.name = std::move(name),
+          .system = turn,
+          .user = turn,
+          .assistant = turn,
+          .generation_prompt = "<|im_start|>assistant\n",
+          .has_bos = has_bos,
+          .prefix_length = prefix_length};
+}
+
+ChatFormat llama31(std::string name) {
+  const ChatFrame turn = {"<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"};
+  return {.name = std::move(name),
+          .system = turn,
+          .user = turn,
+          .assistant = turn,
+          .generation_prompt = "<|start_header_id|>assistant<|end_header_id|>\n\n",
+          .has_bos = true,
+          .strips = true,
+          .prefix_length = 4,
+          .pad = "<|finetune_right_pad_id|>"};
+}
+
+ChatFormat without_masks(std::string name, bool own) {
+  return {.name = std::move(name), .own_template = own, .masks = false, .prefix_length = 0};
+}
+
+// Names, texts and masks are those of Megatron-LM's tokenizers for multimodal models and for fine-tuning.
+const std::vector<ChatFormat>& formats() {
+  static const std::vector<ChatFormat> all = {
+      own_template("nemotron6-moe", false, std::nullopt, "<unk>"),
+      {.name = "nemotron5",
+       .system = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
+       .user = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
+       .assistant = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
+       .generation_prompt = "<SPECIAL_14>assistant\n",
+       .has_bos = true,
+       .prefix_length = 3,
+       .pad = "<SPECIAL_233>"},
+      {.name = "nemotron5-aligned",
+       .system = {"{Role}\n", "\n[PREFIX]"},
+       .user = {"{Role}\n", "\n[PREFIX]"},
+       .assistant = {"{Role}\n", "\n[PREFIX]"},
+       .generation_prompt = "Assistant\n",
+       .has_bos = true,
+       .prefix_length = 2,
+       .pad = "<SPECIAL_233>"},
+      {.name = "nemotron-h-aligned",  // the user's turn announces the assistant's, which begins with its text
+       .system = {"<SPECIAL_10>System\n", "\n"},
+       .user = {"<SPECIAL_11>User\n", "\n<SPECIAL_11>Assistant\n"},
+       .assistant = {"", "\n"},
+       .strips = true,
+       .prefix_length = 0,
+       .pad = "<SPECIAL_233>"},
+      {.name = "nemotron-nano-v2",
+       .system = {"<SPECIAL_10>System\n", "\n"},
+       .user = {"<SPECIAL_11>User\n", "\n"},
+       .assistant = {"<SPECIAL_11>Assistant\n", "\n<SPECIAL_12>\n"},
+       .strips = true,
+       .drops_think_switches = true,
+       .prefix_length = 3,
+       .pad = "<unk>"},
+      own_template("chatml", false, 3, ""),
+      chatml("qwen2p0", false, 3),
+      chatml("qwen2p5", false, 3),
+      chatml("nvlm-yi-34b", true, 4),
+      own_template("llama3", true, 4, "<|end_of_text|>"),
+      llama31("llama3p1"),
+      llama31("llama3p2"),
+      {.name = "mistral",
+       .user = {"[INST] ", "[/INST]"},
+       .assistant = {" ", "{eos}"},
+       .generation_prompt = " ",
+       .has_bos = true,
+       .has_system = false,
+       .prefix_length = 0,
+       .pad = "<unk>"},
+      without_masks("identity", false),
+      without_masks("default", true),
+  };
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> chat_format_names() {
+  std::vector<std::string> names;
+  for (const ChatFormat& format : formats()) names.push_back(format.name);
+  return names;
+}
+
+const ChatFormat& chat_format(const std::string& name) {
+  for (const ChatFormat& format : formats())
+    if (format.name == name) return format;
+  const std::vector<std::string> names = chat_format_names();
+  const auto similar = nearest(name, names);
+  throw ConfigError(
+      {fmt::format("there is no chat format {}", in_quotes(name)), "chat format",
+       fmt::format("{}known: {}", similar ? fmt::format("did you mean {}? ", *similar) : "", fmt::join(names, ", "))});
+}
+
+}  // namespace braid

@@ -1,0 +1,34 @@
+// Renders the chat template of a tokenizer: Jinja, as far as published templates use it, without access to anything but
+// the variables it is given. Steps, memory and depth are bounded, so that a hostile template ends with an error.
+//
+// Supported: if, for (with a condition, else, loop.*, break, continue), set (also of a namespace's items, and as a
+// block), macros, the operators of Jinja, and the filters, tests, methods and functions of template_builtins.cpp.
+// strftime_now is not defined, so that a conversation has the same tokens every day.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace braid {
+
+class ChatTemplate {
+ public:
+  // `name` is for messages. DataError if the template is invalid or uses what is not supported.
+  ChatTemplate(std::string_view source, std::string name);
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+
+  // `variables` is an object: messages, bos_token, add_generation_prompt and so on. DataError with the line if the
+  // template fails or refuses them.
+  std::string render(const nlohmann::ordered_json& variables) const;
+
+ private:
+  struct Parsed;
+  std::unique_ptr<const Parsed> parsed_;
+  std::string name_;
+};
+
+}  // namespace braid

@@ -1,0 +1,77 @@
+// The filters, tests, methods and functions that chat templates may use.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/template_value.h"
+
+namespace braid {
+
+// Bounds what a template may do: a hostile one ends with a DataError.
+class TemplateBudget {
+ public:
+  void step() {
+    if (--steps_ < 0) throw_exhausted("steps");
+  }
+  void bytes(std::size_t count) {
+    if (count > bytes_) throw_exhausted("memory");
+    bytes_ -= count;
+  }
+
+ private:
+  [[noreturn]] static void throw_exhausted(const char* what);
+  std::int64_t steps_ = 2'000'000;
+  std::size_t bytes_ = 128 << 20;
+};
+
+struct TemplateArguments {
+  std::vector<TemplateValue> positional;
+  std::vector<std::pair<std::string, TemplateValue>> named;
+
+  // The argument at this place or with this name; null if absent.
+  const TemplateValue* find(std::size_t index, const char* name) const;
+};
+
+// Each throws a DataError if the value does not suit; `user` is for messages.
+const TemplateValue& needed_argument(const TemplateArguments& arguments, std::size_t index, const char* name,
+                                     const std::string& user);
+const std::string& text_of(const TemplateValue& value, const std::string& user);
+std::int64_t integer_of(const TemplateValue& value, const std::string& user);
+
+// Each throws a DataError for unknown names and unsuitable values.
+class TemplateBuiltins {
+ public:
+  TemplateBuiltins(TemplateHeap& heap, TemplateBudget& budget) : heap_(heap), budget_(budget) {}
+
+  TemplateValue filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
+  bool test(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
+  TemplateValue method(const TemplateValue& self, const std::string& name, const TemplateArguments& arguments);
+  TemplateValue function(const std::string& name, const TemplateArguments& arguments);
+
+  static bool is_function(const std::string& name);
+  static bool is_method(const TemplateValue& self, const std::string& name);
+
+  // The values that a loop visits: items of a list, keys of a mapping, characters of a string.
+  TemplateList items_of(const TemplateValue& value);
+  TemplateValue attribute(const TemplateValue& value, const std::string& name) const;
+  TemplateValue slice(const TemplateValue& value, const TemplateValue* begin, const TemplateValue* end,
+                      const TemplateValue* step);
+  TemplateValue item(const TemplateValue& value, const TemplateValue& index);
+
+ private:
+  TemplateValue keep(std::string text);
+  TemplateValue keep(TemplateList list);
+  TemplateValue select(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
+  TemplateValue map(const TemplateValue& value, const TemplateArguments& arguments);
+  TemplateValue text_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
+  TemplateValue list_filter(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments);
+  TemplateValue text_method(const std::string& self, const std::string& name, const TemplateArguments& arguments);
+  TemplateValue map_method(const TemplateMap& self, const std::string& name, const TemplateArguments& arguments);
+
+  TemplateHeap& heap_;
+  TemplateBudget& budget_;
+};
+
+}  // namespace braid

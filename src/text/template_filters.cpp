@@ -1,0 +1,217 @@
+// The filters and tests of chat templates.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "text/template_builtins.h"
+#include "text/template_text.h"
+
+namespace braid {
+namespace {
+
+const std::vector<std::string> kTextFilters = {"trim", "upper",   "lower",  "title",  "capitalize", "string",
+                                               "safe", "replace", "tojson", "indent", "int",        "float"};
+const std::vector<std::string> kListFilters = {"length", "count",   "first", "last",  "list",
+                                               "join",   "reverse", "items", "unique"};
+const std::vector<std::string> kSelections = {"selectattr", "rejectattr", "select", "reject"};
+
+std::string indented(const std::string& text, std::int64_t width, bool first) {
+  if (width < 0 || width > 1000) throw DataError("indent needs a width from 0 to 1000");
+  const std::string space(static_cast<std::size_t>(width), ' ');
+  std::string result;
+  bool is_first = true;
+  for (const std::string& line : split(text, '\n')) {
+    if (!is_first) result += '\n';
+    if (!line.empty() && (first || !is_first)) result += space;
+    result += line;
+    is_first = false;
+  }
+  return result;
+}
+
+std::int64_t to_integer(const TemplateValue& value) {
+  if (const auto* text = value.get<std::string>())
+    return parse_int64(strip_text(*text, nullptr, true, true)).value_or(0);
+  if (!value.is_number()) return 0;
+  const double number = value.number();
+  return std::abs(number) < 9e18 ? static_cast<std::int64_t>(number) : 0;
+}
+
+double to_float(const TemplateValue& value) {
+  if (const auto* text = value.get<std::string>())
+    return parse_double(strip_text(*text, nullptr, true, true)).value_or(0);
+  return value.is_number() ? value.number() : 0;
+}
+
+}  // namespace
+
+TemplateValue TemplateBuiltins::filter(const std::string& name, const TemplateValue& value,
+                                       const TemplateArguments& arguments) {
+  budget_.step();
+  if (contains(kTextFilters, name)) return text_filter(name, value, arguments);
+  if (contains(kListFilters, name)) return list_filter(name, value, arguments);
+  if (contains(kSelections, name)) return select(name, value, arguments);
+  if (name == "map") return map(value, arguments);
+  if (name == "default" || name == "d") {
+    const TemplateValue* also_false = arguments.find(1, "boolean");
+    const bool replaced = value.is<TemplateUndefined>() || (also_false && also_false->truth() && !value.truth());
+    const TemplateValue* given = arguments.find(0, "default_value");
+    return !replaced ? value : given ? *given : TemplateValue("");
+  }
+  if (name == "abs") {
+    if (value.is<double>()) return std::abs(value.number());
+    const std::int64_t integer = integer_of(value, "abs");
+    return integer < -INT64_MAX ? integer : std::abs(integer);
+  }
+  std::vector<std::string> known = {"map", "default", "abs"};
+  for (const auto* names : {&kTextFilters, &kListFilters, &kSelections})
+    known.insert(known.end(), names->begin(), names->end());
+  throw DataError(fmt::format("the filter {} is not supported; known: {}", in_quotes(name), fmt::join(known, ", ")));
+}
+
+TemplateValue TemplateBuiltins::text_filter(const std::string& name, const TemplateValue& value,
+                                            const TemplateArguments& arguments) {
+  if (name == "int") return to_integer(value);
+  if (name == "float") return to_float(value);
+  if (name == "tojson") {
+    const TemplateValue* indent = arguments.find(0, "indent");
+    const std::int64_t width = indent && !indent->is<TemplateNone>() ? integer_of(*indent, "tojson") : -1;
+    return keep(to_json(value, static_cast<int>(std::clamp<std::int64_t>(width, -1, 16))));
+  }
+  const std::string text = to_text(value);
+  budget_.bytes(text.size());
+  if (name == "string" || name == "safe") return text;
+  if (name == "indent") {
+    const TemplateValue *width = arguments.find(0, "width"), *first = arguments.find(1, "first");
+    return keep(indented(text, width ? integer_of(*width, name) : 4, first && first->truth()));
+  }
+  return text_method(text, name == "trim" ? "strip" : name, arguments);
+}
+
+TemplateValue TemplateBuiltins::list_filter(const std::string& name, const TemplateValue& value,
+                                            const TemplateArguments& arguments) {
+  if ((name == "length" || name == "count") && value.is<std::string>())
+    return static_cast<std::int64_t>(character_count(*value.get<std::string>()));
+  if (name == "items") {
+    if (value.is<TemplateUndefined>()) return keep(TemplateList{});
+    return method(value, "items", {});
+  }
+  TemplateList items = items_of(value);
+  if (name == "length" || name == "count") return static_cast<std::int64_t>(items.size());
+  if (name == "first" || name == "last") {
+    if (items.empty()) return TemplateUndefined{fmt::format("the {} item of an empty list", name)};
+    return name == "first" ? items.front() : items.back();
+  }
+  if (name == "join") {
+    const TemplateValue *separator = arguments.find(0, "d"), *by = arguments.find(1, "attribute");
+    std::string text;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const std::size_t before = text.size();
+      if (i > 0 && separator) text += to_text(*separator);
+      text += to_text(by ? attribute(items[i], text_of(*by, name)) : items[i]);
+      budget_.bytes(text.size() - before);
+    }
+    return text;
+  }
+  if (name == "reverse") {
+    std::reverse(items.begin(), items.end());
+    if (!value.is<std::string>()) return keep(std::move(items));
+    std::string text;
+    for (const TemplateValue& character : items) text += *character.get<std::string>();
+    return keep(std::move(text));
+  }
+  if (name == "unique") {
+    TemplateList seen;
+    for (const TemplateValue& item : items) {
+      for (std::size_t i = 0; i < seen.size(); ++i) budget_.step();
+      if (std::find(seen.begin(), seen.end(), item) == seen.end()) seen.push_back(item);
+    }
+    return keep(std::move(seen));
+  }
+  return keep(std::move(items));
+}
+
+// selectattr("role", "equalto", "user") and the like.
+TemplateValue TemplateBuiltins::select(const std::string& name, const TemplateValue& value,
+                                       const TemplateArguments& arguments) {
+  const bool by_attribute = name.ends_with("attr"), keeps = name.starts_with("select");
+  TemplateArguments rest = arguments;
+  std::string attribute_name, test_name;
+  const auto take = [&](std::string& text) {
+    if (rest.positional.empty()) return;
+    text = text_of(rest.positional[0], name);
+    rest.positional.erase(rest.positional.begin());
+  };
+  if (by_attribute) take(attribute_name);
+  take(test_name);
+  TemplateList chosen;
+  for (const TemplateValue& item : items_of(value)) {
+    const TemplateValue tested = by_attribute ? attribute(item, attribute_name) : item;
+    if ((test_name.empty() ? tested.truth() : test(test_name, tested, rest)) == keeps) chosen.push_back(item);
+  }
+  return keep(std::move(chosen));
+}
+
+// map(attribute="role") or map("trim").
+TemplateValue TemplateBuiltins::map(const TemplateValue& value, const TemplateArguments& arguments) {
+  TemplateArguments rest = arguments;
+  TemplateList results;
+  if (const TemplateValue* by = arguments.find(SIZE_MAX, "attribute")) {
+    for (const TemplateValue& item : items_of(value)) results.push_back(attribute(item, text_of(*by, "map")));
+    return keep(std::move(results));
+  }
+  const std::string name = text_of(needed_argument(arguments, 0, "filter", "map"), "map");
+  if (name == "map") throw DataError("map inside map is not supported");
+  rest.positional.erase(rest.positional.begin());
+  for (const TemplateValue& item : items_of(value)) results.push_back(filter(name, item, rest));
+  return keep(std::move(results));
+}
+
+bool TemplateBuiltins::test(const std::string& name, const TemplateValue& value, const TemplateArguments& arguments) {
+  budget_.step();
+  const auto other = [&]() -> const TemplateValue& {
+    return needed_argument(arguments, 0, "other", "the test " + name);
+  };
+  const auto integer = [&] { return integer_of(value, "the test " + name); };
+  static const std::map<std::string, std::function<bool(const TemplateValue&)>> simple = {
+      {"defined", [](const auto& v) { return !v.template is<TemplateUndefined>(); }},
+      {"undefined", [](const auto& v) { return v.template is<TemplateUndefined>(); }},
+      {"none", [](const auto& v) { return v.template is<TemplateNone>(); }},
+      {"string", [](const auto& v) { return v.template is<std::string>(); }},
+      {"mapping", [](const auto& v) { return v.template is<TemplateMap*>(); }},
+      {"boolean", [](const auto& v) { return v.template is<bool>(); }},
+      {"integer", [](const auto& v) { return v.template is<std::int64_t>(); }},
+      {"float", [](const auto& v) { return v.template is<double>(); }},
+      {"number", [](const auto& v) { return v.is_number(); }},
+      {"true", [](const auto& v) { return v.template is<bool>() && v.truth(); }},
+      {"false", [](const auto& v) { return v.template is<bool>() && !v.truth(); }},
+      {"callable", [](const auto& v) { return v.template is<TemplateFunction>(); }},
+  };
+  if (const auto found = simple.find(name); found != simple.end()) return found->second(value);
+  if (name == "iterable" || name == "sequence")
+    return value.is<std::string>() || value.is<TemplateList*>() || value.is<TemplateMap*>() ||
+           value.is<TemplateUndefined>();
+  if (name == "odd") return integer() % 2 != 0;
+  if (name == "even") return integer() % 2 == 0;
+  if (name == "divisibleby") {
+    const std::int64_t by = integer_of(other(), name);
+    if (by == 0 || by == -1) throw DataError("divisibleby needs another number");
+    return integer() % by == 0;
+  }
+  if (name == "equalto" || name == "eq" || name == "sameas") return value == other();
+  if (name == "ne") return !(value == other());
+  if (name == "in") {
+    const TemplateList items = items_of(other());
+    if (other().is<std::string>()) return other().get<std::string>()->find(text_of(value, "in")) != std::string::npos;
+    return std::find(items.begin(), items.end(), value) != items.end();
+  }
+  std::vector<std::string> known = {"iterable", "sequence", "odd",    "even", "divisibleby",
+                                    "equalto",  "ne",       "sameas", "in"};
+  for (const auto& entry : simple) known.push_back(entry.first);
+  throw DataError(fmt::format("the test {} is not supported; known: {}", in_quotes(name), fmt::join(known, ", ")));
+}
+
+}  // namespace braid

@@ -1,0 +1,194 @@
+#include "text/template_value.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace braid {
+namespace {
+
+constexpr int kDeepest = 50;
+constexpr std::size_t kLongestText = 16 << 20;
+
+std::string number_text(double number) {
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string quoted(const std::string& text) {
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string result(1, quote);
+  for (const char c : text) {
+    if (c == quote || c == '\\')
+      result += fmt::format("\\{}", c);
+    else if (c == '\n' || c == '\r' || c == '\t')
+      result += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      result += c;
+  }
+  return result + quote;
+}
+
+// Writes a value as Python's repr() or as JSON.
+class Writer {
+ public:
+  Writer(bool json, int indent) : json_(json), indent_(indent) {}
+
+  void write(const TemplateValue& value, int depth) {
+    if (depth > kDeepest) throw DataError("a value is nested too deep to print");
+    if (out.size() > kLongestText) throw DataError("a value is too long to print");
+    if (const auto* list = value.get<TemplateList*>())
+      write_items((*list)->size(), "[]", depth, [&](std::size_t i) { write((**list)[i], depth + 1); });
+    else if (const auto* map = value.get<TemplateMap*>())
+      write_items((*map)->items.size(), "{}", depth, [&](std::size_t i) {
+        write((*map)->items[i].first, depth + 1);
+        out += ": ";
+        write((*map)->items[i].second, depth + 1);
+      });
+    else
+      write_scalar(value);
+  }
+
+  std::string out;
+
+ private:
+  void write_scalar(const TemplateValue& value) {
+    if (const auto* text = value.get<std::string>())
+      out +=
+          json_ ? nlohmann::json(*text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) : quoted(*text);
+    else if (const auto* truth = value.get<bool>())
+      out += json_ ? (*truth ? "true" : "false") : (*truth ? "True" : "False");
+    else if (const auto* integer = value.get<std::int64_t>())
+      out += std::to_string(*integer);
+    else if (const auto* number = value.get<double>())
+      out += number_text(*number);
+    else if (value.is<TemplateNone>())
+      out += json_ ? "null" : "None";
+    else if (json_)
+      throw DataError(fmt::format("{} cannot become JSON", value.type_name()));
+    else if (value.is<TemplateFunction>())
+      throw DataError("a function cannot be printed");
+  }
+
+  template <class WriteItem>
+  void write_items(std::size_t count, const char* brackets, int depth, const WriteItem& write_item) {
+    out += brackets[0];
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i > 0) out += indent_ < 0 ? ", " : ",";
+      new_line(depth + 1);
+      write_item(i);
+    }
+    if (count > 0) new_line(depth);
+    out += brackets[1];
+  }
+  void new_line(int depth) {
+    if (indent_ >= 0) out += '\n' + std::string(static_cast<std::size_t>(indent_ * depth), ' ');
+  }
+
+  const bool json_;
+  const int indent_;
+};
+
+bool equal(const TemplateValue& a, const TemplateValue& b, int depth) {
+  if (depth > kDeepest) throw DataError("values are nested too deep to compare");
+  if (a.is_number() && b.is_number()) return a.number() == b.number();
+  if (a.is<std::string>() && b.is<std::string>()) return *a.get<std::string>() == *b.get<std::string>();
+  if (a.is<TemplateList*>() && b.is<TemplateList*>()) {
+    const TemplateList &left = **a.get<TemplateList*>(), &right = **b.get<TemplateList*>();
+    if (left.size() != right.size()) return false;
+    for (std::size_t i = 0; i < left.size(); ++i)
+      if (!equal(left[i], right[i], depth + 1)) return false;
+    return true;
+  }
+  if (a.is<TemplateMap*>() && b.is<TemplateMap*>()) {
+    const TemplateMap &left = **a.get<TemplateMap*>(), &right = **b.get<TemplateMap*>();
+    if (left.items.size() != right.items.size()) return false;
+    for (const auto& [key, value] : left.items) {
+      const TemplateValue* other = right.find(key);
+      if (!other || !equal(value, *other, depth + 1)) return false;
+    }
+    return true;
+  }
+  return (a.is<TemplateNone>() && b.is<TemplateNone>()) || (a.is<TemplateUndefined>() && b.is<TemplateUndefined>());
+}
+
+}  // namespace
+
+double TemplateValue::number() const {
+  if (const auto* truth = get<bool>()) return *truth;
+  if (const auto* integer = get<std::int64_t>()) return static_cast<double>(*integer);
+  return std::get<double>(data_);
+}
+
+bool TemplateValue::truth() const {
+  if (is_number()) return number() != 0;
+  if (const auto* text = get<std::string>()) return !text->empty();
+  if (const auto* list = get<TemplateList*>()) return !(*list)->empty();
+  if (const auto* map = get<TemplateMap*>()) return (*map)->is_namespace || !(*map)->items.empty();
+  return is<TemplateFunction>();
+}
+
+std::string TemplateValue::type_name() const {
+  static const char* const names[] = {"an undefined value", "none",   "a boolean", "an integer", "a number",
+                                      "a string",           "a list", "a mapping", "a function"};
+  return names[data_.index()];
+}
+
+bool TemplateValue::operator==(const TemplateValue& other) const { return equal(*this, other, 0); }
+
+const TemplateValue* TemplateMap::find(const std::string& key) const {
+  for (const auto& [name, value] : items)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+void TemplateMap::put(const std::string& key, TemplateValue value) {
+  for (auto& [name, old] : items)
+    if (name == key) {
+      old = std::move(value);
+      return;
+    }
+  items.emplace_back(key, std::move(value));
+}
+
+TemplateValue from_json(const nlohmann::ordered_json& json, TemplateHeap& heap) {
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_array()) {
+    TemplateList* list = heap.list();
+    for (const auto& item : json) list->push_back(from_json(item, heap));
+    return list;
+  }
+  if (json.is_object()) {
+    TemplateMap* map = heap.map();
+    for (const auto& [key, value] : json.items()) map->items.emplace_back(key, from_json(value, heap));
+    return map;
+  }
+  return TemplateNone{};
+}
+
+std::string to_text(const TemplateValue& value) {
+  return value.is<std::string>() ? *value.get<std::string>() : to_repr(value);
+}
+
+std::string to_repr(const TemplateValue& value) {
+  Writer writer(/*json=*/false, -1);
+  writer.write(value, 0);
+  return std::move(writer.out);
+}
+
+std::string to_json(const TemplateValue& value, int indent) {
+  Writer writer(/*json=*/true, indent);
+  writer.write(value, 0);
+  return std::move(writer.out);
+}
+
+}  // namespace braid

@@ -1,0 +1,250 @@
+"""Chat templates in the style of published ones, and small ones that use one feature of Jinja each."""
+
+CHATML = """{% for message in messages %}
+{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}
+{% endfor %}
+{% if add_generation_prompt %}
+{{ '<|im_start|>assistant\\n' }}
+{% endif %}"""
+
+LLAMA3 = """{{- bos_token }}
+{%- if not tools_in_user_message is defined %}
+    {%- set tools_in_user_message = true %}
+{%- endif %}
+{%- if strftime_today is defined %}{%- set date = strftime_today %}{%- else %}{%- set date = "01 Jan 2025" %}{%- endif %}
+{#- The system turn comes first, if there is one. #}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content'] | trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{%- if system_message != "" %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}{{- "Date: " + date + "\\n\\n" }}{{- system_message }}{{- "<|eot_id|>" }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if not (message.role == 'tool' or 'tool_calls' in message) %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+    {%- elif 'tool_calls' in message %}
+        {%- if not message.tool_calls | length == 1 %}
+            {{- raise_exception("one call at a time") }}
+        {%- endif %}
+        {%- set call = message.tool_calls[0].function %}
+        {{- '{"name": "' + call.name + '", "parameters": ' }}{{- call.arguments | tojson }}{{- "}" }}
+    {%- else %}
+        {{- "<|start_header_id|>ipython<|end_header_id|>\\n\\n" }}
+        {%- if message.content is mapping or message.content is iterable and message.content is not string %}
+            {{- message.content | tojson }}
+        {%- else %}
+            {{- message.content }}
+        {%- endif %}
+        {{- "<|eot_id|>" }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+"""
+
+QWEN = """{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You help.' }}
+    {%- endif %}
+    {{- "\\n\\n# Tools\\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\\n</tools><|im_end|>\\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\\nYou help.<|im_end|>\\n' }}
+    {%- endif %}
+{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {%- set content = message.content %}
+        {%- set reasoning = '' %}
+        {%- if '</think>' in content %}
+            {%- set reasoning = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index and reasoning %}
+            {%- set content = '<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' + content %}
+        {%- endif %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}
+                {%- set tool_call = tool_call.function %}
+            {%- endif %}
+            {{- '\\n<tool_call>\\n{"name": "' }}
+            {{- tool_call.name }}
+            {{- '", "arguments": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- '}\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if loop.first or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\\n<tool_response>\\n' }}
+        {{- message.content }}
+        {{- '\\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+
+MISTRAL = """{%- if messages[0]["role"] == "system" %}
+    {%- set system_message = messages[0]["content"] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- set user_messages = loop_messages | selectattr("role", "equalto", "user") | list %}
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('roles must alternate: ' ~ loop.index ~ ' is ' ~ message.role) }}
+    {%- endif %}
+    {%- if message["role"] == "user" %}
+        {%- if loop.last and system_message is defined %}
+            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
+        {%- else %}
+            {{- "[INST] " + message["content"] + "[/INST]" }}
+        {%- endif %}
+    {%- else %}
+        {{- " " + message["content"]|trim + eos_token }}
+    {%- endif %}
+{%- endfor %}
+{{- '' if user_messages | length < 100 else 'long' }}
+"""
+
+NEMOTRON = """{%- macro render_extra_keys(json_dict, handled_keys) -%}
+    {%- if json_dict is mapping %}
+        {%- for json_key in json_dict if json_key not in handled_keys %}
+            {%- if json_dict[json_key] is mapping or (json_dict[json_key] is sequence and json_dict[json_key] is not string) %}
+                {{- '\\n<' ~ json_key ~ '>' ~ (json_dict[json_key] | tojson) ~ '</' ~ json_key ~ '>' }}
+            {%- else %}
+                {{- '\\n<' ~ json_key ~ '>' ~ (json_dict[json_key] | string) ~ '</' ~ json_key ~ '>' }}
+            {%- endif %}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro -%}
+{%- set enable_thinking = enable_thinking if enable_thinking is defined else True %}
+{%- set ns = namespace(last_user_idx = -1) -%}
+{%- for m in messages -%}
+    {%- if m.role == "user" -%}{%- set ns.last_user_idx = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{%- if messages[0].role == "system" %}
+    {%- set system_message = messages[0].content %}{%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}{%- set loop_messages = messages %}
+{%- endif %}
+{{- "<|im_start|>system\\n" }}{{- system_message }}
+{%- for tool in tools or [] %}
+    {%- if tool.function is defined %}{%- set tool = tool.function %}{%- endif %}
+    {{- '\\n<function>\\n<name>' ~ tool.name ~ '</name>' }}
+    {%- for name, fields in tool.parameters.properties|items %}
+        {{- '\\n<parameter>' ~ name ~ ': ' ~ (fields.type | default('any')) }}{{- render_extra_keys(fields, ['type']) }}{{- '</parameter>' }}
+    {%- endfor %}
+    {{- '\\n</function>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- for message in loop_messages %}
+    {%- if message.role == "assistant" %}
+        {%- set content = message.content | default('', true) %}
+        {%- if '<think>' not in content and '</think>' not in content %}
+            {%- set content = "<think></think>" ~ content %}
+        {%- elif loop.index0 < ns.last_user_idx %}
+            {%- set c = content.split('</think>')[-1] | trim %}
+            {%- set content = "<think></think>" ~ c %}
+        {%- endif %}
+        {{- '<|im_start|>assistant\\n' ~ (content | trim) ~ '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>' ~ message.role ~ '\\n' }}{{- message.content }}{{- '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' ~ ('<think>\\n' if enable_thinking else '<think></think>') }}
+{%- endif %}
+"""
+
+PUBLISHED = {"chatml": CHATML, "llama3": LLAMA3, "qwen": QWEN, "mistral": MISTRAL, "nemotron": NEMOTRON}
+
+# Each is rendered with VALUES.
+SNIPPETS = r"""
+{{ 1 + 2 * 3 ** 2 - 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 6 / 2 }} {{ 2.5 * 2 }}
+{{ 'a' ~ 1 ~ none ~ true ~ 1.0 }} {{ [1, 'b', none, {'k': "it's"}] }} {{ (1, 2)[0] }}
+{{ words[0] }}{{ words[-1] }}{{ words[1:] }}{{ words[:-1] }}{{ words[::-1] }}{{ words[::2] }}{{ words[5:1:-2] }}
+{{ text[0] }}{{ text[1:4] }}{{ text[::-1] }}{{ text | length }}{{ text[100:] }}{{ text[-2] }}
+{{ 'x' if false }}|{{ 'x' if missing else 'y' }}|{{ missing }}|{{ missing | default('d') }}|{{ '' | default('d', true) }}
+{% for x in words %}{{ loop.index }}/{{ loop.length }}{{ x }}{{ ',' if not loop.last }}{% endfor %}
+{% for x in [] %}a{% else %}empty{% endfor %}{% for x in missing %}a{% else %}none{% endfor %}
+{% for k, v in table.items() %}{{ k }}={{ v }};{% endfor %}{% for k in table %}{{ k }}{% endfor %}
+{% for x in range(10) if x is odd %}{{ x }}{% if x > 4 %}{% break %}{% endif %}{% endfor %}
+{% for x in range(6) %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{{ loop.revindex }}{% endfor %}
+{% for x in words %}{{ loop.previtem | default('-') }}<{{ x }}>{{ loop.nextitem | default('-') }}{% endfor %}
+{% set a = 1 %}{% for x in words %}{% set a = a + 1 %}{% endfor %}{{ a }}
+{% set ns = namespace(n=0, s='') %}{% for x in words %}{% set ns.n = ns.n + 1 %}{% set ns.s = ns.s ~ x %}{% endfor %}{{ ns.n }}{{ ns.s }}
+{% set a, b = 1, 'two' %}{{ a }}{{ b }}{% set block %}in {{ a }} block{% endset %}[{{ block }}]
+{% macro f(a, b='B', c=none) %}<{{ a }}{{ b }}{{ c }}>{% endmacro %}{{ f(1) }}{{ f(1, 2) }}{{ f(1, c=3) }}{{ f('x') | trim | upper }}
+{{ words | join(', ') }} {{ words | first }} {{ words | last }} {{ words | length }} {{ words | reverse | list }}
+{{ '  a b  ' | trim }}|{{ '  a '.strip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'xxa'.lstrip('x') }}|{{ 'axx'.rstrip('x') }}|{{ ' a\n'.rstrip() }}
+{{ 'Hello'.upper() }}{{ 'Hello' | lower }}{{ 'hello world' | title }}{{ 'hELLO' | capitalize }}{{ 'hello'.capitalize() }}
+{{ 'a,b,c'.split(',') }}{{ ' a  b '.split() }}{{ 'a,b,c'.split(',', 1) }}{{ 'a,b,c'.rsplit(',', 1) }}{{ 'a\nb\n'.splitlines() }}
+{{ 'aXbX'.replace('X', '--') }}{{ 'aXbX' | replace('X', '-') }}{{ 'aXbX'.replace('X', '-', 1) }}{{ 'abc'.find('c') }}{{ 'aXbX'.count('X') }}
+{{ 'abc'.startswith('ab') }}{{ 'abc'.endswith(('x', 'c')) }}{{ 'b' in 'abc' }}{{ 'b' not in words }}{{ 'k' in table }}{{ 1 in [1, 2] }}
+{{ 1 is defined }}{{ missing is defined }}{{ missing is undefined }}{{ none is none }}{{ 'a' is string }}{{ table is mapping }}{{ words is iterable }}
+{{ 3 is odd }}{{ 4 is even }}{{ 9 is divisibleby 3 }}{{ 1 is number }}{{ true is boolean }}{{ 1.5 is float }}{{ 1 is integer }}{{ words is sequence }}{{ 2 is not odd }}
+{{ 1 < 2 }}{{ 'a' < 'b' }}{{ 1 == 1.0 }}{{ 'a' != 'b' }}{{ [1] == [1] }}{{ 2 >= 2 }}{{ true and 'x' }}{{ '' or 'y' }}{{ not '' }}{{ 1 if 1 > 2 else 3 }}
+{{ table | tojson }}{{ nested | tojson }}{{ nested | tojson(indent=2) }}{{ 'é"\n\u0001' | tojson }}{{ [] | tojson(indent=4) }}
+{{ table.get('k') }}{{ table.get('none', 5) }}{{ table.get('none') }}{{ table.keys() | list }}{{ table.values() | list }}{% for pair in table | items %}{{ pair[1] }}{% endfor %}
+{{ table.k }}{{ table['k'] }}{{ table.missing }}{{ nested.list[1].deep }}{{ nested['list'][0] }}
+{{ rows | map(attribute='name') | join('+') }}{{ rows | selectattr('ok') | map(attribute='name') | list }}{{ rows | rejectattr('name', 'equalto', 'a') | list | length }}
+{{ words | map('upper') | list }}{{ [1, 2, 3, 4] | select('even') | list }}{{ [1, 1, 2] | unique | list }}{{ ['', 'a'] | select | list }}
+{{ '5' | int + 1 }}{{ 'x' | int }}{{ '2.5' | float }}{{ -3 | abs }}{{ 12 | string | length }}{{ 'a' * 3 }}{{ [1] + [2] }}
+{{ 'one\ntwo\n\nthree' | indent }}|{{ 'one\ntwo' | indent(2, true) }}|{{ 'a' 'b' }}|{{ "tab\t\x41\u00e9" }}
+{# a comment #}  {#- stripped -#}   x
+   {% if true %}  indented {% endif %}  rest
+a {%- if true -%}   b   {%- endif +%}
+c {{- ' d ' -}} e
+{% generation %}said{% endgeneration %}{% if 0 %}a{% elif '' %}b{% elif 1 %}c{% else %}d{% endif %}
+{{ {'a': {'b': 1}}.a.b }}{{ [[1, 2], [3]][0][1] }}{{ ('a', 'b') | join }}{{ {} | length }}{{ not true or true and false }}
+{{ '%' ~ 1 }}{{ loop is defined }}{{ '{{' }}{{ "%}" }}{{ 'a\\b' }}{{ 10 // 3 * 3 + 10 % 3 }}{{ 2 ** 3 ** 1 }}{{ 1 - 1 - 1 }}
+""".strip("\n").split("\n")
+
+VALUES = {
+    "words": ["one", "two", "three"], "text": "naïve 😀 text", "table": {"k": "v", "n": 2, "b": True},
+    "nested": {"list": [1, {"deep": "x"}], "empty": {}, "none": None, "float": 0.5, "text": "ü\"\\/"},
+    "rows": [{"name": "a", "ok": True}, {"name": "b", "ok": False}, {"name": "c", "ok": True}],
+}
+
+# What both refuse.
+REFUSED = ["{{ missing.attribute }}", "{{ 1 + 'a' }}", "{{ missing + 'a' }}", "{% if %}{% endif %}", "{{ 'a", "{% for x in 5 %}{% endfor %}",
+           "{{ raise_exception('no') }}", "{{ 1 // 0 }}", "{% endif %}", "{{ 'a' | nofilter }}", "{% if true %}", "{{ 'a'.nomethod() }}",
+           "{{ missing() }}", "{% set words.x = 1 %}", "{{ }}"]

@@ -1,0 +1,46 @@
+// Renders and tokenizes conversations for tests/oracles/chat_test.py. Each line of standard input is a JSON object:
+//   {"template": "...", "variables": {...}}                                      -> {"text": "..."}
+//   {"tokenizer": DIR, "format": "...", "tags": "...", "turns": [[role, text]]}  -> {"tokens": [], "targets": [],
+//   "pad": 0}
+// An error gives {"error": "..."}.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <iostream>
+#include <map>
+
+#include "base/error.h"
+#include "text/chat.h"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json answer(const Json& request) {
+  if (request.contains("template"))
+    return {
+        {"text", braid::ChatTemplate(request["template"].get<std::string>(), "template").render(request["variables"])}};
+  static std::map<std::string, braid::Tokenizer> tokenizers;
+  const auto path = request["tokenizer"].get<std::string>();
+  const auto& tokenizer = tokenizers.try_emplace(path, braid::load_tokenizer(path)).first->second;
+  const braid::ChatEncoder encoder(tokenizer, request["format"], request.value("tags", ""));
+  std::vector<braid::ChatTurn> turns;
+  for (const Json& turn : request["turns"]) turns.push_back({turn[0], turn[1]});
+  if (request.contains("prompt")) return {{"tokens", encoder.encode(turns, request["prompt"])}};
+  const braid::ChatTokens result = encoder.encode_with_targets(turns);
+  return {{"tokens", result.tokens}, {"targets", result.targets}, {"pad", encoder.pad_id()}};
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    Json result;
+    try {
+      result = answer(Json::parse(line));
+    } catch (const std::exception& e) {
+      result = {{"error", e.what()}};
+    }
+    fmt::print("{}\n", result.dump());
+  }
+}

@@ -1,0 +1,78 @@
+// Chat templates and formats by hand; tests/oracles/chat_test.py compares them with transformers.
+#include "text/chat.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/errors.h"
+#include "text/small_tokenizer.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+Tokenizer chat_tokenizer(TokenizerSettings settings) {
+  return {testing::read_codec(testing::small_tokenizer()), std::move(settings), "tokenizer.json"};
+}
+
+// "hello" is one token; an end of turn is a target, what the user says is not.
+TEST(Chat, OnlyTheAssistantIsTrained) {
+  const Tokenizer tokenizer =
+      chat_tokenizer({.chat_template = "{% for m in messages %}{{ m.content }}<s>{% endfor %}"});
+  const std::vector<ChatTurn> turns = {{"user", "hell"}, {"assistant", "0123hello"}};
+  const ChatTokens chat = ChatEncoder(tokenizer, "chatml").encode_with_targets(turns);
+  EXPECT_THAT(chat.tokens, ElementsAre(258, 260, '0', '1', '2', '3', 259, 260));
+  EXPECT_THAT(chat.targets, ElementsAre(-100, -100, -100, -100, -100, '3', 259, 260));
+  EXPECT_EQ(ChatEncoder(tokenizer, "default").encode_with_targets(turns).targets, chat.tokens);
+}
+
+TEST(Chat, TurnsThatMergeAreRefused) {
+  const Tokenizer tokenizer = chat_tokenizer({.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"});
+  const std::vector<ChatTurn> turns = {{"user", "he"}, {"assistant", "llo"}};
+  EXPECT_THAT(error_of<DataError>([&] { ChatEncoder(tokenizer, "chatml").encode_with_targets(turns); }),
+              HasSubstr("turn 1 has other tokens alone"));
+}
+
+TEST(Chat, GenerationPromptsBeginAnAnswer) {
+  const Tokenizer tokenizer = chat_tokenizer({.bos = "<s>", .eos = "</s>"});
+  const auto prompt = [&](const char* format) {
+    return ChatEncoder(tokenizer, format).render({{"system", "S"}, {"user", " U "}}, /*generation_prompt=*/true);
+  };
+  EXPECT_EQ(prompt("qwen2p5"),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n U <|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(prompt("nemotron5-aligned"), "<s>System\nS\n[PREFIX]User\n U \n[PREFIX]Assistant\n");
+  EXPECT_EQ(prompt("nemotron-nano-v2"), "<SPECIAL_10>System\nS\n<SPECIAL_11>User\nU\n");
+  EXPECT_EQ(prompt("mistral"), "<s>[INST]  U [/INST] ");
+  EXPECT_EQ(ChatEncoder(tokenizer, "identity").encode({{"user", "hello"}}), std::vector<int>{259});
+}
+
+TEST(Chat, ImagesGetTheirTags) {
+  const Tokenizer tokenizer = chat_tokenizer({});
+  const std::vector<ChatTurn> turns = {{"user", "<image>?"}};
+  EXPECT_EQ(ChatEncoder(tokenizer, "identity", "nvlm").render(turns), "<Image><image></Image>?");
+  EXPECT_EQ(ChatEncoder(tokenizer, "identity", "internvl").render(turns), "<img><image></img>?");
+  EXPECT_EQ(ChatEncoder(tokenizer, "identity").render(turns), "<image>?");
+}
+
+TEST(Chat, MissingPartsOfATokenizerAreNamed) {
+  const Tokenizer tokenizer = chat_tokenizer({});
+  EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "chatml"); }), HasSubstr("chat_template.jinja"));
+  EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "mistral").render({{"user", "a"}}); }), HasSubstr("bos_token"));
+  EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "qwen2p5").pad_id(); }), HasSubstr("pad_token"));
+  EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "qwen"); }), HasSubstr("qwen2p5"));
+}
+
+TEST(ChatTemplate, ErrorsNameTheLine) {
+  const auto render = [](const char* source) { return ChatTemplate(source, "t").render({{"x", 1}}); };
+  EXPECT_EQ(render("{{ x + 1 }}"), "2");
+  EXPECT_THAT(error_of<DataError>([&] { render("a\n{{ y.z }}"); }), HasSubstr("t, line 2: 'y' is undefined"));
+  EXPECT_THAT(error_of<DataError>([&] { render("a\n\n{% raise %}"); }), HasSubstr("t, line 3: the tag 'raise'"));
+  EXPECT_THAT(error_of<DataError>([&] { render("{{ raise_exception('no') }}"); }),
+              HasSubstr("refuses the conversation: no"));
+}
+
+}  // namespace
+}  // namespace braid
