@@ -9,6 +9,7 @@ namespace braid {
 void add_data_command(CLI::App& app) {
   CLI::App* data = app.add_subcommand("data", "Prepare, inspect and read data sets");
   data->require_subcommand(1);
+  add_data_prepare_command(*data);
   add_data_order_command(*data);
 }
 

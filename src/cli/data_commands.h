@@ -8,5 +8,6 @@ class App;
 namespace braid {
 
 void add_data_order_command(CLI::App& data);
+void add_data_prepare_command(CLI::App& data);
 
 }  // namespace braid
