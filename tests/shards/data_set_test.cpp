@@ -254,7 +254,7 @@ TEST_F(DataSets, MistakesInMetadatasetsAreNamed) {
                           "[*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
                           "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g "
                           "[*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g]"),
-              HasSubstr("more than 4000000 values"));
+              HasSubstr("more than 3000000 values"));
 }
 
 TEST_F(DataSets, WeightsAreProductsAlongTheWay) {
