@@ -40,9 +40,9 @@ void check(const OrderConfig& config) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-StreamPtr leaf_order(const Blend& blend, std::uint32_t i, const OrderConfig& config, std::int64_t global_worker,
-                     std::int64_t rotation) {
-  const Leaf& leaf = blend.leaves[i];
+StreamPtr leaf_order(const std::shared_ptr<const Blend>& blend, std::uint32_t i, const OrderConfig& config,
+                     std::int64_t global_worker, std::int64_t rotation) {
+  const Leaf& leaf = blend->leaves[i];
   const std::int64_t all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
   const auto range =
       worker_range(leaf.subset.range(leaf.data.samples(), leaf.data.path), all, rotation % all, global_worker);
@@ -54,7 +54,7 @@ StreamPtr leaf_order(const Blend& blend, std::uint32_t i, const OrderConfig& con
   options.shuffle_epochs = config.is_training ? leaf.shuffle_epochs : std::nullopt;
   const auto parallel = leaf.spec.parallel_shard_iters.value_or(kTrainingSlices);
   options.parallel = options.shuffle_epochs ? static_cast<std::size_t>(std::min<std::int64_t>(parallel, 4096)) : 1;
-  return std::make_unique<LeafStream>(leaf.data, std::move(options));
+  return std::make_unique<LeafStream>(std::shared_ptr<const DataSet>(blend, &leaf.data), std::move(options));
 }
 
 // What a blend by weight or repetitions puts around each leaf, and how much the leaf weighs then.
@@ -74,7 +74,7 @@ StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& co
   std::vector<float> weights;
   std::int64_t rotation = 0;  // each leaf hands out its remaining samples where the one before stopped
   for (std::uint32_t i = 0; i < blend->leaves.size(); ++i) {
-    StreamPtr stream = leaf_order(*blend, i, config, global_worker, rotation);
+    StreamPtr stream = leaf_order(blend, i, config, global_worker, rotation);
     rotation += blend->leaves[i].data.samples();
     float weight = 0;
     if (config.is_training) std::tie(stream, weight) = repeated(*blend, blend->leaves[i], std::move(stream));

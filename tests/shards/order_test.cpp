@@ -171,8 +171,7 @@ TEST(LaneState, DamageIsNoticed) {
 
 // Streams check values themselves: a state with a right checksum may come from another program.
 TEST(LaneState, ImpossibleValuesAreRefused) {
-  const Leaf data = leaf({4, 5});
-  LeafStream stream(data.data, {.borders = {0, 4, 9}, .parallel = 2});
+  LeafStream stream(std::make_shared<const DataSet>(leaf({4, 5}).data), {.borders = {0, 4, 9}, .parallel = 2});
   int refused = 0;
   for (int seed = 0; seed < 2000; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
