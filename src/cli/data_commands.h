@@ -10,5 +10,6 @@ namespace braid {
 void add_data_tokenize_command(CLI::App& data);
 void add_data_image_command(CLI::App& data);
 void add_data_order_command(CLI::App& data);
+void add_data_prepare_command(CLI::App& data);
 
 }  // namespace braid

@@ -14,7 +14,7 @@ namespace braid {
 namespace {
 
 constexpr std::size_t kMaxBytes = 256 << 20;      // a million shards take about 30 MB
-constexpr std::size_t kMaxYamlNodes = 4'000'000;  // aliases can make a short file huge
+constexpr std::size_t kMaxYamlNodes = 3'000'000;  // aliases can make a short file huge
 constexpr int kMaxDepth = 64;
 
 std::string lower(std::string text) {

@@ -17,7 +17,7 @@ class Draws {
   // An index with probability proportional to its weight. A single weight is chosen without a draw.
   std::size_t choose(const std::vector<float>& weights);
 
-  // The state is the number of 32-bit words taken so far: replaying a billion of them takes about a second.
+  // The state is the number of 32-bit words taken so far. Replaying a billion of them takes a few seconds.
   std::uint64_t words() const { return words_; }
   void skip_to(std::uint64_t words);
 

@@ -24,13 +24,15 @@ std::string checksum_of(std::string_view bytes) {
 
 int workers_of(const OrderConfig& config) { return std::max(config.workers, 1); }
 
-void check(const OrderConfig& config) {
+void check(const OrderConfig& config, int lane) {
   std::vector<Problem> problems;
   const auto expect = [&](bool is_right, const char* what, std::int64_t value, const char* fix) {
     if (!is_right) problems.push_back({fmt::format("{}, got {}", what, value), "", fix});
   };
   const auto all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
   expect(config.lanes >= 1, "the number of lanes must be at least 1", config.lanes, "use 1");
+  expect(lane >= 0 && lane < std::max(config.lanes, 1), "lanes count from 0 and end before their number", lane,
+         "use 0");
   expect(config.workers >= 0, "the number of workers must be at least 0", config.workers, "use 1");
   expect(all <= kMaxWorkers, "lanes times workers must be at most 1048576", all, "use fewer workers");
   expect(config.shuffle_buffer >= 0 && config.shuffle_buffer <= 1 << 24,
@@ -40,21 +42,49 @@ void check(const OrderConfig& config) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-StreamPtr leaf_order(const Blend& blend, std::uint32_t i, const OrderConfig& config, std::int64_t global_worker,
-                     std::int64_t rotation) {
-  const Leaf& leaf = blend.leaves[i];
+StreamPtr leaf_order(const std::shared_ptr<const Blend>& blend, std::uint32_t i, const OrderConfig& config,
+                     std::int64_t global_worker, std::int64_t rotation) {
+  const Leaf& leaf = blend->leaves[i];
   const std::int64_t all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
   const auto range =
       worker_range(leaf.subset.range(leaf.data.samples(), leaf.data.path), all, rotation % all, global_worker);
   const auto longest = !config.is_training                  ? std::nullopt
                        : leaf.spec.max_samples_per_sequence ? leaf.spec.max_samples_per_sequence
                                                             : config.max_samples_per_sequence;
+  if (longest && (range.second - range.first) / *longest > Draws::kMaxPermutation)
+    throw ConfigError({fmt::format("'{}' has too many samples to read {} in a row", leaf.data.path, *longest), "",
+                       "use a larger max_samples_per_sequence"});
   LeafStream::Options options{.leaf = i, .borders = slice_borders(range, leaf.data.starts, longest)};
   options.seed = worker_seed(global_worker, config.seed);
   options.shuffle_epochs = config.is_training ? leaf.shuffle_epochs : std::nullopt;
   const auto parallel = leaf.spec.parallel_shard_iters.value_or(kTrainingSlices);
-  options.parallel = options.shuffle_epochs ? static_cast<std::size_t>(std::min<std::int64_t>(parallel, 4096)) : 1;
-  return std::make_unique<LeafStream>(leaf.data, std::move(options));
+  options.parallel = options.shuffle_epochs ? static_cast<std::size_t>(parallel) : 1;
+  return std::make_unique<LeafStream>(std::shared_ptr<const DataSet>(blend, &leaf.data), std::move(options));
+}
+
+// Names and values of all that a state depends on. Data sets may move, so their paths are only names.
+std::vector<std::pair<std::string, std::string>> identity_of(const Blend& blend, const OrderConfig& config, int lane) {
+  std::vector<std::pair<std::string, std::string>> identity;
+  const auto add = [&](std::string name, const auto& value) {
+    identity.emplace_back(std::move(name), fmt::format("{}", value));
+  };
+  add("the number of lanes", config.lanes);
+  add("the lane", lane);
+  add("the number of workers", workers_of(config));
+  add("the seed", config.seed);
+  add("training", config.is_training);
+  add("the shuffle buffer", config.shuffle_buffer);
+  add("max_samples_per_sequence", config.max_samples_per_sequence.value_or(0));
+  add("the kind of blend", static_cast<int>(blend.mode));
+  add("the number of data sets", blend.leaves.size());
+  for (const Leaf& leaf : blend.leaves) {
+    const auto [begin, end] = leaf.subset.range(leaf.data.samples(), leaf.data.path);
+    add(fmt::format("data set '{}' (split {})", leaf.data.path, leaf.data.split),
+        fmt::format("{:x} {} {} {} {} {} {} {}", leaf.data.fingerprint(), leaf.weight, leaf.repetitions, begin, end,
+                    leaf.shuffle_epochs.value_or(0), leaf.spec.parallel_shard_iters.value_or(0),
+                    leaf.spec.max_samples_per_sequence.value_or(0)));
+  }
+  return identity;
 }
 
 // What a blend by weight or repetitions puts around each leaf, and how much the leaf weighs then.
@@ -74,7 +104,7 @@ StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& co
   std::vector<float> weights;
   std::int64_t rotation = 0;  // each leaf hands out its remaining samples where the one before stopped
   for (std::uint32_t i = 0; i < blend->leaves.size(); ++i) {
-    StreamPtr stream = leaf_order(*blend, i, config, global_worker, rotation);
+    StreamPtr stream = leaf_order(blend, i, config, global_worker, rotation);
     rotation += blend->leaves[i].data.samples();
     float weight = 0;
     if (config.is_training) std::tie(stream, weight) = repeated(*blend, blend->leaves[i], std::move(stream));
@@ -95,33 +125,12 @@ StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& co
   return order;
 }
 
-Lane::Lane(std::shared_ptr<const Blend> blend, const OrderConfig& config, int lane)
-    : blend_(std::move(blend)), ended_(static_cast<std::size_t>(workers_of(config))) {
-  check(config);
-  if (lane < 0 || lane >= config.lanes)
-    throw ConfigError({fmt::format("lane {} does not exist among {}", lane, counted(config.lanes, "lane")), "",
-                       "lanes count from 0"});
-  const auto add = [&](std::string name, const auto& value) {
-    identity_.emplace_back(std::move(name), fmt::format("{}", value));
-  };
-  add("the number of lanes", config.lanes);
-  add("the lane", lane);
-  add("the number of workers", workers_of(config));
-  add("the seed", config.seed);
-  add("training", config.is_training);
-  add("the shuffle buffer", config.shuffle_buffer);
-  add("max_samples_per_sequence", config.max_samples_per_sequence.value_or(0));
-  add("the kind of blend", static_cast<int>(blend_->mode));
-  add("the number of data sets", blend_->leaves.size());
-  for (const Leaf& leaf : blend_->leaves) {
-    const auto [begin, end] = leaf.subset.range(leaf.data.samples(), leaf.data.path);
-    add(fmt::format("data set '{}' (split {})", leaf.data.path, leaf.data.split),
-        fmt::format("{:x} {} {} {} {} {} {} {}", leaf.data.fingerprint(), leaf.weight, leaf.repetitions, begin, end,
-                    leaf.shuffle_epochs.value_or(0), leaf.spec.parallel_shard_iters.value_or(0),
-                    leaf.spec.max_samples_per_sequence.value_or(0)));
-  }
+Lane::Lane(std::shared_ptr<const Blend> blend, const OrderConfig& config, int lane) : blend_(std::move(blend)) {
+  check(config, lane);
+  identity_ = identity_of(*blend_, config, lane);
   const std::int64_t first = static_cast<std::int64_t>(lane) * workers_of(config);
   for (std::int64_t i = 0; i < workers_of(config); ++i) workers_.push_back(worker_order(blend_, config, first + i));
+  ended_.resize(workers_.size());
 }
 
 std::optional<SampleRef> Lane::next() {

@@ -44,7 +44,7 @@ class Lane {
   std::shared_ptr<const Blend> blend_;
   std::vector<std::pair<std::string, std::string>> identity_;  // what a state depends on: names and values
   std::vector<StreamPtr> workers_{};
-  std::vector<bool> ended_;
+  std::vector<bool> ended_{};  // of each worker
   std::size_t next_worker_ = 0;
 };
 

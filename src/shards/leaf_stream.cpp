@@ -7,8 +7,8 @@
 
 namespace braid {
 
-LeafStream::LeafStream(const DataSet& data, Options options)
-    : data_(data),
+LeafStream::LeafStream(std::shared_ptr<const DataSet> data, Options options)
+    : data_(std::move(data)),
       options_(std::move(options)),
       draws_(options_.seed),
       cursors_(options_.parallel),
@@ -17,18 +17,18 @@ LeafStream::LeafStream(const DataSet& data, Options options)
               options_.parallel);
   if (!has_samples()) return;
   const auto is_own = [&](const auto& excluded) {
-    const std::int64_t sample = data_.starts[excluded.first] + excluded.second;
+    const std::int64_t sample = data_->starts[excluded.first] + excluded.second;
     return sample >= options_.borders.front() && sample < options_.borders.back();
   };
   // A stream that draws for ever would never find a sample.
-  if (std::count_if(data_.excluded.begin(), data_.excluded.end(), is_own) == samples())
+  if (std::count_if(data_->excluded.begin(), data_->excluded.end(), is_own) == samples())
     throw ConfigError(
-        {fmt::format("split.yaml of '{}' excludes all {} of a worker", data_.path, counted(samples(), "sample")), "",
+        {fmt::format("split.yaml of '{}' excludes all {} of a worker", data_->path, counted(samples(), "sample")), "",
          "use fewer workers or exclude less"});
   const auto epochs = static_cast<std::uint64_t>(std::max<std::int64_t>(options_.shuffle_epochs.value_or(1), 1));
   if (options_.borders.size() > Draws::kMaxPermutation / epochs)
     throw ConfigError(
-        {fmt::format("{} slices of '{}' shuffled over {} epochs are too many", slices(), data_.path, epochs), "",
+        {fmt::format("{} slices of '{}' shuffled over {} epochs are too many", slices(), data_->path, epochs), "",
          "use a larger max_samples_per_sequence or a smaller shuffle_over_epochs_multiplier"});
 }
 
@@ -87,9 +87,9 @@ std::optional<SampleRef> LeafStream::next() {
   if (!in_epoch_) start_epoch();
   while (open_ > 0) {
     const std::int64_t sample = take_sample();
-    const std::uint32_t shard = data_.shard_of(sample);
-    const std::int64_t index = sample - data_.starts[shard];
-    if (!data_.excluded.contains({shard, index})) return SampleRef{options_.leaf, shard, index, epoch_};
+    const std::uint32_t shard = data_->shard_of(sample);
+    const std::int64_t index = sample - data_->starts[shard];
+    if (!data_->excluded.contains({shard, index})) return SampleRef{options_.leaf, shard, index, epoch_};
   }
   in_epoch_ = false;
   ++epoch_;

@@ -27,8 +27,8 @@ struct Subset {
 using ShuffleEpochs = std::optional<std::int64_t>;
 
 struct Leaf {
-  DataSet data;
-  SampleSpec spec;         // its subflavors are merged with those of the metadatasets around it
+  DataSet data{};
+  SampleSpec spec{};       // its subflavors are merged with those of the metadatasets around it
   double weight = 1;       // relative, in a blend by weight
   double repetitions = 1;  // per epoch, in a blend by repetitions
   Subset subset{};

@@ -51,7 +51,7 @@ class LeafStream : public SampleStream {
     std::size_t parallel = 16;  // 1 without shuffling
     std::uint32_t seed = 0;
   };
-  LeafStream(const DataSet& data, Options options);  // `data` must outlive it
+  LeafStream(std::shared_ptr<const DataSet> data, Options options);
 
   std::optional<SampleRef> next() override;
   bool has_samples() const override { return !options_.borders.empty(); }
@@ -71,7 +71,7 @@ class LeafStream : public SampleStream {
   void close_slice(std::size_t cursor);
   std::int64_t take_sample();
 
-  const DataSet& data_;
+  std::shared_ptr<const DataSet> data_;
   const Options options_;
   Draws draws_;
   std::uint64_t epoch_start_words_ = 0;  // of draws_, from which the order of slices can be drawn again

@@ -46,8 +46,11 @@ void read_part_filter(const DocumentNode& filter, SampleSpec& spec) {
   for (const DocumentNode& part : filter.items()) spec.parts->push_back(part.text());
 }
 
-std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string_view key) {
-  return root.has(key) ? std::optional(root.at(key).integer(1)) : std::nullopt;
+std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string_view key, std::int64_t most) {
+  if (!root.has(key)) return std::nullopt;
+  const std::int64_t count = root.at(key).integer(1);
+  if (count > most) root.at(key).fail(fmt::format("{} is too large", count), fmt::format("use at most {}", most));
+  return count;
 }
 
 const nlohmann::json* walk(const nlohmann::json& root, const std::vector<std::string>& path) {
@@ -142,8 +145,8 @@ SampleSpec parse_sample_spec(const DocumentNode& root) {
     root.at("subflavors").expect_object();
     spec.subflavors = root.at("subflavors").json();
   }
-  spec.parallel_shard_iters = optional_count(root, "parallel_shard_iters");
-  spec.max_samples_per_sequence = optional_count(root, "max_samples_per_sequence");
+  spec.parallel_shard_iters = optional_count(root, "parallel_shard_iters", 4096);
+  spec.max_samples_per_sequence = optional_count(root, "max_samples_per_sequence", INT32_MAX);
   return spec;
 }
 

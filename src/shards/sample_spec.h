@@ -1,8 +1,6 @@
 // What dataset.yaml says about the samples of a data set: which parts become which fields.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <optional>
 #include <string>
 #include <string_view>

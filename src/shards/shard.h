@@ -27,7 +27,7 @@ struct SamplePart {
 };
 
 struct Sample {
-  std::string key, shard{};
+  std::string key{}, shard{};
   std::vector<SamplePart> parts{};
   std::shared_ptr<const void> file{};  // keeps the parts' bytes mapped
 

@@ -33,11 +33,12 @@ def write_shards(folder, counts, name, **more):
         at += count
 
 
-def energon_prepare(folder, parts, shuffle_seed=None):
-    """As `energon prepare` does, with the split of `parts`: [(name, ratio)]."""
-    tars = sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.tar"))
+def energon_prepare(folder, **splits):
+    """As `energon prepare` does after it has asked for the splits."""
+    tars = [str(path.relative_to(folder)) for path in sorted(folder.glob("**/*.tar"))]
+    splits = {"shuffle_seed": None, "split_parts_ratio": None} | splits
     with contextlib.redirect_stdout(io.StringIO()):
-        BaseWebdatasetFactory.prepare_dataset(folder, tars, split_parts_ratio=parts, shuffle_seed=shuffle_seed, workers=1)
+        BaseWebdatasetFactory.prepare_dataset(folder, tars, workers=1, **splits)
     (folder / ".nv-meta/dataset.yaml").write_text(yaml.safe_dump(CRUDE))
 
 

@@ -9,12 +9,16 @@ Energon's worker processes is slow; a few tests start them to show that this is 
 import itertools
 import json
 import os
+import sqlite3
 import tarfile
 
 import pytest
 import yaml
+from braceexpand import braceexpand
+from megatron.energon import WorkerConfig, get_savable_loader, get_train_dataset
+from megatron.energon.flavors.jsonl.crude_jsonl_dataset import CrudeJsonlDatasetFactory
 
-from energon_data import edit_split, energon_loader, energon_prepare, take, write_shards
+from energon_data import edit_split, energon_loader, energon_prepare, take, write_shards, write_tar
 from programs import run_program
 
 V2 = {"__module__": "megatron.energon", "__class__": "MetadatasetV2"}
@@ -48,12 +52,11 @@ def write_data(root):
     write_shards(root / "excluding", [6, 5, 4, 8], "e")
     write_shards(root / "halves", [3, 6, 2, 5, 4, 7], "h")
     for name in ("a", "b", "c", "excluding"):
-        energon_prepare(root / name, [("train", 1)])
-    energon_prepare(root / "halves", [("train", 0.6), ("val", 0.4)], shuffle_seed=42)
+        energon_prepare(root / name, split_parts_ratio=[("train", 1)])
+    energon_prepare(root / "halves", split_parts_ratio=[("train", 0.6), ("val", 0.4)], shuffle_seed=42)
     edit_split(root / "excluding", exclude=["e_1.tar", "e_2.tar/e12", "e_{0,3}.tar/e{2,3,16}"])
     lines = [json.dumps({"n": i}) for i in range(17)]
     (root / "lines.jsonl").write_text("\n\n".join(lines) + "\n")
-    from megatron.energon.flavors.jsonl.crude_jsonl_dataset import CrudeJsonlDatasetFactory
     CrudeJsonlDatasetFactory.prepare_dataset(root / "lines.jsonl")
     for name, document in METADATASETS.items():
         (root / f"{name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
@@ -157,7 +160,7 @@ def test_same_order_as_worker_processes(data, name, settings):
 
 
 @pytest.mark.parametrize("name, settings, at", [
-    ("nested.yaml", dict(shuffle_buffer=6, sequence=3), 57),
+    ("v1.yaml", dict(shuffle_buffer=6, sequence=3), 57),
     ("epochized.yaml", dict(world=2, rank=1), 41),
     ("v1.yaml", dict(workers=2, shuffle_buffer=5), 33),
 ])
@@ -168,3 +171,69 @@ def test_energon_resumes_where_braid_skips_to(data, name, settings, at):
     resumed = energon_loader(data / name, **settings)
     resumed.restore_state_rank(state)
     assert take(resumed, 80) == braid_order(data / name, 80, skip=at, **settings)
+
+
+# What `braid data prepare` writes
+
+
+def prepared_files(folder):
+    """The files of a prepared data set that both programs must write alike."""
+    meta = folder / ".nv-meta"
+    counts = json.loads((meta / ".info.json").read_text())["shard_counts"]
+    splits = {name: [shard for pattern in shards for shard in braceexpand(pattern)]
+              for name, shards in yaml.safe_load((meta / "split.yaml").read_text())["split_parts"].items()}
+    indexes = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob("**/*.tar.idx"))}
+    with sqlite3.connect(meta / "index.sqlite") as database:
+        schema = sorted(" ".join(row[0].split()).replace("IF NOT EXISTS ", "").replace("( ", "(").replace(" )", ")")
+                        for row in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"))
+        rows = [sorted(database.execute(f"SELECT * FROM {table}")) for table in ("samples", "sample_parts")]
+    return list(counts.items()), splits, indexes, schema, rows
+
+
+def write_unprepared(folder):
+    write_shards(folder / "x/y", [3, 2, 4], "x")
+    write_shards(folder / "x-1", [1, 6], "y", tar_format=tarfile.PAX_FORMAT)
+    write_shards(folder, [5, 2, 2, 3, 1, 4], "long/" + "z" * 120)
+    extra = [("__meta__/info", {"txt": b"skipped"}), ("k.d/s", {"a.b.c": b"1", "json": b"{}"}), ("nodot", {}), ("f/", {"txt": b"?"})]
+    write_tar(folder / "odd name.tar", extra)
+
+
+@pytest.mark.parametrize("ours, theirs", [
+    (["--split", "train:8,val:1,test:1"], dict(split_parts_ratio=[("train", 8.0), ("val", 1.0), ("test", 1.0)])),
+    (["--split", "train:0.7,val:0.3", "--shuffle-tars"], dict(split_parts_ratio=[("train", 0.7), ("val", 0.3)], shuffle_seed=42)),
+    (["--split-parts", "train:(x|x-1)/.*", "--split-parts", "val:long/z*_{1,3}", "--split-parts", "rest:odd"],
+     dict(split_parts_patterns=[("train", "(x|x-1)/.*"), ("val", "long/z*_{1,3}"), ("rest", "odd")])),
+])
+def test_prepares_as_energon_does(tmp_path, ours, theirs):
+    for name in ("ours", "theirs"):
+        write_unprepared(tmp_path / name)
+    braid("prepare", tmp_path / "ours", *ours)
+    energon_prepare(tmp_path / "theirs", **theirs)
+    assert prepared_files(tmp_path / "ours") == prepared_files(tmp_path / "theirs")
+
+
+def test_energon_reads_what_braid_prepares(tmp_path):
+    write_unprepared(tmp_path)
+    braid("prepare", tmp_path, "--split", "train:0.7,val:0.3", "--shuffle-tars")
+    compare(tmp_path, 100, world=2, sequence=3, shuffle_buffer=4)
+    theirs = take(energon_loader(tmp_path, split="val", evaluates=True), None)
+    assert theirs == braid_order(tmp_path, 100, split="val", evaluates=True)
+
+
+def test_energon_reads_the_field_map_that_braid_writes(tmp_path):
+    write_shards(tmp_path, [3, 4], "t")
+    braid("prepare", tmp_path, "--sample-type", "TextSample", "--field-map", "text=json[n],txt")
+    config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+    data = get_train_dataset(tmp_path, worker_config=config, batch_size=None, shuffle_buffer_size=None, max_samples_per_sequence=None)
+    sample = next(iter(get_savable_loader(data)))
+    assert f"t{sample.text}" == sample.__key__
+
+
+def test_lines_are_indexed_as_by_energon(tmp_path):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('\n \n{"a": 1}\n\n\t{"b": 2} \r\n{"c": 3}')
+    braid("prepare", lines)
+    ours = (tmp_path / "lines.jsonl.idx").read_bytes()
+    CrudeJsonlDatasetFactory.prepare_dataset(lines)
+    assert ours == (tmp_path / "lines.jsonl.idx").read_bytes()
+    compare(lines, 12)

@@ -1,0 +1,101 @@
+// braid data prepare: makes a folder of tar files, or a JSONL file, a data set.
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <memory>
+
+#include "base/clean_text.h"
+#include "base/error.h"
+#include "base/strings.h"
+#include "base/table.h"
+#include "cli/data_commands.h"
+#include "shards/key_index.h"
+#include "shards/prepare.h"
+
+namespace braid {
+namespace {
+
+struct PrepareCommand {
+  PrepareRequest request{};
+  std::vector<std::string> ratios{}, patterns{}, fields{};
+};
+
+// "name:value"
+std::pair<std::string, std::string> cut_at(const std::string& text, char separator, const char* option) {
+  const std::size_t at = text.find(separator);
+  if (at == 0 || at == text.npos)
+    throw ConfigError({fmt::format("{} has no name before a '{}'", in_quotes(text), separator), option,
+                       "see `braid data prepare --help`"});
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+PrepareRequest request_of(const PrepareCommand& command) {
+  PrepareRequest request = command.request;
+  for (const std::string& text : command.ratios) {
+    const auto [name, value] = cut_at(text, ':', "--split");
+    const auto ratio = parse_double(value);
+    if (!ratio)
+      throw ConfigError({fmt::format("{} is not a number", in_quotes(value)), "--split", "write train:0.9,val:0.1"});
+    request.ratios.emplace_back(name, *ratio);
+  }
+  for (const std::string& text : command.patterns) request.patterns.push_back(cut_at(text, ':', "--split-parts"));
+  for (const std::string& text : command.fields) request.field_map.push_back(cut_at(text, '=', "--field-map"));
+  return request;
+}
+
+// Overwrites its line on a terminal.
+void show_progress(std::int64_t done, std::int64_t total) {
+  if (::isatty(STDERR_FILENO)) fmt::print(stderr, "\rindexing shards: {}/{}{}", done, total, done == total ? "\n" : "");
+}
+
+void prepare(const PrepareCommand& command) {
+  PrepareRequest request = request_of(command);
+  request.progress = show_progress;
+  const Prepared prepared = prepare_data_set(request);
+  fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
+             visible_text(fmt::format("{}", fmt::join(prepared.parts, ", "))));
+  if (prepared.splits.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  std::int64_t used = 0;
+  for (const PreparedSplit& split : prepared.splits) {
+    rows.push_back({split.name, std::to_string(split.shards), std::to_string(split.samples)});
+    used += split.shards;
+  }
+  fmt::print("{}", format_table({"split", "shards", "samples"}, rows));
+  for (const PreparedSplit& split : prepared.splits)
+    if (split.shards == 0)
+      fmt::print("note: the split {} is empty: it needs more shards or a larger ratio\n", in_quotes(split.name));
+  if (used < prepared.shards) fmt::print("note: {} belong to no split\n", counted(prepared.shards - used, "shard"));
+  if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");
+  if (!KeyIndex::is_supported())
+    fmt::print("note: this braid was built without SQLite, so there is no index.sqlite for look-ups by key\n");
+}
+
+}  // namespace
+
+void add_data_prepare_command(CLI::App& data) {
+  auto command = std::make_shared<PrepareCommand>();
+  PrepareRequest& request = command->request;
+  CLI::App* prepare_app = data.add_subcommand("prepare", "Index the shards of a data set and split them");
+  prepare_app->add_option("path", request.path, "a folder of .tar files, or a .jsonl file")->required();
+  prepare_app
+      ->add_option("--split", command->ratios,
+                   "splits and their share of the shards: train:0.9,val:0.1 (default: train:1)")
+      ->delimiter(',');
+  prepare_app->add_option("--split-parts", command->patterns,
+                          "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated");
+  prepare_app->add_flag("--shuffle-tars", request.shuffle, "shuffle the shards before splitting them by share");
+  prepare_app->add_option("--sample-type", request.sample_type,
+                          "Energon's class for the samples, e.g. CaptioningSample (default: crude samples)");
+  prepare_app->add_option("--field-map", command->fields,
+                          "a field of the sample type and its part: image=jpg; may be repeated");
+  prepare_app->add_flag("--force", request.force, "prepare it again; replaces split.yaml");
+  prepare_app->footer(
+      "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads it "
+      "too.\n"
+      "Example:\n  braid data prepare images --split train:0.9,val:0.1 --sample-type CaptioningSample --field-map "
+      "image=jpg --field-map caption=json[text]");
+  prepare_app->callback([command] { prepare(*command); });
+}
+
+}  // namespace braid

@@ -1,0 +1,178 @@
+#include "shards/prepare.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "base/strings.h"
+#include "formats/atomic_file.h"
+#include "formats/utf8.h"
+#include "shards/data_set.h"
+#include "shards/document.h"
+#include "shards/key_index.h"
+#include "shards/sample_index.h"
+#include "shards/sample_spec.h"
+#include "shards/shard_scan.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostParts = 50;
+
+using Splits = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+// Sorted by folder, then by name.
+std::vector<std::string> find_shards(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const fs::path& path = entry.path();
+    if (!entry.is_regular_file()) continue;
+    if (path.extension() == ".tgz" || path.string().ends_with(".tar.gz"))
+      throw ConfigError({fmt::format("'{}' is compressed, so its samples cannot be read at random", path.string()), "",
+                         "unpack it: gunzip, then name it .tar"});
+    if (path.extension() != ".tar") continue;
+    if (!is_utf8(path.string()))
+      throw ConfigError({fmt::format("the name of {} is not UTF-8", in_quotes(path.string())), "", "rename it"});
+    paths.push_back(fs::relative(path, folder));
+  }
+  if (paths.empty()) throw ConfigError({fmt::format("'{}' has no .tar files", folder.string()), "", "check the path"});
+  std::sort(paths.begin(), paths.end());
+  return {paths.begin(), paths.end()};
+}
+
+// A name in split.yaml, where braces and backslashes have a meaning.
+std::string escaped(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    if (std::string_view("{}\\").find(c) != std::string_view::npos) text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+// JSON strings are YAML too, whatever characters they have.
+std::string quoted(const std::string& text) { return Json(text).dump(); }
+
+std::string split_yaml(const Splits& splits) {
+  std::string text = "split_parts:\n";
+  for (const auto& [name, shards] : splits) {
+    text += fmt::format("  {}:{}\n", quoted(name), shards.empty() ? " []" : "");
+    for (const std::string& shard : shards) text += fmt::format("  - {}\n", quoted(escaped(shard)));
+  }
+  return text + "exclude: []\n";
+}
+
+std::string dataset_yaml(const PrepareRequest& request) {
+  if (request.sample_type.empty()) return "__module__: megatron.energon\n__class__: CrudeWebdataset\n";
+  std::string text = fmt::format("sample_type:\n  __module__: megatron.energon\n  __class__: {}\nfield_map:\n",
+                                 quoted(request.sample_type));
+  for (const auto& [field, source] : request.field_map)
+    text += fmt::format("  {}: {}\n", quoted(field), quoted(source));
+  return text;
+}
+
+// A random UUID, version 4.
+std::string make_uuid() {
+  std::string hex = make_nonce();
+  hex[12] = '4';
+  hex[16] = "89ab"[hex[16] % 4];
+  return fmt::format("{}-{}-{}-{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(12, 4), hex.substr(16, 4),
+                     hex.substr(20, 12));
+}
+
+void check(const PrepareRequest& request) {
+  if (!request.ratios.empty() && !request.patterns.empty())
+    throw ConfigError({"splits are given by ratio and by pattern", "", "use --split or --split-parts"});
+  std::set<std::string> names;
+  for (const auto& [name, ratio] : request.ratios) {
+    if (!(ratio >= 0) || ratio > 1e9)
+      throw ConfigError(
+          {fmt::format("{} is not a ratio for the split {}", ratio, in_quotes(name)), "", "use 0.9, for example"});
+    if (name.empty() || !names.insert(name).second)
+      throw ConfigError({fmt::format("the split {} is named twice, or not at all", in_quotes(name)), "", ""});
+  }
+  if (request.sample_type.empty() != request.field_map.empty())
+    throw ConfigError(
+        {"a sample type and a field map belong together", "", "give --sample-type and --field-map, or neither"});
+  for (const auto& [field, source] : request.field_map) parse_field_source(source, "--field-map " + field);
+}
+
+Prepared prepare_lines(const PrepareRequest& request) {
+  const std::string index = index_path(request.path);
+  if (fs::exists(index) && !request.force)
+    throw ConfigError({fmt::format("'{}' exists", index), "", "use --force to write it again"});
+  const std::vector<std::uint64_t> offsets = scan_lines(request.path);
+  write_sample_index(index, offsets);
+  return {.shards = 1, .samples = std::ssize(offsets) - 1, .parts = {"json"}};
+}
+
+struct ScannedShards {
+  std::map<std::string, std::int64_t> counts{};
+  std::set<std::string> parts{};
+};
+
+ScannedShards index_shards(const PrepareRequest& request, const std::vector<std::string>& shards, KeyIndex& keys) {
+  ScannedShards scanned;
+  for (std::uint32_t i = 0; i < shards.size(); ++i) {
+    const std::string path = fs::path(request.path) / shards[i];
+    std::vector<std::uint64_t> offsets;
+    std::uint64_t end = 0;
+    scan_shard(path, [&](const ScannedSample& sample) {
+      keys.add(i, std::ssize(offsets), sample);
+      offsets.push_back(sample.begin);
+      end = sample.end;
+      for (const ScannedPart& part : sample.parts)
+        if (scanned.parts.size() < kMostParts) scanned.parts.insert(part.name);
+    });
+    scanned.counts[shards[i]] = std::ssize(offsets);
+    offsets.push_back(end);
+    write_sample_index(index_path(path), offsets);
+    if (request.progress) request.progress(i + 1, std::ssize(shards));
+  }
+  return scanned;
+}
+
+}  // namespace
+
+Prepared prepare_data_set(const PrepareRequest& request) {
+  check(request);
+  if (request.path.ends_with(".jsonl")) return prepare_lines(request);
+  if (!fs::is_directory(request.path))
+    throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});
+  const fs::path meta = fs::path(request.path) / kMetaFolder;
+  const std::string info_path = meta / ".info.json", dataset_path = meta / "dataset.yaml";
+  if (!request.force && (fs::exists(info_path) || fs::exists(meta / ".info.yaml")))
+    throw ConfigError({fmt::format("'{}' is prepared already", request.path), "", "use --force to prepare it again"});
+  const std::vector<std::string> shards = find_shards(request.path);
+  const Splits splits = cut_splits(request, shards);
+  fs::create_directories(meta);
+  KeyIndex keys(meta / "index.sqlite", shards);
+  const ScannedShards scanned = index_shards(request, shards, keys);
+  keys.commit();
+  if (KeyIndex::is_supported()) write_file(meta / "index.uuid", make_uuid());
+  write_file(meta / "split.yaml", split_yaml(splits));
+
+  Prepared result{.shards = std::ssize(shards), .parts = {scanned.parts.begin(), scanned.parts.end()}};
+  result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
+  if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
+  Json info = {{"shard_counts", Json::object()}};
+  for (const std::string& shard : shards)
+    info["shard_counts"].get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
+  write_file(info_path, info.dump(2) + "\n");
+  if (fs::exists(meta / ".info.yaml")) write_file(meta / ".info.yaml", info.dump(2) + "\n");  // readers may prefer it
+
+  for (const auto& [shard, count] : scanned.counts) result.samples += count;
+  for (const auto& [name, names] : splits) {
+    PreparedSplit split{.name = name, .shards = std::ssize(names)};
+    for (const std::string& shard : names) split.samples += scanned.counts.at(shard);
+    result.splits.push_back(std::move(split));
+  }
+  return result;
+}
+
+}  // namespace braid

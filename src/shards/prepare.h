@@ -1,0 +1,45 @@
+// Makes a folder of tar files a data set: an index beside each shard, and in .nv-meta the counts, the splits, what a
+// sample is, and the key index. Energon reads the result too.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace braid {
+
+struct PrepareRequest {
+  std::string path;                                              // a folder, or a JSONL file, which only gets an index
+  std::vector<std::pair<std::string, double>> ratios{};          // of splits, in shards; relative to their sum
+  std::vector<std::pair<std::string, std::string>> patterns{};   // of splits: regular expressions for shard names
+  bool shuffle = false;                                          // the shards, before they are split by ratio
+  bool force = false;                                            // also if the folder is prepared already
+  std::string sample_type{};                                     // empty: a crude data set, whose parts the recipe maps
+  std::vector<std::pair<std::string, std::string>> field_map{};  // field, source
+  std::function<void(std::int64_t done, std::int64_t total)> progress{};  // in shards
+};
+
+struct PreparedSplit {
+  std::string name;
+  std::int64_t shards = 0, samples = 0;
+};
+
+struct Prepared {
+  std::int64_t shards = 0, samples = 0;
+  std::vector<std::string> parts{};  // names of parts, at most 50
+  std::vector<PreparedSplit> splits{};
+  bool kept_dataset_yaml = false;
+};
+
+// Complete files replace old ones. .info.json, which marks a folder as prepared, is written last, so an interrupted
+// call can be repeated. ConfigError for requests that make no sense, DataError for damaged shards and repeated keys.
+Prepared prepare_data_set(const PrepareRequest& request);
+
+// As Energon cuts them: by ratio of shards, rounded down at each cut. ConfigError when a pattern matches nothing.
+std::vector<std::pair<std::string, std::vector<std::string>>> cut_splits(const PrepareRequest& request,
+                                                                         std::vector<std::string> shards);
+
+}  // namespace braid

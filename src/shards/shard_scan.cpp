@@ -1,0 +1,61 @@
+#include "shards/shard_scan.h"
+
+#include <optional>
+
+#include "base/error.h"
+#include "shards/mapped_file.h"
+#include "shards/sample_name.h"
+#include "shards/tar.h"
+
+namespace braid {
+
+void scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample) {
+  const MappedFile file(path);
+  TarReader tar(file.bytes(), path);
+  std::optional<ScannedSample> current;
+  const auto finish = [&](std::uint64_t end) {
+    if (!current) return;
+    current->end = end;
+    on_sample(*current);
+  };
+  while (const auto member = tar.next()) {
+    const auto name = split_sample_name(member->name);
+    if (!member->is_regular || !name) continue;
+    if (!current || current->key != name->key) {
+      finish(member->offset);
+      current = ScannedSample{.key = std::string(name->key), .begin = member->offset};
+    }
+    current->parts.push_back({std::string(name->part), member->content_offset, member->content_size});
+  }
+  if (!current)
+    throw DataError(
+        fmt::format("'{}' has no samples: remove it, or name its files KEY.PART, for example 0001.jpg", path));
+  finish(tar.offset());
+}
+
+std::vector<std::uint64_t> scan_lines(const std::string& path) {
+  constexpr std::string_view kSpace = " \t\n\r\v\f";
+  const MappedFile file(path);
+  const std::string_view text = file.bytes();
+  std::vector<std::uint64_t> offsets;
+  std::uint64_t sample_begin = 0;
+  for (std::size_t at = 0, line = 1; at < text.size(); ++line) {
+    const std::size_t newline = text.find('\n', at);
+    const std::size_t end = newline == text.npos ? text.size() : newline + 1;
+    const std::string_view content = text.substr(at, end - at);
+    const std::size_t first = content.find_first_not_of(kSpace), last = content.find_last_not_of(kSpace);
+    at = end;
+    if (first != content.npos) {
+      if (content[first] != '{' || content[last] != '}')
+        throw DataError(fmt::format("'{}', line {}: not a JSON object; each line must be one", path, line));
+      offsets.push_back(sample_begin);
+    }
+    // Empty lines belong to the sample before them; those at the start, to the first.
+    if (!offsets.empty()) sample_begin = end;
+  }
+  if (offsets.empty()) throw DataError(fmt::format("'{}' has no samples", path));
+  offsets.push_back(sample_begin);
+  return offsets;
+}
+
+}  // namespace braid

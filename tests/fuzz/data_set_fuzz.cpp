@@ -1,0 +1,9 @@
+#include <cstddef>
+#include <cstdint>
+
+#include "fuzz/shard_targets.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  braid::testing::fuzz_data_set({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

@@ -1,0 +1,128 @@
+// Preparing data sets: what is refused, and that nothing half-written is left. The comparison with what Energon writes
+// is in tests/oracles/energon_test.py.
+#include "shards/prepare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "shards/lane.h"
+#include "shards/sample_reader.h"
+#include "shards/tar_files.h"
+#include "support/errors.h"
+#include "support/programs.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using testing::read_text;
+using testing::tar_end;
+using testing::tar_member;
+using testing::write_shards;
+using testing::write_text;
+
+class Prepare : public ::testing::Test {
+ protected:
+  fs::path root() const { return folder_.path(); }
+  std::string refusal(PrepareRequest request) const {
+    request.path = root();
+    return error_of<ConfigError>([&] { prepare_data_set(request); });
+  }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(Prepare, CountsSamplesAndSplits) {
+  write_shards(root(), {3, 2, 4}, "s");
+  const Prepared prepared = prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}});
+  EXPECT_EQ(prepared.samples, 9);
+  EXPECT_THAT(prepared.parts, ElementsAre("json", "txt"));
+  ASSERT_EQ(prepared.splits.size(), 2u);
+  EXPECT_EQ(prepared.splits[0].samples, 5);
+  EXPECT_EQ(prepared.splits[1].samples, 4);
+  EXPECT_EQ(open_blend(root(), "val")->leaves[0].data.samples(), 4);
+}
+
+TEST_F(Prepare, RefusesToOverwrite) {
+  write_shards(root(), {2}, "s");
+  prepare_data_set({.path = root()});
+  write_text(root() / ".nv-meta/dataset.yaml", "edited");
+  EXPECT_THAT(refusal({}), HasSubstr("--force"));
+  write_shards(root(), {2, 3}, "s");
+  const Prepared again = prepare_data_set({.path = root(), .force = true});
+  EXPECT_EQ(again.samples, 5);
+  EXPECT_TRUE(again.kept_dataset_yaml);
+  EXPECT_EQ(read_text(root() / ".nv-meta/dataset.yaml"), "edited");
+}
+
+TEST_F(Prepare, NamesARepeatedKeyAndLeavesItUnprepared) {
+  write_shards(root() / "x", {2}, "s");
+  write_shards(root() / "y", {2}, "s");
+  const std::string error = error_of<DataError>([&] { prepare_data_set({.path = root()}); });
+  EXPECT_THAT(error, AllOf(HasSubstr("'s0'"), HasSubstr("x/s_0.tar"), HasSubstr("y/s_0.tar")));
+  EXPECT_FALSE(fs::exists(root() / ".nv-meta/.info.json"));
+  for (const auto& entry : fs::directory_iterator(root() / ".nv-meta"))
+    ADD_FAILURE() << entry.path() << " was left behind";
+  fs::remove_all(root() / "y");
+  prepare_data_set({.path = root()});  // without --force
+}
+
+TEST_F(Prepare, NamesDamagedAndEmptyShards) {
+  write_shards(root(), {2, 2}, "s");
+  const std::string bytes = read_text(root() / "s_1.tar");
+  write_text(root() / "s_1.tar", bytes.substr(0, 1500));
+  EXPECT_THAT(error_of<DataError>([&] { prepare_data_set({.path = root()}); }),
+              HasSubstr("s_1.tar' is damaged at byte 1024"));
+  write_text(root() / "s_1.tar", tar_member("nodot", "x") + tar_end());
+  EXPECT_THAT(error_of<DataError>([&] { prepare_data_set({.path = root()}); }), HasSubstr("s_1.tar' has no samples"));
+  write_text(root() / "c.tgz", "x");
+  EXPECT_THAT(refusal({}), HasSubstr("compressed"));
+}
+
+TEST_F(Prepare, NamesWithBracesAreFoundAgain) {
+  write_text(root() / "s{1,2}\\x.tar", tar_member("a.txt", "one") + tar_end());
+  prepare_data_set({.path = root()});
+  const auto blend = open_blend(root(), "train");
+  EXPECT_EQ(blend->leaves[0].data.shards.at(0).name, "s{1,2}\\x.tar");
+  EXPECT_EQ(SampleReader(blend).key({}), "a");
+}
+
+TEST_F(Prepare, RefusesRequestsThatMakeNoSense) {
+  EXPECT_THAT(refusal({}), HasSubstr("has no .tar files"));
+  write_shards(root(), {2}, "s");
+  EXPECT_THAT(refusal({.ratios = {{"train", 1}}, .patterns = {{"train", ".*"}}}),
+              HasSubstr("--split or --split-parts"));
+  EXPECT_THAT(refusal({.ratios = {{"train", 0}}}), HasSubstr("add up to zero"));
+  EXPECT_THAT(refusal({.ratios = {{"train", -1}}}), HasSubstr("not a ratio"));
+  EXPECT_THAT(refusal({.ratios = {{"train", 1}, {"train", 1}}}), HasSubstr("named twice"));
+  EXPECT_THAT(refusal({.patterns = {{"train", "*.tar"}}}), HasSubstr("regular expression"));
+  EXPECT_THAT(refusal({.patterns = {{"train", "train/*"}}}),
+              AllOf(HasSubstr("no shard matches"), HasSubstr("train/.*")));
+  EXPECT_THAT(refusal({.sample_type = "VQASample"}), HasSubstr("belong together"));
+  EXPECT_THAT(refusal({.sample_type = "TextSample", .field_map = {{"text", "["}}}), HasSubstr("--field-map text"));
+}
+
+TEST(CutSplits, CutsAsEnergonDoes) {
+  std::vector<std::string> shards;
+  for (char c = 'a'; c <= 'j'; ++c) shards.emplace_back(1, c);
+  const auto sizes = [&](std::vector<std::pair<std::string, double>> ratios) {
+    std::vector<std::size_t> result;
+    for (const auto& [name, part] : cut_splits({.path = "", .ratios = std::move(ratios)}, shards))
+      result.push_back(part.size());
+    return result;
+  };
+  EXPECT_THAT(sizes({}), ElementsAre(10));
+  EXPECT_THAT(sizes({{"train", 8}, {"val", 1}, {"test", 1}}), ElementsAre(8, 1, 1));
+  EXPECT_THAT(sizes({{"train", 0.95}, {"val", 0.05}}), ElementsAre(9, 1));
+  const auto by_name = cut_splits({.path = "", .patterns = {{"x", "[a-c]"}, {"y", "{c,d}"}}}, shards);
+  EXPECT_THAT(by_name, ElementsAre(Pair("x", ElementsAre("a", "b", "c")), Pair("y", ElementsAre("c", "d"))));
+}
+
+}  // namespace
+}  // namespace braid
