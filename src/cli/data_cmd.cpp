@@ -11,6 +11,7 @@ void add_data_command(CLI::App& app) {
   data->require_subcommand(1);
   add_data_tokenize_command(*data);
   add_data_image_command(*data);
+  add_data_draw_command(*data);
   add_data_prepare_command(*data);
   add_data_order_command(*data);
 }

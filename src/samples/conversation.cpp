@@ -16,7 +16,10 @@ using nlohmann::json;
 constexpr std::array kPictureParts = {"jpg", "jpeg", "png", "webp"};
 
 std::string last_extension(std::string_view part) {
-  return to_lower(std::string(part.substr(part.rfind('.') == part.npos ? 0 : part.rfind('.') + 1)));
+  std::string extension(part.substr(part.rfind('.') == part.npos ? 0 : part.rfind('.') + 1));
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
 }
 
 bool is_picture(std::string_view part) {

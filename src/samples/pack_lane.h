@@ -2,10 +2,8 @@
 // same order, whether it needs their text or their pictures.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "samples/pack_stream.h"
 #include "shards/lane.h"
@@ -16,15 +14,16 @@ class PackLane {
  public:
   PackLane(const PackSources& sources, const LoaderConfig& config, const OrderConfig& order, int lane);
 
-  std::optional<Pack> next();
+  // Nothing at the end of evaluation; training does not end.
+  std::optional<Pack> next() { return workers_.next(); }
 
-  // As Lane's; in Base64, so that any file can hold it.
+  // As those of Lane, but as text of hexadecimal digits, which any file can hold.
   std::string save() const;
   void restore(std::string_view state);
 
  private:
-  const LaneIdentity identity_;
-  InTurn<PackStream, Pack> workers_;
+  LaneIdentity identity_;
+  InTurn<PackStream> workers_;
 };
 
 }  // namespace braid

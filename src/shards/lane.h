@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "shards/in_turn.h"
+#include "shards/lane_state.h"
 #include "shards/metadataset.h"
 #include "shards/order.h"
 
@@ -26,12 +28,17 @@ struct OrderConfig {
 // The order of one worker, counted over all lanes. ConfigError when it would have no samples at all.
 StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& config, std::int64_t global_worker);
 
+int workers_of(const OrderConfig& config);                        // of each lane
+std::int64_t first_worker(const OrderConfig& config, int lane);   // counted over all lanes
+// ConfigError if there is no such lane, or the config is invalid.
+LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int lane);
+
 class Lane {
  public:
   Lane(std::shared_ptr<const Blend> blend, const OrderConfig& config, int lane);
 
   // Nothing at the end of evaluation; training does not end.
-  std::optional<SampleRef> next();
+  std::optional<SampleRef> next() { return workers_.next(); }
 
   // A short text of bytes, with a checksum. restore() continues exactly where save() was called. It refuses the state
   // of other settings or a changed data set with a ConfigError that names the difference, damage with a DataError.
@@ -42,10 +49,8 @@ class Lane {
 
  private:
   std::shared_ptr<const Blend> blend_;
-  std::vector<std::pair<std::string, std::string>> identity_;  // what a state depends on: names and values
-  std::vector<StreamPtr> workers_{};
-  std::vector<bool> ended_{};  // of each worker
-  std::size_t next_worker_ = 0;
+  LaneIdentity identity_;
+  InTurn<SampleStream> workers_;
 };
 
 }  // namespace braid

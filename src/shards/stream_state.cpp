@@ -28,6 +28,10 @@ std::uint64_t StateReader::number(std::uint64_t most) {
   return value;
 }
 
+void StateReader::expect_end() const {
+  if (!rest_.empty()) throw DataError("the state of a data lane is damaged: it is too long");
+}
+
 std::string_view StateReader::text() {
   const std::size_t size = number(rest_.size());
   if (size > rest_.size()) throw DataError("the state of a data stream is cut off");

@@ -24,6 +24,7 @@ class StateReader {
   std::uint64_t number(std::uint64_t most);
   std::string_view text();
   bool at_end() const { return rest_.empty(); }
+  void expect_end() const;
 
  private:
   std::string_view rest_;

@@ -1,0 +1,58 @@
+#include "samples/pack_lane.h"
+
+#include <memory>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+std::string to_hex(std::string_view bytes) {
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char byte : bytes) {
+    text += kDigits[static_cast<unsigned char>(byte) >> 4];
+    text += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
+
+std::string from_hex(std::string_view text) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    const std::size_t high = kDigits.find(text[i]), low = kDigits.find(text[i + 1]);
+    if (high == kDigits.npos || low == kDigits.npos) throw DataError("the position of a data lane is damaged");
+    bytes += static_cast<char>(high << 4 | low);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+PackLane::PackLane(const PackSources& sources, const LoaderConfig& config, const OrderConfig& order, int lane)
+    : identity_(lane_identity(*sources.blend, order, lane)) {
+  identity_.emplace_back("the packing buffer", fmt::format("{} {}", config.packing_buffer.value_or(0), config.packing));
+  identity_.emplace_back("the sequence length", fmt::format("{}", sources.sequences.capacity()));
+  for (int i = 0; i < workers_of(order); ++i) {
+    const std::int64_t worker = first_worker(order, lane) + i;
+    workers_.add(std::make_unique<PackStream>(worker_order(sources.blend, order, worker), sources, config,
+                                              worker_seed(worker, order.seed)));
+  }
+}
+
+std::string PackLane::save() const {
+  StateWriter state;
+  workers_.save(state);
+  return to_hex(seal_state(identity_, state));
+}
+
+void PackLane::restore(std::string_view state) {
+  const std::string bytes = from_hex(state);
+  StateReader reader = open_state(identity_, bytes);
+  workers_.restore(reader);
+  reader.expect_end();
+}
+
+}  // namespace braid
