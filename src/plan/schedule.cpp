@@ -76,9 +76,9 @@ std::vector<Op> with_loads(const std::vector<Op>& program, const Topology& topol
   return ops;
 }
 
-// Adds the begin of the step, its update and the gathers of updated parameters. With overlap, the parameters of the
-// last step arrive while this one begins: gathers start before everything else, in the order of the first forwards, and
-// end before those. Otherwise parameters are gathered as part of the update.
+// Adds the start of the step, its update and the gathers of updated parameters. With overlap, the parameters of the
+// last step arrive while this one begins: gathers start before everything else and end before the first forwards.
+// Otherwise parameters are gathered as part of the update.
 std::vector<Op> with_update(std::vector<Op> program, const std::vector<Stage>& trained,
                             const ScheduleOptions& options) {
   std::vector<Op> ops;

@@ -85,6 +85,13 @@ struct Seen {
   std::int64_t extents = 0, values = 0;         // of one microbatch, on encoder ranks
 };
 
+// As training does at the end of a step, for the next one.
+void agree(BatchFeed& feed, const Group& world) {
+  at::Tensor sums = feed.sizes();
+  world.all_reduce(sums);
+  feed.take_sizes({sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()});
+}
+
 std::vector<Seen> feed(const Topology& topology, int microbatches, const CountingLanes& data) {
   std::vector<Seen> seen(static_cast<std::size_t>(topology.world_size()));
   testing::on_threads(topology.world_size(), [&](World& world) {
@@ -93,6 +100,7 @@ std::vector<Seen> feed(const Topology& topology, int microbatches, const Countin
     BatchFeed feed(model, microbatches, topology.language().dense.size_of("dp"), data);
     Seen& own = seen[static_cast<std::size_t>(world.rank())];
     for (int step = 0; step < kSteps; ++step) {
+      if (step > 0) agree(feed, groups.world());
       const StepBatches& batches = feed.next_step(0);
       for (const LanguageBatch& batch : batches.language) {
         EXPECT_EQ(batch.offsets, (std::vector<std::int64_t>{0, kTokens / 2, kTokens}));
@@ -106,6 +114,7 @@ std::vector<Seen> feed(const Topology& topology, int microbatches, const Countin
       }
     }
     for (const LanePosition& position : feed.positions()) own.positions[position.lane] = position.text;
+    agree(feed, groups.world());  // leaves a broadcast that nothing waits for
   });
   return seen;
 }
