@@ -20,6 +20,8 @@ TEST(CheckBatch, OfText) {
   check_batch(good, 2, {.encoders = 1, .vocabulary = 100});
   const auto refusal = [&](const std::function<void(LanguageBatch&)>& spoil) {
     LanguageBatch batch = good;
+    batch.ids = good.ids.clone();
+    batch.labels = good.labels.clone();
     spoil(batch);
     return testing::error_of<DataError>([&] { check_batch(batch, 2, {.encoders = 1, .vocabulary = 100}); });
   };

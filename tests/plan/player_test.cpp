@@ -152,7 +152,7 @@ TEST_F(BrokenCollectives, AMissingOpIsFound) {
                                     {Op::EndReduce, "the end of the reduction of encoder0, stage 0 0 times"}}) {
     schedule = good;
     ops(1).erase(find(1, kind));
-    EXPECT_THAT(problems(), HasSubstr(std::string("rank 1 has ") + words));
+    EXPECT_THAT(problems(), HasSubstr(std::string("rank 1 runs ") + words));
   }
 }
 

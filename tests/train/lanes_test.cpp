@@ -72,14 +72,21 @@ class Lanes : public BatchSource {
   std::vector<int> first_ = std::vector<int>(kLanes);
 };
 
+// Nothing changes from step to step: the loss depends on the samples only.
+Provider without_expert_bias() {
+  Provider provider = testing::small_vlm();
+  std::get<HybridLmConfig>(provider.language).expert_bias_rate = 0;
+  return provider;
+}
+
 struct Part {
   std::vector<double> losses;
   std::vector<std::string> positions;
 };
 
-// Without updates: the loss of a step depends on its samples only.
 Part run(int dp, int steps, const std::vector<std::string>& positions) {
-  testing::TrainingLayout layout = {.images = {.dp = dp}, .language = {.dp = dp}, .micro_batch = 1};
+  const testing::TrainingLayout layout = {
+      .images = {.dp = dp}, .language = {.dp = dp}, .provider = without_expert_bias};
   const Topology topology = testing::topology_of(layout);
   const Provider provider = layout.provider();
   const auto samples = testing::mock(testing::mixed_data())(provider, topology);
