@@ -210,7 +210,7 @@ void add_data_and_vision(std::vector<Row>& rows) {
                   no("llm-only", kNone, "leave the module images out of the recipe's topology"),
                   rewritten_switch("mimo-encoder-prefetch", "train.prefetch", "2"),
                   no("encoder-ddp-overlap", kNone,
-                     "the reduction of encoder gradients is never overlapped: some replicas may have no images"),
+                     "--overlap-grad-reduce overlaps the reductions of all modules, encoders included"),
                   no("language-model-checkpoint", kOne,
                      "braid ckpt convert --recipe makes a checkpoint from Hugging Face folders; load it with --load "
                      "--finetune"),

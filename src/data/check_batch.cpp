@@ -1,8 +1,10 @@
 #include "data/check_batch.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
+#include "ops/cross_entropy.h"
 
 namespace braid {
 namespace {
@@ -16,17 +18,37 @@ bool is_list_of_ids(const at::Tensor& tensor) {
   return tensor.defined() && tensor.dim() == 1 && tensor.scalar_type() == at::kLong;
 }
 
+void check_ids(const at::Tensor& ids, std::int64_t vocabulary, const char* what, std::optional<std::int64_t> allowed) {
+  const auto* first = ids.const_data_ptr<std::int64_t>();
+  const auto* wrong = std::find_if(first, first + ids.numel(),
+                                   [&](std::int64_t id) { return (id < 0 || id >= vocabulary) && id != allowed; });
+  if (wrong == first + ids.numel()) return;
+  throw DataError(
+      fmt::format("{} {} is outside the model's vocabulary of {}: use the tokenizer that the vocabulary was "
+                  "made for",
+                  what, *wrong, vocabulary));
+}
+
+// Bytes are the pixels of RGB pictures.
+bool takes_bytes(const EncoderModel& model) {
+  const auto* radio = std::get_if<RadioConfig>(&model);
+  const auto* clip = std::get_if<ClipConfig>(&model);
+  return (radio && radio->channels == 3) || (clip && clip->channels == 3);
+}
+
 }  // namespace
 
-void check_batch(const LanguageBatch& batch, std::int64_t samples, std::size_t encoders) {
+void check_batch(const LanguageBatch& batch, std::int64_t samples, const LanguageExpects& expected) {
   expect(is_list_of_ids(batch.ids) && is_list_of_ids(batch.labels), "ids and labels of a batch must be lists of int64");
   const std::int64_t tokens = batch.ids.size(0);
   expect(batch.labels.size(0) == tokens, "a batch has {} token ids but {} labels", tokens, batch.labels.size(0));
   expect(!batch.offsets.empty() && batch.offsets.front() == 0 && batch.offsets.back() == tokens &&
              std::is_sorted(batch.offsets.begin(), batch.offsets.end()),
          "the offsets of a batch's sequences must rise from 0 to its {} tokens", tokens);
-  expect(batch.rows.size() == encoders, "a batch counts embeddings for {} encoders, but the topology has {}",
-         batch.rows.size(), encoders);
+  check_ids(batch.ids, expected.vocabulary, "token id", {});
+  check_ids(batch.labels, expected.vocabulary, "label", kIgnoredLabel);
+  expect(batch.rows.size() == expected.encoders, "a batch counts embeddings for {} encoders, but the topology has {}",
+         batch.rows.size(), expected.encoders);
   for (const auto& rows : batch.rows)
     expect(std::ssize(rows) == samples, "a batch counts embeddings for {} samples, but has {}", rows.size(), samples);
 }
@@ -49,6 +71,8 @@ void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderC
   expect(batch.values.defined() && batch.values.dim() == 2 && batch.values.size(0) == rows &&
              batch.values.size(1) == features_of(config.model),
          "{}: the values of a batch must have {} rows of {} features", config.name, rows, features_of(config.model));
+  expect(batch.values.scalar_type() != at::kByte || takes_bytes(config.model),
+         "{}: only image encoders with 3 channels take values that are bytes", config.name);
 }
 
 }  // namespace braid

@@ -8,8 +8,13 @@
 
 namespace braid {
 
-// DataError otherwise. `samples`: of the replica, in this microbatch; `encoders`: how many the topology has.
-void check_batch(const LanguageBatch& batch, std::int64_t samples, std::size_t encoders);
+struct LanguageExpects {
+  std::size_t encoders = 0;  // of the topology
+  std::int64_t vocabulary = 0;
+};
+
+// DataError otherwise. `samples`: of the replica, in this microbatch.
+void check_batch(const LanguageBatch& batch, std::int64_t samples, const LanguageExpects& expected);
 void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderConfig& config);
 
 }  // namespace braid

@@ -40,7 +40,7 @@ at::Tensor scatter_sum_along(const at::Tensor& x, const Group& group, std::int64
   return part.movedim(0, dim).contiguous();
 }
 
-struct RowsUnderWay {
+struct RowsInFlight {
   at::Tensor rows;
   Pending pending;
 
@@ -50,7 +50,7 @@ struct RowsUnderWay {
   }
 };
 
-RowsUnderWay start_rows(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
+RowsInFlight start_rows(const at::Tensor& x, const std::vector<std::int64_t>& rows_to,
                         const std::vector<std::int64_t>& rows_from, const Group& group) {
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape[0] = std::accumulate(rows_from.begin(), rows_from.end(), std::int64_t{0});
@@ -89,8 +89,8 @@ AwaitRows start_all_to_all(const at::Tensor& x, const std::vector<std::int64_t>&
                            const std::vector<std::int64_t>& rows_from, const Group& group) {
   const std::int64_t rows = std::accumulate(rows_to.begin(), rows_to.end(), std::int64_t{0});
   BRAID_CHECK_EQ(rows, x.size(0), "all_to_all on {}", group.name());
-  const auto arriving = std::make_shared<RowsUnderWay>(start_rows(x, rows_to, rows_from, group));
-  const auto returning = std::make_shared<RowsUnderWay>();  // the gradients
+  const auto arriving = std::make_shared<RowsInFlight>(start_rows(x, rows_to, rows_from, group));
+  const auto returning = std::make_shared<RowsInFlight>();  // the gradients
   at::Tensor sent = differentiable(
       "AwaitAllToAllBackward", {x}, [&] { return x.detach(); },
       [returning](const at::Tensor&) { return returning->take(); });  // ignores what autograd passes on: it is the same
@@ -99,7 +99,7 @@ AwaitRows start_all_to_all(const at::Tensor& x, const std::vector<std::int64_t>&
         "StartAllToAllBackward", {std::exchange(sent, {})}, [&] { return arriving->take(); },
         [=](const at::Tensor& grad) {
           *returning = start_rows(grad, rows_from, rows_to, group);
-          return returning->rows;  // nobody reads it before AwaitAllToAllBackward has waited
+          return returning->rows;  // AwaitAllToAllBackward waits before it is read
         });
   };
 }

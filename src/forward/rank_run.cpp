@@ -4,13 +4,13 @@
 
 namespace braid {
 
-Range share_of_replica(std::size_t count, const Grid& grid, int global_rank) {
+SampleRange share_of_replica(std::size_t count, const Grid& grid, int global_rank) {
   const std::int64_t all = static_cast<std::int64_t>(count), replicas = grid.size_of("dp");
   const std::int64_t replica = grid.coord(global_rank, "dp");
   return {all * replica / replicas, all * (replica + 1) / replicas};
 }
 
-Range rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank) {
+SampleRange rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank) {
   const auto [first, last] = share_of_replica(offsets.size() - 1, grid, global_rank);
   return {offsets[static_cast<std::size_t>(first)], offsets[static_cast<std::size_t>(last)]};
 }

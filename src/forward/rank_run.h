@@ -6,21 +6,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "dist/world.h"
 #include "forward/forward.h"
 #include "mimo/executor.h"
 #include "nn/parallel.h"
+#include "plan/sample_range.h"
 
 namespace braid {
 
-struct Range {
-  std::int64_t begin, end;
-};
-
 // Which of `count` sequences (or images, or clips) a replica gets: in order, as evenly as possible.
-Range share_of_replica(std::size_t count, const Grid& grid, int global_rank);
+SampleRange share_of_replica(std::size_t count, const Grid& grid, int global_rank);
 // The rows of these sequences; `offsets` has the first row of each.
-Range rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank);
+SampleRange rows_of_replica(const std::vector<std::int64_t>& offsets, const Grid& grid, int global_rank);
 
 struct RankRun {
   RankRun(const ForwardOptions& options, const Topology& topology, World& world);

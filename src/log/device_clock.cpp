@@ -3,6 +3,7 @@
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Event.h>
 
+#include <algorithm>
 #include <deque>
 
 namespace braid {
@@ -17,12 +18,14 @@ class DeviceClock : public PhaseClock {
     events_[marks_++].record(at::accelerator::getCurrentStream(device_.index()));
   }
 
-  std::vector<double> take_spans() override {
-    if (!events_[marks_ - 1].query()) events_[marks_ - 1].synchronize();
+  std::vector<double> take_spans(bool wait) override {
+    if (wait) events_[marks_ - 1].synchronize();
+    std::size_t last = marks_ - 1;  // that the device has passed
+    while (last > 0 && !events_[last].query()) --last;
     std::vector<double> spans;
-    for (std::size_t i = 1; i < marks_; ++i) spans.push_back(events_[i - 1].elapsedTime(events_[i]));
-    std::swap(events_[0], events_[marks_ - 1]);
-    marks_ = 1;
+    for (std::size_t i = 1; i <= last; ++i) spans.push_back(events_[i - 1].elapsedTime(events_[i]));
+    std::rotate(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(last), events_.end());
+    marks_ -= last;
     return spans;
   }
 

@@ -20,7 +20,7 @@ double PhaseReport::share(Phase phase) const {
   return whole > 0 ? ms(phase) / whole : 0;
 }
 
-std::vector<double> HostClock::take_spans() {
+std::vector<double> HostClock::take_spans(bool) {
   std::vector<double> spans;
   for (std::size_t i = 1; i < marks_.size(); ++i)
     spans.push_back(std::chrono::duration<double, std::milli>(marks_[i] - marks_[i - 1]).count());
@@ -42,16 +42,16 @@ void PhaseTimers::enter(Phase phase) {
   current_ = phase;
 }
 
-void PhaseTimers::collect() {
-  enter(current_);
-  const std::vector<double> spans = clock_->take_spans();
+void PhaseTimers::collect(bool wait) {
+  const std::vector<double> spans = clock_->take_spans(wait);
   for (std::size_t i = 0; i < spans.size(); ++i) collected_ms_[static_cast<std::size_t>(ended_[i])] += spans[i];
-  ended_.clear();
+  ended_.erase(ended_.begin(), ended_.begin() + std::ssize(spans));
 }
 
 PhaseReport PhaseTimers::report(int iterations) {
   BRAID_CHECK(iterations > 0, "a report is a mean over iterations, but there were {}", iterations);
-  collect();
+  enter(current_);
+  collect(true);
   PhaseReport report;
   for (std::size_t i = 0; i < kPhases; ++i) report.phase_ms[i] = std::exchange(collected_ms_[i], 0) / iterations;
   return report;

@@ -29,8 +29,9 @@ class PhaseClock {
  public:
   virtual ~PhaseClock() = default;
   virtual void mark() = 0;
-  // The milliseconds between consecutive marks; may wait for the last mark, which also starts the next interval.
-  virtual std::vector<double> take_spans() = 0;
+  // The milliseconds between consecutive marks, as far as they are known; with `wait`, waits for all of them. The last
+  // of these marks starts the next interval.
+  virtual std::vector<double> take_spans(bool wait) = 0;
 };
 
 class HostClock : public PhaseClock {
@@ -39,7 +40,7 @@ class HostClock : public PhaseClock {
   using Now = std::function<TimePoint()>;
   explicit HostClock(Now now = &std::chrono::steady_clock::now) : now_(std::move(now)) {}
   void mark() override { marks_.push_back(now_()); }
-  std::vector<double> take_spans() override;
+  std::vector<double> take_spans(bool wait) override;
 
  private:
   Now now_;
@@ -66,19 +67,20 @@ class PhaseTimers {
   // Time outside of every scope is Phase::Other.
   [[nodiscard]] Scope measure(Phase phase) { return {*this, phase}; }
 
-  // Adds up the marks so far, so that memory does not grow with the length of an interval. May wait for the device:
-  // call it once per iteration, where the host waits anyway.
-  void collect();
+  // Adds up the marks that the device has passed, so that memory does not grow with the length of an interval. Call it
+  // once per iteration, where the host has just waited for the device.
+  void collect() { collect(false); }
 
   // The mean over the iterations since the last report; starts the next interval.
   PhaseReport report(int iterations);
 
  private:
   void enter(Phase phase);
+  void collect(bool wait);
 
   std::unique_ptr<PhaseClock> clock_;
   Phase current_ = Phase::Other;
-  std::vector<Phase> ended_;  // the phase before each mark except the first, since the last collect()
+  std::vector<Phase> ended_;  // the phase before each mark except the first, that is not collected
   std::array<double, kPhases> collected_ms_{};
 };
 

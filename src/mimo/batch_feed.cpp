@@ -55,11 +55,11 @@ class BatchFeed::Impl {
 
   at::Tensor sizes() {
     if (!next_) read();
-    return at::tensor(next_->table.values, at::kLong).to(at::kDouble);
+    return at::tensor(next_->table.values(), at::kLong).to(at::kDouble);
   }
 
   void take_sizes(const std::vector<double>& sums) {
-    next_->table.values.assign(sums.begin(), sums.end());
+    next_->table.assign(sums);
     next_->is_agreed = true;
     if (next_->table.failed_ranks() == 0) start_broadcasts();
   }
@@ -75,7 +75,7 @@ class BatchFeed::Impl {
       const Module& module = topology_.modules()[index(m)];
       batches_.rows.emplace_back();
       for (std::int64_t s = 0; module.is_encoder && s < next_->table.samples_of_step(); ++s)
-        batches_.rows.back().push_back(next_->table.given(topology_, m, s));
+        batches_.rows.back().push_back(next_->table.given(m, s));
       next_->arriving[index(m)].wait();
       if (module.dense.contains(model_.world().rank()) && !reads(module))
         module.is_encoder ? unpack_extents(m) : unpack_text(m);
@@ -136,6 +136,7 @@ class BatchFeed::Impl {
            module.dense.coord(rank, "pp") == 0;
   }
   int replica(const Module& module) const { return module.dense.coord(model_.world().rank(), "dp"); }
+  int replica(int m) const { return replica(topology_.modules()[index(m)]); }
   const Group& replica_group(const Module& module) const { return model_.groups().get(module.name, "pp-cp-tp"); }
 
   void read_language(int m, Step& next) {
@@ -143,12 +144,12 @@ class BatchFeed::Impl {
     const SampleRange own = samples_of_replica(module, samples_, model_.world().rank());
     for (int mb = 0; mb < microbatches_; ++mb) {
       LanguageBatch batch = language_reader_->next();
-      check_batch(batch, own.size(), encoders_.size());
-      next.table.count(m, replica(module), mb, 0) = batch.ids.size(0);
-      next.table.count(m, replica(module), mb, 1) = static_cast<std::int64_t>(batch.offsets.size());
+      check_batch(batch, own.size(), {encoders_.size(), vocab_of(model_.provider().language)});
+      next.table.tokens(m, replica(module), mb) = batch.ids.size(0);
+      next.table.offsets(m, replica(module), mb) = static_cast<std::int64_t>(batch.offsets.size());
       for (std::size_t k = 0; k < encoders_.size(); ++k)
         for (std::int64_t s = 0; s < own.size(); ++s)
-          next.table.expected(topology_, encoders_[k], mb * samples_ + own.begin + s) = batch.rows[k][index(s)];
+          next.table.expected(encoders_[k], mb * samples_ + own.begin + s) = batch.rows[k][index(s)];
       next.batches.language.push_back(std::move(batch));
     }
   }
@@ -159,11 +160,11 @@ class BatchFeed::Impl {
     for (int mb = 0; mb < microbatches_; ++mb) {
       EncoderBatch batch = encoder_readers_[index(m)]->next();
       check_batch(batch, own.size(), model_.encoder_config(m));
-      next.table.count(m, replica(module), mb, 0) = static_cast<std::int64_t>(batch.extents.size());
+      next.table.items(m, replica(module), mb) = static_cast<std::int64_t>(batch.extents.size());
       if (batch.values.defined())
-        next.table.count(m, replica(module), mb, 1) = static_cast<std::int64_t>(batch.values.scalar_type());
+        next.table.value_type(m, replica(module), mb) = static_cast<std::int64_t>(batch.values.scalar_type());
       for (std::size_t i = 0; i < batch.extents.size(); ++i)
-        next.table.given(topology_, m, mb * samples_ + own.begin + batch.sample_of[i]) +=
+        next.table.given(m, mb * samples_ + own.begin + batch.sample_of[i]) +=
             rows_of(model_.encoder_config(m), batch.extents[i]);
       next.batches.encoders[index(m)].push_back(std::move(batch));
     }
@@ -172,10 +173,10 @@ class BatchFeed::Impl {
   void check_rows(std::int64_t first_sample, SizeTable& table) const {
     for (const int m : encoders_)
       for (std::int64_t s = 0; s < table.samples_of_step(); ++s)
-        if (table.given(topology_, m, s) != table.expected(topology_, m, s))
+        if (table.given(m, s) != table.expected(m, s))
           throw DataError(fmt::format("sample {} has {} tokens for {}, but its media produce {} embeddings",
-                                      first_sample + s, table.expected(topology_, m, s),
-                                      topology_.modules()[index(m)].name, table.given(topology_, m, s)));
+                                      first_sample + s, table.expected(m, s), topology_.modules()[index(m)].name,
+                                      table.given(m, s)));
   }
 
   // Leaders send text and extents to all ranks of their replica, while the previous step ends.
@@ -193,13 +194,14 @@ class BatchFeed::Impl {
     }
   }
 
-  std::int64_t& count(int m, int microbatch, int which) {
-    return next_->table.count(m, replica(topology_.modules()[index(m)]), microbatch, which);
-  }
+  // Of this rank's replica.
+  std::int64_t tokens(int m, int microbatch) { return next_->table.tokens(m, replica(m), microbatch); }
+  std::int64_t offsets(int m, int microbatch) { return next_->table.offsets(m, replica(m), microbatch); }
+  std::int64_t items(int m, int microbatch) { return next_->table.items(m, replica(m), microbatch); }
 
   std::int64_t text_numbers(int m) {
     std::int64_t size = 0;
-    for (int mb = 0; mb < microbatches_; ++mb) size += 2 * count(m, mb, 0) + count(m, mb, 1);
+    for (int mb = 0; mb < microbatches_; ++mb) size += 2 * tokens(m, mb) + offsets(m, mb);
     return size;
   }
 
@@ -220,18 +222,18 @@ class BatchFeed::Impl {
     const auto take = [&](std::int64_t size) { return shared.narrow(0, std::exchange(at, at + size), size); };
     for (int mb = 0; mb < microbatches_; ++mb) {
       LanguageBatch& batch = batches_.language.emplace_back();
-      append(batch.offsets, take(count(m, mb, 1)));
-      batch.ids = take(count(m, mb, 0));
-      batch.labels = take(count(m, mb, 0));
+      append(batch.offsets, take(offsets(m, mb)));
+      batch.ids = take(tokens(m, mb));
+      batch.labels = take(tokens(m, mb));
     }
   }
 
   std::size_t dims_of(int m) const { return index(extent_dims(model_.encoder_config(m).model)); }
 
   std::int64_t extent_numbers(int m) {
-    std::int64_t items = 0;
-    for (int mb = 0; mb < microbatches_; ++mb) items += count(m, mb, 0);
-    return items * static_cast<std::int64_t>(dims_of(m));
+    std::int64_t count = 0;
+    for (int mb = 0; mb < microbatches_; ++mb) count += items(m, mb);
+    return count * static_cast<std::int64_t>(dims_of(m));
   }
 
   std::vector<std::int64_t> pack_extents(int m) const {
@@ -247,11 +249,11 @@ class BatchFeed::Impl {
     auto next = numbers.begin();
     for (int mb = 0; mb < microbatches_; ++mb) {
       EncoderBatch& batch = batches_.encoders[index(m)].emplace_back();
-      for (std::int64_t i = 0; i < count(m, mb, 0); ++i) {
+      for (std::int64_t i = 0; i < items(m, mb); ++i) {
         const auto end = next + static_cast<std::ptrdiff_t>(dims_of(m));
         batch.extents.emplace_back(std::exchange(next, end), end);
       }
-      batch.values = at::empty({0}, static_cast<at::ScalarType>(count(m, mb, 1)));
+      batch.values = at::empty({0}, static_cast<at::ScalarType>(next_->table.value_type(m, replica(m), mb)));
     }
   }
 

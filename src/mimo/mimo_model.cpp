@@ -20,8 +20,8 @@ const Module& module_of(const Topology& topology, const Stage& stage) {
 MimoModel::LocalStage::LocalStage(const Topology& topology, const Stage& stage, int global_rank, Parallel groups)
     : stage(stage),
       position{stage.index, stage_count(module_of(topology, stage))},
-      is_first_of_replica(module_of(topology, stage).dense.coord(global_rank, "tp") == 0 &&
-                          module_of(topology, stage).dense.coord(global_rank, "cp") == 0),
+      is_first_of_stage(module_of(topology, stage).dense.coord(global_rank, "tp") == 0 &&
+                        module_of(topology, stage).dense.coord(global_rank, "cp") == 0),
       parallel(std::move(groups)) {}
 
 MimoModel::MimoModel(const Provider& provider, const Topology& topology, const Groups& groups, World& world,

@@ -37,7 +37,7 @@ class MimoModel {
     LocalStage(const Topology& topology, const Stage& stage, int global_rank, Parallel groups);
     const Stage stage;
     const StagePosition position;
-    const bool is_first_of_replica;  // of its replica's ranks of this stage
+    const bool is_first_of_stage;  // among its replica's ranks of this stage
     const Parallel parallel;
     std::unique_ptr<EncoderStage> encoder{};  // exactly one of these two is set
     std::unique_ptr<LanguageStage> language{};

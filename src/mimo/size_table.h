@@ -11,43 +11,49 @@ namespace braid {
 
 class SizeTable {
  public:
+  using Size = std::int64_t;
+
+  // `samples`: per microbatch, over all language replicas.
   SizeTable(const Topology& topology, int microbatches, std::int64_t samples)
       : microbatches_(microbatches), samples_of_step_(microbatches * samples) {
-    std::int64_t size = 0;
+    Size size = 0;
     for (const Module& module : topology.modules()) {
-      begin_.push_back(size);
-      const std::int64_t per_microbatch = std::int64_t{module.dense.size_of("dp")} * microbatches;
-      size += 2 * per_microbatch + (module.is_encoder ? 2 * samples_of_step_ : 0);
+      const Size counts = 2 * Size{module.dense.size_of("dp")} * microbatches;
+      modules_.push_back({size, size + counts});
+      size += counts + (module.is_encoder ? 2 * samples_of_step_ : 0);
     }
-    values.resize(static_cast<std::size_t>(size + 1));
+    values_.resize(static_cast<std::size_t>(size + 1));
   }
 
-  // A microbatch of one replica: tokens and sub-sequences, or items and the type of their values.
-  std::int64_t& count(int module, int replica, int microbatch, int which) {
-    return values[static_cast<std::size_t>(begin_[static_cast<std::size_t>(module)] +
-                                           2 * (std::int64_t{replica} * microbatches_ + microbatch) + which)];
-  }
+  // Of a microbatch of one replica of the language model.
+  Size& tokens(int module, int replica, int microbatch) { return count(module, replica, microbatch, 0); }
+  Size& offsets(int module, int replica, int microbatch) { return count(module, replica, microbatch, 1); }
+  // Of a microbatch of one replica of an encoder.
+  Size& items(int module, int replica, int microbatch) { return count(module, replica, microbatch, 0); }
+  Size& value_type(int module, int replica, int microbatch) { return count(module, replica, microbatch, 1); }
   // Embeddings of a sample that an encoder produces, and that the text expects.
-  std::int64_t& given(const Topology& topology, int module, std::int64_t sample) {
-    return values[static_cast<std::size_t>(first_row(topology, module) + sample)];
-  }
-  std::int64_t& expected(const Topology& topology, int module, std::int64_t sample) {
-    return values[static_cast<std::size_t>(first_row(topology, module) + samples_of_step_ + sample)];
-  }
-  std::int64_t& failed_ranks() { return values.back(); }  // whose readers threw
-  std::int64_t samples_of_step() const { return samples_of_step_; }
+  Size& given(int module, Size sample) { return at(of(module).rows + sample); }
+  Size& expected(int module, Size sample) { return at(of(module).rows + samples_of_step_ + sample); }
+  Size& failed_ranks() { return values_.back(); }  // whose readers threw
 
-  std::vector<std::int64_t> values;
+  Size samples_of_step() const { return samples_of_step_; }
+  const std::vector<Size>& values() const { return values_; }
+  void assign(const std::vector<double>& values) { values_.assign(values.begin(), values.end()); }
 
  private:
-  std::int64_t first_row(const Topology& topology, int module) const {
-    return begin_[static_cast<std::size_t>(module)] +
-           2 * std::int64_t{topology.modules()[static_cast<std::size_t>(module)].dense.size_of("dp")} * microbatches_;
+  struct Begin {
+    Size counts, rows;
+  };
+  const Begin& of(int module) const { return modules_[static_cast<std::size_t>(module)]; }
+  Size& at(Size i) { return values_[static_cast<std::size_t>(i)]; }
+  Size& count(int module, int replica, int microbatch, int which) {
+    return at(of(module).counts + 2 * (Size{replica} * microbatches_ + microbatch) + which);
   }
 
   const int microbatches_;
-  const std::int64_t samples_of_step_;
-  std::vector<std::int64_t> begin_;  // by module
+  const Size samples_of_step_;
+  std::vector<Begin> modules_;
+  std::vector<Size> values_;
 };
 
 }  // namespace braid

@@ -53,7 +53,7 @@ class Step::Impl : public StageWork {
     for (const auto& local : model_.local_stages())
       for (Moe* moe : local->language ? local->language->moe_layers() : std::vector<Moe*>()) {
         mixing[0] += moe->take_aux_loss().to(at::kDouble);
-        if (local->is_first_of_replica) mixing[1] += plan_.options.microbatches;
+        if (local->is_first_of_stage) mixing[1] += plan_.options.microbatches;
       }
     return at::cat({totals_, mixing, upload(at::tensor(participates_, at::kDouble), totals_.device())});
   }
@@ -123,7 +123,7 @@ class Step::Impl : public StageWork {
     std::int64_t rows = 0;
     for (const Extent& extent : batch.extents) rows += input_rows(extent);
     Media& loaded = media_[index(microbatch)][index(local.stage.module)];
-    loaded.values = local.is_first_of_replica
+    loaded.values = local.is_first_of_stage
                         ? batch.values.to(device(), /*non_blocking=*/true)
                         : at::empty({rows, features_of(local.config->model)}, batch.values.options().device(device()));
     const Group& sharers = local.parallel.tp_cp;
@@ -150,7 +150,7 @@ class Step::Impl : public StageWork {
                              const std::vector<at::Tensor>& inputs) {
     const int m = local.stage.module;
     const EncoderBatch& batch = media(m, microbatch);
-    if (local.is_first_of_replica && local.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
+    if (local.is_first_of_stage && local.position.is_last() && !batch.extents.empty()) participates_[index(m)] = 1;
     if (!local.position.is_first()) return local.encoder->forward(inputs.at(0), batch.extents);
     Media loaded = std::exchange(media_[index(microbatch)][index(m)], {});
     loaded.arrival.wait();

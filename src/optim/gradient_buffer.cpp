@@ -67,8 +67,7 @@ void GradientBuffer::begin_step() {
     missing_.push_back(bucket.last_slot - bucket.first_slot + 1);
 }
 
-void GradientBuffer::start_reduction(int stage) {
-  if (!options_.overlap) return start_buckets_from(stage);
+void GradientBuffer::announce_reduction(int stage) {
   for (std::size_t slot = 0; slot < last_.size(); ++slot)
     if (entry(layout_.slots[slot]).spec.stage == stage) last_[slot] = true;
 }
@@ -95,16 +94,15 @@ void GradientBuffer::mark_ready(std::size_t slot) {
     under_way_.push_back(start_next_bucket());
 }
 
-void GradientBuffer::start_buckets_from(int stage) {
+void GradientBuffer::start_reduction(int stage) {
   at::NoGradGuard guard;
   while (next_bucket_ < layout_.buckets.size() && stage_of(layout_.buckets[next_bucket_]) >= stage)
     under_way_.push_back(start_next_bucket());
 }
 
-// Parameters without a gradient in the last backward have not completed their buckets.
 void GradientBuffer::finish_reduction(int stage) {
   at::NoGradGuard guard;
-  start_buckets_from(stage);
+  start_reduction(stage);
   for (Reduction& reduction : std::exchange(under_way_, {})) {
     if (stage_of(layout_.buckets[reduction.bucket]) == stage)
       finish(std::move(reduction));

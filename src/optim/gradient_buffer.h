@@ -2,8 +2,9 @@
 // which every backward adds, by GradientSum or through autograd. Backward leaves no .grad behind.
 //
 // The reduction of a stage's buckets starts after its last backward; with overlap, it is announced before the last
-// backward, in which a bucket's reduction then starts as soon as the bucket is complete. finish_reduction() waits for
-// it. Buckets start in buffer order on every rank, so ranks agree on the order even if one of them lacks a gradient.
+// backward, in which a bucket's reduction then starts as soon as the bucket is complete; those that a missing gradient
+// left incomplete start after it. finish_reduction() waits for all. Buckets start in buffer order on every rank, so
+// ranks agree on the order even if one of them lacks a gradient.
 //
 // Two buffers may share a group: an encoder's and its projector's. The projector comes first in every backward, and all
 // its parameters get gradients even from zero rows, so its buckets start first on every rank. Only parameters of the
@@ -35,8 +36,9 @@ class GradientBuffer {
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
   void begin_step();  // sets all gradients to zero
-  // Collective over the group, the last stage first. With overlap: before the stage's last backward; else after it.
-  void start_reduction(int stage);
+  // Collective over the group, the last stage first. With overlap, before the stage's last backward.
+  void announce_reduction(int stage);
+  void start_reduction(int stage);   // collective too, after the stage's last backward: the buckets not yet started
   void finish_reduction(int stage);  // collective too; the sums of this stage are then complete
   bool started(std::size_t bucket) const { return bucket < next_bucket_; }
 
@@ -61,7 +63,6 @@ class GradientBuffer {
   void accumulate(std::size_t slot, const at::Tensor& parameter);
   void count(std::size_t slot);  // counts a gradient that was added
   void mark_ready(std::size_t slot);
-  void start_buckets_from(int stage);  // of this stage and all later stages
   Reduction start_next_bucket();
   void finish(Reduction reduction);
 

@@ -40,6 +40,10 @@ void ModuleOptimizer::start_parameters(int stage) {
   for (auto& part : parts_) part->start_publishing(stage);
 }
 
+void ModuleOptimizer::announce_gradients(int stage) {
+  for (auto& part : parts_) part->gradients().announce_reduction(stage);
+}
+
 void ModuleOptimizer::start_gradients(int stage) {
   for (auto& part : parts_) part->gradients().start_reduction(stage);
 }

@@ -33,8 +33,9 @@ class ModuleOptimizer {
   void start_parameters(int stage);
   void finish_parameters(int stage);  // before the next forward of the stage
   void finish_parameters();           // both, of all stages: before any other read
-  // The last stage first; with overlap_grad_reduce before the stage's last backward, else after it.
-  void start_gradients(int stage);
+  // The last stage first; with overlap_grad_reduce, before the stage's last backward.
+  void announce_gradients(int stage);
+  void start_gradients(int stage);  // after the stage's last backward
   void finish_gradients(int stage);
 
   // Scalars of type double. Summed over the ranks of the module, the first two count every element once.

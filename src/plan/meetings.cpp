@@ -34,7 +34,7 @@ RankBlock Meetings::ranks_at(int rank, const Op& op) const {
   return op.has_stage() ? ranks_of(topology_, op.stage) : RankBlock{0, topology_.world_size()};
 }
 
-Meeting& Meetings::at(const Op& op, const RankBlock& ranks) {
+Meetings::Meeting& Meetings::at(const Op& op, const RankBlock& ranks) {
   const std::size_t first = first_[number_of(op.stage)][op.kind];
   if (!op.has_stage()) return meetings_[first];
   const RankBlock all = ranks_of(topology_, op.stage);

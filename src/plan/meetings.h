@@ -9,13 +9,13 @@
 
 namespace braid {
 
-struct Meeting {
-  int came = 0;     // ranks that have arrived
-  double last = 0;  // when the last of them did
-};
-
 class Meetings {
  public:
+  struct Meeting {
+    int came = 0;     // ranks that have arrived
+    double last = 0;  // when the last of them did
+  };
+
   Meetings(const Topology& topology, int microbatches);
 
   // The ranks that take part in an op of `rank`, which must meet for it. The ranks of a replica share media when they

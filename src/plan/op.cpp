@@ -13,14 +13,14 @@ std::string describe(const Transfer& t, const std::vector<Edge>& edges) {
 
 std::string describe(const Op& op, const Topology& topology) {
   constexpr const char* kNames[Op::kKinds] = {"the start of the gather",
-                                              "the parameters",
-                                              "the begin of the step",
+                                              "the end of the gather",
+                                              "the start of the step",
                                               "the batch",
                                               "forward",
                                               "backward",
                                               "the exchange",
                                               "the start of the reduction",
-                                              "the gradients",
+                                              "the end of the reduction",
                                               "the update"};
   const std::string name = kNames[op.kind];
   if (!op.has_stage()) return name;

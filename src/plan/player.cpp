@@ -222,8 +222,8 @@ class Player {
   bool meet(int rank, const Op& op) {
     Rank& own = state(rank);
     const RankBlock ranks = meetings_.ranks_at(rank, op);
-    Meeting alone;
-    Meeting& meeting = ranks.size == 1 ? alone : meetings_.at(op, ranks);
+    Meetings::Meeting alone;
+    Meetings::Meeting& meeting = ranks.size == 1 ? alone : meetings_.at(op, ranks);
     if (!own.has_come) {
       const double arrived = arrival(rank, op);
       if (arrived == kNotYet) return false;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "plan/schedule.h"
+#include "plan/schedule_options.h"
 #include "plan/turns.h"
 
 namespace braid {

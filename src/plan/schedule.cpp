@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/strings.h"
 #include "plan/rank_program.h"
 #include "plan/shared_rank_program.h"
 
@@ -76,9 +75,9 @@ std::vector<Op> with_loads(const std::vector<Op>& program, const Topology& topol
   return ops;
 }
 
-// Adds the begin of the step, its update and the gathers of updated parameters. With overlap, the parameters of the
-// last step arrive while this one begins: gathers start before everything else, in the order of the first forwards, and
-// end before those. Otherwise parameters are gathered as part of the update.
+// Adds the start of the step, its update and the gathers of updated parameters. With overlap, the parameters of the
+// last step arrive while this one begins: gathers start before everything else and end before the first forwards.
+// Otherwise parameters are gathered as part of the update.
 std::vector<Op> with_update(std::vector<Op> program, const std::vector<Stage>& trained,
                             const ScheduleOptions& options) {
   std::vector<Op> ops;
@@ -119,18 +118,6 @@ std::vector<Op> list_of(const Topology& topology, const ScheduleOptions& options
 }
 
 }  // namespace
-
-bool is_trained(const Topology& topology, const ScheduleOptions& options, const Stage& stage) {
-  const std::string& name = module_of(topology, stage).name;
-  return !options.forward_only && !contains(options.frozen, name) &&
-         (is_last(topology, stage) || !contains(options.frozen_before_last_stage, name));
-}
-
-bool has_update(const ScheduleOptions& options) { return options.updates && !options.forward_only; }
-
-bool reads_batch(const Topology& topology, const Stage& stage) {
-  return stage.index == 0 || !module_of(topology, stage).is_encoder;
-}
 
 Schedule make_schedule(const Topology& topology, const ScheduleOptions& options) {
   const std::vector<Edge> edges = make_edges(topology);

@@ -93,13 +93,9 @@ std::string box(double x, double y, double width, const Fill& fill, int microbat
       title, x, y, std::max(width - 0.8, 0.5), kLaneHeight, fill.colour, fill.opacity, text);
 }
 
-bool has_collectives(const Schedule& schedule) {
-  return std::any_of(schedule.ranks.front().begin(), schedule.ranks.front().end(),
-                     [](const Op& op) { return op.starts_collective(); });
-}
-
 // Only colours that this schedule uses: a frozen module has no backward.
-std::string legend(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs, int x) {
+std::string legend(const Schedule& schedule, const Topology& topology, const std::vector<StageCosts>& costs, int x,
+                   bool has_lines) {
   std::map<std::pair<int, Op::Kind>, std::string> labels;
   for (const auto& ops : schedule.ranks)
     for (const Op& op : ops)
@@ -116,8 +112,7 @@ std::string legend(const Schedule& schedule, const Topology& topology, const std
   std::vector<std::string> notes;
   if (!has_lane_for_each(topology))
     notes.push_back("each lane stands for all ranks of a stage, which do the same at the same time");
-  if (has_collectives(schedule))
-    notes.push_back("a line under a lane shows when parameters may be gathered or gradients reduced");
+  if (has_lines) notes.push_back("a line under a lane shows when parameters may be gathered or gradients reduced");
   if (topology.interleaves()) notes.push_back("the later stages of a rank are drawn paler");
   if (!notes.empty())
     out += fmt::format("<text class=\"key\" x=\"{}\" y=\"48\">{}</text>\n", kMargin, fmt::join(notes, "; "));
@@ -202,19 +197,19 @@ std::string draw_svg(const Schedule& schedule, const Topology& topology, const P
       "<style>text{{font:11px sans-serif;text-anchor:middle;fill:#fff}} .lane,.key{{text-anchor:start;fill:#222}}"
       " .lane{{font-size:12px}}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fafafa\"/>\n",
       left + kChartWidth + 2 * kMargin, height);
-  svg += legend(schedule, topology, costs, left);
+  std::string chart_svg, all_lines;
   double y = kTop;
   for (const Lane& lane : lanes) {
-    svg += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n", left, y,
-                       kChartWidth, kLaneHeight);
-    svg += fmt::format("<text class=\"lane\" x=\"{}\" y=\"{:.1f}\">{}</text>\n", kMargin, y + kLaneHeight * 0.68,
-                       lane.label);
+    chart_svg += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"#ececec\"/>\n", left, y,
+                             kChartWidth, kLaneHeight);
+    chart_svg += fmt::format("<text class=\"lane\" x=\"{}\" y=\"{:.1f}\">{}</text>\n", kMargin, y + kLaneHeight * 0.68,
+                             lane.label);
     const Chart chart = {static_cast<double>(left), kChartWidth / timeline.end};
-    svg += boxes(schedule, topology, timeline, costs, chart, lane.rank, y);
-    svg += lines(schedule, topology, timeline, chart, lane.rank, y);
+    chart_svg += boxes(schedule, topology, timeline, costs, chart, lane.rank, y);
+    all_lines += lines(schedule, topology, timeline, chart, lane.rank, y);
     y += kLaneHeight + kLaneGap;
   }
-  return svg + "</svg>\n";
+  return svg + legend(schedule, topology, costs, left, !all_lines.empty()) + chart_svg + all_lines + "</svg>\n";
 }
 
 }  // namespace braid

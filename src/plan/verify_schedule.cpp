@@ -129,7 +129,8 @@ class Verifier {
       }
       Done& done = state[static_cast<std::size_t>(at - stages.begin())];
       ++done.times[op.kind];
-      if (op.kind == Op::Load) ++done.loads[index(op.microbatch)];
+      if (op.kind == Op::Load && done.loads[index(op.microbatch)]++)
+        fail(fmt::format("rank {} loads {}, microbatch {}, twice", rank, name_of(op.stage), op.microbatch));
       if (op.computes()) check_compute(rank, op, stages, state, done);
       if (op.starts_collective() || op.ends_collective()) check_collective(rank, op, done, updated);
     }
@@ -184,7 +185,7 @@ class Verifier {
     return state[static_cast<std::size_t>(std::find(stages.begin(), stages.end(), stage) - stages.begin())];
   }
 
-  // Parameters are gathered at the begin of the step or after the update. A reduction starts with the last backward or
+  // Parameters are gathered at the start of the step or after the update. A reduction starts with the last backward or
   // after it, and ends after it.
   void check_collective(int rank, const Op& op, const Done& done, bool updated) {
     const auto fail_here = [&](const std::string& what) {
@@ -193,7 +194,7 @@ class Verifier {
     if (!has_update(options_) || !trains(op.stage)) fail_here("is of a stage that is not updated");
     const bool gathers = op.kind == Op::StartGather || op.kind == Op::EndGather;
     if (op.ends_collective() && done.times[gathers ? Op::StartGather : Op::StartReduce] == 0)
-      fail_here("comes before they are on their way");
+      fail_here("comes before it has started");
     if (gathers && updated == options_.overlap_gather)
       fail_here(updated ? "comes after the update" : "comes before the update");
     if (gathers) return;
@@ -247,7 +248,7 @@ class Verifier {
     }
     for (const auto kind : {Op::StartGather, Op::EndGather, Op::StartReduce, Op::EndReduce})
       if (done.times[kind] != (has_update(options_) && trains(stage) ? 1 : 0)) {
-        fail(fmt::format("rank {} has {} {} times", rank, describe({kind, stage}, topology_), done.times[kind]));
+        fail(fmt::format("rank {} runs {} {} times", rank, describe({kind, stage}, topology_), done.times[kind]));
         can_be_played_ = false;
       }
   }

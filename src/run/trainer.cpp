@@ -1,7 +1,5 @@
 #include "run/trainer.h"
 
-#include <ATen/DeviceAccelerator.h>
-
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -17,6 +15,7 @@
 #include "data/sample_batches.h"
 #include "dist/world.h"
 #include "log/device_clock.h"
+#include "log/device_memory.h"
 #include "log/host_time.h"
 #include "models/flops.h"
 #include "plan/frozen.h"
@@ -78,7 +77,10 @@ class Run {
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
     data_positions_ = load(topology, say);
     if (data_positions_.empty()) data_positions_ = data_.positions_after(position_.consumed_samples);
-    data_.restore(data_positions_);
+    if (!data_positions_.empty())
+      data_.restore(data_positions_);
+    else if (position_.consumed_samples > 0)
+      say("the checkpoint does not say where the data set continues: it is read from its start");
     training_.read_from(data_, position_.consumed_samples);
     if (speaks_) open_log();
   }
@@ -232,23 +234,10 @@ class Run {
   void close_interval() {
     const PhaseReport report = clock_.timers().report(std::exchange(since_interval_, 0));
     const std::vector<double> phases = reduced(phases_.to_values(world_.rank(), report), Reduce::Sum, world_);
-    const std::vector<double> memory = reduced(to_values(memory_of_rank()), Reduce::Max, world_);
+    const std::vector<double> memory = reduced(to_values(memory_of_rank(world_.device())), Reduce::Max, world_);
     if (!log_) return;
     log_->add_phases(phases_.means(phases));
     log_->add_memory(memory_of(memory));
-  }
-
-  MemoryUse memory_of_rank() const {
-    MemoryUse memory = host_memory();
-    if (world_.device().is_cpu()) return memory;
-    constexpr auto kAllPools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    const auto stats = at::accelerator::getDeviceStats(world_.device().index());
-    const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1024 / 1024; };
-    memory.allocated_mb = megabytes(stats.allocated_bytes[kAllPools].current);
-    memory.max_allocated_mb = megabytes(stats.allocated_bytes[kAllPools].peak);
-    memory.reserved_mb = megabytes(stats.reserved_bytes[kAllPools].current);
-    memory.max_reserved_mb = megabytes(stats.reserved_bytes[kAllPools].peak);
-    return memory;
   }
 
   bool too_many_skipped() const { return skipped_in_a_row_ >= recipe_.train.max_skipped; }

@@ -12,6 +12,7 @@
 #include <exception>
 #include <thread>
 
+#include "base/error.h"
 #include "base/polling_backoff.h"
 #include "dist/world.h"
 #include "tensor/upload.h"
@@ -54,17 +55,22 @@ std::string first_text(const std::string& own, World& world) {
   return text;
 }
 
-std::vector<std::string> gathered_texts(const std::vector<PlacedText>& own, int places, World& world) {
-  std::vector<double> sizes(static_cast<std::size_t>(places));
-  for (const PlacedText& mine : own)
-    sizes.at(static_cast<std::size_t>(mine.place)) = static_cast<double>(mine.text.size());
+std::vector<std::string> gathered_texts(const std::vector<std::pair<int, std::string>>& own, int count, World& world) {
+  const auto texts_wanted = static_cast<std::size_t>(count);
+  std::vector<double> sizes(2 * texts_wanted);  // bytes of each text, then ranks that provide it
+  for (const auto& [number, text] : own) {
+    sizes.at(static_cast<std::size_t>(number)) = static_cast<double>(text.size());
+    sizes.at(texts_wanted + static_cast<std::size_t>(number)) = 1;
+  }
   sizes = reduced(sizes, Reduce::Sum, world);
+  for (std::size_t i = 0; i < texts_wanted; ++i)
+    BRAID_CHECK_EQ(sizes[texts_wanted + i], 1, "ranks that provide text {} of {}", i, count);
+  sizes.resize(texts_wanted);
   std::vector<std::size_t> offsets = {0};
   for (const double size : sizes) offsets.push_back(offsets.back() + static_cast<std::size_t>(size));
   at::Tensor bytes = at::zeros({static_cast<std::int64_t>(offsets.back())}, at::kByte);
   char* all = static_cast<char*>(bytes.data_ptr());
-  for (const PlacedText& mine : own)
-    mine.text.copy(all + offsets[static_cast<std::size_t>(mine.place)], mine.text.size());
+  for (const auto& [number, text] : own) text.copy(all + offsets[static_cast<std::size_t>(number)], text.size());
   bytes = upload(bytes, world.device());
   world.everyone().all_reduce(bytes);
   bytes = bytes.cpu();

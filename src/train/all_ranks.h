@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dist/group.h"
@@ -21,12 +22,8 @@ std::vector<std::vector<double>> sum_terms(const std::vector<at::Tensor>& terms,
 // Collective: the text of the first rank that has one, shortened if it is long; empty if no rank has one.
 std::string first_text(const std::string& own, World& world);
 
-// Collective: one text for each place from 0 to `places` - 1, which at most one rank provides; empty where none does.
-struct PlacedText {
-  int place;
-  std::string text;
-};
-std::vector<std::string> gathered_texts(const std::vector<PlacedText>& own, int places, World& world);
+// Collective: texts 0 to `count` - 1, each of which exactly one rank must provide.
+std::vector<std::string> gathered_texts(const std::vector<std::pair<int, std::string>>& own, int count, World& world);
 
 // Progress of a long operation.
 struct Amount {

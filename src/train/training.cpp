@@ -62,8 +62,8 @@ void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
 }
 
 std::vector<std::string> Training::data_positions() {
-  std::vector<PlacedText> own;
-  for (const LanePosition& position : feed_->positions()) own.push_back({position.lane, position.text});
+  std::vector<std::pair<int, std::string>> own;
+  for (const auto& [lane, text] : feed_->positions()) own.emplace_back(lane, text);
   return gathered_texts(own, lanes_, model_.world());
 }
 
@@ -85,6 +85,7 @@ void Training::run(const Op& op, RunningStep& running) {
     for (const Trained& trained : trained_)
       if (trained.module == op.stage.module) (trained.optimizer.get()->*call)(op.stage.index);
   };
+  const bool overlaps = plan_.options.overlap_reduce;
   switch (op.kind) {
     case Op::Begin:
       for (const Trained& trained : trained_) trained.optimizer->begin_step();
@@ -96,9 +97,15 @@ void Training::run(const Op& op, RunningStep& running) {
     case Op::EndGather:
       return for_optimizers(&ModuleOptimizer::finish_parameters);
     case Op::StartReduce:
-      return for_optimizers(&ModuleOptimizer::start_gradients);
+      return for_optimizers(overlaps ? &ModuleOptimizer::announce_gradients : &ModuleOptimizer::start_gradients);
     case Op::EndReduce:
       return for_optimizers(&ModuleOptimizer::finish_gradients);
+    case Op::Backward:
+      running.step->run(op);
+      // All ranks start the rest at the same op, before they enter a collective of another group.
+      if (overlaps && op.microbatch + 1 == plan_.options.microbatches)
+        for_optimizers(&ModuleOptimizer::start_gradients);
+      return;
     default:
       running.step->run(op);
   }

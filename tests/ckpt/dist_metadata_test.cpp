@@ -119,7 +119,8 @@ TEST(DistMetadata, ElementsWithoutAChunkAreNamed) {
   EXPECT_EQ(first_problem(one_tensor({4, 3}, {})), "element [0, 0] of 'w' (shape [4, 3]) is missing from all chunks");
   EXPECT_EQ(first_problem(one_tensor({4, 3}, {{{0, 0}, {4, 2}}})),
             "element [0, 2] of 'w' (shape [4, 3]) is missing from all chunks");
-  EXPECT_EQ(first_problem(one_tensor({4}, {{{0}, {1}}, {{2}, {2}}})), "element [1] of 'w' (shape [4]) is missing from all chunks");
+  EXPECT_EQ(first_problem(one_tensor({4}, {{{0}, {1}}, {{2}, {2}}})),
+            "element [1] of 'w' (shape [4]) is missing from all chunks");
   EXPECT_EQ(first_problem(one_tensor({}, {})), "element [] of 'w' (shape []) is missing from all chunks");
 }
 
@@ -251,7 +252,8 @@ TEST(DistMetadata, LargeIndicesTakeNoTime) {
   EXPECT_THAT(coverage_problems(metadata), IsEmpty());
   EXPECT_EQ(read_metadata(write_metadata(metadata), ".metadata"), metadata);
   metadata.tensors["experts"].chunks.pop_back();
-  EXPECT_EQ(first_problem(metadata), "element [39, 127, 14, 0] of 'experts' (shape [40, 128, 16, 4]) is missing from all chunks");
+  EXPECT_EQ(first_problem(metadata),
+            "element [39, 127, 14, 0] of 'experts' (shape [40, 128, 16, 4]) is missing from all chunks");
   EXPECT_LT(std::clock() - start, 30 * CLOCKS_PER_SEC) << "more than n log n";
 }
 

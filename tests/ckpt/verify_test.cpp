@@ -121,7 +121,8 @@ TEST_F(Verify, AHoleIsFound) {
   DistMetadata hole = index();
   hole.tensors["weight"].chunks.pop_back();
   make_foreign(hole);
-  EXPECT_THAT(problems_of(folder), ::testing::ElementsAre(AllOf(HasSubstr("'weight'"), HasSubstr("missing from all chunks"))));
+  EXPECT_THAT(problems_of(folder),
+              ::testing::ElementsAre(AllOf(HasSubstr("'weight'"), HasSubstr("missing from all chunks"))));
 }
 
 TEST_F(Verify, AnOverlapIsFound) {

@@ -17,17 +17,22 @@ using ::testing::HasSubstr;
 
 TEST(CheckBatch, OfText) {
   const LanguageBatch good = {at::arange(6), at::arange(6), {0, 2, 6}, {{3, 0}}};
-  check_batch(good, 2, 1);
+  check_batch(good, 2, {.encoders = 1, .vocabulary = 100});
   const auto refusal = [&](const std::function<void(LanguageBatch&)>& spoil) {
     LanguageBatch batch = good;
+    batch.ids = good.ids.clone();
+    batch.labels = good.labels.clone();
     spoil(batch);
-    return testing::error_of<DataError>([&] { check_batch(batch, 2, 1); });
+    return testing::error_of<DataError>([&] { check_batch(batch, 2, {.encoders = 1, .vocabulary = 100}); });
   };
   EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.labels = at::arange(5); }),
               HasSubstr("6 token ids but 5 labels"));
   EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.ids = at::zeros({6}); }), HasSubstr("lists of int64"));
   EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.offsets = {0, 2, 5}; }), HasSubstr("from 0 to its 6 tokens"));
   EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.offsets = {0, 7, 6}; }), HasSubstr("from 0 to its 6 tokens"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.ids[3] = 100; }), HasSubstr("token id 100 is outside"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.ids[3] = -100; }), HasSubstr("token id -100 is outside"));
+  EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.labels[3] = -1; }), HasSubstr("label -1 is outside"));
   EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.rows.clear(); }), HasSubstr("for 0 encoders"));
   EXPECT_THAT(refusal([](LanguageBatch& batch) { batch.rows[0] = {3}; }), HasSubstr("for 1 samples, but has 2"));
 }

@@ -82,7 +82,7 @@ class CountingClock : public PhaseClock {
  public:
   explicit CountingClock(std::size_t& most) : most_(most) {}
   void mark() override { most_ = std::max(most_, ++marks_); }
-  std::vector<double> take_spans() override { return std::vector<double>(std::exchange(marks_, 1) - 1, 1.0); }
+  std::vector<double> take_spans(bool) override { return std::vector<double>(std::exchange(marks_, 1) - 1, 1.0); }
 
  private:
   std::size_t& most_;

@@ -28,7 +28,7 @@ TEST(GradientBuffer, StartsABucketAsSoonAsItIsComplete) {
     ASSERT_EQ(buffer.layout().buckets.size(), 3u);
     entries[2].value.sum().backward();
     EXPECT_FALSE(buffer.started(0)) << "more microbatches follow";
-    buffer.start_reduction(0);
+    buffer.announce_reduction(0);
     entries[2].value.sum().backward();
     EXPECT_TRUE(buffer.started(0));
     EXPECT_FALSE(buffer.started(1));
@@ -47,7 +47,7 @@ TEST(GradientBuffer, ReducesWhileBackwardGoesOn) {
       const Group turns = world.make_group("turns", {0, 1});
       at::Tensor turn = at::ones({1});
       GradientBuffer buffer(entries, world.everyone(), options);
-      buffer.start_reduction(0);
+      buffer.announce_reduction(0);
       if (world.rank() == 1) turns.receive(turn, 0);
       (entries[0].value + 2 * entries[1].value + 3 * entries[2].value).sum().backward();
       for (std::size_t bucket = 0; bucket < 3; ++bucket) EXPECT_TRUE(buffer.started(bucket));
@@ -75,7 +75,7 @@ TEST(GradientBuffer, OverlapChangesNoGradient) {
                               {.buckets = {.bucket_size = 60}, .shard = shard, .overlap = overlap});
         EXPECT_EQ(buffer.layout().buckets.size(), 3u);
         for (const bool last : {false, true}) {
-          if (last && overlap) buffer.start_reduction(0);
+          if (last && overlap) buffer.announce_reduction(0);
           at::Tensor loss = at::zeros({});
           for (const auto& [spec, value, unused] : entries)
             loss = loss + (value * at::arange(value.numel()).mul(0.1 + world.rank()).sin()).sum();
@@ -98,7 +98,7 @@ TEST(GradientBuffer, ReducesInOneOrderOnAllRanks) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
     GradientBuffer buffer(entries, world.everyone(), kOverlap);
-    buffer.start_reduction(0);
+    buffer.announce_reduction(0);
     entries[1].value.mul(world.rank() + 1).sum().backward();  // without c, which comes first
     EXPECT_FALSE(buffer.started(1));
     if (world.rank() == 0) entries[0].value.sum().backward();
@@ -126,7 +126,7 @@ TEST(GradientBuffer, TakesTheGradientsOfRecomputedLayers) {
   testing::on_threads(2, [](World& world) {
     const auto entries = three_vectors();
     GradientBuffer buffer(entries, world.everyone(), kOverlap);
-    buffer.start_reduction(0);
+    buffer.announce_reduction(0);
     at::Tensor x = at::full({100}, world.rank() + 1.0, at::kFloat);
     for (const Parameters::Entry& entry : entries)
       x = recompute([&entry](const at::Tensor& input) { return input * entry.value; }, x);

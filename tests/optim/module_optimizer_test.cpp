@@ -37,10 +37,10 @@ void backward_all(const ToyLoss& loss, const Parameters& parameters, const Modul
                   ModuleOptimizer& optimizer, const OptimizerConfig& config) {
   const int stage = module.dense.coord(global_rank, "pp");
   for (int microbatch = 0; microbatch < testing::kMicrobatches; ++microbatch) {
-    if (config.overlap_grad_reduce && microbatch + 1 == testing::kMicrobatches) optimizer.start_gradients(stage);
+    if (config.overlap_grad_reduce && microbatch + 1 == testing::kMicrobatches) optimizer.announce_gradients(stage);
     loss(parameters, module, global_rank, step, microbatch).backward();
   }
-  if (!config.overlap_grad_reduce) optimizer.start_gradients(stage);
+  optimizer.start_gradients(stage);
   optimizer.finish_gradients(stage);
 }
 

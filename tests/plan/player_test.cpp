@@ -147,12 +147,12 @@ TEST_F(BrokenCollectives, NotYet) { EXPECT_EQ(problems(), ""); }
 TEST_F(BrokenCollectives, AMissingOpIsFound) {
   const Schedule good = schedule;
   for (const auto& [kind, words] : {std::pair(Op::StartGather, "the start of the gather of encoder0, stage 0 0 times"),
-                                    {Op::EndGather, "the parameters of encoder0, stage 0 0 times"},
+                                    {Op::EndGather, "the end of the gather of encoder0, stage 0 0 times"},
                                     {Op::StartReduce, "the start of the reduction of encoder0, stage 0 0 times"},
-                                    {Op::EndReduce, "the gradients of encoder0, stage 0 0 times"}}) {
+                                    {Op::EndReduce, "the end of the reduction of encoder0, stage 0 0 times"}}) {
     schedule = good;
     ops(1).erase(find(1, kind));
-    EXPECT_THAT(problems(), HasSubstr(std::string("rank 1 has ") + words));
+    EXPECT_THAT(problems(), HasSubstr(std::string("rank 1 runs ") + words));
   }
 }
 
@@ -172,7 +172,7 @@ TEST_F(BrokenCollectives, AForwardBeforeItsParametersIsFound) {
 
 TEST_F(BrokenCollectives, AGatherThatEndsBeforeItStartsIsFound) {
   move_to(find(0, Op::EndGather), find(0, Op::StartGather));
-  EXPECT_THAT(problems(), HasSubstr("rank 0: the parameters of encoder0, stage 0 comes before they are on their way"));
+  EXPECT_THAT(problems(), HasSubstr("rank 0: the end of the gather of encoder0, stage 0 comes before it has started"));
 }
 
 TEST_F(BrokenCollectives, AReductionBeforeTheLastBackwardIsFound) {

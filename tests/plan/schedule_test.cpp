@@ -414,11 +414,14 @@ TEST(Timeline, IsDrawnWithALaneForEachRankAndABoxForEachOp) {
 // Communication takes no time here, so without overlap there is nothing to show.
 TEST(Timeline, ShowsWhenGradientsMayBeReduced) {
   const Topology topology = *topology_of({{.dp = 2}}, {.tp = 2}, false);
-  EXPECT_EQ(count(drawn(make_schedule(topology, {.microbatches = 3}), topology, {{}, {}}), "class=\"beside\""), 0);
+  const std::string apart = drawn(make_schedule(topology, {.microbatches = 3}), topology, {{}, {}});
+  EXPECT_EQ(count(apart, "class=\"beside\""), 0);
+  EXPECT_THAT(apart, Not(HasSubstr("a line under a lane")));
   const std::string overlap =
       drawn(make_schedule(topology, {.microbatches = 3, .overlap_reduce = true}), topology, {{}, {}});
   EXPECT_EQ(count(overlap, "class=\"beside\""), 4);
-  EXPECT_THAT(overlap, HasSubstr("rank 2: reduction of the gradients of language, stage 0, between 8.0 and 10.0"));
+  EXPECT_THAT(overlap, AllOf(HasSubstr("rank 2: reduction of the gradients of language, stage 0, between 8.0 and 10.0"),
+                             HasSubstr("a line under a lane")));
 }
 
 // The background of a lane begins after its label, whose letters are at least 7 pixels wide.

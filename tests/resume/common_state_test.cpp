@@ -32,6 +32,12 @@ TEST(CommonState, RefusesNegativePositions) {
       HasSubstr("after -4 samples"));
 }
 
+TEST(CommonState, KeepsThePositionOfEachLane) {
+  const std::vector<std::string> positions = {"12", "", "a lane's own \"text\""};
+  EXPECT_EQ(parse_common(to_pickle({.data_positions = positions}), "common.pt").data_positions, positions);
+  EXPECT_TRUE(parse_common(common(3, 12), "common.pt").data_positions.empty());
+}
+
 TEST(CommonState, HasNoNumbersThatDoNotFit) {
   const auto seed = [](std::int64_t value) { return seed_of(pickle_list({pickle_dict({{"seed", pickle(value)}})})); };
   EXPECT_EQ(seed(kTooLarge - 1), kTooLarge - 1);
