@@ -225,7 +225,7 @@ def test_energon_reads_the_field_map_that_braid_writes(tmp_path):
     braid("prepare", tmp_path, "--sample-type", "TextSample", "--field-map", "text=json[n],txt")
     config = WorkerConfig(rank=0, world_size=1, num_workers=0)
     data = get_train_dataset(tmp_path, worker_config=config, batch_size=None, shuffle_buffer_size=None, max_samples_per_sequence=None)
-    sample = next(iter(get_savable_loader(data)))
+    sample = next(iter(get_savable_loader(data, gc_collect_every_n_steps=0)))
     assert f"t{sample.text}" == sample.__key__
 
 

@@ -260,8 +260,9 @@ TEST_F(DataSets, MistakesInMetadatasetsAreNamed) {
 TEST_F(DataSets, WeightsAreProductsAlongTheWay) {
   write_text(root() / "inner.yaml", "splits: {train: {datasets: [{path: a, weight: 1}, {path: a, weight: 3}]}}");
   EXPECT_EQ(metadataset(std::string(kV2) + "    blend: [{path: inner.yaml, weight: 2}, {path: a, weight: 6}]"), "");
+  const auto blend = open_blend(root() / "m.yaml", "train");
   std::vector<double> weights;
-  for (const Leaf& leaf : open_blend(root() / "m.yaml", "train")->leaves) weights.push_back(leaf.weight);
+  for (const Leaf& leaf : blend->leaves) weights.push_back(leaf.weight);
   EXPECT_THAT(weights, ElementsAre(0.0625, 0.1875, 0.75));
 }
 
