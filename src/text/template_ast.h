@@ -52,12 +52,12 @@ struct TemplateStatement {
   };
   Kind kind;
   int line = 0;
-  std::string text;
-  std::vector<std::string> names;
+  std::string text{};
+  std::vector<std::string> names{};
   bool is_item = false;
-  std::unique_ptr<TemplateExpression> value, condition;
-  std::vector<std::unique_ptr<TemplateExpression>> defaults;  // of the last names
-  TemplateBody body, otherwise;
+  std::unique_ptr<TemplateExpression> value{}, condition{};
+  std::vector<std::unique_ptr<TemplateExpression>> defaults{};  // of the last names
+  TemplateBody body{}, otherwise{};
 };
 
 // `name` is for messages. DataError if the template is invalid or uses what is not supported.

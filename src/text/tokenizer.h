@@ -13,8 +13,8 @@ namespace braid {
 
 // From tokenizer_config.json; nothing if the folder does not say.
 struct TokenizerSettings {
-  std::optional<std::string> bos, eos, pad, unk;
-  std::optional<std::string> chat_template;  // Jinja
+  std::optional<std::string> bos{}, eos{}, pad{}, unk{};
+  std::optional<std::string> chat_template{};  // Jinja
 };
 
 class Tokenizer {

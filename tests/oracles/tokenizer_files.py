@@ -29,7 +29,9 @@ def corpus():
     """The same text every time, with every kind of character in it."""
     rng = random.Random(1)
     common = [word for i, word in enumerate(WORDS) for _ in range(1 + 200 // (i + 1))]
-    lines = [" ".join(rng.choice(common) for _ in range(12)) for _ in range(600)]
+    syllables = [a + b for a in ("b", "ch", "d", "gr", "k", "l", "m", "n", "p", "st", "tr", "v") for b in "aeiou"]
+    common += ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(1500)] * 2
+    lines = [" ".join(rng.choice(common) for _ in range(12)) for _ in range(2000)]
     return lines + CODE * 20 + [" ".join(EMOJI)] * 20 + [string.printable] * 5
 
 
@@ -97,7 +99,7 @@ def train(tokenizer, vocab_size=2500, byte_level=True, **options):
     return tokenizer
 
 
-def split_then_bytes(pattern, **options):
+def split_then_bytes(pattern):
     return pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), ])
