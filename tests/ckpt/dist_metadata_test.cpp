@@ -152,8 +152,8 @@ TEST(DistMetadata, FindsExactlyWhatCountingFinds) {
         std::string expected = "none";
         for (std::size_t i = 0; i < counts.size() && expected == "none"; ++i)
           if (counts[i] != 1)
-            expected = fmt::format("element [{}, {}] of 'w' (shape [3, 2]) is in {}", i / 2, i % 2,
-                                   counts[i] == 0 ? "no chunk" : fmt::format("{} chunks", counts[i]));
+            expected = fmt::format("element [{}, {}] of 'w' (shape [3, 2]) is {}", i / 2, i % 2,
+                                   counts[i] == 0 ? "missing from all chunks" : fmt::format("in {} chunks", counts[i]));
         ASSERT_EQ(first_problem(one_tensor({3, 2}, {a, b, c})), expected);
         fine += expected == "none";
       }
