@@ -17,7 +17,9 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
  public:
   LanguageLaneReader(std::shared_ptr<const LaneSet> set, const std::vector<std::string>& positions,
                      const ReaderSamples& samples, std::size_t encoders)
-      : set_(set), samples_(samples), encoders_(encoders),
+      : set_(set),
+        samples_(samples),
+        encoders_(encoders),
         lanes_(set, {.first = replica_of(samples), .count = 1, .all = samples.language_replicas}, positions) {}
 
   LanguageBatch next() override {
@@ -66,7 +68,9 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
  public:
   EncoderLaneReader(std::shared_ptr<const LaneSet> set, const std::vector<std::string>& positions,
                     const ReaderSamples& samples)
-      : set_(set), samples_(samples), per_replica_(samples.all / samples.language_replicas),
+      : set_(set),
+        samples_(samples),
+        per_replica_(samples.all / samples.language_replicas),
         replicas_({samples.own.begin / per_replica_, (samples.own.end + per_replica_ - 1) / per_replica_}),
         lanes_(set, {static_cast<int>(replicas_.begin), static_cast<int>(replicas_.size()), samples.language_replicas},
                positions) {}
@@ -155,7 +159,8 @@ std::optional<VisionInput> vision_input(const Provider& provider, const Topology
   for (const Module& module : topology.modules())
     for (const EncoderConfig& encoder : provider.encoders) {
       if (module.name != encoder.name) continue;
-      VisionInput vision = {.pixel_shuffle = encoder.pixel_shuffle, .token = encoder.token, .token_id = encoder.token_id};
+      VisionInput vision = {
+          .pixel_shuffle = encoder.pixel_shuffle, .token = encoder.token, .token_id = encoder.token_id};
       if (const auto* radio = std::get_if<RadioConfig>(&encoder.model)) {
         vision.patch = radio->patch;
         return vision;

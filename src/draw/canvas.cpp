@@ -67,7 +67,8 @@ void Canvas::mix(int x, int y, Colour colour, double share) {
   std::uint8_t* pixel = image_.row(y) + 3 * x;
   const std::array<std::uint8_t, 3> wanted = {colour.red, colour.green, colour.blue};
   for (std::size_t c = 0; c < 3; ++c)
-    pixel[c] = static_cast<std::uint8_t>(std::lround(share >= 1 ? wanted[c] : pixel[c] + share * (wanted[c] - pixel[c])));
+    pixel[c] =
+        static_cast<std::uint8_t>(std::lround(share >= 1 ? wanted[c] : pixel[c] + share * (wanted[c] - pixel[c])));
 }
 
 }  // namespace braid

@@ -27,7 +27,8 @@ class Canvas {
   Canvas(PixelSize size, Colour background);
 
   void fill(Shape shape, const Spot& spot, Colour colour);
-  // Mixes the colour into the picture where `coverage` (255: fully) says so; [height, width], top left corner at (x, y).
+  // Mixes the colour into the picture where `coverage` (255: fully) says so; [height, width], top left corner at (x,
+  // y).
   void stamp(const std::vector<std::uint8_t>& coverage, PixelSize size, int x, int y, Colour colour);
 
   const Image& image() const { return image_; }

@@ -1,8 +1,9 @@
 #include "draw/data_set.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -52,7 +53,8 @@ Drawn draw_data_set(const DrawRequest& request) {
   fs::create_directories(request.folder);
 
   std::uint64_t number = 0;
-  for (const auto& [split, samples] : {std::pair<std::string, std::int64_t>{"train", request.train}, {"val", request.val}})
+  for (const auto& [split, samples] :
+       {std::pair<std::string, std::int64_t>{"train", request.train}, {"val", request.val}})
     for (std::int64_t begin = 0; begin < samples; begin += request.per_shard) {
       TarWriter tar;
       for (std::int64_t i = begin; i < std::min(samples, begin + request.per_shard); ++i, ++number, ++drawn.samples) {
@@ -68,8 +70,13 @@ Drawn draw_data_set(const DrawRequest& request) {
   prepare_data_set({.path = request.folder, .patterns = {{"train", "train_.*"}, {"val", "val_.*"}}});
   fs::create_directories(request.folder + "/tokenizer");
   write_file(request.folder + "/tokenizer/tokenizer.json", drawing_tokenizer(drawing_words()));
-  write_file(request.folder + "/tokenizer/tokenizer_config.json",
-             R"({"eos_token": "<|im_end|>", "pad_token": "<pad>"})" "\n");
+  const nlohmann::ordered_json settings = {
+      {"eos_token", "<|im_end|>"},
+      {"pad_token", "<pad>"},
+      {"chat_template",
+       "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+       "'\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"}};
+  write_file(request.folder + "/tokenizer/tokenizer_config.json", settings.dump(1) + "\n");
   return drawn;
 }
 

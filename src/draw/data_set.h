@@ -9,7 +9,7 @@
 namespace braid {
 
 struct DrawRequest {
-  std::string folder{};                  // new or empty
+  std::string folder{};                   // new or empty
   std::int64_t train = 10000, val = 500;  // samples
   std::int64_t per_shard = 1000;
   std::uint64_t seed = 1;

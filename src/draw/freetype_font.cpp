@@ -38,8 +38,10 @@ RenderedText Font::render(const std::string& text, int height) const {
     if (FT_Load_Char(face_->face, static_cast<unsigned char>(letter), FT_LOAD_RENDER | FT_LOAD_NO_HINTING) != 0)
       continue;
     const FT_GlyphSlot slot = face_->face->glyph;
-    Letter drawn = {pen + slot->bitmap_left, -slot->bitmap_top,
-                    {static_cast<int>(slot->bitmap.width), static_cast<int>(slot->bitmap.rows)}, {}};
+    Letter drawn = {pen + slot->bitmap_left,
+                    -slot->bitmap_top,
+                    {static_cast<int>(slot->bitmap.width), static_cast<int>(slot->bitmap.rows)},
+                    {}};
     for (int row = 0; row < drawn.size.height; ++row)
       drawn.ink.insert(drawn.ink.end(), slot->bitmap.buffer + row * slot->bitmap.pitch,
                        slot->bitmap.buffer + row * slot->bitmap.pitch + drawn.size.width);
@@ -56,7 +58,8 @@ RenderedText Font::render(const std::string& text, int height) const {
   for (const Letter& letter : letters)
     for (int row = 0; row < letter.size.height; ++row)
       for (int column = 0; column < letter.size.width; ++column) {
-        const auto at = static_cast<std::size_t>((letter.top - top + row) * rendered.size.width + letter.left - left + column);
+        const auto at =
+            static_cast<std::size_t>((letter.top - top + row) * rendered.size.width + letter.left - left + column);
         rendered.coverage[at] =
             std::max(rendered.coverage[at], letter.ink[static_cast<std::size_t>(row * letter.size.width + column)]);
       }

@@ -37,8 +37,8 @@ constexpr std::array<NamedShape, 8> kShapes = {{{"circle", Shape::Circle},
                                                 {"star", Shape::Star},
                                                 {"bar", Shape::Bar}}};
 constexpr std::array kNumbers = {"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
-constexpr std::array kPlaces = {"top left",    "top",    "top right",   "left",        "centre",
-                                "right",       "bottom left", "bottom", "bottom right"};
+constexpr std::array kPlaces = {"top left", "top",         "top right", "left",        "centre",
+                                "right",    "bottom left", "bottom",    "bottom right"};
 constexpr std::array kWords = {"cat", "dog", "sun", "tree", "fish", "bird", "moon", "boat", "hand", "door"};
 
 constexpr int kSides[] = {32, 48, 64};
@@ -80,8 +80,8 @@ Spot cell_spot(PixelSize size, std::size_t cell, Choices& choices) {
 Spot large_spot(PixelSize size, Choices& choices) {
   const double radius = std::min(size.width, size.height) * choices.uniform(0.32, 0.45);
   const double slack_x = std::max(0.0, size.width / 2.0 - radius), slack_y = std::max(0.0, size.height / 2.0 - radius);
-  return {size.width / 2.0 + slack_x * choices.uniform(-0.6, 0.6), size.height / 2.0 + slack_y * choices.uniform(-0.6, 0.6),
-          radius};
+  return {size.width / 2.0 + slack_x * choices.uniform(-0.6, 0.6),
+          size.height / 2.0 + slack_y * choices.uniform(-0.6, 0.6), radius};
 }
 
 std::string plural(const char* shape) { return std::string(shape) + (std::string_view(shape) == "cross" ? "es" : "s"); }
@@ -205,8 +205,9 @@ const std::vector<std::string>& drawing_tasks() {
 }
 
 std::vector<std::string> drawing_words() {
-  std::vector<std::string> words = {"what",  "which", "where", "how", "many",  "is",   "are",  "the", "this", "there",
-                                    "colour", "shape", "digit", "word", "comes", "after", "before", "a", "an"};
+  std::vector<std::string> words = {"what",  "which", "where",  "how",    "many",  "is",    "are",
+                                    "the",   "this",  "there",  "colour", "shape", "digit", "word",
+                                    "comes", "after", "before", "a",      "an",    "user",  "assistant"};
   for (const NamedColour& colour : kColours) words.emplace_back(colour.name);
   for (const NamedShape& shape : kShapes) {
     words.emplace_back(shape.name);

@@ -13,16 +13,16 @@
 namespace braid {
 
 struct DrawnSample {
-  std::string task;               // its name
+  std::string task;  // its name
   std::optional<Image> picture{};
-  std::string question{};         // empty: the answer is a caption
+  std::string question{};  // empty: the answer is a caption
   std::string answer{};
 };
 
 // colour, shape, count, position, digit, word, caption, text
 const std::vector<std::string>& drawing_tasks();
 
-// All words that questions and answers are made of.
+// All words of the questions, the answers and the turns around them.
 std::vector<std::string> drawing_words();
 
 // `tasks`: those to choose from. `font`: for digits and words; none if neither is among the tasks.

@@ -1,5 +1,5 @@
-// A tokenizer for the drawn data set: all bytes, and the words of its questions and answers as single tokens.
-#include <map>
+// A tokenizer for the drawn data set: all bytes, and the words of its questions and answers as single tokens, which are
+// taken whole (ignore_merges), so it needs no merges.
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -30,7 +30,7 @@ std::vector<std::string> byte_letters() {
 }
 
 Json special(int id, const std::string& content) {
-  return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
@@ -38,25 +38,15 @@ Json special(int id, const std::string& content) {
 
 std::string drawing_tokenizer(const std::vector<std::string>& words) {
   const std::vector<std::string> letters = byte_letters();
-  Json vocab = Json::object(), merges = Json::array(), added = Json::array();
+  Json vocab = Json::object(), added = Json::array();
   int next = 0;
   for (const char* token : {"<pad>", "<|im_start|>", "<|im_end|>"}) added.push_back(special(next++, token));
   for (const std::string& letter : letters) vocab[letter] = next++;
-  // A word, with and without a space before it, grows by one letter per merge.
+  const std::string& space = letters[' '];
   for (const std::string& word : words)
-    for (const std::string& text : {" " + word, word}) {
-      std::string grown = letters[static_cast<unsigned char>(text[0])];
-      for (std::size_t i = 1; i < text.size(); ++i) {
-        const std::string& letter = letters[static_cast<unsigned char>(text[i])];
-        const std::string longer = grown + letter;
-        if (!vocab.contains(longer)) {
-          if (next >= kImageId) break;
-          vocab[longer] = next++;
-          merges.push_back(Json::array({grown, letter}));
-        }
-        grown = longer;
-      }
-    }
+    for (const std::string& token : {space + word, word})
+      if (!vocab.contains(token)) vocab[token] = next++;
+  BRAID_CHECK(next <= kImageId, "{} tokens of words and bytes", next);
   added.push_back(special(kImageId, "<image>"));
   for (const Json& token : added) vocab[token["content"].get<std::string>()] = token["id"];
   const Json byte_level = {
@@ -77,9 +67,9 @@ std::string drawing_tokenizer(const std::vector<std::string>& words) {
                             {"end_of_word_suffix", nullptr},
                             {"fuse_unk", false},
                             {"byte_fallback", false},
-                            {"ignore_merges", false},
+                            {"ignore_merges", true},
                             {"vocab", vocab},
-                            {"merges", merges}}}};
+                            {"merges", Json::array()}}}};
   return tokenizer.dump(1);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 
@@ -87,6 +88,18 @@ IterationRecord IterationLog::record_of(const StepRecord& last, const Moment& no
           .num_zeros = last.num_zeros,
           .skipped_iterations = interval_.skipped,
           .nan_iterations = interval_.nans};
+}
+
+double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
+
+std::string to_lines(const EvaluationRecord& record) {
+  const std::string line = fmt::format(
+      " validation loss at iteration {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | right tokens: {:.1f} % "
+      "| right answers: {:.1f} % | ",
+      record.iteration, record.lm_loss, perplexity(record.lm_loss), 100 * record.right_tokens,
+      100 * record.right_answers);
+  const std::string frame(line.size() + 1, '-');
+  return fmt::format("{0}\n{1}\n{0}\n", frame, line);
 }
 
 }  // namespace braid

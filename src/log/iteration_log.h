@@ -43,6 +43,16 @@ struct StepRecord {
   bool last = false;  // the run ends after it, and so does the log interval
 };
 
+struct EvaluationRecord {
+  std::int64_t iteration = 0, consumed_samples = 0;
+  double lm_loss = 0;
+  double right_tokens = 0, right_answers = 0;  // shares
+};
+
+// Megatron's line, framed by dashes, and the shares at its end.
+std::string to_lines(const EvaluationRecord& record);
+double perplexity(double loss);  // as Megatron limits it
+
 // Whether a log line follows this iteration. Every rank can compute this, to join the reductions for the line.
 inline bool closes_interval(int log_interval, std::int64_t iteration, bool last) {
   return last || iteration % log_interval == 0;

@@ -182,6 +182,19 @@ void RunLog::add_scalars(const IterationRecord& record) {
   });
 }
 
+void RunLog::add_evaluation(const EvaluationRecord& record) {
+  say(to_lines(record));
+  last_step_ = std::chrono::steady_clock::now();  // an evaluation is not part of an iteration
+  write<EventFile>(events_, [&](EventFile& file) {
+    file.add_scalar("lm loss validation", record.lm_loss, record.iteration);
+    file.add_scalar("lm loss validation vs samples", record.lm_loss, record.consumed_samples);
+    file.add_scalar("lm loss validation ppl", perplexity(record.lm_loss), record.iteration);
+    file.add_scalar("right tokens validation", record.right_tokens, record.iteration);
+    file.add_scalar("right answers validation", record.right_answers, record.iteration);
+    file.flush();
+  });
+}
+
 void RunLog::show_progress(const StepRecord& step, double iteration_ms, const Moment& now) {
   if (!config_.progress || !facts_.under_braid_launcher) return;
   if (!pace_) pace_ = Pace{iteration_ms, step.num_tokens};

@@ -65,6 +65,8 @@ class RunLog {
 
   void add(const StepRecord& step, const Moment& now);
 
+  void add_evaluation(const EvaluationRecord& record);
+
   // The values are means over the interval that add() has just closed.
   void add_phases(const std::vector<ModulePhases>& phases);
   void add_memory(const MemoryUse& fullest_rank);

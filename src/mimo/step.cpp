@@ -21,6 +21,27 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
+// Runs of consecutive tokens with a label in one sub-sequence.
+struct Answers {
+  std::int64_t count = 0;
+  at::Tensor answer_of;  // [T]: the answer that a token's label belongs to; `count` where there is none
+};
+
+Answers answers_in(const LanguageBatch& text) {
+  Answers answers = {0, at::empty_like(text.labels)};
+  const auto* labels = text.labels.const_data_ptr<std::int64_t>();
+  auto* answer_of = answers.answer_of.data_ptr<std::int64_t>();
+  for (std::size_t s = 0; s + 1 < text.offsets.size(); ++s)
+    for (std::int64_t i = text.offsets[s]; i < text.offsets[s + 1]; ++i) {
+      const bool counts = labels[i] != kIgnoredLabel;
+      const bool starts = counts && (i == text.offsets[s] || labels[i - 1] == kIgnoredLabel);
+      answers.count += starts;
+      answer_of[i] = counts ? answers.count - 1 : -1;
+    }
+  answers.answer_of.masked_fill_(answers.answer_of == -1, answers.count);
+  return answers;
+}
+
 }  // namespace
 
 class Step::Impl : public StageWork {
@@ -35,7 +56,7 @@ class Step::Impl : public StageWork {
         tensor_options_(model.tensor_options()),
         media_(index(plan.options.microbatches)),
         participates_(model.topology().modules().size()),
-        totals_(at::zeros({2}, tensor_options_.dtype(at::kDouble))),
+        totals_(at::zeros({5}, tensor_options_.dtype(at::kDouble))),
         executor_(plan, model.topology(), model.groups().world(), tensor_options_, *this) {
     for (auto& of_microbatch : media_) of_microbatch.resize(participates_.size());
     for (int m = 0; m < static_cast<int>(participates_.size()); ++m)
@@ -167,10 +188,32 @@ class Step::Impl : public StageWork {
         .aux_loss_scale = input_.loss_scale * static_cast<double>(text(microbatch).offsets.back())};
     x = local.language->run_layers(x, batch);
     if (!local.position.is_last()) return x;
+    if (plan_.options.forward_only) return judge(local, microbatch, x, loaded.labels);
     const at::Tensor loss = local.language->token_losses(x, loaded.labels).sum();
     if (local.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
       totals_[0] += loss.detach();
       totals_[1] += (loaded.labels != kIgnoredLabel).sum();
+    }
+    return loss;
+  }
+
+  // As above, and counts what the model's first choice gets right.
+  at::Tensor judge(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& x, const at::Tensor& labels) {
+    const LanguageStage::Judged judged = local.language->judge(x, labels);
+    const Answers answers = answers_in(text(microbatch));
+    const at::Tensor answer_of = upload(own_tokens(answers.answer_of, local.parallel), device());
+    const at::Tensor counts = labels != kIgnoredLabel;
+    at::Tensor misses = at::zeros({answers.count + 1}, totals_.options());  // the last one: tokens without a label
+    misses.index_add_(0, answer_of, counts.logical_and(judged.hits.logical_not()).to(at::kDouble));
+    if (local.parallel.cp.size() > 1) local.parallel.cp.all_reduce(misses);
+    const at::Tensor loss = judged.losses.sum();
+    if (local.parallel.tp.rank() != 0) return loss;
+    totals_[0] += loss;
+    totals_[1] += counts.sum();
+    totals_[2] += judged.hits.sum();
+    if (local.parallel.cp.rank() == 0) {
+      totals_[3] += static_cast<double>(answers.count);
+      totals_[4] += (misses.narrow(0, 0, answers.count) == 0).sum();
     }
     return loss;
   }
@@ -236,8 +279,13 @@ void Step::await(const Op& op) { impl_->await(op); }
 at::Tensor Step::finish() { return impl_->finish(); }
 
 StepTotals::StepTotals(std::span<const double> sums)
-    : loss_sum(sums[0]), num_tokens(sums[1]), participants(sums.begin() + 4, sums.end()) {
-  if (sums[3] > 0) load_balancing_loss = sums[2] / sums[3];
+    : loss_sum(sums[0]),
+      num_tokens(sums[1]),
+      right_tokens(sums[2]),
+      answers(sums[3]),
+      right_answers(sums[4]),
+      participants(sums.begin() + kFixed, sums.end()) {
+  if (sums[6] > 0) load_balancing_loss = sums[5] / sums[6];
 }
 
 }  // namespace braid

@@ -23,12 +23,16 @@ struct StepInput {
 
 // Computed from the world sums of what Step::finish() returned.
 struct StepTotals {
+  static constexpr std::size_t kFixed = 7;  // sums besides those by module
   explicit StepTotals(std::span<const double> sums);
 
   double loss_sum = 0;                          // over all counted tokens of the step
   double num_tokens = 0;                        // those tokens
   std::optional<double> load_balancing_loss{};  // mean over microbatches, replicas and MoE layers
-  std::vector<int> participants{};              // by module: encoder replicas that had any media
+  // Of forward-only steps. An answer is a run of consecutive counted tokens; it is right if the model's first choice is
+  // right for all of them.
+  double right_tokens = 0, answers = 0, right_answers = 0;
+  std::vector<int> participants{};  // by module: encoder replicas that had any media
 };
 
 class Step {

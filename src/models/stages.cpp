@@ -17,6 +17,7 @@
 #include "models/pixel_stats.h"
 #include "models/projector.h"
 #include "models/radio.h"
+#include "ops/cross_entropy.h"
 
 namespace braid {
 namespace {
@@ -105,8 +106,10 @@ class AnyEncoderStage : public EncoderStage {
 template <class Model>
 class AnyLanguageStage : public LanguageStage {
  public:
-  template <class... Arguments>
-  explicit AnyLanguageStage(const Arguments&... arguments) : model_(arguments...) {}
+  template <class Config>
+  AnyLanguageStage(const Config& config, const Parameters& parameters, const Parallel& parallel,
+                   const StagePosition& position, bool recompute)
+      : tp_(parallel.tp), model_(config, parameters, parallel, position.stage, position.stages, recompute) {}
 
   at::Tensor embed(const at::Tensor& ids) const override { return model_.embed(ids); }
   at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const override {
@@ -114,6 +117,10 @@ class AnyLanguageStage : public LanguageStage {
   }
   at::Tensor token_losses(const at::Tensor& x, const at::Tensor& labels) const override {
     return model_.token_losses(model_.logits(x), labels);
+  }
+  Judged judge(const at::Tensor& x, const at::Tensor& labels) const override {
+    const at::Tensor logits = model_.logits(x);
+    return {model_.token_losses(logits, labels), label_is_first_choice(logits, labels, tp_)};
   }
   std::vector<Moe*> moe_layers() const override {
     if constexpr (requires { model_.moe_layers(); })
@@ -123,6 +130,7 @@ class AnyLanguageStage : public LanguageStage {
   }
 
  private:
+  const Group tp_;
   const Model model_;
 };
 
@@ -156,8 +164,7 @@ struct MakeLanguage {
 
   template <class Model, class Config>
   std::unique_ptr<LanguageStage> make(const Config& config) const {
-    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, position.stage, position.stages,
-                                                     recompute);
+    return std::make_unique<AnyLanguageStage<Model>>(config, parameters, parallel, position, recompute);
   }
 };
 

@@ -19,6 +19,10 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 // wider
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group);
 
+// Whether each label has the largest logit of the whole vocabulary; false where the label is kIgnoredLabel. Without
+// autograd.   -> [T] bool
+at::Tensor label_is_first_choice(const at::Tensor& logits, const at::Tensor& labels, const Group& group);
+
 // Saved besides logits and labels. Softmax is exp(logit - max) / sum, over all ranks.
 struct RowSums {
   at::Tensor max, sum;  // [T]

@@ -32,8 +32,9 @@ Problems train_problems(const Recipe& recipe) {
   check_at_least(problems, "train.seed", train.seed, 0);
   check_at_least(problems, "train.prefetch", train.prefetch, 0);
   check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
-  check_at_least(problems, "loader.num_workers", recipe.loader.num_workers, 1);
-  check_at_least(problems, "loader.packing_buffer", recipe.loader.packing_buffer.value_or(1), 1);
+  check_at_least(problems, "train.eval_interval", train.eval_interval.value_or(1), 1);
+  check_at_least(problems, "train.eval_iterations", train.eval_iterations, 1);
+  append(problems, validate(recipe.loader, "loader"));
   append(problems, validate(train.schedule, length_of(train), "train"));
   append(problems, validate(recipe.optimizer, "optimizer"));
   append(problems, validate(recipe.loss_scale, "loss_scale"));
@@ -61,6 +62,25 @@ Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))};
 }
 
+Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
+  Problems problems = validate(recipe.data.set, "data");
+  const int length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
+  const int lanes = recipe.loader.lanes.value_or(language.dp), parts = language.tp * language.cp;
+  const auto expect = [&](bool holds, std::string what, const char* where, std::string fix) {
+    if (!holds) problems.push_back({std::move(what), where, std::move(fix)});
+  };
+  expect(length >= 2 && length % parts == 0,
+         fmt::format("sequence_length={} must be a multiple of tp x cp = {}", length, parts), "data.sequence_length",
+         fmt::format("use sequence_length={}", (length / parts + 1) * parts));
+  expect(lanes >= 1 && lanes % language.dp == 0,
+         fmt::format("lanes={} must be a multiple of the language model's dp={}", lanes, language.dp), "loader.lanes",
+         fmt::format("use lanes={}", language.dp));
+  expect(lanes >= 1 && recipe.train.global_batch % lanes == 0,
+         fmt::format("global_batch={} must be a multiple of lanes={}", recipe.train.global_batch, lanes),
+         "train.global_batch", "every step takes equally many samples from each lane");
+  return problems;
+}
+
 // Whether the model fits the sizes of its grids. The topology itself is valid.
 Problems model_problems(const Recipe& recipe) {
   Problems problems;
@@ -69,7 +89,8 @@ Problems model_problems(const Recipe& recipe) {
     const EncoderConfig* encoder = find_encoder(model, module.name);
     if (module.kind == "language") {
       append(problems, validate_language(model, layout_sizes(module), "model"));
-      append(problems, validate(recipe.data, model, layout_sizes(module), "data"));
+      append(problems, is_mock(recipe.data) ? validate(recipe.data, model, layout_sizes(module), "data")
+                                            : data_set_problems(recipe, module));
     } else if (module.cp > 1) {
       problems.push_back({fmt::format("{} is an encoder, which does not support cp={}", module.name, module.cp),
                           fmt::format("topology.modules.{}.cp", module.name), "use cp=1"});
@@ -220,9 +241,12 @@ void describe(Fields& f, ModelConfig& c) {
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 
-void describe(Fields& f, LoaderConfig& c) {
-  f.field("num_workers", c.num_workers, "readers of a data set per language replica");
-  f.field("packing_buffer", c.packing_buffer, "samples of a data set to choose from when packing sequences");
+bool is_mock(const RecipeData& data) { return data.mock || data.set.path.empty(); }
+
+void describe(Fields& f, RecipeData& c) {
+  describe(f, c.set);
+  f.field("mock", c.mock, "use mock samples although path is given");
+  describe(f, static_cast<MockDataConfig&>(c));
 }
 
 void describe(Fields& f, TrainConfig& c) {
@@ -241,6 +265,8 @@ void describe(Fields& f, TrainConfig& c) {
           "scale encoder gradients by replicas / replicas with input");
   f.field("max_skipped", c.max_skipped,
           "end the run after this many steps in a row without a finite loss and gradient");
+  f.field("eval_interval", c.eval_interval, "iterations between evaluations on valid_split; default: none");
+  f.field("eval_iterations", c.eval_iterations, "length of an evaluation, in steps' worth of samples");
   describe(f, c.schedule);
 }
 

@@ -15,6 +15,7 @@
 #include "plan/cluster_config.h"
 #include "plan/topology.h"
 #include "resume/checkpoint_config.h"
+#include "samples/data_config.h"
 #include "train/stop_request.h"
 
 namespace braid {
@@ -37,20 +38,23 @@ struct TrainConfig {
   std::string stage = "stage3";
   bool freeze_encoders = false, freeze_projection = false, freeze_language = false;
   bool correct_partial_participation = false;
-  int max_skipped = 10;  // end the run after this many skipped steps in a row
+  int max_skipped = 10;                // end the run after this many skipped steps in a row
+  std::optional<int> eval_interval{};  // iterations between evaluations; none: no evaluation
+  int eval_iterations = 100;
   LrScheduleConfig schedule{};
 };
 
-// How a data set is read. Does not apply to mock samples, which are generated where they are needed.
-struct LoaderConfig {
-  int num_workers = 1;                  // readers per language replica
-  std::optional<int> packing_buffer{};  // samples to choose from when packing sequences
+// The data set, and the keys of mock samples, which are in the same section.
+struct RecipeData : MockDataConfig {
+  DataConfig set{};
+  bool mock = false;  // mock samples although there is a data set
 };
+bool is_mock(const RecipeData& data);
 
 struct Recipe {
   TopologyConfig topology{};
   ModelConfig model{};
-  MockDataConfig data{};
+  RecipeData data{};
   LoaderConfig loader{};
   TrainConfig train{};
   OptimizerConfig optimizer{};
@@ -63,7 +67,7 @@ struct Recipe {
 };
 
 void describe(Fields& fields, ModelConfig& config);
-void describe(Fields& fields, LoaderConfig& config);
+void describe(Fields& fields, RecipeData& config);
 void describe(Fields& fields, TrainConfig& config);
 void describe(Fields& fields, Recipe& recipe);
 

@@ -10,9 +10,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "data/mock_data.h"
-#include "data/packed_samples.h"
-#include "data/sample_batches.h"
+#include "data/batch.h"
 #include "dist/world.h"
 #include "log/device_clock.h"
 #include "log/device_memory.h"
@@ -23,6 +21,7 @@
 #include "resume/save_checkpoint.h"
 #include "resume/save_folder.h"
 #include "resume/training_state.h"
+#include "run/data_source.h"
 #include "train/all_ranks.h"
 #include "train/training.h"
 
@@ -57,6 +56,7 @@ class Run {
  public:
   Run(const Recipe& recipe, const Topology& topology, World& world, const RunContext& context)
       : recipe_(recipe),
+        topology_(topology),
         world_(world),
         context_(context),
         iterations_(iterations_of(length_of(recipe.train))),
@@ -64,9 +64,6 @@ class Run {
         language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
         seed_(recipe.train.seed),
         groups_(world, topology),
-        samples_(std::in_place, recipe.data, recipe.model.model, topology, static_cast<std::uint64_t>(seed_)),
-        packed_(*samples_, recipe.data.packed),
-        data_(packed_, media_tokens(recipe.model.model, topology)),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
         clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
                make_phase_clock(world.device())),
@@ -76,12 +73,13 @@ class Run {
     if (!recipe.checkpoint.save.empty())
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
     data_positions_ = load(topology, say);
-    if (data_positions_.empty()) data_positions_ = data_.positions_after(position_.consumed_samples);
+    data_ = make_batch_source(recipe, topology, seed_, DataUse::Training, note_);
+    if (data_positions_.empty()) data_positions_ = data_->positions_after(position_.consumed_samples);
     if (!data_positions_.empty())
-      data_.restore(data_positions_);
+      data_->restore(data_positions_);
     else if (position_.consumed_samples > 0)
       say("the checkpoint does not say where the data set continues: it is read from its start");
-    training_.read_from(data_, position_.consumed_samples);
+    training_.read_from(*data_, position_.consumed_samples);
     if (speaks_) open_log();
   }
 
@@ -102,14 +100,14 @@ class Run {
 
  private:
   void open_log() {
-    const RunFacts facts = {
-        .iterations = iterations_,
-        .done_before = position_.iteration,
-        .global_batch = recipe_.train.global_batch,
-        .ranks = world_.size(),
-        .flops_per_iteration =
-            count_flops(recipe_.model.model.language, tokens_per_step(), samples_->sequence_length()).total(),
-        .under_braid_launcher = context_.under_braid_launcher};
+    const RunFacts facts = {.iterations = iterations_,
+                            .done_before = position_.iteration,
+                            .global_batch = recipe_.train.global_batch,
+                            .ranks = world_.size(),
+                            .flops_per_iteration = count_flops(recipe_.model.model.language, tokens_per_step(),
+                                                               sequence_length() / recipe_.data.packed)
+                                                       .total(),
+                            .under_braid_launcher = context_.under_braid_launcher};
     log_.emplace(recipe_.log, facts, Moment::now());
   }
 
@@ -136,7 +134,6 @@ class Run {
     if (!loaded->seed || *loaded->seed == seed_) return loaded->data_positions;
     say(fmt::format("using the checkpoint's random seed {}, not train.seed={}", *loaded->seed, seed_));
     seed_ = *loaded->seed;
-    samples_.emplace(recipe_.data, recipe_.model.model, topology, static_cast<std::uint64_t>(seed_));
     return loaded->data_positions;
   }
 
@@ -194,7 +191,22 @@ class Run {
     if (too_many_skipped()) give_up(report);
     if (saver_) saver_->check();
     if (save_is_due()) save();
+    if (const auto& interval = recipe_.train.eval_interval; interval && (last || iteration % *interval == 0))
+      evaluate();
     return reason;
+  }
+
+  // From the start of the valid split, so that evaluations compare.
+  void evaluate() {
+    const auto scope = world_.progress().phase("evaluation");
+    const auto data = make_batch_source(recipe_, topology_, seed_, DataUse::Evaluation, note_);
+    const EvaluationReport report = training_.evaluate(*data, recipe_.train.eval_iterations);
+    if (!log_) return;
+    log_->add_evaluation({.iteration = position_.iteration,
+                          .consumed_samples = position_.consumed_samples,
+                          .lm_loss = report.loss,
+                          .right_tokens = report.right_tokens / std::max(report.num_tokens, 1.0),
+                          .right_answers = report.right_answers / std::max(report.answers, 1.0)});
   }
 
   TrainingReport step(std::int64_t iteration) {
@@ -227,9 +239,9 @@ class Run {
     return record;
   }
 
-  double tokens_per_step() const {
-    return static_cast<double>(recipe_.train.global_batch) * recipe_.data.packed * samples_->sequence_length();
-  }
+  int sequence_length() const { return recipe_.data.sequence_length.value_or(recipe_.model.model.sequence_length); }
+
+  double tokens_per_step() const { return static_cast<double>(recipe_.train.global_batch) * sequence_length(); }
 
   void close_interval() {
     const PhaseReport report = clock_.timers().report(std::exchange(since_interval_, 0));
@@ -254,16 +266,19 @@ class Run {
   }
 
   const Recipe& recipe_;
+  const Topology& topology_;
   World& world_;
   const RunContext& context_;
+  // Of any rank that reads: a damaged sample.
+  const std::function<void(const std::string&)> note_ = [this](const std::string& text) {
+    RunLog::note(text + "\n", context_.under_braid_launcher);
+  };
   const std::int64_t iterations_;
   const bool speaks_;  // for the run
   const bool language_trains_;
   std::int64_t seed_;  // of the data
   const Groups groups_;
-  std::optional<MockData> samples_;
-  PackedSamples packed_;
-  SampleBatches data_;
+  std::unique_ptr<BatchSource> data_;
   std::vector<std::string> data_positions_;  // by lane, of the last checkpoint
   Training training_;
   StepClock clock_;

@@ -7,9 +7,11 @@ namespace braid {
 
 void BadSamples::add(const std::string& shard, const std::string& key, const std::string& reason) {
   const std::int64_t number = ++count_;
-  const std::string what = fmt::format("sample {} of shard {} is skipped: {}", in_quotes(key), in_quotes(shard), reason);
+  const std::string what =
+      fmt::format("sample {} of shard {} is skipped: {}", in_quotes(key), in_quotes(shard), reason);
   if (number > limit_)
-    throw DataError(fmt::format("{}; {} samples were skipped before, and data.max_bad_samples={}", what, number - 1, limit_));
+    throw DataError(
+        fmt::format("{}; {} samples were skipped before, and data.max_bad_samples={}", what, number - 1, limit_));
   if (say_) say_(fmt::format("{} ({} skipped)", what, number));
 }
 

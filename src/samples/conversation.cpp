@@ -1,8 +1,9 @@
 #include "samples/conversation.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -128,7 +129,8 @@ class Reader {
     }
     const std::size_t pictures = conversation_.pictures.size();
     if (tags > pictures)
-      throw DataError(fmt::format("its texts have {} times {}, but there are {} pictures", tags, kPictureTag, pictures));
+      throw DataError(
+          fmt::format("its texts have {} times {}, but there are {} pictures", tags, kPictureTag, pictures));
     std::string missing;
     for (; tags < pictures; ++tags) missing += std::string(kPictureTag) + "\n";
     for (Turn& turn : conversation_.turns)
@@ -146,7 +148,8 @@ class Reader {
     return found;
   }
 
-  // A list of texts, and of objects with a text or a picture: {"type": "text", "text": ..}, {"t": "image", "value": ..}.
+  // A list of texts, and of objects with a text or a picture: {"type": "text", "text": ..}, {"t": "image", "value":
+  // ..}.
   std::string joined(const json& fragments) {
     std::string text;
     for (const json& fragment : fragments) {
@@ -223,8 +226,8 @@ Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
   } else if (type == "VQASample") {
     reader.add_answer(fields.text("context"), fields.value("answers"));
   } else if (type == "MultiChoiceVQASample") {
-    const json right = fields.source("correct_choice_idx") ? json_in(fields.value("correct_choice_idx"), "the choice")
-                                                           : json(0);
+    const json right =
+        fields.source("correct_choice_idx") ? json_in(fields.value("correct_choice_idx"), "the choice") : json(0);
     reader.add_choices(fields.text("context"), json_in(fields.value("choices"), "the list of choices"),
                        right.is_number_integer() ? right.get<std::int64_t>() : -1);
   } else if (type == "TextSample") {
@@ -263,10 +266,9 @@ Conversation read_by_usual_names(const Sample& sample) {
   Reader reader(sample);
   const SamplePart* part = sample.find("json");
   const json root = part ? json_in(part->bytes, "its part 'json'") : json::object();
-  const json* turns = root.is_array() ? &root
-                      : root.is_object()
-                          ? find_any(root, {"conversations", "conversation", "messages", "texts"})
-                          : nullptr;
+  const json* turns = root.is_array()    ? &root
+                      : root.is_object() ? find_any(root, {"conversations", "conversation", "messages", "texts"})
+                                         : nullptr;
   const auto named = [&](const char* key) { return root.is_object() ? find_any(root, {key}) : nullptr; };
   const bool names_pictures = turns && std::any_of(turns->begin(), turns->end(), [](const json& turn) {
                                 return turn.is_object() && find_any(turn, {"fragments"});
@@ -298,16 +300,16 @@ bool maps_anything(const SampleFields& fields) {
 }  // namespace
 
 std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields) {
-  static const std::array kTypes = {"CaptioningSample", "OCRSample",  "VQASample",
-                                    "MultiChoiceVQASample", "TextSample", "InterleavedSample",
+  static const std::array kTypes = {"CaptioningSample",           "OCRSample",  "VQASample",
+                                    "MultiChoiceVQASample",       "TextSample", "InterleavedSample",
                                     "SimilarityInterleavedSample"};
   std::vector<Problem> problems;
   for (const Leaf& leaf : blend.leaves) {
     if (leaf.spec.needs_python && !maps_anything(fields)) problems.push_back(*leaf.spec.needs_python);
     const bool is_known = std::find(kTypes.begin(), kTypes.end(), leaf.spec.sample_type) != kTypes.end();
     if (!leaf.spec.needs_python && !leaf.spec.field_map.empty() && !is_known)
-      problems.push_back({fmt::format("{} has samples of type {}", leaf.data.path, leaf.spec.sample_type),
-                          "data.path", fmt::format("known types are {}", fmt::join(kTypes, ", "))});
+      problems.push_back({fmt::format("{} has samples of type {}", leaf.data.path, leaf.spec.sample_type), "data.path",
+                          fmt::format("known types are {}", fmt::join(kTypes, ", "))});
   }
   return problems;
 }

@@ -1,5 +1,7 @@
 #include "samples/data_config.h"
 
+#include "text/chat_formats.h"
+
 namespace braid {
 
 void describe(Fields& f, SampleFields& c) {
@@ -22,8 +24,9 @@ void describe(Fields& f, PictureConfig& c) {
   f.field("thumbnail", c.thumbnail, "tiles: one more tile shows the whole picture");
   f.choice("filter", c.filter, {"bicubic", "bilinear"}, "how pictures are resized");
   f.field("orient", c.orient, "turn pictures as their EXIF data says");
-  f.field("scaled_decode", c.scaled_decode, "decode a JPEG at a smaller scale if it will shrink anyway: faster, "
-                                            "not the same pixels");
+  f.field("scaled_decode", c.scaled_decode,
+          "decode a JPEG at a smaller scale if it will shrink anyway: faster, "
+          "not the same pixels");
 }
 
 void describe(Fields& f, DataConfig& c) {
@@ -43,11 +46,52 @@ void describe(Fields& f, DataConfig& c) {
 void describe(Fields& f, LoaderConfig& c) {
   f.field("lanes", c.lanes, "independent streams of samples; default: dp of the language model");
   f.field("num_workers", c.num_workers, "streams that each lane interleaves");
-  f.field("packing_buffer", c.packing_buffer, "samples per worker to choose from when packing sequences; default: none");
+  f.field("packing_buffer", c.packing_buffer,
+          "samples per worker to choose from when packing sequences; default: none");
   f.choice("packing", c.packing, {"greedy", "even"}, "fullest sequences, or sequences of even length");
   f.field("shuffle_buffer", c.shuffle_buffer, "samples per worker that are shuffled; 0: none");
   f.field("max_samples_per_sequence", c.max_samples_per_sequence, "most samples to read in a row from a shard");
   f.field("threads", c.threads, "threads per reader");
+}
+
+namespace {
+
+void check_at_least(std::vector<Problem>& problems, const std::string& key, std::int64_t value, std::int64_t least) {
+  if (value < least) problems.push_back({fmt::format("{}={} must be at least {}", key, value, least), key, ""});
+}
+
+}  // namespace
+
+std::vector<Problem> validate(const DataConfig& config, const std::string& where) {
+  std::vector<Problem> problems;
+  if (config.tokenizer.empty())
+    problems.push_back({"a data set needs a tokenizer", where + ".tokenizer",
+                        "give a tokenizer.json, a sentencepiece .model, or a folder with one of them"});
+  if (config.prompt_format.empty())
+    problems.push_back({"a data set needs a chat format for its conversations", where + ".prompt_format",
+                        fmt::format("use one of {}", fmt::join(chat_format_names(), ", "))});
+  const PictureConfig& pictures = config.pictures;
+  check_at_least(problems, where + ".pictures.min_patches", pictures.min_patches, 0);
+  check_at_least(problems, where + ".pictures.max_patches", pictures.max_patches, 0);
+  check_at_least(problems, where + ".pictures.min_side", pictures.min_side, 0);
+  check_at_least(problems, where + ".pictures.tile_side", pictures.tile_side, 1);
+  check_at_least(problems, where + ".pictures.max_tiles", pictures.max_tiles, 1);
+  check_at_least(problems, where + ".max_bad_samples", config.max_bad_samples, 0);
+  const SampleFields& fields = config.fields;
+  if (fields.question.empty() != fields.answer.empty())
+    problems.push_back({"question and answer belong together", where + ".fields", "give both or neither"});
+  return problems;
+}
+
+std::vector<Problem> validate(const LoaderConfig& config, const std::string& where) {
+  std::vector<Problem> problems;
+  check_at_least(problems, where + ".lanes", config.lanes.value_or(1), 1);
+  check_at_least(problems, where + ".num_workers", config.num_workers, 1);
+  check_at_least(problems, where + ".packing_buffer", config.packing_buffer.value_or(1), 1);
+  check_at_least(problems, where + ".shuffle_buffer", config.shuffle_buffer, 0);
+  check_at_least(problems, where + ".max_samples_per_sequence", config.max_samples_per_sequence.value_or(1), 1);
+  check_at_least(problems, where + ".threads", config.threads, 1);
+  return problems;
 }
 
 }  // namespace braid

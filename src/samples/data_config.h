@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/error.h"
 
 namespace braid {
 
@@ -31,12 +32,12 @@ struct PictureConfig {
 };
 
 struct DataConfig {
-  std::string path{};                  // a data set, or a metadataset; empty: mock data
+  std::string path{};  // a data set, or a metadataset; empty: mock data
   std::string split = "train", valid_split = "val";
-  std::string tokenizer{};             // a file or a folder
-  std::string prompt_format{};         // of conversations
-  std::string image_tag{};             // text around a picture: "", nvlm or internvl
-  std::string system{};                // the system turn of conversations that have none
+  std::string tokenizer{};      // a file or a folder
+  std::string prompt_format{};  // of conversations
+  std::string image_tag{};      // text around a picture: "", nvlm or internvl
+  std::string system{};         // the system turn of conversations that have none
   SampleFields fields{};
   PictureConfig pictures{};
   std::string over_long = "drop";      // drop | truncate: samples that are longer than a sequence
@@ -51,12 +52,16 @@ struct LoaderConfig {
   std::string packing = "greedy";       // greedy | even
   int shuffle_buffer = 0;               // samples per worker; below 2: none
   std::optional<int> max_samples_per_sequence{};  // read in a row from a shard; none: a whole shard
-  int threads = 2;                      // per reader; do not change the samples
+  int threads = 2;                                // per reader; do not change the samples
 };
 
 void describe(Fields& fields, SampleFields& config);
 void describe(Fields& fields, PictureConfig& config);
 void describe(Fields& fields, DataConfig& config);
 void describe(Fields& fields, LoaderConfig& config);
+
+// Problems of the values alone; whether the files exist shows when they are opened.
+std::vector<Problem> validate(const DataConfig& config, const std::string& where);
+std::vector<Problem> validate(const LoaderConfig& config, const std::string& where);
 
 }  // namespace braid

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-constexpr int kSparePacks = 5;            // of the even packing
+constexpr int kSparePacks = 5;  // of the even packing
 constexpr std::uint64_t kMostHeld = 1 << 24;
 
 void save_refs(StateWriter& state, const std::vector<ReadSample>& samples) {
@@ -93,12 +93,15 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
   try {
     Sample sample = sources_.reader.read(ref);
     key = sample.key;
-    Conversation conversation =
-        read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
+    Conversation conversation = read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
     std::vector<Picture> pictures = conversation.pictures;
     std::optional<TokenSequence> tokens = sources_.sequences.make(std::move(conversation));
     if (!tokens) return std::nullopt;
-    return ReadSample{ref, std::move(sample.key), std::move(sample.shard), *std::move(tokens), std::move(pictures),
+    return ReadSample{ref,
+                      std::move(sample.key),
+                      std::move(sample.shard),
+                      *std::move(tokens),
+                      std::move(pictures),
                       std::move(sample.file)};
   } catch (const DataError& e) {
     sources_.bad.add(sources_.reader.shard_of(ref).name, key, e.what());

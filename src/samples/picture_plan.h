@@ -13,10 +13,10 @@ namespace braid {
 
 // One input of the encoder: a picture, or a tile of it.
 struct MediaPlan {
-  std::size_t picture = 0;         // in Conversation::pictures
-  PixelSize resized{};             // of the whole picture
+  std::size_t picture = 0;  // in Conversation::pictures
+  PixelSize resized{};      // of the whole picture
   int tile_column = 0, tile_row = 0;
-  CellGrid patches{};              // of this input
+  CellGrid patches{};  // of this input
   std::int64_t embeddings = 0;
 };
 

@@ -14,9 +14,9 @@
 namespace braid {
 
 struct TokenSequence {
-  std::vector<int> ids{};               // a picture's token repeated for each of its embeddings
-  std::vector<int> targets{};           // the ids that are predicted; kIgnoredTarget elsewhere
-  std::vector<MediaPlan> media{};       // in the order of their tokens
+  std::vector<int> ids{};          // a picture's token repeated for each of its embeddings
+  std::vector<int> targets{};      // the ids that are predicted; kIgnoredTarget elsewhere
+  std::vector<MediaPlan> media{};  // in the order of their tokens
 };
 
 class SequenceMaker {

@@ -28,8 +28,8 @@ struct OrderConfig {
 // The order of one worker, counted over all lanes. ConfigError when it would have no samples at all.
 StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& config, std::int64_t global_worker);
 
-int workers_of(const OrderConfig& config);                        // of each lane
-std::int64_t first_worker(const OrderConfig& config, int lane);   // counted over all lanes
+int workers_of(const OrderConfig& config);                       // of each lane
+std::int64_t first_worker(const OrderConfig& config, int lane);  // counted over all lanes
 // ConfigError if there is no such lane, or the config is invalid.
 LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int lane);
 

@@ -1,5 +1,5 @@
-// Writes tar shards: regular files with short names, in ustar format, with fixed times, so that equal contents give equal
-// bytes.
+// Writes tar shards: regular files with short names, in ustar format, with fixed times, so that equal contents give
+// equal bytes.
 #pragma once
 
 #include <cstdint>

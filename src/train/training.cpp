@@ -1,5 +1,6 @@
 #include "train/training.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -55,16 +56,46 @@ Training::Training(const Provider& provider, const Topology& topology, const Gro
 Training::~Training() = default;
 
 void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
-  const std::int64_t samples = std::int64_t{config_.micro_batch} * topology_.language().dense.size_of("dp");
-  feed_.emplace(model_, plan_.options.microbatches, samples, data);
+  feed_.emplace(model_, plan_.options.microbatches, samples_per_microbatch(), data);
   lanes_ = data.lanes();
   next_sample_ = first_sample;
+}
+
+EvaluationReport Training::evaluate(const BatchSource& data, int iterations) {
+  finish_parameters();
+  const at::NoGradGuard no_grad;
+  const int microbatches = plan_.options.microbatches;
+  const StepPlan plan(topology_, {.microbatches = microbatches, .forward_only = true});
+  BatchFeed feed(model_, microbatches, samples_per_microbatch(), data);
+  StepTotals totals{std::vector<double>(StepTotals::kFixed)};
+  for (int i = 0; i < iterations; ++i) {
+    Step step(model_, plan, feed.next_step(std::int64_t{i} * config_.global_batch),
+              {.micro_batch = config_.micro_batch});
+    for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(model_.world().rank())])
+      if (op.kind != Op::Begin) step.run(op);
+    const StepTotals sums(sum_terms({step.finish()}, groups_.world())[0]);
+    totals.loss_sum += sums.loss_sum;
+    totals.num_tokens += sums.num_tokens;
+    totals.right_tokens += sums.right_tokens;
+    totals.answers += sums.answers;
+    totals.right_answers += sums.right_answers;
+  }
+  model_.forget_expert_tokens();
+  return {.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
+          .num_tokens = totals.num_tokens,
+          .answers = totals.answers,
+          .right_tokens = totals.right_tokens,
+          .right_answers = totals.right_answers};
 }
 
 std::vector<std::string> Training::data_positions() {
   std::vector<std::pair<int, std::string>> own;
   for (const auto& [lane, text] : feed_->positions()) own.emplace_back(lane, text);
   return gathered_texts(own, lanes_, model_.world());
+}
+
+std::int64_t Training::samples_per_microbatch() const {
+  return std::int64_t{config_.micro_batch} * topology_.language().dense.size_of("dp");
 }
 
 TrainingReport Training::step(StepClock& clock, const std::function<StopReason()>& wanted) {

@@ -40,6 +40,12 @@ struct TrainingReport {
   double lr = 0, loss_scale = 1;  // of this update
 };
 
+struct EvaluationReport {
+  double loss = 0;  // mean over counted tokens
+  double num_tokens = 0, answers = 0;
+  double right_tokens = 0, right_answers = 0;  // by the model's first choice, see StepTotals
+};
+
 class Training {
  public:
   Training(const Provider& provider, const Topology& topology, const Groups& groups, World& world,
@@ -57,6 +63,10 @@ class Training {
   // counts the elements done so far.
   void initialize_weights(const std::vector<std::string>& sets, std::atomic<std::int64_t>& drawn);
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
+
+  // Collective over the world: forwards only, of `iterations` times as many samples as a step has, from the data's
+  // current position.
+  EvaluationReport evaluate(const BatchSource& data, int iterations);
 
   // Collective, after a step: where each lane of the data set continues.
   std::vector<std::string> data_positions();
@@ -82,6 +92,7 @@ class Training {
  private:
   struct RunningStep;
 
+  std::int64_t samples_per_microbatch() const;
   void run(const Op& op, RunningStep& running);
   StepClock::Scope measure(const Op& op, StepClock& clock) const;
   StepClock::Scope measure_wait(const Op& op, StepClock& clock) const;

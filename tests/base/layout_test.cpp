@@ -43,8 +43,11 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"train", {"base", "plan", "tensor", "dist", "optim", "mimo", "log"}},
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run",
-     {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume"}},
-    {"cli", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "hf", "data", "mimo", "forward", "launch", "shell", "slurm", "log", "train", "resume", "run", "doctor/lines", "doctor/verdict", "text", "image", "shards"}},
+     {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume",
+      "samples"}},
+    {"cli", {"base",         "plan",           "dist",   "optim", "formats", "ckpt",    "models", "hf",     "data",
+             "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",  "resume", "run",
+             "doctor/lines", "doctor/verdict", "text",   "image", "shards",  "samples", "draw"}},
 };
 
 std::string read(const fs::path& path) {

@@ -50,7 +50,7 @@ Topology topology_of(const Layout& layout, int samples = kSamples) {
 }
 
 struct Outcome {
-  StepTotals totals{std::vector<double>(4)};
+  StepTotals totals{std::vector<double>(StepTotals::kFixed)};
   std::map<std::string, at::Tensor> grads;  // whole, by set and parameter
 };
 
