@@ -69,6 +69,7 @@ void add_taken(std::vector<Row>& rows) {
           taken("llm-expt-tp", "topology.modules.language.expt_tp"),
           taken("llm-offset", "topology.modules.language.rank_offset"),
           taken("llm-pp", "topology.modules.language.pp"),
+          taken("llm-vpp", "topology.modules.language.vpp"),
           taken("llm-tp", "topology.modules.language.tp"),
           taken("load", "checkpoint.load"),
           taken_switch("load-fallback", "checkpoint.load_fallback", "always"),

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/strings.h"
 #include "base/table.h"
 #include "cli/commands.h"
 #include "plan/frozen.h"
@@ -72,8 +73,9 @@ void plan_schedule(const ScheduleCommand& command, const std::vector<std::string
   const Play timeline = make_timeline(schedule, topology, costs);
   const std::string svg = command.svg_path.empty() ? "" : draw_svg(schedule, topology, timeline, costs);
   if (command.svg_path == "-") return fmt::print("{}", svg);
-  fmt::print("{} ranks, {} microbatches: every send has its receive, and no rank deadlocks\n\n{}",
-             topology.world_size(), options.microbatches, show_stages(schedule, topology, timeline, options));
+  fmt::print("{}, {}: every send has its receive, and no rank deadlocks\n\n{}", counted(topology.world_size(), "rank"),
+             options.microbatches == 1 ? "1 microbatch" : fmt::format("{} microbatches", options.microbatches),
+             show_stages(schedule, topology, timeline, options));
   if (command.svg_path.empty()) return;
   std::ofstream file(command.svg_path);
   file << svg;

@@ -1,6 +1,7 @@
 #include "data/mock_data_config.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "models/checks.h"
 
@@ -24,6 +25,8 @@ void validate_media(const MockMediaConfig& media, const std::string& where, std:
   for (Problem& problem : checks.take()) problems.push_back(std::move(problem));
 }
 
+std::int64_t next_multiple(std::int64_t value, std::int64_t of) { return (value / of + 1) * of; }
+
 // Media that never fit would silently turn the run into text only.
 std::vector<Problem> room_problems(const MockDataConfig& config, const Provider& provider, int length,
                                    const std::string& where) {
@@ -36,7 +39,8 @@ std::vector<Problem> room_problems(const MockDataConfig& config, const Provider&
           {fmt::format("the smallest item of {} takes {} tokens, which leaves no room for text in {} tokens",
                        encoder.name, rows, length),
            fmt::format("{}.sequence_length", where),
-           fmt::format("use {} or more, or media.{}.share=0", rows + kRoomForText, encoder.name)});
+           fmt::format("use sequence_length={} or more, or media.{}.share=0",
+                       (rows + kRoomForText) * std::max(config.packed, 1), encoder.name)});
   }
   return problems;
 }
@@ -87,7 +91,8 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
   checks.size("packed", config.packed, std::max(length / kRoomForText, 1));
   if (!checks.failed() && length % config.packed != 0)
     checks.add("packed", fmt::format("sequence_length={} is not divisible by packed={}", length, config.packed),
-               fmt::format("use sequence_length={}", (length / config.packed + 1) * config.packed));
+               fmt::format("use sequence_length={}, or another packed",
+                           next_multiple(length, std::lcm(parts, config.packed))));
   const int piece = length / std::max(config.packed, 1), shortest = config.min_length.value_or(piece);
   if (config.min_length && (shortest < kRoomForText || shortest > piece))
     checks.add("min_length",
@@ -97,7 +102,14 @@ std::vector<Problem> validate(const MockDataConfig& config, const Provider& prov
   int most = vocab_of(provider.language) - 1;
   for (const EncoderConfig& encoder : provider.encoders)
     if (encoder.token_id > 1) most = std::min(most, encoder.token_id - 1);
-  checks.size("alphabet", config.alphabet, std::max(most, 1));
+  if (config.alphabet > most)
+    checks.add(
+        "alphabet",
+        fmt::format("alphabet={} needs the tokens 1 to {}, but those from {} on belong to encoders or are outside "
+                    "the vocabulary",
+                    config.alphabet, config.alphabet, most + 1),
+        fmt::format("use alphabet={} or less, or another token_id for the encoder", std::max(most, 1)));
+  checks.size("alphabet", std::min(config.alphabet, 1));
   if (!(config.noise >= 0 && config.noise <= 1))
     checks.add("noise", fmt::format("noise={} must be between 0 and 1", config.noise), "use noise=0 to 1");
   std::vector<Problem> problems = checks.take();

@@ -42,11 +42,13 @@ std::vector<Problem> token_problems(const Provider& provider, const EncoderConfi
   Checks checks(where);
   const int id = encoder.token_id, vocab = vocab_of(provider.language);
   if (id < 1 || id >= vocab)
-    checks.add("token_id", fmt::format("token_id={} must be a token of the vocabulary of {}", id, vocab),
+    checks.add("token_id",
+               fmt::format("token_id={} must be between 1 and {}, the last token of the vocabulary", id, vocab - 1),
                fmt::format("use token_id=1 to {}", vocab - 1));
   for (const EncoderConfig& other : provider.encoders)
     if (other.token_id == id && other.name < encoder.name)
-      checks.add("token_id", fmt::format("token_id={} is also the token of {}", id, other.name), "use another one");
+      checks.add("token_id", fmt::format("{} and {} both have token_id={}", other.name, encoder.name, id),
+                 "give each encoder its own token");
   return checks.take();
 }
 

@@ -10,7 +10,8 @@ void describe(Fields& f, CheckpointConfig& c) {
   f.field("save_optimizer", c.save_optimizer, "save optimizer state too");
   f.field("save_rng", c.save_rng, "save the random number state too");
   f.field("fully_reshardable", c.fully_reshardable,
-          "save optimizer state by parameter, for loading in any layout; false: by bucket, for the same tp, pp and ep");
+          "save optimizer state by parameter, for loading in any layout; false: by bucket, for the same tp, pp, vpp, "
+          "ep and buckets");
   f.field("overwrite", c.overwrite, "allow saving to a folder that has another run's checkpoints, which are replaced");
   f.field("load", c.load, "folder to resume from; the run starts from scratch if it has no checkpoint");
   f.field("load_nemotron", c.load_nemotron, "start from the weights of a Nemotron VLM checkpoint");

@@ -184,7 +184,8 @@ class Load {
 
   std::vector<StateTensor> wanted_optimizer_state() {
     const std::string fix =
-        "was it saved without the optimizer, with other modules frozen, or by bucket in another layout (tp, pp, ep)? "
+        "was it saved without the optimizer, with other modules frozen, or by bucket with other buckets or in another "
+        "layout (tp, pp, vpp, ep)? "
         "load only the weights with --no-load-optim or --finetune";
     const bool by_bucket = std::any_of(sets_.begin(), sets_.end(), [&](const StoredSet& set) {
       return has_key_with(checkpoint_->metadata(), set.branch + "optimizer.distributed.") ||

@@ -150,15 +150,17 @@ StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
     case Op::Begin:
       return clock.measure(Phase::Other, "batches");
     case Op::Load:
-      return clock.measure(Phase::Forward, name_of("load"), {{"microbatch", op.microbatch}});
+      return clock.measure(Phase::Forward, name_of("load"), {{"microbatch", op.microbatch}, {"stage", op.stage.index}});
     case Op::StartGather:
       return clock.measure(Phase::Optimizer, "gather parameters");
     case Op::EndGather:
       return clock.measure(Phase::Optimizer, "parameters arrive");
     case Op::Forward:
-      return clock.measure(Phase::Forward, name_of("forward"), {{"microbatch", op.microbatch}});
+      return clock.measure(Phase::Forward, name_of("forward"),
+                           {{"microbatch", op.microbatch}, {"stage", op.stage.index}});
     case Op::Backward:
-      return clock.measure(Phase::Backward, name_of("backward"), {{"microbatch", op.microbatch}});
+      return clock.measure(Phase::Backward, name_of("backward"),
+                           {{"microbatch", op.microbatch}, {"stage", op.stage.index}});
     case Op::StartReduce:
       return clock.measure(Phase::Reduce, "reduce gradients");
     case Op::EndReduce:
