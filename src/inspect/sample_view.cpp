@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMostPictureBytes = 256 << 10;  // larger files are shown as smaller pictures
 constexpr double kShownSide = 512;
+constexpr int kSmallSide = 160;  // narrower pictures are shown enlarged, with visible pixels
 constexpr std::size_t kMostTokens = 4000;  // shown of a sample
 constexpr std::size_t kMostPictures = 8;
 
@@ -71,10 +72,12 @@ std::string picture_html(const Picture& picture, const std::vector<MediaPlan>& i
                                  inputs[0].resized.height, inputs.size(), counted(embeddings, "embedding"));
     overlay = division(inputs, *vision);
   }
+  // As wide as a column, and not higher than 18 lines.
   return fmt::format(
-      "<div class=picture><div class=frame><img alt=\"\" style=\"aspect-ratio:{}/{}\" src=\"{}\">{}</div>"
-      "<p>{}</p></div>\n",
-      size.width, size.height, data_uri(picture, header), overlay, caption);
+      "<div class=picture><div class=frame style=\"width:min(100%,18rem*{0}/{1})\"><img alt=\"\"{2} "
+      "style=\"aspect-ratio:{0}/{1}\" src=\"{3}\">{4}</div><p>{5}</p></div>\n",
+      size.width, size.height, size.width < kSmallSide ? " class=small" : "", data_uri(picture, header), overlay,
+      caption);
 }
 
 // The text of a token alone. Tokens that are parts of a character have none, and are shown as in the vocabulary.

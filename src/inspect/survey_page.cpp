@@ -41,9 +41,11 @@ article { margin-bottom: .9rem; }
 .picture { flex: 0 1 20rem; }
 .picture p { margin: .35rem 0 0; font-size: .8rem; }
 .frame { position: relative; line-height: 0; border-radius: .35rem; overflow: hidden; }
-.frame img { width: 100%; image-rendering: auto; }
-.frame svg { position: absolute; inset: 0; width: 100%; height: 100%; fill: none; }
-.frame path { vector-effect: non-scaling-stroke; stroke: #fff; stroke-opacity: .55; mix-blend-mode: difference; }
+.frame img { width: 100%; }
+.small { image-rendering: pixelated; }
+.frame svg { position: absolute; inset: 0; width: 100%; height: 100%; fill: none;
+  mix-blend-mode: difference; }
+.frame path { vector-effect: non-scaling-stroke; stroke: #fff; stroke-opacity: .55; }
 .tiles path { stroke-width: 3px; stroke-opacity: .9; }
 .chat { white-space: pre-wrap; overflow-wrap: anywhere; font: 13.5px/1.7 ui-monospace, monospace; max-height: 24rem;
   overflow-y: auto; }
