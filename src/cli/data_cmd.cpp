@@ -14,6 +14,9 @@ void add_data_command(CLI::App& app) {
   add_data_draw_command(*data);
   add_data_prepare_command(*data);
   add_data_order_command(*data);
+  add_data_pack_command(*data);
+  add_data_inspect_command(*data);
+  add_data_bench_command(*data);
 }
 
 }  // namespace braid

@@ -121,8 +121,9 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
   void decode(const Job& job, std::uint8_t* values) {
     const std::span<std::uint8_t> rows = {values + job.first_patch * features(),
                                           static_cast<std::size_t>(job.patches * features())};
-    write_patches(job.sample->pictures[job.inputs.front().picture], job.inputs, set_->options.data.pictures,
-                  set_->options.vision->patch, rows);
+    const PictureConfig& config = set_->options.data.pictures;
+    const Image decoded = decode_for(job.sample->pictures[job.inputs.front().picture], job.inputs, config);
+    write_patches(decoded, job.inputs, config, set_->options.vision->patch, rows);
   }
 
   const std::shared_ptr<const LaneSet> set_;
@@ -153,25 +154,6 @@ std::unique_ptr<BatchReader<LanguageBatch>> LaneBatches::read_language(const Rea
 std::unique_ptr<BatchReader<EncoderBatch>> LaneBatches::read_encoder(const std::string&,
                                                                      const ReaderSamples& samples) const {
   return std::make_unique<EncoderLaneReader>(set_, positions_, samples);
-}
-
-std::optional<VisionInput> vision_input(const Provider& provider, const Topology& topology) {
-  for (const Module& module : topology.modules())
-    for (const EncoderConfig& encoder : provider.encoders) {
-      if (module.name != encoder.name) continue;
-      VisionInput vision = {
-          .pixel_shuffle = encoder.pixel_shuffle, .token = encoder.token, .token_id = encoder.token_id};
-      if (const auto* radio = std::get_if<RadioConfig>(&encoder.model)) {
-        vision.patch = radio->patch;
-        return vision;
-      }
-      if (const auto* clip = std::get_if<ClipConfig>(&encoder.model)) {
-        vision.patch = clip->patch;
-        vision.square = clip->patch_side();
-        return vision;
-      }
-    }
-  return std::nullopt;
 }
 
 }  // namespace braid

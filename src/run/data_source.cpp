@@ -18,16 +18,10 @@ std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topol
   if (is_mock(recipe.data))
     return std::make_unique<MockBatches>(recipe.data, provider, topology,
                                          static_cast<std::uint64_t>(trains ? seed : seed + kEvaluationSeed));
-  return std::make_unique<LaneBatches>(
-      LaneSetOptions{.data = recipe.data.set,
-                     .loader = recipe.loader,
-                     .split = trains ? recipe.data.set.split : recipe.data.set.valid_split,
-                     .is_training = trains,
-                     .lanes = recipe.loader.lanes.value_or(topology.language().dense.size_of("dp")),
-                     .sequence_length = recipe.data.sequence_length.value_or(provider.sequence_length),
-                     .seed = seed,
-                     .vision = vision_input(provider, topology),
-                     .say = std::move(say)});
+  LaneSetOptions options = lane_options(recipe, topology, use);
+  options.seed = seed;
+  options.say = std::move(say);
+  return std::make_unique<LaneBatches>(std::move(options));
 }
 
 }  // namespace braid

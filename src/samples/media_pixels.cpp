@@ -9,8 +9,7 @@
 
 namespace braid {
 
-void write_patches(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
-                   std::span<std::uint8_t> rows) {
+Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config) {
   const std::span<const std::uint8_t> bytes = {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()),
                                                picture.bytes.size()};
   DecodeOptions options = {.orient = config.orient};
@@ -20,7 +19,11 @@ void write_patches(const Picture& picture, std::span<const MediaPlan> inputs, co
       largest = {std::max(largest.width, input.resized.width), std::max(largest.height, input.resized.height)};
     options.scale_for = largest;
   }
-  const Image decoded = decode(bytes, picture.name, options);
+  return decode(bytes, picture.name, options);
+}
+
+void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
+                   std::span<std::uint8_t> rows) {
   const ResizeFilter filter = config.filter == "bilinear" ? ResizeFilter::Bilinear : ResizeFilter::Bicubic;
   std::optional<Image> resized;
   std::size_t written = 0;

@@ -95,14 +95,18 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
     key = sample.key;
     Conversation conversation = read_conversation(sample, sources_.blend->leaves[ref.leaf].spec, sources_.fields);
     std::vector<Picture> pictures = conversation.pictures;
-    std::optional<TokenSequence> tokens = sources_.sequences.make(std::move(conversation));
-    if (!tokens) return std::nullopt;
-    return ReadSample{ref,
-                      std::move(sample.key),
-                      std::move(sample.shard),
-                      *std::move(tokens),
-                      std::move(pictures),
-                      std::move(sample.file)};
+    TokenSequence tokens = sources_.sequences.encode(std::move(conversation));
+    const SequenceUse use = sources_.sequences.fit(tokens);
+    if (use == SequenceUse::TooLong) sources_.bad.add_too_long();
+    if (use == SequenceUse::PredictsNothing) sources_.bad.add_without_targets();
+    if (use != SequenceUse::Usable) return std::nullopt;
+    return ReadSample{.ref = ref,
+                      .key = std::move(sample.key),
+                      .shard = std::move(sample.shard),
+                      .tokens = std::move(tokens),
+                      .pictures = std::move(pictures),
+                      .file = std::move(sample.file),
+                      .stored_bytes = sample.stored_bytes()};
   } catch (const DataError& e) {
     sources_.bad.add(sources_.reader.shard_of(ref).name, key, e.what());
     return std::nullopt;

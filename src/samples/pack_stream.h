@@ -23,6 +23,7 @@ struct ReadSample {
   TokenSequence tokens{};
   std::vector<Picture> pictures{};
   std::shared_ptr<const void> file{};  // keeps the pictures' bytes
+  std::size_t stored_bytes = 0;        // of all its parts
 };
 using Pack = std::vector<ReadSample>;  // one sequence
 

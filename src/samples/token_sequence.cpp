@@ -27,7 +27,7 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
                        tokenizer_->where(), fmt::format("use token_id={} for the model's encoder", id)});
 }
 
-std::optional<TokenSequence> SequenceMaker::make(Conversation conversation) const {
+TokenSequence SequenceMaker::encode(Conversation conversation) const {
   const ChatTokens tokens = tokens_of(conversation);
   std::vector<std::vector<MediaPlan>> plans;
   if (!conversation.pictures.empty()) {
@@ -40,9 +40,7 @@ std::optional<TokenSequence> SequenceMaker::make(Conversation conversation) cons
     }
     plans = plan_pictures(sizes, capacity_ - std::ssize(tokens.tokens) - kRoomForMarkers, config_.pictures, *vision_);
   }
-  TokenSequence sequence = expand(tokens, std::move(plans));
-  if (!fits(sequence)) return std::nullopt;
-  return sequence;
+  return expand(tokens, std::move(plans));
 }
 
 ChatTokens SequenceMaker::tokens_of(Conversation& conversation) const {
@@ -79,32 +77,38 @@ TokenSequence SequenceMaker::expand(const ChatTokens& tokens, std::vector<std::v
   return sequence;
 }
 
-// Shortens a long sequence if the recipe says so; a picture that does not fit whole is cut off with all that follows.
-bool SequenceMaker::fits(TokenSequence& sequence) const {
+SequenceUse SequenceMaker::fit(TokenSequence& sequence) const {
   if (std::ssize(sequence.ids) > capacity_) {
-    if (config_.over_long == "drop") return false;
-    auto end = static_cast<std::size_t>(capacity_);
-    std::size_t at = 0, media = 0;
-    for (; media < sequence.media.size(); ++media) {
-      at = static_cast<std::size_t>(
-          std::find(sequence.ids.begin() + static_cast<std::ptrdiff_t>(at), sequence.ids.end(), vision_->token_id) -
-          sequence.ids.begin());
-      const auto size = static_cast<std::size_t>(sequence.media[media].embeddings);
-      if (at + size > end) {
-        for (; media > 0 && sequence.media[media - 1].picture == sequence.media[media].picture; --media)
-          at -= static_cast<std::size_t>(sequence.media[media - 1].embeddings);
-        end = std::min(end, at);
-        break;
-      }
-      at += size;
-    }
-    sequence.ids.resize(end);
-    sequence.targets.resize(end);
-    sequence.media.resize(media);
+    if (config_.over_long == "drop") return SequenceUse::TooLong;
+    shorten(sequence);
   }
   // The first token is never predicted.
-  return std::any_of(sequence.targets.begin() + std::min<std::ptrdiff_t>(1, std::ssize(sequence.targets)),
-                     sequence.targets.end(), [](int target) { return target != kIgnoredTarget; });
+  const bool predicts =
+      std::any_of(sequence.targets.begin() + std::min<std::ptrdiff_t>(1, std::ssize(sequence.targets)),
+                  sequence.targets.end(), [](int target) { return target != kIgnoredTarget; });
+  return predicts ? SequenceUse::Usable : SequenceUse::PredictsNothing;
+}
+
+// A picture that does not fit whole is cut off with all that follows.
+void SequenceMaker::shorten(TokenSequence& sequence) const {
+  auto end = static_cast<std::size_t>(capacity_);
+  std::size_t at = 0, media = 0;
+  for (; media < sequence.media.size(); ++media) {
+    at = static_cast<std::size_t>(
+        std::find(sequence.ids.begin() + static_cast<std::ptrdiff_t>(at), sequence.ids.end(), vision_->token_id) -
+        sequence.ids.begin());
+    const auto size = static_cast<std::size_t>(sequence.media[media].embeddings);
+    if (at + size > end) {
+      for (; media > 0 && sequence.media[media - 1].picture == sequence.media[media].picture; --media)
+        at -= static_cast<std::size_t>(sequence.media[media - 1].embeddings);
+      end = std::min(end, at);
+      break;
+    }
+    at += size;
+  }
+  sequence.ids.resize(end);
+  sequence.targets.resize(end);
+  sequence.media.resize(media);
 }
 
 }  // namespace braid

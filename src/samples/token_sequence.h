@@ -19,6 +19,8 @@ struct TokenSequence {
   std::vector<MediaPlan> media{};  // in the order of their tokens
 };
 
+enum class SequenceUse { Usable, TooLong, PredictsNothing };
+
 class SequenceMaker {
  public:
   // `capacity`: tokens of a sequence. Without `vision`, samples with pictures are refused. ConfigError if the tokenizer
@@ -26,16 +28,19 @@ class SequenceMaker {
   SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
                 const std::optional<VisionInput>& vision, std::int64_t capacity);
 
-  // Nothing for a sample that is too long (by the recipe's policy) or predicts nothing. DataError for a bad one.
-  std::optional<TokenSequence> make(Conversation conversation) const;
+  // All tokens of a sample, however many. DataError for a bad one.
+  TokenSequence encode(Conversation conversation) const;
+  // Whether it can be trained on. Shortens a long one if the recipe says so.
+  SequenceUse fit(TokenSequence& sequence) const;
 
   std::int64_t capacity() const { return capacity_; }
   const PictureConfig& pictures() const { return config_.pictures; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
   ChatTokens tokens_of(Conversation& conversation) const;
   TokenSequence expand(const ChatTokens& tokens, std::vector<std::vector<MediaPlan>> plans) const;
-  bool fits(TokenSequence& sequence) const;
+  void shorten(TokenSequence& sequence) const;
 
   const DataConfig config_;
   const std::shared_ptr<const Tokenizer> tokenizer_;

@@ -13,6 +13,12 @@ const SamplePart* Sample::find(std::string_view part) const {
   return nullptr;
 }
 
+std::size_t Sample::stored_bytes() const {
+  std::size_t bytes = 0;
+  for (const SamplePart& part : parts) bytes += part.bytes.size();
+  return bytes;
+}
+
 OpenShard::OpenShard(const Shard& shard) : shard_(shard), file_(shard.path), index_(index_path(shard.path)) {
   if (index_.samples() != shard.samples)
     throw DataError(fmt::format("'{}' has {}, but .info.json counts {}: prepare the data set again",

@@ -32,6 +32,7 @@ struct Sample {
   std::shared_ptr<const void> file{};  // keeps the parts' bytes mapped
 
   const SamplePart* find(std::string_view part) const;
+  std::size_t stored_bytes() const;  // of all parts
 };
 
 class OpenShard : public std::enable_shared_from_this<OpenShard> {

@@ -30,6 +30,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"ckpt", {"base", "formats", "plan"}},
     {"models", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt"}},
     {"samples", {"base", "text", "image", "shards"}},
+    {"inspect", {"base", "text", "image", "shards", "samples"}},
     {"draw", {"base", "formats", "image", "shards"}},
     {"data", {"base", "plan", "ops", "models", "samples"}},
     {"mimo", {"base", "plan", "tensor", "dist", "ops", "nn", "models", "data"}},
@@ -45,9 +46,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"run",
      {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume",
       "samples"}},
-    {"cli", {"base",         "plan",           "dist",   "optim", "formats", "ckpt",    "models", "hf",     "data",
-             "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",  "resume", "run",
-             "doctor/lines", "doctor/verdict", "text",   "image", "shards",  "samples", "draw"}},
+    {"cli", {"base",         "plan",           "dist",   "optim", "formats", "ckpt",    "models",  "hf",     "data",
+             "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",   "resume", "run",
+             "doctor/lines", "doctor/verdict", "text",   "image", "shards",  "samples", "inspect", "draw"}},
 };
 
 std::string read(const fs::path& path) {

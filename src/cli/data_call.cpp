@@ -1,0 +1,62 @@
+#include "cli/data_call.h"
+
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "cli/commands.h"
+#include "text/tokenizer.h"
+
+namespace braid {
+namespace {
+
+// Metadatasets are YAML files as recipes are; only they have a section `splits`.
+bool is_metadataset(const std::string& path) {
+  try {
+    const YAML::Node root = YAML::LoadFile(path);
+    return root.IsMap() && root["splits"].IsDefined();
+  } catch (const YAML::Exception&) {
+    return false;  // the recipe's reader says what is wrong
+  }
+}
+
+bool is_data_set(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return true;
+  return std::filesystem::is_regular_file(path, ignored) && (path.ends_with(".jsonl") || is_metadataset(path));
+}
+
+Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& flags) {
+  const nlohmann::json quoted = data_set;
+  const std::string text =
+      fmt::format("topology: {{modules: {{images: {{kind: encoder}}, language: {{}}}}}}\ndata: {{path: {}}}\n",
+                  quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return parse_recipe(RecipeSource{data_set, text, parse_overrides(flags)}, RecipeChecks::TopologyOnly);
+}
+
+}  // namespace
+
+DataCall read_data_call(const std::string& path, const std::vector<std::string>& flags, DataUse use) {
+  const bool is_alone = is_data_set(path);
+  const Recipe recipe = is_alone ? recipe_for(path, flags) : read_recipe_call(path, flags).recipe;
+  if (is_mock(recipe.data))
+    throw ConfigError({"the recipe has mock samples, and no data set to look at", fmt::format("{}, data.path", path),
+                       "set data.path, or give the path of a data set instead of a recipe"});
+  DataCall call = {lane_options(recipe, Topology(recipe.topology, workload_of(recipe)), use),
+                   !recipe.data.set.tokenizer.empty()};
+  if (is_alone && call.has_tokenizer && call.options.vision)
+    if (const auto id = load_tokenizer(recipe.data.set.tokenizer).find(call.options.vision->token))
+      call.options.vision->token_id = *id;
+  return call;
+}
+
+void require_tokenizer(const DataCall& call) {
+  if (!call.has_tokenizer)
+    throw ConfigError(
+        {"a data set alone has no tokenizer", "command line",
+         "give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME --data.sequence_length N"});
+}
+
+}  // namespace braid

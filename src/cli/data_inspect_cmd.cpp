@@ -1,0 +1,122 @@
+// braid data inspect: what a data set contains.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <memory>
+
+#include "base/strings.h"
+#include "cli/commands.h"
+#include "cli/data_call.h"
+#include "cli/data_commands.h"
+#include "inspect/sample_view.h"
+#include "inspect/survey_page.h"
+
+namespace braid {
+namespace {
+
+struct InspectCommand {
+  std::string path, count = "1000", html, stats;
+  std::int64_t show = 24;
+  bool json = false, decodes = false;
+};
+
+void write_file(const std::string& path, const std::string& text, const char* option) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), option, "give the name of a file"});
+}
+
+std::int64_t count_of(const std::string& text) {
+  if (text == "all") return std::numeric_limits<std::int64_t>::max();
+  const auto count = parse_int64(text);
+  if (!count || *count < 1)
+    throw ConfigError({fmt::format("--count should be a number from 1, or all, not {}", in_quotes(text)),
+                       "command line", "e.g. --count 1000"});
+  return *count;
+}
+
+// A data set need not have a split for evaluation; JSONL files have no splits.
+std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& training) {
+  std::vector<DataSetCount> counts = count_data_sets(training);
+  if (data.valid_split == data.split || kind_of_path(data.path) == PathKind::Jsonl) return counts;
+  try {
+    for (DataSetCount& count : count_data_sets(*open_blend(data.path, data.valid_split)))
+      counts.push_back(std::move(count));
+  } catch (const ConfigError&) {
+  }
+  return counts;
+}
+
+std::vector<SampleRef> shown(const std::vector<SampleRef>& samples, std::int64_t most) {
+  const auto count = std::min(samples.size(), static_cast<std::size_t>(most));
+  std::vector<SampleRef> chosen;
+  for (std::size_t i = 0; i < count; ++i) chosen.push_back(samples[i * samples.size() / count]);
+  return chosen;
+}
+
+void inspect(const InspectCommand& command, const std::vector<std::string>& flags) {
+  const std::int64_t count = count_of(command.count);
+  const LaneSetOptions options = [&] {
+    DataCall call = read_data_call(command.path, flags, DataUse::Training);
+    if (!call.has_tokenizer) call.options.sequence_length = 0;
+    return call.options;
+  }();
+  const auto blend = open_blend(options.data.path, options.split);
+  if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
+    throw ConfigError(std::move(problems));
+  SampleReader reader(blend);
+  std::optional<SequenceMaker> sequences;
+  if (options.sequence_length > 0)
+    sequences.emplace(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
+                      options.sequence_length);
+  const SurveySources sources = {.blend = *blend,
+                                 .reader = reader,
+                                 .sequences = sequences ? &*sequences : nullptr,
+                                 .data = options.data,
+                                 .loader = options.loader,
+                                 .decodes = command.decodes};
+  WorkerPool pool(options.loader.threads);
+  const std::vector<SampleRef> samples = spread_samples(*blend, count);
+  const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
+                               options.sequence_length};
+  if (!command.stats.empty()) write_file(command.stats, stats_json(report).dump() + "\n", "--stats");
+  if (!command.html.empty()) {
+    std::vector<std::string> views;
+    for (const SampleRef& ref : shown(samples, command.show))
+      views.push_back(sample_html(sources, options.vision, ref));
+    write_file(command.html, survey_page(report, views), "--html");
+  }
+  if (command.json)
+    fmt::print("{}\n", survey_json(report).dump(2));
+  else
+    fmt::print("{}", show_survey(report));
+}
+
+}  // namespace
+
+void add_data_inspect_command(CLI::App& data) {
+  auto command = std::make_shared<InspectCommand>();
+  CLI::App* inspecting = data.add_subcommand("inspect", "Show what a data set contains, and what is damaged in it");
+  inspecting->add_option("path", command->path, "a recipe, a data set's folder, a .jsonl file or a metadataset")
+      ->required();
+  inspecting->add_option("--count", command->count, "how many samples to look at, spread over the split; or all")
+      ->capture_default_str();
+  inspecting->add_flag("--decode", command->decodes, "decode every picture: finds damage that headers do not show");
+  inspecting->add_flag("--json", command->json, "print JSON, for programs");
+  inspecting->add_option("--stats", command->stats, "write counts of lengths and picture sizes to this file, as JSON")
+      ->type_name("FILE");
+  inspecting->add_option("--html", command->html, "write a page with pictures, chats and what is predicted")
+      ->type_name("FILE");
+  inspecting->add_option("--show", command->show, "how many samples the page shows")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  inspecting->allow_extras();
+  inspecting->footer(
+      "Lengths need a tokenizer: give a recipe, or add --data.tokenizer PATH --data.prompt_format NAME "
+      "--data.sequence_length N.\n" +
+      short_overrides_help());
+  inspecting->callback([command, inspecting] { inspect(*command, inspecting->remaining()); });
+}
+
+}  // namespace braid

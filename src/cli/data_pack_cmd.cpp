@@ -1,0 +1,65 @@
+// braid data pack: the sequences that a lane of a recipe's data set gives, before anything is trained on them.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+
+#include "base/clean_text.h"
+#include "cli/commands.h"
+#include "cli/data_call.h"
+#include "cli/data_commands.h"
+#include "inspect/pack_report.h"
+
+namespace braid {
+namespace {
+
+struct PackCommand {
+  std::string path;
+  int lane = 0;
+  std::int64_t skip = 0, count = 10;
+  bool json = false, evaluates = false;
+};
+
+void print_packs(const PackCommand& command, const std::vector<std::string>& flags) {
+  DataCall call = read_data_call(command.path, flags, command.evaluates ? DataUse::Evaluation : DataUse::Training);
+  require_tokenizer(call);
+  if (command.lane < 0 || command.lane >= call.options.lanes)
+    throw ConfigError({fmt::format("there is no lane {}", command.lane), "--lane",
+                       fmt::format("the recipe has {} lanes, from 0", call.options.lanes)});
+  call.options.say = [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); };
+  const auto set = std::make_shared<const LaneSet>(std::move(call.options));
+  ReplicaLanes lane(set, {.first = command.lane, .count = 1, .all = set->options.lanes}, {});
+  for (std::int64_t i = 0; i < command.skip; ++i) lane.next(0);
+  std::vector<PackSize> sizes;
+  for (std::int64_t i = 0; i < command.count; ++i) {
+    const Pack pack = lane.next(0);
+    if (command.json)
+      fmt::print("{}\n", pack_json(pack, set->options.sequence_length).dump());
+    else
+      sizes.push_back(size_of(pack));
+  }
+  if (!command.json) fmt::print("{}{}", show_packs(sizes, set->options.sequence_length), show_skipped(lane.bad()));
+}
+
+}  // namespace
+
+void add_data_pack_command(CLI::App& data) {
+  auto command = std::make_shared<PackCommand>();
+  CLI::App* pack = data.add_subcommand("pack", "Print the packed sequences that a recipe's data set gives");
+  pack->add_option("recipe", command->path, "a recipe, or a data set with --data.tokenizer and --data.prompt_format")
+      ->required();
+  const CLI::Range is_count(std::int64_t{0}, std::int64_t{1} << 40);
+  pack->add_option("--count", command->count, "how many sequences to print")->check(is_count)->capture_default_str();
+  pack->add_option("--skip", command->skip, "how many sequences to leave out first")
+      ->check(is_count)
+      ->capture_default_str();
+  pack->add_option("--lane", command->lane, "which lane to follow, from 0")->capture_default_str();
+  pack->add_flag("--eval", command->evaluates, "the sequences of evaluation, from data.valid_split");
+  pack->add_flag("--json", command->json,
+                 "one JSON object per sequence: samples, lengths, borders, labels and media, for programs");
+  pack->allow_extras();
+  pack->footer(short_overrides_help());
+  pack->callback([command, pack] { print_packs(*command, pack->remaining()); });
+}
+
+}  // namespace braid

@@ -1,0 +1,19 @@
+// Pieces of HTML that need no other files.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "inspect/distribution.h"
+
+namespace braid {
+
+// Any bytes as text that cannot end an element or an attribute; control characters become visible.
+std::string html_text(std::string_view bytes);
+
+std::string base64(std::string_view bytes);
+
+// A figure with one bar per range of values. The values under the pointer are shown by the browser.
+std::string html_histogram(std::string_view title, std::string_view unit, const Distribution& values);
+
+}  // namespace braid

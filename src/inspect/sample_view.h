@@ -1,0 +1,15 @@
+// One sample as HTML: its pictures with the patches or tiles that the encoder sees, and its tokens, those to predict in
+// colour.
+#pragma once
+
+#include <string>
+
+#include "inspect/survey.h"
+#include "samples/vision_input.h"
+
+namespace braid {
+
+// Never throws for a damaged sample; the view then says what is wrong.
+std::string sample_html(const SurveySources& sources, const std::optional<VisionInput>& vision, const SampleRef& ref);
+
+}  // namespace braid

@@ -1,0 +1,148 @@
+#include "inspect/survey.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "image/decode.h"
+#include "inspect/pack_report.h"
+#include "samples/packing.h"
+
+namespace braid {
+namespace {
+
+constexpr std::size_t kChunk = 256;  // samples that are looked at before their results are added up
+constexpr int kSparePacks = 5;       // as in training
+
+// What one sample adds to the survey.
+struct Look {
+  std::vector<std::string> parts{};
+  std::size_t stored_bytes = 0;
+  std::vector<ImageHeader> pictures{};
+  std::vector<std::int64_t> embeddings{};  // by picture
+  std::optional<std::int64_t> length{};
+  std::int64_t labels = 0;
+  SequenceUse use = SequenceUse::Usable;
+  std::optional<DamagedSample> damage{};
+};
+
+std::span<const std::uint8_t> bytes_of(const Picture& picture) {
+  return {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()};
+}
+
+void look_at_tokens(const SurveySources& sources, Conversation conversation, Look& look) {
+  look.embeddings.resize(conversation.pictures.size());
+  TokenSequence tokens = sources.sequences->encode(std::move(conversation));
+  look.length = std::ssize(tokens.ids);
+  look.use = sources.sequences->fit(tokens);
+  look.labels = label_count(tokens);
+  for (const MediaPlan& media : tokens.media) look.embeddings[media.picture] += media.embeddings;
+}
+
+Look look_at(const SurveySources& sources, const SampleRef& ref) {
+  Look look;
+  std::string key = fmt::format("number {}", ref.index);
+  try {
+    const Sample sample = sources.reader.read(ref);
+    key = sample.key;
+    for (const SamplePart& part : sample.parts) look.parts.push_back(part.name);
+    look.stored_bytes = sample.stored_bytes();
+    Conversation conversation = read_conversation(sample, sources.blend.leaves[ref.leaf].spec, sources.data.fields);
+    for (const Picture& picture : conversation.pictures) {
+      look.pictures.push_back(read_header(bytes_of(picture), picture.name));
+      if (sources.decodes) decode(bytes_of(picture), picture.name);
+    }
+    if (sources.sequences) look_at_tokens(sources, std::move(conversation), look);
+  } catch (const DataError& e) {
+    look.damage = {sources.reader.shard_of(ref).name, key, e.what()};
+  }
+  return look;
+}
+
+void add(Survey& survey, const Look& look) {
+  ++survey.samples;
+  survey.stored_bytes += static_cast<std::int64_t>(look.stored_bytes);
+  for (const std::string& part : look.parts) ++survey.parts[part];
+  for (const ImageHeader& header : look.pictures) {
+    const PixelSize size = header.oriented();
+    ++survey.formats[name_of(header.format)];
+    ++survey.picture_sizes[{size.width, size.height}];
+    survey.widths.add(size.width);
+    survey.heights.add(size.height);
+  }
+  if (look.damage) {
+    ++survey.damaged;
+    if (survey.first_damaged.size() < Survey::kNamedDamaged) survey.first_damaged.push_back(*look.damage);
+    return;
+  }
+  if (look.length) survey.lengths.add(*look.length);
+  for (const std::int64_t embeddings : look.embeddings) survey.embeddings.add(embeddings);
+  if (look.use == SequenceUse::TooLong) ++survey.too_long;
+  if (look.use == SequenceUse::PredictsNothing) ++survey.without_targets;
+  if (look.use == SequenceUse::Usable) survey.labels += look.labels;
+}
+
+// Packs as training would, with samples in this order.
+class PackCounter {
+ public:
+  PackCounter(const SurveySources& sources, Survey& survey) : sources_(sources), survey_(survey) {}
+
+  void add(const Look& look) {
+    if (!look.length || look.damage || look.use != SequenceUse::Usable) return;
+    held_.push_back(std::min(*look.length, sources_.sequences->capacity()));
+    if (std::ssize(held_) >= sources_.loader.packing_buffer.value_or(1)) pack();
+  }
+
+  void pack() {
+    if (held_.empty()) return;
+    const std::int64_t capacity = sources_.sequences->capacity();
+    const bool evenly = sources_.loader.packing == "even";
+    survey_.sequences +=
+        std::ssize(evenly ? pack_evenly(held_, capacity, kSparePacks) : pack_greedily(held_, capacity));
+    for (const std::int64_t length : held_) survey_.packed_tokens += length;
+    held_.clear();
+  }
+
+ private:
+  const SurveySources& sources_;
+  Survey& survey_;
+  std::vector<std::int64_t> held_{};
+};
+
+}  // namespace
+
+std::vector<SampleRef> spread_samples(const Blend& blend, std::int64_t count) {
+  std::int64_t total = 0;
+  for (const Leaf& leaf : blend.leaves) total += leaf.data.samples();
+  const std::int64_t wanted = std::min(count, total);
+  std::vector<SampleRef> refs;
+  std::uint32_t leaf = 0;
+  std::int64_t before = 0;  // samples of the leaves before
+  for (std::int64_t i = 0; i < wanted; ++i) {
+    // In 128 bits, since both factors may be large.
+    const auto sample = static_cast<std::int64_t>(static_cast<__int128>(i) * total / wanted);
+    while (sample - before >= blend.leaves[leaf].data.samples()) before += blend.leaves[leaf++].data.samples();
+    const DataSet& data = blend.leaves[leaf].data;
+    const std::uint32_t shard = data.shard_of(sample - before);
+    const std::int64_t index = sample - before - data.starts[shard];
+    if (!data.excluded.contains({shard, index})) refs.push_back({leaf, shard, index});
+  }
+  return refs;
+}
+
+Survey survey(const SurveySources& sources, const std::vector<SampleRef>& samples, WorkerPool& pool) {
+  Survey survey;
+  PackCounter packs(sources, survey);
+  std::vector<Look> looks(kChunk);
+  for (std::size_t begin = 0; begin < samples.size(); begin += kChunk) {
+    const std::size_t size = std::min(kChunk, samples.size() - begin);
+    pool.run(size, [&](std::size_t i) { looks[i] = look_at(sources, samples[begin + i]); });
+    for (std::size_t i = 0; i < size; ++i) {
+      add(survey, looks[i]);
+      packs.add(looks[i]);
+    }
+  }
+  packs.pack();
+  return survey;
+}
+
+}  // namespace braid

@@ -1,0 +1,51 @@
+// What a data set contains, from some or all of its samples: parts, pictures, lengths, damage.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/worker_pool.h"
+#include "inspect/distribution.h"
+#include "samples/data_config.h"
+#include "samples/token_sequence.h"
+#include "shards/order.h"
+#include "shards/sample_reader.h"
+
+namespace braid {
+
+// The objects outlive the survey.
+struct SurveySources {
+  const Blend& blend;
+  SampleReader& reader;
+  const SequenceMaker* sequences = nullptr;  // null: without lengths
+  const DataConfig& data;
+  const LoaderConfig& loader;
+  bool decodes = false;  // every picture, which finds damage that headers do not show
+};
+
+struct DamagedSample {
+  std::string shard, key, reason;
+};
+
+struct Survey {
+  std::int64_t samples = 0;  // looked at
+  std::int64_t stored_bytes = 0, too_long = 0, without_targets = 0, labels = 0;
+  std::map<std::string, std::int64_t> parts{}, formats{};  // how many samples have the part; pictures of the format
+  std::map<std::pair<int, int>, std::int64_t> picture_sizes{};  // width and height
+  Distribution lengths{}, embeddings{}, widths{}, heights{};    // tokens per sample; embeddings per picture; pixels
+  std::int64_t sequences = 0, packed_tokens = 0;                // if the samples are packed in the order of the survey
+  std::int64_t damaged = 0;
+  std::vector<DamagedSample> first_damaged{};  // at most kNamedDamaged
+  static constexpr std::size_t kNamedDamaged = 20;
+};
+
+// `count` samples at equal distances, in the order of the data sets; all if there are no more. Samples that split.yaml
+// excludes are left out.
+std::vector<SampleRef> spread_samples(const Blend& blend, std::int64_t count);
+
+Survey survey(const SurveySources& sources, const std::vector<SampleRef>& samples, WorkerPool& pool);
+
+}  // namespace braid

@@ -1,0 +1,208 @@
+#include "inspect/throughput.h"
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+
+#include "base/error.h"
+#include "samples/media_pixels.h"
+#include "samples/packing.h"
+
+namespace braid {
+namespace {
+
+constexpr int kBatch = 8;  // sequences whose pictures are decoded at a time
+constexpr std::size_t kPageBytes = 4096;
+
+class Stopwatch {
+ public:
+  // The seconds since the last call.
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// The inputs of the encoder, by picture.
+std::vector<std::span<const MediaPlan>> by_picture(const std::vector<MediaPlan>& media) {
+  std::vector<std::span<const MediaPlan>> groups;
+  for (std::size_t i = 0; i < media.size(); ++i) {
+    if (i == 0 || media[i].picture != media[i - 1].picture) groups.push_back({&media[i], 0});
+    groups.back() = {groups.back().data(), groups.back().size() + 1};
+  }
+  return groups;
+}
+
+std::int64_t patches_of(std::span<const MediaPlan> inputs) {
+  std::int64_t patches = 0;
+  for (const MediaPlan& input : inputs) patches += input.patches.cells();
+  return patches;
+}
+
+// The pictures of some sequences, each with its place among the patches of all.
+class PictureBatch {
+ public:
+  explicit PictureBatch(const LaneSet& set) : set_(set) {}
+
+  void decode(const std::vector<Pack>& packs, BadSamples& bad, WorkerPool& pool, LoadTotals& totals) {
+    if (!set_.options.vision) return;
+    jobs_.clear();
+    std::int64_t patches = 0;
+    for (const Pack& pack : packs)
+      for (const ReadSample& sample : pack)
+        for (const auto inputs : by_picture(sample.tokens.media)) {
+          jobs_.push_back({&sample, inputs, patches});
+          patches += patches_of(inputs);
+        }
+    rows_.resize(std::max(rows_.size(), static_cast<std::size_t>(patches * patch_bytes())));
+    pool.run(jobs_.size(), [&](std::size_t i) { decode(jobs_[i], bad); });
+    totals.pictures += std::ssize(jobs_);
+    totals.patches += patches;
+  }
+
+ private:
+  struct Job {
+    const ReadSample* sample;
+    std::span<const MediaPlan> inputs;
+    std::int64_t first_patch;
+  };
+
+  std::int64_t patch_bytes() const { return std::int64_t{3} * set_.options.vision->patch * set_.options.vision->patch; }
+
+  void decode(const Job& job, BadSamples& bad) {
+    const PictureConfig& config = set_.options.data.pictures;
+    try {
+      const Image decoded = decode_for(job.sample->pictures[job.inputs.front().picture], job.inputs, config);
+      write_patches(decoded, job.inputs, config, set_.options.vision->patch,
+                    std::span(rows_).subspan(static_cast<std::size_t>(job.first_patch * patch_bytes()),
+                                             static_cast<std::size_t>(patches_of(job.inputs) * patch_bytes())));
+    } catch (const DataError& e) {
+      bad.add(job.sample->shard, job.sample->key, e.what());
+    }
+  }
+
+  const LaneSet& set_;
+  std::vector<Job> jobs_{};
+  std::vector<std::uint8_t> rows_{};
+};
+
+// Reads a byte of each page, so that waiting for the disk counts as reading. The sum keeps the compiler from leaving
+// the loads out.
+unsigned touch(const Sample& sample) {
+  unsigned sum = 0;
+  for (const SamplePart& part : sample.parts)
+    for (std::size_t i = 0; i < part.bytes.size(); i += kPageBytes) sum += static_cast<unsigned char>(part.bytes[i]);
+  return sum;
+}
+
+enum Phase { Reading, Parsing, Headers, Tokenizing, Decoding, Resizing, Packing, kPhases };
+constexpr const char* kPhaseNames[] = {"reading",  "parsing",  "picture headers", "tokenizing",
+                                       "decoding", "resizing", "packing"};
+
+class PhaseMeter {
+ public:
+  explicit PhaseMeter(const LaneSet& set) : set_(set) {}
+
+  void add(const SampleRef& ref, const Leaf& leaf) {
+    Stopwatch watch;
+    const Sample sample = set_.reader.read(ref);
+    touched_ += touch(sample);
+    seconds_[Reading] += watch.lap();
+    Conversation conversation = read_conversation(sample, leaf.spec, set_.options.data.fields);
+    seconds_[Parsing] += watch.lap();
+    const std::vector<Picture> pictures = conversation.pictures;
+    for (const Picture& picture : pictures)
+      read_header({reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()}, picture.name);
+    const double headers = watch.lap();
+    seconds_[Headers] += headers;
+    TokenSequence tokens = set_.sequences.encode(std::move(conversation));
+    const bool is_used = set_.sequences.fit(tokens) == SequenceUse::Usable;
+    seconds_[Tokenizing] += std::max(watch.lap() - headers, 0.0);  // which reads the headers again
+    if (!is_used) return;
+    for (const auto inputs : by_picture(tokens.media)) {
+      const PictureConfig& config = set_.options.data.pictures;
+      const int patch = set_.options.vision->patch;
+      watch.lap();
+      const Image decoded = decode_for(pictures[inputs.front().picture], inputs, config);
+      seconds_[Decoding] += watch.lap();
+      rows_.resize(static_cast<std::size_t>(patches_of(inputs) * 3 * patch * patch));
+      write_patches(decoded, inputs, config, patch, rows_);
+      seconds_[Resizing] += watch.lap();
+    }
+    lengths_.push_back(std::ssize(tokens.ids));
+    if (std::ssize(lengths_) >= set_.options.loader.packing_buffer.value_or(1)) pack();
+  }
+
+  std::vector<LoadPhase> result() const {
+    std::vector<LoadPhase> phases;
+    for (int i = 0; i < kPhases; ++i) phases.push_back({kPhaseNames[i], seconds_[i]});
+    return phases;
+  }
+
+ private:
+  void pack() {
+    Stopwatch watch;
+    pack_greedily(lengths_, set_.sequences.capacity());
+    seconds_[Packing] += watch.lap();
+    lengths_.clear();
+  }
+
+  const LaneSet& set_;
+  double seconds_[kPhases] = {};
+  unsigned touched_ = 0;
+  std::vector<std::int64_t> lengths_{};
+  std::vector<std::uint8_t> rows_{};
+};
+
+}  // namespace
+
+LoadTotals measure_loading(const LaneSet& set, const LoadLimits& limits, BadSamples& bad, WorkerPool& pool) {
+  OrderConfig order = set.order();
+  order.is_training = !limits.one_pass;
+  const PackSources sources = {set.blend, set.reader, set.sequences, set.options.data.fields, bad, pool};
+  PackLane lane(sources, set.options.loader, order, 0);
+  PictureBatch pictures(set);
+  LoadTotals totals;
+  Stopwatch watch;
+  for (bool ended = false; !ended && (limits.one_pass || totals.seconds < limits.seconds);) {
+    std::vector<Pack> packs;
+    while (std::ssize(packs) < kBatch && !ended) {
+      if (std::optional<Pack> pack = lane.next())
+        packs.push_back(*std::move(pack));
+      else
+        ended = true;
+    }
+    for (const Pack& pack : packs)
+      for (const ReadSample& sample : pack) {
+        ++totals.samples;
+        totals.tokens += std::ssize(sample.tokens.ids);
+        totals.stored_bytes += static_cast<std::int64_t>(sample.stored_bytes);
+      }
+    totals.sequences += std::ssize(packs);
+    pictures.decode(packs, bad, pool, totals);
+    totals.seconds += watch.lap();
+  }
+  if (totals.samples == 0) throw DataError("the data set has no sample that fits into a sequence");
+  return totals;
+}
+
+std::vector<LoadPhase> measure_phases(const LaneSet& set, double seconds, BadSamples& bad) {
+  Lane lane(set.blend, set.order(), 0);
+  PhaseMeter meter(set);
+  Stopwatch watch;
+  for (double elapsed = 0; elapsed < seconds; elapsed += watch.lap()) {
+    const auto ref = lane.next();
+    if (!ref) break;
+    try {
+      meter.add(*ref, set.blend->leaves[ref->leaf]);
+    } catch (const DataError& e) {
+      bad.add(set.reader.shard_of(*ref).name, fmt::format("number {}", ref->index), e.what());
+    }
+  }
+  return meter.result();
+}
+
+}  // namespace braid

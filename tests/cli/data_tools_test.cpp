@@ -1,0 +1,165 @@
+// braid data pack, inspect and bench on a drawn data set.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+
+#include "cli/cli_support.h"
+
+namespace braid {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+constexpr int kSamples = 60, kLength = 64;
+
+class DataTools : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Finished drawn =
+        braid({"data", "draw", set(), "--samples", std::to_string(kSamples), "--val", "7", "--per-shard", "40"});
+    ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
+    recipe_ = folder_.write("recipe.yaml", fmt::format(R"(
+topology: {{modules: {{images: {{kind: encoder}}, language: {{dp: 2}}}}}}
+data: {{path: {0}, tokenizer: {0}/tokenizer, prompt_format: chatml, sequence_length: {1}}}
+loader: {{packing_buffer: 10}}
+)",
+                                                       set(), kLength));
+  }
+
+  std::string set() const { return folder_.path() + "/set"; }
+
+  std::vector<json> packs(const std::vector<std::string>& flags) const {
+    std::vector<std::string> words = {"data", "pack", recipe_, "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    std::vector<json> packs;
+    std::istringstream lines(run.out);
+    for (std::string line; std::getline(lines, line);) packs.push_back(json::parse(line));
+    return packs;
+  }
+
+  json inspected(const std::vector<std::string>& flags) const {
+    std::vector<std::string> words = {"data", "inspect", recipe_, "--json"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.exit_code == 0 ? json::parse(run.out) : json();
+  }
+
+  // Overwrites the first PNG signature of a shard.
+  void damage(const std::string& shard) const {
+    std::string bytes = testing::read_file(shard);
+    bytes.replace(bytes.find("\x89PNG"), 4, "nope");
+    std::ofstream(shard, std::ios::binary) << bytes;
+  }
+
+  TemporaryFolder folder_;
+  std::string recipe_;
+};
+
+TEST_F(DataTools, PacksFitTheirBorders) {
+  const std::vector<json> all = packs({"--count", "8"});
+  ASSERT_EQ(all.size(), 8u);
+  for (const json& pack : all) {
+    std::int64_t at = 0, labels = 0, embeddings = 0;
+    ASSERT_EQ(pack["samples"].size(), pack["lengths"].size());
+    for (std::size_t i = 0; i < pack["lengths"].size(); ++i) {
+      EXPECT_EQ(pack["cu_seqlens"][i], at);
+      at += pack["lengths"][i].get<std::int64_t>();
+      labels += pack["samples"][i]["labels"].get<std::int64_t>();
+      for (const json& media : pack["samples"][i]["media"]) {
+        const std::int64_t rows = media["extent"][0], columns = media["extent"][1];
+        EXPECT_EQ(media["embeddings"], rows * columns / 4);  // 2 x 2 patches become one
+        EXPECT_EQ(media["width"], columns * 16);
+        embeddings += rows * columns / 4;
+      }
+    }
+    EXPECT_EQ(pack["cu_seqlens"].back(), kLength);
+    EXPECT_EQ(pack["tokens"], at);
+    EXPECT_EQ(pack["padding"], kLength - at);
+    EXPECT_EQ(pack["labels"], labels);
+    EXPECT_GT(labels, 0);
+    EXPECT_EQ(pack["embeddings"], embeddings);
+  }
+  const std::vector<json> later = packs({"--count", "3", "--skip", "5"});
+  EXPECT_EQ(later, std::vector<json>(all.begin() + 5, all.end()));
+  EXPECT_NE(packs({"--count", "1", "--lane", "1"}), packs({"--count", "1"}));
+}
+
+TEST_F(DataTools, PackReportsWhatItSkips) {
+  const Finished full = braid({"data", "pack", recipe_, "--count", "5"});
+  EXPECT_THAT(full.out, AllOf(HasSubstr("packing density: "), HasSubstr("skipped: 0 too long")));
+  const Finished narrow = braid({"data", "pack", recipe_, "--count", "5", "--data.sequence_length", "18"});
+  EXPECT_EQ(narrow.exit_code, 0) << narrow.err;
+  EXPECT_THAT(narrow.out, AllOf(HasSubstr("skipped: "), Not(HasSubstr("skipped: 0 too long"))));
+  EXPECT_EQ(braid({"data", "pack", recipe_, "--lane", "2"}).exit_code, 2);
+  const Finished mock = braid({"data", "pack", recipe_, "--data.mock", "true"});
+  EXPECT_EQ(mock.exit_code, 2);
+  EXPECT_THAT(mock.err, HasSubstr("no data set to look at"));
+}
+
+TEST_F(DataTools, InspectCountsAndNamesDamage) {
+  damage(set() + "/train_0001.tar");
+  const json report = inspected({"--count", "all"});
+  ASSERT_EQ(report["data_sets"].size(), 2u);
+  EXPECT_EQ(report["data_sets"][0]["samples"], kSamples);
+  EXPECT_EQ(report["data_sets"][0]["shards"], 2);
+  EXPECT_EQ(report["data_sets"][1]["split"], "val");
+  EXPECT_EQ(report["data_sets"][1]["samples"], 7);
+  EXPECT_EQ(report["samples"], kSamples);
+  EXPECT_EQ(report["parts"]["json"], kSamples);
+  EXPECT_EQ(report["damaged"]["count"], 1);
+  EXPECT_EQ(report["damaged"]["first"][0]["shard"], "train_0001.tar");
+  EXPECT_EQ(report["pictures"]["formats"]["PNG"], report["parts"]["png"].get<int>() - 1);
+  EXPECT_EQ(report["tokens"]["count"], kSamples - 1);
+  EXPECT_GT(report["packing"]["density"], 0.5);
+  EXPECT_EQ(inspected({"--count", "13"})["samples"], 13);
+}
+
+// A pass of the bench has the totals that inspect and the data set give.
+TEST_F(DataTools, BenchDoesAllTheWork) {
+  const json report = inspected({"--count", "all"});
+  const Finished run = braid({"data", "bench", recipe_, "--one-pass", "--threads", "2", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const json bench = json::parse(run.out);
+  EXPECT_EQ(bench["samples"], kSamples);
+  EXPECT_EQ(bench["tokens"], report["packing"]["tokens"]);
+  EXPECT_EQ(bench["bytes"], report["stored_bytes"]);
+  EXPECT_EQ(bench["pictures"], report["parts"]["png"]);
+  EXPECT_EQ(bench["patches"].get<std::int64_t>(),
+            4 * std::llround(report["pictures"]["embeddings"]["mean"].get<double>() *
+                             report["pictures"]["embeddings"]["count"].get<double>()));
+  EXPECT_THAT(braid({"data", "bench", recipe_, "--seconds", "0.01"}).out,
+              AllOf(HasSubstr("tokenizing"), HasSubstr("MB at the end")));
+}
+
+TEST_F(DataTools, PageShowsWhatIsPredictedAndEscapesTheRest) {
+  const std::string page = folder_.path() + "/page.html", stats = folder_.path() + "/stats.json";
+  inspected({"--html", page, "--stats", stats, "--show", "5"});
+  const std::string html = testing::read_file(page);
+  EXPECT_THAT(html, AllOf(HasSubstr("data:image/png;base64,"), HasSubstr(", predicted\">"),
+                          HasSubstr("embeddings</span>"), HasSubstr("class=\"patches\""), Not(HasSubstr("http"))));
+  const json counts = json::parse(testing::read_file(stats));
+  std::int64_t samples = 0;
+  for (const json& pair : counts["lengths"]) samples += pair[1].get<std::int64_t>();
+  EXPECT_EQ(samples, kSamples);
+
+  const std::string hostile = folder_.write("hostile.jsonl", R"({"text": "<script>alert(1)</script>"})"
+                                                             "\n");
+  ASSERT_EQ(braid({"data", "prepare", hostile}).exit_code, 0);
+  const Finished run = braid({"data", "inspect", hostile, "--html", page});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(testing::read_file(page), AllOf(HasSubstr("&lt;script&gt;alert"), Not(HasSubstr("<script>"))));
+}
+
+}  // namespace
+}  // namespace braid
