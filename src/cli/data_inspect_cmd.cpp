@@ -48,10 +48,11 @@ std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& trai
   return counts;
 }
 
-std::vector<SampleRef> shown(const std::vector<SampleRef>& samples, std::int64_t most) {
-  const auto count = std::min(samples.size(), static_cast<std::size_t>(most));
+std::vector<SampleRef> shown(const SpreadSamples& samples, std::int64_t most) {
+  const std::int64_t count = std::min(samples.size(), most);
   std::vector<SampleRef> chosen;
-  for (std::size_t i = 0; i < count; ++i) chosen.push_back(samples[i * samples.size() / count]);
+  for (std::int64_t i = 0; i < count; ++i)
+    if (const auto ref = samples.at(i * (samples.size() / count))) chosen.push_back(*ref);
   return chosen;
 }
 
@@ -77,7 +78,7 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
                                  .loader = options.loader,
                                  .decodes = command.decodes};
   WorkerPool pool(options.loader.threads);
-  const std::vector<SampleRef> samples = spread_samples(*blend, count);
+  const SpreadSamples samples(*blend, count);
   const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
                                options.sequence_length};
   if (!command.stats.empty()) write_file(command.stats, stats_json(report).dump() + "\n", "--stats");

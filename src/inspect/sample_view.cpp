@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMostPictureBytes = 256 << 10;  // larger files are shown as smaller pictures
 constexpr double kShownSide = 512;
-constexpr int kSmallSide = 160;  // narrower pictures are shown enlarged, with visible pixels
+constexpr int kSmallSide = 160;            // narrower pictures are shown enlarged, with visible pixels
 constexpr std::size_t kMostTokens = 4000;  // shown of a sample
 constexpr std::size_t kMostPictures = 8;
 

@@ -10,8 +10,8 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kChunk = 256;  // samples that are looked at before their results are added up
-constexpr int kSparePacks = 5;       // as in training
+constexpr std::int64_t kChunk = 256;  // samples that are looked at before their results are added up
+constexpr int kSparePacks = 5;        // as in training
 
 // What one sample adds to the survey.
 struct Look {
@@ -110,35 +110,37 @@ class PackCounter {
 
 }  // namespace
 
-std::vector<SampleRef> spread_samples(const Blend& blend, std::int64_t count) {
-  std::int64_t total = 0;
-  for (const Leaf& leaf : blend.leaves) total += leaf.data.samples();
-  const std::int64_t wanted = std::min(count, total);
-  std::vector<SampleRef> refs;
-  std::uint32_t leaf = 0;
-  std::int64_t before = 0;  // samples of the leaves before
-  for (std::int64_t i = 0; i < wanted; ++i) {
-    // In 128 bits, since both factors may be large.
-    const auto sample = static_cast<std::int64_t>(static_cast<__int128>(i) * total / wanted);
-    while (sample - before >= blend.leaves[leaf].data.samples()) before += blend.leaves[leaf++].data.samples();
-    const DataSet& data = blend.leaves[leaf].data;
-    const std::uint32_t shard = data.shard_of(sample - before);
-    const std::int64_t index = sample - before - data.starts[shard];
-    if (!data.excluded.contains({shard, index})) refs.push_back({leaf, shard, index});
-  }
-  return refs;
+SpreadSamples::SpreadSamples(const Blend& blend, std::int64_t count) : blend_(blend) {
+  for (const Leaf& leaf : blend.leaves) total_ += leaf.data.samples();
+  size_ = std::min(count, total_);
 }
 
-Survey survey(const SurveySources& sources, const std::vector<SampleRef>& samples, WorkerPool& pool) {
+std::optional<SampleRef> SpreadSamples::at(std::int64_t i) const {
+  // In 128 bits, since both factors may be large.
+  auto sample = static_cast<std::int64_t>(static_cast<__int128>(i) * total_ / size_);
+  std::uint32_t leaf = 0;
+  for (; sample >= blend_.leaves[leaf].data.samples(); ++leaf) sample -= blend_.leaves[leaf].data.samples();
+  const DataSet& data = blend_.leaves[leaf].data;
+  const std::uint32_t shard = data.shard_of(sample);
+  const std::int64_t index = sample - data.starts[shard];
+  if (data.excluded.contains({shard, index})) return std::nullopt;
+  return SampleRef{leaf, shard, index};
+}
+
+Survey survey(const SurveySources& sources, const SpreadSamples& samples, WorkerPool& pool) {
   Survey survey;
   PackCounter packs(sources, survey);
-  std::vector<Look> looks(kChunk);
-  for (std::size_t begin = 0; begin < samples.size(); begin += kChunk) {
-    const std::size_t size = std::min(kChunk, samples.size() - begin);
-    pool.run(size, [&](std::size_t i) { looks[i] = look_at(sources, samples[begin + i]); });
+  std::vector<std::optional<Look>> looks(kChunk);
+  for (std::int64_t begin = 0; begin < samples.size(); begin += kChunk) {
+    const auto size = static_cast<std::size_t>(std::min(kChunk, samples.size() - begin));
+    pool.run(size, [&](std::size_t i) {
+      const auto ref = samples.at(begin + static_cast<std::int64_t>(i));
+      looks[i] = ref ? std::optional(look_at(sources, *ref)) : std::nullopt;
+    });
     for (std::size_t i = 0; i < size; ++i) {
-      add(survey, looks[i]);
-      packs.add(looks[i]);
+      if (!looks[i]) continue;
+      add(survey, *looks[i]);
+      packs.add(*looks[i]);
     }
   }
   packs.pack();

@@ -42,10 +42,20 @@ struct Survey {
   static constexpr std::size_t kNamedDamaged = 20;
 };
 
-// `count` samples at equal distances, in the order of the data sets; all if there are no more. Samples that split.yaml
-// excludes are left out.
-std::vector<SampleRef> spread_samples(const Blend& blend, std::int64_t count);
+// Samples at equal distances, in the order of the data sets.
+class SpreadSamples {
+ public:
+  // As many as there are if `count` is larger.
+  SpreadSamples(const Blend& blend, std::int64_t count);
+  std::int64_t size() const { return size_; }
+  // Nothing for a sample that split.yaml excludes.
+  std::optional<SampleRef> at(std::int64_t i) const;
 
-Survey survey(const SurveySources& sources, const std::vector<SampleRef>& samples, WorkerPool& pool);
+ private:
+  const Blend& blend_;
+  std::int64_t total_ = 0, size_ = 0;
+};
+
+Survey survey(const SurveySources& sources, const SpreadSamples& samples, WorkerPool& pool);
 
 }  // namespace braid
