@@ -31,6 +31,8 @@ struct LanguageBatch {
   std::vector<std::int64_t> offsets;              // of all sub-sequences, 0 ... T
   std::vector<std::vector<std::int64_t>> rows{};  // by encoder and sample: number of embeddings that the text expects
   std::vector<LanePosition> positions{};          // after this batch, of the lanes that this reader reports
+  // By encoder, sample and item: the sub-sequence with its embeddings. May be empty if no item is ever damaged.
+  std::vector<std::vector<std::vector<std::int64_t>>> sequence_of{};
 };
 
 using Extent = std::vector<std::int64_t>;  // as in MediaItem
@@ -44,6 +46,7 @@ struct EncoderBatch {
   at::Tensor values;                    // [patches or frames, features], items end to end; uint8 or float
   std::vector<Extent> extents;          // by item
   std::vector<std::int64_t> sample_of;  // by item, on the leader: which of the replica's samples has it, ascending
+  std::vector<bool> damaged{};  // by item, on the leader: its values could not be read and are zeros; empty: none
 };
 
 template <class Batch>

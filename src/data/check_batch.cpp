@@ -36,6 +36,20 @@ bool takes_bytes(const EncoderModel& model) {
   return (radio && radio->channels == 3) || (clip && clip->channels == 3);
 }
 
+void check_sequences_of_items(const LanguageBatch& batch, std::int64_t samples) {
+  if (batch.sequence_of.empty()) return;
+  bool fits = batch.sequence_of.size() == batch.rows.size();
+  for (const auto& by_sample : batch.sequence_of) {
+    fits = fits && std::ssize(by_sample) == samples;
+    for (const auto& sequences : by_sample)
+      fits = fits && std::all_of(sequences.begin(), sequences.end(), [&](std::int64_t sequence) {
+               return sequence >= 0 && sequence + 1 < std::ssize(batch.offsets);
+             });
+  }
+  expect(fits, "a batch must name one of its {} sequences for each item of each encoder and sample",
+         batch.offsets.size() - 1);
+}
+
 }  // namespace
 
 void check_batch(const LanguageBatch& batch, std::int64_t samples, const LanguageExpects& expected) {
@@ -51,6 +65,7 @@ void check_batch(const LanguageBatch& batch, std::int64_t samples, const Languag
          batch.rows.size(), expected.encoders);
   for (const auto& rows : batch.rows)
     expect(std::ssize(rows) == samples, "a batch counts embeddings for {} samples, but has {}", rows.size(), samples);
+  check_sequences_of_items(batch, samples);
 }
 
 void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderConfig& config) {
@@ -59,6 +74,9 @@ void check_batch(const EncoderBatch& batch, std::int64_t samples, const EncoderC
   expect(std::is_sorted(batch.sample_of.begin(), batch.sample_of.end()) &&
              (batch.sample_of.empty() || (batch.sample_of.front() >= 0 && batch.sample_of.back() < samples)),
          "{}: the items of a batch must be in the order of its {} samples", config.name, samples);
+  expect(batch.damaged.empty() || batch.damaged.size() == batch.extents.size(),
+         "{}: a batch has {} items but says of {} whether they are damaged", config.name, batch.extents.size(),
+         batch.damaged.size());
   std::int64_t rows = 0;
   for (const Extent& extent : batch.extents) {
     expect(std::ssize(extent) == extent_dims(config.model) &&

@@ -28,7 +28,8 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
     LanguageBatch batch = {.ids = at::full({samples_.own.size() * length}, 0, tokens),
                            .labels = at::full({samples_.own.size() * length}, kIgnoredLabel, tokens),
                            .offsets = {0},
-                           .rows = std::vector<std::vector<std::int64_t>>(encoders_)};
+                           .rows = std::vector<std::vector<std::int64_t>>(encoders_),
+                           .sequence_of = std::vector<std::vector<std::vector<std::int64_t>>>(encoders_)};
     for (std::int64_t s = 0; s < samples_.own.size(); ++s) add(lanes_.next(0), s * length, batch);
     for (auto& [lane, text] : lanes_.positions()) batch.positions.push_back({lane, std::move(text)});
     return batch;
@@ -45,17 +46,21 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
     auto* ids = batch.ids.data_ptr<std::int64_t>();
     auto* labels = batch.labels.data_ptr<std::int64_t>();
     std::int64_t at = begin, embeddings = 0;
+    std::vector<std::int64_t> sequence_of;
     for (const ReadSample& sample : pack) {
       const std::vector<int>& targets = sample.tokens.targets;
       std::copy(sample.tokens.ids.begin(), sample.tokens.ids.end(), ids + at);
       for (std::size_t i = 0; i + 1 < targets.size(); ++i)
         if (targets[i + 1] != kIgnoredTarget) labels[at + static_cast<std::int64_t>(i)] = targets[i + 1];
       at += std::ssize(targets);
+      sequence_of.insert(sequence_of.end(), sample.tokens.media.size(), std::ssize(batch.offsets) - 1);
       batch.offsets.push_back(at);
       for (const MediaPlan& media : sample.tokens.media) embeddings += media.embeddings;
     }
     if (at < end) batch.offsets.push_back(end);
-    if (!batch.rows.empty()) batch.rows.front().push_back(embeddings);
+    if (batch.rows.empty()) return;
+    batch.rows.front().push_back(embeddings);
+    batch.sequence_of.front().push_back(std::move(sequence_of));
   }
 
   const std::shared_ptr<const LaneSet> set_;
@@ -90,7 +95,10 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
     if (jobs.empty()) return batch;
     batch.values = at::empty({patches, features()}, at::kByte);
     auto* values = batch.values.data_ptr<std::uint8_t>();
-    lanes_.pool().run(jobs.size(), [&](std::size_t i) { decode(jobs[i], values); });
+    std::vector<char> is_damaged(jobs.size());  // not bool: threads write neighbours
+    lanes_.pool().run(jobs.size(), [&](std::size_t i) { is_damaged[i] = !decode(jobs[i], values); });
+    for (std::size_t i = 0; i < jobs.size(); ++i)
+      batch.damaged.insert(batch.damaged.end(), jobs[i].inputs.size(), is_damaged[i] != 0);
     return batch;
   }
 
@@ -118,12 +126,21 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
     }
   }
 
-  void decode(const Job& job, std::uint8_t* values) {
+  // A picture whose header is fine may still be damaged. The language model already expects its embeddings, so it
+  // becomes zeros. Returns whether it is fine.
+  bool decode(const Job& job, std::uint8_t* values) {
     const std::span<std::uint8_t> rows = {values + job.first_patch * features(),
                                           static_cast<std::size_t>(job.patches * features())};
     const PictureConfig& config = set_->options.data.pictures;
-    const Image decoded = decode_for(job.sample->pictures[job.inputs.front().picture], job.inputs, config);
-    write_patches(decoded, job.inputs, config, set_->options.vision->patch, rows);
+    try {
+      const Image decoded = decode_for(job.sample->pictures[job.inputs.front().picture], job.inputs, config);
+      write_patches(decoded, job.inputs, config, set_->options.vision->patch, rows);
+      return true;
+    } catch (const DataError& e) {
+      std::fill(rows.begin(), rows.end(), std::uint8_t{0});
+      lanes_.bad().add(job.sample->shard, job.sample->key, e.what());
+      return false;
+    }
   }
 
   const std::shared_ptr<const LaneSet> set_;

@@ -12,6 +12,7 @@
 #include "data/read_ahead.h"
 #include "dist/world.h"
 #include "mimo/size_table.h"
+#include "ops/cross_entropy.h"
 #include "plan/bridge.h"
 #include "tensor/upload.h"
 
@@ -61,7 +62,9 @@ class BatchFeed::Impl {
   void take_sizes(const std::vector<double>& sums) {
     next_->table.assign(sums);
     next_->is_agreed = true;
-    if (next_->table.failed_ranks() == 0) start_broadcasts();
+    if (next_->table.failed_ranks() > 0) return;
+    ignore_labels_of_damaged_items();
+    start_broadcasts();
   }
 
   const StepBatches& next_step(std::int64_t first_sample) {
@@ -163,9 +166,13 @@ class BatchFeed::Impl {
       next.table.items(m, replica(module), mb) = static_cast<std::int64_t>(batch.extents.size());
       if (batch.values.defined())
         next.table.value_type(m, replica(module), mb) = static_cast<std::int64_t>(batch.values.scalar_type());
-      for (std::size_t i = 0; i < batch.extents.size(); ++i)
-        next.table.given(m, mb * samples_ + own.begin + batch.sample_of[i]) +=
-            rows_of(model_.encoder_config(m), batch.extents[i]);
+      std::int64_t item = 0;  // of its sample
+      for (std::size_t i = 0; i < batch.extents.size(); ++i) {
+        item = i > 0 && batch.sample_of[i] == batch.sample_of[i - 1] ? item + 1 : 0;
+        const std::int64_t sample = mb * samples_ + own.begin + batch.sample_of[i];
+        next.table.given(m, sample) += rows_of(model_.encoder_config(m), batch.extents[i]);
+        if (!batch.damaged.empty() && batch.damaged[i]) next.table.damaged(m, sample) |= SizeTable::damage_bit(item);
+      }
       next.batches.encoders[index(m)].push_back(std::move(batch));
     }
   }
@@ -177,6 +184,27 @@ class BatchFeed::Impl {
           throw DataError(fmt::format("sample {} has {} tokens for {}, but its media produce {} embeddings",
                                       first_sample + s, table.expected(m, s), topology_.modules()[index(m)].name,
                                       table.given(m, s)));
+  }
+
+  // The text with a damaged item is not trained on. Its embeddings stay, so that no sizes change.
+  void ignore_labels_of_damaged_items() {
+    if (next_->batches.language.empty()) return;
+    const SampleRange own = samples_of_replica(topology_.language(), samples_, model_.world().rank());
+    for (std::size_t k = 0; k < encoders_.size(); ++k)
+      for (int mb = 0; mb < microbatches_; ++mb)
+        for (std::int64_t s = 0; s < own.size(); ++s)
+          if (const std::int64_t items = next_->table.damaged(encoders_[k], mb * samples_ + own.begin + s); items != 0)
+            ignore_labels(next_->batches.language[index(mb)], k, s, items);
+  }
+
+  static void ignore_labels(LanguageBatch& batch, std::size_t encoder, std::int64_t sample, std::int64_t items) {
+    BRAID_CHECK(!batch.sequence_of.empty(), "a batch with damaged items does not say where their embeddings are");
+    const std::vector<std::int64_t>& sequences = batch.sequence_of[encoder][index(sample)];
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      if ((items & SizeTable::damage_bit(static_cast<std::int64_t>(i))) == 0) continue;
+      const std::int64_t begin = batch.offsets[index(sequences[i])], end = batch.offsets[index(sequences[i] + 1)];
+      batch.labels.narrow(0, begin, end - begin).fill_(kIgnoredLabel);
+    }
   }
 
   // Leaders send text and extents to all ranks of their replica, while the previous step ends.

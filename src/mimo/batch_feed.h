@@ -5,6 +5,8 @@
 // other numbers that the previous step sums. So every rank knows the size of every tensor it will receive, and sizes
 // are not sent. Leaders then broadcast the text and the extents of its media to their replica, from host memory to host
 // memory, while the previous step ends; the values of media stay on the leader until a stage loads them (mimo/step.h).
+//
+// Items whose values could not be read are marked in the sizes too: the text that contains one loses its labels.
 #pragma once
 
 #include <memory>

@@ -2,6 +2,7 @@
 // is zero on all other ranks, so that the sum over all ranks is the whole table.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,7 @@ class SizeTable {
     for (const Module& module : topology.modules()) {
       const Size counts = 2 * Size{module.dense.size_of("dp")} * microbatches;
       modules_.push_back({size, size + counts});
-      size += counts + (module.is_encoder ? 2 * samples_of_step_ : 0);
+      size += counts + (module.is_encoder ? 3 * samples_of_step_ : 0);
     }
     values_.resize(static_cast<std::size_t>(size + 1));
   }
@@ -34,6 +35,10 @@ class SizeTable {
   // Embeddings of a sample that an encoder produces, and that the text expects.
   Size& given(int module, Size sample) { return at(of(module).rows + sample); }
   Size& expected(int module, Size sample) { return at(of(module).rows + samples_of_step_ + sample); }
+  // Items of a sample whose values could not be read: the sum of their damage_bit()s, which a double holds exactly.
+  Size& damaged(int module, Size sample) { return at(of(module).rows + 2 * samples_of_step_ + sample); }
+  // Item i has bit i; all items from the 53rd on share a bit.
+  static Size damage_bit(Size item) { return Size{1} << std::min<Size>(item, 52); }
   Size& failed_ranks() { return values_.back(); }  // whose readers threw
 
   Size samples_of_step() const { return samples_of_step_; }

@@ -134,7 +134,7 @@ class Reader {
     std::string missing;
     for (; tags < pictures; ++tags) missing += std::string(kPictureTag) + "\n";
     for (Turn& turn : conversation_.turns)
-      if (turn.role != "system") {
+      if (turn.role == "user" || turn.role.empty()) {
         turn.text.insert(0, missing);
         break;
       }
@@ -182,8 +182,8 @@ std::string text_in(const FieldValue& value, const char* what) {
   return text_of(std::get<json>(value), what);
 }
 
-json json_in(const FieldValue& value, const char* what) {
-  if (const auto* parsed = std::get_if<json>(&value)) return *parsed;
+json json_in(FieldValue value, const char* what) {
+  if (auto* parsed = std::get_if<json>(&value)) return std::move(*parsed);
   json parsed = json::parse(std::get<std::string_view>(value), nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) throw DataError(fmt::format("{} is not valid JSON", what));
   return parsed;
@@ -304,8 +304,9 @@ std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& f
                                     "MultiChoiceVQASample",       "TextSample", "InterleavedSample",
                                     "SimilarityInterleavedSample"};
   std::vector<Problem> problems;
+  if (maps_anything(fields)) return problems;
   for (const Leaf& leaf : blend.leaves) {
-    if (leaf.spec.needs_python && !maps_anything(fields)) problems.push_back(*leaf.spec.needs_python);
+    if (leaf.spec.needs_python) problems.push_back(*leaf.spec.needs_python);
     const bool is_known = std::find(kTypes.begin(), kTypes.end(), leaf.spec.sample_type) != kTypes.end();
     if (!leaf.spec.needs_python && !leaf.spec.field_map.empty() && !is_known)
       problems.push_back({fmt::format("{} has samples of type {}", leaf.data.path, leaf.spec.sample_type), "data.path",

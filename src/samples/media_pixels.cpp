@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
+#include "base/error.h"
 #include "image/decode.h"
 #include "image/resize.h"
 #include "image/tiles.h"
@@ -29,8 +31,9 @@ void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, cons
   std::size_t written = 0;
   for (const MediaPlan& input : inputs) {
     if (!resized || resized->size() != input.resized) resized = resize(decoded, input.resized, filter);
-    const auto own = rows.subspan(written, static_cast<std::size_t>(input.patches.pixels(patch).pixels() * 3));
-    written += own.size();
+    const auto size = static_cast<std::size_t>(input.patches.pixels(patch).pixels() * 3);
+    BRAID_CHECK(size <= rows.size() - written, "{} bytes do not hold the patches of '{}'", rows.size(), picture.name);
+    const auto own = rows.subspan(std::exchange(written, written + size), size);
     if (input.patches.pixels(patch) == input.resized)
       cut_patches(*resized, patch, own);
     else

@@ -1,6 +1,7 @@
 #include "samples/pack_stream.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int kSparePacks = 5;  // of the even packing
 constexpr std::uint64_t kMostHeld = 1 << 24;
+constexpr std::int64_t kMostSkipped = 10000;  // in a row, or as many as the worker has
 
 void save_refs(StateWriter& state, const std::vector<ReadSample>& samples) {
   state.number(samples.size());
@@ -53,7 +55,10 @@ std::size_t PackStream::held() const {
 std::optional<Pack> PackStream::next() {
   refill();
   if (packs_.empty()) select();
-  if (packs_.empty()) return std::nullopt;
+  if (packs_.empty()) {
+    ended_ = false;  // the next call starts again
+    return std::nullopt;
+  }
   Pack pack = std::move(packs_.front());
   packs_.pop_front();
   return pack;
@@ -62,6 +67,7 @@ std::optional<Pack> PackStream::next() {
 // Without a buffer, one sample at a time.
 void PackStream::refill() {
   const std::size_t wanted = std::max<std::size_t>(buffer_, 1);
+  std::int64_t skipped = 0;
   for (std::size_t missing; !ended_ && (missing = wanted - std::min(wanted, held())) > 0;) {
     std::vector<SampleRef> refs;
     while (refs.size() < missing && !ended_) {
@@ -70,7 +76,13 @@ void PackStream::refill() {
       else
         ended_ = true;
     }
-    for (ReadSample& sample : read_all(refs)) unpacked_.push_back(std::move(sample));
+    std::vector<ReadSample> samples = read_all(refs);
+    skipped = samples.empty() ? skipped + std::ssize(refs) : 0;
+    if (skipped > std::max(kMostSkipped, order_->samples()))
+      throw DataError(fmt::format(
+          "{} samples in a row have no text to predict, are damaged, or are longer than a sequence of {} tokens",
+          skipped, sources_.sequences.capacity()));
+    std::move(samples.begin(), samples.end(), std::back_inserter(unpacked_));
   }
 }
 
@@ -122,6 +134,19 @@ std::vector<ReadSample> PackStream::read_all(const std::vector<SampleRef>& refs)
   return samples;
 }
 
+// Samples may have become longer, for example by another tokenizer.
+void PackStream::check_capacity() const {
+  for (const Pack& pack : packs_) {
+    std::int64_t tokens = 0;
+    for (const ReadSample& sample : pack) tokens += std::ssize(sample.tokens.ids);
+    if (tokens > sources_.sequences.capacity())
+      throw ConfigError({fmt::format("{} samples from '{}' on shared a sequence of {} tokens when the state was saved; "
+                                     "now they have {}",
+                                     pack.size(), pack.front().key, sources_.sequences.capacity(), tokens),
+                         "data", "restore with the same tokenizer, chat format and data"});
+  }
+}
+
 void PackStream::save(StateWriter& state) const {
   state.number(round_);
   state.number(ended_);
@@ -138,6 +163,7 @@ void PackStream::restore(StateReader& state) {
   packs_.resize(state.number(kMostHeld));
   for (Pack& pack : packs_) pack = read_all(restore_refs(state, *sources_.blend));
   std::erase_if(packs_, [](const Pack& pack) { return pack.empty(); });
+  check_capacity();
   order_->restore(state);
 }
 

@@ -55,6 +55,7 @@ class PackStream {
   std::optional<ReadSample> read(const SampleRef& ref);
   std::vector<ReadSample> read_all(const std::vector<SampleRef>& refs);
   std::size_t held() const;
+  void check_capacity() const;
 
   const StreamPtr order_;
   const PackSources sources_;

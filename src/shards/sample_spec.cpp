@@ -53,8 +53,8 @@ std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string
   return count;
 }
 
-const nlohmann::json* walk(const nlohmann::json& root, const std::vector<std::string>& path) {
-  const nlohmann::json* value = &root;
+nlohmann::json* walk(nlohmann::json& root, const std::vector<std::string>& path) {
+  nlohmann::json* value = &root;
   for (std::size_t i = 1; i < path.size(); ++i) {
     if (value->is_object()) {
       const auto found = value->find(path[i]);
@@ -104,11 +104,12 @@ FieldValue field_value(const Sample& sample, const FieldSource& source) {
     const SamplePart* part = sample.find(path[0]);
     if (!part) continue;
     if (path.size() == 1) return part->bytes;
-    const auto root = nlohmann::json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
+    auto root = nlohmann::json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded())
       throw DataError(fmt::format("part {} of sample {} in shard {} is not valid JSON", in_quotes(path[0]),
                                   in_quotes(sample.key), in_quotes(sample.shard)));
-    if (const nlohmann::json* value = walk(root, path)) return *value;
+    // A copy would overflow the stack if the value is nested very deep.
+    if (nlohmann::json* value = walk(root, path)) return std::move(*value);
   }
   throw DataError(fmt::format("sample {} in shard {} has no {}", in_quotes(sample.key), in_quotes(sample.shard),
                               in_quotes(fmt::format("{}", fmt::join(source.alternatives.back(), "/")))));

@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -149,6 +150,84 @@ TEST(BatchFeed, PositionsAreThoseOfTheLastStepInAnyLayout) {
       for (const auto& [lane, text] : seen.positions) EXPECT_TRUE(positions.try_emplace(lane, text).second) << lane;
     EXPECT_EQ(positions, (std::map<int, std::string>{{0, "6"}, {1, "106"}})) << dp;
   }
+}
+
+// One sample per step with sub-sequences of two tokens and `items` pictures: item i is in sub-sequence i % 4.
+class OneSample : public BatchSource {
+ public:
+  OneSample(int token, int items, std::vector<int> damaged)
+      : token_(token), items_(items), damaged_(std::move(damaged)) {}
+
+  int lanes() const override { return 1; }
+  void restore(const std::vector<std::string>&) override {}
+  std::vector<std::string> positions_after(std::int64_t) const override { return {}; }
+  std::unique_ptr<BatchReader<LanguageBatch>> read_language(const ReaderSamples&) const override {
+    return std::make_unique<Reader<LanguageBatch>>([this] {
+      LanguageBatch batch = {.ids = at::full({items_}, token_, at::kLong),
+                             .labels = at::full({items_}, 5, at::kLong),
+                             .offsets = {0, 2, 4, 6, items_},
+                             .rows = {{items_}},
+                             .sequence_of = {{{}}}};
+      for (int i = 0; i < items_; ++i) batch.sequence_of[0][0].push_back(i % 4);
+      return batch;
+    });
+  }
+  std::unique_ptr<BatchReader<EncoderBatch>> read_encoder(const std::string&, const ReaderSamples&) const override {
+    return std::make_unique<Reader<EncoderBatch>>([this] {
+      EncoderBatch batch = {.values = at::full({4 * items_, 3 * 16 * 16}, 7, at::kByte),
+                            .extents = std::vector<Extent>(static_cast<std::size_t>(items_), Extent{2, 2}),
+                            .sample_of = std::vector<std::int64_t>(static_cast<std::size_t>(items_)),
+                            .damaged = std::vector<bool>(static_cast<std::size_t>(items_))};
+      for (const int item : damaged_) batch.damaged[static_cast<std::size_t>(item)] = true;
+      return batch;
+    });
+  }
+
+ private:
+  template <class Batch>
+  struct Reader : BatchReader<Batch> {
+    explicit Reader(std::function<Batch()> make) : make(std::move(make)) {}
+    Batch next() override { return make(); }
+    const std::function<Batch()> make;
+  };
+
+  const int token_, items_;
+  const std::vector<int> damaged_;
+};
+
+// Which sub-sequences still have labels, on every rank of the language model.
+std::vector<std::string> trained_sequences(int items, const std::vector<int>& damaged) {
+  const OneSample data(tiny_vlm().encoders[0].token_id, items, damaged);
+  const Topology topology = topology_of({.tp = 2}, {.tp = 2, .pp = 2}, 1);
+  std::vector<std::string> seen;
+  std::mutex mutex;
+  testing::on_threads(topology.world_size(), [&](World& world) {
+    const Groups groups(world, topology);
+    const MimoModel model(tiny_vlm(), topology, groups, world, {});
+    BatchFeed feed(model, 1, 1, data);
+    for (const LanguageBatch& batch : feed.next_step(0).language) {
+      std::string trained;
+      for (std::size_t i = 0; i + 1 < batch.offsets.size(); ++i) {
+        const at::Tensor labels = batch.labels.narrow(0, batch.offsets[i], batch.offsets[i + 1] - batch.offsets[i]);
+        const auto counted = (labels == 5).sum().item<std::int64_t>();
+        EXPECT_TRUE(counted == 0 || counted == labels.numel());
+        trained += counted > 0 ? 'x' : '-';
+      }
+      const std::lock_guard lock(mutex);
+      seen.push_back(trained);
+    }
+  });
+  return seen;
+}
+
+TEST(BatchFeed, IgnoresTheTextOfDamagedItemsOnEveryRank) {
+  using Seen = std::vector<std::string>;
+  EXPECT_EQ(trained_sequences(8, {}), Seen(4, "xxxx"));
+  EXPECT_EQ(trained_sequences(8, {1}), Seen(4, "x-xx"));
+  EXPECT_EQ(trained_sequences(8, {0, 3, 7}), Seen(4, "-xx-"));
+  EXPECT_EQ(trained_sequences(52, {51}), Seen(4, "xxx-")) << "the last item with a bit of its own";
+  EXPECT_EQ(trained_sequences(54, {53}), Seen(4, "--xx")) << "items 52 and 53 share a bit";
+  EXPECT_EQ(trained_sequences(60, {52, 58}), Seen(4, "----"));
 }
 
 }  // namespace

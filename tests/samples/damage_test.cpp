@@ -1,0 +1,209 @@
+// Damaged samples are skipped, counted and named with shard and key; the others are read. One more than the limit ends
+// the run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <mutex>
+
+#include "samples/lane_set.h"
+#include "samples/stored_sample.h"
+#include "shards/prepare.h"
+#include "shards/tar_files.h"
+#include "support/errors.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing::Parts;
+
+constexpr std::size_t kSamples = 4, kDamaged = 2;
+
+std::string key_of(std::size_t sample) { return fmt::format("s{}", sample); }
+
+std::vector<std::pair<std::string, Parts>> good_samples() {
+  static const std::string png = testing::some_png({32, 32});
+  std::vector<std::pair<std::string, Parts>> samples;
+  for (std::size_t i = 0; i < kSamples; ++i)
+    samples.push_back({key_of(i), {{"png", png}, {"json", R"([{"role": "user", "content": "<image> this?"},
+                                     {"role": "assistant", "content": "a star"}])"}}});
+  return samples;
+}
+
+std::string talk(const std::string& question, const std::string& answer) {
+  return fmt::format(R"([{{"role": "user", "content": "{}"}}, {{"role": "assistant", "content": "{}"}}])", question,
+                     answer);
+}
+
+struct Kind {
+  const char* name;
+  std::function<void(std::string& png, std::string& json)> damage;
+  const char* reason;
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::string deep(1 << 18, '[');
+  static const std::vector<Kind> all = {
+      {"picture cut off", [](auto& png, auto&) { png.resize(20); }, "png"},
+      {"picture with a flipped bit in its signature", [](auto& png, auto&) { png[1] ^= 4; }, "not a JPEG, PNG or WebP"},
+      {"picture of 50,000 x 50,000 pixels",
+       [](auto& png, auto&) { png.replace(16, 8, std::string("\x00\x00\xc3\x50\x00\x00\xc3\x50", 8)); },
+       "50000 x 50000 pixels are more than the limit"},
+      {"picture without pixels", [](auto& png, auto&) { png.replace(16, 4, std::string(4, '\0')); }, "png"},
+      {"empty picture", [](auto& png, auto&) { png.clear(); }, "the file is empty"},
+      {"text as a picture", [](auto& png, auto&) { png = "a star"; }, "not a JPEG, PNG or WebP"},
+      {"empty JSON", [](auto&, auto& json) { json.clear(); }, "not valid JSON"},
+      {"cut JSON", [](auto&, auto& json) { json.resize(json.size() / 2); }, "not valid JSON"},
+      {"a picture as JSON", [](auto& png, auto& json) { json = png; }, "not valid JSON"},
+      {"zeros as JSON", [](auto&, auto& json) { json.assign(json.size(), '\0'); }, "not valid JSON"},
+      {"broken UTF-8", [](auto&, auto& json) { json = talk("<image> \xff\xfe?", "this"); }, "not valid JSON"},
+      {"unclosed JSON", [](auto&, auto& json) { json = deep; }, "not valid JSON"},
+      {"a number as a conversation", [](auto&, auto& json) { json = "7"; }, "neither turns nor text"},
+      {"a text as a conversation", [](auto&, auto& json) { json = R"({"messages": "hi"})"; }, "not a list"},
+      {"a turn without a role", [](auto&, auto& json) { json = R"([{"content": "hi"}])"; }, "needs a role"},
+      {"an unknown role", [](auto&, auto& json) { json = R"([{"role": "cat", "content": "hi"}])"; }, "unknown role"},
+      {"a list as a text", [](auto&, auto& json) { json = R"([{"role": "user", "content": [[]]}])"; }, "fragment"},
+      {"an empty answer", [](auto&, auto& json) { json = talk("<image>", ""); }, "turn 2 (assistant) is empty"},
+      {"a tag too many", [](auto&, auto& json) { json = talk("<image><image>", "this"); }, "there are 1 pictures"},
+      {"a tag in the answer", [](auto&, auto& json) { json = talk("this?", "<image>"); }, "an answer has a picture"},
+      {"a picture that is missing",
+       [](auto&, auto& json) { json = R"({"images": ["left.jpg"], "text": "<image> a star"})"; },
+       "no part 'left.jpg'"}};
+  return all;
+}
+
+struct Read {
+  std::vector<std::string> keys;   // of one epoch
+  std::vector<std::string> notes;  // about damaged samples
+};
+
+Read read_all(const std::string& folder, std::int64_t most_bad) {
+  Read read;
+  std::mutex mutex;
+  LaneSetOptions options = {
+      .loader = {.packing_buffer = 2}, .split = "train", .is_training = false, .sequence_length = 40};
+  options.data = {.path = folder,
+                  .tokenizer = testing::drawn_data() + "/tokenizer",
+                  .prompt_format = "chatml",
+                  .max_bad_samples = most_bad};
+  options.vision = VisionInput{.token = "<image>", .token_id = 511};
+  options.say = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    read.notes.push_back(text);
+  };
+  const LaneSet set(options);
+  BadSamples bad(most_bad, options.say);
+  WorkerPool pool(2);
+  const SampleFields fields;
+  SampleReader reader(set.blend);
+  PackLane lane({set.blend, reader, set.sequences, fields, bad, pool}, options.loader, set.order(), 0);
+  while (const auto pack = lane.next())
+    for (const ReadSample& sample : *pack) read.keys.push_back(sample.key);
+  std::sort(read.keys.begin(), read.keys.end());
+  return read;
+}
+
+// A data set of one shard; changes afterwards are not in its index.
+class DamagedShard : public ::testing::Test {
+ protected:
+  std::string prepare(const std::vector<std::pair<std::string, Parts>>& samples) {
+    const std::string folder = fmt::format("{}/{}", root_.path(), next_++);
+    testing::write_text(folder + "/a.tar", testing::tar_of(samples));
+    prepare_data_set({.path = folder, .ratios = {{"train", 1}}});
+    return folder;
+  }
+
+  const testing::TemporaryFolder root_;
+  int next_ = 0;
+};
+
+TEST_F(DamagedShard, LosesOnlyTheDamagedSample) {
+  for (const Kind& kind : kinds()) {
+    SCOPED_TRACE(kind.name);
+    auto samples = good_samples();
+    kind.damage(samples[kDamaged].second[0].second, samples[kDamaged].second[1].second);
+    const std::string folder = prepare(samples);
+    const Read read = read_all(folder, 1);
+    EXPECT_EQ(read.keys, (std::vector<std::string>{"s0", "s1", "s3"}));
+    ASSERT_EQ(read.notes.size(), 1u);
+    EXPECT_THAT(read.notes[0], AllOf(HasSubstr("sample 's2' of shard 'a.tar' is skipped"), HasSubstr(kind.reason),
+                                     HasSubstr("(1 skipped)")));
+    EXPECT_THAT(testing::error_of<DataError>([&] { read_all(folder, 0); }),
+                AllOf(HasSubstr("'s2'"), HasSubstr("'a.tar'"), HasSubstr("data.max_bad_samples=0")));
+  }
+}
+
+TEST_F(DamagedShard, LosesASampleWithoutItsParts) {
+  for (const std::size_t missing : {0u, 1u}) {
+    auto samples = good_samples();
+    samples[kDamaged].second.erase(samples[kDamaged].second.begin() + static_cast<std::ptrdiff_t>(missing));
+    const Read read = read_all(prepare(samples), 1);
+    EXPECT_EQ(read.keys.size(), kSamples - 1);
+    EXPECT_THAT(read.notes, Each(HasSubstr("'s2' of shard 'a.tar'")));
+  }
+}
+
+// The tar file changed after its index was written.
+TEST_F(DamagedShard, LosesWhatItsIndexDoesNotFind) {
+  const std::string whole = testing::tar_of(good_samples());
+  const auto offset = whole.find("s2.png");
+  const auto read_changed = [&](const std::function<void(std::string&)>& change) {
+    const std::string folder = prepare(good_samples());
+    std::string tar = whole;
+    change(tar);
+    testing::write_text(folder + "/a.tar", tar);
+    return read_all(folder, kSamples);
+  };
+  const auto names_the_shard = Each(HasSubstr("a.tar"));
+  const Read flipped = read_changed([&](std::string& tar) { tar[offset + 150] ^= 1; });  // the header's checksum
+  EXPECT_EQ(flipped.keys, (std::vector<std::string>{"s0", "s1", "s3"}));
+  EXPECT_THAT(flipped.notes, AllOf(::testing::SizeIs(1), names_the_shard));
+  const Read larger = read_changed([&](std::string& tar) {
+    tar.replace(offset, 512, testing::with_checksum(tar.substr(offset, 512).replace(124, 11, "77777777777")));
+  });
+  EXPECT_EQ(larger.keys, (std::vector<std::string>{"s0", "s1", "s3"}));
+  EXPECT_THAT(larger.notes, AllOf(::testing::SizeIs(1), names_the_shard));
+  const Read cut = read_changed([&](std::string& tar) { tar.resize(offset + 700); });
+  EXPECT_EQ(cut.keys, (std::vector<std::string>{"s0", "s1"}));
+  EXPECT_THAT(cut.notes, AllOf(::testing::SizeIs(2), names_the_shard));
+  const Read empty = read_changed([&](std::string& tar) { tar.clear(); });
+  EXPECT_TRUE(empty.keys.empty());
+  EXPECT_THAT(empty.notes, AllOf(::testing::SizeIs(kSamples), names_the_shard));
+}
+
+TEST_F(DamagedShard, IsNamedWhenItsFilesAreUseless) {
+  const auto read_changed = [&](const std::function<void(const std::string& folder)>& change) {
+    const std::string folder = prepare(good_samples());
+    change(folder);
+    const Read read = read_all(folder, kSamples);
+    EXPECT_TRUE(read.keys.empty());
+    EXPECT_THAT(read.notes, AllOf(::testing::SizeIs(kSamples), Each(HasSubstr("a.tar"))));
+    EXPECT_THAT(testing::error_of<DataError>([&] { read_all(folder, kSamples - 1); }), HasSubstr("a.tar"));
+  };
+  read_changed([](const std::string& folder) { fs::remove(folder + "/a.tar"); });
+  read_changed([](const std::string& folder) { fs::remove(folder + "/a.tar.idx"); });
+  read_changed([](const std::string& folder) { fs::resize_file(folder + "/a.tar.idx", 13); });
+  read_changed([](const std::string& folder) {
+    testing::write_text(folder + "/a.tar.idx", std::string(fs::file_size(folder + "/a.tar.idx"), '\x7f'));
+  });
+}
+
+TEST(BadSamples, EndTheRunAtTheLimit) {
+  std::vector<std::string> notes;
+  BadSamples bad(2, [&](const std::string& text) { notes.push_back(text); });
+  bad.add("a.tar", "k1", "broken");
+  bad.add("a.tar", "k2", "broken");
+  EXPECT_EQ(bad.count(), 2);
+  EXPECT_THAT(testing::error_of<DataError>([&] { bad.add("b.tar", "k3", "no JSON"); }),
+              "sample 'k3' of shard 'b.tar' is skipped: no JSON; 2 samples were skipped before, and "
+              "data.max_bad_samples=2");
+  EXPECT_EQ(notes.size(), 2u);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,177 @@
+// Tokens, targets and places of pictures, with a tokenizer that has one token per word.
+#include "samples/token_sequence.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "samples/stored_sample.h"
+#include "support/errors.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kPicture = 511;
+const VisionInput kVision = {.patch = 16, .pixel_shuffle = true, .token = "<image>", .token_id = kPicture};
+
+DataConfig chatml() { return {.prompt_format = "chatml"}; }
+
+// A 32 x 32 picture is 2 x 2 patches, one embedding; 64 x 32 are two, 64 x 64 four.
+const std::string& png(int width, int height) {
+  static std::map<std::pair<int, int>, std::string> files;
+  std::string& file = files[{width, height}];
+  if (file.empty()) file = testing::some_png({width, height});
+  return file;
+}
+
+Conversation asked(const std::string& question, const std::string& answer,
+                   const std::vector<std::string_view>& pngs = {}) {
+  Conversation conversation = {.turns = {{"user", question}, {"assistant", answer}}};
+  for (const std::string_view bytes : pngs) conversation.pictures.push_back({"png", bytes});
+  return conversation;
+}
+
+SequenceMaker maker(const DataConfig& config, std::int64_t capacity,
+                    const std::optional<VisionInput>& vision = kVision) {
+  return SequenceMaker(config, testing::word_tokenizer(), vision, capacity);
+}
+
+std::string text_of(const std::vector<int>& ids) {
+  std::vector<int> shown;
+  for (const int id : ids)
+    if (id >= 0) shown.push_back(id);
+  return testing::word_tokenizer()->decode(shown);
+}
+
+TEST(TokenSequences, PredictTheAnswerAndItsEnd) {
+  const auto sequence = maker(chatml(), 100).make(asked("what is this?", "a red star"));
+  ASSERT_TRUE(sequence);
+  EXPECT_EQ(text_of(sequence->ids),
+            "<|im_start|>user\nwhat is this?<|im_end|>\n<|im_start|>assistant\na red star<|im_end|>\n");
+  ASSERT_EQ(sequence->ids.size(), sequence->targets.size());
+  EXPECT_THAT(text_of(sequence->targets), ::testing::StartsWith("a red star<|im_end|>"));
+  for (std::size_t i = 0; i < sequence->ids.size(); ++i)
+    EXPECT_TRUE(sequence->targets[i] == kIgnoredTarget || sequence->targets[i] == sequence->ids[i]) << i;
+}
+
+TEST(TokenSequences, OfPlainTextPredictEverything) {
+  const auto sequence = maker(chatml(), 100).make({.turns = {{"", "a red star"}}});
+  ASSERT_TRUE(sequence);
+  EXPECT_EQ(text_of(sequence->ids), "a red star");
+  EXPECT_EQ(sequence->targets, sequence->ids);
+}
+
+TEST(TokenSequences, HaveTheRecipesSystemTurnUnlessTheyHaveTheirOwn) {
+  DataConfig config = chatml();
+  config.system = "how many";
+  const SequenceMaker sequences = maker(config, 100);
+  EXPECT_THAT(text_of(sequences.make(asked("what", "this"))->ids), HasSubstr("system\nhow many<|im_end|>"));
+  Conversation own = {.turns = {{"system", "red"}, {"user", "what"}, {"assistant", "this"}}};
+  EXPECT_THAT(text_of(sequences.make(own)->ids), ::testing::Not(HasSubstr("how many")));
+  EXPECT_THAT(text_of(sequences.make({.turns = {{"", "a star"}}})->ids), "a star");
+}
+
+TEST(TokenSequences, HaveOneTokenForEachEmbedding) {
+  const auto sequence = maker(chatml(), 100).make(asked("<image> or <image>?", "this", {png(64, 64), png(64, 32)}));
+  ASSERT_TRUE(sequence);
+  ASSERT_EQ(sequence->media.size(), 2u);
+  EXPECT_EQ(sequence->media[0].embeddings, 4);
+  EXPECT_EQ(sequence->media[1].embeddings, 2);
+  EXPECT_EQ(sequence->media[1].picture, 1u);
+  EXPECT_THAT(text_of(sequence->ids), HasSubstr("\n<image><image><image><image> or <image><image>?"));
+  for (std::size_t i = 0; i < sequence->ids.size(); ++i)
+    if (sequence->ids[i] == kPicture) EXPECT_EQ(sequence->targets[i], kIgnoredTarget);
+}
+
+TEST(TokenSequences, MatchTagsAndPictures) {
+  const SequenceMaker sequences = maker(chatml(), 100);
+  const auto refusal = [](const SequenceMaker& maker, const Conversation& conversation) {
+    return testing::error_of<DataError>([&] { maker.make(conversation); });
+  };
+  EXPECT_THAT(refusal(sequences, asked("<image>", "this", {png(32, 32), png(32, 32)})), HasSubstr("1 of its 2"));
+  EXPECT_THAT(refusal(sequences, asked("<image><image>", "this", {png(32, 32)})), HasSubstr("more than 1 pictures"));
+  EXPECT_THAT(refusal(sequences, asked("<image>", "this", {"no picture"})), HasSubstr("png: this is not a JPEG"));
+  EXPECT_THAT(refusal(sequences, asked("", "this")), HasSubstr("turn 1 (user) is empty"));
+  EXPECT_THAT(refusal(maker(chatml(), 100, std::nullopt), asked("<image>", "this", {png(32, 32)})),
+              HasSubstr("no encoder for them"));
+}
+
+TEST(TokenSequences, NeedTheModelsPictureToken) {
+  VisionInput vision = kVision;
+  vision.token_id = 7;
+  EXPECT_THAT(testing::error_of([&] { maker(chatml(), 100, vision); }), HasSubstr("use token_id=511"));
+  vision.token = "<video>";
+  EXPECT_THAT(testing::error_of([&] { maker(chatml(), 100, vision); }), HasSubstr("<video>"));
+}
+
+TEST(TokenSequences, ThatAreTooLongAreDroppedOrCut) {
+  const Conversation one = asked("what is this?", "a red star");
+  const auto whole = maker(chatml(), 100).make(one);
+  const auto length = std::ssize(whole->ids);
+  DataConfig truncates = chatml();
+  truncates.over_long = "truncate";
+  EXPECT_TRUE(maker(chatml(), length).make(one));
+  EXPECT_FALSE(maker(chatml(), length - 1).make(one));
+  EXPECT_EQ(maker(truncates, length - 1).make(one)->ids.size(), whole->ids.size() - 1);
+  EXPECT_EQ(maker(truncates, length - 4).make(one)->targets.size(), whole->ids.size() - 4);
+  EXPECT_FALSE(maker(truncates, length - 6).make(one)) << "nothing is left to predict";
+  EXPECT_FALSE(maker(truncates, 1).make({.turns = {{"", "a star"}}})) << "the first token is not predicted";
+}
+
+// The second picture has 4 embeddings; with room for 3 it goes, with all that follows.
+TEST(TokenSequences, AreCutBeforeAPictureThatDoesNotFit) {
+  DataConfig truncates = chatml();
+  truncates.over_long = "truncate";
+  truncates.pictures = {.fit = "square", .tile_side = 64};
+  const Conversation conversation = {.turns = {{"user", "<image> this"}, {"assistant", "a star"}, {"user", "<image>"}},
+                                     .pictures = {{"png", png(64, 64)}, {"png", png(64, 64)}}};
+  const auto whole = maker(truncates, 100).make(conversation);
+  ASSERT_EQ(whole->media.size(), 2u);
+  std::size_t second = whole->ids.size();
+  for (int left = 4; left > 0;) left -= whole->ids[--second] == kPicture;
+  const auto cut = maker(truncates, static_cast<std::int64_t>(second) + 3).make(conversation);
+  ASSERT_TRUE(cut);
+  EXPECT_EQ(cut->media.size(), 1u);
+  EXPECT_EQ(cut->ids, std::vector<int>(whole->ids.begin(), whole->ids.begin() + static_cast<std::ptrdiff_t>(second)));
+  EXPECT_EQ(maker(truncates, static_cast<std::int64_t>(second) + 4).make(conversation)->media.size(), 2u);
+}
+
+// Tiles of one picture stay together.
+TEST(TokenSequences, AreCutBeforeTheFirstTileOfAPicture) {
+  DataConfig truncates = chatml();
+  truncates.over_long = "truncate";
+  truncates.pictures = {.fit = "tiles", .tile_side = 32, .max_tiles = 4};
+  const Conversation conversation = {.turns = {{"", "a star <image> this"}}, .pictures = {{"png", png(64, 32)}}};
+  const auto whole = maker(truncates, 100).make(conversation);
+  ASSERT_EQ(whole->media.size(), 2u);
+  EXPECT_EQ(whole->media[1].tile_column, 1);
+  truncates.pictures.max_tiles = 2;
+  for (const std::int64_t capacity : {std::ssize(whole->ids) - 2}) {
+    const auto cut = maker(truncates, capacity).make(conversation);
+    ASSERT_TRUE(cut);
+    EXPECT_LE(std::ssize(cut->ids), capacity);
+    EXPECT_EQ(std::count(cut->ids.begin(), cut->ids.end(), kPicture), std::ssize(cut->media));
+  }
+}
+
+// However small the sequence is, a picture never makes it longer than it may be.
+TEST(TokenSequences, NeverExceedTheirCapacity) {
+  for (const char* fit : {"dynamic", "tiles", "square"})
+    for (const char* over_long : {"drop", "truncate"})
+      for (std::int64_t capacity = 2; capacity < 40; ++capacity) {
+        DataConfig config = chatml();
+        config.over_long = over_long;
+        config.pictures = {.fit = fit, .tile_side = 32, .max_tiles = 6, .thumbnail = true};
+        const auto sequence =
+            maker(config, capacity).make(asked("<image> or <image>?", "this", {png(64, 64), png(64, 32)}));
+        if (!sequence) continue;
+        EXPECT_LE(std::ssize(sequence->ids), capacity);
+        std::int64_t embeddings = 0;
+        for (const MediaPlan& media : sequence->media) embeddings += media.embeddings;
+        EXPECT_EQ(std::count(sequence->ids.begin(), sequence->ids.end(), kPicture), embeddings);
+      }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,221 @@
+// Training and evaluation on a data set with packing are the same in every layout, and continue in another one. The
+// oracle is the run in one process, in float64; for damaged pictures, a count of the tokens that must remain.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <mutex>
+
+#include "data/lane_batches.h"
+#include "dist/world.h"
+#include "draw/data_set.h"
+#include "image/decode.h"
+#include "support/errors.h"
+#include "support/programs.h"
+#include "support/ranks.h"
+#include "train/training_run.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kGlobalBatch;
+
+using Layout = testing::TrainingLayout;
+
+constexpr int kLanes = 4, kDataSteps = 3;
+
+// Destroys the pixels, not the headers, of every third picture.
+void damage_pictures(const std::string& path) {
+  std::string tar = testing::read_file(path);
+  int picture = 0;
+  for (auto at = tar.find("IDAT"); at != std::string::npos; at = tar.find("IDAT", at + 1))
+    if (picture++ % 3 == 1) tar.replace(at + 20, 4, "\xff\xff\xff\xff");
+  std::ofstream(path, std::ios::binary) << tar;
+}
+
+std::string drawn(bool is_damaged) {
+  static const testing::TemporaryFolder folders[2];
+  static const bool is_drawn = [] {
+    for (const auto& folder : folders)
+      draw_data_set({.folder = folder.path(), .train = 90, .val = 30, .per_shard = 30});
+    for (const char* shard : {"/train_0000.tar", "/train_0001.tar", "/val_0003.tar"})
+      damage_pictures(folders[1].path() + shard);
+    return true;
+  }();
+  return static_cast<void>(is_drawn), folders[is_damaged].path();
+}
+
+struct DataOptions {
+  int steps = kDataSteps;
+  bool is_damaged = false;
+  std::vector<std::string> positions{};  // to continue from
+  int threads = 2;
+  std::int64_t max_bad_samples = 1000;
+  bool learns = true;  // otherwise the loss depends on the samples only
+};
+
+LaneSetOptions lanes_of(const DataOptions& options, const std::string& split) {
+  const std::string folder = drawn(options.is_damaged);
+  LaneSetOptions lanes = {.loader = {.num_workers = 2, .packing_buffer = 6, .threads = options.threads},
+                          .split = split,
+                          .is_training = split == "train",
+                          .lanes = kLanes,
+                          .sequence_length = 64};
+  lanes.data = {.path = folder,
+                .tokenizer = folder + "/tokenizer",
+                .prompt_format = "chatml",
+                .max_bad_samples = options.max_bad_samples};
+  return lanes;
+}
+
+struct Outcome {
+  std::vector<double> losses{}, tokens{};  // by step
+  EvaluationReport evaluation{};
+  std::vector<std::string> positions{};
+  std::vector<std::string> notes{};  // about damaged samples
+};
+
+Outcome run(const Layout& layout, const DataOptions& options = {}) {
+  const Topology topology = testing::topology_of(layout);
+  Provider provider = layout.provider();
+  if (!options.learns) std::get<HybridLmConfig>(provider.language).expert_bias_rate = 0;
+  Outcome result;
+  std::mutex mutex;
+  testing::on_threads(topology.world_size(), [&](World& world) {
+    const auto source_of = [&](const std::string& split) {
+      LaneSetOptions lanes = lanes_of(options, split);
+      lanes.vision = vision_input(provider, topology);
+      lanes.say = [&](const std::string& text) {
+        const std::lock_guard lock(mutex);
+        result.notes.push_back(text);
+      };
+      return std::make_unique<LaneBatches>(std::move(lanes));
+    };
+    const auto data = source_of("train"), valid = source_of("val");
+    if (!options.positions.empty()) data->restore(options.positions);
+    TrainingConfig config = testing::config_of(layout);
+    if (!options.learns) config.schedule.max_lr = config.schedule.min_lr = 0;
+    const Groups groups(world, topology);
+    Training training(provider, topology, groups, world, config);
+    training.read_from(*data, 0);
+    StepClock clock;
+    Outcome own;
+    for (int step = 0; step < options.steps; ++step) {
+      const TrainingReport report = training.step(clock, [] { return StopReason::None; });
+      own.losses.push_back(report.loss);
+      own.tokens.push_back(report.num_tokens);
+    }
+    own.evaluation = training.evaluate(*valid, 2);
+    own.positions = training.data_positions();
+    if (world.rank() != 0) return;
+    const std::lock_guard lock(mutex);
+    own.notes = std::move(result.notes);
+    result = std::move(own);
+  });
+  return result;
+}
+
+void expect_same(const Outcome& got, const Outcome& expected) {
+  ASSERT_EQ(got.losses.size(), expected.losses.size());
+  for (std::size_t step = 0; step < got.losses.size(); ++step)
+    EXPECT_NEAR(got.losses[step], expected.losses[step], 1e-10 * expected.losses[step]) << "step " << step;
+  EXPECT_EQ(got.tokens, expected.tokens);
+  EXPECT_EQ(got.positions, expected.positions);
+  const EvaluationReport &own = got.evaluation, &other = expected.evaluation;
+  EXPECT_NEAR(own.loss, other.loss, 1e-10 * other.loss);
+  EXPECT_EQ(own.num_tokens, other.num_tokens);
+  EXPECT_EQ(own.answers, other.answers);
+  EXPECT_EQ(own.right_tokens, other.right_tokens);
+  EXPECT_EQ(own.right_answers, other.right_answers);
+}
+
+const Outcome& alone(bool is_damaged = false) {
+  static std::map<bool, Outcome> runs;
+  if (!runs.contains(is_damaged)) runs[is_damaged] = run(testing::in_one_process({}), {.is_damaged = is_damaged});
+  return runs[is_damaged];
+}
+
+class DrawnData : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(DrawnData, TrainsAndEvaluatesAsInOneProcess) { expect_same(run(GetParam()), alone()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Threads, DrawnData,
+    ::testing::Values(Layout{},                                                                                 //
+                      Layout{.language = {.dp = 2}},                                                            //
+                      Layout{.language = {.dp = 4}, .micro_batch = 2},                                          //
+                      Layout{.images = {.dp = 2}, .micro_batch = 2},                                            //
+                      Layout{.images = {.dp = 2}, .language = {.dp = 4}},                                       //
+                      Layout{.images = {.dp = 4}, .language = {.dp = 2}, .micro_batch = 2},                     //
+                      Layout{.images = {.tp = 2}, .language = {.tp = 2, .dp = 2, .ep = 2}, .sp = true},         //
+                      Layout{.images = {.dp = 2}, .language = {.cp = 2}, .micro_batch = 2},                     //
+                      Layout{.language = {.dp = 2, .pp = 2}},                                                   //
+                      Layout{.language = {.pp = 2, .vpp = 2}},                                                  //
+                      Layout{.images = {.dp = 2}, .language = {.tp = 2}, .colocated = true, .micro_batch = 2},  //
+                      Layout{.images = {.dp = 4}, .language = {.dp = 4}, .colocated = true},                    //
+                      Layout{
+                          .images = {.dp = 2}, .language = {.pp = 2, .vpp = 2}, .colocated = true, .micro_batch = 2}));
+
+TEST(DrawnDataRuns, DoNotDependOnThreads) {
+  for (const int threads : {1, 4}) expect_same(run(Layout{.language = {.dp = 2}}, {.threads = threads}), alone());
+}
+
+TEST(DrawnDataRuns, ContinueWithAnotherNumberOfReplicas) {
+  const auto with_dp = [](int dp) { return Layout{.images = {.dp = 2}, .language = {.dp = dp}, .micro_batch = 2}; };
+  const Outcome whole = run(with_dp(1), {.steps = 4, .learns = false});
+  for (const auto& [before, after] : {std::pair(1, 4), std::pair(2, 1), std::pair(4, 2)}) {
+    const Outcome first = run(with_dp(before), {.steps = 2, .learns = false});
+    const Outcome rest = run(with_dp(after), {.steps = 2, .positions = first.positions, .learns = false});
+    EXPECT_EQ(rest.positions, whole.positions);
+    for (std::size_t step = 0; step < 4; ++step)
+      EXPECT_NEAR(step < 2 ? first.losses[step] : rest.losses[step - 2], whole.losses[step], 1e-10) << before << after;
+  }
+}
+
+// --- pictures whose header is fine and whose pixels are not
+
+bool decodes(const Picture& picture) {
+  try {
+    decode({reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()}, picture.name);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+// Tokens to predict, by step, of samples whose pictures can all be decoded.
+std::vector<double> tokens_of_good_samples() {
+  LaneSetOptions options = lanes_of({.is_damaged = true}, "train");
+  options.vision = vision_input(testing::small_vlm(), testing::topology_of({}));
+  ReplicaLanes lanes(std::make_shared<const LaneSet>(options), {0, 1, 1}, {});
+  std::vector<double> tokens(kDataSteps);
+  for (double& count : tokens)
+    for (int i = 0; i < kGlobalBatch; ++i)
+      for (const ReadSample& sample : lanes.next(0))
+        if (std::all_of(sample.pictures.begin(), sample.pictures.end(), decodes))
+          count += static_cast<double>(std::count_if(sample.tokens.targets.begin() + 1, sample.tokens.targets.end(),
+                                                     [](int target) { return target != kIgnoredTarget; }));
+  return tokens;
+}
+
+TEST(DamagedPictures, AreNotTrainedOnInAnyLayout) {
+  const Outcome& expected = alone(/*is_damaged=*/true);
+  EXPECT_EQ(expected.tokens, tokens_of_good_samples());
+  for (std::size_t step = 0; step < kDataSteps; ++step) EXPECT_LT(expected.tokens[step], alone().tokens[step]);
+  EXPECT_LT(expected.evaluation.num_tokens, alone().evaluation.num_tokens);
+  EXPECT_THAT(expected.notes, ::testing::Contains(HasSubstr("of shard 'train_0000.tar' is skipped: png: ")));
+  for (const Layout& layout : {Layout{.images = {.dp = 4}, .language = {.tp = 2, .dp = 2}, .micro_batch = 2},
+                               Layout{.language = {.dp = 2, .pp = 2}},
+                               Layout{.images = {.dp = 2}, .language = {.cp = 2}, .colocated = true, .micro_batch = 2}})
+    expect_same(run(layout, {.is_damaged = true}), expected);
+}
+
+TEST(DamagedPictures, EndTheRunWhenThereAreTooMany) {
+  const Layout layout = {.images = {.dp = 2}, .language = {.dp = 2, .pp = 2}};
+  EXPECT_THAT(testing::error_of<DataError>([&] { run(layout, {.is_damaged = true, .max_bad_samples = 1}); }),
+              ::testing::AllOf(HasSubstr("of shard '"), HasSubstr("1 samples were skipped before")));
+}
+
+}  // namespace
+}  // namespace braid
