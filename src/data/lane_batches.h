@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "data/batch.h"
-#include "models/providers.h"
-#include "plan/topology.h"
 #include "samples/lane_set.h"
 
 namespace braid {
@@ -34,8 +32,5 @@ class LaneBatches : public BatchSource {
   const std::shared_ptr<const LaneSet> set_;  // shared with readers
   std::vector<std::string> positions_;        // by lane; empty: from the start
 };
-
-// What a model's vision encoder expects of data; nothing if the topology has none.
-std::optional<VisionInput> vision_input(const Provider& provider, const Topology& topology);
 
 }  // namespace braid

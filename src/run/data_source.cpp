@@ -2,6 +2,7 @@
 
 #include "data/lane_batches.h"
 #include "data/mock_batches.h"
+#include "data/vision_input.h"
 
 namespace braid {
 namespace {

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kSparePacks = 5;  // of the even packing
 constexpr std::uint64_t kMostHeld = 1 << 24;
+constexpr std::size_t kMostFruitless = 10'000;  // samples in a row that are left out
 
 void save_refs(StateWriter& state, const std::vector<ReadSample>& samples) {
   state.number(samples.size());
@@ -53,7 +54,10 @@ std::size_t PackStream::held() const {
 std::optional<Pack> PackStream::next() {
   refill();
   if (packs_.empty()) select();
-  if (packs_.empty()) return std::nullopt;
+  if (packs_.empty()) {
+    ended_ = false;  // the next call starts again
+    return std::nullopt;
+  }
   Pack pack = std::move(packs_.front());
   packs_.pop_front();
   return pack;
@@ -62,6 +66,7 @@ std::optional<Pack> PackStream::next() {
 // Without a buffer, one sample at a time.
 void PackStream::refill() {
   const std::size_t wanted = std::max<std::size_t>(buffer_, 1);
+  std::size_t fruitless = 0;
   for (std::size_t missing; !ended_ && (missing = wanted - std::min(wanted, held())) > 0;) {
     std::vector<SampleRef> refs;
     while (refs.size() < missing && !ended_) {
@@ -70,7 +75,15 @@ void PackStream::refill() {
       else
         ended_ = true;
     }
+    const std::size_t before = unpacked_.size();
     for (ReadSample& sample : read_all(refs)) unpacked_.push_back(std::move(sample));
+    fruitless = unpacked_.size() > before ? 0 : fruitless + refs.size();
+    // Training repeats the samples without end, so it would wait for ever.
+    if (fruitless > kMostFruitless)
+      throw DataError(
+          fmt::format("of the last {} samples, none fits into a sequence of {} tokens and has a token to "
+                      "learn; use a longer data.sequence_length, or data.over_long=truncate",
+                      fruitless, sources_.sequences.capacity()));
   }
 }
 
