@@ -5,14 +5,12 @@
 #include <memory>
 #include <string>
 
-#include "run/recipe.h"
+#include "run/lane_options.h"
 
 namespace braid {
 
 class BatchSource;
 class Topology;
-
-enum class DataUse { Training, Evaluation };
 
 // ConfigError if the data set or the tokenizer cannot be used. `say` gets a line for each damaged sample, from any
 // thread.

@@ -1,0 +1,21 @@
+#include "run/lane_options.h"
+
+#include "data/vision_input.h"
+
+namespace braid {
+
+LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use) {
+  const Provider& provider = recipe.model.model;
+  const DataConfig& data = recipe.data.set;
+  const bool trains = use == DataUse::Training;
+  return {.data = data,
+          .loader = recipe.loader,
+          .split = trains ? data.split : data.valid_split,
+          .is_training = trains,
+          .lanes = recipe.loader.lanes.value_or(topology.language().dense.size_of("dp")),
+          .sequence_length = recipe.data.sequence_length.value_or(provider.sequence_length),
+          .seed = seed,
+          .vision = vision_input(provider, topology)};
+}
+
+}  // namespace braid
