@@ -16,6 +16,7 @@ namespace braid {
 void add_ckpt_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app);
 void add_doctor_command(CLI::App& app, int& exit_code);
+void add_eval_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
 void add_forward_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
 void add_launch_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code);
 void add_model_command(CLI::App& app);

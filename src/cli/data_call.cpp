@@ -44,7 +44,7 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
   if (is_mock(recipe.data))
     throw ConfigError({"the recipe has mock samples, and no data set to look at", fmt::format("{}, data.path", path),
                        "set data.path, or give the path of a data set instead of a recipe"});
-  DataCall call = {lane_options(recipe, Topology(recipe.topology, workload_of(recipe)), use),
+  DataCall call = {lane_set_options(recipe, Topology(recipe.topology, workload_of(recipe)), recipe.train.seed, use),
                    !recipe.data.set.tokenizer.empty()};
   if (is_alone && call.has_tokenizer && call.options.vision)
     if (const auto id = load_tokenizer(recipe.data.set.tokenizer).find(call.options.vision->token))

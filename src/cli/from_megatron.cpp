@@ -33,20 +33,6 @@ const std::vector<std::string> kEncoderSizes = {"encoder-tp", "encoder-cp", "enc
 const std::vector<std::string> kReadElsewhere = {"group-query-attention", "make-vocab-size-divisible-by",
                                                  "moe-router-enable-expert-bias"};
 
-// Flags that are overridden by others with the same recipe key.
-const std::map<std::string, std::vector<std::string>> kGiveWay = {
-    {"seq-length", {"decoder-seq-length", "total-seq-length"}},  // then it is the encoder's
-    {"encoder-seq-length", {"decoder-seq-length", "total-seq-length"}},
-    {"hybrid-override-pattern", {"hybrid-layer-pattern"}},
-    {"vocab-size", {"padded-vocab-size"}},
-    {"tensorboard-log-interval", {"log-interval"}},
-    {"tensor-model-parallel-size", {"llm-tp"}},
-    {"context-parallel-size", {"llm-cp"}},
-    {"pipeline-model-parallel-size", {"llm-pp"}},
-    {"expert-model-parallel-size", {"llm-ep"}},
-    {"expert-tensor-parallel-size", {"llm-expt-tp"}},
-};
-
 // Flags that need the folder of another flag, whose value may be known only to a shell.
 const std::map<std::string, std::string> kNeeded = {{"save-interval", "save"}, {"exit-on-missing-checkpoint", "load"}};
 
@@ -66,6 +52,7 @@ class Conversion {
     add_sizes();
     add_topology();
     add_training();
+    add_data();
     for (const auto& [name, value] : command_.defaults)
       draft_.chosen(fmt::format("{0} {1}: the script's default, ${{{0}:-{1}}}", name, value));
     for (const ConfigOverride& change : overrides_) draft_.set(change.path, change.value, "command line");
@@ -124,13 +111,18 @@ class Conversion {
         check_layers();
         continue;
       }
+      if (name == "data-path" && !has_tokenizer()) {
+        draft_.answer().add_unsupported(
+            fmt::format("--{} {}", name, value),
+            "Braid reads Energon's data sets, with --tokenizer-model and --tokenizer-prompt-format");
+        continue;
+      }
       draft_.answer().add(flag, value, family());
       const FlagVerdict verdict = verdict_for(flag, value, family());
       const bool is_written = verdict == FlagVerdict::Taken || verdict == FlagVerdict::Rewritten;
       const bool of_images = flag.key.find(".images.") != std::string::npos;
       if (!is_written || (of_images && !vision_) || flag.factor == 0 || name == "model-provider") continue;
-      if (const auto rivals = kGiveWay.find(name); rivals != kGiveWay.end() && command_.has_any(rivals->second))
-        continue;
+      if (is_overridden(name)) continue;
       if (flag.key.starts_with("model.") && !keys.has(flag.key))
         draft_.answer().add_unsupported("--" + name, fmt::format("{} has no {}", provider_, flag.key));
       else
@@ -143,6 +135,25 @@ class Conversion {
                                                        ? fmt::format("--{} is left out", needed)
                                                        : fmt::format("it needs --{} FOLDER", needed));
     }
+  }
+
+  bool is_overridden(const std::string& name) const {
+    return std::any_of(command_.flags.begin(), command_.flags.end(),
+                       [&](const auto& other) { return gives_way(name, other.first); });
+  }
+
+  bool has_tokenizer() const {
+    const auto is_given = [&](const char* flag) { return command_.has(flag) || beside(find_megatron_flag(flag)->key); };
+    return is_given("tokenizer-model") && is_given("tokenizer-prompt-format");
+  }
+
+  // A recipe whose data set could not be translated must not train on mock samples unnoticed.
+  void add_data() {
+    const bool asks = command_.has("data-path") || command_.is_unexpanded("data-path");
+    const bool reads = command_.has("data-path") && has_tokenizer() &&
+                       verdict_for(*find_megatron_flag("data-path"), *command_.text("data-path")) == FlagVerdict::Taken;
+    if (asks && !reads && !command_.has("mock-data")) draft_.set("data.mock", "false", "--data-path is left out");
+    if (reads || command_.has("eval-iters")) by_default("eval-interval", "train.eval_interval", 1000);
   }
 
   // The value of a key in Braid's own flags.

@@ -12,6 +12,7 @@
 #include "models/providers.h"
 #include "plan/fixes.h"
 #include "plan/param_spec.h"
+#include "run/data_checks.h"
 #include "shell/text.h"
 #include "shell/text_checks.h"
 #include "slurm/step.h"
@@ -133,6 +134,23 @@ void check_directives(const std::string& text, Preflight& preflight) {
                                   "the command", "give them as options, e.g. --time, or --sbatch --qos=high"});
 }
 
+// Paths are relative to the job's folder. What is inside a container is not known here.
+void check_data(Recipe recipe, const SlurmOptions& options, const Allocation& allocation, Preflight& preflight) {
+  DataConfig& data = recipe.data.set;
+  if (!is_mock(recipe.data) && !data.path.empty()) {
+    if (!options.container.empty()) return;
+    std::vector<PathUse> unseen;
+    for (const auto& [key, path] : {std::pair("data.path", &data.path), std::pair("data.tokenizer", &data.tokenizer)}) {
+      *path = fs::path(options.workdir) / *path;
+      if (!can_be_seen(*path)) unseen.push_back({key, *path, PathUse::MustExist});
+    }
+    check_paths(unseen, allocation, preflight);
+    if (!unseen.empty()) return;
+  }
+  for (Problem& problem : data_problems(recipe, Topology(recipe.topology, workload_of(recipe)), data_uses(recipe)))
+    preflight.problems.push_back(std::move(problem));
+}
+
 std::string user_name() {
   const passwd* entry = getpwuid(geteuid());
   return entry ? entry->pw_name : std::to_string(geteuid());
@@ -151,6 +169,7 @@ Preflight preflight_of(const Recipe& recipe, const SlurmOptions& options, const 
   if (!save.empty()) uses.push_back({"--save", fs::path(options.workdir) / save, PathUse::Written});
   if (!load.empty() && load != save) uses.push_back({"--load", fs::path(options.workdir) / load, PathUse::Shared});
   check_paths(uses, allocation, preflight);
+  check_data(recipe, options, allocation, preflight);
   return preflight;
 }
 

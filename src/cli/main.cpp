@@ -38,6 +38,7 @@ void add_commands(CLI::App& app, const std::vector<std::string>& command_line, i
   // --help lists them in this order; the other program's commands are added only for that list.
   const auto add_name = [&](const braid::CommandName& command) { app.add_subcommand(command.name, command.help); };
   add_name(braid::kTrain);
+  add_name(braid::kEval);
   braid::add_plan_command(app);
   braid::add_model_command(app);
   add_name(braid::kRun);

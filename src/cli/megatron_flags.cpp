@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -25,7 +26,9 @@ std::vector<std::string> allowed_values(const MegatronFlag& flag, ModelFamily fa
   return allowed;
 }
 
+// Several values are joined by spaces.
 bool allows(const MegatronFlag& flag, const std::string& value, ModelFamily family) {
+  if (flag.verdict == FlagVerdict::Taken && flag.values == FlagValues::Many) return value.find(' ') == value.npos;
   if (flag.only_for.empty() || value.empty()) return true;
   const std::vector<std::string> allowed = allowed_values(flag, family);
   return std::any_of(allowed.begin(), allowed.end(), [&](const std::string& a) { return same_value(a, value); });
@@ -60,7 +63,8 @@ void add_table(std::string& page, FlagVerdict verdict, const std::string& title,
   for (const MegatronFlag& flag : megatron_flags()) {
     if (flag.verdict != verdict) continue;
     if (verdict == FlagVerdict::Taken)
-      page += fmt::format("| {} | {} |\n", flag_cell(flag), key_cell(flag));
+      page += fmt::format("| {} | {}{} |\n", flag_cell(flag), key_cell(flag),
+                          flag.otherwise.empty() ? "" : "; several values: " + flag.otherwise);
     else if (verdict == FlagVerdict::Rewritten)
       page += fmt::format("| {} | {} | {} |\n", flag_cell(flag), key_cell(flag), why_cell(flag));
     else
@@ -74,6 +78,7 @@ const std::vector<MegatronFlag>& megatron_flags() {
   static const std::vector<MegatronFlag> flags = [] {
     std::vector<MegatronFlag> rows;
     add_model_rows(rows);
+    add_data_rows(rows);
     add_run_rows(rows);
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     for (std::size_t i = 1; i < rows.size(); ++i)
@@ -81,6 +86,25 @@ const std::vector<MegatronFlag>& megatron_flags() {
     return rows;
   }();
   return flags;
+}
+
+bool gives_way(const std::string& flag, const std::string& other) {
+  static const std::map<std::string, std::vector<std::string>> kStronger = {
+      // Beside these, --seq-length is the encoder's.
+      {"seq-length", {"decoder-seq-length", "total-seq-length", "packing-seq-length", "dataloader-seq-length"}},
+      {"encoder-seq-length", {"decoder-seq-length", "total-seq-length", "packing-seq-length", "dataloader-seq-length"}},
+      {"no-dynamic-resolution", {"use-tiling"}},
+      {"hybrid-override-pattern", {"hybrid-layer-pattern"}},
+      {"vocab-size", {"padded-vocab-size"}},
+      {"tensorboard-log-interval", {"log-interval"}},
+      {"tensor-model-parallel-size", {"llm-tp"}},
+      {"context-parallel-size", {"llm-cp"}},
+      {"pipeline-model-parallel-size", {"llm-pp"}},
+      {"expert-model-parallel-size", {"llm-ep"}},
+      {"expert-tensor-parallel-size", {"llm-expt-tp"}},
+  };
+  const auto stronger = kStronger.find(flag);
+  return stronger != kStronger.end() && contains(stronger->second, other);
 }
 
 const MegatronFlag* find_megatron_flag(std::string_view name) {

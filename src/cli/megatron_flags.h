@@ -15,6 +15,9 @@ const std::vector<MegatronFlag>& megatron_flags();  // by name
 // The flag of this name, without leading dashes; underscores count as dashes. Null if the table does not have it.
 const MegatronFlag* find_megatron_flag(std::string_view name);
 
+// Whether the first flag has no effect beside the second, which sets the same recipe key. Names without dashes.
+bool gives_way(const std::string& flag, const std::string& other);
+
 // The verdict for this value and, if known, this model family.
 FlagVerdict verdict_for(const MegatronFlag& flag, const std::string& value, ModelFamily family = ModelFamily::Any);
 

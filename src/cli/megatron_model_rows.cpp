@@ -1,4 +1,4 @@
-// Flags of Megatron-LM about the model and its data.
+// Flags of Megatron-LM about the model.
 #include "cli/megatron_table.h"
 
 namespace braid {
@@ -7,11 +7,8 @@ namespace {
 using namespace megatron_rows;
 
 // Reasons that several flags share.
-constexpr const char* kNoData = "only mock data is supported so far; the recipe's section data configures it";
-constexpr const char* kNoTokenizer = "mock samples need no tokenizer; model.language.vocab is the vocabulary's size";
 constexpr const char* kNoMla = "multi-latent attention is not supported";
 constexpr const char* kEveryToken = "experts process every token: there is no capacity limit and no token dropping";
-constexpr const char* kPixels = "data.media.images.min_size and max_size set the sizes of mock images";
 constexpr const char* kPositions = "Llama has rotary embeddings; a hybrid's attention has no position embeddings";
 constexpr const char* kNoNormChoice = "the language models use RMSNorm, and the encoders use LayerNorm";
 
@@ -145,59 +142,9 @@ void add_experts(std::vector<Row>& rows) {
       });
 }
 
-void add_data_and_vision(std::vector<Row>& rows) {
+void add_vision(std::vector<Row>& rows) {
   rows.insert(rows.end(),
               {
-                  already("mock-data", kNone, "samples are mock data"),
-                  already_for("mock", "dataset-provider", "samples are mock data", kNoData),
-                  no("data-path", kMany, kNoData),
-                  no("train-data-path", kMany, kNoData),
-                  no("valid-data-path", kMany, kNoData),
-                  no("test-data-path", kMany, kNoData),
-                  no("data-args-path", kOne, kNoData),
-                  no("per-split-data-args-path", kOne, kNoData),
-                  no("data-cache-path", kOne, kNoData),
-                  no("split", kOne, kNoData),
-                  no("dataloader-type", kOne, kNoData),
-                  no("dataloader-save", kOne, "data continues from the checkpoint's sample count"),
-                  no("dataloader-load", kOne, "data continues from the checkpoint's sample count"),
-                  no("num-dataset-builder-threads", kOne, kNoData),
-                  no("no-mmap-bin-files", kNone, kNoData),
-                  no("mock-dataset-size", kOne, "the number of mock samples is unlimited"),
-                  already("no-create-attention-mask-in-dataloader", kNone, "attention needs no mask"),
-                  no("reset-position-ids", kNone, kNoData),
-                  no("reset-attention-mask", kNone, kNoData),
-                  no("eod-mask-loss", kNone, kNoData),
-                  no("shuffle-buffer-size", kOne, kNoData),
-                  no("max-samples-per-sequence", kOne, kNoData),
-                  no("prompt-path", kOne, kNoData),
-                  already_for("NullTokenizer", "tokenizer-type", "mock samples need no tokenizer", kNoTokenizer),
-                  no("tokenizer-model", kOne, kNoTokenizer),
-                  no("vocab-file", kOne, kNoTokenizer),
-                  no("merge-file", kOne, kNoTokenizer),
-                  no("vocab-extra-ids", kOne, kNoTokenizer),
-                  no("tiktoken-pattern", kOne, kNoTokenizer),
-                  no("tokenizer-prompt-format", kOne, kNoTokenizer),
-                  no("special-tokens", kMany, kNoTokenizer),
-                  no("image-token", kOne, kNoTokenizer),
-                  no("pad-token-id", kOne, kNoTokenizer),
-                  no("image-tag-type", kOne, kNoTokenizer),
-                  no("force-system-message", kNone, kNoTokenizer),
-                  no("sft", kNone, kNoData),
-                  rewritten("decoder-seq-length", "data.sequence_length", "it includes image tokens"),
-                  rewritten("encoder-seq-length", "data.sequence_length", "it includes image tokens"),
-                  rewritten("total-seq-length", "data.sequence_length", "it includes image tokens"),
-                  no("image-seq-length", kOne, kPixels),
-                  no("img-h", kOne, kPixels),
-                  no("img-w", kOne, kPixels),
-                  no("num-image-tiles", kOne, kPixels),
-                  no("max-num-tiles", kOne, kPixels),
-                  no("use-tiling", kNone, kPixels),
-                  no("use-thumbnail", kNone, kPixels),
-                  no("dynamic-resolution-min-patches", kOne, kPixels),
-                  no("dynamic-resolution-max-patches", kOne, kPixels),
-                  no("no-dynamic-resolution", kNone, kPixels),
-                  already("dynamic-resolution", kNone, "RADIO accepts images of any size"),
                   already("disable-vision-class-token", kNone, "class tokens are removed after the encoder"),
                   already_for("radio clip", "vision-model-type", "model.provider determines this",
                               "encoders are RADIO, CLIP and audio"),
@@ -224,7 +171,7 @@ void add_data_and_vision(std::vector<Row>& rows) {
 void add_model_rows(std::vector<MegatronFlag>& rows) {
   add_model(rows);
   add_experts(rows);
-  add_data_and_vision(rows);
+  add_vision(rows);
 }
 
 }  // namespace braid

@@ -7,7 +7,6 @@ namespace {
 using namespace megatron_rows;
 
 // Reasons that several flags share.
-constexpr const char* kNoEvaluation = "there is no evaluation during training: save, and evaluate the checkpoint";
 constexpr const char* kNoFp8 = "use --bf16";
 constexpr const char* kNoWandb = "use --tensorboard-dir (wandb reads its files) or --metrics-file";
 constexpr const char* kNoFsdp = "use --use-distributed-optimizer: optimizer state is sharded, parameters are not";
@@ -102,18 +101,15 @@ void add_taken(std::vector<Row>& rows) {
           taken_switch("no-overlap-param-gather", "optimizer.overlap_param_gather", "false"),
           taken_switch("no-save-optim", "checkpoint.save_optimizer", "false"),
           taken_switch("no-save-rng", "checkpoint.save_rng", "false"),
-          taken("num-workers", "loader.num_workers"),
           taken_switch("overlap-grad-reduce", "optimizer.overlap_grad_reduce", "true"),
           taken_switch("overlap-param-gather", "optimizer.overlap_param_gather", "true"),
           taken_switch("override-opt-param-scheduler", "checkpoint.scheduler", "recipe"),
           taken_switch("overwrite-checkpoints", "checkpoint.overwrite", "true"),
-          taken("packing-buffer-size", "loader.packing_buffer"),
           taken("num-virtual-stages-per-pipeline-rank", "topology.modules.language.vpp"),
           taken("pipeline-model-parallel-size", "topology.modules.language.pp"),
           taken("save", "checkpoint.save"),
           taken("save-interval", "checkpoint.save_interval"),
           taken("seed", "train.seed"),
-          taken("seq-length", "data.sequence_length"),
           taken_switch("sequence-parallel", "model.sequence_parallel", "true"),
           taken("tensor-model-parallel-size", "topology.modules.language.tp"),
           taken("tensorboard-dir", "log.tensorboard_dir"),
@@ -271,10 +267,6 @@ void add_training(std::vector<Row>& rows) {
           already_for("fp32", "main-grads-dtype", "always fp32"),
           already_for("fp32", "exp-avg-dtype", "always fp32"),
           already_for("fp32", "exp-avg-sq-dtype", "always fp32"),
-          no("skip-train", kNone, "use braid forward"),
-          already_for("0", "eval-iters", "there is no evaluation", kNoEvaluation),
-          no("eval-interval", kOne, kNoEvaluation),
-          no("log-validation-ppl-to-tensorboard", kNone, kNoEvaluation),
           already("exit-signal-handler", kNone,
                   "after SIGTERM or SIGUSR1, a run finishes its iteration, saves and ends"),
           no("adlr-autoresume", kNone, "use braid launch slurm --requeue"),

@@ -7,7 +7,8 @@
 
 namespace braid {
 
-void add_model_rows(std::vector<MegatronFlag>& rows);  // what is trained: the model and its samples
+void add_model_rows(std::vector<MegatronFlag>& rows);  // what is trained
+void add_data_rows(std::vector<MegatronFlag>& rows);   // on which samples
 void add_run_rows(std::vector<MegatronFlag>& rows);    // how it is trained, saved and logged
 
 namespace megatron_rows {
@@ -16,13 +17,17 @@ using Row = MegatronFlag;
 inline constexpr auto kNone = FlagValues::None, kOne = FlagValues::One, kMany = FlagValues::Many;
 inline constexpr auto kLlama = ModelFamily::Llama, kHybrid = ModelFamily::Hybrid;
 
-// Reasons that both files of rows use.
+// Reasons that several files of rows use.
 inline constexpr const char* kOneKernel = "each operator has only one implementation";
 inline constexpr const char* kRecomputeAll = "model.recompute keeps each layer's input and recomputes the rest";
 
 inline Row taken(const char* name, const char* key) { return {name, FlagVerdict::Taken, kOne, key}; }
 inline Row taken_switch(const char* name, const char* key, const char* value) {
   return {name, FlagVerdict::Taken, kNone, key, value};
+}
+// A flag that Megatron lets have several values, of which Braid takes only one.
+inline Row one_of_many(const char* name, const char* key, const char* otherwise) {
+  return {.name = name, .verdict = FlagVerdict::Taken, .values = kMany, .key = key, .otherwise = otherwise};
 }
 inline Row already(const char* name, FlagValues values, const char* why) {
   return {name, FlagVerdict::AlreadySo, values, "", "", why};

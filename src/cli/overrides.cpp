@@ -58,6 +58,11 @@ ConfigOverride override_of(const FlagWord& word, const MegatronFlag* flag) {
   return {flag ? flag->key : word.option.substr(2), is_switch ? flag->value : *word.value, word.option};
 }
 
+bool gives_way(const ConfigOverride& change, const ConfigOverride& other) {
+  const MegatronFlag *weak = megatron_flag(change.flag), *strong = megatron_flag(other.flag);
+  return weak && strong && braid::gives_way(weak->name, strong->name);
+}
+
 // Refuses two switches that set one key to different values. Of --x and --no-x, as of a repeated value, the last
 // counts.
 void refuse_contradiction(const std::vector<ConfigOverride>& before, const ConfigOverride& change) {
@@ -66,7 +71,8 @@ void refuse_contradiction(const std::vector<ConfigOverride>& before, const Confi
     const bool is_other_switch = flag && flag->values == FlagValues::None && other.path == change.path;
     const bool takes_back =
         "--no-" + other.flag.substr(2) == change.flag || "--no-" + change.flag.substr(2) == other.flag;
-    if (is_other_switch && other.value != change.value && !takes_back)
+    const bool decided = gives_way(other, change) || gives_way(change, other);
+    if (is_other_switch && other.value != change.value && !takes_back && !decided)
       throw ConfigError({fmt::format("{} and {} contradict each other: they set {} to {} and {}", other.flag,
                                      change.flag, change.path, other.value, change.value),
                          "command line", "leave one of them out"});
@@ -139,6 +145,10 @@ std::vector<ConfigOverride> parse_overrides(const std::vector<std::string>& argu
                                             const std::vector<std::string>& others) {
   CommandLine line = read(arguments, others, ModelFamily::Any);
   if (!line.answer.accepts_all()) throw refusal(line.answer);
+  const std::vector<ConfigOverride> all = line.overrides;
+  std::erase_if(line.overrides, [&](const ConfigOverride& weak) {
+    return std::any_of(all.begin(), all.end(), [&](const ConfigOverride& other) { return gives_way(weak, other); });
+  });
   return std::move(line.overrides);
 }
 
@@ -162,8 +172,8 @@ std::vector<std::string> words_behind_dashes(const std::vector<std::string>& com
 
 std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
   const bool shows_data = words.size() > 2 && words[1] == "data" && contains({"pack", "inspect", "bench"}, words[2]);
-  const bool has_recipe =
-      words.size() > 1 && (words[1] == "train" || words[1] == "plan" || shows_data || takes_foreign_command(words));
+  const bool has_recipe = words.size() > 1 && (contains({"train", "eval", "plan"}, words[1]) || shows_data ||
+                                               takes_foreign_command(words));
   if (!has_recipe) return words;
   std::vector<std::string> joined;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -7,6 +7,7 @@
 #include "dist/visible_gpus.h"
 #include "launch/host_capacity.h"
 #include "resume/save_folder.h"
+#include "run/data_checks.h"
 #include "run/rank_memory.h"
 #include "run/start_checks.h"
 #include "run/written_paths.h"
@@ -90,6 +91,8 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   if (first_of_host && !request.oversubscribe) append(found.list, room_problems(recipe, topology, here, gpus));
   if (!first) return found;
   append(found.list, located(load_problems(recipe, topology), request.source));
+  const std::vector<DataUse> uses = request.only_evaluates ? std::vector{DataUse::Evaluation} : data_uses(recipe);
+  append(found.list, located(data_problems(recipe, topology, uses), request.source));
   append(found.list, located(path_problems(request, recipe), request.source));
   return found;
 }

@@ -14,6 +14,7 @@ struct StartRequest {
   RecipeSource source;
   std::string log_dir;
   bool oversubscribe = false;
+  bool only_evaluates = false;
 };
 
 struct StartProblems {

@@ -12,10 +12,11 @@ struct CommandName {
 };
 
 inline constexpr CommandName kTrain = {"train", "Train the model of a recipe"};
+inline constexpr CommandName kEval = {"eval", "Evaluate a checkpoint on the data of a recipe"};
 inline constexpr CommandName kRun = {"run", "Start N copies of a program on this host as the ranks of one world"};
 inline constexpr CommandName kCkpt = {"ckpt", "Inspect, verify and convert checkpoints"};
 inline constexpr CommandName kForward = {"forward", "Run a stored model once, in any layout, to compare its results"};
-inline constexpr std::array kTensorCommands = {kTrain, kRun, kCkpt, kForward};
+inline constexpr std::array kTensorCommands = {kTrain, kEval, kRun, kCkpt, kForward};
 
 inline constexpr CommandName kLaunchLocal = {"local",
                                              "Start the ranks of a recipe or a command on this machine's GPUs"};

@@ -10,6 +10,7 @@ namespace {
 void add_commands(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
   app.set_version_flag("--version", [] { return braid::version_text(); });
   braid::add_train_command(app, command_line, exit_code);
+  braid::add_eval_command(app, command_line, exit_code);
   braid::add_run_command(app, exit_code);
   braid::add_ckpt_command(app, exit_code);
   braid::add_forward_command(app, command_line, exit_code);

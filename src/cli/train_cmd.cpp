@@ -16,6 +16,7 @@
 #include "cli/from_megatron.h"
 #include "cli/help_format.h"
 #include "cli/megatron_flags.h"
+#include "cli/recipe_ranks.h"
 #include "cli/run_start.h"
 #include "cli/shell_file.h"
 #include "cli/start_problems.h"
@@ -36,13 +37,6 @@ struct TrainOptions {
   std::optional<std::string> from_megatron;
   bool print_recipe = false, megatron_flags = false, oversubscribe = false;
 };
-
-void check_world(const WorldSpec& spec, const Topology& topology) {
-  if (spec.size == topology.world_size()) return;
-  throw ConfigError(
-      {fmt::format("the recipe's topology has {} ranks, but {} were started", topology.world_size(), spec.size),
-       "topology", fmt::format("start {} ranks, or change the module sizes", topology.world_size())});
-}
 
 std::string next_in_words(const std::string& save, const std::optional<RunProgress>& progress) {
   const std::string ends = save.empty() ? "ending without a checkpoint, since checkpoint.save is not set"
@@ -132,12 +126,10 @@ void announce(const TrainOptions& options, const RecipeCall& call, const Topolog
 }
 
 int launch_ranks(const TrainOptions& options, const RecipeCall& call, const Topology& topology, const SaveLock* lock,
-                 std::vector<std::string> command) {
-  // Each rank reads the recipe again.
-  *std::find(command.begin(), command.end(), options.recipe_path) = reopenable(call.source.path, call.source.text);
+                 const std::vector<std::string>& command_line) {
   const std::string& save = call.recipe.checkpoint.save;
   return launch_local({.ranks = topology.world_size(),
-                       .command = command,
+                       .command = rank_command(command_line, options.recipe_path, call.source),
                        .log_dir = options.log_dir,
                        .env = {{kHeldLock, lock ? lock->text() : ""}},
                        .rank_coordinates = topology.all_coordinates(),
@@ -183,10 +175,7 @@ int train_recipe(const TrainOptions& options, RecipeCall call, const std::vector
   const auto spec = world_spec_from(process_env());
   const StartProblems problems =
       start_problems({call.source, options.log_dir, options.oversubscribe}, recipe, topology, spec);
-  if (!problems.list.empty() && (!spec || !problems.ranks_can_meet)) {
-    if (spec && spec->local_rank != 0) return 2;  // the first rank of this host reports the error
-    throw ConfigError(problems.list);
-  }
+  if (is_refused(problems, spec)) return 2;
   const std::unique_ptr<SaveLock> lock = spec ? nullptr : lock_save_folder(call, job);
   const bool first = !spec || (spec->rank == 0 && spec->launcher != Launcher::Local);
   if (first && problems.list.empty()) announce(options, call, topology);

@@ -13,13 +13,11 @@ constexpr std::int64_t kEvaluationSeed = 0x5eed0000;
 
 std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topology& topology, std::int64_t seed,
                                                DataUse use, std::function<void(const std::string& text)> say) {
-  const bool trains = use == DataUse::Training;
-  const Provider& provider = recipe.model.model;
   if (is_mock(recipe.data))
-    return std::make_unique<MockBatches>(recipe.data, provider, topology,
-                                         static_cast<std::uint64_t>(trains ? seed : seed + kEvaluationSeed));
-  LaneSetOptions options = lane_options(recipe, topology, use);
-  options.seed = seed;
+    return std::make_unique<MockBatches>(
+        recipe.data, recipe.model.model, topology,
+        static_cast<std::uint64_t>(use == DataUse::Training ? seed : seed + kEvaluationSeed));
+  LaneSetOptions options = lane_set_options(recipe, topology, seed, use);
   options.say = std::move(say);
   return std::make_unique<LaneBatches>(std::move(options));
 }

@@ -10,6 +10,7 @@
 namespace braid {
 
 class BatchSource;
+class Topology;
 
 // ConfigError if the data set or the tokenizer cannot be used. `say` gets a line for each damaged sample, from any
 // thread.

@@ -1,20 +1,21 @@
 #include "run/lane_options.h"
 
-#include "data/vision_input_of.h"
+#include "data/vision_input.h"
 
 namespace braid {
 
-LaneSetOptions lane_options(const Recipe& recipe, const Topology& topology, DataUse use) {
-  const bool trains = use == DataUse::Training;
+LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use) {
   const Provider& provider = recipe.model.model;
-  return {.data = recipe.data.set,
+  const DataConfig& data = recipe.data.set;
+  const bool trains = use == DataUse::Training;
+  return {.data = data,
           .loader = recipe.loader,
-          .split = trains ? recipe.data.set.split : recipe.data.set.valid_split,
+          .split = trains ? data.split : data.valid_split,
           .is_training = trains,
           .lanes = recipe.loader.lanes.value_or(topology.language().dense.size_of("dp")),
           .sequence_length = recipe.data.sequence_length.value_or(provider.sequence_length),
-          .seed = recipe.train.seed,
-          .vision = vision_input_of(provider, topology)};
+          .seed = seed,
+          .vision = vision_input(provider, topology)};
 }
 
 }  // namespace braid

@@ -1,7 +1,8 @@
-// How a recipe's data set is read.
+// How a run reads its data set. No libtorch here.
 #pragma once
 
-#include "plan/topology.h"
+#include <cstdint>
+
 #include "run/recipe.h"
 #include "samples/lane_set.h"
 
@@ -9,6 +10,7 @@ namespace braid {
 
 enum class DataUse { Training, Evaluation };
 
-LaneSetOptions lane_options(const Recipe& recipe, const Topology& topology, DataUse use);
+// Of a recipe with a data set; `say` is left to the caller.
+LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, std::int64_t seed, DataUse use);
 
 }  // namespace braid

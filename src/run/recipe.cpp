@@ -33,7 +33,7 @@ Problems train_problems(const Recipe& recipe) {
   check_at_least(problems, "train.prefetch", train.prefetch, 0);
   check_at_least(problems, "train.max_skipped", train.max_skipped, 1);
   check_at_least(problems, "train.eval_interval", train.eval_interval.value_or(1), 1);
-  check_at_least(problems, "train.eval_iterations", train.eval_iterations, 1);
+  check_at_least(problems, "train.eval_iterations", train.eval_iterations, 0);
   append(problems, validate(recipe.loader, "loader"));
   append(problems, validate(train.schedule, length_of(train), "train"));
   append(problems, validate(recipe.optimizer, "optimizer"));
@@ -63,7 +63,8 @@ Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
 }
 
 Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
-  Problems problems = validate(recipe.data.set, "data");
+  // A recipe may leave the path to the command line; without one, no run starts (see data_problems()).
+  Problems problems = recipe.data.set.path.empty() ? Problems{} : validate(recipe.data.set, "data");
   const int length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
   const int lanes = recipe.loader.lanes.value_or(language.dp), parts = language.tp * language.cp;
   const auto expect = [&](bool holds, std::string what, const char* where, std::string fix) {
@@ -241,11 +242,14 @@ void describe(Fields& f, ModelConfig& c) {
   for (EncoderConfig& encoder : c.model.encoders) f.section(encoder.name.c_str(), encoder);
 }
 
-bool is_mock(const RecipeData& data) { return data.mock || data.set.path.empty(); }
+bool is_mock(const RecipeData& data) { return data.mock == "auto" ? data.set.path.empty() : data.mock == "true"; }
+
+bool evaluates(const TrainConfig& config) { return config.eval_interval && config.eval_iterations > 0; }
 
 void describe(Fields& f, RecipeData& c) {
   describe(f, c.set);
-  f.field("mock", c.mock, "use mock samples although path is given");
+  f.choice("mock", c.mock, {"auto", "true", "false"},
+           "use mock samples: auto does without a path, false requires a path before a run starts");
   describe(f, static_cast<MockDataConfig&>(c));
 }
 
@@ -266,7 +270,7 @@ void describe(Fields& f, TrainConfig& c) {
   f.field("max_skipped", c.max_skipped,
           "end the run after this many steps in a row without a finite loss and gradient");
   f.field("eval_interval", c.eval_interval, "iterations between evaluations on valid_split; default: none");
-  f.field("eval_iterations", c.eval_iterations, "length of an evaluation, in steps' worth of samples");
+  f.field("eval_iterations", c.eval_iterations, "length of an evaluation, in steps' worth of samples; 0: none");
   describe(f, c.schedule);
 }
 

@@ -47,7 +47,7 @@ struct TrainConfig {
 // The data set, and the keys of mock samples, which are in the same section.
 struct RecipeData : MockDataConfig {
   DataConfig set{};
-  bool mock = false;  // mock samples although there is a data set
+  std::string mock = "auto";  // auto: mock samples if there is no path; true: in any case; false: a path is required
 };
 bool is_mock(const RecipeData& data);
 
@@ -70,6 +70,8 @@ void describe(Fields& fields, ModelConfig& config);
 void describe(Fields& fields, RecipeData& config);
 void describe(Fields& fields, TrainConfig& config);
 void describe(Fields& fields, Recipe& recipe);
+
+bool evaluates(const TrainConfig& config);  // during training
 
 Workload workload_of(const Recipe& recipe);
 TrainLength length_of(const TrainConfig& config);

@@ -20,36 +20,13 @@
 #include "resume/load_checkpoint.h"
 #include "resume/save_checkpoint.h"
 #include "resume/save_folder.h"
-#include "resume/training_state.h"
 #include "run/data_source.h"
+#include "run/evaluation.h"
 #include "train/all_ranks.h"
 #include "train/training.h"
 
 namespace braid {
 namespace {
-
-// The language rank with tp 0, cp 0, dp 0 in the last pipeline stage writes the log.
-int logging_rank(const Topology& topology) {
-  const Grid& grid = topology.language().dense;
-  return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
-}
-
-TrainingConfig training_config(const Recipe& recipe) {
-  return {.model = {.dtype = dtype_named(recipe.model.dtype),
-                    .sequence_parallel = recipe.model.sequence_parallel,
-                    .recompute = recipe.model.recompute,
-                    .frozen = frozen_sets(recipe),
-                    .seed = static_cast<std::uint64_t>(recipe.train.seed),
-                    .initialize_weights = false},
-          .optimizer = recipe.optimizer,
-          .schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
-          .loss_scale = recipe.loss_scale,
-          .micro_batch = recipe.train.micro_batch,
-          .global_batch = recipe.train.global_batch,
-          .prefetch = recipe.train.prefetch,
-          .correct_partial_participation = recipe.train.correct_partial_participation,
-          .count_zeros = recipe.log.log_num_zeros};
-}
 
 // One rank's run.
 class Run {
@@ -64,7 +41,7 @@ class Run {
         language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
         seed_(recipe.train.seed),
         groups_(world, topology),
-        training_(recipe.model.model, topology, groups_, world, training_config(recipe)),
+        training_(recipe.model.model, topology, groups_, world, training_config(recipe, frozen_sets(recipe))),
         clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
                make_phase_clock(world.device())),
         phases_(topology) {
@@ -191,22 +168,14 @@ class Run {
     if (too_many_skipped()) give_up(report);
     if (saver_) saver_->check();
     if (save_is_due()) save();
-    if (const auto& interval = recipe_.train.eval_interval; interval && (last || iteration % *interval == 0))
-      evaluate();
+    if (evaluates(recipe_.train) && (last || iteration % *recipe_.train.eval_interval == 0)) evaluate();
     return reason;
   }
 
-  // From the start of the valid split, so that evaluations compare.
   void evaluate() {
     const auto scope = world_.progress().phase("evaluation");
-    const auto data = make_batch_source(recipe_, topology_, seed_, DataUse::Evaluation, note_);
-    const EvaluationReport report = training_.evaluate(*data, recipe_.train.eval_iterations);
-    if (!log_) return;
-    log_->add_evaluation({.iteration = position_.iteration,
-                          .consumed_samples = position_.consumed_samples,
-                          .lm_loss = report.loss,
-                          .right_tokens = report.right_tokens / std::max(report.num_tokens, 1.0),
-                          .right_answers = report.right_answers / std::max(report.answers, 1.0)});
+    const EvaluationRecord record = braid::evaluate(recipe_, topology_, training_, seed_, position_, note_);
+    if (log_) log_->add_evaluation(record);
   }
 
   TrainingReport step(std::int64_t iteration) {

@@ -30,12 +30,12 @@ void describe(Fields& f, PictureConfig& c) {
 }
 
 void describe(Fields& f, DataConfig& c) {
-  f.field("path", c.path, "folder of a prepared data set, or a metadataset (.yaml); empty: mock data");
+  f.field("path", c.path, "a prepared folder or .jsonl file, or a metadataset's .yaml file; empty: mock data");
   f.field("split", c.split, "split to train on");
   f.field("valid_split", c.valid_split, "split to evaluate on");
   f.field("tokenizer", c.tokenizer, "tokenizer.json, sentencepiece .model, or a folder with one of them");
   f.field("prompt_format", c.prompt_format, "chat format of conversations, e.g. chatml");
-  f.choice("image_tag", c.image_tag, {"", "nvlm", "internvl"}, "text around each picture");
+  f.choice("image_tag", c.image_tag, {"none", "nvlm", "internvl"}, "text around each picture");
   f.field("system", c.system, "system turn of conversations that have none");
   f.section("fields", c.fields);
   f.section("pictures", c.pictures);

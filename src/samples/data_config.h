@@ -34,10 +34,10 @@ struct PictureConfig {
 struct DataConfig {
   std::string path{};  // a data set, or a metadataset; empty: mock data
   std::string split = "train", valid_split = "val";
-  std::string tokenizer{};      // a file or a folder
-  std::string prompt_format{};  // of conversations
-  std::string image_tag{};      // text around a picture: "", nvlm or internvl
-  std::string system{};         // the system turn of conversations that have none
+  std::string tokenizer{};         // a file or a folder
+  std::string prompt_format{};     // of conversations
+  std::string image_tag = "none";  // text around a picture: none, nvlm or internvl
+  std::string system{};            // the system turn of conversations that have none
   SampleFields fields{};
   PictureConfig pictures{};
   std::string over_long = "drop";      // drop | truncate: samples that are longer than a sequence

@@ -14,7 +14,7 @@ LaneSet::LaneSet(LaneSetOptions given)
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-OrderConfig LaneSet::order() const {
+OrderConfig order_of(const LaneSetOptions& options) {
   const LoaderConfig& loader = options.loader;
   return {.lanes = options.lanes,
           .workers = loader.num_workers,

@@ -24,12 +24,14 @@ struct LaneSetOptions {
   std::function<void(const std::string& text)> say{};  // gets a line for each damaged sample
 };
 
+OrderConfig order_of(const LaneSetOptions& options);
+
 // Safe to use by several threads at once.
 struct LaneSet {
   // Opens the data set and the tokenizer. ConfigError if they are missing, or do not fit the model.
   explicit LaneSet(LaneSetOptions given);
 
-  OrderConfig order() const;
+  OrderConfig order() const { return order_of(options); }
 
   const LaneSetOptions options;
   const std::shared_ptr<const Blend> blend;

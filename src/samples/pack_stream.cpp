@@ -78,10 +78,12 @@ void PackStream::refill() {
     }
     std::vector<ReadSample> samples = read_all(refs);
     skipped = samples.empty() ? skipped + std::ssize(refs) : 0;
+    // Training repeats the samples without end, so the search would never end either.
     if (skipped > std::max(kMostSkipped, order_->samples()))
-      throw DataError(fmt::format(
-          "{} samples in a row have no text to predict, are damaged, or are longer than a sequence of {} tokens",
-          skipped, sources_.sequences.capacity()));
+      throw DataError(
+          fmt::format("of the last {} samples, none is undamaged, fits into a sequence of {} tokens and has a token to "
+                      "learn; use a longer data.sequence_length, or data.over_long=truncate",
+                      skipped, sources_.sequences.capacity()));
     std::move(samples.begin(), samples.end(), std::back_inserter(unpacked_));
   }
 }

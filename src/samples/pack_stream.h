@@ -42,7 +42,8 @@ class PackStream {
   // `seed`: of the order of packs.
   PackStream(StreamPtr order, const PackSources& sources, const LoaderConfig& config, std::uint64_t seed);
 
-  // Nothing at the end of evaluation; training does not end.
+  // Nothing at the end of evaluation, and the call after that starts again; training does not end. DataError if no
+  // sample fits.
   std::optional<Pack> next();
 
   // Restoring continues exactly where save() was called; the samples in the buffer are read again.

@@ -18,13 +18,17 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
       tokenizer_(std::move(tokenizer)),
       vision_(vision),
       capacity_(capacity),
-      chat_(*tokenizer_, config.prompt_format, config.image_tag) {
+      chat_(*tokenizer_, config.prompt_format, config.image_tag == "none" ? "" : config.image_tag) {
   if (!vision_) return;
-  const int id = tokenizer_->id_of(vision_->token);
-  if (id != vision_->token_id)
-    throw ConfigError({fmt::format("the tokenizer gives {} the id {}, but the model expects {}",
-                                   in_quotes(vision_->token), id, vision_->token_id),
-                       tokenizer_->where(), fmt::format("use token_id={} for the model's encoder", id)});
+  const std::optional<int> id = tokenizer_->find(vision_->token);
+  if (!id)
+    throw ConfigError({fmt::format("the tokenizer {} has no token {}, which marks pictures in the text",
+                                   tokenizer_->where(), in_quotes(vision_->token)),
+                       "data.tokenizer", "add it to the tokenizer's special tokens"});
+  if (*id != vision_->token_id)
+    throw ConfigError({fmt::format("the tokenizer {} gives {} the id {}, but the model expects {}", tokenizer_->where(),
+                                   in_quotes(vision_->token), *id, vision_->token_id),
+                       vision_->token_id_key, fmt::format("use {}={}", vision_->token_id_key, *id)});
 }
 
 TokenSequence SequenceMaker::encode(Conversation conversation) const {

@@ -12,6 +12,7 @@ struct VisionInput {
   std::optional<int> square{};  // patches per side, for encoders with one size
   std::string token{};          // that marks embeddings in the text
   int token_id = 0;
+  std::string token_id_key{};  // the recipe key that sets it, for messages
 };
 
 }  // namespace braid

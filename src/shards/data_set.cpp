@@ -125,8 +125,13 @@ PathKind kind_of_path(const std::string& path) {
   if (is_file(path) && path.ends_with(".yaml")) return PathKind::Metadataset;
   if (!info_path(path).empty()) return PathKind::Folder;
   if (!fs::exists(path, ignored)) throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path"});
-  throw ConfigError({fmt::format("'{}' is not a data set: it has no {}/.info.json", path, kMetaFolder), "",
-                     "give a prepared folder (see `braid data prepare`), a .jsonl file or a metadataset's .yaml file"});
+  const bool is_folder = fs::is_directory(path, ignored);
+  throw ConfigError(
+      {fmt::format("'{}' is not a {}", path,
+                   is_folder ? fmt::format("prepared data set: it has no {}/.info.json", kMetaFolder) : "data set"),
+       "",
+       is_folder ? fmt::format("run `braid data prepare {}`", path)
+                 : "give a prepared folder, a .jsonl file or a metadataset's .yaml file"});
 }
 
 std::uint32_t DataSet::shard_of(std::int64_t sample) const {

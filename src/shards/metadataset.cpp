@@ -186,9 +186,12 @@ Blend open_metadataset(const std::string& path, const Context& context) {
   const std::string type = root.optional_text("__class__").value_or("Metadataset");
   if (type != "Metadataset" && type != "MetadatasetV2")
     root.at("__class__").fail(fmt::format("{} is not a kind of metadataset", in_quotes(type)), "use MetadatasetV2");
-  if (!root.at("splits").has(context.split))
+  if (!root.at("splits").has(context.split)) {
+    std::vector<std::string> names;
+    for (const auto& [name, split] : root.at("splits").entries()) names.push_back(name);
     root.at("splits").fail(fmt::format("there is no split {}", in_quotes(context.split)),
-                           "add it, or use another split");
+                           fmt::format("choose one of: {}", fmt::join(names, ", ")));
+  }
   const DocumentNode split = root.at("splits").at(context.split);
   return type == "MetadatasetV2" ? open_v2(split, path, context) : open_v1(split, path, context);
 }

@@ -14,8 +14,7 @@ constexpr std::string_view kTypedSuffix = "Webdataset";
 
 const char* const kMapInstead =
     "map the parts declaratively: write `field_map: {image: jpg, caption: json[text]}` with a `sample_type` here, or "
-    "map "
-    "parts in the recipe's data section";
+    "set data.fields in the recipe";
 
 // "megatron.energon" and its submodules.
 bool is_energon(const std::string& module) {

@@ -128,7 +128,23 @@ TEST(FromMegatron, TwoGrids) {
         "global_batch: 192 # micro batch x replicas x microbatches", "class_tokens: 10 ", "token_id: 511 ",
         "stage: stage2 ", "prefetch: 2 ", "packing_buffer: 4 "})
     EXPECT_THAT(recipe, HasSubstr(line));
-  EXPECT_THAT(recipe, AllOf(Not(HasSubstr("hidden:")), HasSubstr("# --max-num-tiles 12: data.media.images.min_size")));
+  EXPECT_THAT(recipe,
+              AllOf(Not(HasSubstr("hidden:")), HasSubstr("max_tiles: 12 # --max-num-tiles"), HasSubstr("mock: true ")));
+}
+
+TEST(FromMegatron, ADataSet) {
+  const std::string model = "--hidden-size 128 --num-layers 2 --num-attention-heads 4 --bf16 --llm-dp 2 ";
+  const std::string recipe =
+      squeezed(converted(model + "--data-path /data/blend.yaml --tokenizer-type MultimodalTokenizer --tokenizer-model "
+                                 "/tok --tokenizer-prompt-format chatml --seq-length 8 --decoder-seq-length 512"));
+  for (const char* line : {"path: /data/blend.yaml ", "tokenizer: /tok ", "prompt_format: chatml ",
+                           "sequence_length: 512 ", "eval_interval: 1000 # Megatron's default"})
+    EXPECT_THAT(recipe, HasSubstr(line));
+  // A run of these would not notice that the data set is missing.
+  for (const char* data : {"--data-path $DATA", "--data-path 0.5 /a 0.5 /b", "--data-path /text_document"})
+    EXPECT_THAT(squeezed(converted(model + data)),
+                AllOf(HasSubstr("mock: false # --data-path is left out"), Not(HasSubstr(" path:"))));
+  EXPECT_THAT(squeezed(converted(model + "--data-path $DATA --mock-data")), HasSubstr("mock: true"));
 }
 
 // Megatron's own vision-language scripts put the encoder on the ranks of the language model.

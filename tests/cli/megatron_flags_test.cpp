@@ -61,7 +61,7 @@ TEST(MegatronFlags, OneAnswerForTheWholeCommandLine) {
                              HasSubstr("--wandb-project x, --wandb-exp-name y:\n        use --tensorboard-dir"),
                              HasSubstr("--hidden-dropout 0.1: there is no dropout"),
                              HasSubstr("--nproc_per_node:\n        this is an option of torchrun"),
-                             HasSubstr("--data-path 0.3 a 0.7 b:\n        only mock data is supported")));
+                             HasSubstr("--data-path 0.3 a 0.7 b:\n        write a metadataset")));
   EXPECT_THAT(run.err, AllOf(HasSubstr("  unknown:\n"), HasSubstr("--train-itres: did you mean --train-iters?"),
                              HasSubstr("--an-own-flag:\n        recipe keys are given with their section"),
                              HasSubstr("  no effect:\n"), HasSubstr("--attention-dropout 0.0: there is no dropout"),
@@ -99,6 +99,76 @@ TEST(MegatronFlags, FlagsOfTheOtherModelFamilyAreRefused) {
     EXPECT_EQ(rope.exit_code, 2) << command[0];
     EXPECT_THAT(rope.err, HasSubstr("--position-embedding-type rope:\n        Llama has rotary embeddings"));
   }
+}
+
+// The data flags of Megatron's multimodal trainer, as keys of the recipe.
+TEST(MegatronFlags, DataFlagsAreRecipeKeys) {
+  const auto keys = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"train", kTinyVlm, "--print-recipe"});
+    const Finished run = braid(flags);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    std::string text;  // without the comments
+    for (std::string line : split(run.out, '\n')) {
+      line.resize(line.find(" #") == line.npos ? line.size() : line.find(" #"));
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    return text;
+  };
+  const std::string recipe = keys({"--data-path",
+                                   "/data/set",
+                                   "--tokenizer-model",
+                                   "/tok",
+                                   "--tokenizer-type",
+                                   "MultimodalTokenizer",
+                                   "--tokenizer-prompt-format",
+                                   "qwen2p5",
+                                   "--image-tag-type",
+                                   "internvl",
+                                   "--dynamic-resolution",
+                                   "--dynamic-resolution-min-patches",
+                                   "64",
+                                   "--dynamic-resolution-max-patches",
+                                   "1024",
+                                   "--max-num-tiles",
+                                   "6",
+                                   "--use-thumbnail",
+                                   "--num-workers",
+                                   "3",
+                                   "--dataloader-save",
+                                   "there",
+                                   "--packing-buffer-size",
+                                   "32",
+                                   "--shuffle-buffer-size",
+                                   "100",
+                                   "--max-samples-per-sequence",
+                                   "50",
+                                   "--seq-length",
+                                   "8",
+                                   "--decoder-seq-length",
+                                   "256",
+                                   "--eval-interval",
+                                   "20",
+                                   "--eval-iters",
+                                   "4",
+                                   "--dataloader-type",
+                                   "external"});
+  for (const char* line :
+       {"  path: \"/data/set\"\n", "  tokenizer: \"/tok\"\n", "  prompt_format: \"qwen2p5\"\n",
+        "  image_tag: internvl\n", "    fit: dynamic\n", "    min_patches: 64\n", "    max_patches: 1024\n",
+        "    max_tiles: 6\n", "    thumbnail: true\n", "  num_workers: 3\n", "  packing_buffer: 32\n",
+        "  shuffle_buffer: 100\n", "  max_samples_per_sequence: 50\n", "  sequence_length: 256\n",
+        "  eval_interval: 20\n", "  eval_iterations: 4\n", "  mock: auto\n"})
+    EXPECT_THAT(recipe, HasSubstr(line));
+  EXPECT_THAT(keys({"--no-dynamic-resolution"}), HasSubstr("fit: square\n"));
+  EXPECT_THAT(keys({"--use-tiling", "--no-dynamic-resolution"}), HasSubstr("fit: tiles\n"));
+  EXPECT_THAT(keys({"--decoder-seq-length", "256", "--seq_length", "8"}), HasSubstr("sequence_length: 256\n"));
+  EXPECT_THAT(keys({"--mock-data", "--eval-iters", "0"}),
+              AllOf(HasSubstr("mock: true\n"), HasSubstr("eval_iterations: 0\n")));
+  EXPECT_THAT(braid({"train", kTinyVlm, "--use-tiling", "--dynamic-resolution"}).err,
+              HasSubstr("--use-tiling and --dynamic-resolution contradict each other"));
+  EXPECT_THAT(braid({"train", kTinyVlm, "--split", "90,10", "--prompt-path", "p", "--skip-train"}).err,
+              AllOf(HasSubstr("--split 90,10:\n        braid data prepare --split makes splits"),
+                    HasSubstr("put prompts into the samples"), HasSubstr("use braid eval RECIPE")));
 }
 
 TEST(MegatronFlags, TheDocumentedTableIsUpToDate) {

@@ -121,9 +121,12 @@ TEST_F(LaunchOther, LocalCountsTheGpus) {
 
 // The settings in a recipe's section `cluster` reach the job.
 TEST_F(LaunchOther, ARecipeOfManyNodesIsOneWordAway) {
+  const auto dry_run = [&](const char* name, const std::string& data) {
+    return launch({"slurm", fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, name), "--account",
+                   "vision", "--partition", "batch", "--dry-run", data});
+  };
   const auto script = [&](const char* name) {
-    const Finished run = launch({"slurm", fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, name),
-                                 "--account", "vision", "--partition", "batch", "--dry-run"});
+    const Finished run = dry_run(name, "--mock-data");
     EXPECT_EQ(run.exit_code, 0) << run.err;
     EXPECT_EQ(testing::shellcheck(run.out), "");
     return run.out;
@@ -136,6 +139,8 @@ TEST_F(LaunchOther, ARecipeOfManyNodesIsOneWordAway) {
                                    HasSubstr("scontrol requeue")));
   EXPECT_THAT(script("68n"), AllOf(HasSubstr("#SBATCH --nodes=68\n"), HasSubstr("--ntasks=544 ")));
   EXPECT_THAT(script("100n"), AllOf(HasSubstr("#SBATCH --nodes=100\n"), HasSubstr("--ntasks=800 ")));
+  EXPECT_THAT(dry_run("100n", "--data.mock=false").err,
+              AllOf(HasSubstr("the recipe needs a data set"), HasSubstr("give --data-path PATH, or --mock-data")));
 }
 
 const char* const kJob =

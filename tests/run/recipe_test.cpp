@@ -171,6 +171,7 @@ TEST(Recipe, TheRunsOfManyNodesArePinned) {
     const Recipe recipe =
         load_recipe(fmt::format("{}/recipes/nemotron-vlm-54l-{}.yaml", BRAID_SOURCE_DIR, pinned.name));
     const ModuleConfig &images = recipe.topology.modules.at(0), &language = recipe.topology.modules.at(1);
+    EXPECT_EQ(recipe.data.mock, "false");  // it needs a data set, or --mock-data
     EXPECT_EQ(recipe.topology.world_size, pinned.ranks);
     EXPECT_EQ(images.tp, 1);
     EXPECT_EQ(images.dp, pinned.encoder_dp);

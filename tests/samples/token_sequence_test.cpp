@@ -37,6 +37,12 @@ SequenceMaker maker(const DataConfig& config, std::int64_t capacity,
   return SequenceMaker(config, testing::word_tokenizer(), vision, capacity);
 }
 
+std::optional<TokenSequence> fitted(const SequenceMaker& maker, const Conversation& conversation) {
+  TokenSequence sequence = maker.encode(conversation);
+  if (maker.fit(sequence) != SequenceUse::Usable) return std::nullopt;
+  return sequence;
+}
+
 std::string text_of(const std::vector<int>& ids) {
   std::vector<int> shown;
   for (const int id : ids)
@@ -45,7 +51,7 @@ std::string text_of(const std::vector<int>& ids) {
 }
 
 TEST(TokenSequences, PredictTheAnswerAndItsEnd) {
-  const auto sequence = maker(chatml(), 100).make(asked("what is this?", "a red star"));
+  const auto sequence = fitted(maker(chatml(), 100), asked("what is this?", "a red star"));
   ASSERT_TRUE(sequence);
   EXPECT_EQ(text_of(sequence->ids),
             "<|im_start|>user\nwhat is this?<|im_end|>\n<|im_start|>assistant\na red star<|im_end|>\n");
@@ -56,7 +62,7 @@ TEST(TokenSequences, PredictTheAnswerAndItsEnd) {
 }
 
 TEST(TokenSequences, OfPlainTextPredictEverything) {
-  const auto sequence = maker(chatml(), 100).make({.turns = {{"", "a red star"}}});
+  const auto sequence = fitted(maker(chatml(), 100), {.turns = {{"", "a red star"}}});
   ASSERT_TRUE(sequence);
   EXPECT_EQ(text_of(sequence->ids), "a red star");
   EXPECT_EQ(sequence->targets, sequence->ids);
@@ -66,14 +72,14 @@ TEST(TokenSequences, HaveTheRecipesSystemTurnUnlessTheyHaveTheirOwn) {
   DataConfig config = chatml();
   config.system = "how many";
   const SequenceMaker sequences = maker(config, 100);
-  EXPECT_THAT(text_of(sequences.make(asked("what", "this"))->ids), HasSubstr("system\nhow many<|im_end|>"));
+  EXPECT_THAT(text_of(fitted(sequences, asked("what", "this"))->ids), HasSubstr("system\nhow many<|im_end|>"));
   Conversation own = {.turns = {{"system", "red"}, {"user", "what"}, {"assistant", "this"}}};
-  EXPECT_THAT(text_of(sequences.make(own)->ids), ::testing::Not(HasSubstr("how many")));
-  EXPECT_THAT(text_of(sequences.make({.turns = {{"", "a star"}}})->ids), "a star");
+  EXPECT_THAT(text_of(fitted(sequences, own)->ids), ::testing::Not(HasSubstr("how many")));
+  EXPECT_THAT(text_of(fitted(sequences, {.turns = {{"", "a star"}}})->ids), "a star");
 }
 
 TEST(TokenSequences, HaveOneTokenForEachEmbedding) {
-  const auto sequence = maker(chatml(), 100).make(asked("<image> or <image>?", "this", {png(64, 64), png(64, 32)}));
+  const auto sequence = fitted(maker(chatml(), 100), asked("<image> or <image>?", "this", {png(64, 64), png(64, 32)}));
   ASSERT_TRUE(sequence);
   ASSERT_EQ(sequence->media.size(), 2u);
   EXPECT_EQ(sequence->media[0].embeddings, 4);
@@ -87,7 +93,7 @@ TEST(TokenSequences, HaveOneTokenForEachEmbedding) {
 TEST(TokenSequences, MatchTagsAndPictures) {
   const SequenceMaker sequences = maker(chatml(), 100);
   const auto refusal = [](const SequenceMaker& maker, const Conversation& conversation) {
-    return testing::error_of<DataError>([&] { maker.make(conversation); });
+    return testing::error_of<DataError>([&] { maker.encode(conversation); });
   };
   EXPECT_THAT(refusal(sequences, asked("<image>", "this", {png(32, 32), png(32, 32)})), HasSubstr("1 of its 2"));
   EXPECT_THAT(refusal(sequences, asked("<image><image>", "this", {png(32, 32)})), HasSubstr("more than 1 pictures"));
@@ -107,16 +113,16 @@ TEST(TokenSequences, NeedTheModelsPictureToken) {
 
 TEST(TokenSequences, ThatAreTooLongAreDroppedOrCut) {
   const Conversation one = asked("what is this?", "a red star");
-  const auto whole = maker(chatml(), 100).make(one);
+  const auto whole = fitted(maker(chatml(), 100), one);
   const auto length = std::ssize(whole->ids);
   DataConfig truncates = chatml();
   truncates.over_long = "truncate";
-  EXPECT_TRUE(maker(chatml(), length).make(one));
-  EXPECT_FALSE(maker(chatml(), length - 1).make(one));
-  EXPECT_EQ(maker(truncates, length - 1).make(one)->ids.size(), whole->ids.size() - 1);
-  EXPECT_EQ(maker(truncates, length - 4).make(one)->targets.size(), whole->ids.size() - 4);
-  EXPECT_FALSE(maker(truncates, length - 6).make(one)) << "nothing is left to predict";
-  EXPECT_FALSE(maker(truncates, 1).make({.turns = {{"", "a star"}}})) << "the first token is not predicted";
+  EXPECT_TRUE(fitted(maker(chatml(), length), one));
+  EXPECT_FALSE(fitted(maker(chatml(), length - 1), one));
+  EXPECT_EQ(fitted(maker(truncates, length - 1), one)->ids.size(), whole->ids.size() - 1);
+  EXPECT_EQ(fitted(maker(truncates, length - 4), one)->targets.size(), whole->ids.size() - 4);
+  EXPECT_FALSE(fitted(maker(truncates, length - 6), one)) << "nothing is left to predict";
+  EXPECT_FALSE(fitted(maker(truncates, 1), {.turns = {{"", "a star"}}})) << "the first token is not predicted";
 }
 
 // The second picture has 4 embeddings; with room for 3 it goes, with all that follows.
@@ -126,15 +132,15 @@ TEST(TokenSequences, AreCutBeforeAPictureThatDoesNotFit) {
   truncates.pictures = {.fit = "square", .tile_side = 64};
   const Conversation conversation = {.turns = {{"user", "<image> this"}, {"assistant", "a star"}, {"user", "<image>"}},
                                      .pictures = {{"png", png(64, 64)}, {"png", png(64, 64)}}};
-  const auto whole = maker(truncates, 100).make(conversation);
+  const auto whole = fitted(maker(truncates, 100), conversation);
   ASSERT_EQ(whole->media.size(), 2u);
   std::size_t second = whole->ids.size();
   for (int left = 4; left > 0;) left -= whole->ids[--second] == kPicture;
-  const auto cut = maker(truncates, static_cast<std::int64_t>(second) + 3).make(conversation);
+  const auto cut = fitted(maker(truncates, static_cast<std::int64_t>(second) + 3), conversation);
   ASSERT_TRUE(cut);
   EXPECT_EQ(cut->media.size(), 1u);
   EXPECT_EQ(cut->ids, std::vector<int>(whole->ids.begin(), whole->ids.begin() + static_cast<std::ptrdiff_t>(second)));
-  EXPECT_EQ(maker(truncates, static_cast<std::int64_t>(second) + 4).make(conversation)->media.size(), 2u);
+  EXPECT_EQ(fitted(maker(truncates, static_cast<std::int64_t>(second) + 4), conversation)->media.size(), 2u);
 }
 
 // Tiles of one picture stay together.
@@ -143,12 +149,12 @@ TEST(TokenSequences, AreCutBeforeTheFirstTileOfAPicture) {
   truncates.over_long = "truncate";
   truncates.pictures = {.fit = "tiles", .tile_side = 32, .max_tiles = 4};
   const Conversation conversation = {.turns = {{"", "a star <image> this"}}, .pictures = {{"png", png(64, 32)}}};
-  const auto whole = maker(truncates, 100).make(conversation);
+  const auto whole = fitted(maker(truncates, 100), conversation);
   ASSERT_EQ(whole->media.size(), 2u);
   EXPECT_EQ(whole->media[1].tile_column, 1);
   truncates.pictures.max_tiles = 2;
   for (const std::int64_t capacity : {std::ssize(whole->ids) - 2}) {
-    const auto cut = maker(truncates, capacity).make(conversation);
+    const auto cut = fitted(maker(truncates, capacity), conversation);
     ASSERT_TRUE(cut);
     EXPECT_LE(std::ssize(cut->ids), capacity);
     EXPECT_EQ(std::count(cut->ids.begin(), cut->ids.end(), kPicture), std::ssize(cut->media));
@@ -164,7 +170,7 @@ TEST(TokenSequences, NeverExceedTheirCapacity) {
         config.over_long = over_long;
         config.pictures = {.fit = fit, .tile_side = 32, .max_tiles = 6, .thumbnail = true};
         const auto sequence =
-            maker(config, capacity).make(asked("<image> or <image>?", "this", {png(64, 64), png(64, 32)}));
+            fitted(maker(config, capacity), asked("<image> or <image>?", "this", {png(64, 64), png(64, 32)}));
         if (!sequence) continue;
         EXPECT_LE(std::ssize(sequence->ids), capacity);
         std::int64_t embeddings = 0;

@@ -1,13 +1,17 @@
-#include "data/vision_input_of.h"
+#include "data/vision_input.h"
+
+#include <fmt/format.h>
 
 namespace braid {
 
-std::optional<VisionInput> vision_input_of(const Provider& provider, const Topology& topology) {
+std::optional<VisionInput> vision_input(const Provider& provider, const Topology& topology) {
   for (const Module& module : topology.modules())
     for (const EncoderConfig& encoder : provider.encoders) {
       if (module.name != encoder.name) continue;
-      VisionInput vision = {
-          .pixel_shuffle = encoder.pixel_shuffle, .token = encoder.token, .token_id = encoder.token_id};
+      VisionInput vision = {.pixel_shuffle = encoder.pixel_shuffle,
+                            .token = encoder.token,
+                            .token_id = encoder.token_id,
+                            .token_id_key = fmt::format("model.{}.token_id", encoder.name)};
       if (const auto* radio = std::get_if<RadioConfig>(&encoder.model)) {
         vision.patch = radio->patch;
         return vision;

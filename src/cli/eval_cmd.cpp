@@ -1,0 +1,106 @@
+// braid eval: the loss of a checkpoint on the recipe's split for evaluation, and the share of right answers.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/recipe_ranks.h"
+#include "cli/tensor_commands.h"
+#include "dist/run_as_rank.h"
+#include "launch/host_capacity.h"
+#include "launch/local_launcher.h"
+#include "log/run_log.h"
+#include "run/evaluation.h"
+#include "run/trainer.h"
+
+namespace braid {
+namespace {
+
+struct EvalOptions {
+  std::string recipe_path;
+  std::optional<int> iterations;
+  bool json = false, oversubscribe = false;
+};
+
+// Nothing is written, and of the checkpoint only the weights are read.
+void evaluate_only(Recipe& recipe, const EvalOptions& options) {
+  CheckpointConfig& checkpoint = recipe.checkpoint;
+  if (checkpoint.load.empty() && checkpoint.load_nemotron.empty())
+    throw ConfigError({"there is no checkpoint to evaluate", "checkpoint.load", "give --load FOLDER"});
+  checkpoint.save.clear();
+  checkpoint.must_exist = true;
+  checkpoint.finetune = checkpoint.load_optimizer = checkpoint.load_scheduler = false;
+  recipe.log = {};
+  recipe.train.eval_iterations = options.iterations.value_or(recipe.train.eval_iterations);
+  if (recipe.train.eval_iterations < 1)
+    throw ConfigError({"the evaluation has no iterations", "train.eval_iterations", "give --iterations N"});
+}
+
+std::string json_line(const EvaluationRecord& record) {
+  const nlohmann::ordered_json json = {
+      {"iteration", record.iteration},       {"consumed_samples", record.consumed_samples},
+      {"lm_loss", record.lm_loss},           {"perplexity", perplexity(record.lm_loss)},
+      {"right_tokens", record.right_tokens}, {"right_answers", record.right_answers}};
+  return json.dump() + "\n";
+}
+
+int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& topology, const WorldSpec& spec,
+             const std::vector<Problem>& problems) {
+  const bool under_ours = spec.launcher == Launcher::Local;
+  check_world(spec, topology);
+  bool refused = false;
+  run_as_rank(spec, recipe.dist, topology.all_coordinates(), [&](World& world) {
+    refused = !under_ours && any_rank_refused(problems, world);
+    if (refused) return;
+    const bool speaks = spec.rank == logging_rank(topology);
+    const auto note = [&](const std::string& text) {
+      if (!options.json) RunLog::note(text + "\n", under_ours);
+    };
+    const auto say = [&](const std::string& text) {
+      if (speaks) note(text);
+    };
+    const EvaluationRecord record = evaluate_checkpoint(recipe, topology, world, say, note);
+    if (speaks) RunLog::note(options.json ? json_line(record) : to_lines(record), under_ours);
+  });
+  return refused ? 2 : 0;
+}
+
+int eval_command(const EvalOptions& options, const std::vector<std::string>& arguments,
+                 const std::vector<std::string>& command_line) {
+  RecipeCall call = read_recipe_call(options.recipe_path, arguments);
+  Recipe& recipe = call.recipe;
+  evaluate_only(recipe, options);
+  const Topology topology(recipe.topology, workload_of(recipe));
+  const auto spec = world_spec_from(process_env());
+  const StartProblems problems = start_problems(
+      {.source = call.source, .log_dir = "", .oversubscribe = options.oversubscribe, .only_evaluates = true}, recipe,
+      topology, spec);
+  if (is_refused(problems, spec)) return 2;
+  if (spec) return run_rank(options, recipe, topology, *spec, problems.list);
+  return launch_local({.ranks = topology.world_size(),
+                       .command = rank_command(command_line, options.recipe_path, call.source),
+                       .rank_coordinates = topology.all_coordinates()});
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, const std::vector<std::string>& command_line, int& exit_code) {
+  auto options = std::make_shared<EvalOptions>();
+  CLI::App* command = app.add_subcommand(kEval.name, kEval.help);
+  command->add_option("recipe", options->recipe_path, "recipe file; its keys may follow, as for braid train")
+      ->required();
+  command
+      ->add_option("--iterations", options->iterations,
+                   "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--json", options->json, "print one JSON object and nothing else");
+  command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
+  command->allow_extras();
+  command->footer("Example: braid eval recipe.yaml --load checkpoints --iterations 20\n\n" + short_overrides_help());
+  command->callback([options, command, &command_line, &exit_code] {
+    exit_code = eval_command(*options, command->remaining(), command_line);
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,159 @@
+#include "run/data_checks.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <system_error>
+
+#include "base/strings.h"
+#include "text/chat_formats.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Problems = std::vector<Problem>;
+
+class DataCheck {
+ public:
+  DataCheck(const Recipe& recipe, const Topology& topology)
+      : recipe_(recipe),
+        topology_(topology),
+        options_(lane_set_options(recipe, topology, recipe.train.seed, DataUse::Training)) {}
+
+  void check_text() {
+    const DataConfig& data = options_.data;
+    std::error_code ignored;
+    if (!fs::exists(data.tokenizer, ignored))
+      return add({fmt::format("the tokenizer '{}' does not exist", data.tokenizer), "data.tokenizer",
+                  "give a tokenizer.json, a sentencepiece .model, or a folder with one of them"});
+    std::shared_ptr<const Tokenizer> tokenizer;
+    attempt("data.tokenizer", [&] { tokenizer = std::make_shared<Tokenizer>(load_tokenizer(data.tokenizer)); });
+    if (!tokenizer) return;
+    if (const int vocab = vocab_of(recipe_.model.model.language); tokenizer->vocab_size() > vocab)
+      add({fmt::format("the tokenizer has {} tokens, but the model's vocabulary has {}", tokenizer->vocab_size(),
+                       vocab),
+           "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
+    attempt("data.prompt_format", [&] {
+      const SequenceMaker maker(data, tokenizer, options_.vision, options_.sequence_length);
+      if (!chat_format(data.prompt_format).prefix_length)
+        throw ConfigError({fmt::format("the chat format {} does not say which tokens are learned", data.prompt_format),
+                           "", "use `default`, which has the tokenizer's template and learns all tokens"});
+    });
+  }
+
+  void check_pictures() {
+    const PictureConfig& pictures = options_.data.pictures;
+    if (!options_.vision || options_.vision->square || pictures.fit == "dynamic") return;
+    const int unit = options_.vision->patch * (options_.vision->pixel_shuffle ? 2 : 1);
+    if (pictures.tile_side % unit != 0)
+      add({fmt::format("tile_side={} must be a multiple of {}: the encoder's patches have {} x {} pixels{}",
+                       pictures.tile_side, unit, options_.vision->patch, options_.vision->patch,
+                       options_.vision->pixel_shuffle ? ", and 2 x 2 of them become one token" : ""),
+           "data.pictures.tile_side", fmt::format("use {}", (pictures.tile_side / unit + 1) * unit)});
+  }
+
+  void check_fields() {
+    const SampleFields& fields = options_.data.fields;
+    const std::pair<std::string, std::string> sources[] = {
+        {"images", fields.images}, {"conversation", fields.conversation}, {"question", fields.question},
+        {"answer", fields.answer}, {"caption", fields.caption},           {"text", fields.text}};
+    for (const auto& source : sources) {
+      const std::string key = "data.fields." + source.first;
+      if (!source.second.empty()) attempt(key, [&] { parse_field_source(source.second, key); });
+    }
+  }
+
+  void check_path() {
+    attempt("data.path", [&] { kind_of_path(options_.data.path); });
+  }
+
+  // A path that is not a data set has been reported.
+  void check_split(DataUse use) {
+    if (has_problem("data.path")) return;
+    const LaneSetOptions options = lane_set_options(recipe_, topology_, recipe_.train.seed, use);
+    std::shared_ptr<const Blend> blend;
+    attempt(use == DataUse::Training ? "data.path data.split" : "data.path data.valid_split", [&] {
+      blend = open_blend(options.data.path, options.split);
+      if (Problems problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
+        throw ConfigError(std::move(problems));
+    });
+    if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
+  }
+
+  Problems take() { return std::move(problems_); }
+
+ private:
+  // Each worker of a lane needs samples to train on; for an evaluation, one worker with samples is enough.
+  static void check_lanes(const std::shared_ptr<const Blend>& blend, const LaneSetOptions& options) {
+    const OrderConfig order = order_of(options);
+    for (int lane = 0; lane < order.lanes; ++lane) {
+      lane_identity(*blend, order, lane);
+      bool has_samples = false;
+      for (int i = 0; i < workers_of(order); ++i)
+        has_samples |= worker_order(blend, order, first_worker(order, lane) + i)->has_samples();
+      if (!has_samples)
+        throw ConfigError({fmt::format("the split '{}' has too few samples for {} lanes: lane {} has none",
+                                       options.split, order.lanes, lane),
+                           "", "use fewer lanes, or a larger split"});
+    }
+  }
+
+  // Adds what `open` refuses. A problem that names no recipe key is one of `keys`; a place in a file that it names
+  // becomes part of the message.
+  void attempt(const std::string& keys, const std::function<void()>& open) {
+    try {
+      open();
+    } catch (const ConfigError& e) {
+      for (Problem problem : e.problems()) {
+        const bool has_key = problem.where.starts_with("data.") || problem.where.starts_with("model.");
+        const bool is_file = problem.where.find_first_of("/.") != std::string::npos;
+        if (!has_key && is_file && problem.what.find(problem.where) == std::string::npos)
+          problem.what += fmt::format(" ({})", problem.where);
+        if (!has_key) problem.where = keys;
+        add(std::move(problem));
+      }
+    } catch (const std::runtime_error& e) {  // damage, and what the file system refuses
+      add({e.what(), keys, ""});
+    }
+  }
+
+  // Both splits may have the same problem.
+  void add(Problem problem) {
+    const auto is_same = [&](const Problem& other) { return other.what == problem.what; };
+    if (std::none_of(problems_.begin(), problems_.end(), is_same)) problems_.push_back(std::move(problem));
+  }
+
+  bool has_problem(const char* key) const {
+    return std::any_of(problems_.begin(), problems_.end(), [&](const Problem& p) { return p.where == key; });
+  }
+
+  const Recipe& recipe_;
+  const Topology& topology_;
+  const LaneSetOptions options_;
+  Problems problems_{};
+};
+
+}  // namespace
+
+std::vector<Problem> data_problems(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses) {
+  if (is_mock(recipe.data)) return {};
+  if (recipe.data.set.path.empty())
+    return {{"the recipe needs a data set, and data.path is not set", "data.path data.mock",
+             "give --data-path PATH, or --mock-data for generated samples"}};
+  DataCheck check(recipe, topology);
+  check.check_path();
+  for (const DataUse use : uses) check.check_split(use);
+  check.check_fields();
+  check.check_text();
+  check.check_pictures();
+  return check.take();
+}
+
+std::vector<DataUse> data_uses(const Recipe& recipe) {
+  if (!evaluates(recipe.train)) return {DataUse::Training};
+  return {DataUse::Training, DataUse::Evaluation};
+}
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+#include "run/evaluation.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/batch.h"
+#include "dist/world.h"
+#include "plan/frozen.h"
+#include "resume/load_checkpoint.h"
+#include "resume/training_state.h"
+#include "run/data_source.h"
+#include "train/training.h"
+
+namespace braid {
+
+TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> frozen) {
+  return {.model = {.dtype = dtype_named(recipe.model.dtype),
+                    .sequence_parallel = recipe.model.sequence_parallel,
+                    .recompute = recipe.model.recompute,
+                    .frozen = std::move(frozen),
+                    .seed = static_cast<std::uint64_t>(recipe.train.seed),
+                    .initialize_weights = false},
+          .optimizer = recipe.optimizer,
+          .schedule = resolve(recipe.train.schedule, length_of(recipe.train)),
+          .loss_scale = recipe.loss_scale,
+          .micro_batch = recipe.train.micro_batch,
+          .global_batch = recipe.train.global_batch,
+          .prefetch = recipe.train.prefetch,
+          .correct_partial_participation = recipe.train.correct_partial_participation,
+          .count_zeros = recipe.log.log_num_zeros};
+}
+
+int logging_rank(const Topology& topology) {
+  const Grid& grid = topology.language().dense;
+  return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
+}
+
+EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
+                          const RunPosition& position, const Say& say) {
+  const auto data = make_batch_source(recipe, topology, seed, DataUse::Evaluation, say);
+  const EvaluationReport report = training.evaluate(*data, recipe.train.eval_iterations);
+  return {.iteration = position.iteration,
+          .consumed_samples = position.consumed_samples,
+          .lm_loss = report.loss,
+          .right_tokens = report.right_tokens / std::max(report.num_tokens, 1.0),
+          .right_answers = report.right_answers / std::max(report.answers, 1.0)};
+}
+
+EvaluationRecord evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world, const Say& say,
+                                     const Say& note) {
+  const Groups groups(world, topology);
+  // What does not train needs neither gradients nor an optimizer.
+  Training training(recipe.model.model, topology, groups, world,
+                    training_config(recipe, parameter_set_names(topology)));
+  const auto loaded = [&] {
+    const auto scope = world.progress().phase("load checkpoint");
+    return load_checkpoint(recipe.checkpoint, training, world, say);
+  }();
+  BRAID_CHECK(loaded && loaded->missing_sets.empty(), "the start checks have found a checkpoint of the whole model");
+  const auto scope = world.progress().phase("evaluation");
+  return evaluate(recipe, topology, training, loaded->seed.value_or(recipe.train.seed), loaded->position, note);
+}
+
+}  // namespace braid

@@ -1,0 +1,36 @@
+// Evaluation: during training, and of a checkpoint alone.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "log/iteration_log.h"
+#include "resume/common_state.h"
+#include "run/recipe.h"
+
+namespace braid {
+
+class Topology;
+class Training;
+class World;
+struct TrainingConfig;
+
+using Say = std::function<void(const std::string& text)>;
+
+// Of a run of this recipe, apart from what does not train.
+TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> frozen);
+
+// The language rank with tp 0, cp 0, dp 0 in the last pipeline stage, which writes the log.
+int logging_rank(const Topology& topology);
+
+// Collective over the world: train.eval_iterations steps' worth of samples, from the start of the split for evaluation,
+// so that evaluations compare. `seed` is that of mock samples; `say` gets a line for each damaged sample.
+EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
+                          const RunPosition& position, const Say& say);
+
+// Collective over the world: builds the model without an optimizer, loads the recipe's checkpoint and evaluates it.
+// `say` is called on the logging rank only, `note` on any rank, for each damaged sample.
+EvaluationRecord evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world, const Say& say,
+                                     const Say& note);
+
+}  // namespace braid

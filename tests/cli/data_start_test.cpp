@@ -1,0 +1,189 @@
+// A data set, tokenizer or format that a run cannot use is refused once, before any rank starts; and `braid eval`
+// evaluates what a run on a data set has saved. The data set is drawn.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/strings.h"
+#include "cli/cli_support.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using testing::Finished;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+using Words = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+// On two ranks.
+const char* const kRecipe = R"(
+topology: {modules: {images: {kind: encoder}, language: }}
+model: {dtype: float64, language: {pattern: "*-"}, images: {encoder: {layers: 1}}}
+data: {prompt_format: chatml, sequence_length: 128}
+loader: {packing_buffer: 8, lanes: 2}
+train: {iterations: 3, micro_batch: 1, global_batch: 4, lr: 1e-2, eval_iterations: 2}
+dist: {device: cpu}
+)";
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+class DataStart : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TemporaryFolder>();
+    recipe_ = folder_->write("recipe.yaml", kRecipe);
+    const Finished drawn =
+        braid({"data", "draw", in_folder("set"), "--samples", "60", "--val", "20", "--per-shard", "10"});
+    ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static std::string in_folder(const std::string& name) { return folder_->path() + "/" + name; }
+
+  static Words with_data(Words words) {
+    words.insert(words.begin() + 1,
+                 {recipe_, "--data-path", in_folder("set"), "--tokenizer-model", in_folder("set/tokenizer")});
+    return words;
+  }
+
+  // The only message of a run that was refused before any rank started.
+  static std::string refusal(Words options) {
+    options.insert(options.begin(), "train");
+    const Finished run = braid(with_data(options));
+    EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(options);
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_EQ(count(run.err, "braid: "), 1) << run.err;
+    EXPECT_THAT(run.err, Not(HasSubstr("root cause")));
+    return run.err;
+  }
+
+  inline static std::unique_ptr<TemporaryFolder> folder_;
+  inline static std::string recipe_;
+};
+
+TEST_F(DataStart, APathThatIsNotADataSet) {
+  EXPECT_THAT(refusal({"--data-path", in_folder("none")}),
+              AllOf(HasSubstr("none' does not exist"), HasSubstr("where: command line, --data-path (data.path)\n")));
+  fs::create_directories(in_folder("tars"));
+  EXPECT_THAT(refusal({"--data-path", in_folder("tars")}),
+              AllOf(HasSubstr("tars' is not a prepared data set"),
+                    HasSubstr("run `braid data prepare " + in_folder("tars") + "`")));
+  EXPECT_THAT(
+      refusal({"--data.split", "tets"}),
+      AllOf(HasSubstr("there is no split 'tets'"), HasSubstr("choose one of: train, val"), HasSubstr("--data.split")));
+  EXPECT_THAT(refusal({"--data.valid_split", "tets", "--eval-interval", "1"}), HasSubstr("there is no split 'tets'"));
+  const std::string blend = folder_->write("blend.yaml",
+                                           "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n"
+                                           "  train: {path: set}\n  holdout: {path: set, split_part: val}\n");
+  EXPECT_THAT(refusal({"--data-path", blend, "--data.split", "tets"}),
+              AllOf(HasSubstr("blend.yaml"), HasSubstr("choose one of: train, holdout")));
+}
+
+TEST_F(DataStart, ADataSetThatNeedsPython) {
+  fs::copy(in_folder("set"), in_folder("python"), fs::copy_options::recursive);
+  std::ofstream(in_folder("python/.nv-meta/dataset.yaml"))
+      << "sample_type: {__module__: megatron.energon, __class__: VQASample}\n"
+         "sample_loader: sample_loader.py:load\npart_filter: [jpg, json]\n";
+  EXPECT_THAT(refusal({"--data-path", in_folder("python")}),
+              AllOf(HasSubstr("the Python function 'sample_loader.py:load' loads the samples"),
+                    HasSubstr("dataset.yaml"), HasSubstr("data.fields")));
+}
+
+TEST_F(DataStart, ATokenizerThatDoesNotFit) {
+  EXPECT_THAT(refusal({"--tokenizer-model", in_folder("none")}),
+              AllOf(HasSubstr("none' does not exist"), HasSubstr("--tokenizer-model (data.tokenizer)")));
+  EXPECT_THAT(refusal({"--tokenizer-prompt-format", "chatlm"}),
+              AllOf(HasSubstr("there is no chat format 'chatlm'"), HasSubstr("did you mean chatml?"),
+                    HasSubstr("--tokenizer-prompt-format (data.prompt_format)")));
+  EXPECT_THAT(refusal({"--tokenizer-prompt-format", "nemotron6-moe"}),
+              AllOf(HasSubstr("does not say which tokens are learned"), HasSubstr("use `default`")));
+  EXPECT_THAT(refusal({"--model.images.token_id", "7"}),
+              AllOf(HasSubstr("gives '<image>' the id"), HasSubstr("but the model expects 7"),
+                    HasSubstr("--model.images.token_id"), HasSubstr("use model.images.token_id=")));
+  std::string tokenizer = testing::read_file(in_folder("set/tokenizer/tokenizer.json"));
+  for (std::size_t at = tokenizer.find("<image>"); at != tokenizer.npos; at = tokenizer.find("<image>"))
+    tokenizer.replace(at, 7, "<other>");
+  fs::copy(in_folder("set/tokenizer"), in_folder("other"), fs::copy_options::recursive);
+  std::ofstream(in_folder("other/tokenizer.json")) << tokenizer;
+  EXPECT_THAT(refusal({"--tokenizer-model", in_folder("other")}),
+              AllOf(HasSubstr("has no token '<image>'"), HasSubstr("add it to the tokenizer's special tokens")));
+  auto larger = nlohmann::json::parse(tokenizer);
+  larger["added_tokens"].push_back({{"id", 900}, {"content", "<image>"}, {"special", true}});
+  larger["model"]["vocab"]["<image>"] = 900;
+  std::ofstream(in_folder("other/tokenizer.json")) << larger;
+  EXPECT_THAT(refusal({"--tokenizer-model", in_folder("other"), "--model.images.token_id", "500"}),
+              AllOf(HasSubstr("2 problems"), HasSubstr("the tokenizer has 901 tokens"), HasSubstr("expects 500")));
+}
+
+TEST_F(DataStart, LanesWithoutSamples) {
+  EXPECT_THAT(refusal({"--loader.lanes", "64", "--global-batch-size", "64"}),
+              AllOf(HasSubstr("has no samples"), HasSubstr("use fewer lanes or workers"), HasSubstr("loader.lanes")));
+  EXPECT_THAT(refusal({"--loader.lanes", "24", "--global-batch-size", "24", "--eval-interval", "1"}),
+              HasSubstr("the split 'val' has too few samples for 24 lanes"));
+  EXPECT_THAT(refusal({"--loader.lanes", "3"}), HasSubstr("global_batch=4 must be a multiple of lanes=3"));
+}
+
+TEST_F(DataStart, OneMessageListsAllProblems) {
+  EXPECT_THAT(refusal({"--data-path", in_folder("none"), "--tokenizer-model", in_folder("none"),
+                       "--data.fields.caption", "json[", "--use-tiling", "--data.pictures.tile_side", "100"}),
+              HasSubstr("4 problems"));
+}
+
+TEST_F(DataStart, ARecipeMayRequireADataSet) {
+  const auto train = [&](Words words) {
+    words.insert(words.begin(), {"train", recipe_, "--data.mock", "false"});
+    return braid(words);
+  };
+  EXPECT_THAT(train({}).err,
+              AllOf(HasSubstr("the recipe needs a data set"), HasSubstr("give --data-path PATH, or --mock-data")));
+  EXPECT_EQ(train({"--print-recipe"}).exit_code, 0);
+  const Finished mock = train({"--mock-data", "--train-iters", "1"});
+  EXPECT_EQ(mock.exit_code, 0) << mock.err;
+}
+
+TEST_F(DataStart, EvalGivesWhatTheRunLoggedInEveryLayout) {
+  const Finished run = braid(with_data({"train", "--save", in_folder("saved"), "--eval-interval", "3"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto eval = [&](Words words) {
+    words.insert(words.begin(), {"eval", "--load", in_folder("saved")});
+    const Finished finished = braid(with_data(words));
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return finished.out;
+  };
+  const std::string lines = eval({});
+  const std::size_t line = lines.find(" validation loss at iteration 3 | lm loss value: ");
+  ASSERT_NE(line, lines.npos) << lines;
+  EXPECT_THAT(run.out, HasSubstr(lines.substr(line, lines.find('\n', line) - line)));
+
+  const auto one = nlohmann::json::parse(eval({"--json"}));
+  const auto other = nlohmann::json::parse(eval({"--json", "--llm-dp", "2", "--llm-tp", "2", "--encoder-dp", "2"}));
+  EXPECT_EQ(one["iteration"], 3);
+  EXPECT_EQ(one["consumed_samples"], 12);
+  EXPECT_NEAR(one["lm_loss"].get<double>(), other["lm_loss"].get<double>(), 1e-10);
+  EXPECT_EQ(one["right_tokens"], other["right_tokens"]);
+  EXPECT_EQ(one["right_answers"], other["right_answers"]);
+  const auto longer = nlohmann::json::parse(eval({"--json", "--iterations", "4"}));
+  EXPECT_NE(one["lm_loss"], longer["lm_loss"]);
+}
+
+TEST_F(DataStart, EvalNeedsACheckpoint) {
+  EXPECT_THAT(braid(with_data({"eval"})).err, HasSubstr("there is no checkpoint to evaluate"));
+  const Finished run = braid(with_data({"eval", "--load", in_folder("nothing"), "--data.valid_split", "tets"}));
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("2 problems"), HasSubstr("there is no folder"), HasSubstr("no split 'tets'")));
+}
+
+}  // namespace
+}  // namespace braid
