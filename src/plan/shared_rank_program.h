@@ -1,6 +1,6 @@
-// The list of a rank that colocated modules share. They take turns: without pipelines for every microbatch, which holds
-// the fewest activations; with pipelines module by module. All ranks exchange between modules at the same time, so that
-// no rank waits for another's turn.
+// Writes the list of a rank that colocated modules share. The modules take turns. Without pipelines they change after
+// every microbatch, because this holds the fewest activations; with pipelines, each module runs all its microbatches.
+// All ranks exchange between modules at the same time, so that no rank waits for another's turn.
 #pragma once
 
 #include <vector>

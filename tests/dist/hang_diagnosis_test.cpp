@@ -44,7 +44,7 @@ TEST(HangDiagnosis, BlamesTheRankThatOthersWaitFor) {
       kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
-  EXPECT_THAT(hang->message, AllOf(HasSubstr("no progress for more than 5 s"),
+  EXPECT_THAT(hang->message, AllOf(HasSubstr("no progress for 6.2 s"),
                                    HasSubstr("waiting: ranks 0,2 in all_reduce #3 on world")));
 }
 
@@ -144,6 +144,13 @@ TEST(HangDiagnosis, FinishedRanksAreNeverStuck) {
   ObservedRank finished = computes({}, 100);
   finished.finished = true;
   EXPECT_FALSE(diagnose_hang({{0, finished}, {1, computes({}, 1)}}, kLimits));
+}
+
+TEST(HangDiagnosis, AWaitingRankMayExceedTheLimitBeforeTheOneThatHangs) {
+  const auto hang = diagnose_hang({{0, waits("world", {0, 1}, 3, 5.1)}, {1, computes({{"world", 2}}, 4.9)}}, kLimits);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_THAT(hang->message, HasSubstr("no progress for 4.9 s"));
 }
 
 TEST(HangDiagnosis, ABusyRankIsBlamedInOtherWords) {

@@ -173,7 +173,7 @@ TEST(RouterLogits, AreTheirFormulaForwardAndBackward) {
   check_partial_gradients(logits_op, inputs);
 }
 
-// 1 + 2^-9 is no bf16 number; the gradients of the bf16 inputs are.
+// bf16 cannot represent 1 + 2^-9, but it can represent the gradients of the bf16 inputs.
 TEST(RouterLogits, OfBfloat16AreFloats) {
   const at::Tensor x = at::tensor({1.0, 1.0 / 512}, at::kDouble).unsqueeze(0).to(test_device(), at::kBFloat16);
   const Tensors inputs = {x, at::ones_like(x)};
