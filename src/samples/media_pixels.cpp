@@ -32,7 +32,7 @@ void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, cons
   for (const MediaPlan& input : inputs) {
     if (!resized || resized->size() != input.resized) resized = resize(decoded, input.resized, filter);
     const auto size = static_cast<std::size_t>(input.patches.pixels(patch).pixels() * 3);
-    BRAID_CHECK(size <= rows.size() - written, "{} bytes do not hold the patches of '{}'", rows.size(), picture.name);
+    BRAID_CHECK(size <= rows.size() - written, "{} bytes do not hold the patches", rows.size());
     const auto own = rows.subspan(std::exchange(written, written + size), size);
     if (input.patches.pixels(patch) == input.resized)
       cut_patches(*resized, patch, own);
