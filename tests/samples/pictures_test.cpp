@@ -71,7 +71,7 @@ void expect_pixels(const PictureConfig& config, const std::vector<std::vector<st
   std::vector<std::uint8_t> wanted;
   for (const auto& rows : expected) wanted.insert(wanted.end(), rows.begin(), rows.end());
   std::vector<std::uint8_t> rows(wanted.size());
-  write_patches({"png", file}, inputs, config, kVision.patch, rows);
+  write_patches(decode_for({"png", file}, inputs, config), inputs, config, kVision.patch, rows);
   EXPECT_EQ(rows, wanted);
 }
 
