@@ -24,6 +24,7 @@ constexpr std::array<NamedColour, 9> kColours = {{{"red", {220, 30, 35}},
                                                   {"pink", {250, 150, 195}},
                                                   {"brown", {115, 65, 25}},
                                                   {"black", {15, 15, 15}}}};
+constexpr Colour kInk = {15, 15, 15};  // of letters and digits
 struct NamedShape {
   const char* name;
   Shape shape;
@@ -41,7 +42,7 @@ constexpr std::array kPlaces = {"top left", "top",         "top right", "left", 
                                 "right",    "bottom left", "bottom",    "bottom right"};
 constexpr std::array kWords = {"cat", "dog", "sun", "tree", "fish", "bird", "moon", "boat", "hand", "door"};
 
-constexpr int kSides[] = {32, 48, 64};
+constexpr std::array<PixelSize, 5> kSizes = {{{32, 32}, {48, 48}, {64, 64}, {64, 48}, {48, 64}}};
 constexpr std::uint64_t kDrawsPerSample = 256;
 
 // The random choices of one sample, in order.
@@ -61,27 +62,23 @@ class Choices {
   std::uint64_t next_;
 };
 
-PixelSize some_size(Choices& choices) { return {choices.one_of(kSides), choices.one_of(kSides)}; }
-
 Colour background(Choices& choices) {
-  const auto level = static_cast<std::uint8_t>(choices.uniform(235, 256));
+  const auto level = static_cast<std::uint8_t>(choices.uniform(110, 131));
   return {level, level, level};
 }
 
 // The middle of one of 3 x 3 cells, with the largest radius that stays inside, both slightly changed.
 Spot cell_spot(PixelSize size, std::size_t cell, Choices& choices) {
   const double width = size.width / 3.0, height = size.height / 3.0;
-  const double radius = std::min(width, height) / 2 * choices.uniform(0.75, 0.95);
+  const double radius = std::min(width, height) / 2 * choices.uniform(0.85, 0.95);
   return {(static_cast<double>(cell % 3) + 0.5) * width + choices.uniform(-0.5, 0.5),
           (static_cast<double>(cell / 3) + 0.5) * height + choices.uniform(-0.5, 0.5), radius};
 }
 
 // One large shape near the middle.
 Spot large_spot(PixelSize size, Choices& choices) {
-  const double radius = std::min(size.width, size.height) * choices.uniform(0.32, 0.45);
-  const double slack_x = std::max(0.0, size.width / 2.0 - radius), slack_y = std::max(0.0, size.height / 2.0 - radius);
-  return {size.width / 2.0 + slack_x * choices.uniform(-0.6, 0.6),
-          size.height / 2.0 + slack_y * choices.uniform(-0.6, 0.6), radius};
+  const double radius = std::min(size.width, size.height) * choices.uniform(0.4, 0.45);
+  return {size.width / 2.0 + choices.uniform(-1, 1), size.height / 2.0 + choices.uniform(-1, 1), radius};
 }
 
 std::string plural(const char* shape) { return std::string(shape) + (std::string_view(shape) == "cross" ? "es" : "s"); }
@@ -93,7 +90,7 @@ std::string with_article(const std::string& words) {
 using Draw = void (*)(DrawnSample& sample, Choices& choices, const Font* font);
 
 void draw_colour(DrawnSample& sample, Choices& choices, const Font*) {
-  Canvas canvas(some_size(choices), background(choices));
+  Canvas canvas(choices.one_of(kSizes), background(choices));
   const NamedShape& shape = choices.one_of(kShapes);
   const NamedColour& colour = choices.one_of(kColours);
   canvas.fill(shape.shape, large_spot(canvas.image().size(), choices), colour.colour);
@@ -103,7 +100,7 @@ void draw_colour(DrawnSample& sample, Choices& choices, const Font*) {
 }
 
 void draw_shape(DrawnSample& sample, Choices& choices, const Font*) {
-  Canvas canvas(some_size(choices), background(choices));
+  Canvas canvas(choices.one_of(kSizes), background(choices));
   const NamedShape& shape = choices.one_of(kShapes);
   const NamedColour& colour = choices.one_of(kColours);
   canvas.fill(shape.shape, large_spot(canvas.image().size(), choices), colour.colour);
@@ -113,7 +110,7 @@ void draw_shape(DrawnSample& sample, Choices& choices, const Font*) {
 }
 
 void draw_caption(DrawnSample& sample, Choices& choices, const Font*) {
-  Canvas canvas(some_size(choices), background(choices));
+  Canvas canvas(choices.one_of(kSizes), background(choices));
   const NamedShape& shape = choices.one_of(kShapes);
   const NamedColour& colour = choices.one_of(kColours);
   canvas.fill(shape.shape, large_spot(canvas.image().size(), choices), colour.colour);
@@ -122,7 +119,7 @@ void draw_caption(DrawnSample& sample, Choices& choices, const Font*) {
 }
 
 void draw_count(DrawnSample& sample, Choices& choices, const Font*) {
-  Canvas canvas(some_size(choices), background(choices));
+  Canvas canvas(choices.one_of(kSizes), background(choices));
   const NamedShape& shape = choices.one_of(kShapes);
   const NamedColour& colour = choices.one_of(kColours);
   std::array<std::size_t, 9> cells = {0, 1, 2, 3, 4, 5, 6, 7, 8};
@@ -136,7 +133,7 @@ void draw_count(DrawnSample& sample, Choices& choices, const Font*) {
 }
 
 void draw_position(DrawnSample& sample, Choices& choices, const Font*) {
-  Canvas canvas(some_size(choices), background(choices));
+  Canvas canvas(choices.one_of(kSizes), background(choices));
   const NamedShape& shape = choices.one_of(kShapes);
   const std::size_t cell = choices.below(kPlaces.size());
   canvas.fill(shape.shape, cell_spot(canvas.image().size(), cell, choices), choices.one_of(kColours).colour);
@@ -147,16 +144,16 @@ void draw_position(DrawnSample& sample, Choices& choices, const Font*) {
 
 void write_text(const std::string& text, DrawnSample& sample, Choices& choices, const Font* font) {
   BRAID_CHECK(font, "a font for '{}'", text);
-  Canvas canvas(some_size(choices), background(choices));
+  Canvas canvas(choices.one_of(kSizes), background(choices));
   const auto [width, height] = canvas.image().size();
   // As large as it fits.
   int letter_height = height * 3 / 4;
   RenderedText rendered = font->render(text, letter_height);
   while (letter_height > 4 && (rendered.size.width > width - 2 || rendered.size.height > height - 2))
     rendered = font->render(text, --letter_height);
-  const auto place = [&](int room) { return static_cast<int>(choices.uniform(0, 1) * std::max(0, room)); };
+  const auto place = [&](int room) { return std::max(0, room / 2 + static_cast<int>(choices.below(3)) - 1); };
   canvas.stamp(rendered.coverage, rendered.size, place(width - rendered.size.width),
-               place(height - rendered.size.height), choices.one_of(kColours).colour);
+               place(height - rendered.size.height), kInk);
   sample.picture = canvas.take();
 }
 
