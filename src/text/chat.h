@@ -8,22 +8,12 @@
 
 #include "text/chat_formats.h"
 #include "text/chat_template.h"
+#include "text/chat_turns.h"
 #include "text/tokenizer.h"
 
 namespace braid {
 
-inline constexpr int kIgnoredTarget = -100;
 inline constexpr const char* kImageToken = "<image>";
-
-struct ChatTurn {
-  std::string role;  // system, user, assistant or tool
-  std::string text;
-};
-
-struct ChatTokens {
-  std::vector<int> tokens;
-  std::vector<int> targets;  // the tokens to learn, kIgnoredTarget elsewhere
-};
 
 class ChatEncoder {
  public:

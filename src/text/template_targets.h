@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "text/chat.h"
+#include "text/chat_turns.h"
+#include "text/tokenizer.h"
 
 namespace braid {
 

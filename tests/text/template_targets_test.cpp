@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "support/errors.h"
+#include "text/chat.h"
 #include "text/small_tokenizer.h"
 
 namespace braid {
