@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "data/lane_batches.h"
+#include "data/vision_input.h"
 #include "dist/world.h"
 #include "draw/data_set.h"
 #include "image/decode.h"
