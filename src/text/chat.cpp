@@ -132,10 +132,10 @@ ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns) const
         tokens.size() <= result.tokens.size() - done &&
         std::equal(tokens.begin(), tokens.end(), result.tokens.begin() + static_cast<std::ptrdiff_t>(done));
     if (!agrees)
-      throw DataError(
-          fmt::format("turn {} has other tokens alone than in its conversation, so it cannot be masked; the "
-                      "chat format {} does not suit this tokenizer",
-                      i + 1, format_.name));
+      throw DataError(fmt::format(
+          "turn {} has other tokens alone than in its conversation, so it cannot be masked; the "
+          "chat format {} does not suit this tokenizer{}",
+          i + 1, format_.name, format_.own_template ? "; try nemotron6-moe, which masks by its template" : ""));
     const std::size_t masked = turns[i].role == "assistant"
                                    ? std::min(tokens.size(), static_cast<std::size_t>(*format_.prefix_length))
                                    : tokens.size();
