@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include "base/strings.h"
-#include "text/chat_formats.h"
 
 namespace braid {
 namespace {
@@ -35,12 +34,8 @@ class DataCheck {
       add({fmt::format("the tokenizer has {} tokens, but the model's vocabulary has {}", tokenizer->vocab_size(),
                        vocab),
            "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
-    attempt("data.prompt_format", [&] {
-      const SequenceMaker maker(data, tokenizer, options_.vision, options_.sequence_length);
-      if (!chat_format(data.prompt_format).prefix_length)
-        throw ConfigError({fmt::format("the chat format {} does not say which tokens are learned", data.prompt_format),
-                           "", "use `default`, which has the tokenizer's template and learns all tokens"});
-    });
+    attempt("data.prompt_format",
+            [&] { const SequenceMaker maker(data, tokenizer, options_.vision, options_.sequence_length); });
   }
 
   void check_pictures() {

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -11,6 +13,8 @@
 
 namespace braid {
 namespace {
+
+constexpr int kLargestId = 1 << 30;
 
 std::optional<std::uint32_t> last_character(std::string_view text) {
   std::size_t begin = text.size();
@@ -44,11 +48,11 @@ std::size_t leading_space(std::string_view text) {
   return text.size();
 }
 
+// Without its id.
 AddedToken read_token(const JsonPlace& place, const Normalizer& normalizer) {
   AddedToken token;
   token.content = place["content"].string();
   if (token.content.empty()) place["content"].refuse("should not be empty");
-  token.id = static_cast<int>(place["id"].integer(0, (1 << 30)));
   token.single_word = place["single_word"].boolean_or(false);
   token.lstrip = place["lstrip"].boolean_or(false);
   token.rstrip = place["rstrip"].boolean_or(false);
@@ -58,6 +62,50 @@ AddedToken read_token(const JsonPlace& place, const Normalizer& normalizer) {
   token.searched = token.normalized ? normalizer.apply(token.content) : token.content;
   if (token.searched.empty()) place["content"].refuse("is empty after normalisation");
   return token;
+}
+
+// "bos_token": "<s>", or {"content": "<s>", ...}.
+AddedToken read_special_token(const JsonPlace& place, const Normalizer& normalizer) {
+  AddedToken token;
+  if (place.value().is_object()) {
+    token = read_token(place, normalizer);
+  } else {
+    token.content = token.searched = place.string();
+    token.normalized = false;
+  }
+  token.special = true;
+  return token;
+}
+
+std::vector<AddedToken> named_tokens(const JsonPlace& config, const Normalizer& normalizer) {
+  std::vector<AddedToken> tokens;
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+    if (const JsonPlace place = config[name]; !place.is_null()) tokens.push_back(read_special_token(place, normalizer));
+  return tokens;
+}
+
+std::vector<AddedToken> extra_tokens(const JsonPlace& config, const Normalizer& normalizer) {
+  std::vector<AddedToken> tokens;
+  for (const char* name : {"extra_special_tokens", "additional_special_tokens"}) {  // the first is the newer name
+    if (!config[name].value().is_array()) continue;
+    for (const JsonPlace& place : config[name].elements()) tokens.push_back(read_special_token(place, normalizer));
+    break;
+  }
+  return tokens;
+}
+
+// "added_tokens_decoder": {"7": {"content": "<s>", ...}, ...}, in the order of ids.
+std::map<int, JsonPlace> tokens_by_id(const JsonPlace& place) {
+  std::map<int, JsonPlace> by_id;
+  if (place.is_null()) return by_id;
+  if (!place.value().is_object()) place.expected("an object from ids to tokens");
+  for (const auto& [key, value] : place.value().items()) {
+    const JsonPlace token(value, fmt::format("{}[{}]", place.path(), in_quotes(key)));
+    const auto id = parse_int64(key);
+    if (!id || *id < 0 || *id > kLargestId) token.refuse("should have an id as its key");
+    by_id.emplace(static_cast<int>(*id), token);
+  }
+  return by_id;
 }
 
 }  // namespace
@@ -101,28 +149,17 @@ std::optional<TextFinder::Found> TextFinder::find(std::string_view text, std::si
   return std::nullopt;
 }
 
-AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary, const Normalizer& normalizer)
-    : end_id_(vocabulary.end_id()) {
+AddedTokens::AddedTokens(const JsonPlace& place, const std::optional<JsonPlace>& config, const Vocabulary& vocabulary,
+                         const Normalizer& normalizer)
+    : vocabulary_(vocabulary), next_id_(vocabulary.count()), end_id_(vocabulary.end_id()) {
   if (!place.is_null() && !place.value().is_array()) place.expected("a list");
-  tokens_.reserve(place.value().size());  // by_content_ refers to the strings
-  // Hugging Face's library ignores the ids of the file: new tokens are numbered from the size of the vocabulary on.
-  int next_id = vocabulary.count();
   for (std::size_t i = 0; i < place.value().size(); ++i) {
-    const AddedToken token = read_token(place[i], normalizer);
-    if (by_content_.count(token.content)) place[i].refuse(fmt::format("repeats {}", in_quotes(token.content)));
-    const auto in_vocabulary = vocabulary.find(token.content);
-    const int expected = in_vocabulary ? *in_vocabulary : next_id++;
-    if (token.id != expected)
-      place[i]["id"].refuse(fmt::format("is {}, but {} {} {}", token.id, in_quotes(token.content),
-                                        in_vocabulary ? "is in the vocabulary with" : "would be given by others",
-                                        expected));
-    if (!in_vocabulary && vocabulary.has(token.id))
-      place[i]["id"].refuse(fmt::format("is {}, which {} has", token.id, in_quotes(vocabulary.token(token.id))));
-    tokens_.push_back(token);
-    by_content_[tokens_.back().content] = i;
-    by_id_[token.id] = i;
-    end_id_ = std::max(end_id_, token.id + 1);
+    AddedToken token = read_token(place[i], normalizer);
+    token.id = static_cast<int>(place[i]["id"].integer(0, kLargestId));
+    if (find(token.content)) place[i].refuse(fmt::format("repeats {}", in_quotes(token.content)));
+    add(std::move(token), place[i]["id"]);
   }
+  if (config) add_config(*config, normalizer);
   for (const bool normalized : {false, true}) {
     std::vector<std::string_view> texts;
     std::vector<std::size_t> indices;
@@ -133,6 +170,45 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary, c
       }
     searches_.push_back({TextFinder(texts), indices});
   }
+}
+
+void AddedTokens::add_config(const JsonPlace& config, const Normalizer& normalizer) {
+  std::vector<AddedToken> special = named_tokens(config, normalizer);
+  std::set<std::string> names;
+  for (const AddedToken& token : special) names.insert(token.content);
+  for (const auto& [id, place] : tokens_by_id(config["added_tokens_decoder"])) {
+    AddedToken token = read_token(place, normalizer);
+    token.id = id;
+    token.special |= names.contains(token.content);
+    add(std::move(token), place);
+  }
+  std::ranges::move(extra_tokens(config, normalizer), std::back_inserter(special));
+  for (AddedToken& token : special) {
+    if (token.content.empty() || find(token.content)) continue;
+    token.id = vocabulary_.find(token.content).value_or(next_id_);
+    add(std::move(token), config);
+  }
+}
+
+void AddedTokens::add(AddedToken token, const JsonPlace& place) {
+  const auto known = by_content_.find(token.content);
+  const auto in_vocabulary = vocabulary_.find(token.content);
+  const bool is_new = known == by_content_.end() && !in_vocabulary;
+  // Hugging Face's libraries ignore the ids of files: new tokens are numbered from the size of the vocabulary on.
+  const int expected = in_vocabulary ? *in_vocabulary : is_new ? next_id_++ : tokens_[known->second].id;
+  if (token.id != expected)
+    place.refuse(fmt::format("is {}, but {} {} {}", token.id, in_quotes(token.content),
+                             is_new ? "would be given by others" : "is in the vocabulary with", expected));
+  if (is_new && vocabulary_.has(token.id))
+    place.refuse(fmt::format("is {}, which {} has", token.id, in_quotes(vocabulary_.token(token.id))));
+  if (known != by_content_.end()) {  // the later entry counts, but a special token remains one
+    token.special |= tokens_[known->second].special;
+    tokens_[known->second] = std::move(token);
+    return;
+  }
+  by_id_[token.id] = by_content_[token.content] = tokens_.size();
+  end_id_ = std::max(end_id_, token.id + 1);
+  tokens_.push_back(std::move(token));
 }
 
 std::vector<AddedTokens::Part> AddedTokens::parts_of(std::string_view text, bool normalized) const {

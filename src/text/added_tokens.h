@@ -1,7 +1,9 @@
-// The "added_tokens" of a tokenizer.json: tokens that are found in the text before it is split into words.
+// The "added_tokens" of a tokenizer.json, and those that a tokenizer_config.json adds to them: tokens that are found in
+// the text before it is split into words.
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,8 +42,10 @@ class TextFinder {
 
 class AddedTokens {
  public:
-  // DataError if a token's id is another token's, or not the one that Hugging Face's library gives it.
-  AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary, const Normalizer& normalizer);
+  // `config` is the tokenizer_config.json, if there is one. DataError if a token's id is another token's, or not the
+  // one that Hugging Face's libraries give it.
+  AddedTokens(const JsonPlace& place, const std::optional<JsonPlace>& config, const Vocabulary& vocabulary,
+              const Normalizer& normalizer);
 
   // A part of a text: an added token, or what is between two of them.
   struct Part {
@@ -57,15 +61,21 @@ class AddedTokens {
   int end_id() const { return end_id_; }  // one more than the largest id, of these and the vocabulary
 
  private:
-  std::vector<AddedToken> tokens_;
-  std::unordered_map<std::string_view, std::size_t> by_content_;
-  std::unordered_map<int, std::size_t> by_id_;
-  int end_id_ = 0;
+  // What transformers adds to the tokens of tokenizer.json when it loads a folder.
+  void add_config(const JsonPlace& config, const Normalizer& normalizer);
+  void add(AddedToken token, const JsonPlace& place);
+
+  const Vocabulary& vocabulary_;
+  std::vector<AddedToken> tokens_{};
+  std::map<std::string, std::size_t, std::less<>> by_content_{};
+  std::unordered_map<int, std::size_t> by_id_{};
+  int next_id_;
+  int end_id_;
   struct Search {
     TextFinder finder;
     std::vector<std::size_t> tokens;  // the finder's texts as indices of tokens_
   };
-  std::vector<Search> searches_;  // for the original text, for normalised text
+  std::vector<Search> searches_{};  // for the original text, for normalised text
 };
 
 }  // namespace braid

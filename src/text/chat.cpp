@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "text/template_targets.h"
 #include "text/template_text.h"
 
 namespace braid {
@@ -109,38 +110,54 @@ std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first
   return tokens;
 }
 
-ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
-  if (!format_.prefix_length)
-    throw ConfigError({fmt::format("the chat format {} has no targets", format_.name), "chat format",
-                       "it is for pre-training; choose a format for fine-tuning"});
-  const std::vector<ChatTurn> turns = prepared(given);
+void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    // Templates that always write a system turn write an empty one for nothing.
+    const bool may_be_empty = !format_.prefix_length && turns[i].role == "system";
+    if (turns[i].text.empty() && !may_be_empty)
+      throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
+    if (turns[i].role == "assistant" && turns[i].text.find(kImageToken) != std::string::npos)
+      throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, kImageToken));
+  }
+}
+
+ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns) const {
   ChatTokens result;
   result.tokens = tokenizer_.encode(render_prepared(turns, false));
   result.targets = result.tokens;
-  if (!format_.masks) return result;
   std::size_t done = 0;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    const bool is_assistant = turns[i].role == "assistant";
-    if (turns[i].text.empty()) throw DataError(fmt::format("turn {} ({}) is empty", i + 1, turns[i].role));
-    if (is_assistant && turns[i].text.find(kImageToken) != std::string::npos)
-      throw DataError(fmt::format("turn {} is the assistant's and contains {}", i + 1, kImageToken));
     const std::vector<int> tokens = tokens_of_turn(turns[i], i == 0);
     const bool agrees =
         tokens.size() <= result.tokens.size() - done &&
         std::equal(tokens.begin(), tokens.end(), result.tokens.begin() + static_cast<std::ptrdiff_t>(done));
     if (!agrees)
-      throw DataError(
-          fmt::format("turn {} has other tokens alone than in its conversation, so it cannot be masked; the "
-                      "chat format {} does not suit this tokenizer",
-                      i + 1, format_.name));
-    const std::size_t masked =
-        is_assistant ? std::min(tokens.size(), static_cast<std::size_t>(*format_.prefix_length)) : tokens.size();
+      throw DataError(fmt::format(
+          "turn {} has other tokens alone than in its conversation, so it cannot be masked; the "
+          "chat format {} does not suit this tokenizer{}",
+          i + 1, format_.name, format_.own_template ? "; try nemotron6-moe, which masks by its template" : ""));
+    const std::size_t masked = turns[i].role == "assistant"
+                                   ? std::min(tokens.size(), static_cast<std::size_t>(*format_.prefix_length))
+                                   : tokens.size();
     std::fill_n(result.targets.begin() + static_cast<std::ptrdiff_t>(done), masked, kIgnoredTarget);
     done += tokens.size();
   }
   if (done != result.tokens.size())
     throw DataError(fmt::format("the turns have {} tokens and their conversation {}", done, result.tokens.size()));
   return result;
+}
+
+ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
+  const std::vector<ChatTurn> turns = prepared(given);
+  const auto render = [this](const std::vector<ChatTurn>& some, bool generation_prompt) {
+    return render_prepared(some, generation_prompt);
+  };
+  if (!format_.masks) {
+    const std::vector<int> tokens = tokenizer_.encode(render(turns, false));
+    return {.tokens = tokens, .targets = tokens};
+  }
+  check_texts(turns);
+  return format_.prefix_length ? mask_each_turn(turns) : template_targets(turns, render, tokenizer_);
 }
 
 int ChatEncoder::pad_id() const {

@@ -8,22 +8,12 @@
 
 #include "text/chat_formats.h"
 #include "text/chat_template.h"
+#include "text/chat_turns.h"
 #include "text/tokenizer.h"
 
 namespace braid {
 
-inline constexpr int kIgnoredTarget = -100;
 inline constexpr const char* kImageToken = "<image>";
-
-struct ChatTurn {
-  std::string role;  // system, user, assistant or tool
-  std::string text;
-};
-
-struct ChatTokens {
-  std::vector<int> tokens;
-  std::vector<int> targets;  // the tokens to learn, kIgnoredTarget elsewhere
-};
 
 class ChatEncoder {
  public:
@@ -36,7 +26,7 @@ class ChatEncoder {
   std::string render(const std::vector<ChatTurn>& turns, bool generation_prompt = false) const;
   std::vector<int> encode(const std::vector<ChatTurn>& turns, bool generation_prompt = false) const;
   // Only what the assistant says, with its end of turn, is a target. DataError if a turn is empty, if an assistant turn
-  // has an image, or if the tokens of the turns do not add up to those of the conversation.
+  // has an image, or if the tokens of a turn cannot be told from those of the others.
   ChatTokens encode_with_targets(const std::vector<ChatTurn>& turns) const;
   int pad_id() const;
 
@@ -45,6 +35,8 @@ class ChatEncoder {
   std::string render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt) const;
   std::string render_turn(const ChatTurn& turn) const;
   std::vector<int> tokens_of_turn(const ChatTurn& turn, bool is_first) const;
+  void check_texts(const std::vector<ChatTurn>& turns) const;
+  ChatTokens mask_each_turn(const std::vector<ChatTurn>& turns) const;
 
   const Tokenizer& tokenizer_;
   const ChatFormat& format_;

@@ -22,7 +22,7 @@ struct ChatFormat {
   bool strips = false;                 // white space around texts is removed
   bool drops_think_switches = false;   // "/think" and "/no_think" are removed from what is not the assistant's
   bool masks = true;                   // false: every token is a target
-  std::optional<int> prefix_length{};  // tokens of an assistant turn before its text; nothing: it has no targets
+  std::optional<int> prefix_length{};  // tokens of an assistant turn before its text; nothing: template_targets.h
   std::string pad{};                   // its pad token; empty: the tokenizer's own
 };
 

@@ -8,7 +8,6 @@
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/decoder.h"
-#include "text/json_place.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
@@ -38,10 +37,10 @@ class Workspaces {
 
 class HfCodec : public TokenCodec {
  public:
-  explicit HfCodec(const JsonPlace& place)
+  HfCodec(const JsonPlace& place, const std::optional<JsonPlace>& config)
       : model_(place["model"]),
         normalizer_(place["normalizer"]),
-        added_(place["added_tokens"], model_.vocabulary(), normalizer_),
+        added_(place["added_tokens"], config, model_.vocabulary(), normalizer_),
         pre_tokenizer_(place["pre_tokenizer"]),
         frame_(read_post_processor(place["post_processor"])),
         decoder_(place["decoder"]) {}
@@ -129,9 +128,10 @@ class HfCodec : public TokenCodec {
 
 }  // namespace
 
-std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name) {
+std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name,
+                                          const std::optional<JsonPlace>& config) {
   const nlohmann::json json = parse_json_file(text, name);
-  return std::make_unique<HfCodec>(JsonPlace(json, name));
+  return std::make_unique<HfCodec>(JsonPlace(json, name), config);
 }
 
 }  // namespace braid

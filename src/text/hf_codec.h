@@ -3,14 +3,18 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "text/json_place.h"
 #include "text/token_codec.h"
 
 namespace braid {
 
-// `name` is for messages. DataError names what is wrong or not supported. "truncation" and "padding" are ignored.
-std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name);
+// `name` is for messages. `config` is the tokenizer_config.json beside it, which may add tokens. DataError names what
+// is wrong or not supported. "truncation" and "padding" are ignored.
+std::unique_ptr<TokenCodec> read_hf_codec(std::string_view text, const std::string& name,
+                                          const std::optional<JsonPlace>& config = std::nullopt);
 
 }  // namespace braid

@@ -43,14 +43,12 @@ std::optional<std::string> read_template(const JsonPlace& place) {
   place.refuse("has no template named \"default\"");
 }
 
-TokenizerSettings read_settings(const fs::path& folder) {
+TokenizerSettings read_settings(const std::optional<JsonPlace>& config, const fs::path& folder) {
   TokenizerSettings settings;
-  if (const fs::path path = folder / "tokenizer_config.json"; fs::exists(path)) {
-    const nlohmann::json json = parse_json_file(read_whole(path), path.string());
-    const JsonPlace place(json, path.string());
-    settings = {read_token(place["bos_token"]), read_token(place["eos_token"]), read_token(place["pad_token"]),
-                read_token(place["unk_token"]), read_template(place["chat_template"])};
-  }
+  if (config)
+    settings = {read_token((*config)["bos_token"]), read_token((*config)["eos_token"]),
+                read_token((*config)["pad_token"]), read_token((*config)["unk_token"]),
+                read_template((*config)["chat_template"])};
   if (const fs::path path = folder / "chat_template.jinja"; fs::exists(path)) settings.chat_template = read_whole(path);
   return settings;
 }
@@ -67,10 +65,18 @@ fs::path tokenizer_file(const fs::path& path) {
 
 Tokenizer load_tokenizer(const std::string& path) {
   const fs::path file = tokenizer_file(path);
+  const fs::path folder = file.parent_path(), config_file = folder / "tokenizer_config.json";
   const std::string bytes = read_whole(file);
   const std::string name = file.string();
-  auto codec = file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name);
-  return Tokenizer(std::move(codec), read_settings(file.parent_path()), name);
+  nlohmann::json json;
+  std::optional<JsonPlace> config;
+  if (fs::exists(config_file)) {
+    json = parse_json_file(read_whole(config_file), config_file.string());
+    config.emplace(json, config_file.string());
+  }
+  auto codec =
+      file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name, config);
+  return Tokenizer(std::move(codec), read_settings(config, folder), name);
 }
 
 }  // namespace braid

@@ -107,8 +107,6 @@ TEST_F(DataStart, ATokenizerThatDoesNotFit) {
   EXPECT_THAT(refusal({"--tokenizer-prompt-format", "chatlm"}),
               AllOf(HasSubstr("there is no chat format 'chatlm'"), HasSubstr("did you mean chatml?"),
                     HasSubstr("--tokenizer-prompt-format (data.prompt_format)")));
-  EXPECT_THAT(refusal({"--tokenizer-prompt-format", "nemotron6-moe"}),
-              AllOf(HasSubstr("does not say which tokens are learned"), HasSubstr("use `default`")));
   EXPECT_THAT(refusal({"--model.images.token_id", "7"}),
               AllOf(HasSubstr("gives '<image>' the id"), HasSubstr("but the model expects 7"),
                     HasSubstr("--model.images.token_id"), HasSubstr("use model.images.token_id=")));

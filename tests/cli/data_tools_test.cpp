@@ -69,6 +69,8 @@ loader: {{packing_buffer: 10}}
 TEST_F(DataTools, PacksFitTheirBorders) {
   const std::vector<json> all = packs({"--count", "8"});
   ASSERT_EQ(all.size(), 8u);
+  EXPECT_EQ(packs({"--count", "8", "--data.prompt_format", "nemotron6-moe"}), all)
+      << "the drawn tokenizer's own template is ChatML";
   for (const json& pack : all) {
     std::int64_t at = 0, labels = 0, embeddings = 0;
     ASSERT_EQ(pack["samples"].size(), pack["lengths"].size());

@@ -194,7 +194,38 @@ NEMOTRON = """{%- macro render_extra_keys(json_dict, handled_keys) -%}
 {%- endif %}
 """
 
-PUBLISHED = {"chatml": CHATML, "llama3": LLAMA3, "qwen": QWEN, "mistral": MISTRAL, "nemotron": NEMOTRON}
+# As Qwen3's: only the last answer has its thoughts, and it always has a place for them. Hugging Face's generation tags
+# say which text is the assistant's.
+QWEN3 = """{%- set ns = namespace(last_query=messages|length - 1, searching=true) %}
+{%- for message in messages[::-1] %}
+    {%- if ns.searching and message.role == "user" %}
+        {%- set ns.searching = false %}{%- set ns.last_query = (messages|length - 1) - loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == "assistant" %}
+        {%- set content = message.content %}{%- set thoughts = '' %}
+        {%- if '</think>' in content %}
+            {%- set thoughts = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {{- '<|im_start|>assistant\\n' }}{%- generation %}
+        {%- if loop.index0 > ns.last_query and (loop.last or thoughts) %}
+            {{- '<think>\\n' + thoughts.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+        {%- else %}
+            {{- content }}
+        {%- endif %}
+        {{- '<|im_end|>\\n' }}{%- endgeneration %}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+PUBLISHED = {"chatml": CHATML, "llama3": LLAMA3, "qwen": QWEN, "mistral": MISTRAL, "nemotron": NEMOTRON, "qwen3": QWEN3}
 
 # Each is rendered with VALUES.
 SNIPPETS = r"""

@@ -218,7 +218,7 @@ def test_refusals_name_the_reason(tokenizers):
     folder, _ = tokenizers["chatml"]
     good = {"tokenizer": str(folder), "format": "chatml", "turns": [["user", "a"], ["assistant", "b"]]}
     cases = [({"format": "chatm"}, "did you mean chatml"), ({"tags": "x"}, "internvl"), ({"turns": [["human", "a"]]}, "'human'"),
-             ({"turns": [["user", ""]]}, "turn 1 (user) is empty"), ({"turns": []}, "no turns"), ({"format": "nemotron6-moe"}, "no targets"),
+             ({"turns": [["user", ""]]}, "turn 1 (user) is empty"), ({"turns": []}, "no turns"),
              ({"turns": [["user", "a"], ["assistant", "<image>"]]}, "turn 2"), ({}, "")]
     for (change, message), answer in zip(cases, probe([{**good, **change} for change, _ in cases]), strict=True):
         assert message in answer.get("error", ""), answer

@@ -181,7 +181,8 @@ TEST(PackLanes, EndWithAnErrorIfNoSampleFits) {
   LaneSetOptions options = drawn({.packing_buffer = 100});
   options.sequence_length = 8;
   OwnLane lane(options);
-  EXPECT_THAT(testing::error_of<DataError>([&] { lane.next(); }), HasSubstr("longer than a sequence of 8 tokens"));
+  EXPECT_THAT(testing::error_of<DataError>([&] { lane.next(); }),
+              HasSubstr("none is undamaged, fits into a sequence of 8 tokens"));
 }
 
 // Two replicas of two lanes each see what one replica with four lanes sees.

@@ -106,7 +106,8 @@ TEST(TokenSequences, MatchTagsAndPictures) {
 TEST(TokenSequences, NeedTheModelsPictureToken) {
   VisionInput vision = kVision;
   vision.token_id = 7;
-  EXPECT_THAT(testing::error_of([&] { maker(chatml(), 100, vision); }), HasSubstr("use token_id=511"));
+  vision.token_id_key = "model.images.token_id";
+  EXPECT_THAT(testing::error_of([&] { maker(chatml(), 100, vision); }), HasSubstr("use model.images.token_id=511"));
   vision.token = "<video>";
   EXPECT_THAT(testing::error_of([&] { maker(chatml(), 100, vision); }), HasSubstr("<video>"));
 }

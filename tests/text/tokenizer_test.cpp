@@ -32,6 +32,16 @@ TEST(Tokenizer, MergesByRankAndFindsTheLongestAddedToken) {
   EXPECT_EQ(tokenizer.vocab_size(), 263);
 }
 
+// tests/oracles/tokenizer_config_test.py compares with transformers.
+TEST(Tokenizer, ATokenizerConfigAddsTokens) {
+  const Json config = {{"added_tokens_decoder", {{"264", {{"content", "<b>"}}}, {"263", {{"content", "<a>"}}}}},
+                       {"eos_token", "<e>"}};
+  const Tokenizer tokenizer(
+      read_hf_codec(small_tokenizer().dump(), "tokenizer.json", JsonPlace(config, "tokenizer_config.json")), {}, "");
+  EXPECT_THAT(tokenizer.encode("<a>hello<b><e><s>"), ElementsAre(263, 259, 264, 265, 260));
+  EXPECT_EQ(tokenizer.decode({263, 265}, /*skip_special=*/true), "<a>");
+}
+
 TEST(Tokenizer, TextSurvivesEncodingAndDecoding) {
   const Tokenizer tokenizer = small();
   const std::string text = "hello <s> W\u00f6rld\n \U0001f600";
