@@ -8,6 +8,7 @@
 #include "cli/recipe_ranks.h"
 #include "cli/tensor_commands.h"
 #include "dist/run_as_rank.h"
+#include "formats/atomic_file.h"
 #include "launch/host_capacity.h"
 #include "launch/local_launcher.h"
 #include "log/run_log.h"
@@ -20,7 +21,11 @@ namespace {
 struct EvalOptions {
   std::string recipe_path;
   std::optional<int> iterations;
+  std::size_t shown = 0;      // answers to print
+  std::string answers, page;  // files
   bool json = false, oversubscribe = false;
+
+  bool wants_answers() const { return shown > 0 || !answers.empty() || !page.empty(); }
 };
 
 // Nothing is written, and of the checkpoint only the weights are read.
@@ -35,14 +40,34 @@ void evaluate_only(Recipe& recipe, const EvalOptions& options) {
   recipe.train.eval_iterations = options.iterations.value_or(recipe.train.eval_iterations);
   if (recipe.train.eval_iterations < 1)
     throw ConfigError({"the evaluation has no iterations", "train.eval_iterations", "give --iterations N"});
+  if (options.wants_answers() && is_mock(recipe.data))
+    throw ConfigError({"mock samples have no questions and answers", "data.path", "give --data-path FOLDER"});
 }
 
-std::string json_line(const EvaluationRecord& record) {
-  const nlohmann::ordered_json json = {
+std::string json_line(const CheckpointEvaluation& evaluation) {
+  const EvaluationRecord& record = evaluation.record;
+  nlohmann::ordered_json json = {
       {"iteration", record.iteration},       {"consumed_samples", record.consumed_samples},
       {"lm_loss", record.lm_loss},           {"perplexity", perplexity(record.lm_loss)},
       {"right_tokens", record.right_tokens}, {"right_answers", record.right_answers}};
+  for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "right_answers_with_pictures"},
+                                    {AnswersOf::SamplesWithoutPictures, "right_answers_without_pictures"}})
+    if (const AnswerCounts counts = count_answers(evaluation.answers, which); counts.all > 0)
+      json[name] = counts.share();
   return json.dump() + "\n";
+}
+
+void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
+  if (!options.answers.empty()) {
+    std::string lines;
+    for (const ModelAnswer& answer : evaluation.answers) lines += answer_json(answer).dump() + "\n";
+    write_file(options.answers, lines);
+  }
+  if (!options.page.empty()) {
+    constexpr std::size_t kOnPage = 60;
+    write_file(options.page, answers_page(*evaluation.data, evaluation.data->options.data.path,
+                                          spread(evaluation.answers, kOnPage), evaluation.answers));
+  }
 }
 
 int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& topology, const WorldSpec& spec,
@@ -60,8 +85,14 @@ int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& t
     const auto say = [&](const std::string& text) {
       if (speaks) note(text);
     };
-    const EvaluationRecord record = evaluate_checkpoint(recipe, topology, world, say, note);
-    if (speaks) RunLog::note(options.json ? json_line(record) : to_lines(record), under_ours);
+    const CheckpointEvaluation evaluation =
+        evaluate_checkpoint(recipe, topology, world, options.wants_answers(), say, note);
+    if (!speaks) return;
+    write_answers(options, evaluation);
+    std::string text = options.json ? json_line(evaluation) : to_lines(evaluation.record);
+    if (options.wants_answers() && !options.json)
+      text += "\n" + answers_text(spread(evaluation.answers, options.shown), evaluation.answers);
+    RunLog::note(text, under_ours);
   });
   return refused ? 2 : 0;
 }
@@ -94,6 +125,9 @@ void add_eval_command(CLI::App& app, const std::vector<std::string>& command_lin
       ->add_option("--iterations", options->iterations,
                    "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)")
       ->check(CLI::PositiveNumber);
+  command->add_option("--show", options->shown, "print this many questions with the right and the model's answers");
+  command->add_option("--answers", options->answers, "file for all questions and answers, one JSON object per line");
+  command->add_option("--html", options->page, "page with pictures, questions and answers; needs no other files");
   command->add_flag("--json", options->json, "print one JSON object and nothing else");
   command->add_flag("--oversubscribe", options->oversubscribe, kOversubscribeHelp);
   command->allow_extras();

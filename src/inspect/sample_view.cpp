@@ -54,6 +54,15 @@ std::string division(const std::vector<MediaPlan>& inputs, const VisionInput& vi
   return grid_svg({first.resized.width / side, first.resized.height / side}, "tiles");
 }
 
+// As wide as a column, and not higher than 18 lines.
+std::string frame_html(const Picture& picture, const ImageHeader& header, const std::string& overlay) {
+  const PixelSize size = header.oriented();
+  return fmt::format(
+      "<div class=frame style=\"width:min(100%,18rem*{0}/{1})\"><img alt=\"\"{2} style=\"aspect-ratio:{0}/{1}\" "
+      "src=\"{3}\">{4}</div>",
+      size.width, size.height, size.width < kSmallSide ? " class=small" : "", data_uri(picture, header), overlay);
+}
+
 std::string picture_html(const Picture& picture, const std::vector<MediaPlan>& inputs,
                          const std::optional<VisionInput>& vision) {
   const ImageHeader header = read_header(bytes_of(picture), picture.name);
@@ -72,12 +81,7 @@ std::string picture_html(const Picture& picture, const std::vector<MediaPlan>& i
                                  inputs[0].resized.height, inputs.size(), counted(embeddings, "embedding"));
     overlay = division(inputs, *vision);
   }
-  // As wide as a column, and not higher than 18 lines.
-  return fmt::format(
-      "<div class=picture><div class=frame style=\"width:min(100%,18rem*{0}/{1})\"><img alt=\"\"{2} "
-      "style=\"aspect-ratio:{0}/{1}\" src=\"{3}\">{4}</div><p>{5}</p></div>\n",
-      size.width, size.height, size.width < kSmallSide ? " class=small" : "", data_uri(picture, header), overlay,
-      caption);
+  return fmt::format("<div class=picture>{}<p>{}</p></div>\n", frame_html(picture, header, overlay), caption);
 }
 
 // The text of a token alone. Tokens that are parts of a character have none, and are shown as in the vocabulary.
@@ -155,6 +159,10 @@ std::string content_html(const SurveySources& sources, const std::optional<Visio
 }
 
 }  // namespace
+
+std::string picture_html(const Picture& picture) {
+  return frame_html(picture, read_header(bytes_of(picture), picture.name), "");
+}
 
 std::string sample_html(const SurveySources& sources, const std::optional<VisionInput>& vision, const SampleRef& ref) {
   std::string title = fmt::format("number {}", ref.index), facts = html_text(sources.reader.shard_of(ref).name),

@@ -12,4 +12,7 @@ namespace braid {
 // Never throws for a damaged sample; the view then says what is wrong.
 std::string sample_html(const SurveySources& sources, const std::optional<VisionInput>& vision, const SampleRef& ref);
 
+// A picture alone. DataError if its header is damaged.
+std::string picture_html(const Picture& picture);
+
 }  // namespace braid

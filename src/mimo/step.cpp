@@ -79,6 +79,8 @@ class Step::Impl : public StageWork {
     return at::cat({totals_, mixing, upload(at::tensor(participates_, at::kDouble), totals_.device())});
   }
 
+  const at::Tensor& choices() const { return choices_; }
+
   // --- the work of stages
 
   void load(const Stage& stage, int microbatch) override {
@@ -200,22 +202,35 @@ class Step::Impl : public StageWork {
   // As above, and counts what the model's first choice gets right.
   at::Tensor judge(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& x, const at::Tensor& labels) {
     const LanguageStage::Judged judged = local.language->judge(x, labels);
+    if (input_.keep_choices) keep_choices(local, microbatch, judged.choices);
     const Answers answers = answers_in(text(microbatch));
     const at::Tensor answer_of = upload(own_tokens(answers.answer_of, local.parallel), device());
-    const at::Tensor counts = labels != kIgnoredLabel;
+    const at::Tensor counts = labels != kIgnoredLabel, hits = judged.choices == labels;
     at::Tensor misses = at::zeros({answers.count + 1}, totals_.options());  // the last one: tokens without a label
-    misses.index_add_(0, answer_of, counts.logical_and(judged.hits.logical_not()).to(at::kDouble));
+    misses.index_add_(0, answer_of, counts.logical_and(hits.logical_not()).to(at::kDouble));
     if (local.parallel.cp.size() > 1) local.parallel.cp.all_reduce(misses);
     const at::Tensor loss = judged.losses.sum();
     if (local.parallel.tp.rank() != 0) return loss;
     totals_[0] += loss;
     totals_[1] += counts.sum();
-    totals_[2] += judged.hits.sum();
+    totals_[2] += hits.sum();
     if (local.parallel.cp.rank() == 0) {
       totals_[3] += static_cast<double>(answers.count);
       totals_[4] += (misses.narrow(0, 0, answers.count) == 0).sum();
     }
     return loss;
+  }
+
+  void keep_choices(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& own) {
+    const std::int64_t tokens = text(microbatch).offsets.back();
+    at::Tensor all = at::zeros({tokens}, own.options());
+    all.index_copy_(0, upload(own_tokens(at::arange(tokens, at::kLong), local.parallel), device()), own);
+    if (local.parallel.cp.size() > 1) local.parallel.cp.all_reduce(all);
+    if (local.parallel.tp_cp.rank() != 0) return;
+    const std::int64_t length = tokens / input_.micro_batch;
+    if (!choices_.defined()) choices_ = at::full({plan_.options.microbatches * samples_, length}, -1, own.options());
+    const SampleRange samples = bridge_.samples_of(local.stage.module, model_.world().rank());
+    choices_.narrow(0, microbatch * samples_ + samples.begin, samples.size()).copy_(all.view({-1, length}));
   }
 
   // --- text and embeddings
@@ -268,6 +283,7 @@ class Step::Impl : public StageWork {
   std::vector<std::pair<Stage, std::vector<Text>>> texts_;  // by language stage and microbatch, likewise
   std::vector<double> participates_;  // by module: 1 on the leader of a replica that had any media
   at::Tensor totals_;                 // loss sum, counted tokens
+  at::Tensor choices_{};
   Executor executor_;
 };
 
@@ -277,6 +293,7 @@ Step::~Step() = default;
 void Step::run(const Op& op) { impl_->run(op); }
 void Step::await(const Op& op) { impl_->await(op); }
 at::Tensor Step::finish() { return impl_->finish(); }
+at::Tensor Step::choices() const { return impl_->choices(); }
 
 StepTotals::StepTotals(std::span<const double> sums)
     : loss_sum(sums[0]),

@@ -19,6 +19,7 @@ namespace braid {
 struct StepInput {
   int micro_batch = 1;  // samples per language replica and microbatch
   double loss_scale = 1;
+  bool keep_choices = false;  // of a forward-only step, for choices()
 };
 
 // Computed from the world sums of what Step::finish() returned.
@@ -48,6 +49,9 @@ class Step {
   void await(const Op& op);
   // After the last op: this rank's terms of the totals, of type double; everything sent has been received.
   at::Tensor finish();
+  // The model's first choice for the label of each token, by sample of the step. Only on one rank of each language
+  // replica; -1 in the samples of others. Undefined on all other ranks.   [global batch, tokens] int64
+  at::Tensor choices() const;
 
  private:
   class Impl;

@@ -120,7 +120,7 @@ class AnyLanguageStage : public LanguageStage {
   }
   Judged judge(const at::Tensor& x, const at::Tensor& labels) const override {
     const at::Tensor logits = model_.logits(x);
-    return {model_.token_losses(logits, labels), label_is_first_choice(logits, labels, tp_)};
+    return {model_.token_losses(logits, labels), first_choices(logits, tp_)};
   }
   std::vector<Moe*> moe_layers() const override {
     if constexpr (requires { model_.moe_layers(); })

@@ -31,9 +31,9 @@ class LanguageStage {
   virtual at::Tensor embed(const at::Tensor& ids) const = 0;                                 // [T / cp] -> [t, H]
   virtual at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const = 0;         // [t, H] -> [t, H]
   virtual at::Tensor token_losses(const at::Tensor& x, const at::Tensor& labels) const = 0;  // [t, H] -> [T / cp]
-  // The losses, and whether each label is the model's first choice.   [t, H] -> [T / cp] each
+  // The losses, and the ids that the model would choose.   [t, H] -> [T / cp] each
   struct Judged {
-    at::Tensor losses, hits;
+    at::Tensor losses, choices;
   };
   virtual Judged judge(const at::Tensor& x, const at::Tensor& labels) const = 0;
   virtual std::vector<Moe*> moe_layers() const { return {}; }

@@ -86,15 +86,16 @@ OutputAndSaved<RowSums> vocab_parallel_cross_entropy_forward(const at::Tensor& l
   return {loss, {max, sums[0]}};
 }
 
-at::Tensor label_is_first_choice(const at::Tensor& logits, const at::Tensor& labels, const Group& group) {
-  at::Tensor max = logits.detach().amax(1);
-  reduce(max, Reduce::Max, group);
-  const Targets targets(labels, logits.size(1), group);
-  const at::Tensor is_max = logits.detach().gather(1, targets.column).squeeze(1) == max;
-  // The one rank that holds the label knows.
-  at::Tensor hits = is_max.logical_and(targets.here).logical_and_(labels != kIgnoredLabel).to(at::kInt);
-  reduce(hits, Reduce::Max, group);
-  return hits.to(at::kBool);
+at::Tensor first_choices(const at::Tensor& logits, const Group& group) {
+  const auto [largest, column] = logits.detach().max(1);
+  at::Tensor largest_of_all = largest.clone();
+  reduce(largest_of_all, Reduce::Max, group);
+  // The smallest id is the one with the largest negative.
+  const std::int64_t width = logits.size(1);
+  const at::Tensor none = at::full_like(column, -width * group.size());
+  at::Tensor negative = at::where(largest == largest_of_all, -(column + group.rank() * width), none);
+  reduce(negative, Reduce::Max, group);
+  return negative.neg_();
 }
 
 at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits,

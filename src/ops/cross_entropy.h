@@ -19,9 +19,8 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 // wider
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const Group& group);
 
-// Whether each label has the largest logit of the whole vocabulary; false where the label is kIgnoredLabel. Without
-// autograd.   -> [T] bool
-at::Tensor label_is_first_choice(const at::Tensor& logits, const at::Tensor& labels, const Group& group);
+// The id with the largest logit of the whole vocabulary; of equal ones, the smallest. Without autograd.   -> [T] int64
+at::Tensor first_choices(const at::Tensor& logits, const Group& group);
 
 // Saved besides logits and labels. Softmax is exp(logit - max) / sum, over all ranks.
 struct RowSums {

@@ -9,6 +9,7 @@
 #include "resume/load_checkpoint.h"
 #include "resume/training_state.h"
 #include "run/data_source.h"
+#include "run/lane_options.h"
 #include "train/training.h"
 
 namespace braid {
@@ -35,10 +36,9 @@ int logging_rank(const Topology& topology) {
   return grid.rank_at({0, 0, 0, grid.size_of("pp") - 1});
 }
 
-EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
-                          const RunPosition& position, const Say& say) {
-  const auto data = make_batch_source(recipe, topology, seed, DataUse::Evaluation, say);
-  const EvaluationReport report = training.evaluate(*data, recipe.train.eval_iterations);
+namespace {
+
+EvaluationRecord record_of(const EvaluationReport& report, const RunPosition& position) {
   return {.iteration = position.iteration,
           .consumed_samples = position.consumed_samples,
           .lm_loss = report.loss,
@@ -46,8 +46,16 @@ EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Traini
           .right_answers = report.right_answers / std::max(report.answers, 1.0)};
 }
 
-EvaluationRecord evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world, const Say& say,
-                                     const Say& note) {
+}  // namespace
+
+EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
+                          const RunPosition& position, const Say& say) {
+  const auto data = make_batch_source(recipe, topology, seed, DataUse::Evaluation, say);
+  return record_of(training.evaluate(*data, recipe.train.eval_iterations), position);
+}
+
+CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world,
+                                         bool wants_answers, const Say& say, const Say& note) {
   const Groups groups(world, topology);
   // What does not train needs neither gradients nor an optimizer.
   Training training(recipe.model.model, topology, groups, world,
@@ -58,7 +66,17 @@ EvaluationRecord evaluate_checkpoint(const Recipe& recipe, const Topology& topol
   }();
   BRAID_CHECK(loaded && loaded->missing_sets.empty(), "the start checks have found a checkpoint of the whole model");
   const auto scope = world.progress().phase("evaluation");
-  return evaluate(recipe, topology, training, loaded->seed.value_or(recipe.train.seed), loaded->position, note);
+  const std::int64_t seed = loaded->seed.value_or(recipe.train.seed);
+  const auto source = make_batch_source(recipe, topology, seed, DataUse::Evaluation, note);
+  const EvaluationReport report = training.evaluate(*source, recipe.train.eval_iterations, wants_answers);
+  CheckpointEvaluation result = {.record = record_of(report, loaded->position)};
+  if (wants_answers && world.rank() == logging_rank(topology)) {
+    result.data = std::make_shared<LaneSet>(lane_set_options(recipe, topology, seed, DataUse::Evaluation));
+    result.answers = model_answers(
+        result.data, {.replicas = topology.language().dense.size_of("dp"), .micro_batch = recipe.train.micro_batch},
+        report.choices);
+  }
+  return result;
 }
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "inspect/answers.h"
 #include "log/iteration_log.h"
 #include "resume/common_state.h"
 #include "run/recipe.h"
@@ -28,9 +29,16 @@ int logging_rank(const Topology& topology);
 EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
                           const RunPosition& position, const Say& say);
 
+struct CheckpointEvaluation {
+  EvaluationRecord record{};
+  // If they are wanted, on the logging rank: the data set, and the model's answers in the order of the evaluation.
+  std::shared_ptr<LaneSet> data{};
+  std::vector<ModelAnswer> answers{};
+};
+
 // Collective over the world: builds the model without an optimizer, loads the recipe's checkpoint and evaluates it.
-// `say` is called on the logging rank only, `note` on any rank, for each damaged sample.
-EvaluationRecord evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world, const Say& say,
-                                     const Say& note);
+// `say` is called on the logging rank only, `note` on any rank, for each damaged sample. Answers need a data set.
+CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& topology, World& world,
+                                         bool wants_answers, const Say& say, const Say& note);
 
 }  // namespace braid

@@ -27,6 +27,7 @@ void describe(Fields& f, PictureConfig& c) {
   f.field("scaled_decode", c.scaled_decode,
           "decode a JPEG at a smaller scale if it will shrink anyway: faster, "
           "not the same pixels");
+  f.field("blank", c.blank, "make all pictures grey: what a model can do without seeing them");
 }
 
 void describe(Fields& f, DataConfig& c) {

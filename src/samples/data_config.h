@@ -29,6 +29,7 @@ struct PictureConfig {
   std::string filter = "bicubic";        // bicubic | bilinear
   bool orient = true;                    // turn pictures as their EXIF data says
   bool scaled_decode = false;            // decode a JPEG at a smaller scale if it will shrink anyway
+  bool blank = false;                    // grey pixels only
 };
 
 struct DataConfig {

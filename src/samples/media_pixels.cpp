@@ -27,6 +27,8 @@ Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, cons
 void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,
                    std::span<std::uint8_t> rows) {
   const ResizeFilter filter = config.filter == "bilinear" ? ResizeFilter::Bilinear : ResizeFilter::Bicubic;
+  constexpr std::uint8_t kGrey = 128;
+  if (config.blank) return std::fill(rows.begin(), rows.end(), kGrey);
   std::optional<Image> resized;
   std::size_t written = 0;
   for (const MediaPlan& input : inputs) {

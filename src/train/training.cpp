@@ -1,6 +1,7 @@
 #include "train/training.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -25,6 +26,19 @@ ScheduleOptions schedule_options(const TrainingConfig& config, const Topology& t
   options.overlap_reduce = config.optimizer.overlap_grad_reduce;
   options.overlap_gather = config.optimizer.overlap_param_gather;
   return options;
+}
+
+// Collective: every rank's rows of a step's choices together.
+std::vector<std::vector<int>> all_choices(const at::Tensor& own, std::int64_t samples, World& world) {
+  const double own_length = own.defined() ? static_cast<double>(own.size(1)) : 0;
+  const auto length = static_cast<std::int64_t>(reduced({own_length}, Reduce::Max, world)[0]);
+  at::Tensor all = own.defined() ? own : at::full({samples, length}, -1, at::TensorOptions(at::kLong).device(world.device()));
+  world.everyone().all_reduce(all, Reduce::Max);
+  all = all.cpu();
+  const auto* id = all.const_data_ptr<std::int64_t>();
+  std::vector<std::vector<int>> choices;
+  for (std::int64_t i = 0; i < samples; ++i, id += length) choices.emplace_back(id, id + length);
+  return choices;
 }
 
 }  // namespace
@@ -61,16 +75,17 @@ void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
   next_sample_ = first_sample;
 }
 
-EvaluationReport Training::evaluate(const BatchSource& data, int iterations) {
+EvaluationReport Training::evaluate(const BatchSource& data, int iterations, bool keep_choices) {
   finish_parameters();
   const at::NoGradGuard no_grad;
   const int microbatches = plan_.options.microbatches;
   const StepPlan plan(topology_, {.microbatches = microbatches, .forward_only = true});
   BatchFeed feed(model_, microbatches, samples_per_microbatch(), data);
   StepTotals totals{std::vector<double>(StepTotals::kFixed)};
+  EvaluationReport report;
   for (int i = 0; i < iterations; ++i) {
     Step step(model_, plan, feed.next_step(std::int64_t{i} * config_.global_batch),
-              {.micro_batch = config_.micro_batch});
+              {.micro_batch = config_.micro_batch, .keep_choices = keep_choices});
     for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(model_.world().rank())])
       if (op.kind != Op::Begin) step.run(op);
     const StepTotals sums(sum_terms({step.finish()}, groups_.world())[0]);
@@ -79,13 +94,17 @@ EvaluationReport Training::evaluate(const BatchSource& data, int iterations) {
     totals.right_tokens += sums.right_tokens;
     totals.answers += sums.answers;
     totals.right_answers += sums.right_answers;
+    if (!keep_choices) continue;
+    for (std::vector<int>& of_sample : all_choices(step.choices(), config_.global_batch, model_.world()))
+      report.choices.push_back(std::move(of_sample));
   }
   model_.forget_expert_tokens();
-  return {.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0),
-          .num_tokens = totals.num_tokens,
-          .answers = totals.answers,
-          .right_tokens = totals.right_tokens,
-          .right_answers = totals.right_answers};
+  report.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0);
+  report.num_tokens = totals.num_tokens;
+  report.answers = totals.answers;
+  report.right_tokens = totals.right_tokens;
+  report.right_answers = totals.right_answers;
+  return report;
 }
 
 std::vector<std::string> Training::data_positions() {

@@ -46,7 +46,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"resume", {"base", "plan", "dist", "optim", "formats", "ckpt", "models", "train"}},
     {"run",
      {"base", "plan", "dist", "nn", "optim", "formats", "ckpt", "models", "hf", "data", "log", "train", "resume",
-      "samples", "shards", "text"}},
+      "samples", "shards", "text", "inspect"}},
     {"cli", {"base",         "plan",           "dist",   "optim", "formats", "ckpt",    "models",  "hf",     "data",
              "mimo",         "forward",        "launch", "shell", "slurm",   "log",     "train",   "resume", "run",
              "doctor/lines", "doctor/verdict", "text",   "image", "shards",  "samples", "inspect", "draw"}},
