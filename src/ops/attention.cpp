@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kQueryBlock = 256;
 // A block has at most this many scores per query head, or is one block of queries.
 constexpr std::int64_t kBlockScores = std::int64_t{1} << 20;
-// Sequences are padded to one length as long as at most this share of the scores is used in vain.
+// Sequences share a block as long as padding them to one length multiplies the number of scores by at most this.
 constexpr std::int64_t kMostPadding = 3;
 
 struct Attention {

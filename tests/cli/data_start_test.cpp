@@ -176,6 +176,37 @@ TEST_F(DataStart, EvalGivesWhatTheRunLoggedInEveryLayout) {
   EXPECT_NE(one["lm_loss"], longer["lm_loss"]);
 }
 
+// What each line says is what the model was given and what it chose, in every layout.
+TEST_F(DataStart, EvalListsTheModelsAnswers) {
+  ASSERT_EQ(braid(with_data({"train", "--save", in_folder("answering")})).exit_code, 0);
+  const auto answers = [&](Words words) {
+    words.insert(words.begin(), {"eval", "--load", in_folder("answering"), "--json", "--answers", in_folder("answers"),
+                                 "--html", in_folder("page.html")});
+    const Finished finished = braid(with_data(words));
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    return std::pair(nlohmann::json::parse(finished.out), testing::read_file(in_folder("answers")));
+  };
+  const auto [totals, lines] = answers({});
+  int right = 0, count = 0;
+  for (const std::string& line : split(lines, '\n')) {
+    if (line.empty()) continue;
+    const auto answer = nlohmann::json::parse(line);
+    right += answer["right"].get<bool>();
+    EXPECT_EQ(answer["right"], answer["answer"] == answer["model_answer"]) << line;
+    ++count;
+  }
+  EXPECT_GT(count, 10);
+  EXPECT_NEAR(totals["right_answers"].get<double>(), static_cast<double>(right) / count, 1e-12);
+  const std::string page = testing::read_file(in_folder("page.html"));
+  EXPECT_THAT(page, AllOf(HasSubstr("data:image/png;base64,"), HasSubstr("right answers, with pictures")));
+
+  EXPECT_EQ(answers({"--llm-dp", "2", "--llm-tp", "2", "--encoder-dp", "2"}).second, lines);
+  EXPECT_EQ(answers({"--llm-cp", "2"}).second, lines);
+  EXPECT_NE(answers({"--data.pictures.blank", "true"}).first["lm_loss"], totals["lm_loss"]);
+  EXPECT_THAT(braid({"eval", recipe_, "--load", in_folder("answering"), "--show", "1"}).err,
+              HasSubstr("mock samples have no questions"));
+}
+
 TEST_F(DataStart, EvalNeedsACheckpoint) {
   EXPECT_THAT(braid(with_data({"eval"})).err, HasSubstr("there is no checkpoint to evaluate"));
   const Finished run = braid(with_data({"eval", "--load", in_folder("nothing"), "--data.valid_split", "tets"}));

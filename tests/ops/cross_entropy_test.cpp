@@ -162,5 +162,22 @@ TEST(CrossEntropy, SplitOverRanksIsThatOfOneRank) {
     }
 }
 
+TEST(FirstChoices, AreTheLargestOfAllRanksAndTheSmallestIdOfEqualOnes) {
+  at::Tensor logits = random_tensor({5, 16}, 13).cpu();
+  logits[3].fill_(-2);
+  logits[4].fill_(1).narrow(0, 6, 10).fill_(7);
+  const at::Tensor expected = logits.argmax(1);
+  EXPECT_EQ(expected[3].item<int>(), 0);
+  EXPECT_EQ(expected[4].item<int>(), 6);
+  for (const int ranks : {1, 2, 4})
+    on_threads(ranks, [&](World& world) {
+      std::vector<int> members(ranks);
+      std::iota(members.begin(), members.end(), 0);
+      const Group group = world.make_group("tp", members);
+      const std::int64_t width = 16 / ranks;
+      EXPECT_TRUE(first_choices(logits.narrow(1, world.rank() * width, width), group).equal(expected));
+    });
+}
+
 }  // namespace
 }  // namespace braid
