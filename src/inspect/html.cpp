@@ -45,10 +45,9 @@ article { margin-bottom: .9rem; }
 .frame { position: relative; line-height: 0; border-radius: .35rem; overflow: hidden; }
 .frame img { width: 100%; }
 .small { image-rendering: pixelated; }
-.frame svg { position: absolute; inset: 0; width: 100%; height: 100%; fill: none;
-  mix-blend-mode: difference; }
-.frame path { vector-effect: non-scaling-stroke; stroke: #fff; stroke-opacity: .55; }
-.tiles path { stroke-width: 3px; stroke-opacity: .9; }
+.frame svg { position: absolute; inset: 0; width: 100%; height: 100%; fill: none; filter: drop-shadow(0 0 1px #000); }
+.frame path { vector-effect: non-scaling-stroke; stroke: #fff; stroke-opacity: .8; }
+.tiles path { stroke-width: 3px; }
 .chat { white-space: pre-wrap; overflow-wrap: anywhere; font: 13.5px/1.7 ui-monospace, monospace; max-height: 24rem;
   overflow-y: auto; }
 .chat span:hover { outline: 1px solid var(--bar); }
