@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "data/merge_batches.h"
 #include "ops/cross_entropy.h"
 #include "samples/media_pixels.h"
 
@@ -150,6 +151,30 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
   ReplicaLanes lanes_;
 };
 
+// The same batches from a reader of its own for each language replica.
+class PerReplicaReader : public BatchReader<EncoderBatch> {
+ public:
+  PerReplicaReader(const std::shared_ptr<const LaneSet>& set, const std::vector<std::string>& positions,
+                   const ReaderSamples& samples) {
+    const std::int64_t per_replica = samples.all / samples.language_replicas;
+    for (std::int64_t begin = samples.own.begin, end; begin < samples.own.end; begin = end) {
+      end = std::min((begin / per_replica + 1) * per_replica, samples.own.end);
+      ReaderSamples part = samples;
+      part.own = {begin, end};
+      readers_.push_back({std::make_unique<EncoderLaneReader>(set, positions, part), end - begin});
+    }
+  }
+
+  EncoderBatch next() override {
+    std::vector<BatchPart> parts;
+    for (const auto& [reader, samples] : readers_) parts.push_back({reader->next(), samples});
+    return merge(std::move(parts));
+  }
+
+ private:
+  std::vector<std::pair<std::unique_ptr<EncoderLaneReader>, std::int64_t>> readers_;
+};
+
 }  // namespace
 
 LaneBatches::LaneBatches(LaneSetOptions options) : set_(std::make_shared<LaneSet>(std::move(options))) {}
@@ -170,6 +195,8 @@ std::unique_ptr<BatchReader<LanguageBatch>> LaneBatches::read_language(const Rea
 
 std::unique_ptr<BatchReader<EncoderBatch>> LaneBatches::read_encoder(const std::string&,
                                                                      const ReaderSamples& samples) const {
+  if (set_->options.loader.readers == "per_replica")
+    return std::make_unique<PerReplicaReader>(set_, positions_, samples);
   return std::make_unique<EncoderLaneReader>(set_, positions_, samples);
 }
 

@@ -53,6 +53,8 @@ void describe(Fields& f, LoaderConfig& c) {
   f.field("shuffle_buffer", c.shuffle_buffer, "samples per worker that are shuffled; 0: none");
   f.field("max_samples_per_sequence", c.max_samples_per_sequence, "most samples to read in a row from a shard");
   f.field("threads", c.threads, "threads per reader");
+  f.choice("readers", c.readers, {"shared", "per_replica"},
+           "one reader of an encoder rank for all its language replicas, or one for each; the batches are the same");
 }
 
 namespace {

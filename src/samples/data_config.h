@@ -54,6 +54,7 @@ struct LoaderConfig {
   int shuffle_buffer = 0;               // samples per worker; below 2: none
   std::optional<int> max_samples_per_sequence{};  // read in a row from a shard; none: a whole shard
   int threads = 2;                                // per reader; do not change the samples
+  std::string readers = "shared";                 // shared | per_replica: see describe()
 };
 
 void describe(Fields& fields, SampleFields& config);

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "data/lane_batches.h"
+#include "data/merge_batches.h"
 #include "data/vision_input.h"
 #include "dist/world.h"
 #include "draw/data_set.h"
@@ -216,6 +217,44 @@ TEST(DamagedPictures, EndTheRunWhenThereAreTooMany) {
   const Layout layout = {.images = {.dp = 2}, .language = {.dp = 2, .pp = 2}};
   EXPECT_THAT(testing::error_of<DataError>([&] { run(layout, {.is_damaged = true, .max_bad_samples = 1}); }),
               ::testing::AllOf(HasSubstr("of shard '"), HasSubstr("1 samples were skipped before")));
+}
+
+// --- one reader for all language replicas of an encoder rank, and one for each
+
+TEST(EncoderReaders, SharedAndPerReplicaReadTheSameBatches) {
+  const auto reader = [](const std::string& readers, const ReaderSamples& samples) {
+    LaneSetOptions options = lanes_of({.is_damaged = true}, "train");
+    options.vision = vision_input(testing::small_vlm(), testing::topology_of({}));
+    options.loader.readers = readers;
+    return LaneBatches(std::move(options)).read_encoder("images", samples);
+  };
+  for (const ReaderSamples& samples : {ReaderSamples{.all = 4, .own = {0, 4}, .language_replicas = 4},
+                                       ReaderSamples{.all = 8, .own = {0, 4}, .language_replicas = 4},
+                                       ReaderSamples{.all = 4, .own = {2, 3}, .language_replicas = 2},
+                                       ReaderSamples{.all = 8, .own = {2, 6}, .language_replicas = 2}}) {
+    const auto shared = reader("shared", samples), per_replica = reader("per_replica", samples);
+    for (int i = 0; i < 6; ++i) {
+      const EncoderBatch got = per_replica->next(), expected = shared->next();
+      ASSERT_EQ(got.extents, expected.extents);
+      EXPECT_EQ(got.sample_of, expected.sample_of);
+      EXPECT_EQ(got.damaged, expected.damaged);
+      EXPECT_TRUE(got.extents.empty() || got.values.equal(expected.values));
+    }
+  }
+}
+
+TEST(EncoderReaders, OnlyMergeWhatIsOfOneKind) {
+  const auto part = [](at::ScalarType type, std::int64_t features) {
+    return BatchPart{{.values = at::zeros({4, features}, type), .extents = {{2, 2}}, .sample_of = {0}}, 1};
+  };
+  const EncoderBatch merged = merge({part(at::kByte, 3), {{}, 2}, part(at::kByte, 3)});
+  EXPECT_EQ(merged.values.sizes(), (std::vector<std::int64_t>{8, 3}));
+  EXPECT_EQ(merged.sample_of, (std::vector<std::int64_t>{0, 3}));
+  EXPECT_ANY_THROW(merge({part(at::kByte, 3), part(at::kFloat, 3)}));
+  EXPECT_ANY_THROW(merge({part(at::kByte, 3), part(at::kByte, 6)}));
+  BatchPart other_sample = part(at::kByte, 3);
+  other_sample.batch.sample_of = {1};
+  EXPECT_ANY_THROW(merge({other_sample}));
 }
 
 }  // namespace
