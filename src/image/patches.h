@@ -1,10 +1,8 @@
-// Pictures as rows of patches, the input of vision encoders, and as normalised numbers.
+// Pictures as rows of patches, the input of vision encoders.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
-#include <string>
 
 #include "image/image.h"
 
@@ -22,23 +20,7 @@ struct CellGrid {
 // picture are multiples of `patch`; `rows` has as many bytes as the picture.    rows: [patches, 3 * patch * patch]
 void cut_patches(const Image& image, int patch, std::span<std::uint8_t> rows);
 
-// Encoders take (x / 255 - mean) / std.
-struct PixelStatistics {
-  std::array<float, 3> mean{}, std{};
-};
-
-// By the name of an encoder, as in Megatron's --vision-model-type; a ConfigError lists the known names.
-PixelStatistics pixel_statistics(const std::string& encoder);
-
-// `rows` as written by cut_patches.
-void normalize_patches(std::span<const std::uint8_t> rows, int patch, const PixelStatistics& statistics,
-                       std::span<float> out);
-
-// How many embeddings the language model receives for one picture or tile.
-struct EmbeddingRule {
-  int class_tokens = 0;                              // that the encoder keeps
-  bool pixel_shuffle = false, conv_merging = false;  // each joins 2 x 2 patches
-};
-std::int64_t embedding_count(const CellGrid& patches, const EmbeddingRule& rule);
+// How many embeddings the language model receives for one picture or tile. A pixel shuffle joins 2 x 2 patches.
+std::int64_t embedding_count(const CellGrid& patches, bool pixel_shuffle);
 
 }  // namespace braid

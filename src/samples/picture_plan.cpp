@@ -10,7 +10,7 @@ MediaPlan whole_picture(std::size_t picture, const CellGrid& patches, const Visi
   return {.picture = picture,
           .resized = patches.pixels(vision.patch),
           .patches = patches,
-          .embeddings = embedding_count(patches, {.pixel_shuffle = vision.pixel_shuffle})};
+          .embeddings = embedding_count(patches, vision.pixel_shuffle)};
 }
 
 std::vector<MediaPlan> tiles_of(std::size_t picture, const CellGrid& tiles, const TilingConfig& config,
@@ -40,7 +40,7 @@ std::vector<std::vector<MediaPlan>> plan_pictures(const std::vector<PixelSize>& 
     const TilingConfig tiling = {
         .tile = config.tile_side, .max_tiles = config.max_tiles, .thumbnail = config.thumbnail};
     const int side = config.tile_side / vision.patch;
-    const std::int64_t per_tile = embedding_count({side, side}, {.pixel_shuffle = vision.pixel_shuffle});
+    const std::int64_t per_tile = embedding_count({side, side}, vision.pixel_shuffle);
     const std::vector<CellGrid> grids = fit_tiles(pictures, room, per_tile, tiling);
     for (std::size_t i = 0; i < grids.size(); ++i) plans.push_back(tiles_of(i, grids[i], tiling, vision));
   } else {
