@@ -54,8 +54,12 @@ class BatchFeed::Impl {
     }
   }
 
-  at::Tensor sizes() {
+  void await_readers() {
     if (!next_) read();
+  }
+
+  at::Tensor sizes() {
+    await_readers();
     return at::tensor(next_->table.values(), at::kLong).to(at::kDouble);
   }
 
@@ -300,6 +304,7 @@ class BatchFeed::Impl {
 BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
     : impl_(std::make_unique<Impl>(model, microbatches, samples, data)) {}
 BatchFeed::~BatchFeed() = default;
+void BatchFeed::await_readers() { impl_->await_readers(); }
 at::Tensor BatchFeed::sizes() { return impl_->sizes(); }
 void BatchFeed::take_sizes(const std::vector<double>& sums) { impl_->take_sizes(sums); }
 const StepBatches& BatchFeed::next_step(std::int64_t first_sample) { return impl_->next_step(first_sample); }
