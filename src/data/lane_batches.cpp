@@ -31,7 +31,8 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
                            .rows = std::vector<std::vector<std::int64_t>>(encoders_),
                            .sequence_of = std::vector<std::vector<std::vector<std::int64_t>>>(encoders_)};
     for (std::int64_t s = 0; s < samples_.own.size(); ++s) add(lanes_.next(0), s * length, batch);
-    for (auto& [lane, text] : lanes_.positions()) batch.positions.push_back({lane, std::move(text)});
+    if (++batches_ % samples_.microbatches == 0)
+      for (auto& [lane, text] : lanes_.positions()) batch.positions.push_back({lane, std::move(text)});
     return batch;
   }
 
@@ -67,6 +68,7 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
   const ReaderSamples samples_;
   const std::size_t encoders_;
   ReplicaLanes lanes_;
+  std::int64_t batches_ = 0;  // so far
 };
 
 class EncoderLaneReader : public BatchReader<EncoderBatch> {

@@ -44,7 +44,8 @@ class BatchFeed::Impl {
       if (!reads(module)) continue;
       const ReaderSamples read = {.all = samples,
                                   .own = samples_of_replica(module, samples, model.world().rank()),
-                                  .language_replicas = topology_.language().dense.size_of("dp")};
+                                  .language_replicas = topology_.language().dense.size_of("dp"),
+                                  .microbatches = microbatches};
       if (module.is_encoder)
         encoder_readers_[index(m)] = std::make_unique<ReadAhead<EncoderBatch>>(data.read_encoder(module.name, read),
                                                                                ahead, kReadAheadBytes, pin);
