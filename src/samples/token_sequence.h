@@ -23,10 +23,11 @@ enum class SequenceUse { Usable, TooLong, PredictsNothing };
 
 class SequenceMaker {
  public:
-  // `capacity`: tokens of a sequence. Without `vision`, samples with pictures are refused. ConfigError if the tokenizer
-  // does not fit the model or the format is unknown. All arguments are copied or shared.
+  // `capacity`: tokens of a sequence. Without `vision`, samples with pictures are refused; so are samples with any of
+  // `refused` tokens. ConfigError if the tokenizer does not fit the model or the format is unknown. All arguments are
+  // copied or shared.
   SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
-                const std::optional<VisionInput>& vision, std::int64_t capacity);
+                const std::optional<VisionInput>& vision, std::int64_t capacity, std::vector<int> refused = {});
 
   // All tokens of a sample, however many. DataError for a bad one.
   TokenSequence encode(Conversation conversation) const;
@@ -46,6 +47,7 @@ class SequenceMaker {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::optional<VisionInput> vision_;
   const std::int64_t capacity_;
+  const std::vector<int> refused_;
   const ChatEncoder chat_;
 };
 
