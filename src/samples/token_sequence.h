@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "samples/conversation.h"
 #include "samples/picture_plan.h"
+#include "samples/sequence_settings.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -33,6 +36,11 @@ class SequenceMaker {
   TokenSequence encode(Conversation conversation) const;
   // Whether it can be trained on. Shortens a long one if the recipe says so.
   SequenceUse fit(TokenSequence& sequence) const;
+
+  // Names and values of all settings that decide what the functions above return.
+  std::vector<std::pair<std::string, std::string>> settings() const {
+    return sequence_settings(config_, *tokenizer_, vision_, capacity_);
+  }
 
   std::int64_t capacity() const { return capacity_; }
   const PictureConfig& pictures() const { return config_.pictures; }
