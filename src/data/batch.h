@@ -4,8 +4,8 @@
 // returns the microbatches of the run in order.
 //
 // A data set consists of lanes: independent streams of samples, whose number does not depend on the layout. Each lane
-// has a position. A reader runs ahead of the training, so positions travel with the batches, and a checkpoint stores
-// those of the last batch that was trained on.
+// has a position. A reader runs ahead of the training, so positions travel with the last batch of each step, and a
+// checkpoint stores those of the last step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@ struct LanguageBatch {
   at::Tensor ids, labels;                         // [T] int64, samples end to end
   std::vector<std::int64_t> offsets;              // of all sub-sequences, 0 ... T
   std::vector<std::vector<std::int64_t>> rows{};  // by encoder and sample: number of embeddings that the text expects
-  std::vector<LanePosition> positions{};          // after this batch, of the lanes that this reader reports
+  std::vector<LanePosition> positions{};          // after a step's last batch, of the lanes that this reader reports
   // By encoder, sample and item: the sub-sequence with its embeddings. May be empty if no item is ever damaged.
   std::vector<std::vector<std::vector<std::int64_t>>> sequence_of{};
 };
@@ -61,6 +61,7 @@ struct ReaderSamples {
   std::int64_t all = 1;       // per microbatch, over all replicas
   SampleRange own{};          // of the replica
   int language_replicas = 1;  // each has all / language_replicas consecutive samples
+  int microbatches = 1;       // per step; positions are needed after the last one
 };
 
 class BatchSource {

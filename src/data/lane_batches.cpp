@@ -14,25 +14,30 @@
 namespace braid {
 namespace {
 
+bool takes_pictures(const LaneSetOptions& options, const std::string& encoder) {
+  return options.vision && options.vision->encoder == encoder;
+}
+
 class LanguageLaneReader : public BatchReader<LanguageBatch> {
  public:
   LanguageLaneReader(std::shared_ptr<const LaneSet> set, const std::vector<std::string>& positions,
-                     const ReaderSamples& samples, std::size_t encoders)
+                     const ReaderSamples& samples)
       : set_(set),
         samples_(samples),
-        encoders_(encoders),
         lanes_(set, {.first = replica_of(samples), .count = 1, .all = samples.language_replicas}, positions) {}
 
   LanguageBatch next() override {
     const std::int64_t length = set_->options.sequence_length;
     const at::TensorOptions tokens(at::kLong);
+    const std::size_t encoders = set_->options.media.size();
     LanguageBatch batch = {.ids = at::full({samples_.own.size() * length}, 0, tokens),
                            .labels = at::full({samples_.own.size() * length}, kIgnoredLabel, tokens),
                            .offsets = {0},
-                           .rows = std::vector<std::vector<std::int64_t>>(encoders_),
-                           .sequence_of = std::vector<std::vector<std::vector<std::int64_t>>>(encoders_)};
+                           .rows = std::vector<std::vector<std::int64_t>>(encoders),
+                           .sequence_of = std::vector<std::vector<std::vector<std::int64_t>>>(encoders)};
     for (std::int64_t s = 0; s < samples_.own.size(); ++s) add(lanes_.next(0), s * length, batch);
-    for (auto& [lane, text] : lanes_.positions()) batch.positions.push_back({lane, std::move(text)});
+    if (++batches_ % samples_.microbatches == 0)
+      for (auto& [lane, text] : lanes_.positions()) batch.positions.push_back({lane, std::move(text)});
     return batch;
   }
 
@@ -59,15 +64,17 @@ class LanguageLaneReader : public BatchReader<LanguageBatch> {
       for (const MediaPlan& media : sample.tokens.media) embeddings += media.embeddings;
     }
     if (at < end) batch.offsets.push_back(end);
-    if (batch.rows.empty()) return;
-    batch.rows.front().push_back(embeddings);
-    batch.sequence_of.front().push_back(std::move(sequence_of));
+    for (std::size_t k = 0; k < batch.rows.size(); ++k) {
+      const bool sees = takes_pictures(set_->options, set_->options.media[k].encoder);
+      batch.rows[k].push_back(sees ? embeddings : 0);
+      batch.sequence_of[k].push_back(sees ? sequence_of : std::vector<std::int64_t>());
+    }
   }
 
   const std::shared_ptr<const LaneSet> set_;
   const ReaderSamples samples_;
-  const std::size_t encoders_;
   ReplicaLanes lanes_;
+  std::int64_t batches_ = 0;  // so far
 };
 
 class EncoderLaneReader : public BatchReader<EncoderBatch> {
@@ -175,6 +182,12 @@ class PerReplicaReader : public BatchReader<EncoderBatch> {
   std::vector<std::pair<std::unique_ptr<EncoderLaneReader>, std::int64_t>> readers_;
 };
 
+// Of an encoder that takes something else than pictures.
+class NoInputReader : public BatchReader<EncoderBatch> {
+ public:
+  EncoderBatch next() override { return {}; }
+};
+
 }  // namespace
 
 LaneBatches::LaneBatches(LaneSetOptions options) : set_(std::make_shared<LaneSet>(std::move(options))) {}
@@ -190,11 +203,12 @@ void LaneBatches::restore(const std::vector<std::string>& positions) {
 }
 
 std::unique_ptr<BatchReader<LanguageBatch>> LaneBatches::read_language(const ReaderSamples& samples) const {
-  return std::make_unique<LanguageLaneReader>(set_, positions_, samples, set_->options.vision ? 1 : 0);
+  return std::make_unique<LanguageLaneReader>(set_, positions_, samples);
 }
 
-std::unique_ptr<BatchReader<EncoderBatch>> LaneBatches::read_encoder(const std::string&,
+std::unique_ptr<BatchReader<EncoderBatch>> LaneBatches::read_encoder(const std::string& encoder,
                                                                      const ReaderSamples& samples) const {
+  if (!takes_pictures(set_->options, encoder)) return std::make_unique<NoInputReader>();
   if (set_->options.loader.readers == "per_replica")
     return std::make_unique<PerReplicaReader>(set_, positions_, samples);
   return std::make_unique<EncoderLaneReader>(set_, positions_, samples);

@@ -71,14 +71,6 @@ class EncoderReader : public BatchReader<EncoderBatch> {
 
 }  // namespace
 
-std::vector<MediaToken> media_tokens(const Provider& provider, const Topology& topology) {
-  std::vector<MediaToken> tokens;
-  for (const Module& module : topology.modules())
-    for (const EncoderConfig& encoder : provider.encoders)
-      if (module.name == encoder.name) tokens.push_back({encoder.name, encoder.token_id});
-  return tokens;
-}
-
 SampleBatches::SampleBatches(const SampleSource& source, std::vector<MediaToken> media)
     : source_(source), media_(std::move(media)) {}
 

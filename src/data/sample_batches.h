@@ -6,19 +6,9 @@
 
 #include "data/batch.h"
 #include "data/sample.h"
-#include "models/providers.h"
-#include "plan/topology.h"
+#include "data/vision_input.h"
 
 namespace braid {
-
-// An encoder's name, and the token that its embeddings replace.
-struct MediaToken {
-  std::string encoder;
-  std::int64_t id;
-};
-
-// For a topology's encoders, in the order of its modules.
-std::vector<MediaToken> media_tokens(const Provider& provider, const Topology& topology);
 
 class SampleBatches : public BatchSource {
  public:

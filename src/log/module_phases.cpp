@@ -8,10 +8,10 @@
 namespace braid {
 namespace {
 
-// Waiting for the other modules comes first: it matters most to the reader.
-constexpr std::array<Phase, kPhases> kColumns = {Phase::BridgeWait,   Phase::Forward, Phase::Backward,
-                                                 Phase::PipelineWait, Phase::Reduce,  Phase::Optimizer,
-                                                 Phase::Other};
+// Waiting for the other modules and for data comes first: it matters most to the reader.
+constexpr std::array<Phase, kPhases> kColumns = {Phase::BridgeWait, Phase::DataWait,     Phase::Forward,
+                                                 Phase::Backward,   Phase::PipelineWait, Phase::Reduce,
+                                                 Phase::Optimizer,  Phase::Other};
 
 std::string names_of(const std::vector<Module>& modules, bool encoders_only, const char* separator) {
   std::vector<std::string> names;

@@ -8,8 +8,8 @@
 namespace braid {
 
 const char* name_of(Phase phase) {
-  static constexpr std::array<const char*, kPhases> names = {"forward", "backward",  "bridge wait", "pipeline wait",
-                                                             "reduce",  "optimizer", "other"};
+  static constexpr std::array<const char*, kPhases> names = {"forward",   "backward", "bridge wait", "pipeline wait",
+                                                             "data wait", "reduce",   "optimizer",   "other"};
   return names[static_cast<std::size_t>(phase)];
 }
 

@@ -11,8 +11,8 @@
 
 namespace braid {
 
-enum class Phase { Forward, Backward, BridgeWait, PipelineWait, Reduce, Optimizer, Other };
-inline constexpr std::size_t kPhases = 7;
+enum class Phase { Forward, Backward, BridgeWait, PipelineWait, DataWait, Reduce, Optimizer, Other };
+inline constexpr std::size_t kPhases = 8;
 
 const char* name_of(Phase phase);  // "bridge wait"
 

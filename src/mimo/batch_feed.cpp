@@ -44,7 +44,8 @@ class BatchFeed::Impl {
       if (!reads(module)) continue;
       const ReaderSamples read = {.all = samples,
                                   .own = samples_of_replica(module, samples, model.world().rank()),
-                                  .language_replicas = topology_.language().dense.size_of("dp")};
+                                  .language_replicas = topology_.language().dense.size_of("dp"),
+                                  .microbatches = microbatches};
       if (module.is_encoder)
         encoder_readers_[index(m)] = std::make_unique<ReadAhead<EncoderBatch>>(data.read_encoder(module.name, read),
                                                                                ahead, kReadAheadBytes, pin);
@@ -54,8 +55,12 @@ class BatchFeed::Impl {
     }
   }
 
-  at::Tensor sizes() {
+  void await_readers() {
     if (!next_) read();
+  }
+
+  at::Tensor sizes() {
+    await_readers();
     return at::tensor(next_->table.values(), at::kLong).to(at::kDouble);
   }
 
@@ -300,6 +305,7 @@ class BatchFeed::Impl {
 BatchFeed::BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data)
     : impl_(std::make_unique<Impl>(model, microbatches, samples, data)) {}
 BatchFeed::~BatchFeed() = default;
+void BatchFeed::await_readers() { impl_->await_readers(); }
 at::Tensor BatchFeed::sizes() { return impl_->sizes(); }
 void BatchFeed::take_sizes(const std::vector<double>& sums) { impl_->take_sizes(sums); }
 const StepBatches& BatchFeed::next_step(std::int64_t first_sample) { return impl_->next_step(first_sample); }

@@ -31,8 +31,10 @@ class BatchFeed {
   BatchFeed(const MimoModel& model, int microbatches, std::int64_t samples, const BatchSource& data);
   ~BatchFeed();
 
-  // The sizes of the next step that this rank knows, of type double; waits for this rank's readers only. The caller
-  // passes the sum over all ranks to take_sizes(), which starts the broadcasts.
+  // Waits for this rank's readers of the next step, unless it has done so already.
+  void await_readers();
+  // The sizes of the next step that this rank knows, of type double, after await_readers(). The caller passes the sum
+  // over all ranks to take_sizes(), which starts the broadcasts.
   at::Tensor sizes();
   void take_sizes(const std::vector<double>& sums);
   // The next step's batches, valid until the following step is requested. Collective over the world if no sizes were

@@ -25,6 +25,7 @@ void describe(Fields& f, CheckpointConfig& c) {
   f.choice("scheduler", c.scheduler, {"same", "recipe", "checkpoint"},
            "whose learning rate and weight decay schedule to resume with; same: fail if the two differ");
   f.field("load_rng", c.load_rng, "use the checkpoint's random number state instead of train.seed");
+  f.field("load_data", c.load_data, "continue the data where the checkpoint stopped, instead of from its start");
   f.field("finetune", c.finetune, "load only the weights; iteration, optimizer, schedule and data start from 0");
 }
 

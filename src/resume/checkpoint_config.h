@@ -24,6 +24,7 @@ struct CheckpointConfig {
   bool must_exist = false;                 // fail if `load` has no checkpoint
   std::string load_fallback = "requeued";  // when to resume from an older one if the newest is damaged
   bool load_optimizer = true, load_scheduler = true, load_rng = true;
+  bool load_data = true;           // continue the data set where the checkpoint stopped
   std::string scheduler = "same";  // whose learning rates to use; "same": both must agree
   bool finetune = false;
 };

@@ -15,6 +15,7 @@ LaneSetOptions lane_set_options(const Recipe& recipe, const Topology& topology, 
           .lanes = recipe.loader.lanes.value_or(topology.language().dense.size_of("dp")),
           .sequence_length = recipe.data.sequence_length.value_or(provider.sequence_length),
           .seed = seed,
+          .media = media_tokens(provider, topology),
           .vision = vision_input(provider, topology)};
 }
 

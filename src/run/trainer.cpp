@@ -51,11 +51,16 @@ class Run {
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
     data_positions_ = load(topology, say);
     data_ = make_batch_source(recipe, topology, seed_, DataUse::Training, note_);
-    if (data_positions_.empty()) data_positions_ = data_->positions_after(position_.consumed_samples);
+    if (!recipe.checkpoint.load_data)
+      data_positions_.clear();
+    else if (data_positions_.empty())
+      data_positions_ = data_->positions_after(position_.consumed_samples);
     if (!data_positions_.empty())
       data_->restore(data_positions_);
     else if (position_.consumed_samples > 0)
-      say("the checkpoint does not say where the data set continues: it is read from its start");
+      say(recipe.checkpoint.load_data
+              ? "the checkpoint does not say where the data set continues: it is read from its start"
+              : "the data set is read from its start: checkpoint.load_data=false");
     training_.read_from(*data_, position_.consumed_samples);
     if (speaks_) open_log();
   }

@@ -3,13 +3,24 @@
 #include "base/error.h"
 
 namespace braid {
+namespace {
+
+// A data set has pictures only: nothing that other encoders take.
+std::vector<int> tokens_without_input(const LaneSetOptions& options) {
+  std::vector<int> tokens;
+  for (const auto& [encoder, id] : options.media)
+    if (!options.vision || encoder != options.vision->encoder) tokens.push_back(id);
+  return tokens;
+}
+
+}  // namespace
 
 LaneSet::LaneSet(LaneSetOptions given)
     : options(std::move(given)),
       blend(open_blend(options.data.path, options.split)),
       reader(blend),
       sequences(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
-                options.sequence_length) {
+                options.sequence_length, tokens_without_input(options)) {
   std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields);
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }

@@ -20,6 +20,7 @@ struct LaneSetOptions {
   int lanes = 1;
   std::int64_t sequence_length = 0;
   std::int64_t seed = 0;
+  std::vector<MediaToken> media{};                     // of all encoders, in the topology's order
   std::optional<VisionInput> vision{};                 // none: samples with pictures are refused
   std::function<void(const std::string& text)> say{};  // gets a line for each damaged sample
 };

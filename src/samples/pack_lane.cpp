@@ -1,6 +1,7 @@
 #include "samples/pack_lane.h"
 
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 
@@ -33,8 +34,9 @@ std::string from_hex(std::string_view text) {
 
 PackLane::PackLane(const PackSources& sources, const LoaderConfig& config, const OrderConfig& order, int lane)
     : identity_(lane_identity(*sources.blend, order, lane)) {
-  identity_.emplace_back("the packing buffer", fmt::format("{} {}", config.packing_buffer.value_or(0), config.packing));
-  identity_.emplace_back("the sequence length", fmt::format("{}", sources.sequences.capacity()));
+  identity_.emplace_back("loader.packing_buffer", fmt::format("{}", config.packing_buffer.value_or(0)));
+  identity_.emplace_back("loader.packing", config.packing);
+  for (auto& setting : sources.sequences.settings()) identity_.push_back(std::move(setting));
   for (int i = 0; i < workers_of(order); ++i) {
     const std::int64_t worker = first_worker(order, lane) + i;
     workers_.add(std::make_unique<PackStream>(worker_order(sources.blend, order, worker), sources, config,

@@ -13,11 +13,12 @@ constexpr std::int64_t kRoomForMarkers = 4;  // tokens that Megatron keeps free 
 }  // namespace
 
 SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
-                             const std::optional<VisionInput>& vision, std::int64_t capacity)
+                             const std::optional<VisionInput>& vision, std::int64_t capacity, std::vector<int> refused)
     : config_(config),
       tokenizer_(std::move(tokenizer)),
       vision_(vision),
       capacity_(capacity),
+      refused_(std::move(refused)),
       chat_(*tokenizer_, config.prompt_format, config.image_tag == "none" ? "" : config.image_tag) {
   if (!vision_) return;
   const std::optional<int> id = tokenizer_->find(vision_->token);
@@ -33,6 +34,9 @@ SequenceMaker::SequenceMaker(const DataConfig& config, std::shared_ptr<const Tok
 
 TokenSequence SequenceMaker::encode(Conversation conversation) const {
   const ChatTokens tokens = tokens_of(conversation);
+  const auto found = std::find_first_of(tokens.tokens.begin(), tokens.tokens.end(), refused_.begin(), refused_.end());
+  if (found != tokens.tokens.end())
+    throw DataError(fmt::format("its text has token {}, which stands for input that is not a picture", *found));
   std::vector<std::vector<MediaPlan>> plans;
   if (!conversation.pictures.empty()) {
     if (!vision_) throw DataError("the sample has pictures, but the model has no encoder for them");

@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "samples/conversation.h"
 #include "samples/picture_plan.h"
+#include "samples/sequence_settings.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -23,15 +26,21 @@ enum class SequenceUse { Usable, TooLong, PredictsNothing };
 
 class SequenceMaker {
  public:
-  // `capacity`: tokens of a sequence. Without `vision`, samples with pictures are refused. ConfigError if the tokenizer
-  // does not fit the model or the format is unknown. All arguments are copied or shared.
+  // `capacity`: tokens of a sequence. Without `vision`, samples with pictures are refused; so are samples with any of
+  // `refused` tokens. ConfigError if the tokenizer does not fit the model or the format is unknown. All arguments are
+  // copied or shared.
   SequenceMaker(const DataConfig& config, std::shared_ptr<const Tokenizer> tokenizer,
-                const std::optional<VisionInput>& vision, std::int64_t capacity);
+                const std::optional<VisionInput>& vision, std::int64_t capacity, std::vector<int> refused = {});
 
   // All tokens of a sample, however many. DataError for a bad one.
   TokenSequence encode(Conversation conversation) const;
   // Whether it can be trained on. Shortens a long one if the recipe says so.
   SequenceUse fit(TokenSequence& sequence) const;
+
+  // Names and values of all settings that decide what the functions above return.
+  std::vector<std::pair<std::string, std::string>> settings() const {
+    return sequence_settings(config_, *tokenizer_, vision_, capacity_);
+  }
 
   std::int64_t capacity() const { return capacity_; }
   const PictureConfig& pictures() const { return config_.pictures; }
@@ -46,6 +55,7 @@ class SequenceMaker {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::optional<VisionInput> vision_;
   const std::int64_t capacity_;
+  const std::vector<int> refused_;
   const ChatEncoder chat_;
 };
 

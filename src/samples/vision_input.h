@@ -1,4 +1,4 @@
-// What the vision encoder of a model expects, as far as data needs to know it.
+// What the encoders of a model expect, as far as data needs to know it.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,14 @@
 
 namespace braid {
 
+// An encoder's name, and the token that its embeddings replace.
+struct MediaToken {
+  std::string encoder;
+  int id;
+};
+
 struct VisionInput {
+  std::string encoder{};        // its name
   int patch = 16;               // pixels per side
   bool pixel_shuffle = true;    // 2 x 2 patches become one embedding
   std::optional<int> square{};  // patches per side, for encoders with one size

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr std::string_view kMagic = "BRLANE01";
+constexpr std::string_view kMagic = "BRLANE02";
 constexpr std::size_t kChecksumBytes = 4;
 
 std::string checksum_of(std::string_view bytes) {
@@ -44,13 +44,16 @@ StateReader open_state(const LaneIdentity& identity, std::string_view sealed) {
   for (std::size_t i = 0; i < std::min<std::uint64_t>(stored, identity.size()); ++i) {
     const auto name = reader.text(), value = reader.text();
     if (value != identity[i].second)
-      throw ConfigError({fmt::format("{} has changed since the state was saved: {} then, {} now", identity[i].first,
-                                     value, identity[i].second),
-                         std::string(name),
-                         "restore with the same data and settings, or start the data from the beginning"});
+      throw ConfigError(
+          {fmt::format("{} has changed since the state was saved: {} then, {} now", identity[i].first, value,
+                       identity[i].second),
+           std::string(name),
+           "use the same data and settings, or read the data from its start: checkpoint.load_data=false"});
   }
   if (stored != identity.size())
-    throw DataError("the state of a data lane is damaged: it describes another number of data sets");
+    throw DataError(
+        fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid",
+                    stored, identity.size()));
   return reader;
 }
 

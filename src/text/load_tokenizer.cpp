@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <span>
 
+#include "base/crc32c.h"
 #include "base/error.h"
 #include "text/hf_codec.h"
 #include "text/json_place.h"
@@ -61,6 +63,16 @@ fs::path tokenizer_file(const fs::path& path) {
       {"the folder has no tokenizer", path.string(), "it should contain tokenizer.json or tokenizer.model"});
 }
 
+std::string fingerprint_of(const std::vector<std::string>& contents) {
+  std::size_t size = 0;
+  std::uint32_t checksum = 0;
+  for (const std::string& bytes : contents) {
+    size += bytes.size();
+    checksum = crc32c(std::as_bytes(std::span(bytes)), checksum);
+  }
+  return fmt::format("{} bytes with checksum {:08x}", size, checksum);
+}
+
 }  // namespace
 
 Tokenizer load_tokenizer(const std::string& path) {
@@ -68,15 +80,19 @@ Tokenizer load_tokenizer(const std::string& path) {
   const fs::path folder = file.parent_path(), config_file = folder / "tokenizer_config.json";
   const std::string bytes = read_whole(file);
   const std::string name = file.string();
+  std::string config_bytes;
   nlohmann::json json;
   std::optional<JsonPlace> config;
   if (fs::exists(config_file)) {
-    json = parse_json_file(read_whole(config_file), config_file.string());
+    config_bytes = read_whole(config_file);
+    json = parse_json_file(config_bytes, config_file.string());
     config.emplace(json, config_file.string());
   }
   auto codec =
       file.extension() == ".model" ? read_sentencepiece_codec(bytes, name) : read_hf_codec(bytes, name, config);
-  return Tokenizer(std::move(codec), read_settings(config, folder), name);
+  TokenizerSettings settings = read_settings(config, folder);
+  std::string fingerprint = fingerprint_of({bytes, config_bytes, settings.chat_template.value_or("")});
+  return Tokenizer(std::move(codec), std::move(settings), name, std::move(fingerprint));
 }
 
 }  // namespace braid

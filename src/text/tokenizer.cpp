@@ -13,8 +13,12 @@ constexpr std::size_t kShownTokens = 20;
 
 }  // namespace
 
-Tokenizer::Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where)
-    : codec_(std::move(codec)), settings_(std::move(settings)), where_(std::move(where)) {}
+Tokenizer::Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
+                     std::string fingerprint)
+    : codec_(std::move(codec)),
+      settings_(std::move(settings)),
+      where_(std::move(where)),
+      fingerprint_(std::move(fingerprint)) {}
 
 std::vector<int> Tokenizer::encode(std::string_view text, bool add_special) const {
   return is_utf8(text) ? codec_->encode(text, add_special) : codec_->encode(with_valid_utf8(text), add_special);

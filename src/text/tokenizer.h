@@ -19,7 +19,8 @@ struct TokenizerSettings {
 
 class Tokenizer {
  public:
-  Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where);
+  Tokenizer(std::unique_ptr<TokenCodec> codec, TokenizerSettings settings, std::string where,
+            std::string fingerprint = {});
 
   // Invalid UTF-8 is replaced as Python's errors="replace" does. May be called by several threads at a time.
   std::vector<int> encode(std::string_view text, bool add_special = false) const;
@@ -32,12 +33,13 @@ class Tokenizer {
   int vocab_size() const { return codec_->vocab_size(); }  // one more than the largest id
   std::vector<std::string> special_tokens() const { return codec_->special_tokens(); }
   const TokenizerSettings& settings() const { return settings_; }
-  const std::string& where() const { return where_; }  // for messages
+  const std::string& where() const { return where_; }              // for messages
+  const std::string& fingerprint() const { return fingerprint_; }  // of the files' contents
 
  private:
   std::unique_ptr<TokenCodec> codec_;
   TokenizerSettings settings_;
-  std::string where_;
+  std::string where_, fingerprint_;
 };
 
 // A tokenizer.json, a sentencepiece .model, or a folder with one of them (the .model is named tokenizer.model).

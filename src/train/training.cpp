@@ -130,6 +130,7 @@ void Training::run(const Op& op, RunningStep& running) {
     const StepClock::Scope scope = measure_wait(op, running.clock);
     running.step->await(op);
   }
+  if (op.kind == Op::Begin) await_readers(running.clock);
   const StepClock::Scope scope = measure(op, running.clock);
   const auto for_optimizers = [&](void (ModuleOptimizer::*call)(int)) {
     for (const Trained& trained : trained_)
@@ -159,6 +160,12 @@ void Training::run(const Op& op, RunningStep& running) {
     default:
       running.step->run(op);
   }
+}
+
+// The first step waits at its beginning; the end of each step waits for the next one's batches.
+void Training::await_readers(StepClock& clock) {
+  const StepClock::Scope scope = clock.measure(Phase::DataWait, "data wait");
+  feed_->await_readers();
 }
 
 StepClock::Scope Training::measure(const Op& op, StepClock& clock) const {
@@ -212,9 +219,10 @@ Training::Agreed Training::agree(RunningStep& running) {
   at::Tensor stops = at::zeros({kStopReasons}, at::kDouble);
   stops[static_cast<int>(running.wanted())] = 1;
   const int modules = static_cast<int>(topology_.modules().size());
-  const std::vector<std::vector<double>> sums = sum_terms(
-      {running.step->finish(), gradient_terms(updates(), modules, config_.count_zeros), stops, feed_->sizes()},
-      groups_.world());
+  const at::Tensor totals = running.step->finish();
+  const at::Tensor gradients = gradient_terms(updates(), modules, config_.count_zeros);
+  await_readers(running.clock);  // last, so that a device computes the rest meanwhile
+  const std::vector<std::vector<double>> sums = sum_terms({totals, gradients, stops, feed_->sizes()}, groups_.world());
   feed_->take_sizes(sums[3]);
   int stop = kStopReasons - 1;
   while (stop > 0 && sums[2][static_cast<std::size_t>(stop)] == 0) --stop;

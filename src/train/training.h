@@ -96,6 +96,7 @@ class Training {
 
   std::int64_t samples_per_microbatch() const;
   void run(const Op& op, RunningStep& running);
+  void await_readers(StepClock& clock);
   StepClock::Scope measure(const Op& op, StepClock& clock) const;
   StepClock::Scope measure_wait(const Op& op, StepClock& clock) const;
   void update(RunningStep& running);

@@ -53,7 +53,8 @@ TEST(DrawnData, HasAllTasksInWordsOfItsTokenizer) {
     seen.insert(sample.task);
     EXPECT_EQ(sample.picture.has_value(), sample.task != "text");
     EXPECT_EQ(sample.question.empty(), sample.task == "caption");
-    if (sample.picture) sizes.insert(fmt::format("{}", sample.picture->byte_count()));
+    if (sample.picture)
+      sizes.insert(fmt::format("{} x {}", sample.picture->size().width, sample.picture->size().height));
     const auto words = std::count(sample.answer.begin(), sample.answer.end(), ' ') + 1;
     EXPECT_EQ(std::ssize(tokenizer->encode(sample.answer)), words) << sample.answer;
     EXPECT_LE(tokenizer->encode(sample.question).size(), 8u) << sample.question;

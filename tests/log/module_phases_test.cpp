@@ -73,6 +73,14 @@ TEST(ModulePhases, ColumnsStandBelowEachOther) {
             " time (ms) | language | bridge wait (images):       1.0 ( 1 %) | forward:    79.0 (99 %) |\n");
 }
 
+TEST(ModulePhases, WaitingForDataHasItsOwnColumn) {
+  PhaseReport waits = report_of(30, 0);
+  waits.phase_ms[static_cast<std::size_t>(Phase::DataWait)] = 10;
+  EXPECT_EQ(to_lines({{"images", "language", waits}, {"language", "images", report_of(40, 0)}}),
+            " time (ms) | images   | data wait:    10.0 (25 %) | forward:    30.0 (75 %) |\n"
+            " time (ms) | language | data wait:     0.0 ( 0 %) | forward:    40.0 (100 %) |\n");
+}
+
 TEST(ModulePhases, NoTimeAtAll) {
   EXPECT_EQ(to_lines({{"language", "", {}}}), " time (ms) | language |\n");
   EXPECT_EQ(PhaseReport{}.share(Phase::Forward), 0);

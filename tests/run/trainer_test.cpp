@@ -74,5 +74,19 @@ TEST(Trainer, ResumedSamplesGoOnWithTheCheckpointsSeed) {
   EXPECT_NE(losses_of(recipe_with(kOneRank, {load, other_seed, {"checkpoint.load_rng", "false"}})), rest);
 }
 
+TEST(Trainer, ResumesWithTheDataFromItsStartOnRequest) {
+  const testing::TemporaryFolder folder;
+  const ConfigOverride load = {"checkpoint.load", folder.path()}, no_change = {"train.lr", "0"};
+  const auto losses_with = [&](std::vector<ConfigOverride> overrides) {
+    overrides.insert(overrides.end(), {no_change, {"train.min_lr", "0"}, {"model.language.expert_bias_rate", "0"}});
+    return losses_of(recipe_with(kOneRank, overrides));
+  };
+  const std::vector<double> first = losses_with({{"checkpoint.save", folder.path()}, {"stop.exit_interval", "5"}});
+  const std::vector<double> again = losses_with({load, {"checkpoint.load_data", "false"}});
+  ASSERT_EQ(again.size(), 7);
+  EXPECT_EQ(std::vector(again.begin(), again.begin() + 5), first);
+  EXPECT_NE(losses_with({load}), again);
+}
+
 }  // namespace
 }  // namespace braid

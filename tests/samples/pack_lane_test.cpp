@@ -138,9 +138,10 @@ TEST(PackLanes, RefuseStatesOfOtherSettingsByName) {
     return options;
   };
   EXPECT_THAT(refusal(with([](auto& o) { o.loader.packing_buffer = 11; })),
-              HasSubstr("the packing buffer has changed"));
-  EXPECT_THAT(refusal(with([](auto& o) { o.loader.packing = "even"; })), HasSubstr("the packing buffer has changed"));
-  EXPECT_THAT(refusal(with([](auto& o) { o.sequence_length = 128; })), HasSubstr("the sequence length has changed"));
+              HasSubstr("loader.packing_buffer has changed"));
+  EXPECT_THAT(refusal(with([](auto& o) { o.loader.packing = "even"; })),
+              HasSubstr("loader.packing has changed since the state was saved: greedy then, even now"));
+  EXPECT_THAT(refusal(with([](auto& o) { o.sequence_length = 128; })), HasSubstr("data.sequence_length has changed"));
   EXPECT_THAT(refusal(with([](auto& o) { o.loader.num_workers = 2; })), HasSubstr("the number of workers has changed"));
   EXPECT_THAT(refusal(with([](auto& o) { o.seed = 4; })), HasSubstr("the seed has changed"));
   EXPECT_THAT(refusal(with([](auto& o) { o.lanes = 2; })), HasSubstr("the number of lanes has changed"));
@@ -150,6 +151,43 @@ TEST(PackLanes, RefuseStatesOfOtherSettingsByName) {
   OwnLane second(two, 1);
   const std::string of_first = first->save();
   EXPECT_THAT(testing::error_of([&] { second->restore(of_first); }), HasSubstr("the lane has changed"));
+}
+
+TEST(PackLanes, RefuseStatesOfOtherTextAndPicturesByName) {
+  const std::string state = OwnLane(drawn({}))->save();
+  const auto refusal = [&](auto change) {
+    LaneSetOptions options = drawn({});
+    change(options);
+    return testing::error_of([&] { OwnLane(options)->restore(state); });
+  };
+  EXPECT_THAT(refusal([](auto& o) { o.data.prompt_format = "qwen2p0"; }),
+              HasSubstr("data.prompt_format has changed since the state was saved: 'chatml' then, 'qwen2p0' now"));
+  EXPECT_THAT(refusal([](auto& o) { o.data.image_tag = "nvlm"; }), HasSubstr("data.image_tag has changed"));
+  EXPECT_THAT(refusal([](auto& o) { o.data.system = "be brief"; }), HasSubstr("data.system has changed"));
+  EXPECT_THAT(refusal([](auto& o) { o.data.over_long = "truncate"; }), HasSubstr("data.over_long has changed"));
+  EXPECT_THAT(refusal([](auto& o) { o.data.fields.text = "txt"; }), HasSubstr("data.fields.text has changed"));
+  EXPECT_THAT(refusal([](auto& o) { o.data.pictures.max_patches = 8; }),
+              HasSubstr("data.pictures.max_patches has changed since the state was saved: 0 then, 8 now"));
+  EXPECT_THAT(refusal([](auto& o) { o.vision->pixel_shuffle = false; }), HasSubstr("the vision encoder's input has"));
+  OwnLane moved([] {
+    LaneSetOptions options = drawn({.threads = 3});
+    options.data.pictures.filter = "bilinear";
+    options.data.max_bad_samples = 9;
+    return options;
+  }());
+  moved->restore(state);  // what changes no sequence may change
+}
+
+TEST(PackLanes, RefuseStatesOfATokenizerWithOtherContents) {
+  const testing::TemporaryFolder folder;
+  LaneSetOptions options = drawn({});
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    folder.write(name, testing::read_file(options.data.tokenizer + "/" + name));
+  const std::string state = OwnLane(options)->save();
+  options.data.tokenizer = folder.path();
+  OwnLane(options)->restore(state);  // a copy elsewhere is the same
+  folder.write("chat_template.jinja", "another template");
+  EXPECT_THAT(testing::error_of([&] { OwnLane(options)->restore(state); }), HasSubstr("data.tokenizer has changed"));
 }
 
 TEST(PackLanes, RefuseDamagedStates) {
@@ -167,14 +205,21 @@ TEST(PackLanes, RefuseDamagedStates) {
   }
 }
 
-// The same samples with longer turns around them.
+// The same shards with other words: as many bytes, but more tokens.
 TEST(PackLanes, RefuseSequencesThatHaveBecomeTooLong) {
-  OwnLane lane(drawn({.packing_buffer = 20}));
+  const testing::TemporaryFolder folder;
+  draw_data_set({.folder = folder.path(), .train = 60, .val = 20, .per_shard = 20});
+  LaneSetOptions options = drawn({.packing_buffer = 20});
+  options.data.path = folder.path();
+  OwnLane lane(options);
   lane.next();
-  LaneSetOptions longer = drawn({.packing_buffer = 20});
-  longer.data.system = "how many red stars are there before this?";
-  OwnLane other(longer);
-  EXPECT_THAT(testing::error_of([&] { other->restore(lane->save()); }), HasSubstr("now they have"));
+  const std::string state = lane->save();
+  for (const char* shard : {"train_0000.tar", "train_0001.tar", "train_0002.tar"}) {
+    std::string tar = testing::read_file(folder.path() + "/" + shard);
+    for (auto at = tar.find(" is "); at != std::string::npos; at = tar.find(" is ", at)) tar.replace(at, 4, " xq ");
+    folder.write(shard, tar);
+  }
+  EXPECT_THAT(testing::error_of([&] { OwnLane(options)->restore(state); }), HasSubstr("now they have"));
 }
 
 TEST(PackLanes, EndWithAnErrorIfNoSampleFits) {

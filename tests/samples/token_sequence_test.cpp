@@ -103,6 +103,15 @@ TEST(TokenSequences, MatchTagsAndPictures) {
               HasSubstr("no encoder for them"));
 }
 
+// An audio encoder's token, for example: the data set has no sound.
+TEST(TokenSequences, AreRefusedWithATokenOfInputThatIsNotThere) {
+  const int star = testing::word_tokenizer()->id_of("star");
+  const SequenceMaker sequences(chatml(), testing::word_tokenizer(), kVision, 100, {star});
+  EXPECT_TRUE(fitted(sequences, asked("what is this?", "a circle")));
+  EXPECT_THAT(testing::error_of<DataError>([&] { sequences.encode(asked("what is this?", "star")); }),
+              HasSubstr(fmt::format("its text has token {}, which stands for input that is not a picture", star)));
+}
+
 TEST(TokenSequences, NeedTheModelsPictureToken) {
   VisionInput vision = kVision;
   vision.token_id = 7;

@@ -87,6 +87,7 @@ Outcome run(const Layout& layout, const DataOptions& options = {}) {
   testing::on_threads(topology.world_size(), [&](World& world) {
     const auto source_of = [&](const std::string& split) {
       LaneSetOptions lanes = lanes_of(options, split);
+      lanes.media = media_tokens(provider, topology);
       lanes.vision = vision_input(provider, topology);
       lanes.say = [&](const std::string& text) {
         const std::lock_guard lock(mutex);
@@ -161,6 +162,15 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(DrawnDataRuns, DoNotDependOnThreads) {
   for (const int threads : {1, 4}) expect_same(run(Layout{.language = {.dp = 2}}, {.threads = threads}), alone());
+}
+
+// The audio encoder has no input in any step.
+TEST(DrawnDataRuns, LeaveEncodersOfOtherInputOut) {
+  const DataOptions two_steps = {.steps = 2};
+  const Layout layout = {.images = {.dp = 2}, .language = {.dp = 2}, .micro_batch = 2, .provider = testing::small_omni};
+  const Outcome expected = run(testing::in_one_process(layout), two_steps);
+  expect_same(run(layout, two_steps), expected);
+  EXPECT_EQ(expected.tokens, run(testing::in_one_process({}), two_steps).tokens);  // of a model without it
 }
 
 TEST(DrawnDataRuns, ContinueWithAnotherNumberOfReplicas) {
