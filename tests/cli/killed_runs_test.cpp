@@ -1,6 +1,7 @@
 // A whole run is killed at a file operation of its saves: the same command resumes it, with the losses of a run that
 // was never killed, and leaves nothing behind. By default one operation is tested; BRAID_TEST_EVERY_OPERATION=1 tests
 // all from the first on, for some minutes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include <set>
 
 #include "base/strings.h"
+#include "draw/data_set.h"
 #include "support/operation_counter.h"
 
 namespace braid {
@@ -27,8 +29,9 @@ class KilledRuns : public ::testing::Test {
  protected:
   std::string root() const { return folder_.path() + "/ckpt"; }
 
-  Finished train(const std::map<std::string, std::string>& env) const {
-    return testing::run_program({testing::built_program("braid"), "train", recipe_, "--save", root(), "--load", root(),
+  Finished train(const std::map<std::string, std::string>& env) const { return train(recipe_, env); }
+  Finished train(const std::string& recipe, const std::map<std::string, std::string>& env) const {
+    return testing::run_program({testing::built_program("braid"), "train", recipe, "--save", root(), "--load", root(),
                                  "--save-interval", "2", "--checkpoint.keep_last", "1", "--metrics-file", metrics()},
                                 env);
   }
@@ -97,6 +100,41 @@ TEST_F(KilledRuns, GoOnByThemselvesWithTheSameLosses) {
   }
   printf("%d runs killed, at %zu of %ld operations\n", killed, tried.size(), operations);
   EXPECT_GT(killed, 0);
+}
+
+// A rank is killed during a save; the run continues with another number of replicas, which share the same two lanes of
+// packed samples.
+TEST_F(KilledRuns, GoOnWithAnotherNumberOfReplicas) {
+  const std::string data = folder_.path() + "/data";
+  draw_data_set({.folder = data, .train = 60, .val = 10, .per_shard = 20});
+  const auto with_dp = [&](int dp) {
+    return folder_.write(fmt::format("dp{}.yaml", dp), fmt::format(R"(
+topology: {{colocated: true, modules: {{images: {{kind: encoder, dp: {0}}}, language: {{kind: language, dp: {0}}}}}}}
+model: {{provider: tiny-vlm, dtype: float64}}
+data: {{path: {1}, tokenizer: {1}/tokenizer, prompt_format: chatml, sequence_length: 64}}
+loader: {{lanes: 2, packing_buffer: 6}}
+train: {{iterations: {2}, micro_batch: 1, global_batch: 2, lr: 1e-3}}
+)",
+                                                                   dp, data, kIterations));
+  };
+  OperationCounter counter(folder_.path() + "/counter");
+  const auto env = counter.environment(root());
+  counter.kill_at(0);
+  const Finished whole = train(with_dp(2), env);
+  ASSERT_EQ(whole.exit_code, 0) << whole.out << whole.err;
+  const std::map<int, double> expected = losses();
+  const std::int64_t operations = counter->count;
+  clear();
+  counter.kill_at(operations * 2 / 3);
+  EXPECT_NE(train(with_dp(2), env).exit_code, 0);
+  counter.kill_at(0);
+  const Finished rest = train(with_dp(1), env);
+  ASSERT_EQ(rest.exit_code, 0) << rest.out << rest.err;
+  EXPECT_THAT(rest.out, ::testing::HasSubstr("the run continues after iteration"));
+  const std::map<int, double> got = losses();
+  ASSERT_EQ(got.size(), kIterations);
+  for (const auto& [iteration, loss] : expected)
+    EXPECT_NEAR(got.at(iteration), loss, 1e-10 * loss) << "iteration " << iteration;
 }
 
 // Damage is reported before any rank starts; a job that Slurm has requeued resumes from an older checkpoint if the

@@ -4,20 +4,26 @@
 
 #include <nlohmann/json.hpp>
 
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/chat_template.h"
-#include "text/hf_codec.h"
+#include "text/small_tokenizer.h"
+#include "text/template_targets.h"
 
 namespace braid::testing {
 
-// Whether the bytes were a tokenizer.json.
+// Whether the bytes were a tokenizer.json. What follows a zero byte is its tokenizer_config.json.
 inline bool fuzz_tokenizer(std::string_view bytes) {
   std::unique_ptr<TokenCodec> codec;
   try {
-    codec = read_hf_codec(bytes, "input");
+    const std::size_t end = bytes.find('\0');
+    nlohmann::json json;
+    if (end != bytes.npos) json = parse_json_file(bytes.substr(end + 1), "config");
+    const auto config = end != bytes.npos ? std::optional(JsonPlace(json, "config")) : std::nullopt;
+    codec = read_hf_codec(bytes.substr(0, end), "input", config);
   } catch (const DataError&) {
     return false;
   }
@@ -30,23 +36,37 @@ inline bool fuzz_tokenizer(std::string_view bytes) {
   return true;
 }
 
+// The targets of a conversation are its tokens, or ignored.
+inline void fuzz_template_targets(const RenderTurns& render) {
+  static const std::vector<ChatTurn> turns = {
+      {"system", "Be brief."}, {"user", "<image>\nWhat \u00e9?"}, {"assistant", "<think>hm</think>Yes"},
+      {"user", "hello"},       {"assistant", "hello <s> \u00e9"}, {"assistant", "x"}};
+  static const Tokenizer tokenizer(read_codec(small_tokenizer()), {}, "tokenizer.json");
+  const ChatTokens chat = template_targets(turns, render, tokenizer);
+  BRAID_CHECK_EQ(chat.tokens.size(), chat.targets.size(), "targets");
+  for (std::size_t i = 0; i < chat.tokens.size(); ++i)
+    BRAID_CHECK(chat.targets[i] == chat.tokens[i] || chat.targets[i] == kIgnoredTarget, "target {}", i);
+}
+
 // Whether the bytes were a template that renders.
 inline bool fuzz_chat_template(std::string_view bytes) {
-  static const nlohmann::ordered_json variables = {
-      {"messages",
-       {{{"role", "system"}, {"content", "Be brief."}},
-        {{"role", "user"}, {"content", "<image>\nWhat \u00e9?"}},
-        {{"role", "assistant"}, {"content", "<think>hm</think>Yes"}}}},
-      {"tools", {{{"name", "f"}, {"n", 1}, {"x", 0.5}, {"none", nullptr}}}},
-      {"bos_token", "<s>"},
-      {"eos_token", "</s>"},
-      {"add_generation_prompt", true}};
+  nlohmann::ordered_json variables = {{"tools", {{{"name", "f"}, {"n", 1}, {"x", 0.5}, {"none", nullptr}}}},
+                                      {"bos_token", "<s>"},
+                                      {"eos_token", "</s>"}};
+  bool has_rendered = false;
   try {
-    ChatTemplate(bytes, "input").render(variables);
-    return true;
-  } catch (const DataError&) {
-    return false;
+    const ChatTemplate chat_template(bytes, "input");
+    fuzz_template_targets([&](const std::vector<ChatTurn>& turns, bool generation_prompt) {
+      variables["messages"] = nlohmann::ordered_json::array();
+      for (const ChatTurn& turn : turns) variables["messages"].push_back({{"role", turn.role}, {"content", turn.text}});
+      variables["add_generation_prompt"] = generation_prompt;
+      const std::string text = chat_template.render(variables);
+      has_rendered = true;
+      return text;
+    });
+  } catch (const DataError&) {  // a template may also render what cannot be masked
   }
+  return has_rendered;
 }
 
 }  // namespace braid::testing

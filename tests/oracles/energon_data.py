@@ -72,6 +72,21 @@ def energon_loader(path, *, world=1, rank=0, workers=0, seed=0, split="train", s
         return get_savable_loader(data, gc_collect_every_n_steps=0)
 
 
+@contextlib.contextmanager
+def ending(loader):
+    """Ends the worker processes of a loader with the block.
+
+    A loader that is not read to its end refers to itself, so that the garbage collector ends its processes at some later
+    time: inside another test, which waits for them and fails if one of them has been killed, or inside that test's own
+    worker processes.
+    """
+    try:
+        yield loader
+    finally:
+        if loader._iterator is not None:
+            loader._iterator._shutdown_workers()
+
+
 def take(loader, count):
     lines = []
     for sample in loader:

@@ -18,7 +18,7 @@ from braceexpand import braceexpand
 from megatron.energon import WorkerConfig, get_savable_loader, get_train_dataset
 from megatron.energon.flavors.jsonl.crude_jsonl_dataset import CrudeJsonlDatasetFactory
 
-from energon_data import edit_split, energon_loader, energon_prepare, take, write_shards, write_tar
+from energon_data import edit_split, ending, energon_loader, energon_prepare, take, write_shards, write_tar
 from programs import run_program
 
 V2 = {"__module__": "megatron.energon", "__class__": "MetadatasetV2"}
@@ -155,7 +155,8 @@ def test_same_order_in_evaluation(data, name, settings):
     ("a", dict(workers=3, evaluates=True)),  # 25 samples: one worker ends later than the others
 ])
 def test_same_order_as_worker_processes(data, name, settings):
-    theirs = take(energon_loader(data / name, **settings), None if "evaluates" in settings else 100)
+    with ending(energon_loader(data / name, **settings)) as loader:
+        theirs = take(loader, None if "evaluates" in settings else 100)
     assert theirs == braid_order(data / name, 100, **settings)
 
 
@@ -165,12 +166,13 @@ def test_same_order_as_worker_processes(data, name, settings):
     ("v1.yaml", dict(workers=2, shuffle_buffer=5), 33),
 ])
 def test_energon_resumes_where_braid_skips_to(data, name, settings, at):
-    loader = energon_loader(data / name, **settings)
-    take(loader, at)
-    state = loader.save_state_rank()
-    resumed = energon_loader(data / name, **settings)
-    resumed.restore_state_rank(state)
-    assert take(resumed, 80) == braid_order(data / name, 80, skip=at, **settings)
+    with ending(energon_loader(data / name, **settings)) as loader:
+        take(loader, at)
+        state = loader.save_state_rank()
+    with ending(energon_loader(data / name, **settings)) as loader:
+        loader.restore_state_rank(state)
+        theirs = take(loader, 80)
+    assert theirs == braid_order(data / name, 80, skip=at, **settings)
 
 
 # What `braid data prepare` writes
