@@ -1,5 +1,7 @@
 #include "models/flops.h"
 
+#include <algorithm>
+
 namespace braid {
 namespace {
 
@@ -28,7 +30,9 @@ Flops forward_flops(const LlamaConfig& c, double tokens, double sequence_length)
 }
 
 Flops forward_flops(const HybridLmConfig& c, double tokens, double sequence_length) {
-  Flops flops = {.linear = linear_flops(declare_parameters(c), static_cast<double>(c.top_k) / c.experts, tokens)};
+  const int stages = 1 + static_cast<int>(std::ranges::count(c.pattern, '|'));
+  Flops flops = {.linear =
+                     linear_flops(declare_parameters(c, stages), static_cast<double>(c.top_k) / c.experts, tokens)};
   const double inner = static_cast<double>(c.mamba_heads) * c.mamba_head_dim,
                group_states = static_cast<double>(c.mamba_groups) * c.mamba_state;
   for (const char letter : layer_letters(c)) {

@@ -23,6 +23,17 @@ TEST(Flops, ATiedOutputLayerCountsToo) {
   EXPECT_EQ(count_flops(config, 100, 100).linear, untied);
 }
 
+TEST(Flops, DoNotDependOnTheStagesOfAPattern) {
+  HybridLmConfig config;
+  config.pattern = "M*E-";
+  const Flops whole = count_flops(config, 100, 50);
+  config.pattern = "M|*E|-";
+  const Flops staged = count_flops(config, 100, 50);
+  EXPECT_EQ(staged.linear, whole.linear);
+  EXPECT_EQ(staged.attention, whole.attention);
+  EXPECT_EQ(staged.scan, whole.scan);
+}
+
 // A token costs only the experts it is routed to.
 TEST(Flops, ExpertsCountForTheTokensTheyGet) {
   HybridLmConfig config;
