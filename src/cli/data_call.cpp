@@ -33,7 +33,12 @@ Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& f
   const std::string text =
       fmt::format("topology: {{modules: {{images: {{kind: encoder}}, language: {{}}}}}}\ndata: {{path: {}}}\n",
                   quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  return parse_recipe(RecipeSource{data_set, text, parse_overrides(flags)}, RecipeChecks::TopologyOnly);
+  Recipe recipe = parse_recipe(RecipeSource{data_set, text, parse_overrides(flags)}, RecipeChecks::TopologyOnly);
+  std::vector<Problem> problems = validate(recipe.loader, "loader");
+  if (!recipe.data.set.tokenizer.empty())
+    for (Problem& problem : validate(recipe.data.set, "data")) problems.push_back(std::move(problem));
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return recipe;
 }
 
 }  // namespace

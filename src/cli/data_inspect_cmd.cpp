@@ -2,13 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <fstream>
 #include <memory>
 
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
+#include "formats/atomic_file.h"
 #include "inspect/sample_view.h"
 #include "inspect/survey_page.h"
 
@@ -20,12 +20,6 @@ struct InspectCommand {
   std::int64_t show = 24;
   bool json = false, decodes = false;
 };
-
-void write_file(const std::string& path, const std::string& text, const char* option) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (!file.flush()) throw ConfigError({fmt::format("cannot write '{}'", path), option, "give the name of a file"});
-}
 
 std::int64_t count_of(const std::string& text) {
   if (text == "all") return std::numeric_limits<std::int64_t>::max();
@@ -43,7 +37,8 @@ std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& trai
   try {
     for (DataSetCount& count : count_data_sets(*open_blend(data.path, data.valid_split)))
       counts.push_back(std::move(count));
-  } catch (const ConfigError&) {
+  } catch (const ConfigError& e) {
+    fmt::print(stderr, "braid: the split '{}' is left out: {}\n", data.valid_split, e.what());
   }
   return counts;
 }
@@ -81,12 +76,12 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   const SpreadSamples samples(*blend, count);
   const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
                                options.sequence_length};
-  if (!command.stats.empty()) write_file(command.stats, stats_json(report).dump() + "\n", "--stats");
+  if (!command.stats.empty()) write_file(command.stats, stats_json(report).dump() + "\n");
   if (!command.html.empty()) {
     std::vector<std::string> views;
     for (const SampleRef& ref : shown(samples, command.show))
       views.push_back(sample_html(sources, options.vision, ref));
-    write_file(command.html, survey_page(report, views), "--html");
+    write_file(command.html, survey_page(report, views));
   }
   if (command.json)
     fmt::print("{}\n", survey_json(report).dump(2));

@@ -46,10 +46,9 @@ void evaluate_only(Recipe& recipe, const EvalOptions& options) {
 
 std::string json_line(const CheckpointEvaluation& evaluation) {
   const EvaluationRecord& record = evaluation.record;
-  nlohmann::ordered_json json = {
-      {"iteration", record.iteration},       {"consumed_samples", record.consumed_samples},
-      {"lm_loss", record.lm_loss},           {"perplexity", perplexity(record.lm_loss)},
-      {"right_tokens", record.right_tokens}, {"right_answers", record.right_answers}};
+  nlohmann::ordered_json json = {{"iteration", record.iteration},       {"consumed_samples", record.consumed_samples},
+                                 {"lm_loss", record.lm_loss},           {"perplexity", perplexity(record.lm_loss)},
+                                 {"right_tokens", record.right_tokens}, {"right_answers", record.right_answers}};
   for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "right_answers_with_pictures"},
                                     {AnswersOf::SamplesWithoutPictures, "right_answers_without_pictures"}})
     if (const AnswerCounts counts = count_answers(evaluation.answers, which); counts.all > 0)

@@ -172,8 +172,8 @@ std::vector<std::string> words_behind_dashes(const std::vector<std::string>& com
 
 std::vector<std::string> join_overrides(const std::vector<std::string>& words) {
   const bool shows_data = words.size() > 2 && words[1] == "data" && contains({"pack", "inspect", "bench"}, words[2]);
-  const bool has_recipe = words.size() > 1 && (contains({"train", "eval", "plan"}, words[1]) || shows_data ||
-                                               takes_foreign_command(words));
+  const bool has_recipe =
+      words.size() > 1 && (contains({"train", "eval", "plan"}, words[1]) || shows_data || takes_foreign_command(words));
   if (!has_recipe) return words;
   std::vector<std::string> joined;
   for (std::size_t i = 0; i < words.size(); ++i) {

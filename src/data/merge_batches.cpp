@@ -13,7 +13,8 @@ EncoderBatch merge(std::vector<BatchPart> parts) {
   EncoderBatch merged;
   std::vector<at::Tensor> values;
   std::int64_t first_sample = 0;
-  const bool any_damage = std::any_of(parts.begin(), parts.end(), [](const auto& p) { return !p.batch.damaged.empty(); });
+  const bool any_damage =
+      std::any_of(parts.begin(), parts.end(), [](const auto& p) { return !p.batch.damaged.empty(); });
   for (auto& [batch, samples] : parts) {
     const std::size_t items = batch.extents.size();
     BRAID_CHECK_EQ(batch.sample_of.size(), items, "numbers of samples of an encoder batch");

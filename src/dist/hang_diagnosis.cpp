@@ -77,8 +77,7 @@ std::string describe(const Ranks& ranks, const std::vector<int>& path, const Han
   if (rank.finished) return "it finished while others still wait for it";
   if (silent(rank, limits.silence_s)) return no_heartbeat(limits.silence_s);
   // A waiting rank may have made its last progress some time before the culprit and exceeds the limit first.
-  if (stuck_for(rank) > limits.progress_s / 2)
-    return fmt::format("hangs: no progress for {:.1f} s", stuck_for(rank));
+  if (stuck_for(rank) > limits.progress_s / 2) return fmt::format("hangs: no progress for {:.1f} s", stuck_for(rank));
   return fmt::format("it is busy elsewhere and has kept others waiting for more than {} s", limits.progress_s);
 }
 

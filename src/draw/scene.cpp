@@ -89,33 +89,35 @@ std::string with_article(const std::string& words) {
 
 using Draw = void (*)(DrawnSample& sample, Choices& choices, const Font* font);
 
-void draw_colour(DrawnSample& sample, Choices& choices, const Font*) {
+struct DrawnShape {
+  const char *colour, *shape;
+};
+
+// One large shape in the sample's picture.
+DrawnShape draw_one(DrawnSample& sample, Choices& choices) {
   Canvas canvas(choices.one_of(kSizes), background(choices));
   const NamedShape& shape = choices.one_of(kShapes);
   const NamedColour& colour = choices.one_of(kColours);
   canvas.fill(shape.shape, large_spot(canvas.image().size(), choices), colour.colour);
-  sample.question = fmt::format("what colour is the {}?", shape.name);
-  sample.answer = colour.name;
   sample.picture = canvas.take();
+  return {colour.name, shape.name};
+}
+
+void draw_colour(DrawnSample& sample, Choices& choices, const Font*) {
+  const auto [colour, shape] = draw_one(sample, choices);
+  sample.question = fmt::format("what colour is the {}?", shape);
+  sample.answer = colour;
 }
 
 void draw_shape(DrawnSample& sample, Choices& choices, const Font*) {
-  Canvas canvas(choices.one_of(kSizes), background(choices));
-  const NamedShape& shape = choices.one_of(kShapes);
-  const NamedColour& colour = choices.one_of(kColours);
-  canvas.fill(shape.shape, large_spot(canvas.image().size(), choices), colour.colour);
-  sample.question = fmt::format("which shape is {}?", colour.name);
-  sample.answer = shape.name;
-  sample.picture = canvas.take();
+  const auto [colour, shape] = draw_one(sample, choices);
+  sample.question = fmt::format("which shape is {}?", colour);
+  sample.answer = shape;
 }
 
 void draw_caption(DrawnSample& sample, Choices& choices, const Font*) {
-  Canvas canvas(choices.one_of(kSizes), background(choices));
-  const NamedShape& shape = choices.one_of(kShapes);
-  const NamedColour& colour = choices.one_of(kColours);
-  canvas.fill(shape.shape, large_spot(canvas.image().size(), choices), colour.colour);
-  sample.answer = with_article(fmt::format("{} {}", colour.name, shape.name));
-  sample.picture = canvas.take();
+  const auto [colour, shape] = draw_one(sample, choices);
+  sample.answer = with_article(fmt::format("{} {}", colour, shape));
 }
 
 void draw_count(DrawnSample& sample, Choices& choices, const Font*) {

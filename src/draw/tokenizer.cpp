@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "draw/data_set.h"
+#include "text/byte_level.h"
 
 namespace braid {
 namespace {
@@ -12,19 +13,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kImageId = 511;  // where the tiny models expect it
 
-std::string utf8_of(int code) {
-  if (code < 0x80) return std::string(1, static_cast<char>(code));
-  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
-}
-
-// The character that stands for a byte in byte-level vocabularies: printable ones for themselves, the others for
-// U+0100 and up.
+// By byte: the character that stands for it in byte-level vocabularies.
 std::vector<std::string> byte_letters() {
-  std::vector<std::string> letters;
-  int next = 0x100;
+  std::vector<std::string> letters(256);
   for (int byte = 0; byte < 256; ++byte) {
-    const bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    letters.push_back(utf8_of(prints ? byte : next++));
+    const char letter = static_cast<char>(byte);
+    append_byte_level(letters[static_cast<std::size_t>(byte)], {&letter, 1});
   }
   return letters;
 }

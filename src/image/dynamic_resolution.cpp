@@ -61,23 +61,6 @@ Sides within_budget(Sides sides, double divisor, double budget) {
 
 }  // namespace
 
-void check(const DynamicResolutionConfig& config, const std::string& where) {
-  ProblemList problems;
-  const auto at_least = [&](const char* field, std::int64_t value, std::int64_t least) {
-    if (value < least) problems.add(fmt::format("{} must be at least {}, got {}", field, least, value), where, "");
-  };
-  at_least("patch", config.patch, 1);
-  at_least("min_patches", config.min_patches, 0);
-  at_least("max_patches", config.max_patches, 0);
-  at_least("min_side", config.min_side, 0);
-  if (config.max_patches > 0 && config.max_patches < config.min_patches)
-    problems.add(fmt::format("max_patches={} is less than min_patches={}", config.max_patches, config.min_patches),
-                 where, "use a larger max_patches, or 0 for no limit");
-  if (config.divisor != 1 && config.divisor != 2 && config.divisor != 4)
-    problems.add(fmt::format("divisor must be 1, 2 or 4, got {}", config.divisor), where, "");
-  problems.throw_if_any();
-}
-
 CellGrid fit_patches(PixelSize picture, std::int64_t budget, const DynamicResolutionConfig& config) {
   const double limit = static_cast<double>(budget);
   Sides sides = {patches_along(picture.width, config.patch), patches_along(picture.height, config.patch)};

@@ -12,11 +12,8 @@ struct DynamicResolutionConfig {
   std::int64_t min_patches = 0;  // smaller pictures are enlarged to about as many
   std::int64_t max_patches = 0;  // per picture; 0: no limit but the budget
   int min_side = 0;              // pixels; 0: none
-  int divisor = 1;               // sides in patches are multiples of it: 2 if 2 x 2 patches are joined once, 4 if twice
+  int divisor = 1;               // sides in patches are multiples of it: 2 if 2 x 2 patches are joined
 };
-
-// ConfigError with all problems; `where` says where the config comes from.
-void check(const DynamicResolutionConfig& config, const std::string& where);
 
 // The patches of one picture. Never more than `budget`, unless that is below divisor^2, the smallest grid.
 CellGrid fit_patches(PixelSize picture, std::int64_t budget, const DynamicResolutionConfig& config);

@@ -36,22 +36,6 @@ CellGrid closest_aspect(PixelSize picture, double tile_area, const std::vector<C
   return best;
 }
 
-CellGrid area_weighted(PixelSize picture, double tile_area, const std::vector<CellGrid>& grids) {
-  const double aspect = aspect_of(picture.width, picture.height);
-  double most = -1;
-  CellGrid best = grids.front();
-  for (const CellGrid& grid : grids) {
-    const double target = aspect_of(grid.columns, grid.rows);
-    const double area = static_cast<double>(grid.cells()) * tile_area / static_cast<double>(picture.pixels());
-    const double score = std::min(area, 0.6) * std::min(target / aspect, aspect / target);
-    if (score > most) {
-      most = score;
-      best = grid;
-    }
-  }
-  return best;
-}
-
 int lowered(int max_tiles) {
   for (const int lower : {8, 6, 4, 2})
     if (lower < max_tiles) return lower;
@@ -64,8 +48,7 @@ CellGrid choose_tiles(PixelSize picture, const TilingConfig& config) {
   BRAID_CHECK(config.max_tiles >= 1 && config.tile >= 1, "{} tiles of {}", config.max_tiles, config.tile);
   const std::vector<CellGrid> grids = grids_of(config.max_tiles);
   const double tile_area = static_cast<double>(config.tile) * config.tile;
-  return config.choice == TileChoice::ClosestAspect ? closest_aspect(picture, tile_area, grids)
-                                                    : area_weighted(picture, tile_area, grids);
+  return closest_aspect(picture, tile_area, grids);
 }
 
 std::int64_t tile_count(const CellGrid& tiles, const TilingConfig& config) {

@@ -7,16 +7,10 @@
 
 namespace braid {
 
-enum class TileChoice {
-  ClosestAspect,  // the grid whose aspect is the closest
-  AreaWeighted,   // also prefers grids with as many pixels as the picture
-};
-
 struct TilingConfig {
   int tile = 512;  // pixels per side
   int max_tiles = 1;
   bool thumbnail = false;  // one more tile, the last, with the whole picture; not if there is only one tile
-  TileChoice choice = TileChoice::ClosestAspect;
 };
 
 CellGrid choose_tiles(PixelSize picture, const TilingConfig& config);

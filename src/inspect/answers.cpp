@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/clean_text.h"
 #include "base/error.h"
@@ -31,8 +32,21 @@ std::vector<std::string> questions_of(const Conversation& conversation) {
   return questions;
 }
 
+// A model may choose an id that its tokenizer does not have: vocabularies are padded.
 std::string text_of(const Tokenizer& tokenizer, const std::vector<int>& ids) {
-  return strip_text(tokenizer.decode(ids, /*skip_special=*/true), nullptr, true, true);
+  std::string text;
+  std::vector<int> known;
+  const auto decode_known = [&] { text += tokenizer.decode(std::exchange(known, {}), /*skip_special=*/true); };
+  for (const int id : ids) {
+    if (tokenizer.token(id)) {
+      known.push_back(id);
+      continue;
+    }
+    decode_known();
+    text += fmt::format("<no token {}>", id);
+  }
+  decode_known();
+  return strip_text(text, nullptr, true, true);
 }
 
 // The answers of one sample: runs of consecutive tokens that are predicted. `choices` begins at the sample's first
@@ -71,7 +85,8 @@ void add_answers(const LaneSet& set, const ReadSample& sample, std::span<const i
 std::string cell(const std::string& text) {
   constexpr int kWidth = 40;
   std::string line = visible_text(with_valid_utf8(text));
-  std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   std::string_view rest = line;
   for (int i = 0; i < kWidth && !rest.empty(); ++i) take_character(rest);
   return rest.empty() ? line : line.substr(0, line.size() - rest.size()) + "...";
@@ -119,12 +134,13 @@ std::string answers_text(const std::vector<ModelAnswer>& shown, const std::vecto
   for (const ModelAnswer& answer : shown)
     rows.push_back({cell(answer.key), cell(answer.question), cell(answer.right), cell(answer.chosen),
                     answer.is_right ? "right" : "wrong"});
-  std::string text = rows.empty() ? "" : format_table({"sample", "question", "answer", "model's answer", ""}, rows) + "\n";
+  std::string text =
+      rows.empty() ? "" : format_table({"sample", "question", "answer", "model's answer", ""}, rows) + "\n";
   for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "with pictures"},
                                     {AnswersOf::SamplesWithoutPictures, "without pictures"}})
     if (const AnswerCounts counts = count_answers(all, which); counts.all > 0)
-      text += fmt::format("right answers of samples {}: {:.1f} % ({} of {})\n", name, 100 * counts.share(), counts.right,
-                          counts.all);
+      text += fmt::format("right answers of samples {}: {:.1f} % ({} of {})\n", name, 100 * counts.share(),
+                          counts.right, counts.all);
   return text;
 }
 

@@ -20,16 +20,12 @@ constexpr int kSmallSide = 160;            // narrower pictures are shown enlarg
 constexpr std::size_t kMostTokens = 4000;  // shown of a sample
 constexpr std::size_t kMostPictures = 8;
 
-std::span<const std::uint8_t> bytes_of(const Picture& picture) {
-  return {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()};
-}
-
 std::string data_uri(const Picture& picture, const ImageHeader& header) {
   if (picture.bytes.size() <= kMostPictureBytes) {
     constexpr const char* kTypes[] = {"jpeg", "png", "webp"};
     return fmt::format("data:image/{};base64,{}", kTypes[static_cast<int>(header.format)], base64(picture.bytes));
   }
-  Image image = decode(bytes_of(picture), picture.name);
+  Image image = decode(picture.file(), picture.name);
   const double scale = kShownSide / std::max(image.size().width, image.size().height);
   const auto scaled = [&](int side) { return std::max(1, static_cast<int>(std::lround(side * scale))); };
   if (scale < 1)
@@ -65,7 +61,7 @@ std::string frame_html(const Picture& picture, const ImageHeader& header, const 
 
 std::string picture_html(const Picture& picture, const std::vector<MediaPlan>& inputs,
                          const std::optional<VisionInput>& vision) {
-  const ImageHeader header = read_header(bytes_of(picture), picture.name);
+  const ImageHeader header = read_header(picture.file(), picture.name);
   const PixelSize size = header.oriented();
   std::string caption = fmt::format("{} · {} · {} × {} · {}", html_text(picture.name), name_of(header.format),
                                     size.width, size.height, readable_bytes(std::ssize(picture.bytes)));
@@ -161,7 +157,7 @@ std::string content_html(const SurveySources& sources, const std::optional<Visio
 }  // namespace
 
 std::string picture_html(const Picture& picture) {
-  return frame_html(picture, read_header(bytes_of(picture), picture.name), "");
+  return frame_html(picture, read_header(picture.file(), picture.name), "");
 }
 
 std::string sample_html(const SurveySources& sources, const std::optional<VisionInput>& vision, const SampleRef& ref) {

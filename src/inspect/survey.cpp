@@ -11,7 +11,6 @@ namespace braid {
 namespace {
 
 constexpr std::int64_t kChunk = 256;  // samples that are looked at before their results are added up
-constexpr int kSparePacks = 5;        // as in training
 
 // What one sample adds to the survey.
 struct Look {
@@ -24,10 +23,6 @@ struct Look {
   SequenceUse use = SequenceUse::Usable;
   std::optional<DamagedSample> damage{};
 };
-
-std::span<const std::uint8_t> bytes_of(const Picture& picture) {
-  return {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()};
-}
 
 void look_at_tokens(const SurveySources& sources, Conversation conversation, Look& look) {
   look.embeddings.resize(conversation.pictures.size());
@@ -48,8 +43,8 @@ Look look_at(const SurveySources& sources, const SampleRef& ref) {
     look.stored_bytes = sample.stored_bytes();
     Conversation conversation = read_conversation(sample, sources.blend.leaves[ref.leaf].spec, sources.data.fields);
     for (const Picture& picture : conversation.pictures) {
-      look.pictures.push_back(read_header(bytes_of(picture), picture.name));
-      if (sources.decodes) decode(bytes_of(picture), picture.name);
+      look.pictures.push_back(read_header(picture.file(), picture.name));
+      if (sources.decodes) decode(picture.file(), picture.name);
     }
     if (sources.sequences) look_at_tokens(sources, std::move(conversation), look);
   } catch (const DataError& e) {
@@ -95,9 +90,7 @@ class PackCounter {
   void pack() {
     if (held_.empty()) return;
     const std::int64_t capacity = sources_.sequences->capacity();
-    const bool evenly = sources_.loader.packing == "even";
-    survey_.sequences +=
-        std::ssize(evenly ? pack_evenly(held_, capacity, kSparePacks) : pack_greedily(held_, capacity));
+    survey_.sequences += std::ssize(make_packs(held_, capacity, sources_.loader.packing));
     for (const std::int64_t length : held_) survey_.packed_tokens += length;
     held_.clear();
   }

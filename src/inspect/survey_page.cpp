@@ -12,14 +12,15 @@ std::string cards(const SurveyReport& report) {
   const Survey& survey = report.survey;
   std::int64_t samples = 0, shards = 0;
   for (const DataSetCount& set : report.data_sets) samples += set.samples, shards += set.shards;
-  std::string out = "<div class=cards>" + html_card(std::to_string(samples), "samples in all splits") +
-                    html_card(std::to_string(shards), "shards") + html_card(std::to_string(survey.samples), "samples looked at") +
+  std::string out = "<div class=cards>" + html_card(std::to_string(samples), "samples in the listed splits") +
+                    html_card(std::to_string(shards), "shards") +
+                    html_card(std::to_string(survey.samples), "samples looked at") +
                     html_card(readable_bytes(survey.stored_bytes), "stored bytes of these") +
                     html_card(std::to_string(survey.widths.count()), "pictures in them") +
                     html_card(std::to_string(survey.damaged), "damaged");
   if (report.sequence_length > 0)
     out += html_card(fmt::format("{:.1f} %", 100 * packing_density(report)),
-                fmt::format("packing density at {} tokens", report.sequence_length)) +
+                     fmt::format("packing density at {} tokens", report.sequence_length)) +
            html_card(std::to_string(survey.too_long), "too long, skipped") +
            html_card(std::to_string(survey.without_targets), "nothing to predict, skipped");
   return out + "</div>\n";
@@ -59,10 +60,10 @@ std::string damaged_table(const Survey& survey) {
 std::string survey_page(const SurveyReport& report, const std::vector<std::string>& samples) {
   const Survey& survey = report.survey;
   std::string body = cards(report) + "<h2>Sizes</h2><div class=charts>\n" +
-          html_histogram("Tokens per sample", "tokens", survey.lengths) +
-          html_histogram("Embeddings per picture", "embeddings", survey.embeddings) +
-          html_histogram("Width of pictures", "pixels", survey.widths) +
-          html_histogram("Height of pictures", "pixels", survey.heights) + "</div>\n";
+                     html_histogram("Tokens per sample", "tokens", survey.lengths) +
+                     html_histogram("Embeddings per picture", "embeddings", survey.embeddings) +
+                     html_histogram("Width of pictures", "pixels", survey.widths) +
+                     html_histogram("Height of pictures", "pixels", survey.heights) + "</div>\n";
   body += data_set_table(report) + count_table(survey) + damaged_table(survey);
   body +=
       "<h2>Samples</h2>\n<p><span class=t>Coloured</span> tokens are predicted; the others are context. Point at a "

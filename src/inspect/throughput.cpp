@@ -114,8 +114,7 @@ class PhaseMeter {
     Conversation conversation = read_conversation(sample, leaf.spec, set_.options.data.fields);
     seconds_[Parsing] += watch.lap();
     const std::vector<Picture> pictures = conversation.pictures;
-    for (const Picture& picture : pictures)
-      read_header({reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()}, picture.name);
+    for (const Picture& picture : pictures) read_header(picture.file(), picture.name);
     const double headers = watch.lap();
     seconds_[Headers] += headers;
     TokenSequence tokens = set_.sequences.encode(std::move(conversation));
@@ -145,7 +144,7 @@ class PhaseMeter {
  private:
   void pack() {
     Stopwatch watch;
-    pack_greedily(lengths_, set_.sequences.capacity());
+    make_packs(lengths_, set_.sequences.capacity(), set_.options.loader.packing);
     seconds_[Packing] += watch.lap();
     lengths_.clear();
   }

@@ -282,7 +282,7 @@ class Step::Impl : public StageWork {
   std::vector<std::vector<Media>> media_;                   // by microbatch and encoder module, from load to forward
   std::vector<std::pair<Stage, std::vector<Text>>> texts_;  // by language stage and microbatch, likewise
   std::vector<double> participates_;  // by module: 1 on the leader of a replica that had any media
-  at::Tensor totals_;                 // loss sum, counted tokens
+  at::Tensor totals_;                 // loss sum, counted tokens, right tokens, answers, right answers
   at::Tensor choices_{};
   Executor executor_;
 };

@@ -10,7 +10,8 @@
 #include "ops/widen.h"
 
 // The rows of a matrix are (query head of the group, token) pairs. So the query heads that share a key head form one
-// matrix product, and keys are never repeated: [c, n, Hq, D] <-> [c * Hkv, Hq / Hkv * n, D] for c sequences of n tokens.
+// matrix product, and keys are never repeated: [c, n, Hq, D] <-> [c * Hkv, Hq / Hkv * n, D] for c sequences of n
+// tokens.
 namespace braid {
 namespace {
 
@@ -44,7 +45,7 @@ struct Attention {
 struct Block {
   std::int64_t begin, end, first_key, last_key;  // on the token axis
   std::int64_t count = 1, length = 0;            // of sequences; of each of them with padding, if there are several
-  at::Tensor slot_of{};                          // [end - begin]: token -> its place among count * length; undefined: the same
+  at::Tensor slot_of{};  // [end - begin]: token -> its place among count * length; undefined: the same
 
   std::int64_t queries() const { return count > 1 ? length : end - begin; }
   std::int64_t keys() const { return count > 1 ? length : last_key - first_key; }
@@ -80,9 +81,9 @@ Block short_sequences(const Attention& a, std::size_t first) {
     ++block.count;
   }
   if (block.count > 1 && block.count * block.length != block.end - block.begin)
-    block.slot_of = (a.sequences.sequence_of.slice(0, block.begin, block.end) - static_cast<std::int64_t>(first)) *
-                        block.length +
-                    a.sequences.position_of.slice(0, block.begin, block.end);
+    block.slot_of =
+        (a.sequences.sequence_of.slice(0, block.begin, block.end) - static_cast<std::int64_t>(first)) * block.length +
+        a.sequences.position_of.slice(0, block.begin, block.end);
   return block;
 }
 
@@ -111,7 +112,8 @@ at::Tensor scores(const Attention& a, const Block& block, const at::Tensor& quer
   at::Tensor result = at::bmm(queries, keys.transpose(1, 2)).mul_(a.scale);
   const auto device = result.device();
   if (a.causal) {  // of the keys of a causal block, only those of its own queries can lie in the future
-    const at::Tensor future = at::ones({block.queries(), block.queries()}, at::TensorOptions(at::kBool).device(device)).triu(1);
+    const at::Tensor future =
+        at::ones({block.queries(), block.queries()}, at::TensorOptions(at::kBool).device(device)).triu(1);
     result.unflatten(1, {-1, block.queries()}).slice(3, block.keys() - block.queries()).masked_fill_(future, kMasked);
   } else if (block.slot_of.defined()) {
     const at::Tensor padding = at::ones({block.count * block.length}, at::TensorOptions(at::kBool).device(device))
@@ -144,7 +146,9 @@ Tensors backward_in_blocks(const Attention& a, const AttentionSaved& saved, cons
   at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options());
   const at::Tensor grad_k = at::zeros(a.k.sizes(), wide), grad_v = at::zeros(a.v.sizes(), wide);
   for (const Block& block : blocks_of(a)) {
-    const auto to_keys = [&](const at::Tensor& matrices) { return block.unpadded(a.to_tokens(matrices, block.keys())); };
+    const auto to_keys = [&](const at::Tensor& matrices) {
+      return block.unpadded(a.to_tokens(matrices, block.keys()));
+    };
     const at::Tensor queries = a.to_matrices(block.queries_of(a.q)), keys = a.to_matrices(block.keys_of(a.k));
     const at::Tensor log_sum_exp = a.to_matrices(block.queries_of(saved.log_sum_exp));
     const at::Tensor grad_out = a.to_matrices(block.queries_of(output_grad));

@@ -68,7 +68,8 @@ CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& t
   const auto scope = world.progress().phase("evaluation");
   const std::int64_t seed = loaded->seed.value_or(recipe.train.seed);
   const auto source = make_batch_source(recipe, topology, seed, DataUse::Evaluation, note);
-  const EvaluationReport report = training.evaluate(*source, recipe.train.eval_iterations, wants_answers);
+  const EvaluationReport report = training.evaluate(
+      *source, recipe.train.eval_iterations, wants_answers ? std::optional(logging_rank(topology)) : std::nullopt);
   CheckpointEvaluation result = {.record = record_of(report, loaded->position)};
   if (wants_answers && world.rank() == logging_rank(topology)) {
     result.data = std::make_shared<LaneSet>(lane_set_options(recipe, topology, seed, DataUse::Evaluation));

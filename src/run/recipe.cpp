@@ -78,7 +78,9 @@ Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
          fmt::format("use lanes={}", language.dp));
   expect(lanes >= 1 && recipe.train.global_batch % lanes == 0,
          fmt::format("global_batch={} must be a multiple of lanes={}", recipe.train.global_batch, lanes),
-         "train.global_batch", "every step takes equally many samples from each lane");
+         "train.global_batch",
+         fmt::format("use global_batch={}, or fewer lanes",
+                     (recipe.train.global_batch / std::max(lanes, 1) + 1) * std::max(lanes, 1)));
   return problems;
 }
 

@@ -5,6 +5,8 @@
 // text.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +27,10 @@ struct Turn {
 struct Picture {
   std::string name;        // of the part, for messages
   std::string_view bytes;  // the file; valid as long as the sample
+
+  std::span<const std::uint8_t> file() const {
+    return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
+  }
 };
 
 struct Conversation {

@@ -1,5 +1,7 @@
 #include "samples/data_config.h"
 
+#include <limits>
+
 #include "text/chat_formats.h"
 
 namespace braid {
@@ -59,8 +61,17 @@ void describe(Fields& f, LoaderConfig& c) {
 
 namespace {
 
-void check_at_least(std::vector<Problem>& problems, const std::string& key, std::int64_t value, std::int64_t least) {
-  if (value < least) problems.push_back({fmt::format("{}={} must be at least {}", key, value, least), key, ""});
+constexpr std::int64_t kMostSide = 65536;        // pixels
+constexpr std::int64_t kMostBuffered = 1 << 24;  // samples
+
+void check_range(std::vector<Problem>& problems, const std::string& key, std::int64_t value, std::int64_t least,
+                 std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+  if (value < least)
+    problems.push_back(
+        {fmt::format("{}={} must be at least {}", key, value, least), key, fmt::format("use {} or more", least)});
+  if (value > most)
+    problems.push_back(
+        {fmt::format("{}={} must be at most {}", key, value, most), key, fmt::format("use {} or less", most)});
 }
 
 }  // namespace
@@ -74,12 +85,16 @@ std::vector<Problem> validate(const DataConfig& config, const std::string& where
     problems.push_back({"a data set needs a chat format for its conversations", where + ".prompt_format",
                         fmt::format("use one of {}", fmt::join(chat_format_names(), ", "))});
   const PictureConfig& pictures = config.pictures;
-  check_at_least(problems, where + ".pictures.min_patches", pictures.min_patches, 0);
-  check_at_least(problems, where + ".pictures.max_patches", pictures.max_patches, 0);
-  check_at_least(problems, where + ".pictures.min_side", pictures.min_side, 0);
-  check_at_least(problems, where + ".pictures.tile_side", pictures.tile_side, 1);
-  check_at_least(problems, where + ".pictures.max_tiles", pictures.max_tiles, 1);
-  check_at_least(problems, where + ".max_bad_samples", config.max_bad_samples, 0);
+  check_range(problems, where + ".pictures.min_patches", pictures.min_patches, 0);
+  check_range(problems, where + ".pictures.max_patches", pictures.max_patches, 0);
+  check_range(problems, where + ".pictures.min_side", pictures.min_side, 0, kMostSide);
+  check_range(problems, where + ".pictures.tile_side", pictures.tile_side, 1, kMostSide);
+  check_range(problems, where + ".pictures.max_tiles", pictures.max_tiles, 1, 1024);
+  if (pictures.max_patches > 0 && pictures.max_patches < pictures.min_patches)
+    problems.push_back(
+        {fmt::format("max_patches={} is less than min_patches={}", pictures.max_patches, pictures.min_patches),
+         where + ".pictures.max_patches", "use a larger max_patches, or 0 for no limit"});
+  check_range(problems, where + ".max_bad_samples", config.max_bad_samples, 0);
   const SampleFields& fields = config.fields;
   if (fields.question.empty() != fields.answer.empty())
     problems.push_back({"question and answer belong together", where + ".fields", "give both or neither"});
@@ -88,12 +103,12 @@ std::vector<Problem> validate(const DataConfig& config, const std::string& where
 
 std::vector<Problem> validate(const LoaderConfig& config, const std::string& where) {
   std::vector<Problem> problems;
-  check_at_least(problems, where + ".lanes", config.lanes.value_or(1), 1);
-  check_at_least(problems, where + ".num_workers", config.num_workers, 1);
-  check_at_least(problems, where + ".packing_buffer", config.packing_buffer.value_or(1), 1);
-  check_at_least(problems, where + ".shuffle_buffer", config.shuffle_buffer, 0);
-  check_at_least(problems, where + ".max_samples_per_sequence", config.max_samples_per_sequence.value_or(1), 1);
-  check_at_least(problems, where + ".threads", config.threads, 1);
+  check_range(problems, where + ".lanes", config.lanes.value_or(1), 1);
+  check_range(problems, where + ".num_workers", config.num_workers, 1, 1 << 20);
+  check_range(problems, where + ".packing_buffer", config.packing_buffer.value_or(1), 1, kMostBuffered);
+  check_range(problems, where + ".shuffle_buffer", config.shuffle_buffer, 0, kMostBuffered);
+  check_range(problems, where + ".max_samples_per_sequence", config.max_samples_per_sequence.value_or(1), 1);
+  check_range(problems, where + ".threads", config.threads, 1, 1024);
   return problems;
 }
 

@@ -51,11 +51,16 @@ ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& r
 }
 
 Pack ReplicaLanes::next(int replica) {
-  const int turn = turns_[static_cast<std::size_t>(replica)]++;
-  PackLane& lane = *lanes_[static_cast<std::size_t>(replica * per_replica_ + turn % per_replica_)];
+  int& turn = turns_[static_cast<std::size_t>(replica)];
+  const int number = replica * per_replica_ + turn;
+  turn = (turn + 1) % per_replica_;
+  PackLane& lane = *lanes_[static_cast<std::size_t>(number)];
   for (int attempt = 0; attempt < 2; ++attempt)  // after the end of evaluation, again from the start
     if (std::optional<Pack> pack = lane.next()) return *std::move(pack);
-  throw DataError("a lane of the data set has no sample that fits into a sequence");
+  throw DataError(
+      fmt::format("lane {} of split '{}' has no sample that fits into a sequence of {} tokens; use a longer "
+                  "data.sequence_length, or data.over_long=truncate",
+                  first_lane_ + number, set_->options.split, set_->options.sequence_length));
 }
 
 std::vector<ReplicaLanes::Position> ReplicaLanes::positions() const {

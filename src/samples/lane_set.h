@@ -68,7 +68,8 @@ class ReplicaLanes {
   BadSamples bad_;
   WorkerPool pool_;
   std::vector<std::unique_ptr<PackLane>> lanes_{};
-  std::vector<int> turns_;  // by replica: sequences so far
+  // By replica: which of its lanes is next. Not part of a position: a step takes equally many from each lane.
+  std::vector<int> turns_;
 };
 
 }  // namespace braid

@@ -12,8 +12,6 @@
 namespace braid {
 
 Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, const PictureConfig& config) {
-  const std::span<const std::uint8_t> bytes = {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()),
-                                               picture.bytes.size()};
   DecodeOptions options = {.orient = config.orient};
   if (config.scaled_decode) {
     PixelSize largest;
@@ -21,7 +19,7 @@ Image decode_for(const Picture& picture, std::span<const MediaPlan> inputs, cons
       largest = {std::max(largest.width, input.resized.width), std::max(largest.height, input.resized.height)};
     options.scale_for = largest;
   }
-  return decode(bytes, picture.name, options);
+  return decode(picture.file(), picture.name, options);
 }
 
 void write_patches(const Image& decoded, std::span<const MediaPlan> inputs, const PictureConfig& config, int patch,

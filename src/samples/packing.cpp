@@ -69,6 +69,11 @@ Packs pack_evenly(const std::vector<std::int64_t>& lengths, std::int64_t capacit
   return packs;
 }
 
+Packs make_packs(const std::vector<std::int64_t>& lengths, std::int64_t capacity, const std::string& packing) {
+  constexpr int kSparePacks = 5;
+  return packing == "even" ? pack_evenly(lengths, capacity, kSparePacks) : pack_greedily(lengths, capacity);
+}
+
 void shuffle_packs(Packs& packs, std::uint64_t seed, std::uint64_t round) {
   const RandomField random(seed, "packs");
   for (std::size_t i = packs.size(); i > 1; --i) {

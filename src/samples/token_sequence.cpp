@@ -42,8 +42,7 @@ TokenSequence SequenceMaker::encode(Conversation conversation) const {
     if (!vision_) throw DataError("the sample has pictures, but the model has no encoder for them");
     std::vector<PixelSize> sizes;
     for (const Picture& picture : conversation.pictures) {
-      const ImageHeader header = read_header(
-          {reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()}, picture.name);
+      const ImageHeader header = read_header(picture.file(), picture.name);
       sizes.push_back(config_.pictures.orient ? header.oriented() : header.stored);
     }
     plans = plan_pictures(sizes, capacity_ - std::ssize(tokens.tokens) - kRoomForMarkers, config_.pictures, *vision_);

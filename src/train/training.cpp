@@ -32,7 +32,8 @@ ScheduleOptions schedule_options(const TrainingConfig& config, const Topology& t
 std::vector<std::vector<int>> all_choices(const at::Tensor& own, std::int64_t samples, World& world) {
   const double own_length = own.defined() ? static_cast<double>(own.size(1)) : 0;
   const auto length = static_cast<std::int64_t>(reduced({own_length}, Reduce::Max, world)[0]);
-  at::Tensor all = own.defined() ? own : at::full({samples, length}, -1, at::TensorOptions(at::kLong).device(world.device()));
+  at::Tensor all =
+      own.defined() ? own : at::full({samples, length}, -1, at::TensorOptions(at::kLong).device(world.device()));
   world.everyone().all_reduce(all, Reduce::Max);
   all = all.cpu();
   const auto* id = all.const_data_ptr<std::int64_t>();
@@ -75,7 +76,7 @@ void Training::read_from(const BatchSource& data, std::int64_t first_sample) {
   next_sample_ = first_sample;
 }
 
-EvaluationReport Training::evaluate(const BatchSource& data, int iterations, bool keep_choices) {
+EvaluationReport Training::evaluate(const BatchSource& data, int iterations, std::optional<int> choices_on) {
   finish_parameters();
   const at::NoGradGuard no_grad;
   const int microbatches = plan_.options.microbatches;
@@ -85,7 +86,7 @@ EvaluationReport Training::evaluate(const BatchSource& data, int iterations, boo
   EvaluationReport report;
   for (int i = 0; i < iterations; ++i) {
     Step step(model_, plan, feed.next_step(std::int64_t{i} * config_.global_batch),
-              {.micro_batch = config_.micro_batch, .keep_choices = keep_choices});
+              {.micro_batch = config_.micro_batch, .keep_choices = choices_on.has_value()});
     for (const Op& op : plan.schedule.ranks[static_cast<std::size_t>(model_.world().rank())])
       if (op.kind != Op::Begin) step.run(op);
     const StepTotals sums(sum_terms({step.finish()}, groups_.world())[0]);
@@ -94,9 +95,10 @@ EvaluationReport Training::evaluate(const BatchSource& data, int iterations, boo
     totals.right_tokens += sums.right_tokens;
     totals.answers += sums.answers;
     totals.right_answers += sums.right_answers;
-    if (!keep_choices) continue;
-    for (std::vector<int>& of_sample : all_choices(step.choices(), config_.global_batch, model_.world()))
-      report.choices.push_back(std::move(of_sample));
+    if (!choices_on) continue;
+    auto choices = all_choices(step.choices(), config_.global_batch, model_.world());
+    if (*choices_on == model_.world().rank())
+      std::move(choices.begin(), choices.end(), std::back_inserter(report.choices));
   }
   model_.forget_expert_tokens();
   report.loss = totals.loss_sum / std::max(totals.num_tokens, 1.0);

@@ -44,7 +44,7 @@ struct EvaluationReport {
   double loss = 0;  // mean over counted tokens
   double num_tokens = 0, answers = 0;
   double right_tokens = 0, right_answers = 0;  // by the model's first choice, see StepTotals
-  // If they are kept, by sample: the model's first choice for the label of each token.
+  // On the rank that keeps them, by sample: the model's first choice for the label of each token.
   std::vector<std::vector<int>> choices{};
 };
 
@@ -67,8 +67,8 @@ class Training {
   std::int64_t elements_of(const std::vector<std::string>& sets) const;  // on this rank
 
   // Collective over the world: forwards only, of `iterations` times as many samples as a step has, from the data's
-  // current position. `keep_choices`: on all ranks.
-  EvaluationReport evaluate(const BatchSource& data, int iterations, bool keep_choices = false);
+  // current position. The choices are kept on this rank, if any.
+  EvaluationReport evaluate(const BatchSource& data, int iterations, std::optional<int> choices_on = std::nullopt);
 
   // Collective, after a step: where each lane of the data set continues.
   std::vector<std::string> data_positions();

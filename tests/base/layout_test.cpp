@@ -32,7 +32,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"models", {"base", "plan", "dist", "ops", "nn", "formats", "ckpt"}},
     {"samples", {"base", "text", "image", "shards"}},
     {"inspect", {"base", "text", "image", "shards", "samples"}},
-    {"draw", {"base", "formats", "image", "shards"}},
+    {"draw", {"base", "formats", "text", "image", "shards"}},
     {"data", {"base", "plan", "ops", "models", "samples"}},
     {"mimo", {"base", "plan", "tensor", "dist", "ops", "nn", "models", "data"}},
     {"hf", {"base", "formats", "ckpt", "models"}},

@@ -44,8 +44,8 @@ TEST(HangDiagnosis, BlamesTheRankThatOthersWaitFor) {
       kLimits);
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->culprit, 1);
-  EXPECT_THAT(hang->message, AllOf(HasSubstr("no progress for 6.2 s"),
-                                   HasSubstr("waiting: ranks 0,2 in all_reduce #3 on world")));
+  EXPECT_THAT(hang->message,
+              AllOf(HasSubstr("no progress for 6.2 s"), HasSubstr("waiting: ranks 0,2 in all_reduce #3 on world")));
 }
 
 // Rank 0 waits for 1 in one group, 1 waits for 3 in another: 3 is the culprit although it waited the shortest.

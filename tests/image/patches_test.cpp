@@ -111,15 +111,6 @@ TEST(DynamicResolution, PicturesShareTheRoom) {
   EXPECT_TRUE(fit_pictures({}, 100, config).empty());
 }
 
-TEST(DynamicResolution, BadConfigsAreRefused) {
-  try {
-    check({.patch = 0, .min_patches = 10, .max_patches = 5, .divisor = 3}, "recipe.yaml");
-    FAIL();
-  } catch (const ConfigError& e) {
-    EXPECT_EQ(e.problems().size(), 3u) << e.what();
-  }
-}
-
 TEST(Tiles, ClosestAspect) {
   const TilingConfig config = {.tile = 448, .max_tiles = 12};
   EXPECT_EQ(choose_tiles({896, 448}, config), (CellGrid{2, 1}));
@@ -130,13 +121,6 @@ TEST(Tiles, ClosestAspect) {
   EXPECT_EQ(choose_tiles({633, 633}, config), (CellGrid{1, 1}));
   EXPECT_EQ(choose_tiles({634, 634}, config), (CellGrid{2, 2}));
   EXPECT_EQ(choose_tiles({2000, 2000}, config), (CellGrid{3, 3}));
-}
-
-TEST(Tiles, AreaWeighted) {
-  const TilingConfig config = {.tile = 448, .max_tiles = 12, .choice = TileChoice::AreaWeighted};
-  EXPECT_EQ(choose_tiles({448, 448}, config), (CellGrid{1, 1}));
-  // 0.6 of 4 tiles' area are needed: 2 x 2 has all of it, 1 x 1 a quarter.
-  EXPECT_EQ(choose_tiles({896, 896}, config), (CellGrid{2, 2}));
 }
 
 TEST(Tiles, MaxTilesAreLoweredUntilTheyFit) {

@@ -53,12 +53,8 @@ Operator naive(const std::vector<std::int64_t>& offsets, bool causal) {
 }
 
 void check_all_shapes(bool causal) {
-  for (const std::vector<std::int64_t>& offsets : {std::vector<std::int64_t>{0, 6},
-                                                   {0, 0, 3, 4, 4, 9},
-                                                   {0, 3, 6, 9},
-                                                   {0, 2, 5, 8, 9},
-                                                   {0},
-                                                   {0, 0}})
+  for (const std::vector<std::int64_t>& offsets :
+       {std::vector<std::int64_t>{0, 6}, {0, 0, 3, 4, 4, 9}, {0, 3, 6, 9}, {0, 2, 5, 8, 9}, {0}, {0, 0}})
     for (const Heads& heads : {Heads{1, 1, 4}, Heads{4, 4, 3}, Heads{4, 2, 3}, Heads{3, 1, 2}}) {
       SCOPED_TRACE(::testing::Message() << offsets.size() - 1 << " sequences, " << heads.query << " query heads on "
                                         << heads.key);

@@ -81,9 +81,7 @@ TEST(PicturePixels, AreThoseOfTheResizedPicture) {
   expect_pixels({}, {patches_of(resize(picture, {160, 128}, ResizeFilter::Bicubic))});
 }
 
-TEST(PicturePixels, AreGreyIfBlank) {
-  expect_pixels({.blank = true}, {std::vector<std::uint8_t>(160 * 128 * 3, 128)});
-}
+TEST(PicturePixels, AreGreyIfBlank) { expect_pixels({.blank = true}, {std::vector<std::uint8_t>(160 * 128 * 3, 128)}); }
 
 TEST(PicturePixels, AreThoseOfEachTileAndTheThumbnail) {
   const Image picture = testing::some_picture({150, 100});

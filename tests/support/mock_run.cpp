@@ -32,8 +32,9 @@ struct Options {
 
 PhaseReport mock_phases(bool is_encoder, double ms) {
   PhaseReport report;
-  report.phase_ms = is_encoder ? std::array{0.1 * ms, 0.2 * ms, 0.6 * ms, 0., 0.05 * ms, 0.03 * ms, 0.02 * ms}
-                               : std::array{0.3 * ms, 0.5 * ms, 0.01 * ms, 0.1 * ms, 0.05 * ms, 0.03 * ms, 0.01 * ms};
+  report.phase_ms = is_encoder
+                        ? std::array{0.1 * ms, 0.2 * ms, 0.6 * ms, 0., 0., 0.05 * ms, 0.03 * ms, 0.02 * ms}
+                        : std::array{0.3 * ms, 0.5 * ms, 0.01 * ms, 0.1 * ms, 0., 0.05 * ms, 0.03 * ms, 0.01 * ms};
   return report;
 }
 

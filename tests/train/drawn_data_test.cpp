@@ -189,7 +189,7 @@ TEST(DrawnDataRuns, ContinueWithAnotherNumberOfReplicas) {
 
 bool decodes(const Picture& picture) {
   try {
-    decode({reinterpret_cast<const std::uint8_t*>(picture.bytes.data()), picture.bytes.size()}, picture.name);
+    decode(picture.file(), picture.name);
     return true;
   } catch (const DataError&) {
     return false;
