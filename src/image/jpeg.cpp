@@ -141,6 +141,7 @@ Image decode_jpeg(Bytes bytes, PixelSize stored, std::optional<PixelSize> scale_
   if (scale_for) {
     jpeg.scale_num = eighths_for(stored, *scale_for);
     jpeg.scale_denom = 8;
+    jpeg.dct_method = JDCT_IFAST;
   }
   decompressor.call([&] { return jpeg_start_decompress(&jpeg) != FALSE; });
   return is_cmyk ? read_cmyk(decompressor) : read_rgb(decompressor);
