@@ -46,8 +46,8 @@ Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& f
 DataCall read_data_call(const std::string& path, const std::vector<std::string>& flags, DataUse use) {
   const bool is_alone = is_data_set(path);
   const Recipe recipe = is_alone ? recipe_for(path, flags) : read_recipe_call(path, flags).recipe;
-  if (is_mock(recipe.data))
-    throw ConfigError({"the recipe has mock samples, and no data set to look at", fmt::format("{}, data.path", path),
+  if (is_mock(recipe.data) || recipe.data.set.path.empty())
+    throw ConfigError({"the recipe has no data set to look at", fmt::format("{}, data.path", path),
                        "set data.path, or give the path of a data set instead of a recipe"});
   DataCall call = {lane_set_options(recipe, Topology(recipe.topology, workload_of(recipe)), recipe.train.seed, use),
                    !recipe.data.set.tokenizer.empty()};

@@ -64,6 +64,10 @@ void convert(const ImageCommand& command, const std::string& path, const std::st
   check_size(wanted);
   if (wanted != decoded)
     image = resize(image, wanted, command.filter == "bicubic" ? ResizeFilter::Bicubic : ResizeFilter::Bilinear);
+  std::error_code ignored;
+  if (fs::equivalent(path, out, ignored))
+    throw ConfigError(
+        {fmt::format("--out {} would replace the picture", in_quotes(out)), "--out", "give another name"});
   if (!out.empty()) write_pixels(out, image);
   fmt::print("{}: {} of {} x {}, orientation {}{}, {} x {} pixels{}\n", clean_text(path), name_of(header.format),
              header.stored.width, header.stored.height, header.orientation,

@@ -1,6 +1,7 @@
 // braid data order: the samples of a data set in the order in which one lane reads them.
 #include <CLI/CLI.hpp>
 
+#include <limits>
 #include <memory>
 
 #include "base/clean_text.h"
@@ -46,7 +47,10 @@ void add_data_order_command(CLI::App& data) {
   order->add_option("--lane", command->lane, "which of them, from 0 (Energon's rank)")->capture_default_str();
   order->add_option("--workers", command->order.workers, "workers per lane (Energon's num_workers)")
       ->capture_default_str();
-  order->add_option("--seed", command->order.seed, "seed of the order (Energon's seed_offset)")->capture_default_str();
+  const std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  order->add_option("--seed", command->order.seed, "seed of the order (Energon's seed_offset)")
+      ->check(CLI::Range(-largest + 1, largest - 1))  // the parser gives the largest for any number that is too large
+      ->capture_default_str();
   order->add_option("--split", command->split, "split to read")->capture_default_str();
   order->add_option("--count", command->count, "how many samples to print")->check(is_count)->capture_default_str();
   order->add_option("--skip", command->skip, "how many samples to leave out first")

@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kMostSamples = 100'000'000;
+
 std::vector<std::string> tasks_of(const DrawRequest& request, bool has_font) {
   std::vector<std::string> tasks = request.tasks;
   if (tasks.empty())
@@ -45,8 +47,11 @@ Drawn draw_data_set(const DrawRequest& request) {
   std::error_code ignored;
   if (fs::exists(request.folder, ignored) && !fs::is_empty(request.folder, ignored))
     throw ConfigError({fmt::format("'{}' is not empty", request.folder), "command line", "give a new folder"});
-  if (request.train < 1 || request.val < 1 || request.per_shard < 1)
-    throw ConfigError({"the numbers of samples must be at least 1", "command line", ""});
+  for (const auto& [option, samples] :
+       {std::pair("--samples", request.train), {"--val", request.val}, {"--per-shard", request.per_shard}})
+    if (samples < 1 || samples > kMostSamples)
+      throw ConfigError({fmt::format("{} {} must be from 1 to {}", option, samples, kMostSamples), option,
+                         "give another number of samples"});
   std::optional<Font> font;
   if (const std::string path = find_font(); !path.empty() && can_draw_letters()) font.emplace(path);
   Drawn drawn = {.tasks = tasks_of(request, font.has_value())};

@@ -14,6 +14,11 @@ namespace braid {
 
 AtomicFile::AtomicFile(std::string path, mode_t mode) : path_(std::move(path)) {
   const std::filesystem::path target(path_);
+  std::error_code ignored;
+  if (const auto status = std::filesystem::status(target, ignored);
+      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw ConfigError({fmt::format("cannot write '{}': it exists and is not a regular file", path_), "",
+                       "give the name of a new file"});
   temporary_path_ = target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
   fd_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd_ < 0) throw_errno(fmt::format("cannot create '{}'", path_));

@@ -67,7 +67,8 @@ TEST(DrawnData, RefusesUnknownTasksAndUsedFolders) {
   const testing::TemporaryFolder folder;
   EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path(), .tasks = {"fly"}}); }),
               HasSubstr("there is no task 'fly'"));
-  EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path(), .val = 0}); }), HasSubstr("at least 1"));
+  EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path(), .val = 0}); }),
+              HasSubstr("--val 0 must be from 1"));
   folder.write("mine.txt", "x");
   EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path()}); }), HasSubstr("is not empty"));
 }

@@ -200,8 +200,9 @@ TEST(BadSamples, EndTheRunAtTheLimit) {
   bad.add("a.tar", "k2", "broken");
   EXPECT_EQ(bad.count(), 2);
   EXPECT_THAT(testing::error_of<DataError>([&] { bad.add("b.tar", "k3", "no JSON"); }),
-              "sample 'k3' of shard 'b.tar' is skipped: no JSON; 2 samples were skipped before, and "
-              "data.max_bad_samples=2");
+              "more than data.max_bad_samples=2 samples are damaged: sample 'k3' of shard 'b.tar' is skipped: no JSON; "
+              "repair the data set ('braid data inspect --count all --decode' lists its damaged samples), or allow "
+              "more");
   EXPECT_EQ(notes.size(), 2u);
 }
 

@@ -226,7 +226,7 @@ TEST(DamagedPictures, AreNotTrainedOnInAnyLayout) {
 TEST(DamagedPictures, EndTheRunWhenThereAreTooMany) {
   const Layout layout = {.images = {.dp = 2}, .language = {.dp = 2, .pp = 2}};
   EXPECT_THAT(testing::error_of<DataError>([&] { run(layout, {.is_damaged = true, .max_bad_samples = 1}); }),
-              ::testing::AllOf(HasSubstr("of shard '"), HasSubstr("1 samples were skipped before")));
+              ::testing::AllOf(HasSubstr("of shard '"), HasSubstr("more than data.max_bad_samples=1 samples")));
 }
 
 // --- one reader for all language replicas of an encoder rank, and one for each
