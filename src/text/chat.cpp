@@ -12,6 +12,9 @@
 namespace braid {
 namespace {
 
+// Masking renders a template a few times per turn. This bounds the time for one conversation to seconds.
+constexpr std::int64_t kMostSteps = 20'000'000;
+
 const std::vector<std::string> kRoles = {"system", "user", "assistant", "tool"};
 
 std::string image_with_tags(const std::string& tags) {
@@ -74,7 +77,8 @@ std::string ChatEncoder::render_turn(const ChatTurn& turn) const {
   return filled(frame.before) + text + filled(frame.after);
 }
 
-std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
+std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt,
+                                         std::int64_t& steps) const {
   const TokenizerSettings& settings = tokenizer_.settings();
   if (!template_) {
     std::string text = format_.has_bos ? needed(settings.bos, "bos_token", tokenizer_) : "";
@@ -92,19 +96,20 @@ std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, boo
   add("eos_token", settings.eos);
   add("pad_token", settings.pad);
   add("unk_token", settings.unk);
-  return template_->render(variables);
+  return template_->render(variables, steps);
 }
 
 std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
-  return render_prepared(prepared(turns), generation_prompt);
+  std::int64_t steps = kMostSteps;
+  return render_prepared(prepared(turns), generation_prompt, steps);
 }
 
 std::vector<int> ChatEncoder::encode(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
   return tokenizer_.encode(render(turns, generation_prompt));
 }
 
-std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first) const {
-  std::vector<int> tokens = tokenizer_.encode(render_prepared({turn}, false));
+std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first, std::int64_t& steps) const {
+  std::vector<int> tokens = tokenizer_.encode(render_prepared({turn}, false, steps));
   // Only the first turn has a BOS token.
   if (format_.has_bos && !is_first && !tokens.empty()) tokens.erase(tokens.begin());
   return tokens;
@@ -121,13 +126,13 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
   }
 }
 
-ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns) const {
+ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, std::int64_t& steps) const {
   ChatTokens result;
-  result.tokens = tokenizer_.encode(render_prepared(turns, false));
+  result.tokens = tokenizer_.encode(render_prepared(turns, false, steps));
   result.targets = result.tokens;
   std::size_t done = 0;
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    const std::vector<int> tokens = tokens_of_turn(turns[i], i == 0);
+    const std::vector<int> tokens = tokens_of_turn(turns[i], i == 0, steps);
     const bool agrees =
         tokens.size() <= result.tokens.size() - done &&
         std::equal(tokens.begin(), tokens.end(), result.tokens.begin() + static_cast<std::ptrdiff_t>(done));
@@ -149,15 +154,16 @@ ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns) const
 
 ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
   const std::vector<ChatTurn> turns = prepared(given);
-  const auto render = [this](const std::vector<ChatTurn>& some, bool generation_prompt) {
-    return render_prepared(some, generation_prompt);
+  std::int64_t steps = kMostSteps;
+  const auto render = [&](const std::vector<ChatTurn>& some, bool generation_prompt) {
+    return render_prepared(some, generation_prompt, steps);
   };
   if (!format_.masks) {
     const std::vector<int> tokens = tokenizer_.encode(render(turns, false));
     return {.tokens = tokens, .targets = tokens};
   }
   check_texts(turns);
-  return format_.prefix_length ? mask_each_turn(turns) : template_targets(turns, render, tokenizer_);
+  return format_.prefix_length ? mask_each_turn(turns, steps) : template_targets(turns, render, tokenizer_);
 }
 
 int ChatEncoder::pad_id() const {

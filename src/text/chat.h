@@ -1,6 +1,7 @@
 // Conversations as tokens and targets.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,11 +33,12 @@ class ChatEncoder {
 
  private:
   std::vector<ChatTurn> prepared(const std::vector<ChatTurn>& turns) const;
-  std::string render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt) const;
+  // `steps` bounds the work of templates, see ChatTemplate.
+  std::string render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt, std::int64_t& steps) const;
   std::string render_turn(const ChatTurn& turn) const;
-  std::vector<int> tokens_of_turn(const ChatTurn& turn, bool is_first) const;
+  std::vector<int> tokens_of_turn(const ChatTurn& turn, bool is_first, std::int64_t& steps) const;
   void check_texts(const std::vector<ChatTurn>& turns) const;
-  ChatTokens mask_each_turn(const std::vector<ChatTurn>& turns) const;
+  ChatTokens mask_each_turn(const std::vector<ChatTurn>& turns, std::int64_t& steps) const;
 
   const Tokenizer& tokenizer_;
   const ChatFormat& format_;

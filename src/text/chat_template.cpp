@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -31,11 +32,15 @@ namespace {
 using ExpressionKind = TemplateExpression::Kind;
 using StatementKind = TemplateStatement::Kind;
 
-constexpr std::size_t kFrameBytes = 1000;  // roughly what a frame and its variables take
-constexpr int kDeepest = 1000;             // statements, expressions and macro calls inside each other
+constexpr std::int64_t kMostSteps = 2'000'000;  // of one rendering
+constexpr std::size_t kFrameBytes = 1000;       // roughly what a frame and its variables take
+constexpr int kDeepest = 1000;                  // statements, expressions and macro calls inside each other
 
 class Rendering {
  public:
+  explicit Rendering(std::int64_t steps) : budget_(steps) {}
+  std::int64_t steps_left() const { return budget_.steps_left(); }
+
   std::string run(const TemplateBody& body, const nlohmann::ordered_json& variables) {
     Frame& frame = frames_.emplace_back();
     for (const auto& [name, value] : variables.items()) frame.variables[name] = from_json(value, heap_);
@@ -312,9 +317,17 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 
 std::string ChatTemplate::render(const nlohmann::ordered_json& variables) const {
-  Rendering rendering;
+  std::int64_t steps = kMostSteps;
+  return render(variables, steps);
+}
+
+std::string ChatTemplate::render(const nlohmann::ordered_json& variables, std::int64_t& steps) const {
+  const std::int64_t given = std::min(steps, kMostSteps);
+  Rendering rendering(given);
   try {
-    return rendering.run(parsed_->body, variables);
+    std::string text = rendering.run(parsed_->body, variables);
+    steps -= given - rendering.steps_left();
+    return text;
   } catch (const DataError& e) {
     throw DataError(fmt::format("{}, line {}: {}", name_, rendering.line(), e.what()));
   }

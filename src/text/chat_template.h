@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ class ChatTemplate {
   // `variables` is an object: messages, bos_token, add_generation_prompt and so on. DataError with the line if the
   // template fails or refuses them.
   std::string render(const nlohmann::ordered_json& variables) const;
+  // The same, with at most `steps`, which become fewer: they bound several renderings together.
+  std::string render(const nlohmann::ordered_json& variables, std::int64_t& steps) const;
 
  private:
   struct Parsed;

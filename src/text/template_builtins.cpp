@@ -46,7 +46,7 @@ const TemplateValue& needed_argument(const TemplateArguments& arguments, std::si
 }
 
 void TemplateBudget::throw_exhausted(const char* what) {
-  throw DataError(fmt::format("the template needs too much {}; it may be in an endless loop", what));
+  throw DataError(fmt::format("the template needs {}; it may be in an endless loop", what));
 }
 
 const TemplateValue* TemplateArguments::find(std::size_t index, const char* name) const {

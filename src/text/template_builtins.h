@@ -1,6 +1,7 @@
 // The filters, tests, methods and functions that chat templates may use.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,17 +13,19 @@ namespace braid {
 // Bounds what a template may do: a hostile one ends with a DataError.
 class TemplateBudget {
  public:
+  explicit TemplateBudget(std::int64_t steps) : steps_(steps) {}
+  std::int64_t steps_left() const { return steps_; }
   void step() {
-    if (--steps_ < 0) throw_exhausted("steps");
+    if (--steps_ < 0) throw_exhausted("too many steps");
   }
   void bytes(std::size_t count) {
-    if (count > bytes_) throw_exhausted("memory");
+    if (count > bytes_) throw_exhausted("too much memory");
     bytes_ -= count;
   }
 
  private:
   [[noreturn]] static void throw_exhausted(const char* what);
-  std::int64_t steps_ = 2'000'000;
+  std::int64_t steps_;
   std::size_t bytes_ = 128 << 20;
 };
 

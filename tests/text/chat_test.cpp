@@ -74,5 +74,17 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
               HasSubstr("refuses the conversation: no"));
 }
 
+// Masking renders a conversation many times, so that a bound for each rendering alone would allow minutes.
+TEST(ChatTemplate, RenderingsShareTheirSteps) {
+  const ChatTemplate chat_template("{% for i in range(100) %}{% endfor %}", "t");
+  std::int64_t steps = 1000;
+  chat_template.render({}, steps);
+  EXPECT_LT(steps, 900);
+  EXPECT_THAT(error_of<DataError>([&] {
+                for (int i = 0; i < 10; ++i) chat_template.render({}, steps);
+              }),
+              HasSubstr("t, line 1: the template needs too many steps"));
+}
+
 }  // namespace
 }  // namespace braid
