@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "text/template_targets.h"
 #include "text/template_text.h"
 
@@ -51,7 +52,7 @@ std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) 
   for (ChatTurn& turn : result) {
     if (!contains(kRoles, turn.role))
       throw DataError(fmt::format("a turn has the role {}; known: {}", in_quotes(turn.role), fmt::join(kRoles, ", ")));
-    turn.text = replaced(turn.text, kImageToken, image_);
+    turn.text = replaced(with_valid_utf8(turn.text), kImageToken, image_);
   }
   return result;
 }

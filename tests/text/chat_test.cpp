@@ -6,6 +6,7 @@
 
 #include "support/errors.h"
 #include "text/small_tokenizer.h"
+#include "text/template_text.h"
 
 namespace braid {
 namespace {
@@ -63,6 +64,26 @@ TEST(Chat, MissingPartsOfATokenizerAreNamed) {
   EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "mistral").render({{"user", "a"}}); }), HasSubstr("bos_token"));
   EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "qwen2p5").pad_id(); }), HasSubstr("pad_token"));
   EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "qwen"); }), HasSubstr("qwen2p5"));
+}
+
+// A template must not see bytes that are no characters; the tokens are those of U+FFFD.
+TEST(Chat, BrokenTextsReachTheTemplateRepaired) {
+  const Tokenizer tokenizer = chat_tokenizer(
+      {.chat_template = "{% for m in messages %}{% for w in m.content.split() %}{{ w }};{% endfor %}{% endfor %}"});
+  EXPECT_EQ(ChatEncoder(tokenizer, "default").render({{"user", "a\xff b \xe2\x82"}}), "a\ufffd;b;\ufffd;");
+}
+
+// The expected lists are those of Python's str.split.
+TEST(TemplateText, SplitsAtWhiteSpaceAsPythonDoes) {
+  const auto words = [](std::string_view text, std::int64_t most) { return split_text(text, nullptr, most); };
+  EXPECT_THAT(words(" a\u00a0b \n", -1), ElementsAre("a", "b"));
+  EXPECT_THAT(words(" a  b c ", 1), ElementsAre("a", "b c "));
+  EXPECT_THAT(words(" a ", 0), ElementsAre("a "));
+  EXPECT_TRUE(words(" \t", -1).empty());
+  EXPECT_THAT(words("\xff a\xe2\x82 \xff", -1), ElementsAre("\xff", "a\xe2\x82", "\xff")) << "invalid bytes are text";
+  std::string many;
+  for (int i = 0; i < 200'000; ++i) many += "a ";
+  EXPECT_EQ(words(many, -1).size(), 200'000u);
 }
 
 TEST(ChatTemplate, ErrorsNameTheLine) {
