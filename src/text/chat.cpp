@@ -75,13 +75,14 @@ std::string ChatEncoder::render_turn(const ChatTurn& turn) const {
   return filled(frame.before) + text + filled(frame.after);
 }
 
-std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
-  const TokenizerSettings& settings = tokenizer_.settings();
-  if (!template_) {
-    std::string text = format_.has_bos ? needed(settings.bos, "bos_token", tokenizer_) : "";
-    for (const ChatTurn& turn : turns) text += render_turn(turn);
-    return generation_prompt ? text + format_.generation_prompt : text;
-  }
+std::string ChatEncoder::render(const std::vector<ChatTurn>& turns) const {
+  if (template_) return render_template(turns, /*generation_prompt=*/false);
+  std::string text = format_.has_bos ? needed(tokenizer_.settings().bos, "bos_token", tokenizer_) : "";
+  for (const ChatTurn& turn : turns) text += render_turn(turn);
+  return text;
+}
+
+std::string ChatEncoder::render_template(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const ChatTurn& turn : turns) messages.push_back({{"role", turn.role}, {"content", turn.text}});
   nlohmann::ordered_json variables = {
@@ -89,6 +90,7 @@ std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, boo
   const auto add = [&](const char* name, const std::optional<std::string>& token) {
     if (token) variables[name] = *token;
   };
+  const TokenizerSettings& settings = tokenizer_.settings();
   add("bos_token", settings.bos);
   add("eos_token", settings.eos);
   add("pad_token", settings.pad);
@@ -96,16 +98,8 @@ std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, boo
   return template_->render(variables);
 }
 
-std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
-  return render_prepared(prepared(turns), generation_prompt);
-}
-
-std::vector<int> ChatEncoder::encode(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
-  return tokenizer_.encode(render(turns, generation_prompt));
-}
-
 std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first) const {
-  std::vector<int> tokens = tokenizer_.encode(render_prepared({turn}, false));
+  std::vector<int> tokens = tokenizer_.encode(render({turn}));
   // Only the first turn has a BOS token.
   if (format_.has_bos && !is_first && !tokens.empty()) tokens.erase(tokens.begin());
   return tokens;
@@ -124,7 +118,7 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
 
 ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns) const {
   ChatTokens result;
-  result.tokens = tokenizer_.encode(render_prepared(turns, false));
+  result.tokens = tokenizer_.encode(render(turns));
   result.targets = result.tokens;
   std::size_t done = 0;
   for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -150,20 +144,16 @@ ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns) const
 
 ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
   const std::vector<ChatTurn> turns = prepared(given);
-  const auto render = [this](const std::vector<ChatTurn>& some, bool generation_prompt) {
-    return render_prepared(some, generation_prompt);
-  };
   if (!format_.masks) {
-    const std::vector<int> tokens = tokenizer_.encode(render(turns, false));
+    const std::vector<int> tokens = tokenizer_.encode(render(turns));
     return {.tokens = tokens, .targets = tokens};
   }
   check_texts(turns);
-  return format_.prefix_length ? mask_each_turn(turns) : template_targets(turns, render, tokenizer_);
-}
-
-int ChatEncoder::pad_id() const {
-  return tokenizer_.id_of(format_.pad.empty() ? needed(tokenizer_.settings().pad, "pad_token", tokenizer_)
-                                              : format_.pad);
+  if (format_.prefix_length) return mask_each_turn(turns);
+  const auto render_some = [this](const std::vector<ChatTurn>& some, bool generation_prompt) {
+    return render_template(some, generation_prompt);
+  };
+  return template_targets(turns, render_some, tokenizer_);
 }
 
 }  // namespace braid
