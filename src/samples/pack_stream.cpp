@@ -16,24 +16,12 @@ constexpr std::int64_t kMostSkipped = 10000;  // in a row, or as many as the wor
 
 void save_refs(StateWriter& state, const std::vector<ReadSample>& samples) {
   state.number(samples.size());
-  for (const ReadSample& sample : samples) {
-    state.number(sample.ref.leaf);
-    state.number(sample.ref.shard);
-    state.number(static_cast<std::uint64_t>(sample.ref.index));
-    state.number(sample.ref.epoch);
-  }
+  for (const ReadSample& sample : samples) save_ref(state, sample.ref);
 }
 
-// DataError unless the sample exists.
 std::vector<SampleRef> restore_refs(StateReader& state, const Blend& blend) {
-  std::vector<SampleRef> refs(state.number(kMostHeld));
-  for (SampleRef& ref : refs) {
-    ref.leaf = static_cast<std::uint32_t>(state.number(blend.leaves.size() - 1));
-    const auto& shards = blend.leaves[ref.leaf].data.shards;
-    ref.shard = static_cast<std::uint32_t>(state.number(shards.size() - 1));
-    ref.index = static_cast<std::int64_t>(state.number(static_cast<std::uint64_t>(shards[ref.shard].samples) - 1));
-    ref.epoch = state.number(~std::uint64_t{0});
-  }
+  std::vector<SampleRef> refs;
+  for (std::uint64_t left = state.number(kMostHeld); left > 0; --left) refs.push_back(restore_ref(state, blend));
   return refs;
 }
 
