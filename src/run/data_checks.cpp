@@ -84,7 +84,7 @@ class DataCheck {
   static void check_lanes(const std::shared_ptr<const Blend>& blend, const LaneSetOptions& options) {
     const OrderConfig order = order_of(options);
     for (int lane = 0; lane < order.lanes; ++lane) {
-      lane_identity(*blend, order, lane);
+      check_order(order, lane);
       bool has_samples = false;
       for (int i = 0; i < workers_of(order); ++i)
         has_samples |= worker_order(blend, order, first_worker(order, lane) + i)->has_samples();

@@ -56,6 +56,17 @@ std::string text_of(const json& value, const char* what) {
   throw DataError(fmt::format("{} is not a text", what));
 }
 
+// JSON is passed by reference, never copied: a copy of a value that is nested very deep would overflow the stack.
+std::string answer_in(const json& value) {
+  if (value.is_array() && value.empty()) throw DataError("the list of answers is empty");
+  return text_of(value.is_array() ? value.front() : value, "the answer");
+}
+
+std::string answer_in(const FieldValue& value) {
+  if (const auto* part = std::get_if<const SamplePart*>(&value)) return std::string((*part)->bytes);
+  return answer_in(std::get<json>(value));
+}
+
 // Collects what the fields of one sample say.
 class Reader {
  public:
@@ -65,10 +76,12 @@ class Reader {
 
   void add_part(const SamplePart& part) { conversation_.pictures.push_back({part.name, part.bytes}); }
 
-  void add_pictures(const FieldValue& value, const FieldSource& source) {
-    if (const auto* bytes = std::get_if<std::string_view>(&value))
-      return conversation_.pictures.push_back({source.alternatives.front().front(), *bytes});
-    const json& names = std::get<json>(value);
+  void add_pictures(const FieldValue& value) {
+    if (const auto* part = std::get_if<const SamplePart*>(&value)) return add_part(**part);
+    add_named_pictures(std::get<json>(value));
+  }
+
+  void add_named_pictures(const json& names) {
     if (names.is_string()) return add_part(part_named(sample_, names.get<std::string>()));
     if (!names.is_array()) throw DataError("the field of pictures is neither a part nor a list of names");
     for (const json& name : names) add_part(part_named(sample_, text_of(name, "the name of a picture")));
@@ -100,12 +113,9 @@ class Reader {
     say("", joined(sequence));
   }
 
-  void add_answer(const std::string& question, const FieldValue& answers) {
-    say("user", question);
-    if (const auto* text = std::get_if<std::string_view>(&answers)) return say("assistant", std::string(*text));
-    const json& value = std::get<json>(answers);
-    if (value.is_array() && value.empty()) throw DataError("the list of answers is empty");
-    say("assistant", text_of(value.is_array() ? value.front() : value, "the answer"));
+  void add_answer(std::string question, std::string answer) {
+    say("user", std::move(question));
+    say("assistant", std::move(answer));
   }
 
   void add_choices(const std::string& question, const json& choices, std::int64_t right) {
@@ -178,13 +188,13 @@ class Reader {
 };
 
 std::string text_in(const FieldValue& value, const char* what) {
-  if (const auto* bytes = std::get_if<std::string_view>(&value)) return std::string(*bytes);
+  if (const auto* part = std::get_if<const SamplePart*>(&value)) return std::string((*part)->bytes);
   return text_of(std::get<json>(value), what);
 }
 
 json json_in(FieldValue value, const char* what) {
   if (auto* parsed = std::get_if<json>(&value)) return std::move(*parsed);
-  json parsed = json::parse(std::get<std::string_view>(value), nullptr, /*allow_exceptions=*/false);
+  json parsed = json::parse(std::get<const SamplePart*>(value)->bytes, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) throw DataError(fmt::format("{} is not valid JSON", what));
   return parsed;
 }
@@ -215,16 +225,14 @@ Conversation read_typed(const Sample& sample, const SampleSpec& spec) {
   const TypedFields fields(sample, spec);
   Reader reader(sample);
   for (const char* name : {"image", "images"})
-    if (const FieldSource* source = fields.source(name)) reader.add_pictures(field_value(sample, *source), *source);
+    if (const FieldSource* source = fields.source(name)) reader.add_pictures(field_value(sample, *source));
   const std::string& type = spec.sample_type;
   if (type == "CaptioningSample") {
-    reader.say("user", "");
-    reader.say("assistant", fields.text("caption"));
+    reader.add_answer("", fields.text("caption"));
   } else if (type == "OCRSample") {
-    reader.say("user", "");
-    reader.say("assistant", fields.text("text"));
+    reader.add_answer("", fields.text("text"));
   } else if (type == "VQASample") {
-    reader.add_answer(fields.text("context"), fields.value("answers"));
+    reader.add_answer(fields.text("context"), answer_in(fields.value("answers")));
   } else if (type == "MultiChoiceVQASample") {
     const json right =
         fields.source("correct_choice_idx") ? json_in(fields.value("correct_choice_idx"), "the choice") : json(0);
@@ -245,16 +253,16 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
   const auto value = [&](const std::string& field) {
     return field_value(sample, parse_field_source(field, "data.fields"));
   };
-  if (!fields.images.empty()) {
-    const FieldSource source = parse_field_source(fields.images, "data.fields.images");
-    reader.add_pictures(field_value(sample, source), source);
-  }
+  // A data set may have samples without pictures among others.
+  if (!fields.images.empty())
+    if (const auto pictures = find_field(sample, parse_field_source(fields.images, "data.fields.images")))
+      reader.add_pictures(*pictures);
   if (!fields.conversation.empty()) {
     reader.add_turns(json_in(value(fields.conversation), "the conversation"));
   } else if (!fields.question.empty()) {
-    reader.add_answer(text_in(value(fields.question), "the question"), value(fields.answer));
+    reader.add_answer(text_in(value(fields.question), "the question"), answer_in(value(fields.answer)));
   } else if (!fields.caption.empty()) {
-    reader.add_answer("", value(fields.caption));
+    reader.add_answer("", answer_in(value(fields.caption)));
   } else {
     reader.say("", text_in(value(fields.text), "the text"));
   }
@@ -265,7 +273,7 @@ Conversation read_by_recipe(const Sample& sample, const SampleFields& fields) {
 Conversation read_by_usual_names(const Sample& sample) {
   Reader reader(sample);
   const SamplePart* part = sample.find("json");
-  const json root = part ? json_in(part->bytes, "its part 'json'") : json::object();
+  const json root = part ? json_in(part, "its part 'json'") : json::object();
   const json* turns = root.is_array()    ? &root
                       : root.is_object() ? find_any(root, {"conversations", "conversation", "messages", "texts"})
                                          : nullptr;
@@ -274,27 +282,42 @@ Conversation read_by_usual_names(const Sample& sample) {
                                 return turn.is_object() && find_any(turn, {"fragments"});
                               });
   if (const json* images = named("images"); images && images->is_array())
-    reader.add_pictures(*images, {});
+    reader.add_named_pictures(*images);
   else if (!names_pictures)
     reader.add_picture_parts();
   if (turns) {
     reader.add_turns(*turns);
   } else if (named("question") && named("answer")) {
-    reader.add_answer(text_of(*named("question"), "the question"), *named("answer"));
+    reader.add_answer(text_of(*named("question"), "the question"), answer_in(*named("answer")));
   } else if (named("caption")) {
-    reader.add_answer("", *named("caption"));
+    reader.add_answer("", answer_in(*named("caption")));
   } else if (named("text")) {
     reader.say("", text_of(*named("text"), "the text"));
   } else if (const SamplePart* text = sample.find("txt")) {
     const bool is_caption = std::any_of(sample.parts.begin(), sample.parts.end(),
                                         [](const SamplePart& other) { return is_picture(other.name); });
-    is_caption ? reader.add_answer("", text->bytes) : reader.say("", std::string(text->bytes));
+    is_caption ? reader.add_answer("", std::string(text->bytes)) : reader.say("", std::string(text->bytes));
   }
   return reader.finish();
 }
 
-bool maps_anything(const SampleFields& fields) {
+bool maps_texts(const SampleFields& fields) {
   return !(fields.conversation + fields.question + fields.caption + fields.text).empty();
+}
+
+// A sample has one kind of text.
+std::vector<Problem> problems_of(const SampleFields& fields) {
+  if (!maps_texts(fields) && !fields.images.empty())
+    return {{"the recipe maps pictures, but no text", "data.fields.images",
+             "also map the text: data.fields.conversation, question and answer, caption or text"}};
+  std::vector<std::string> texts;
+  if (!fields.conversation.empty()) texts.emplace_back("data.fields.conversation");
+  if (!fields.question.empty()) texts.emplace_back("data.fields.question");
+  if (!fields.caption.empty()) texts.emplace_back("data.fields.caption");
+  if (!fields.text.empty()) texts.emplace_back("data.fields.text");
+  if (texts.size() < 2) return {};
+  return {{fmt::format("the recipe maps {} kinds of text, but a sample has one", texts.size()),
+           fmt::format("{}", fmt::join(texts, " ")), "keep one of them"}};
 }
 
 }  // namespace
@@ -303,8 +326,8 @@ std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& f
   static const std::array kTypes = {"CaptioningSample",           "OCRSample",  "VQASample",
                                     "MultiChoiceVQASample",       "TextSample", "InterleavedSample",
                                     "SimilarityInterleavedSample"};
-  std::vector<Problem> problems;
-  if (maps_anything(fields)) return problems;
+  std::vector<Problem> problems = problems_of(fields);
+  if (maps_texts(fields)) return problems;
   for (const Leaf& leaf : blend.leaves) {
     if (leaf.spec.needs_python) problems.push_back(*leaf.spec.needs_python);
     const bool is_known = std::find(kTypes.begin(), kTypes.end(), leaf.spec.sample_type) != kTypes.end();
@@ -316,7 +339,7 @@ std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& f
 }
 
 Conversation read_conversation(const Sample& sample, const SampleSpec& spec, const SampleFields& fields) {
-  if (maps_anything(fields)) return read_by_recipe(sample, fields);
+  if (maps_texts(fields)) return read_by_recipe(sample, fields);
   return spec.field_map.empty() ? read_by_usual_names(sample) : read_typed(sample, spec);
 }
 

@@ -38,7 +38,8 @@ struct Conversation {
   std::vector<Picture> pictures{};  // in the order of their tags
 };
 
-// Data sets of a blend whose samples cannot be read, as problems: they need Python, or have an unknown type.
+// Data sets of a blend whose samples cannot be read, as problems: they need Python, or have an unknown type, or the
+// recipe maps no text or several.
 std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields);
 
 // DataError, without the sample's name, if the sample lacks a field, or if texts and pictures do not match.

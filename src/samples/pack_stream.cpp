@@ -10,30 +10,17 @@
 namespace braid {
 namespace {
 
-constexpr int kSparePacks = 5;  // of the even packing
 constexpr std::uint64_t kMostHeld = 1 << 24;
 constexpr std::int64_t kMostSkipped = 10000;  // in a row, or as many as the worker has
 
 void save_refs(StateWriter& state, const std::vector<ReadSample>& samples) {
   state.number(samples.size());
-  for (const ReadSample& sample : samples) {
-    state.number(sample.ref.leaf);
-    state.number(sample.ref.shard);
-    state.number(static_cast<std::uint64_t>(sample.ref.index));
-    state.number(sample.ref.epoch);
-  }
+  for (const ReadSample& sample : samples) save_ref(state, sample.ref);
 }
 
-// DataError unless the sample exists.
 std::vector<SampleRef> restore_refs(StateReader& state, const Blend& blend) {
-  std::vector<SampleRef> refs(state.number(kMostHeld));
-  for (SampleRef& ref : refs) {
-    ref.leaf = static_cast<std::uint32_t>(state.number(blend.leaves.size() - 1));
-    const auto& shards = blend.leaves[ref.leaf].data.shards;
-    ref.shard = static_cast<std::uint32_t>(state.number(shards.size() - 1));
-    ref.index = static_cast<std::int64_t>(state.number(static_cast<std::uint64_t>(shards[ref.shard].samples) - 1));
-    ref.epoch = state.number(~std::uint64_t{0});
-  }
+  std::vector<SampleRef> refs;
+  for (std::uint64_t left = state.number(kMostHeld); left > 0; --left) refs.push_back(restore_ref(state, blend));
   return refs;
 }
 
@@ -43,7 +30,7 @@ PackStream::PackStream(StreamPtr order, const PackSources& sources, const Loader
     : order_(std::move(order)),
       sources_(sources),
       buffer_(static_cast<std::size_t>(config.packing_buffer.value_or(0))),
-      evenly_(config.packing == "even"),
+      packing_(config.packing),
       seed_(seed) {}
 
 std::size_t PackStream::held() const {
@@ -92,7 +79,7 @@ void PackStream::select() {
   std::vector<std::int64_t> lengths;
   for (const ReadSample& sample : unpacked_) lengths.push_back(std::ssize(sample.tokens.ids));
   const std::int64_t capacity = sources_.sequences.capacity();
-  Packs chosen = evenly_ ? pack_evenly(lengths, capacity, kSparePacks) : pack_greedily(lengths, capacity);
+  Packs chosen = make_packs(lengths, capacity, packing_);
   shuffle_packs(chosen, seed_, round_++);
   for (const std::vector<std::size_t>& members : chosen) {
     Pack& pack = packs_.emplace_back();

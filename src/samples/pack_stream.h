@@ -61,7 +61,7 @@ class PackStream {
   const StreamPtr order_;
   const PackSources sources_;
   const std::size_t buffer_;
-  const bool evenly_;
+  const std::string packing_;
   const std::uint64_t seed_;
   bool ended_ = false;
   std::uint64_t round_ = 0;             // selections so far

@@ -12,11 +12,12 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr int kMaxDepth = 32;
+constexpr std::size_t kMaxResults = 1 << 20;
 constexpr std::size_t kMaxBytes = 256 << 20;
 
 struct Range {
   std::string_view first, last;
-  std::int64_t step = 1;
+  std::int64_t step = 1;  // as written; only its size matters
 };
 
 // "1..5" or "1..5..2"
@@ -27,7 +28,7 @@ std::optional<Range> parse_range(std::string_view text) {
   if (const std::size_t again = range.last.find(".."); again != range.last.npos) {
     const auto step = parse_int64(range.last.substr(again + 2));
     if (!step) return std::nullopt;
-    range.step = std::max<std::int64_t>(std::abs(*step), 1);
+    range.step = *step;
     range.last = range.last.substr(0, again);
   }
   return range;
@@ -35,8 +36,7 @@ std::optional<Range> parse_range(std::string_view text) {
 
 class Expander {
  public:
-  Expander(std::string_view whole, const std::string& where, std::size_t max_results)
-      : whole_(whole), where_(where), max_results_(max_results) {}
+  Expander(std::string_view whole, const std::string& where) : whole_(whole), where_(where) {}
 
   // Every string of the pattern; escapes stay until the end.
   Words pattern(std::string_view text, int depth = 0) {
@@ -105,16 +105,29 @@ class Expander {
     }
   }
 
+  // Sums of such numbers cannot overflow.
+  void check_number(std::int64_t value) const {
+    if (value < -INT32_MAX || value > INT32_MAX) fail("a number is too large");
+  }
+
+  // Towards `last`, and at least 1.
+  std::int64_t directed_step(const Range& range, std::int64_t first, std::int64_t last) const {
+    check_number(range.step);
+    const std::int64_t size = std::max<std::int64_t>(std::abs(range.step), 1);
+    return first < last ? size : -size;
+  }
+
   Words numbers(const Range& range, std::int64_t first, std::int64_t last) const {
     const auto is_padded = [](std::string_view text) {
       return text != "0" && text != "-0" && (text.starts_with("0") || text.starts_with("-0"));
     };
     const std::size_t width =
         is_padded(range.first) || is_padded(range.last) ? std::max(range.first.size(), range.last.size()) : 0;
-    if (std::abs(first) > INT32_MAX || std::abs(last) > INT32_MAX) fail("a number is too large");
-    check_size(static_cast<std::size_t>(std::abs(last - first) / range.step + 1));
+    check_number(first);
+    check_number(last);
+    const std::int64_t step = directed_step(range, first, last);
+    check_size(static_cast<std::size_t>((last - first) / step + 1));
     Words words;
-    const std::int64_t step = first < last ? range.step : -range.step;
     for (std::int64_t value = first; step > 0 ? value <= last : value >= last; value += step)
       words.push_back(width > 0 ? fmt::format("{:0{}}", value, width) : std::to_string(value));
     return words;
@@ -126,7 +139,7 @@ class Expander {
   Words letters(const Range& range) const {
     const auto first = static_cast<std::int64_t>(kLetters.find(range.first));
     const auto last = static_cast<std::int64_t>(kLetters.find(range.last));
-    const std::int64_t step = first < last ? range.step : -range.step;
+    const std::int64_t step = directed_step(range, first, last);
     Words words;
     for (std::int64_t at = first; step > 0 ? at <= last : at >= last; at += step)
       words.emplace_back(1, kLetters[static_cast<std::size_t>(at)]);
@@ -143,13 +156,12 @@ class Expander {
   }
 
   void check_size(std::size_t size) const {
-    if (size > max_results_) fail(fmt::format("it stands for more than {} names", max_results_));
+    if (size > kMaxResults) fail(fmt::format("it stands for more than {} names", kMaxResults));
     if (size > 1 && size * whole_.size() > kMaxBytes) fail("it stands for too many long names");
   }
 
   std::string_view whole_;
   const std::string& where_;
-  std::size_t max_results_;
 };
 
 std::string without_escapes(const std::string& text) {
@@ -163,8 +175,8 @@ std::string without_escapes(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::string> expand_braces(std::string_view pattern, const std::string& where, std::size_t max_results) {
-  Words words = Expander(pattern, where, max_results).pattern(pattern);
+std::vector<std::string> expand_braces(std::string_view pattern, const std::string& where) {
+  Words words = Expander(pattern, where).pattern(pattern);
   for (std::string& word : words) word = without_escapes(word);
   return words;
 }

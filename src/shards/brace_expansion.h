@@ -8,8 +8,7 @@
 namespace braid {
 
 // A backslash makes the next character plain. ConfigError (with `where`) on unbalanced braces, and when more than
-// `max_results` strings would result.
-std::vector<std::string> expand_braces(std::string_view pattern, const std::string& where,
-                                       std::size_t max_results = 1 << 20);
+// a million strings would result.
+std::vector<std::string> expand_braces(std::string_view pattern, const std::string& where);
 
 }  // namespace braid

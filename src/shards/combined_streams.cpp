@@ -157,12 +157,7 @@ void ShuffleBuffer::save(StateWriter& state) const {
   state.number(draws_.words());
   state.number(inner_ended_);
   state.number(held_.size());
-  for (const SampleRef& sample : held_) {
-    state.number(sample.leaf);
-    state.number(sample.shard);
-    state.number(static_cast<std::uint64_t>(sample.index));
-    state.number(sample.epoch);
-  }
+  for (const SampleRef& sample : held_) save_ref(state, sample);
   inner_->save(state);
 }
 
@@ -170,16 +165,7 @@ void ShuffleBuffer::restore(StateReader& state) {
   draws_.skip_to(state.number(Draws::kMaxWords));
   inner_ended_ = state.number(1);
   held_.clear();
-  for (std::uint64_t left = state.number(size_); left > 0; --left) {
-    SampleRef sample;
-    sample.leaf = static_cast<std::uint32_t>(state.number(blend_->leaves.size() - 1));
-    const std::vector<Shard>& shards = blend_->leaves[sample.leaf].data.shards;
-    sample.shard = static_cast<std::uint32_t>(state.number(shards.size() - 1));
-    sample.index = static_cast<std::int64_t>(
-        state.number(static_cast<std::uint64_t>(std::max<std::int64_t>(shards[sample.shard].samples - 1, 0))));
-    sample.epoch = state.number(UINT64_MAX);
-    held_.push_back(sample);
-  }
+  for (std::uint64_t left = state.number(size_); left > 0; --left) held_.push_back(restore_ref(state, *blend_));
   inner_->restore(state);
 }
 

@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // offsets stay exact in double
-
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
@@ -82,10 +80,10 @@ Split read_split(const std::string& path, const std::string& split) {
 }
 
 void add_shard(DataSet& data, Shard shard, const std::string& where) {
+  if (shard.samples > kMaxSamples - data.samples())
+    throw ConfigError({"the sample counts add up to an impossible number", where, "prepare the data set again"});
   data.starts.push_back(data.samples() + shard.samples);
   data.shards.push_back(std::move(shard));
-  if (data.samples() > kMaxSamples)
-    throw ConfigError({"the sample counts add up to an impossible number", where, "prepare the data set again"});
 }
 
 // Entries "shard/key" name single samples. Their indices are looked up in the shards.
@@ -109,7 +107,7 @@ DataSet open_jsonl(const std::string& path, const std::string& split) {
   if (index.end() != fs::file_size(path))
     throw DataError(fmt::format("'{}' covers {} bytes, but '{}' has {}: run `braid data prepare --force {}`",
                                 index_file, index.end(), path, fs::file_size(path), path));
-  DataSet data{.path = path, .split = split, .is_jsonl = true, .starts = {0}};
+  DataSet data{.path = path, .split = split, .starts = {0}};
   add_shard(data, {fs::path(path).filename(), path, index.samples()}, index_file);
   return data;
 }

@@ -21,7 +21,6 @@ PathKind kind_of_path(const std::string& path);
 struct DataSet {
   std::string path;
   std::string split;
-  bool is_jsonl = false;
   std::vector<Shard> shards{};
   std::vector<std::int64_t> starts{};                           // of each shard's samples; then their total
   std::set<std::pair<std::uint32_t, std::int64_t>> excluded{};  // (shard, index in it): counted but never emitted
@@ -31,6 +30,7 @@ struct DataSet {
   std::uint64_t fingerprint() const;  // of the shards' names and counts, and of what is excluded
 };
 
+inline constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // numbers of samples stay exact in double
 inline constexpr const char* kMetaFolder = ".nv-meta";
 
 // `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files have no splits.

@@ -27,7 +27,7 @@ class DocumentNode {
   void expect_object() const;
   std::string text() const;
   std::int64_t integer(std::int64_t least) const;
-  double positive_number() const;
+  double positive_number(double most) const;
   // Fails on keys that are not listed, and suggests the nearest.
   void expect_keys(std::initializer_list<std::string_view> known) const;
 

@@ -1,5 +1,5 @@
 // DocumentNode: typed reading of a document, with messages that name the place.
-#include <cmath>
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -43,9 +43,10 @@ std::int64_t DocumentNode::integer(std::int64_t least) const {
   return value_.get<std::int64_t>();
 }
 
-double DocumentNode::positive_number() const {
+double DocumentNode::positive_number(double most) const {
   const double value = value_.is_number() ? value_.get<double>() : 0;
-  if (!std::isfinite(value) || value <= 0) fail(fmt::format("expected a number above zero, not {}", shown(value_)));
+  if (!(value > 0 && value <= most))
+    fail(fmt::format("expected a number above zero and at most {:g}, not {}", most, shown(value_)));
   return value;
 }
 

@@ -26,6 +26,9 @@ class KeyIndex {
   void commit();
 
  private:
+  [[noreturn]] static void refuse_repeated(const std::string& key, const std::string& first_shard,
+                                           const std::string& shard);
+
   struct State;
   std::unique_ptr<State> state_;
 };

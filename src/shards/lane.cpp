@@ -12,30 +12,11 @@ namespace {
 constexpr int kTrainingSlices = 16;  // read at a time
 constexpr int kMaxWorkers = 1 << 20;
 
-void check(const OrderConfig& config, int lane) {
-  std::vector<Problem> problems;
-  const auto expect = [&](bool is_right, const char* what, std::int64_t value, const char* fix) {
-    if (!is_right) problems.push_back({fmt::format("{}, got {}", what, value), "", fix});
-  };
-  const auto all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
-  expect(config.lanes >= 1, "the number of lanes must be at least 1", config.lanes, "use 1");
-  expect(lane >= 0 && lane < std::max(config.lanes, 1), "lanes count from 0 and end before their number", lane,
-         "use 0");
-  expect(config.workers >= 0, "the number of workers must be at least 0", config.workers, "use 1");
-  expect(all <= kMaxWorkers, "lanes times workers must be at most 1048576", all, "use fewer workers");
-  expect(config.shuffle_buffer >= 0 && config.shuffle_buffer <= 1 << 24,
-         "the shuffle buffer must hold 0 to 16777216 samples", config.shuffle_buffer, "use a smaller one");
-  const std::int64_t longest = config.max_samples_per_sequence.value_or(1);
-  expect(longest >= 1, "max_samples_per_sequence must be at least 1", longest, "leave it out for whole shards");
-  if (!problems.empty()) throw ConfigError(problems);
-}
-
 StreamPtr leaf_order(const std::shared_ptr<const Blend>& blend, std::uint32_t i, const OrderConfig& config,
-                     std::int64_t global_worker, std::int64_t rotation) {
+                     const std::vector<std::int64_t>& workers, std::int64_t global_worker, std::int64_t rotation) {
   const Leaf& leaf = blend->leaves[i];
-  const std::int64_t all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
-  const auto range =
-      worker_range(leaf.subset.range(leaf.data.samples(), leaf.data.path), all, rotation % all, global_worker);
+  const auto range = worker_range(leaf.subset.range(leaf.data.samples(), leaf.data.path), workers,
+                                  rotation % std::ssize(workers), global_worker);
   const auto longest = !config.is_training                  ? std::nullopt
                        : leaf.spec.max_samples_per_sequence ? leaf.spec.max_samples_per_sequence
                                                             : config.max_samples_per_sequence;
@@ -63,13 +44,32 @@ std::pair<StreamPtr, float> repeated(const Blend& blend, const Leaf& leaf, Strea
 
 int workers_of(const OrderConfig& config) { return std::max(config.workers, 1); }
 
+void check_order(const OrderConfig& config, int lane) {
+  std::vector<Problem> problems;
+  const auto expect = [&](bool is_right, const char* what, std::int64_t value, const char* fix) {
+    if (!is_right) problems.push_back({fmt::format("{}, got {}", what, value), "", fix});
+  };
+  const auto all = static_cast<std::int64_t>(config.lanes) * workers_of(config);
+  expect(config.lanes >= 1, "the number of lanes must be at least 1", config.lanes, "use 1");
+  expect(lane >= 0 && lane < std::max(config.lanes, 1), "lanes count from 0 and end before their number", lane,
+         "use 0");
+  expect(config.workers >= 0, "the number of workers must be at least 0", config.workers, "use 1");
+  expect(all <= kMaxWorkers, "lanes times workers must be at most 1048576", all, "use fewer workers");
+  expect(config.shuffle_buffer >= 0 && config.shuffle_buffer <= 1 << 24,
+         "the shuffle buffer must hold 0 to 16777216 samples", config.shuffle_buffer, "use a smaller one");
+  const std::int64_t longest = config.max_samples_per_sequence.value_or(1);
+  expect(longest >= 1, "max_samples_per_sequence must be at least 1", longest, "leave it out for whole shards");
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
 StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& config, std::int64_t global_worker) {
   const std::uint32_t seed = worker_seed(global_worker, config.seed);
+  const std::vector<std::int64_t> workers = bit_reversal(static_cast<std::int64_t>(config.lanes) * workers_of(config));
   std::vector<StreamPtr> streams;
   std::vector<float> weights;
   std::int64_t rotation = 0;  // each leaf hands out its remaining samples where the one before stopped
   for (std::uint32_t i = 0; i < blend->leaves.size(); ++i) {
-    StreamPtr stream = leaf_order(blend, i, config, global_worker, rotation);
+    StreamPtr stream = leaf_order(blend, i, config, workers, global_worker, rotation);
     rotation += blend->leaves[i].data.samples();
     float weight = 0;
     if (config.is_training) std::tie(stream, weight) = repeated(*blend, blend->leaves[i], std::move(stream));
@@ -91,7 +91,7 @@ StreamPtr worker_order(std::shared_ptr<const Blend> blend, const OrderConfig& co
 }
 
 LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int lane) {
-  check(config, lane);
+  check_order(config, lane);
   LaneIdentity identity;
   const auto add = [&](std::string name, const auto& value) {
     identity.emplace_back(std::move(name), fmt::format("{}", value));

@@ -1,6 +1,6 @@
 #include "shards/metadataset.h"
 
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 
 #include "base/strings.h"
@@ -13,23 +13,18 @@ namespace fs = std::filesystem;
 constexpr int kMaxDepth = 16;
 constexpr std::size_t kMaxLeaves = 100'000;  // nested files can multiply
 constexpr std::int64_t kMaxShuffleEpochs = 1 << 20;
+constexpr double kMaxWeight = 1e18;  // weights may be numbers of tokens
+constexpr double kMaxRepetitions = 1e9;
 
 // What the metadatasets around a data set say about it.
 struct Context {
   std::string split;
-  Json subflavors = Json::object();
   std::optional<Subset> subset{};
   ShuffleEpochs shuffle_epochs = 1;
   int depth = 0;
 };
 
 Blend open_path(const std::string& path, const Context& context, const DocumentNode* reference);
-
-// An outer metadataset wins over an inner one.
-Json merged(Json inner, const Json& outer) {
-  for (const auto& [key, value] : outer.items()) inner[key] = value;
-  return inner;
-}
 
 // "25%" as 0.25, "end" and plain numbers as they are.
 struct Bound {
@@ -101,14 +96,6 @@ Blend open_reference(const DocumentNode& node, const std::string& file, const Co
   Context context = outer;
   ++context.depth;
   context.split = node.optional_text("split_part").value_or(outer.split);
-  Json own = Json::object();
-  if (const auto legacy = node.json().contains("subflavor") ? node.optional_text("subflavor") : std::nullopt)
-    own["__subflavor__"] = *legacy;
-  if (node.has("subflavors")) {
-    node.at("subflavors").expect_object();
-    own = merged(own, node.at("subflavors").json());
-  }
-  context.subflavors = merged(own, outer.subflavors);
   context.subset = subset_within(node, outer.subset);
   context.shuffle_epochs = multiplied(node, outer.shuffle_epochs);
   const std::string path = node.at("path").text();
@@ -124,7 +111,7 @@ Blend blended(const std::vector<DocumentNode>& entries, const DocumentNode& list
   const bool by_weight = mode == BlendMode::Weights;
   const auto value_of = [&](const DocumentNode& entry) {
     const char* key = by_weight ? "weight" : "repetitions";
-    return entry.has(key) ? entry.at(key).positive_number() : 1.0;
+    return entry.has(key) ? entry.at(key).positive_number(by_weight ? kMaxWeight : kMaxRepetitions) : 1.0;
   };
   if (entries.empty()) list.fail("the blend is empty", "list at least one data set");
   double total = 0;
@@ -139,6 +126,9 @@ Blend blended(const std::vector<DocumentNode>& entries, const DocumentNode& list
         leaf.weight = leaf.weight * value_of(entry) / total;
       else
         leaf.repetitions = value_of(entry) * leaf.repetitions;
+      if (static_cast<float>(leaf.weight) == 0)
+        entry.fail(fmt::format("its share of the blend, {:g}, is too small to draw samples by", leaf.weight),
+                   "use weights that differ less");
       result.leaves.push_back(std::move(leaf));
     }
     if (result.leaves.size() > kMaxLeaves)
@@ -206,11 +196,20 @@ Blend open_path(const std::string& path, const Context& context, const DocumentN
   Leaf leaf{.data = open_data_set(path, context.split, config("split_config")),
             .shuffle_epochs = context.shuffle_epochs};
   if (kind == PathKind::Folder) leaf.spec = read_sample_spec(path, config("dataset_config"));
-  leaf.spec.subflavors = merged(leaf.spec.subflavors, context.subflavors);
   leaf.subset = context.subset.value_or(Subset{});
   Blend blend;
   blend.leaves.push_back(std::move(leaf));
   return blend;
+}
+
+// Streams add up the samples of an epoch, and repetitions multiply along nested blends.
+void check_total(const Blend& blend, const std::string& path) {
+  double samples = 0;
+  for (const Leaf& leaf : blend.leaves)
+    samples += static_cast<double>(leaf.data.samples()) * std::max(leaf.repetitions, 1.0);
+  if (samples > static_cast<double>(kMaxSamples))
+    throw ConfigError({fmt::format("an epoch has {:g} samples, more than {}", samples, kMaxSamples), path,
+                       "use fewer repetitions, or fewer data sets"});
 }
 
 }  // namespace
@@ -231,7 +230,9 @@ std::pair<std::int64_t, std::int64_t> Subset::range(std::int64_t samples, const 
 }
 
 std::shared_ptr<const Blend> open_blend(const std::string& path, const std::string& split) {
-  return std::make_shared<const Blend>(open_path(path, Context{.split = split}, nullptr));
+  auto blend = std::make_shared<const Blend>(open_path(path, Context{.split = split}, nullptr));
+  check_total(*blend, path);
+  return blend;
 }
 
 }  // namespace braid

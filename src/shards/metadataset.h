@@ -28,7 +28,7 @@ using ShuffleEpochs = std::optional<std::int64_t>;
 
 struct Leaf {
   DataSet data{};
-  SampleSpec spec{};       // its subflavors are merged with those of the metadatasets around it
+  SampleSpec spec{};
   double weight = 1;       // relative, in a blend by weight
   double repetitions = 1;  // per epoch, in a blend by repetitions
   Subset subset{};
@@ -42,7 +42,8 @@ struct Blend {
   std::vector<Leaf> leaves{};
 };
 
-// ConfigError for what Braid does not support (join, aux) and what does not make sense, with the place in the YAML.
+// ConfigError for what Braid does not support (join, aux) and what does not make sense, with the place in the YAML. An
+// epoch of the result has at most kMaxSamples samples, repetitions included.
 std::shared_ptr<const Blend> open_blend(const std::string& path, const std::string& split);
 
 }  // namespace braid

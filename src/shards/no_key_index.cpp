@@ -1,8 +1,6 @@
 // Without SQLite: keys are checked in memory, and no file is written.
 #include <unordered_map>
 
-#include "base/error.h"
-#include "base/strings.h"
 #include "shards/key_index.h"
 
 namespace braid {
@@ -21,10 +19,7 @@ KeyIndex::~KeyIndex() = default;
 
 void KeyIndex::add(std::uint32_t shard, std::int64_t, const ScannedSample& sample) {
   const auto [known, is_new] = state_->shard_of_key.emplace(sample.key, shard);
-  if (!is_new)
-    throw DataError(
-        fmt::format("the key {} appears in shard '{}' and again in shard '{}': each sample needs its own key",
-                    in_quotes(sample.key), state_->shards[known->second], state_->shards[shard]));
+  if (!is_new) refuse_repeated(sample.key, state_->shards[known->second], state_->shards[shard]);
 }
 
 void KeyIndex::commit() {}

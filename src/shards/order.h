@@ -14,18 +14,10 @@
 
 #include "shards/draws.h"
 #include "shards/metadataset.h"
+#include "shards/sample_ref.h"
 #include "shards/stream_state.h"
 
 namespace braid {
-
-struct SampleRef {
-  std::uint32_t leaf = 0;   // in Blend::leaves
-  std::uint32_t shard = 0;  // in its DataSet::shards
-  std::int64_t index = 0;   // in the shard
-  std::uint64_t epoch = 0;  // how often the worker had completed its share of the leaf
-
-  bool operator==(const SampleRef&) const = default;
-};
 
 class SampleStream {
  public:

@@ -89,13 +89,19 @@ void check(const PrepareRequest& request) {
   if (!request.ratios.empty() && !request.patterns.empty())
     throw ConfigError({"splits are given by ratio and by pattern", "", "use --split or --split-parts"});
   std::set<std::string> names;
+  const auto check_name = [&](const std::string& name, const char* fix) {
+    if (name.empty()) throw ConfigError({"a split has no name", "", fix});
+    if (!names.insert(name).second)
+      throw ConfigError({fmt::format("the split {} is named twice", in_quotes(name)), "", fix});
+  };
   for (const auto& [name, ratio] : request.ratios) {
     if (!(ratio >= 0) || ratio > 1e9)
       throw ConfigError(
           {fmt::format("{} is not a ratio for the split {}", ratio, in_quotes(name)), "", "use 0.9, for example"});
-    if (name.empty() || !names.insert(name).second)
-      throw ConfigError({fmt::format("the split {} is named twice, or not at all", in_quotes(name)), "", ""});
+    check_name(name, "give each split one ratio: --split train:0.9,val:0.1");
   }
+  for (const auto& [name, pattern] : request.patterns)
+    check_name(name, "give each split one pattern; it may have alternatives: --split-parts 'train:{a,b}/.*'");
   if (request.sample_type.empty() != request.field_map.empty())
     throw ConfigError(
         {"a sample type and a field map belong together", "", "give --sample-type and --field-map, or neither"});
@@ -145,12 +151,17 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (!fs::is_directory(request.path))
     throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});
   const fs::path meta = fs::path(request.path) / kMetaFolder;
-  const std::string info_path = meta / ".info.json", dataset_path = meta / "dataset.yaml";
-  if (!request.force && (fs::exists(info_path) || fs::exists(meta / ".info.yaml")))
+  const std::string info_path = meta / ".info.json", info_yaml_path = meta / ".info.yaml";
+  const std::string dataset_path = meta / "dataset.yaml";
+  const bool has_info_yaml = fs::exists(info_yaml_path);
+  if (!request.force && (fs::exists(info_path) || has_info_yaml))
     throw ConfigError({fmt::format("'{}' is prepared already", request.path), "", "use --force to prepare it again"});
   const std::vector<std::string> shards = find_shards(request.path);
   const Splits splits = cut_splits(request, shards);
   fs::create_directories(meta);
+  // An interrupted call must not leave old counts beside new indexes.
+  fs::remove(info_path);
+  fs::remove(info_yaml_path);
   KeyIndex keys(meta / "index.sqlite", shards);
   const ScannedShards scanned = index_shards(request, shards, keys);
   keys.commit();
@@ -164,7 +175,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   for (const std::string& shard : shards)
     info["shard_counts"].get_ref<Json::object_t&>().emplace_back(shard, scanned.counts.at(shard));
   write_file(info_path, info.dump(2) + "\n");
-  if (fs::exists(meta / ".info.yaml")) write_file(meta / ".info.yaml", info.dump(2) + "\n");  // readers may prefer it
+  if (has_info_yaml) write_file(info_yaml_path, info.dump(2) + "\n");  // readers may prefer it
 
   for (const auto& [shard, count] : scanned.counts) result.samples += count;
   for (const auto& [name, names] : splits) {

@@ -34,8 +34,9 @@ struct Prepared {
   bool kept_dataset_yaml = false;
 };
 
-// Complete files replace old ones. .info.json, which marks a folder as prepared, is written last, so an interrupted
-// call can be repeated. ConfigError for requests that make no sense, DataError for damaged shards and repeated keys.
+// Complete files replace old ones. .info.json, which marks a folder as prepared, is removed first and written last, so
+// an interrupted call can be repeated. ConfigError for requests that make no sense, DataError for damaged shards and
+// repeated keys.
 Prepared prepare_data_set(const PrepareRequest& request);
 
 // As Energon cuts them: by ratio of shards, rounded down at each cut. ConfigError when a pattern matches nothing.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/strings.h"
+
 namespace braid {
 
 SampleReader::SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards)
@@ -29,7 +31,12 @@ std::shared_ptr<const OpenShard> SampleReader::open(const SampleRef& ref) {
   return shard;
 }
 
-Sample SampleReader::read(const SampleRef& ref) { return open(ref)->read(ref.index); }
+Sample SampleReader::read(const SampleRef& ref) {
+  Sample sample = open(ref)->read(ref.index);
+  if (const auto& filter = blend_->leaves[ref.leaf].spec.part_filter)
+    std::erase_if(sample.parts, [&](const SamplePart& part) { return !contains(*filter, part.name); });
+  return sample;
+}
 
 std::string SampleReader::key(const SampleRef& ref) { return open(ref)->key(ref.index); }
 

@@ -18,7 +18,7 @@ class SampleReader {
  public:
   explicit SampleReader(std::shared_ptr<const Blend> blend, std::size_t max_open_shards = 64);
 
-  Sample read(const SampleRef& ref);
+  Sample read(const SampleRef& ref);  // without the parts that part_filter excludes
   std::string key(const SampleRef& ref);
   const Shard& shard_of(const SampleRef& ref) const { return blend_->leaves[ref.leaf].data.shards[ref.shard]; }
 

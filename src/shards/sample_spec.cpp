@@ -41,8 +41,10 @@ void read_part_filter(const DocumentNode& filter, SampleSpec& spec) {
                                 filter.where(), "list the parts: `part_filter: [jpg, json]`"};
     return;
   }
-  spec.parts.emplace();
-  for (const DocumentNode& part : filter.items()) spec.parts->push_back(part.text());
+  if (!spec.field_map.empty())
+    filter.fail("`part_filter` and `field_map` exclude each other", "remove part_filter: field_map names the parts");
+  spec.part_filter.emplace();
+  for (const DocumentNode& part : filter.items()) spec.part_filter->push_back(part.text());
 }
 
 std::optional<std::int64_t> optional_count(const DocumentNode& root, std::string_view key, std::int64_t most) {
@@ -98,11 +100,11 @@ FieldSource parse_field_source(std::string_view text, const std::string& where) 
   return source;
 }
 
-FieldValue field_value(const Sample& sample, const FieldSource& source) {
+std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source) {
   for (const auto& path : source.alternatives) {
     const SamplePart* part = sample.find(path[0]);
     if (!part) continue;
-    if (path.size() == 1) return part->bytes;
+    if (path.size() == 1) return part;
     auto root = nlohmann::json::parse(part->bytes, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded())
       throw DataError(fmt::format("part {} of sample {} in shard {} is not valid JSON", in_quotes(path[0]),
@@ -110,12 +112,13 @@ FieldValue field_value(const Sample& sample, const FieldSource& source) {
     // A copy would overflow the stack if the value is nested very deep.
     if (nlohmann::json* value = walk(root, path)) return std::move(*value);
   }
-  throw DataError(fmt::format("sample {} in shard {} has no {}", in_quotes(sample.key), in_quotes(sample.shard),
-                              in_quotes(fmt::format("{}", fmt::join(source.alternatives.back(), "/")))));
+  return std::nullopt;
 }
 
-void SampleSpec::require_declarative() const {
-  if (needs_python) throw ConfigError(*needs_python);
+FieldValue field_value(const Sample& sample, const FieldSource& source) {
+  if (auto value = find_field(sample, source)) return *std::move(value);
+  throw DataError(fmt::format("sample {} in shard {} has no {}", in_quotes(sample.key), in_quotes(sample.shard),
+                              in_quotes(fmt::format("{}", fmt::join(source.alternatives.back(), "/")))));
 }
 
 SampleSpec parse_sample_spec(const DocumentNode& root) {
@@ -136,15 +139,10 @@ SampleSpec parse_sample_spec(const DocumentNode& root) {
     spec.needs_python =
         Problem{fmt::format("the Python function {} loads the samples", in_quotes(root.at("sample_loader").text())),
                 root.at("sample_loader").where(), kMapInstead};
-  else if (root.has("part_filter"))
-    read_part_filter(root.at("part_filter"), spec);
   if (root.has("field_map")) read_field_map(root.at("field_map"), spec);
+  if (root.has("part_filter") && !root.has("sample_loader")) read_part_filter(root.at("part_filter"), spec);
   if (!is_crude && spec.field_map.empty() && !spec.needs_python)
     root.fail("neither `field_map` nor the class CrudeWebdataset says what is in a sample", kMapInstead);
-  if (root.has("subflavors")) {
-    root.at("subflavors").expect_object();
-    spec.subflavors = root.at("subflavors").json();
-  }
   spec.parallel_shard_iters = optional_count(root, "parallel_shard_iters", 4096);
   spec.max_samples_per_sequence = optional_count(root, "max_samples_per_sequence", INT32_MAX);
   return spec;

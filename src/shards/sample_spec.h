@@ -20,19 +20,18 @@ struct FieldSource {
 FieldSource parse_field_source(std::string_view text, const std::string& where);  // ConfigError
 
 // A whole part as stored, or a value within a JSON part.
-using FieldValue = std::variant<std::string_view, nlohmann::json>;
-// DataError, naming sample and field, when no alternative is in the sample.
+using FieldValue = std::variant<const SamplePart*, nlohmann::json>;
+// Nothing when no alternative is in the sample. DataError, naming sample and part, for a part that is not JSON.
+std::optional<FieldValue> find_field(const Sample& sample, const FieldSource& source);
+// The same, but DataError when no alternative is in the sample.
 FieldValue field_value(const Sample& sample, const FieldSource& source);
 
 struct SampleSpec {
   std::string sample_type = "CrudeSample";                       // without its module
   std::vector<std::pair<std::string, FieldSource>> field_map{};  // empty: the recipe maps the parts
-  std::optional<std::vector<std::string>> parts{};               // those to read; nothing: all
-  Json subflavors = Json::object();
+  std::optional<std::vector<std::string>> part_filter{};         // the only parts to read; nothing: all
   std::optional<std::int64_t> parallel_shard_iters{}, max_samples_per_sequence{};
   std::optional<Problem> needs_python{};  // why samples cannot be read; their order is still known
-
-  void require_declarative() const;  // ConfigError with `needs_python`
 };
 
 // `dataset_config`: the file below .nv-meta to use instead of dataset.yaml.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/strings.h"
 #include "shards/key_index.h"
 
 namespace braid {
@@ -103,9 +102,7 @@ void KeyIndex::add(std::uint32_t shard, std::int64_t index_in_shard, const Scann
   if (code == SQLITE_CONSTRAINT) {
     state.check(state.execute(state.find_shard, sample.key));
     const auto first = static_cast<std::size_t>(sqlite3_column_int64(state.find_shard, 0));
-    throw DataError(
-        fmt::format("the key {} appears in shard '{}' and again in shard '{}': each sample needs its own key",
-                    in_quotes(sample.key), state.shards[first], state.shards[shard]));
+    refuse_repeated(sample.key, state.shards[first], state.shards[shard]);
   }
   state.check(code);
   state.check(sqlite3_reset(state.add_sample));

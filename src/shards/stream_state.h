@@ -23,7 +23,6 @@ class StateReader {
   explicit StateReader(std::string_view bytes) : rest_(bytes) {}
   std::uint64_t number(std::uint64_t most);
   std::string_view text();
-  bool at_end() const { return rest_.empty(); }
   void expect_end() const;
 
  private:

@@ -14,7 +14,6 @@ class TarWriter {
   void add(std::string_view name, std::string_view content);
   // The archive with its end blocks.
   std::string finish();
-  std::size_t bytes() const { return archive_.size(); }
 
  private:
   std::string archive_;

@@ -43,12 +43,13 @@ void add_slices(std::int64_t begin, std::int64_t end, std::optional<std::int64_t
 
 std::vector<std::int64_t> bit_reversal(std::int64_t n) { return reversed(0, n); }
 
-std::pair<std::int64_t, std::int64_t> worker_range(std::pair<std::int64_t, std::int64_t> samples, std::int64_t workers,
-                                                   std::int64_t rotation, std::int64_t worker) {
+std::pair<std::int64_t, std::int64_t> worker_range(std::pair<std::int64_t, std::int64_t> samples,
+                                                   const std::vector<std::int64_t>& order, std::int64_t rotation,
+                                                   std::int64_t worker) {
+  const std::int64_t workers = std::ssize(order);
   BRAID_CHECK(worker >= 0 && worker < workers, "worker {} of {}", worker, workers);
   const std::int64_t total = samples.second - samples.first;
   const std::int64_t base = total / workers, extra = total % workers;
-  const std::vector<std::int64_t> order = bit_reversal(workers);
   std::int64_t begin = samples.first, own = 0;
   for (std::int64_t i = 0; i < workers; ++i) {
     const std::int64_t count = base + ((i - rotation + workers) % workers < extra ? 1 : 0);

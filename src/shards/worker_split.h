@@ -12,10 +12,11 @@ namespace braid {
 // 0 .. n-1 such that every prefix is spread evenly: for powers of two, with the bits of each index reversed.
 std::vector<std::int64_t> bit_reversal(std::int64_t n);
 
-// The range of one of `workers` workers. The samples that remain after division go to workers in bit-reversed order,
-// starting after the first `rotation` of it.
-std::pair<std::int64_t, std::int64_t> worker_range(std::pair<std::int64_t, std::int64_t> samples, std::int64_t workers,
-                                                   std::int64_t rotation, std::int64_t worker);
+// The range of one worker. `order` is the bit_reversal() of the number of workers: the samples that remain after
+// division go to workers in this order, starting after the first `rotation` of it.
+std::pair<std::int64_t, std::int64_t> worker_range(std::pair<std::int64_t, std::int64_t> samples,
+                                                   const std::vector<std::int64_t>& order, std::int64_t rotation,
+                                                   std::int64_t worker);
 
 // The borders of slices of `range`: none crosses a border of `shard_starts`, and each has about `longest` samples.
 // Empty if the range is.

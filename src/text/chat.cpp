@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "text/template_targets.h"
 #include "text/template_text.h"
 
@@ -54,7 +55,7 @@ std::vector<ChatTurn> ChatEncoder::prepared(const std::vector<ChatTurn>& turns) 
   for (ChatTurn& turn : result) {
     if (!contains(kRoles, turn.role))
       throw DataError(fmt::format("a turn has the role {}; known: {}", in_quotes(turn.role), fmt::join(kRoles, ", ")));
-    turn.text = replaced(turn.text, kImageToken, image_);
+    turn.text = replaced(with_valid_utf8(turn.text), kImageToken, image_);
   }
   return result;
 }
@@ -77,14 +78,15 @@ std::string ChatEncoder::render_turn(const ChatTurn& turn) const {
   return filled(frame.before) + text + filled(frame.after);
 }
 
-std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt,
+std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, std::int64_t& steps) const {
+  if (template_) return render_template(turns, /*generation_prompt=*/false, steps);
+  std::string text = format_.has_bos ? needed(tokenizer_.settings().bos, "bos_token", tokenizer_) : "";
+  for (const ChatTurn& turn : turns) text += render_turn(turn);
+  return text;
+}
+
+std::string ChatEncoder::render_template(const std::vector<ChatTurn>& turns, bool generation_prompt,
                                          std::int64_t& steps) const {
-  const TokenizerSettings& settings = tokenizer_.settings();
-  if (!template_) {
-    std::string text = format_.has_bos ? needed(settings.bos, "bos_token", tokenizer_) : "";
-    for (const ChatTurn& turn : turns) text += render_turn(turn);
-    return generation_prompt ? text + format_.generation_prompt : text;
-  }
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   for (const ChatTurn& turn : turns) messages.push_back({{"role", turn.role}, {"content", turn.text}});
   nlohmann::ordered_json variables = {
@@ -92,6 +94,7 @@ std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, boo
   const auto add = [&](const char* name, const std::optional<std::string>& token) {
     if (token) variables[name] = *token;
   };
+  const TokenizerSettings& settings = tokenizer_.settings();
   add("bos_token", settings.bos);
   add("eos_token", settings.eos);
   add("pad_token", settings.pad);
@@ -99,17 +102,8 @@ std::string ChatEncoder::render_prepared(const std::vector<ChatTurn>& turns, boo
   return template_->render(variables, steps);
 }
 
-std::string ChatEncoder::render(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
-  std::int64_t steps = kMostSteps;
-  return render_prepared(prepared(turns), generation_prompt, steps);
-}
-
-std::vector<int> ChatEncoder::encode(const std::vector<ChatTurn>& turns, bool generation_prompt) const {
-  return tokenizer_.encode(render(turns, generation_prompt));
-}
-
 std::vector<int> ChatEncoder::tokens_of_turn(const ChatTurn& turn, bool is_first, std::int64_t& steps) const {
-  std::vector<int> tokens = tokenizer_.encode(render_prepared({turn}, false, steps));
+  std::vector<int> tokens = tokenizer_.encode(render({turn}, steps));
   // Only the first turn has a BOS token.
   if (format_.has_bos && !is_first && !tokens.empty()) tokens.erase(tokens.begin());
   return tokens;
@@ -128,7 +122,7 @@ void ChatEncoder::check_texts(const std::vector<ChatTurn>& turns) const {
 
 ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, std::int64_t& steps) const {
   ChatTokens result;
-  result.tokens = tokenizer_.encode(render_prepared(turns, false, steps));
+  result.tokens = tokenizer_.encode(render(turns, steps));
   result.targets = result.tokens;
   std::size_t done = 0;
   for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -155,20 +149,16 @@ ChatTokens ChatEncoder::mask_each_turn(const std::vector<ChatTurn>& turns, std::
 ChatTokens ChatEncoder::encode_with_targets(const std::vector<ChatTurn>& given) const {
   const std::vector<ChatTurn> turns = prepared(given);
   std::int64_t steps = kMostSteps;
-  const auto render = [&](const std::vector<ChatTurn>& some, bool generation_prompt) {
-    return render_prepared(some, generation_prompt, steps);
-  };
   if (!format_.masks) {
-    const std::vector<int> tokens = tokenizer_.encode(render(turns, false));
+    const std::vector<int> tokens = tokenizer_.encode(render(turns, steps));
     return {.tokens = tokens, .targets = tokens};
   }
   check_texts(turns);
-  return format_.prefix_length ? mask_each_turn(turns, steps) : template_targets(turns, render, tokenizer_);
-}
-
-int ChatEncoder::pad_id() const {
-  return tokenizer_.id_of(format_.pad.empty() ? needed(tokenizer_.settings().pad, "pad_token", tokenizer_)
-                                              : format_.pad);
+  if (format_.prefix_length) return mask_each_turn(turns, steps);
+  const auto render_some = [&](const std::vector<ChatTurn>& some, bool generation_prompt) {
+    return render_template(some, generation_prompt, steps);
+  };
+  return template_targets(turns, render_some, tokenizer_);
 }
 
 }  // namespace braid

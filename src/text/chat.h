@@ -23,18 +23,15 @@ class ChatEncoder {
   // longer.
   ChatEncoder(const Tokenizer& tokenizer, const std::string& format, const std::string& image_tags = "");
 
-  // The text that is tokenized, with the start of an assistant turn if `generation_prompt`.
-  std::string render(const std::vector<ChatTurn>& turns, bool generation_prompt = false) const;
-  std::vector<int> encode(const std::vector<ChatTurn>& turns, bool generation_prompt = false) const;
   // Only what the assistant says, with its end of turn, is a target. DataError if a turn is empty, if an assistant turn
   // has an image, or if the tokens of a turn cannot be told from those of the others.
   ChatTokens encode_with_targets(const std::vector<ChatTurn>& turns) const;
-  int pad_id() const;
 
  private:
   std::vector<ChatTurn> prepared(const std::vector<ChatTurn>& turns) const;
   // `steps` bounds the work of templates, see ChatTemplate.
-  std::string render_prepared(const std::vector<ChatTurn>& turns, bool generation_prompt, std::int64_t& steps) const;
+  std::string render(const std::vector<ChatTurn>& turns, std::int64_t& steps) const;
+  std::string render_template(const std::vector<ChatTurn>& turns, bool generation_prompt, std::int64_t& steps) const;
   std::string render_turn(const ChatTurn& turn) const;
   std::vector<int> tokens_of_turn(const ChatTurn& turn, bool is_first, std::int64_t& steps) const;
   void check_texts(const std::vector<ChatTurn>& turns) const;

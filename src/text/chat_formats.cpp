@@ -6,12 +6,8 @@
 namespace braid {
 namespace {
 
-ChatFormat own_template(std::string name, bool has_bos, std::optional<int> prefix_length, std::string pad) {
-  return {.name = std::move(name),
-          .own_template = true,
-          .has_bos = has_bos,
-          .prefix_length = prefix_length,
-          .pad = std::move(pad)};
+ChatFormat own_template(std::string name, bool has_bos, std::optional<int> prefix_length) {
+  return {.name = std::move(name), .own_template = true, .has_bos = has_bos, .prefix_length = prefix_length};
 }
 
 ChatFormat chatml(std::string name, bool has_bos, int prefix_length) {
@@ -20,7 +16,6 @@ ChatFormat chatml(std::string name, bool has_bos, int prefix_length) {
           .system = turn,
           .user = turn,
           .assistant = turn,
-          .generation_prompt = "<|im_start|>assistant\n",
           .has_bos = has_bos,
           .prefix_length = prefix_length};
 }
@@ -31,11 +26,9 @@ ChatFormat llama31(std::string name) {
           .system = turn,
           .user = turn,
           .assistant = turn,
-          .generation_prompt = "<|start_header_id|>assistant<|end_header_id|>\n\n",
           .has_bos = true,
           .strips = true,
-          .prefix_length = 4,
-          .pad = "<|finetune_right_pad_id|>"};
+          .prefix_length = 4};
 }
 
 ChatFormat without_masks(std::string name, bool own) {
@@ -45,53 +38,45 @@ ChatFormat without_masks(std::string name, bool own) {
 // Names, texts and masks are those of Megatron-LM's tokenizers for multimodal models and for fine-tuning.
 const std::vector<ChatFormat>& formats() {
   static const std::vector<ChatFormat> all = {
-      own_template("nemotron6-moe", false, std::nullopt, "<unk>"),
+      own_template("nemotron6-moe", false, std::nullopt),
       {.name = "nemotron5",
        .system = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
        .user = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
        .assistant = {"<SPECIAL_14>{role}\n", "<SPECIAL_15>\n"},
-       .generation_prompt = "<SPECIAL_14>assistant\n",
        .has_bos = true,
-       .prefix_length = 3,
-       .pad = "<SPECIAL_233>"},
+       .prefix_length = 3},
       {.name = "nemotron5-aligned",
        .system = {"{Role}\n", "\n[PREFIX]"},
        .user = {"{Role}\n", "\n[PREFIX]"},
        .assistant = {"{Role}\n", "\n[PREFIX]"},
-       .generation_prompt = "Assistant\n",
        .has_bos = true,
-       .prefix_length = 2,
-       .pad = "<SPECIAL_233>"},
+       .prefix_length = 2},
       {.name = "nemotron-h-aligned",  // the user's turn announces the assistant's, which begins with its text
        .system = {"<SPECIAL_10>System\n", "\n"},
        .user = {"<SPECIAL_11>User\n", "\n<SPECIAL_11>Assistant\n"},
        .assistant = {"", "\n"},
        .strips = true,
-       .prefix_length = 0,
-       .pad = "<SPECIAL_233>"},
+       .prefix_length = 0},
       {.name = "nemotron-nano-v2",
        .system = {"<SPECIAL_10>System\n", "\n"},
        .user = {"<SPECIAL_11>User\n", "\n"},
        .assistant = {"<SPECIAL_11>Assistant\n", "\n<SPECIAL_12>\n"},
        .strips = true,
        .drops_think_switches = true,
-       .prefix_length = 3,
-       .pad = "<unk>"},
-      own_template("chatml", false, 3, ""),
+       .prefix_length = 3},
+      own_template("chatml", false, 3),
       chatml("qwen2p0", false, 3),
       chatml("qwen2p5", false, 3),
       chatml("nvlm-yi-34b", true, 4),
-      own_template("llama3", true, 4, "<|end_of_text|>"),
+      own_template("llama3", true, 4),
       llama31("llama3p1"),
       llama31("llama3p2"),
       {.name = "mistral",
        .user = {"[INST] ", "[/INST]"},
        .assistant = {" ", "{eos}"},
-       .generation_prompt = " ",
        .has_bos = true,
        .has_system = false,
-       .prefix_length = 0,
-       .pad = "<unk>"},
+       .prefix_length = 0},
       without_masks("identity", false),
       without_masks("default", true),
   };

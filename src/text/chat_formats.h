@@ -16,14 +16,12 @@ struct ChatFormat {
   std::string name{};
   bool own_template = false;  // written by the tokenizer's chat template, not by the frames
   ChatFrame system{}, user{}, assistant{};
-  std::string generation_prompt{};  // what makes a model answer
   bool has_bos = false;
   bool has_system = true;              // false: system turns are left out
   bool strips = false;                 // white space around texts is removed
   bool drops_think_switches = false;   // "/think" and "/no_think" are removed from what is not the assistant's
   bool masks = true;                   // false: every token is a target
   std::optional<int> prefix_length{};  // tokens of an assistant turn before its text; nothing: template_targets.h
-  std::string pad{};                   // its pad token; empty: the tokenizer's own
 };
 
 std::vector<std::string> chat_format_names();

@@ -85,13 +85,6 @@ class HfCodec : public TokenCodec {
 
   int vocab_size() const override { return added_.end_id(); }
 
-  std::vector<std::string> special_tokens() const override {
-    std::vector<std::string> tokens;
-    for (const AddedToken& token : added_.list())
-      if (token.special) tokens.push_back(token.content);
-    return tokens;
-  }
-
  private:
   // The text between added tokens of the first kind: normalised, then searched for those of the second kind.
   void encode_gap(std::string_view gap, bool is_first, Bpe::Workspace& workspace, std::vector<int>& ids) const {

@@ -47,13 +47,6 @@ class SentencePieceCodec : public TokenCodec {
 
   int vocab_size() const override { return model_.GetPieceSize(); }
 
-  std::vector<std::string> special_tokens() const override {
-    std::vector<std::string> tokens;
-    for (int id = 0; id < vocab_size(); ++id)
-      if (model_.IsControl(id) || model_.IsUnknown(id)) tokens.push_back(model_.IdToPiece(id));
-    return tokens;
-  }
-
  private:
   sentencepiece::SentencePieceProcessor model_;
 };

@@ -17,6 +17,26 @@ std::size_t length_at(std::string_view text) {
   return take_character(rest) ? text.size() - rest.size() : 1;
 }
 
+// The length of the white space character that the text begins with; 0 if it begins with another.
+std::size_t space_at(std::string_view text) {
+  std::string_view rest = text;
+  const auto code = take_character(rest);
+  return code && is_python_space(*code) ? text.size() - rest.size() : 0;
+}
+
+std::vector<std::string> split_at_white_space(std::string_view text, std::int64_t most) {
+  std::vector<std::string> words;
+  while (true) {
+    for (std::size_t space; !text.empty() && (space = space_at(text)) > 0;) text.remove_prefix(space);
+    if (text.empty()) return words;
+    std::size_t end = most == 0 ? text.size() : 0;  // the last part keeps its white space
+    while (end < text.size() && space_at(text.substr(end)) == 0) end += length_at(text.substr(end));
+    words.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+    --most;
+  }
+}
+
 void refuse_other_alphabets(std::string_view text) {
   for (const char c : text)
     if (static_cast<unsigned char>(c) >= 0x80)
@@ -98,22 +118,9 @@ std::string replace_text(std::string_view text, std::string_view old, std::strin
 }
 
 std::vector<std::string> split_text(std::string_view text, const std::string* separator, std::int64_t most) {
-  std::vector<std::string> parts;
-  if (!separator) {
-    std::string rest = strip_text(text, nullptr, true, false);
-    while (!rest.empty() && most-- != 0) {
-      std::size_t end = 0;
-      for (std::string_view view = rest; !view.empty(); end = rest.size() - view.size()) {
-        const auto code = take_character(view);
-        if (!code || is_python_space(*code)) break;
-      }
-      parts.push_back(rest.substr(0, end));
-      rest = strip_text(std::string_view(rest).substr(end), nullptr, true, false);
-    }
-    if (!rest.empty()) parts.push_back(rest);
-    return parts;
-  }
+  if (!separator) return split_at_white_space(text, most);
   if (separator->empty()) throw DataError("splitting at an empty text is not possible");
+  std::vector<std::string> parts;
   while (most-- != 0) {
     const std::size_t at = text.find(*separator);
     if (at == std::string_view::npos) break;

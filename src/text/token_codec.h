@@ -20,7 +20,6 @@ class TokenCodec {
   virtual std::optional<int> find(std::string_view token) const = 0;
   virtual std::optional<std::string> token(int id) const = 0;
   virtual int vocab_size() const = 0;  // one more than the largest id
-  virtual std::vector<std::string> special_tokens() const = 0;
 };
 
 }  // namespace braid

@@ -27,11 +27,9 @@ class Tokenizer {
   // DataError for an id without a token.
   std::string decode(const std::vector<int>& ids, bool skip_special = false) const;
 
-  int id_of(std::string_view token) const;  // ConfigError with similar tokens if there is none
   std::optional<int> find(std::string_view token) const { return codec_->find(token); }
   std::optional<std::string> token(int id) const { return codec_->token(id); }
   int vocab_size() const { return codec_->vocab_size(); }  // one more than the largest id
-  std::vector<std::string> special_tokens() const { return codec_->special_tokens(); }
   const TokenizerSettings& settings() const { return settings_; }
   const std::string& where() const { return where_; }              // for messages
   const std::string& fingerprint() const { return fingerprint_; }  // of the files' contents

@@ -81,7 +81,9 @@ TEST(Conversations, ByTheRecipesFields) {
             "user: <image>\n<image>\nsame? | assistant: no | [right.png=R][left.png=L]");
   EXPECT_EQ(read(parts, {}, with([](SampleFields& f) { f.caption = "json[c]"; })),
             "user: <image>\n<image>\n | assistant: two | [right.png=R][left.png=L]");
-  EXPECT_EQ(read(parts, {}, {.images = "webp,left.png", .text = "json[t]"}), ": <image>\nt | [webp=L]");
+  EXPECT_EQ(read(parts, {}, {.images = "webp,left.png", .text = "json[t]"}), ": <image>\nt | [left.png=L]");
+  EXPECT_EQ(read(parts, {}, {.images = "jpg,png", .text = "json[t]"}), ": t | ") << "a sample without pictures";
+  EXPECT_EQ(read(parts, {}, {.images = "json[none]", .text = "json[t]"}), ": t | ");
   EXPECT_EQ(read(parts, typed("TextSample", {{"text", "json[q]"}}), {.text = "json[t]"}), ": t | ")
       << "the recipe comes first";
 }
@@ -153,6 +155,12 @@ TEST(Conversations, MayBeNestedVeryDeep) {
   EXPECT_THAT(refusal({{"json", R"({"conversations": )" + deep + "}"}}), HasSubstr("not an object"));
   EXPECT_THAT(refusal({{"json", R"({"c": )" + deep + "}"}}, {}, {.conversation = "json[c]"}),
               HasSubstr("not an object"));
+  EXPECT_THAT(refusal({{"json", R"({"images": )" + deep + "}"}}), HasSubstr("name of a picture is not a text"));
+  EXPECT_THAT(refusal({{"json", R"({"caption": )" + deep + "}"}}), HasSubstr("the answer is not a text"));
+  EXPECT_THAT(refusal({{"json", R"({"question": "?", "answer": )" + deep + "}"}}),
+              HasSubstr("the answer is not a text"));
+  EXPECT_THAT(refusal({{"json", R"({"c": )" + deep + "}"}}, {}, {.caption = "json[c]"}),
+              HasSubstr("the answer is not a text"));
 }
 
 TEST(Conversations, OfUnknownTypesAndPythonCodeAreRefusedAtTheStart) {
@@ -165,6 +173,18 @@ TEST(Conversations, OfUnknownTypesAndPythonCodeAreRefusedAtTheStart) {
   EXPECT_THAT(problems[0].what, HasSubstr("samples of type VidQASample"));
   EXPECT_EQ(problems[1].what, "Python loads them");
   EXPECT_TRUE(unreadable_leaves(blend, {.text = "txt"}).empty()) << "the recipe says what is in a sample";
+}
+
+TEST(Conversations, NeedOneKindOfTextFromTheRecipe) {
+  Blend blend;
+  blend.leaves.resize(1);
+  EXPECT_TRUE(unreadable_leaves(blend, {.question = "json[q]", .answer = "json[a]"}).empty());
+  std::vector<Problem> problems = unreadable_leaves(blend, {.images = "jpg"});
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].where, "data.fields.images");
+  problems = unreadable_leaves(blend, {.caption = "txt", .text = "txt"});
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].where, "data.fields.caption data.fields.text");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-  static const std::string deep(1 << 18, '[');
+  static const std::string deep(1 << 18, '['), nested = deep + std::string(deep.size(), ']');
   static const std::vector<Kind> all = {
       {"picture cut off", [](auto& png, auto&) { png.resize(20); }, "png"},
       {"picture with a flipped bit in its signature", [](auto& png, auto&) { png[1] ^= 4; }, "not a JPEG, PNG or WebP"},
@@ -63,6 +63,10 @@ const std::vector<Kind>& kinds() {
       {"zeros as JSON", [](auto&, auto& json) { json.assign(json.size(), '\0'); }, "not valid JSON"},
       {"broken UTF-8", [](auto&, auto& json) { json = talk("<image> \xff\xfe?", "this"); }, "not valid JSON"},
       {"unclosed JSON", [](auto&, auto& json) { json = deep; }, "not valid JSON"},
+      {"deep JSON as pictures", [](auto&, auto& json) { json = R"({"text": "this", "images": )" + nested + "}"; },
+       "name of a picture is not a text"},
+      {"deep JSON as an answer", [](auto&, auto& json) { json = R"({"question": "?", "answer": )" + nested + "}"; },
+       "the answer is not a text"},
       {"a number as a conversation", [](auto&, auto& json) { json = "7"; }, "neither turns nor text"},
       {"a text as a conversation", [](auto&, auto& json) { json = R"({"messages": "hi"})"; }, "not a list"},
       {"a turn without a role", [](auto&, auto& json) { json = R"([{"content": "hi"}])"; }, "needs a role"},

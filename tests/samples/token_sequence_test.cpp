@@ -105,7 +105,7 @@ TEST(TokenSequences, MatchTagsAndPictures) {
 
 // An audio encoder's token, for example: the data set has no sound.
 TEST(TokenSequences, AreRefusedWithATokenOfInputThatIsNotThere) {
-  const int star = testing::word_tokenizer()->id_of("star");
+  const int star = testing::word_tokenizer()->find("star").value();
   const SequenceMaker sequences(chatml(), testing::word_tokenizer(), kVision, 100, {star});
   EXPECT_TRUE(fitted(sequences, asked("what is this?", "a circle")));
   EXPECT_THAT(testing::error_of<DataError>([&] { sequences.encode(asked("what is this?", "star")); }),

@@ -78,6 +78,11 @@ TEST(BraceExpansion, IsThatOfBash) {
   EXPECT_THAT(error("a{1..2"), AllOf(HasSubstr("not closed"), HasSubstr("here")));
   EXPECT_THAT(error("a}"), HasSubstr("not opened"));
   EXPECT_THAT(error("{1..9999999999}"), HasSubstr("too large"));
+  EXPECT_THAT(error("{-9223372036854775808..1}"), HasSubstr("too large"));
+  EXPECT_THAT(error("{B..C..9223372036854775807}"), HasSubstr("too large"));
+  EXPECT_THAT(error("{1..2..-9223372036854775808}"), HasSubstr("too large"));
+  EXPECT_THAT(expand("{A..C..-2}"), ElementsAre("A", "C"));
+  EXPECT_THAT(expand("{1..2..2147483647}"), ElementsAre("1"));
   EXPECT_THAT(error("{1..99999}{1..99999}"), HasSubstr("more than"));
   EXPECT_THAT(error(std::string(1000, '{') + std::string(1000, '}')), HasSubstr("nested too deep"));
 }
@@ -103,7 +108,7 @@ TEST_F(DataSets, AreReadAtRandomFromManyThreads) {
 TEST_F(DataSets, FieldsAreFoundInParts) {
   const Sample sample = SampleReader(open_blend(a_, "train")).read({});
   const auto text = [&](const char* source) {
-    return std::get<std::string_view>(field_value(sample, parse_field_source(source, "")));
+    return std::get<const SamplePart*>(field_value(sample, parse_field_source(source, "")))->bytes;
   };
   const auto value = [&](const char* source) {
     return std::get<nlohmann::json>(field_value(sample, parse_field_source(source, "")));
@@ -113,6 +118,7 @@ TEST_F(DataSets, FieldsAreFoundInParts) {
   EXPECT_EQ(value("json[n][0]"), 0);
   EXPECT_EQ(value("json[n][-1]"), 0);
   EXPECT_EQ(value("json[missing],json[n]"), nlohmann::json::array({0}));
+  EXPECT_EQ(find_field(sample, parse_field_source("jpg,json[missing]", "")), std::nullopt);
   const auto error = [&](const char* source) { return error_of<DataError>([&] { value(source); }); };
   EXPECT_THAT(error("json[n][1]"), AllOf(HasSubstr("sample 'a0'"), HasSubstr("a_0.tar"), HasSubstr("json/n/1")));
   EXPECT_THAT(error("txt[a]"), HasSubstr("not valid JSON"));
@@ -163,6 +169,9 @@ TEST_F(DataSets, WrongCountsAndSplitsAreNamed) {
   EXPECT_THAT(problem(), HasSubstr("expected an integer"));
   edit(meta(".info.json"), "\"a_1.tar\": \"two\"", "\"other.tar\": 2");
   EXPECT_THAT(problem(), AllOf(HasSubstr("split.yaml"), HasSubstr("'a_1.tar'")));
+  const std::string counts = "{\"shard_counts\": {\"a_0.tar\": 9223372036854775807, \"a_1.tar\": 9223372036854775807}}";
+  write_text(meta(".info.json"), counts);
+  EXPECT_THAT(problem(), HasSubstr("add up to an impossible number"));
   write_text(meta(".info.json"), "{\"shard_counts\": {\"a_0.tar\": 3, \"a_0.tar\": 3}}");
   EXPECT_THAT(problem(), AllOf(HasSubstr(".info.json"), HasSubstr("appears twice")));
   write_text(meta(".info.json"), "{\"shard_counts\": ");
@@ -190,7 +199,9 @@ TEST_F(DataSets, MistakesInSplitsAreNamed) {
 TEST_F(DataSets, WhatNeedsPythonIsRefusedWithAnAnswer) {
   const auto with = [&](const char* text) {
     write_text(meta("dataset.yaml"), text);
-    return error_of<ConfigError>([&] { open_blend(a_, "train")->leaves[0].spec.require_declarative(); });
+    return error_of<ConfigError>([&] {
+      if (const auto problem = open_blend(a_, "train")->leaves[0].spec.needs_python) throw ConfigError(*problem);
+    });
   };
   EXPECT_THAT(with("sample_type: {__module__: megatron.energon, __class__: VQASample}\nsample_loader: "
                    "sample_loader.py:fn\npart_filter: sample_loader.py:parts"),
@@ -208,18 +219,35 @@ TEST_F(DataSets, WhatNeedsPythonIsRefusedWithAnAnswer) {
   EXPECT_EQ(open_blend(a_, "train")->leaves[0].spec.sample_type, "VQASample");
   EXPECT_EQ(with("__module__: megatron.energon\n__class__: CrudeWebdataset\npart_filter: [jpg]\nsubflavors: {k: 1}"),
             "no error");
+  EXPECT_THAT(
+      with("__module__: megatron.energon\n__class__: VQAWebdataset\nfield_map: {image: jpg}\npart_filter: [jpg]"),
+      HasSubstr("exclude each other"));
+}
+
+TEST_F(DataSets, OnlyHaveThePartsOfTheirFilter) {
+  write_text(meta("dataset.yaml"), "__module__: megatron.energon\n__class__: CrudeWebdataset\npart_filter: [txt, jpg]");
+  const Sample sample = SampleReader(open_blend(a_, "train")).read({});
+  EXPECT_TRUE(sample.find("txt"));
+  EXPECT_FALSE(sample.find("json"));
 }
 
 constexpr const char* kV2 = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n";
 
-TEST_F(DataSets, OuterSubflavorsWin) {
-  write_text(meta("dataset.yaml"),
-             "__module__: megatron.energon\n__class__: CrudeWebdataset\nsubflavors: {x: 1, y: 1, z: 1}");
-  write_text(root() / "inner.yaml",
-             "splits: {train: {datasets: [{path: a, subflavor: old, subflavors: {y: 2, z: 2}}]}}");
+TEST_F(DataSets, SubflavorsAreIgnored) {
+  write_text(root() / "inner.yaml", "splits: {train: {datasets: [{path: a, subflavor: old, subflavors: {y: 2}}]}}");
   EXPECT_EQ(metadataset(std::string(kV2) + "    {path: inner.yaml, subflavors: {z: 3}}"), "");
-  EXPECT_EQ(open_blend(root() / "m.yaml", "train")->leaves[0].spec.subflavors,
-            Json::parse(R"({"x":1,"y":2,"z":3,"__subflavor__":"old"})"));
+}
+
+TEST_F(DataSets, ImpossibleWeightsAndTotalsAreRefused) {
+  const auto v2 = [&](const std::string& text) { return metadataset(kV2 + ("    " + text)); };
+  EXPECT_THAT(v2("{blend: [{path: a, weight: 1e300}]}"), HasSubstr("blend[0].weight"));
+  EXPECT_THAT(v2("{blend: [{path: a, weight: 1e-60}, {path: a}]}"), HasSubstr("is too small"));
+  EXPECT_THAT(v2("{blend_epochized: [{path: a, repetitions: 1e300}]}"), HasSubstr("blend_epochized[0].repetitions"));
+  EXPECT_EQ(v2("{blend_epochized: [{path: a, repetitions: 1e9}]}"), "");
+  write_text(root() / "inner.yaml", kV2 + std::string("    blend_epochized: [{path: a, repetitions: 1e9}]"));
+  EXPECT_THAT(v2("{blend_epochized: [{path: inner.yaml, repetitions: 1e9}]}"), HasSubstr("an epoch has 5e+18 samples"));
+  edit(meta(".info.json"), "\"a_1.tar\": 2", "\"a_1.tar\": 1000000000000000");
+  EXPECT_THAT(v2("{blend: [{path: a}, {path: a}]}"), HasSubstr("an epoch has 2e+15 samples"));
 }
 
 TEST_F(DataSets, MistakesInMetadatasetsAreNamed) {

@@ -85,7 +85,7 @@ TEST(WorkerSplit, ReversesBits) {
 std::vector<std::int64_t> begins(std::int64_t samples, std::int64_t workers, std::int64_t rotation) {
   std::vector<std::int64_t> borders{0};
   for (std::int64_t i = 0; i < workers; ++i) {
-    const auto [begin, end] = worker_range({0, samples}, workers, rotation, i);
+    const auto [begin, end] = worker_range({0, samples}, bit_reversal(workers), rotation, i);
     EXPECT_EQ(begin, borders.back());
     borders.push_back(end);
   }
@@ -102,7 +102,7 @@ TEST(WorkerSplit, RotatesWhoGetsOneMore) {
 TEST(WorkerSplit, CutsAtShards) {
   const std::vector<std::int64_t> starts = {0, 4, 9, 15, 25};
   const auto slices = [&](std::int64_t worker) {
-    return slice_borders(worker_range({0, 25}, 4, 0, worker), starts, std::nullopt);
+    return slice_borders(worker_range({0, 25}, bit_reversal(4), 0, worker), starts, std::nullopt);
   };
   EXPECT_THAT(slices(0), ElementsAre(0, 4, 7));
   EXPECT_THAT(slices(1), ElementsAre(7, 9, 13));

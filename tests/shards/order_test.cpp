@@ -188,6 +188,20 @@ TEST(LaneState, ImpossibleValuesAreRefused) {
   EXPECT_GT(refused, 500);
 }
 
+TEST(LaneState, SamplesOfAnEmptyShardAreRefused) {
+  const Blend blend = blend_of(BlendMode::Single, {leaf({4, 0})});
+  const auto restored = [&](const SampleRef& ref) {
+    StateWriter state;
+    save_ref(state, ref);
+    StateReader reader(state.bytes());
+    return restore_ref(reader, blend);
+  };
+  const SampleRef last = {.shard = 0, .index = 3, .epoch = 7};
+  EXPECT_EQ(restored(last), last);
+  EXPECT_THAT(error_of<DataError>([&] { restored({.shard = 0, .index = 4}); }), HasSubstr("at most 3"));
+  EXPECT_THAT(error_of<DataError>([&] { restored({.shard = 1}); }), HasSubstr("'a_1.tar', which has none"));
+}
+
 TEST(Order, EachSampleComesOncePerEpochOverAllWorkers) {
   for (const int workers : {1, 2, 3, 5, 7})
     for (const int longest : {1, 3, 100}) {

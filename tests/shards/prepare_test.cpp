@@ -73,6 +73,18 @@ TEST_F(Prepare, NamesARepeatedKeyAndLeavesItUnprepared) {
   prepare_data_set({.path = root()});  // without --force
 }
 
+// Old counts beside new indexes would look prepared.
+TEST_F(Prepare, LeavesItUnpreparedWhenForcedAndInterrupted) {
+  write_shards(root(), {2, 2}, "s");
+  prepare_data_set({.path = root()});
+  write_text(root() / ".nv-meta/.info.yaml", "shard_counts: {}");
+  write_text(root() / "s_1.tar", "damaged");
+  EXPECT_THAT(refusal({.patterns = {{"train", "none"}}, .force = true}), HasSubstr("no shard matches"));
+  EXPECT_TRUE(fs::exists(root() / ".nv-meta/.info.json")) << "a refused request changes nothing";
+  EXPECT_NE(error_of<DataError>([&] { prepare_data_set({.path = root(), .force = true}); }), "no error");
+  EXPECT_THAT(error_of<ConfigError>([&] { open_blend(root(), "train"); }), HasSubstr("is not a prepared data set"));
+}
+
 TEST_F(Prepare, NamesDamagedAndEmptyShards) {
   write_shards(root(), {2, 2}, "s");
   const std::string bytes = read_text(root() / "s_1.tar");
@@ -101,6 +113,9 @@ TEST_F(Prepare, RefusesRequestsThatMakeNoSense) {
   EXPECT_THAT(refusal({.ratios = {{"train", 0}}}), HasSubstr("add up to zero"));
   EXPECT_THAT(refusal({.ratios = {{"train", -1}}}), HasSubstr("not a ratio"));
   EXPECT_THAT(refusal({.ratios = {{"train", 1}, {"train", 1}}}), HasSubstr("named twice"));
+  EXPECT_THAT(refusal({.patterns = {{"train", "a.*"}, {"train", "b.*"}}}),
+              AllOf(HasSubstr("named twice"), HasSubstr("{a,b}")));
+  EXPECT_THAT(refusal({.patterns = {{"", ".*"}}}), HasSubstr("a split has no name"));
   EXPECT_THAT(refusal({.patterns = {{"train", "*.tar"}}}), HasSubstr("regular expression"));
   EXPECT_THAT(refusal({.patterns = {{"train", "train/*"}}}),
               AllOf(HasSubstr("no shard matches"), HasSubstr("train/.*")));

@@ -1,7 +1,6 @@
 // Renders and tokenizes conversations for tests/oracles/chat_test.py. Each line of standard input is a JSON object:
 //   {"template": "...", "variables": {...}}                                      -> {"text": "..."}
-//   {"tokenizer": DIR, "format": "...", "tags": "...", "turns": [[role, text]]}  -> {"tokens": [], "targets": [],
-//   "pad": 0}
+//   {"tokenizer": DIR, "format": "...", "tags": "...", "turns": [[role, text]]}  -> {"tokens": [], "targets": []}
 // An error gives {"error": "..."}.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -26,9 +25,8 @@ Json answer(const Json& request) {
   const braid::ChatEncoder encoder(tokenizer, request["format"], request.value("tags", ""));
   std::vector<braid::ChatTurn> turns;
   for (const Json& turn : request["turns"]) turns.push_back({turn[0], turn[1]});
-  if (request.contains("prompt")) return {{"tokens", encoder.encode(turns, request["prompt"])}};
   const braid::ChatTokens result = encoder.encode_with_targets(turns);
-  return {{"tokens", result.tokens}, {"targets", result.targets}, {"pad", encoder.pad_id()}};
+  return {{"tokens", result.tokens}, {"targets", result.targets}};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "support/errors.h"
 #include "text/small_tokenizer.h"
+#include "text/template_text.h"
 
 namespace braid {
 namespace {
@@ -36,33 +37,63 @@ TEST(Chat, TurnsThatMergeAreRefused) {
               HasSubstr("turn 1 has other tokens alone"));
 }
 
-TEST(Chat, GenerationPromptsBeginAnAnswer) {
+std::string written(const Tokenizer& tokenizer, const ChatEncoder& encoder, const std::vector<ChatTurn>& turns) {
+  return tokenizer.decode(encoder.encode_with_targets(turns).tokens);
+}
+
+TEST(Chat, FormatsWriteTheirFrames) {
   const Tokenizer tokenizer = chat_tokenizer({.bos = "<s>", .eos = "</s>"});
-  const auto prompt = [&](const char* format) {
-    return ChatEncoder(tokenizer, format).render({{"system", "S"}, {"user", " U "}}, /*generation_prompt=*/true);
+  const auto text = [&](const char* format) {
+    return written(tokenizer, ChatEncoder(tokenizer, format), {{"system", "S"}, {"user", " U "}, {"assistant", "A"}});
   };
-  EXPECT_EQ(prompt("qwen2p5"),
-            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n U <|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(prompt("nemotron5-aligned"), "<s>System\nS\n[PREFIX]User\n U \n[PREFIX]Assistant\n");
-  EXPECT_EQ(prompt("nemotron-nano-v2"), "<SPECIAL_10>System\nS\n<SPECIAL_11>User\nU\n");
-  EXPECT_EQ(prompt("mistral"), "<s>[INST]  U [/INST] ");
-  EXPECT_EQ(ChatEncoder(tokenizer, "identity").encode({{"user", "hello"}}), std::vector<int>{259});
+  EXPECT_EQ(text("qwen2p5"),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n U <|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n");
+  EXPECT_EQ(text("nemotron5-aligned"), "<s>System\nS\n[PREFIX]User\n U \n[PREFIX]Assistant\nA\n[PREFIX]");
+  EXPECT_EQ(text("nemotron-nano-v2"),
+            "<SPECIAL_10>System\nS\n<SPECIAL_11>User\nU\n<SPECIAL_11>Assistant\nA\n<SPECIAL_12>\n");
+  EXPECT_EQ(text("mistral"), "<s>[INST]  U [/INST] A</s>");
+  EXPECT_EQ(text("identity"), "S U A");
+}
+
+// A template must not see bytes that are no characters; the tokens are those of U+FFFD.
+TEST(Chat, BrokenTextsReachTheTemplateRepaired) {
+  const Tokenizer tokenizer = chat_tokenizer(
+      {.chat_template = "{% for m in messages %}{% for w in m.content.split() %}{{ w }};{% endfor %}{% endfor %}"});
+  EXPECT_EQ(written(tokenizer, ChatEncoder(tokenizer, "default"), {{"user", "a\xff b \xe2\x82"}}), "a\ufffd;b;\ufffd;");
 }
 
 TEST(Chat, ImagesGetTheirTags) {
   const Tokenizer tokenizer = chat_tokenizer({});
   const std::vector<ChatTurn> turns = {{"user", "<image>?"}};
-  EXPECT_EQ(ChatEncoder(tokenizer, "identity", "nvlm").render(turns), "<Image><image></Image>?");
-  EXPECT_EQ(ChatEncoder(tokenizer, "identity", "internvl").render(turns), "<img><image></img>?");
-  EXPECT_EQ(ChatEncoder(tokenizer, "identity").render(turns), "<image>?");
+  const auto text = [&](const char* tags) {
+    return written(tokenizer, ChatEncoder(tokenizer, "identity", tags), turns);
+  };
+  EXPECT_EQ(text("nvlm"), "<Image><image></Image>?");
+  EXPECT_EQ(text("internvl"), "<img><image></img>?");
+  EXPECT_EQ(text(""), "<image>?");
 }
 
 TEST(Chat, MissingPartsOfATokenizerAreNamed) {
   const Tokenizer tokenizer = chat_tokenizer({});
   EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "chatml"); }), HasSubstr("chat_template.jinja"));
-  EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "mistral").render({{"user", "a"}}); }), HasSubstr("bos_token"));
-  EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "qwen2p5").pad_id(); }), HasSubstr("pad_token"));
+  EXPECT_THAT(error_of([&] {
+                ChatEncoder(tokenizer, "mistral").encode_with_targets({{"user", "a"}});
+              }),
+              HasSubstr("bos_token"));
   EXPECT_THAT(error_of([&] { ChatEncoder(tokenizer, "qwen"); }), HasSubstr("qwen2p5"));
+}
+
+// The expected lists are those of Python's str.split.
+TEST(TemplateText, SplitsAtWhiteSpaceAsPythonDoes) {
+  const auto words = [](std::string_view text, std::int64_t most) { return split_text(text, nullptr, most); };
+  EXPECT_THAT(words(" a\u00a0b \n", -1), ElementsAre("a", "b"));
+  EXPECT_THAT(words(" a  b c ", 1), ElementsAre("a", "b c "));
+  EXPECT_THAT(words(" a ", 0), ElementsAre("a "));
+  EXPECT_TRUE(words(" \t", -1).empty());
+  EXPECT_THAT(words("\xff a\xe2\x82 \xff", -1), ElementsAre("\xff", "a\xe2\x82", "\xff")) << "invalid bytes are text";
+  std::string many;
+  for (int i = 0; i < 200'000; ++i) many += "a ";
+  EXPECT_EQ(words(many, -1).size(), 200'000u);
 }
 
 TEST(ChatTemplate, ErrorsNameTheLine) {

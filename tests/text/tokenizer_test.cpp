@@ -86,10 +86,11 @@ TEST(Tokenizer, ManyWordsDoNotMixUp) {
   }
 }
 
-TEST(Tokenizer, UnknownTokensGetASuggestion) {
+TEST(Tokenizer, FindsTokensByTheirText) {
   const Tokenizer tokenizer = small();
-  EXPECT_EQ(tokenizer.id_of("<image>"), 261);
-  EXPECT_THAT(error_of([&] { tokenizer.id_of("<imag>"); }), HasSubstr("did you mean '<image>'?"));
+  EXPECT_EQ(tokenizer.find("<image>"), 261);
+  EXPECT_EQ(tokenizer.find("hello"), 259);
+  EXPECT_EQ(tokenizer.find("<imag>"), std::nullopt);
 }
 
 TEST(Tokenizer, AFolderWithoutOneIsRefused) {
