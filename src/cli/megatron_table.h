@@ -25,7 +25,7 @@ inline Row taken(const char* name, const char* key) { return {name, FlagVerdict:
 inline Row taken_switch(const char* name, const char* key, const char* value) {
   return {name, FlagVerdict::Taken, kNone, key, value};
 }
-// A flag that Megatron lets have several values, of which Braid takes only one.
+// A flag that takes several values in Megatron and only one in Braid.
 inline Row one_of_many(const char* name, const char* key, const char* otherwise) {
   return {.name = name, .verdict = FlagVerdict::Taken, .values = kMany, .key = key, .otherwise = otherwise};
 }

@@ -1,5 +1,5 @@
-// Checks before any rank starts: whether the data set and the tokenizer of a recipe can be read, fit the model, and
-// have samples for every lane. No libtorch here.
+// Checks before any rank starts. Braid must be able to read a recipe's data set and tokenizer, both must fit the model,
+// and every lane must have samples. No libtorch here.
 #pragma once
 
 #include <vector>

@@ -14,6 +14,13 @@ inline testing::Finished braid(std::vector<std::string> arguments, const std::ma
   return testing::run_program(arguments, env);
 }
 
+// How often a text has a part.
+inline int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
 // On six ranks.
 inline const char* const kShortRecipe = R"(
 topology:

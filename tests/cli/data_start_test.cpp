@@ -33,12 +33,6 @@ train: {iterations: 3, micro_batch: 1, global_batch: 4, lr: 1e-2, eval_iteration
 dist: {device: cpu}
 )";
 
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 class DataStart : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {

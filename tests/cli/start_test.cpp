@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 
+#include "cli/cli_support.h"
 #include "support/programs.h"
 
 namespace braid {
@@ -32,12 +33,6 @@ data: {sequence_length: 32}
 train: {iterations: 2, micro_batch: 1, global_batch: 1}
 dist: {device: cpu}
 )";
-
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
 
 class Start : public ::testing::Test {
  protected:
