@@ -1,36 +1,16 @@
-// Resizing with AVX2 and SSE4.1, chosen at run time.
-//
-// The fast multiplication is pmaddwd: products of 16-bit numbers, added in pairs to 32 bits. A weight has up to 24
-// bits, so it is split into `high * 2^12 + low`, and the sums of both parts are put together at the end. 32-bit
-// arithmetic wraps around alike in any order, so the result is exact.
+// Resizing with AVX2 and SSE4.1; the fastest version is chosen at run time.
+#include "image/resize_x86.h"
+
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
-
-#include "image/resize_kernels.h"
-#include "image/resize_weights.h"
 
 #define BRAID_AVX2 __attribute__((target("avx2")))
 #define BRAID_SSE4 __attribute__((target("sse4.1")))
 
 namespace braid {
 namespace {
-
-constexpr int kHalf = 1 << (kWeightBits - 1), kLowBits = 12;
-
-// The weights of two neighbouring inputs, as pmaddwd takes them.
-struct PairWeights {
-  std::int32_t high, low;
-};
-
-PairWeights pair_of(std::int32_t first, std::int32_t second) {
-  const auto packed = [](std::int32_t a, std::int32_t b) {
-    return static_cast<std::int32_t>((static_cast<std::uint32_t>(b) << 16) | (static_cast<std::uint32_t>(a) & 0xffff));
-  };
-  constexpr std::int32_t kMask = (1 << kLowBits) - 1;
-  return {packed(first >> kLowBits, second >> kLowBits), packed(first & kMask, second & kMask)};
-}
 
 // The weights of four neighbouring pixels, in the order in which the horizontal loops load them.
 struct QuadWeights {
@@ -56,7 +36,7 @@ alignas(32) constexpr std::int8_t kPairsOfPixels[32] = {0, -1, 3, -1, 1, -1, 4, 
                                                         6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1};
 
 BRAID_SSE4 void store_pixel(__m128i high, __m128i low, std::uint8_t* to) {
-  const __m128i sum = _mm_add_epi32(_mm_slli_epi32(high, kLowBits), _mm_add_epi32(low, _mm_set1_epi32(kHalf)));
+  const __m128i sum = _mm_add_epi32(_mm_slli_epi32(high, kLowBits), _mm_add_epi32(low, _mm_set1_epi32(kHalfLevel)));
   const __m128i shifted = _mm_srai_epi32(sum, kWeightBits);
   const __m128i words = _mm_packus_epi32(shifted, shifted);
   const int pixel = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
@@ -164,9 +144,9 @@ BRAID_AVX2 void vertical_row_avx2(const std::uint8_t* rows, std::size_t row_byte
     }
     __m256i sums[4];
     for (int i = 0; i < 4; ++i)
-      sums[i] = _mm256_srai_epi32(
-          _mm256_add_epi32(_mm256_slli_epi32(high[i], kLowBits), _mm256_add_epi32(low[i], _mm256_set1_epi32(kHalf))),
-          kWeightBits);
+      sums[i] = _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(high[i], kLowBits),
+                                                   _mm256_add_epi32(low[i], _mm256_set1_epi32(kHalfLevel))),
+                                  kWeightBits);
     const __m256i words = _mm256_packus_epi32(sums[0], sums[1]), more = _mm256_packus_epi32(sums[2], sums[3]);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + x), _mm256_packus_epi16(words, more));
   }
@@ -193,16 +173,25 @@ BRAID_SSE4 void vertical_row_sse4(const std::uint8_t* rows, std::size_t row_byte
     __m128i sums[4];
     for (int i = 0; i < 4; ++i)
       sums[i] = _mm_srai_epi32(
-          _mm_add_epi32(_mm_slli_epi32(high[i], kLowBits), _mm_add_epi32(low[i], _mm_set1_epi32(kHalf))), kWeightBits);
+          _mm_add_epi32(_mm_slli_epi32(high[i], kLowBits), _mm_add_epi32(low[i], _mm_set1_epi32(kHalfLevel))),
+          kWeightBits);
     const __m128i words = _mm_packus_epi32(sums[0], sums[1]), more = _mm_packus_epi32(sums[2], sums[3]);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + x), _mm_packus_epi16(words, more));
   }
 }
 
-using RowFunction = void (*)(const std::uint8_t*, std::size_t, const PairWeights*, int, std::uint8_t*);
+void vertical_avx2(const std::uint8_t* from, std::size_t row_bytes, const ResizeWeights& weights, std::uint8_t* to) {
+  resize_vertically(from, row_bytes, weights, to, vertical_row_avx2);
+}
 
-void vertical(const std::uint8_t* from, std::size_t row_bytes, const ResizeWeights& weights, std::uint8_t* to,
-              RowFunction one_row) {
+void vertical_sse4(const std::uint8_t* from, std::size_t row_bytes, const ResizeWeights& weights, std::uint8_t* to) {
+  resize_vertically(from, row_bytes, weights, to, vertical_row_sse4);
+}
+
+}  // namespace
+
+void resize_vertically(const std::uint8_t* from, std::size_t row_bytes, const ResizeWeights& weights, std::uint8_t* to,
+                       ResizeRowFunction one_row) {
   std::vector<PairWeights> pairs(weights.stride / 2 + 1);
   for (int y = 0; y < weights.outputs(); ++y, to += row_bytes) {
     const auto [first, count] = weights.windows[y];
@@ -212,18 +201,9 @@ void vertical(const std::uint8_t* from, std::size_t row_bytes, const ResizeWeigh
   }
 }
 
-void vertical_avx2(const std::uint8_t* from, std::size_t row_bytes, const ResizeWeights& weights, std::uint8_t* to) {
-  vertical(from, row_bytes, weights, to, vertical_row_avx2);
-}
-
-void vertical_sse4(const std::uint8_t* from, std::size_t row_bytes, const ResizeWeights& weights, std::uint8_t* to) {
-  vertical(from, row_bytes, weights, to, vertical_row_sse4);
-}
-
-}  // namespace
-
 std::vector<ResizeKernels> vector_resize_kernels() {
   std::vector<ResizeKernels> kernels;
+  if (has_avx512_resize()) kernels.push_back(kAvx512Resize);
   if (__builtin_cpu_supports("avx2")) kernels.push_back({"AVX2", horizontal_avx2, vertical_avx2});
   if (__builtin_cpu_supports("sse4.1")) kernels.push_back({"SSE4.1", horizontal_sse4, vertical_sse4});
   return kernels;

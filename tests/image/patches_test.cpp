@@ -28,6 +28,22 @@ TEST(Patches, AreChannelThenRowThenColumn) {
                                              6, 9, 18, 21, 7, 10, 19, 22, 8, 11, 20, 23}));
 }
 
+TEST(Patches, OfAnySize) {
+  for (const int patch : {1, 7, 14, 16, 17, 32}) {
+    Image image({3 * patch, 2 * patch});
+    std::mt19937 random(static_cast<std::uint32_t>(patch));
+    for (std::uint8_t& byte : image.pixels()) byte = static_cast<std::uint8_t>(random());
+    std::vector<std::uint8_t> rows(image.byte_count()), expected;
+    cut_patches(image, patch, rows);
+    for (int cell = 0; cell < 6; ++cell)
+      for (int channel = 0; channel < 3; ++channel)
+        for (int y = 0; y < patch; ++y)
+          for (int x = 0; x < patch; ++x)
+            expected.push_back(image.row(cell / 3 * patch + y)[3 * (cell % 3 * patch + x) + channel]);
+    EXPECT_EQ(rows, expected) << patch;
+  }
+}
+
 TEST(Patches, EmbeddingCount) {
   EXPECT_EQ(embedding_count({32, 32}, true), 256);
   EXPECT_EQ(embedding_count({32, 32}, false), 1024);
