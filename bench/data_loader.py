@@ -17,8 +17,10 @@ import json
 import math
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import warnings
@@ -193,6 +195,22 @@ def write_photographs(folder, count):
     energon_prepare(folder, split_parts_ratio=[("train", 1)])
 
 
+def decoding_limit(program, photos):
+    """Photographs per second and core that libjpeg-turbo decodes and nothing else is done: whole, and at half the scale."""
+    bench = pathlib.Path(program).parent / "bench_image"
+    if not bench.exists():
+        return
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(photos / "photos_0.tar") as shard:
+        files = []
+        for i, member in enumerate([member for member in shard if member.name.endswith(".jpg")][:12]):
+            files.append(pathlib.Path(folder) / f"{i}.jpg")
+            files[-1].write_bytes(shard.extractfile(member).read())
+        command = [bench, "576", "448", "10", *files]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    whole, scaled = (statistics.mean(json.loads(line)[name] for line in lines) for name in ("limit_ms", "scaled_ms"))
+    print(f"\nlibjpeg-turbo alone, one core: {1e3 / whole:.0f} photographs/s; at the reduced scale {1e3 / scaled:.0f}")
+
+
 def compare(program, name, case, changes, bars):
     expected, _ = run_energon(case)
     for change in changes:
@@ -228,6 +246,7 @@ def main():
         print("| data | samples | tokens | patches | Energon, samples/s | Braid, samples/s | ratio | wanted |\n" + "|---" * 8 + "|")
         compare(options.program, "small pictures and text", small, [()], [4])
         compare(options.program, "photographs of 2 megapixels", photos, [(), ("--data.pictures.scaled_decode", "true")], [2, 4])
+        decoding_limit(options.program, folder / "photos")
 
 
 if __name__ == "__main__":
