@@ -195,10 +195,7 @@ LaneBatches::LaneBatches(LaneSetOptions options) : set_(std::make_shared<LaneSet
 int LaneBatches::lanes() const { return set_->options.lanes; }
 
 void LaneBatches::restore(const std::vector<std::string>& positions) {
-  if (std::ssize(positions) != lanes())
-    throw ConfigError({fmt::format("the checkpoint has positions of {} lanes of the data set, but this run has {}",
-                                   positions.size(), lanes()),
-                       "loader.lanes", fmt::format("use loader.lanes={}", positions.size())});
+  check_positions(set_->options, *set_->blend, set_->sequences.settings(), positions);
   positions_ = positions;
 }
 

@@ -63,7 +63,7 @@ Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
 }
 
 Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
-  // A recipe may leave the path to the command line; without one, no run starts (see data_problems()).
+  // A recipe may leave the path to the command line; without one, no run starts (see check_data()).
   Problems problems = recipe.data.set.path.empty() ? Problems{} : validate(recipe.data.set, "data");
   const int length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
   const int lanes = recipe.loader.lanes.value_or(language.dp), parts = language.tp * language.cp;
