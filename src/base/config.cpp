@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 
+#include "base/key_guess.h"
 #include "base/problem_list.h"
 #include "base/strings.h"
 
@@ -176,7 +177,7 @@ struct YamlReader::State {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (known.count(key)) continue;
       auto guess = nearest(key, frame.known);
-      complain(item.first, join_path(frame.path, key), fmt::format("unknown key {}", in_quotes(key)),
+      complain(item.first, join_path(frame.path, key), fmt::format("{} {}", kUnknownKey, in_quotes(key)),
                guess ? fmt::format("did you mean '{}'?", *guess)
                      : fmt::format("known keys here: {}", fmt::join(frame.known, ", ")));
     }

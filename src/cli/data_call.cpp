@@ -6,11 +6,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/strings.h"
 #include "cli/commands.h"
 #include "text/tokenizer.h"
 
 namespace braid {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Metadatasets are YAML files as recipes are; only they have a section `splits`.
 bool is_metadataset(const std::string& path) {
@@ -24,8 +27,8 @@ bool is_metadataset(const std::string& path) {
 
 bool is_data_set(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return true;
-  return std::filesystem::is_regular_file(path, ignored) && (path.ends_with(".jsonl") || is_metadataset(path));
+  if (fs::is_directory(path, ignored)) return true;
+  return fs::is_regular_file(path, ignored) && (path.ends_with(".jsonl") || is_metadataset(path));
 }
 
 Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& flags) {
@@ -55,6 +58,29 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
     if (const auto id = load_tokenizer(recipe.data.set.tokenizer).find(call.options.vision->token))
       call.options.vision->token_id = *id;
   return call;
+}
+
+void check_output(const char* option, const std::string& file, const std::string& call_path,
+                  const LaneSetOptions& options, const Blend& blend) {
+  const fs::path target(file);
+  const auto is = [&](const fs::path& input) {
+    std::error_code ignored;
+    return fs::equivalent(target, input, ignored);
+  };
+  const auto is_shard_file = [&](const fs::path& input) {  // names first: asking the file system takes long
+    return input.filename() == target.filename() && is(input);
+  };
+  bool is_input = is(call_path) || is(options.data.path) || is(options.data.tokenizer);
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"})
+    is_input |= is(fs::path(options.data.tokenizer) / name);
+  for (const Leaf& leaf : blend.leaves) {
+    is_input |= is(fs::path(leaf.data.path) / kMetaFolder / target.filename());
+    for (const Shard& shard : leaf.data.shards)
+      is_input |= is_shard_file(shard.path) || is_shard_file(index_path(shard.path));
+  }
+  if (is_input)
+    throw ConfigError(
+        {fmt::format("{} {} would replace a file that is read", option, in_quotes(file)), option, "give another name"});
 }
 
 void require_tokenizer(const DataCall& call) {

@@ -1,6 +1,7 @@
 // braid data draw: a data set of drawn pictures with questions and answers.
 #include <CLI/CLI.hpp>
 
+#include <limits>
 #include <memory>
 
 #include "base/error.h"
@@ -17,7 +18,9 @@ void add_data_draw_command(CLI::App& data) {
   draw->add_option("--samples", request->train, "samples of the split train")->capture_default_str();
   draw->add_option("--val", request->val, "samples of the split val")->capture_default_str();
   draw->add_option("--per-shard", request->per_shard, "samples per tar file")->capture_default_str();
-  draw->add_option("--seed", request->seed, "the same seed draws the same samples")->capture_default_str();
+  draw->add_option("--seed", request->seed, "the same seed draws the same samples")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max() - 1))
+      ->capture_default_str();
   draw->add_option("--tasks", request->tasks, "kinds of samples, separated by commas; default: all")->delimiter(',');
   draw->footer("The folder also gets a tokenizer that has a token for each word of the questions and answers.");
   draw->callback([request] {

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/data_call.h"
@@ -61,6 +62,8 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   const auto blend = open_blend(options.data.path, options.split);
   if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
     throw ConfigError(std::move(problems));
+  check_output("--html", command.html, command.path, options, *blend);
+  check_output("--stats", command.stats, command.path, options, *blend);
   SampleReader reader(blend);
   std::optional<SequenceMaker> sequences;
   if (options.sequence_length > 0)
@@ -87,6 +90,7 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
     fmt::print("{}\n", survey_json(report).dump(2));
   else
     fmt::print("{}", show_survey(report));
+  if (!report.survey.has_usable()) throw DataError("no sample that was looked at can be used");
 }
 
 }  // namespace

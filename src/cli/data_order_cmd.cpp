@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/clean_text.h"
+#include "base/error.h"
 #include "cli/data_commands.h"
 #include "shards/lane.h"
 #include "shards/sample_reader.h"
@@ -20,7 +21,22 @@ struct OrderCommand {
   bool evaluates = false;
 };
 
+// Each sample must be drawn to know the next: that many take about a minute.
+constexpr std::int64_t kMostSkipped = 1'000'000'000;
+
+// A line has two words, whatever the names contain.
+std::string one_word(const std::string& name) {
+  std::string word;
+  for (const char c : visible_text(name))
+    word += c == ' ' ? "\\x20" : c == '\t' ? "\\x09" : c == '\n' ? "\\x0a" : std::string(1, c);
+  return word;
+}
+
 void print_order(OrderCommand command) {
+  if (command.skip > kMostSkipped)
+    throw ConfigError(
+        {fmt::format("--skip {} would take very long: each sample that is left out must be drawn", command.skip),
+         "command line", fmt::format("use at most --skip {}", kMostSkipped)});
   command.order.is_training = !command.evaluates;
   const auto blend = open_blend(command.path, command.split);
   Lane lane(blend, command.order, command.lane);
@@ -30,7 +46,7 @@ void print_order(OrderCommand command) {
   for (std::int64_t i = 0; i < command.count; ++i) {
     const auto ref = lane.next();
     if (!ref) return;
-    fmt::print("{} {}\n", visible_text(reader.shard_of(*ref).name), visible_text(reader.key(*ref)));
+    fmt::print("{} {}\n", one_word(reader.shard_of(*ref).name), one_word(reader.key(*ref)));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/clean_text.h"
+#include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
@@ -27,18 +28,26 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
     throw ConfigError({fmt::format("there is no lane {}", command.lane), "--lane",
                        fmt::format("the recipe has {} lanes, from 0", call.options.lanes)});
   call.options.say = [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); };
-  const auto set = std::make_shared<const LaneSet>(std::move(call.options));
-  ReplicaLanes lane(set, {.first = command.lane, .count = 1, .all = set->options.lanes}, {});
-  for (std::int64_t i = 0; i < command.skip; ++i) lane.next(0);
+  const LaneSet set(std::move(call.options));
+  BadSamples bad(set.options.data.max_bad_samples, set.options.say);
+  WorkerPool pool(set.options.loader.threads);
+  PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, bad, pool}, set.options.loader,
+                set.order(), command.lane);
   std::vector<PackSize> sizes;
-  for (std::int64_t i = 0; i < command.count; ++i) {
-    const Pack pack = lane.next(0);
+  std::int64_t number = 0;
+  for (; number < command.skip + command.count; ++number) {
+    const auto pack = lane.next();
+    if (!pack) break;
+    if (number < command.skip) continue;
     if (command.json)
-      fmt::print("{}\n", pack_json(pack, set->options.sequence_length).dump());
+      fmt::print("{}\n", pack_json(*pack, set.options.sequence_length).dump());
     else
-      sizes.push_back(size_of(pack));
+      sizes.push_back(size_of(*pack));
   }
-  if (!command.json) fmt::print("{}{}", show_packs(sizes, set->options.sequence_length), show_skipped(lane.bad()));
+  if (!command.json) fmt::print("{}{}", show_packs(sizes, set.options.sequence_length), show_skipped(bad));
+  if (number < command.skip + command.count)
+    fmt::print(stderr, "braid: lane {} of split '{}' ends after {}\n", command.lane, set.options.split,
+               counted(number, "sequence"));
 }
 
 }  // namespace
@@ -54,7 +63,7 @@ void add_data_pack_command(CLI::App& data) {
       ->check(is_count)
       ->capture_default_str();
   pack->add_option("--lane", command->lane, "which lane to follow, from 0")->capture_default_str();
-  pack->add_flag("--eval", command->evaluates, "the sequences of evaluation, from data.valid_split");
+  pack->add_flag("--eval", command->evaluates, "the sequences of evaluation, from data.valid_split, each sample once");
   pack->add_flag("--json", command->json,
                  "one JSON object per sequence: samples, lengths, borders, labels and media, for programs");
   pack->allow_extras();

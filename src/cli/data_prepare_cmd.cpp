@@ -54,6 +54,7 @@ void prepare(const PrepareCommand& command) {
   const Prepared prepared = prepare_data_set(request);
   fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
              visible_text(fmt::format("{}", fmt::join(prepared.parts, ", "))));
+  for (const std::string& remark : prepared.remarks) fmt::print("note: {}\n", visible_text(remark));
   if (prepared.splits.empty()) return;
   std::vector<std::vector<std::string>> rows;
   std::int64_t used = 0;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/json_error.h"
 #include "base/utf8.h"
 #include "cli/data_commands.h"
 #include "text/tokenizer.h"
@@ -23,7 +24,12 @@ struct TokenizeCommand {
 };
 
 Json parse_line(const std::string& line, bool decode) {
-  const Json value = Json::parse(with_valid_utf8(line), nullptr, /*allow_exceptions=*/false);
+  Json value;
+  try {
+    value = Json::parse(with_valid_utf8(line));
+  } catch (const Json::parse_error& e) {
+    throw DataError(fmt::format("not JSON: {}", json_error(e.what())));
+  }
   bool fits = decode ? value.is_array() : value.is_string();
   if (decode && fits)
     for (const Json& id : value) fits &= id.is_number_integer() && id >= 0 && id < (1 << 30);

@@ -2,8 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <memory>
 
+#include "base/clean_text.h"
 #include "cli/commands.h"
 #include "cli/recipe_ranks.h"
 #include "cli/tensor_commands.h"
@@ -26,6 +28,12 @@ struct EvalOptions {
   bool json = false, oversubscribe = false;
 
   bool wants_answers() const { return shown > 0 || !answers.empty() || !page.empty(); }
+
+  std::vector<WrittenPath> written() const {
+    std::vector<WrittenPath> paths = {{"--answers", answers, WrittenPath::File}, {"--html", page, WrittenPath::File}};
+    std::erase_if(paths, [](const WrittenPath& written) { return written.path.empty(); });
+    return paths;
+  }
 };
 
 // Nothing is written, and of the checkpoint only the weights are read.
@@ -56,16 +64,23 @@ std::string json_line(const CheckpointEvaluation& evaluation) {
   return json.dump() + "\n";
 }
 
+// Creates the folder too, which the check before the start permits.
+void write_new(const std::string& path, const std::string& text) {
+  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder);
+  write_file(path, text);
+}
+
 void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
   if (!options.answers.empty()) {
     std::string lines;
     for (const ModelAnswer& answer : evaluation.answers) lines += answer_json(answer).dump() + "\n";
-    write_file(options.answers, lines);
+    write_new(options.answers, lines);
   }
   if (!options.page.empty()) {
     constexpr std::size_t kOnPage = 60;
-    write_file(options.page, answers_page(*evaluation.data, evaluation.data->options.data.path,
-                                          spread(evaluation.answers, kOnPage), evaluation.answers));
+    write_new(options.page, answers_page(*evaluation.data, evaluation.data->options.data.path,
+                                         spread(evaluation.answers, kOnPage), evaluation.answers));
   }
 }
 
@@ -103,10 +118,15 @@ int eval_command(const EvalOptions& options, const std::vector<std::string>& arg
   evaluate_only(recipe, options);
   const Topology topology(recipe.topology, workload_of(recipe));
   const auto spec = world_spec_from(process_env());
-  const StartProblems problems = start_problems(
-      {.source = call.source, .log_dir = "", .oversubscribe = options.oversubscribe, .only_evaluates = true}, recipe,
-      topology, spec);
+  const StartProblems problems = start_problems({.source = call.source,
+                                                 .log_dir = "",
+                                                 .oversubscribe = options.oversubscribe,
+                                                 .only_evaluates = true,
+                                                 .written = options.written()},
+                                                recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
+  for (const std::string& warning : problems.warnings)
+    fmt::print(stderr, "braid: WARNING: {}\n", visible_text(warning));
   if (spec) return run_rank(options, recipe, topology, *spec, problems.list);
   return launch_local({.ranks = topology.world_size(),
                        .command = rank_command(command_line, options.recipe_path, call.source),
@@ -124,7 +144,8 @@ void add_eval_command(CLI::App& app, const std::vector<std::string>& command_lin
       ->add_option("--iterations", options->iterations,
                    "how many steps' worth of samples to evaluate (default: the recipe's train.eval_iterations)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--show", options->shown, "print this many questions with the right and the model's answers");
+  command->add_option("--show", options->shown, "print this many questions with the right and the model's answers")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--answers", options->answers, "file for all questions and answers, one JSON object per line");
   command->add_option("--html", options->page, "page with pictures, questions and answers; needs no other files");
   command->add_flag("--json", options->json, "print one JSON object and nothing else");

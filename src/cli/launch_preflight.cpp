@@ -147,7 +147,8 @@ void check_data(Recipe recipe, const SlurmOptions& options, const Allocation& al
     check_paths(unseen, allocation, preflight);
     if (!unseen.empty()) return;
   }
-  for (Problem& problem : data_problems(recipe, Topology(recipe.topology, workload_of(recipe)), data_uses(recipe)))
+  for (Problem& problem :
+       check_data(recipe, Topology(recipe.topology, workload_of(recipe)), data_uses(recipe)).problems)
     preflight.problems.push_back(std::move(problem));
 }
 

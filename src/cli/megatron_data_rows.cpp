@@ -73,7 +73,14 @@ void add_text(std::vector<Row>& rows) {
       rows.end(),
       {
           taken("tokenizer-model", "data.tokenizer"),
-          already("tokenizer-type", kOne, "the file of data.tokenizer determines this; mock samples need no tokenizer"),
+          already_for(
+              "HuggingFaceTokenizer MultimodalTokenizer SFTTokenizer GPT2BPETokenizer TikTokenizer "
+              "SentencePieceTokenizer "
+              "GPTSentencePieceTokenizer Llama2Tokenizer NullTokenizer NullMultimodalTokenizer",
+              "tokenizer-type", "the file of data.tokenizer determines this; mock samples need no tokenizer",
+              "types are HuggingFaceTokenizer, MultimodalTokenizer, SFTTokenizer, GPT2BPETokenizer, TikTokenizer, "
+              "SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, NullTokenizer and "
+              "NullMultimodalTokenizer"),
           no("vocab-file", kOne, kTokenizerFile),
           no("merge-file", kOne, kTokenizerFile),
           no("tiktoken-pattern", kOne, kTokenizerFile),

@@ -7,10 +7,8 @@
 #include "dist/visible_gpus.h"
 #include "launch/host_capacity.h"
 #include "resume/save_folder.h"
-#include "run/data_checks.h"
 #include "run/rank_memory.h"
 #include "run/start_checks.h"
-#include "run/written_paths.h"
 
 namespace braid {
 namespace {
@@ -52,6 +50,7 @@ Problems room_problems(const Recipe& recipe, const Topology& topology, const Ran
 
 Problems path_problems(const StartRequest& request, const Recipe& recipe) {
   std::vector<WrittenPath> paths = written_paths(recipe);
+  paths.insert(paths.end(), request.written.begin(), request.written.end());
   if (!request.log_dir.empty()) paths.push_back({"--log-dir", request.log_dir});
   Problems problems = writing_problems(paths);
   const auto is_of_save = [](const Problem& problem) { return problem.where == kSaveKey; };
@@ -90,9 +89,12 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   found.ranks_can_meet = found.list.empty();
   if (first_of_host && !request.oversubscribe) append(found.list, room_problems(recipe, topology, here, gpus));
   if (!first) return found;
-  append(found.list, located(load_problems(recipe, topology), request.source));
+  LoadFindings load = check_load(recipe, topology);
+  append(found.list, located(std::move(load.problems), request.source));
   const std::vector<DataUse> uses = request.only_evaluates ? std::vector{DataUse::Evaluation} : data_uses(recipe);
-  append(found.list, located(data_problems(recipe, topology, uses), request.source));
+  DataFindings data = check_data(recipe, topology, uses, load.data);
+  append(found.list, located(std::move(data.problems), request.source));
+  found.warnings = std::move(data.warnings);
   append(found.list, located(path_problems(request, recipe), request.source));
   return found;
 }

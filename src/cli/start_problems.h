@@ -7,6 +7,7 @@
 
 #include "dist/world_spec.h"
 #include "run/recipe.h"
+#include "run/written_paths.h"
 
 namespace braid {
 
@@ -15,11 +16,13 @@ struct StartRequest {
   std::string log_dir;
   bool oversubscribe = false;
   bool only_evaluates = false;
+  std::vector<WrittenPath> written{};  // besides the log folder and the recipe's own
 };
 
 struct StartProblems {
   std::vector<Problem> list{};
-  bool ranks_can_meet = true;  // false if the GPUs for the rendezvous are missing
+  bool ranks_can_meet = true;           // false if the GPUs for the rendezvous are missing
+  std::vector<std::string> warnings{};  // which do not keep the run from starting
 };
 
 // Without `spec`, this process will start the ranks and checks everything. A rank of Braid's launcher checks nothing,

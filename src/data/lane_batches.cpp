@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "data/merge_batches.h"
 #include "ops/cross_entropy.h"
-#include "samples/media_pixels.h"
+#include "samples/picture_jobs.h"
 
 namespace braid {
 namespace {
@@ -96,61 +96,30 @@ class EncoderLaneReader : public BatchReader<EncoderBatch> {
       Pack pack = lanes_.next(static_cast<int>(s / per_replica_ - replicas_.begin));
       if (s >= samples_.own.begin && s < samples_.own.end) packs.push_back(std::move(pack));
     }
-    std::vector<Job> jobs;
-    std::int64_t patches = 0;
+    std::vector<PictureJob> jobs;
     for (std::size_t s = 0; s < packs.size(); ++s)
-      for (const ReadSample& sample : packs[s]) add_jobs(sample, static_cast<std::int64_t>(s), batch, jobs, patches);
+      for (const ReadSample& sample : packs[s]) {
+        add_picture_jobs(sample, jobs);
+        for (const MediaPlan& media : sample.tokens.media) {
+          batch.extents.push_back({media.patches.rows, media.patches.columns});
+          batch.sample_of.push_back(static_cast<std::int64_t>(s));
+        }
+      }
     if (jobs.empty()) return batch;
-    batch.values = at::empty({patches, features()}, at::kByte);
-    auto* values = batch.values.data_ptr<std::uint8_t>();
+    const int patch = set_->options.vision->patch;
+    batch.values = at::empty({patches_of(jobs), std::int64_t{3} * patch * patch}, at::kByte);
+    const std::span rows(batch.values.data_ptr<std::uint8_t>(), static_cast<std::size_t>(batch.values.numel()));
     std::vector<char> is_damaged(jobs.size());  // not bool: threads write neighbours
-    lanes_.pool().run(jobs.size(), [&](std::size_t i) { is_damaged[i] = !decode(jobs[i], values); });
+    // The language model already expects the embeddings of a damaged picture, so it becomes zeros.
+    lanes_.pool().run(jobs.size(), [&](std::size_t i) {
+      is_damaged[i] = !decode_into(rows, jobs[i], set_->options.data.pictures, patch, lanes_.bad());
+    });
     for (std::size_t i = 0; i < jobs.size(); ++i)
       batch.damaged.insert(batch.damaged.end(), jobs[i].inputs.size(), is_damaged[i] != 0);
     return batch;
   }
 
  private:
-  // One picture: consecutive inputs of the encoder.
-  struct Job {
-    const ReadSample* sample;
-    std::span<const MediaPlan> inputs;
-    std::int64_t first_patch, patches;
-  };
-
-  std::int64_t features() const { return std::int64_t{3} * set_->options.vision->patch * set_->options.vision->patch; }
-
-  void add_jobs(const ReadSample& sample, std::int64_t owner, EncoderBatch& batch, std::vector<Job>& jobs,
-                std::int64_t& patches) const {
-    const std::vector<MediaPlan>& media = sample.tokens.media;
-    for (std::size_t i = 0; i < media.size(); ++i) {
-      if (i == 0 || media[i].picture != media[i - 1].picture) jobs.push_back({&sample, {&media[i], 0}, patches, 0});
-      Job& job = jobs.back();
-      job.inputs = {job.inputs.data(), job.inputs.size() + 1};
-      job.patches += media[i].patches.cells();
-      patches += media[i].patches.cells();
-      batch.extents.push_back({media[i].patches.rows, media[i].patches.columns});
-      batch.sample_of.push_back(owner);
-    }
-  }
-
-  // A picture whose header is fine may still be damaged. The language model already expects its embeddings, so it
-  // becomes zeros. Returns whether it is fine.
-  bool decode(const Job& job, std::uint8_t* values) {
-    const std::span<std::uint8_t> rows = {values + job.first_patch * features(),
-                                          static_cast<std::size_t>(job.patches * features())};
-    const PictureConfig& config = set_->options.data.pictures;
-    try {
-      const Image decoded = decode_for(job.sample->pictures[job.inputs.front().picture], job.inputs, config);
-      write_patches(decoded, job.inputs, config, set_->options.vision->patch, rows);
-      return true;
-    } catch (const DataError& e) {
-      std::fill(rows.begin(), rows.end(), std::uint8_t{0});
-      lanes_.bad().add(job.sample->shard, job.sample->key, e.what());
-      return false;
-    }
-  }
-
   const std::shared_ptr<const LaneSet> set_;
   const ReaderSamples samples_;
   const std::int64_t per_replica_;  // samples of a microbatch per language replica
@@ -195,10 +164,7 @@ LaneBatches::LaneBatches(LaneSetOptions options) : set_(std::make_shared<LaneSet
 int LaneBatches::lanes() const { return set_->options.lanes; }
 
 void LaneBatches::restore(const std::vector<std::string>& positions) {
-  if (std::ssize(positions) != lanes())
-    throw ConfigError({fmt::format("the checkpoint has positions of {} lanes of the data set, but this run has {}",
-                                   positions.size(), lanes()),
-                       "loader.lanes", fmt::format("use loader.lanes={}", positions.size())});
+  check_positions(set_->options, *set_->blend, set_->sequences.settings(), positions);
   positions_ = positions;
 }
 

@@ -45,8 +45,11 @@ std::string record_of(const DrawnSample& sample) {
 
 Drawn draw_data_set(const DrawRequest& request) {
   std::error_code ignored;
+  const std::string mark = request.folder + "/" + kUnfinishedMark;
   if (fs::exists(request.folder, ignored) && !fs::is_empty(request.folder, ignored))
-    throw ConfigError({fmt::format("'{}' is not empty", request.folder), "command line", "give a new folder"});
+    throw ConfigError({fmt::format("'{}' {}", request.folder,
+                                   fs::exists(mark, ignored) ? "has a drawing that was interrupted" : "is not empty"),
+                       "command line", "remove the folder, or give a new one"});
   for (const auto& [option, samples] :
        {std::pair("--samples", request.train), {"--val", request.val}, {"--per-shard", request.per_shard}})
     if (samples < 1 || samples > kMostSamples)
@@ -56,6 +59,7 @@ Drawn draw_data_set(const DrawRequest& request) {
   if (const std::string path = find_font(); !path.empty() && can_draw_letters()) font.emplace(path);
   Drawn drawn = {.tasks = tasks_of(request, font.has_value())};
   fs::create_directories(request.folder);
+  write_file(mark, "");
 
   std::uint64_t number = 0;
   for (const auto& [split, samples] :
@@ -72,7 +76,6 @@ Drawn draw_data_set(const DrawRequest& request) {
       drawn.bytes += std::ssize(archive);
       write_file(fmt::format("{}/{}_{:04d}.tar", request.folder, split, drawn.shards++), archive);
     }
-  prepare_data_set({.path = request.folder, .patterns = {{"train", "train_.*"}, {"val", "val_.*"}}});
   fs::create_directories(request.folder + "/tokenizer");
   write_file(request.folder + "/tokenizer/tokenizer.json", drawing_tokenizer(drawing_words()));
   const nlohmann::ordered_json settings = {
@@ -82,6 +85,8 @@ Drawn draw_data_set(const DrawRequest& request) {
        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
        "'\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"}};
   write_file(request.folder + "/tokenizer/tokenizer_config.json", settings.dump(1) + "\n");
+  fs::remove(mark);
+  prepare_data_set({.path = request.folder, .patterns = {{"train", "train_.*"}, {"val", "val_.*"}}});
   return drawn;
 }
 

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/json_error.h"
+
 namespace braid {
 namespace {
 
@@ -68,7 +70,7 @@ Json parse_hf_json(const std::string& text, const std::string& name) {
   try {
     config = Json::parse(with_quoted_infinities(text), refuse_depth);
   } catch (const Json::parse_error& e) {
-    throw ConfigError({fmt::format("not JSON: {}", cut(e.what())), name, "download the file again"});
+    throw ConfigError({fmt::format("not JSON: {}", json_error(e.what())), name, "download the file again"});
   }
   if (!config.is_object())
     throw ConfigError({"a model's configuration must be a JSON object", name, "download the file again"});

@@ -1,6 +1,7 @@
 #include "inspect/survey.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "image/decode.h"
@@ -21,7 +22,9 @@ struct Look {
   std::optional<std::int64_t> length{};
   std::int64_t labels = 0;
   SequenceUse use = SequenceUse::Usable;
+  SampleRef ref{};
   std::optional<DamagedSample> damage{};
+  bool can_read = true;  // false: the damage is that of the shard
 };
 
 void look_at_tokens(const SurveySources& sources, Conversation conversation, Look& look) {
@@ -34,10 +37,11 @@ void look_at_tokens(const SurveySources& sources, Conversation conversation, Loo
 }
 
 Look look_at(const SurveySources& sources, const SampleRef& ref) {
-  Look look;
+  Look look = {.ref = ref, .can_read = false};
   std::string key = fmt::format("number {}", ref.index);
   try {
     const Sample sample = sources.reader.read(ref);
+    look.can_read = true;
     key = sample.key;
     for (const SamplePart& part : sample.parts) look.parts.push_back(part.name);
     look.stored_bytes = sample.stored_bytes();
@@ -66,6 +70,7 @@ void add(Survey& survey, const Look& look) {
   }
   if (look.damage) {
     ++survey.damaged;
+    if (!look.can_read) return;
     if (survey.first_damaged.size() < Survey::kNamedDamaged) survey.first_damaged.push_back(*look.damage);
     return;
   }
@@ -75,6 +80,41 @@ void add(Survey& survey, const Look& look) {
   if (look.use == SequenceUse::PredictsNothing) ++survey.without_targets;
   if (look.use == SequenceUse::Usable) survey.labels += look.labels;
 }
+
+// Names each damaged shard once.
+class ShardCheck {
+ public:
+  ShardCheck(const SurveySources& sources, Survey& survey) : sources_(sources), survey_(survey) {}
+
+  // In the order of the samples.
+  void add(const Look& look) {
+    const Shard& shard = sources_.reader.shard_of(look.ref);
+    if (&shard != std::exchange(shard_, &shard)) start(look);
+    if (look.can_read) return;
+    if (!named_) name(look.damage->reason);
+    if (named_) ++survey_.damaged_shards.back().samples;
+  }
+
+ private:
+  void start(const Look& look) {
+    named_ = false;
+    try {
+      if (const std::string remark = sources_.reader.end_remark(look.ref); !remark.empty()) name(remark);
+    } catch (const DataError&) {  // its samples say why
+    }
+  }
+
+  void name(const std::string& reason) {
+    if (survey_.damaged_shards.size() == Survey::kNamedDamaged) return;
+    survey_.damaged_shards.push_back({.shard = shard_->name, .reason = reason});
+    named_ = true;
+  }
+
+  const SurveySources& sources_;
+  Survey& survey_;
+  const Shard* shard_ = nullptr;
+  bool named_ = false;
+};
 
 // Packs as training would, with samples in this order.
 class PackCounter {
@@ -123,6 +163,7 @@ std::optional<SampleRef> SpreadSamples::at(std::int64_t i) const {
 Survey survey(const SurveySources& sources, const SpreadSamples& samples, WorkerPool& pool) {
   Survey survey;
   PackCounter packs(sources, survey);
+  ShardCheck shards(sources, survey);
   std::vector<std::optional<Look>> looks(kChunk);
   for (std::int64_t begin = 0; begin < samples.size(); begin += kChunk) {
     const auto size = static_cast<std::size_t>(std::min(kChunk, samples.size() - begin));
@@ -134,6 +175,7 @@ Survey survey(const SurveySources& sources, const SpreadSamples& samples, Worker
       if (!looks[i]) continue;
       add(survey, *looks[i]);
       packs.add(*looks[i]);
+      shards.add(*looks[i]);
     }
   }
   packs.pack();

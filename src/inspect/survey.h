@@ -30,6 +30,13 @@ struct DamagedSample {
   std::string shard, key, reason;
 };
 
+// A shard with samples that cannot be read at all, or one that may have lost some.
+struct DamagedShard {
+  std::string shard{};
+  std::int64_t samples = 0;  // of those looked at
+  std::string reason{};      // of the first
+};
+
 struct Survey {
   std::int64_t samples = 0;  // looked at
   std::int64_t stored_bytes = 0, too_long = 0, without_targets = 0, labels = 0;
@@ -37,9 +44,12 @@ struct Survey {
   std::map<std::pair<int, int>, std::int64_t> picture_sizes{};  // width and height
   Distribution lengths{}, embeddings{}, widths{}, heights{};    // tokens per sample; embeddings per picture; pixels
   std::int64_t sequences = 0, packed_tokens = 0;                // if the samples are packed in the order of the survey
-  std::int64_t damaged = 0;
-  std::vector<DamagedSample> first_damaged{};  // at most kNamedDamaged
+  std::int64_t damaged = 0;                                     // samples
+  std::vector<DamagedShard> damaged_shards{};                   // at most kNamedDamaged each
+  std::vector<DamagedSample> first_damaged{};                   // can be read, but not used
   static constexpr std::size_t kNamedDamaged = 20;
+
+  bool has_usable() const { return damaged < samples; }
 };
 
 // Samples at equal distances, in the order of the data sets.

@@ -45,8 +45,11 @@ std::string count_table(const Survey& survey) {
 }
 
 std::string damaged_table(const Survey& survey) {
-  if (survey.damaged == 0) return "";
+  if (survey.damaged == 0 && survey.damaged_shards.empty()) return "";
   std::string rows;
+  for (const DamagedShard& shard : survey.damaged_shards)
+    rows += fmt::format("<tr><td>{}<td>(shard)<td class=bad>{}</tr>", html_text(shard.shard),
+                        html_text(shard_damage(shard)));
   for (const DamagedSample& sample : survey.first_damaged)
     rows += fmt::format("<tr><td>{}<td>{}<td class=bad>{}</tr>", html_text(sample.shard), html_text(sample.key),
                         html_text(sample.reason));

@@ -43,16 +43,25 @@ void add_row(std::vector<std::vector<std::string>>& rows, const char* name, cons
 }
 
 std::string show_damaged(const Survey& survey) {
-  if (survey.damaged == 0) return "damaged: none\n";
+  if (survey.damaged == 0 && survey.damaged_shards.empty()) return "damaged: none\n";
   std::string text = fmt::format("damaged: {}\n", counted(survey.damaged, "sample"));
+  for (const DamagedShard& shard : survey.damaged_shards)
+    text += fmt::format("  shard {}: {}\n", in_quotes(shard.shard), shard_damage(shard));
+  std::int64_t named = std::ssize(survey.first_damaged);
+  for (const DamagedShard& shard : survey.damaged_shards) named += shard.samples;
   for (const DamagedSample& sample : survey.first_damaged)
     text +=
         fmt::format("  {} of {}: {}\n", in_quotes(sample.key), in_quotes(sample.shard), visible_text(sample.reason));
-  if (survey.damaged > std::ssize(survey.first_damaged)) text += "  ...\n";
+  if (survey.damaged > named) text += "  ...\n";
   return text;
 }
 
 }  // namespace
+
+std::string shard_damage(const DamagedShard& shard) {
+  const std::string reason = visible_text(shard.reason);
+  return shard.samples == 0 ? reason : fmt::format("{} unreadable: {}", counted(shard.samples, "sample"), reason);
+}
 
 std::vector<DataSetCount> count_data_sets(const Blend& blend) {
   std::vector<DataSetCount> counts;
@@ -90,7 +99,7 @@ std::string show_survey(const SurveyReport& report) {
 
 Json survey_json(const SurveyReport& report) {
   const Survey& survey = report.survey;
-  Json sets = Json::array(), damaged = Json::array();
+  Json sets = Json::array(), damaged = Json::array(), shards = Json::array();
   for (const DataSetCount& set : report.data_sets)
     sets.push_back(
         {{"path", with_valid_utf8(set.path)}, {"split", set.split}, {"shards", set.shards}, {"samples", set.samples}});
@@ -98,6 +107,10 @@ Json survey_json(const SurveyReport& report) {
     damaged.push_back({{"shard", with_valid_utf8(sample.shard)},
                        {"key", with_valid_utf8(sample.key)},
                        {"reason", with_valid_utf8(sample.reason)}});
+  for (const DamagedShard& shard : survey.damaged_shards)
+    shards.push_back({{"shard", with_valid_utf8(shard.shard)},
+                      {"samples", shard.samples},
+                      {"reason", with_valid_utf8(shard.reason)}});
   Json json = {{"data_sets", std::move(sets)},
                {"samples", survey.samples},
                {"stored_bytes", survey.stored_bytes},
@@ -106,7 +119,7 @@ Json survey_json(const SurveyReport& report) {
                 {{"formats", json_of(survey.formats)},
                  {"width", summary_json(survey.widths)},
                  {"height", summary_json(survey.heights)}}},
-               {"damaged", {{"count", survey.damaged}, {"first", std::move(damaged)}}}};
+               {"damaged", {{"count", survey.damaged}, {"first", std::move(damaged)}, {"shards", std::move(shards)}}}};
   if (report.sequence_length == 0) return json;
   json["pictures"]["embeddings"] = summary_json(survey.embeddings);
   json["tokens"] = summary_json(survey.lengths);

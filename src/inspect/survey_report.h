@@ -24,7 +24,8 @@ struct SurveyReport {
   std::int64_t sequence_length = 0;  // 0: without a tokenizer
 };
 
-double packing_density(const SurveyReport& report);  // from 0 to 1
+std::string shard_damage(const DamagedShard& shard);  // "3 samples unreadable: ..."
+double packing_density(const SurveyReport& report);   // from 0 to 1
 std::string show_survey(const SurveyReport& report);
 nlohmann::ordered_json survey_json(const SurveyReport& report);
 // Exact counts of lengths, embeddings and sizes of pictures.

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 
 #include "base/error.h"
-#include "samples/media_pixels.h"
 #include "samples/packing.h"
+#include "samples/picture_jobs.h"
 
 namespace braid {
 namespace {
@@ -26,66 +25,26 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// The inputs of the encoder, by picture.
-std::vector<std::span<const MediaPlan>> by_picture(const std::vector<MediaPlan>& media) {
-  std::vector<std::span<const MediaPlan>> groups;
-  for (std::size_t i = 0; i < media.size(); ++i) {
-    if (i == 0 || media[i].picture != media[i - 1].picture) groups.push_back({&media[i], 0});
-    groups.back() = {groups.back().data(), groups.back().size() + 1};
-  }
-  return groups;
-}
-
-std::int64_t patches_of(std::span<const MediaPlan> inputs) {
-  std::int64_t patches = 0;
-  for (const MediaPlan& input : inputs) patches += input.patches.cells();
-  return patches;
-}
-
-// The pictures of some sequences, each with its place among the patches of all.
+// The patches of all pictures of some sequences.
 class PictureBatch {
  public:
   explicit PictureBatch(const LaneSet& set) : set_(set) {}
 
   void decode(const std::vector<Pack>& packs, BadSamples& bad, WorkerPool& pool, LoadTotals& totals) {
     if (!set_.options.vision) return;
-    jobs_.clear();
-    std::int64_t patches = 0;
+    const int patch = set_.options.vision->patch;
+    std::vector<PictureJob> jobs;
     for (const Pack& pack : packs)
-      for (const ReadSample& sample : pack)
-        for (const auto inputs : by_picture(sample.tokens.media)) {
-          jobs_.push_back({&sample, inputs, patches});
-          patches += patches_of(inputs);
-        }
-    rows_.resize(std::max(rows_.size(), static_cast<std::size_t>(patches * patch_bytes())));
-    pool.run(jobs_.size(), [&](std::size_t i) { decode(jobs_[i], bad); });
-    totals.pictures += std::ssize(jobs_);
+      for (const ReadSample& sample : pack) add_picture_jobs(sample, jobs);
+    const std::int64_t patches = patches_of(jobs);
+    rows_.resize(std::max(rows_.size(), static_cast<std::size_t>(patches * 3 * patch * patch)));
+    pool.run(jobs.size(), [&](std::size_t i) { decode_into(rows_, jobs[i], set_.options.data.pictures, patch, bad); });
+    totals.pictures += std::ssize(jobs);
     totals.patches += patches;
   }
 
  private:
-  struct Job {
-    const ReadSample* sample;
-    std::span<const MediaPlan> inputs;
-    std::int64_t first_patch;
-  };
-
-  std::int64_t patch_bytes() const { return std::int64_t{3} * set_.options.vision->patch * set_.options.vision->patch; }
-
-  void decode(const Job& job, BadSamples& bad) {
-    const PictureConfig& config = set_.options.data.pictures;
-    try {
-      const Image decoded = decode_for(job.sample->pictures[job.inputs.front().picture], job.inputs, config);
-      write_patches(decoded, job.inputs, config, set_.options.vision->patch,
-                    std::span(rows_).subspan(static_cast<std::size_t>(job.first_patch * patch_bytes()),
-                                             static_cast<std::size_t>(patches_of(job.inputs) * patch_bytes())));
-    } catch (const DataError& e) {
-      bad.add(job.sample->shard, job.sample->key, e.what());
-    }
-  }
-
   const LaneSet& set_;
-  std::vector<Job> jobs_{};
   std::vector<std::uint8_t> rows_{};
 };
 

@@ -108,7 +108,10 @@ class Load {
     if (config_.finetune) return {};
     if (config_.load_scheduler) resume_schedule(stored.scheduler);
     std::optional<std::int64_t> seed;
-    if (config_.load_rng) guarded([&] { seed = stored_seed(); });
+    if (config_.load_rng) {
+      guarded([&] { seed = stored_seed(*checkpoint_, sets_.front()); });
+      if (!seed) say_("the checkpoint has no random number state: using train.seed");
+    }
     return {stored.position, seed, stored.data_positions};
   }
 
@@ -207,7 +210,7 @@ class Load {
       for (const Training::Trained& trained : training_.trained()) {
         const Module& module = training_.model().topology().modules()[static_cast<std::size_t>(trained.module)];
         const std::string branch = branch_of(module);
-        splits.emplace_back(&module, find_object(fmt::format("{}optimizer.{}split/", branch, branch)));
+        splits.emplace_back(&module, find_object(*checkpoint_, fmt::format("{}optimizer.{}split/", branch, branch)));
       }
     });
     for (const auto& [module, split] : splits) {
@@ -221,18 +224,12 @@ class Load {
     }
   }
 
-  PickleValue find_object(const std::string& begin) {
-    const auto& objects = checkpoint_->metadata().objects;
-    const auto found = objects.lower_bound(begin);
-    return found != objects.end() && found->first.starts_with(begin) ? checkpoint_->read_object(found->first) : nullptr;
-  }
-
   void resume_optimizers(const StoredRun& stored) {
     for (const Training::Trained& trained : training_.trained()) {
       const std::string branch =
           branch_of(training_.model().topology().modules()[static_cast<std::size_t>(trained.module)]);
       const std::string where = fmt::format("{}optimizer.{}", branch, branch);
-      const PickleValue groups = find_object(where + "param_groups/");
+      const PickleValue groups = find_object(*checkpoint_, where + "param_groups/");
       const auto steps = groups ? steps_of(groups) : std::nullopt;
       trained.optimizer->set_steps(steps.value_or(stored.position.iteration));
     }
@@ -242,7 +239,8 @@ class Load {
   // All ranks have the same loss scale, including ranks on which nothing trains.
   void resume_loss_scale() {
     for (const StoredSet& set : sets_) {
-      const PickleValue scale = find_object(fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
+      const PickleValue scale =
+          find_object(*checkpoint_, fmt::format("{}optimizer.{}grad_scaler/", set.branch, set.branch));
       if (const auto state = scale ? parse_loss_scale(scale) : std::nullopt)
         return training_.loss_scale().restore(*state);
     }
@@ -275,13 +273,6 @@ class Load {
 
   void refresh_optimizers() {
     for (const Training::Trained& trained : training_.trained()) trained.optimizer->take_parameters();
-  }
-
-  std::optional<std::int64_t> stored_seed() {
-    const PickleValue state = find_object(sets_.front().branch + "rng_state/");
-    const auto seed = state ? seed_of(state) : std::nullopt;
-    if (!seed) say_("the checkpoint has no random number state: using train.seed");
-    return seed;
   }
 
   const CheckpointConfig& config_;

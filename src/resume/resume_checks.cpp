@@ -28,6 +28,17 @@ StoredRun read_run(const DistCheckpoint& checkpoint) {
   return stored;
 }
 
+PickleValue find_object(DistCheckpoint& checkpoint, const std::string& begin) {
+  const auto& objects = checkpoint.metadata().objects;
+  const auto found = objects.lower_bound(begin);
+  return found != objects.end() && found->first.starts_with(begin) ? checkpoint.read_object(found->first) : nullptr;
+}
+
+std::optional<std::int64_t> stored_seed(DistCheckpoint& checkpoint, const StoredSet& any_set) {
+  const PickleValue state = find_object(checkpoint, any_set.branch + "rng_state/");
+  return state ? seed_of(state) : std::nullopt;
+}
+
 void check_schedule(const LrSchedule& own, const ScheduleState& stored, const CheckpointConfig& config,
                     const std::string& folder) {
   const char* const key = "checkpoint.scheduler";

@@ -9,11 +9,17 @@
 #include "ckpt/dist_checkpoint.h"
 #include "resume/checkpoint_config.h"
 #include "resume/common_state.h"
+#include "resume/stored_sets.h"
 
 namespace braid {
 
 // DataError if common.pt is missing or damaged, or if its iteration differs from the one in the folder's name.
 StoredRun read_run(const DistCheckpoint& checkpoint);
+
+// The first object whose key starts with `begin`; null if there is none.
+PickleValue find_object(DistCheckpoint& checkpoint, const std::string& begin);
+// The seed of random numbers, which all modules have in common; empty if none is stored.
+std::optional<std::int64_t> stored_seed(DistCheckpoint& checkpoint, const StoredSet& any_set);
 
 // Megatron's rule: the two schedules agree, or the user says which one to use. ConfigError otherwise, or if the
 // checkpoint's is chosen and cannot be used.

@@ -35,7 +35,7 @@ class DataCheck {
                        vocab),
            "data.tokenizer model.language.vocab", "use the model's tokenizer, or a larger model.language.vocab"});
     attempt("data.prompt_format",
-            [&] { const SequenceMaker maker(data, tokenizer, options_.vision, options_.sequence_length); });
+            [&] { settings_ = SequenceMaker(data, tokenizer, options_.vision, options_.sequence_length).settings(); });
   }
 
   void check_pictures() {
@@ -75,9 +75,30 @@ class DataCheck {
         throw ConfigError(std::move(problems));
     });
     if (blend) attempt("loader.lanes loader.num_workers", [&] { check_lanes(blend, options); });
+    if (use == DataUse::Training) blend_ = std::move(blend);
   }
 
-  Problems take() { return std::move(problems_); }
+  // After the text and the split. What could not be opened has been reported.
+  void check_continues_at(const StoredData& stored) {
+    if (!recipe_.checkpoint.load_data || stored.positions.empty() || !blend_ || settings_.empty()) return;
+    LaneSetOptions options = options_;
+    options.seed = stored.seed.value_or(options.seed);
+    attempt("data.path checkpoint.load", [&] { check_positions(options, *blend_, settings_, stored.positions); });
+  }
+
+  // After the text. Positions of mock samples or another version say nothing about it.
+  void compare_text(const StoredData& stored) try {
+    if (stored.positions.empty()) return;
+    for (const auto& [name, then] : identity_of_position(stored.positions.front()))
+      for (const auto& [own_name, now] : settings_)
+        if (own_name == name && now != then && (name == "data.tokenizer" || name == "data.prompt_format"))
+          found_.warnings.push_back(
+              fmt::format("{} is not that of the training, and the model may not know its tokens: {} then, {} now",
+                          name, then, now));
+  } catch (const DataError&) {
+  }
+
+  DataFindings take() { return std::move(found_); }
 
  private:
   // Each worker of a lane needs samples to train on; for an evaluation, one worker with samples is enough.
@@ -102,7 +123,8 @@ class DataCheck {
       open();
     } catch (const ConfigError& e) {
       for (Problem problem : e.problems()) {
-        const bool has_key = problem.where.starts_with("data.") || problem.where.starts_with("model.");
+        const auto is_in = [&](const char* section) { return problem.where.starts_with(section); };
+        const bool has_key = is_in("data.") || is_in("model.") || is_in("loader.") || is_in("train.");
         const bool is_file = problem.where.find_first_of("/.") != std::string::npos;
         if (!has_key && is_file && problem.what.find(problem.where) == std::string::npos)
           problem.what += fmt::format(" ({})", problem.where);
@@ -117,32 +139,39 @@ class DataCheck {
   // Both splits may have the same problem.
   void add(Problem problem) {
     const auto is_same = [&](const Problem& other) { return other.what == problem.what; };
-    if (std::none_of(problems_.begin(), problems_.end(), is_same)) problems_.push_back(std::move(problem));
+    if (std::none_of(found_.problems.begin(), found_.problems.end(), is_same))
+      found_.problems.push_back(std::move(problem));
   }
 
   bool has_problem(const char* key) const {
-    return std::any_of(problems_.begin(), problems_.end(), [&](const Problem& p) { return p.where == key; });
+    return std::any_of(found_.problems.begin(), found_.problems.end(),
+                       [&](const Problem& problem) { return problem.where == key; });
   }
 
   const Recipe& recipe_;
   const Topology& topology_;
   const LaneSetOptions options_;
-  Problems problems_{};
+  std::shared_ptr<const Blend> blend_{};  // to train on
+  SequenceSettings settings_{};
+  DataFindings found_{};
 };
 
 }  // namespace
 
-std::vector<Problem> data_problems(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses) {
+DataFindings check_data(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses,
+                        const StoredData& stored) {
   if (is_mock(recipe.data)) return {};
   if (recipe.data.set.path.empty())
-    return {{"the recipe needs a data set, and data.path is not set", "data.path data.mock",
-             "give --data-path PATH, or --mock-data for generated samples"}};
+    return {.problems = {{"the recipe needs a data set, and data.path is not set", "data.path data.mock",
+                          "give --data-path PATH, or --mock-data for generated samples"}}};
   DataCheck check(recipe, topology);
   check.check_path();
   for (const DataUse use : uses) check.check_split(use);
   check.check_fields();
   check.check_text();
   check.check_pictures();
+  const bool trains = std::find(uses.begin(), uses.end(), DataUse::Training) != uses.end();
+  trains ? check.check_continues_at(stored) : check.compare_text(stored);
   return check.take();
 }
 

@@ -2,15 +2,29 @@
 // and every lane must have samples. No libtorch here.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "run/lane_options.h"
 
 namespace braid {
 
-// Opens the splits for these uses, and reads no samples. `where` of each problem is a dotted recipe key, or several
-// separated by spaces.
-std::vector<Problem> data_problems(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses);
+// What a checkpoint says about the data that its run has read.
+struct StoredData {
+  std::vector<std::string> positions{};  // by lane; empty: unknown
+  std::optional<std::int64_t> seed{};    // with which a run continues; empty: the recipe's
+};
+
+struct DataFindings {
+  std::vector<Problem> problems{};  // `where` is a dotted recipe key, or several separated by spaces
+  std::vector<std::string> warnings{};
+};
+
+// Opens the splits for these uses, and reads no samples. Training must be able to continue at the stored positions; an
+// evaluation may read its text otherwise than the training did, with a warning.
+DataFindings check_data(const Recipe& recipe, const Topology& topology, const std::vector<DataUse>& uses,
+                        const StoredData& stored = {});
 
 // Training, and evaluation if the recipe evaluates.
 std::vector<DataUse> data_uses(const Recipe& recipe);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/key_guess.h"
 #include "base/strings.h"
 
 namespace braid {
@@ -63,7 +64,7 @@ Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
 }
 
 Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
-  // A recipe may leave the path to the command line; without one, no run starts (see data_problems()).
+  // A recipe may leave the path to the command line; without one, no run starts (see check_data()).
   Problems problems = recipe.data.set.path.empty() ? Problems{} : validate(recipe.data.set, "data");
   const int length = recipe.data.sequence_length.value_or(recipe.model.model.sequence_length);
   const int lanes = recipe.loader.lanes.value_or(language.dp), parts = language.tp * language.cp;
@@ -179,6 +180,7 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   lower_min_lr(before, overrides, reading.recipe.train.schedule);
   name_media(reading.recipe);
   reading.of_values = reading.reader.finish();
+  if (!reading.of_values.empty()) suggest_keys_elsewhere(reading.of_values, dotted_keys(to_yaml(Recipe())));
   // Checking a partly read topology would repeat problems that the parser has already reported.
   if (!reading.of_values.empty()) return reading;
   const Recipe& recipe = reading.recipe;

@@ -106,7 +106,9 @@ class LoadCheck {
     const auto checkpoint = opened(folder, resumes ? &stored : nullptr);
     if (!checkpoint) return;
     check_model(*checkpoint, scheme, recipe, topology);
-    if (!problems_.empty() || !resumes || !config.load_scheduler) return;
+    if (!problems_.empty() || !resumes) return;
+    find_data(*checkpoint, std::move(stored.data_positions), recipe, topology);
+    if (!config.load_scheduler) return;
     const LrSchedule own = resolve(recipe.train.schedule, length_of(recipe.train));
     try {
       check_schedule(own, stored.scheduler, config, checkpoint->folder());
@@ -116,7 +118,7 @@ class LoadCheck {
     }
   }
 
-  Problems take() { return std::move(problems_); }
+  LoadFindings take() { return {std::move(problems_), std::move(data_)}; }
 
   static constexpr const char *kLoad = "checkpoint.load", *kNemotron = "checkpoint.load_nemotron",
                               *kVision = "checkpoint.load_vision_from", *kFolder = "give the folder of a checkpoint";
@@ -175,6 +177,17 @@ class LoadCheck {
       check_optimizer(sets, checkpoint, recipe);
   }
 
+  void find_data(DistCheckpoint& checkpoint, std::vector<std::string> positions, const Recipe& recipe,
+                 const Topology& topology) {
+    data_.positions = std::move(positions);
+    if (data_.positions.empty() || !recipe.checkpoint.load_rng) return;
+    try {
+      data_.seed = stored_seed(checkpoint, stored_sets(recipe.model.model, topology).front());
+    } catch (const DataError& e) {
+      refuse(e.what(), way_on_without(checkpoint.folder()));
+    }
+  }
+
   std::optional<std::string> refuse(std::string what, std::string fix) {
     problems_.push_back({std::move(what), key_, std::move(fix)});
     return std::nullopt;
@@ -204,19 +217,20 @@ class LoadCheck {
   const std::string key_, path_;
   const bool falls_back_;
   Problems problems_;
+  StoredData data_;
 };
 
 }  // namespace
 
-std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology) {
+LoadFindings check_load(const Recipe& recipe, const Topology& topology) {
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
     LoadCheck load(key, path, std::string_view(key) == LoadCheck::kLoad && config.load_fallback == "always");
     try {
       if (const auto folder = load.find(fix)) load.check(*folder, scheme, recipe, topology);
     } catch (const fs::filesystem_error& e) {
-      return Problems{{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()), key,
-                       "give a checkpoint that you have permission to read"}};
+      return LoadFindings{.problems = {{fmt::format("'{}' cannot be read: {}", e.path1().string(), e.code().message()),
+                                        key, "give a checkpoint that you have permission to read"}}};
     }
     return load.take();
   };

@@ -6,11 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "run/recipe.h"
+#include "run/data_checks.h"
 
 namespace braid {
 
+struct LoadFindings {
+  std::vector<Problem> problems{};
+  StoredData data{};  // of the run that is resumed or evaluated
+};
+
 // Tensors are not read here: the ranks find damage in them.
-std::vector<Problem> load_problems(const Recipe& recipe, const Topology& topology);
+LoadFindings check_load(const Recipe& recipe, const Topology& topology);
 
 }  // namespace braid

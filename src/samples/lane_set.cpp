@@ -1,6 +1,7 @@
 #include "samples/lane_set.h"
 
 #include "base/error.h"
+#include "base/strings.h"
 
 namespace braid {
 namespace {
@@ -33,6 +34,16 @@ OrderConfig order_of(const LaneSetOptions& options) {
           .is_training = options.is_training,
           .shuffle_buffer = loader.shuffle_buffer,
           .max_samples_per_sequence = loader.max_samples_per_sequence};
+}
+
+void check_positions(const LaneSetOptions& options, const Blend& blend, const SequenceSettings& settings,
+                     const std::vector<std::string>& positions) {
+  identity_of_position(positions.at(0));  // mock samples have other positions
+  if (std::ssize(positions) != options.lanes)
+    throw ConfigError({fmt::format("the checkpoint has positions of {} of the data set, but this run has {}",
+                                   counted(std::ssize(positions), "lane"), options.lanes),
+                       "loader.lanes", fmt::format("use loader.lanes={}", positions.size())});
+  check_position(pack_lane_identity(blend, options.loader, order_of(options), 0, settings), positions.front());
 }
 
 ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& replicas,

@@ -27,6 +27,11 @@ struct LaneSetOptions {
 
 OrderConfig order_of(const LaneSetOptions& options);
 
+// ConfigError if lanes of this data set cannot continue at these positions, by lane, because settings or the data set
+// have changed. All positions depend on the same, so the first stands for all; DataError if it is damaged.
+void check_positions(const LaneSetOptions& options, const Blend& blend, const SequenceSettings& settings,
+                     const std::vector<std::string>& positions);
+
 // Safe to use by several threads at once.
 struct LaneSet {
   // Opens the data set and the tokenizer. ConfigError if they are missing, or do not fit the model.

@@ -32,11 +32,23 @@ std::string from_hex(std::string_view text) {
 
 }  // namespace
 
+LaneIdentity pack_lane_identity(const Blend& blend, const LoaderConfig& config, const OrderConfig& order, int lane,
+                                const SequenceSettings& settings) {
+  LaneIdentity identity = lane_identity(blend, order, lane);
+  identity.emplace_back("loader.packing_buffer", fmt::format("{}", config.packing_buffer.value_or(0)));
+  identity.emplace_back("loader.packing", config.packing);
+  identity.insert(identity.end(), settings.begin(), settings.end());
+  return identity;
+}
+
+LaneIdentity identity_of_position(std::string_view position) { return stored_identity(from_hex(position)); }
+
+void check_position(const LaneIdentity& identity, std::string_view position) {
+  open_state(identity, from_hex(position));
+}
+
 PackLane::PackLane(const PackSources& sources, const LoaderConfig& config, const OrderConfig& order, int lane)
-    : identity_(lane_identity(*sources.blend, order, lane)) {
-  identity_.emplace_back("loader.packing_buffer", fmt::format("{}", config.packing_buffer.value_or(0)));
-  identity_.emplace_back("loader.packing", config.packing);
-  for (auto& setting : sources.sequences.settings()) identity_.push_back(std::move(setting));
+    : identity_(pack_lane_identity(*sources.blend, config, order, lane, sources.sequences.settings())) {
   for (int i = 0; i < workers_of(order); ++i) {
     const std::int64_t worker = first_worker(order, lane) + i;
     workers_.add(std::make_unique<PackStream>(worker_order(sources.blend, order, worker), sources, config,

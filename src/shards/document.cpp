@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_error.h"
 #include "base/strings.h"
 #include "shards/mapped_file.h"
 
@@ -96,7 +97,7 @@ Json parse_json(std::string_view text, const std::string& name) {
   try {
     value = Json::parse(text, check);
   } catch (const Json::exception& e) {
-    problem = fmt::format("not valid JSON: {}", e.what());
+    problem = fmt::format("not valid JSON: {}", json_error(e.what()));
   }
   if (!problem.empty()) throw ConfigError({problem, name, "correct the file"});
   return value;

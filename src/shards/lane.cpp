@@ -56,7 +56,8 @@ void check_order(const OrderConfig& config, int lane) {
   expect(config.workers >= 0, "the number of workers must be at least 0", config.workers, "use 1");
   expect(all <= kMaxWorkers, "lanes times workers must be at most 1048576", all, "use fewer workers");
   expect(config.shuffle_buffer >= 0 && config.shuffle_buffer <= 1 << 24,
-         "the shuffle buffer must hold 0 to 16777216 samples", config.shuffle_buffer, "use a smaller one");
+         "the shuffle buffer must hold 0 to 16777216 samples", config.shuffle_buffer,
+         "use 0 for none, or for example 1000");
   const std::int64_t longest = config.max_samples_per_sequence.value_or(1);
   expect(longest >= 1, "max_samples_per_sequence must be at least 1", longest, "leave it out for whole shards");
   if (!problems.empty()) throw ConfigError(problems);
@@ -96,21 +97,22 @@ LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int la
   const auto add = [&](std::string name, const auto& value) {
     identity.emplace_back(std::move(name), fmt::format("{}", value));
   };
-  add("the number of lanes", config.lanes);
+  add("loader.lanes", config.lanes);
   add("the lane", lane);
-  add("the number of workers", workers_of(config));
-  add("the seed", config.seed);
+  add("loader.num_workers", workers_of(config));
+  add("train.seed", config.seed);
   add("training", config.is_training);
-  add("the shuffle buffer", config.shuffle_buffer);
-  add("max_samples_per_sequence", config.max_samples_per_sequence.value_or(0));
+  add("loader.shuffle_buffer", config.shuffle_buffer);
+  add("loader.max_samples_per_sequence", config.max_samples_per_sequence.value_or(0));
   add("the kind of blend", static_cast<int>(blend.mode));
   add("the number of data sets", blend.leaves.size());
   for (const Leaf& leaf : blend.leaves) {
     const auto [begin, end] = leaf.subset.range(leaf.data.samples(), leaf.data.path);
     add(fmt::format("data set '{}' (split {})", leaf.data.path, leaf.data.split),
-        fmt::format("{:x} {} {} {} {} {} {} {}", leaf.data.fingerprint(), leaf.weight, leaf.repetitions, begin, end,
-                    leaf.shuffle_epochs.value_or(0), leaf.spec.parallel_shard_iters.value_or(0),
-                    leaf.spec.max_samples_per_sequence.value_or(0)));
+        fmt::format("{} in {} (shard list {:x}), range {}-{}, weight {}, repetitions {}, slices {}/{}/{}",
+                    counted(leaf.data.samples(), "sample"), counted(std::ssize(leaf.data.shards), "shard"),
+                    leaf.data.fingerprint(), begin, end, leaf.weight, leaf.repetitions, leaf.shuffle_epochs.value_or(0),
+                    leaf.spec.parallel_shard_iters.value_or(0), leaf.spec.max_samples_per_sequence.value_or(0)));
   }
   return identity;
 }

@@ -32,7 +32,7 @@ int workers_of(const OrderConfig& config);                       // of each lane
 std::int64_t first_worker(const OrderConfig& config, int lane);  // counted over all lanes
 // ConfigError if there is no such lane, or the config is invalid.
 void check_order(const OrderConfig& config, int lane);
-// What the state of a lane depends on. ConfigError as above.
+// What the state of a lane depends on; the names of settings are the recipe's keys. ConfigError as above.
 LaneIdentity lane_identity(const Blend& blend, const OrderConfig& config, int lane);
 
 class Lane {

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr std::string_view kMagic = "BRLANE02";
+constexpr std::string_view kMagic = "BRLANE03";
 constexpr std::size_t kChecksumBytes = 4;
 
 std::string checksum_of(std::string_view bytes) {
@@ -18,6 +18,28 @@ std::string checksum_of(std::string_view bytes) {
   std::string text;
   for (std::size_t i = 0; i < kChecksumBytes; ++i) text += static_cast<char>(value >> (8 * i));
   return text;
+}
+
+constexpr const char* kWayOn = "to read the data from its start: checkpoint.load_data=false";
+
+// At the identity, in a state whose checksum is right.
+StateReader reader_of(std::string_view sealed) {
+  if (sealed.size() < kMagic.size() + kChecksumBytes || !sealed.starts_with(kMagic))
+    throw DataError(
+        fmt::format("this is not the state of a data lane, or it is from another version of braid; {}", kWayOn));
+  const std::string_view bytes = sealed.substr(0, sealed.size() - kChecksumBytes);
+  if (checksum_of(bytes) != sealed.substr(bytes.size()))
+    throw DataError(fmt::format("the state of a data lane is damaged: its checksum is wrong; {}", kWayOn));
+  return StateReader(bytes.substr(kMagic.size()));
+}
+
+LaneIdentity read_identity(StateReader& reader) {
+  LaneIdentity identity;
+  for (std::uint64_t left = reader.number(UINT64_MAX); left > 0; --left) {
+    std::string name(reader.text());
+    identity.emplace_back(std::move(name), std::string(reader.text()));
+  }
+  return identity;
 }
 
 }  // namespace
@@ -33,27 +55,25 @@ std::string seal_state(const LaneIdentity& identity, const StateWriter& state) {
   return bytes + checksum_of(bytes);
 }
 
+LaneIdentity stored_identity(std::string_view sealed) {
+  StateReader reader = reader_of(sealed);
+  return read_identity(reader);
+}
+
 StateReader open_state(const LaneIdentity& identity, std::string_view sealed) {
-  if (sealed.size() < kMagic.size() + kChecksumBytes || !sealed.starts_with(kMagic))
-    throw DataError("this is not the state of a data lane, or it is from another version of braid");
-  const std::string_view bytes = sealed.substr(0, sealed.size() - kChecksumBytes);
-  if (checksum_of(bytes) != sealed.substr(bytes.size()))
-    throw DataError("the state of a data lane is damaged: its checksum is wrong");
-  StateReader reader(bytes.substr(kMagic.size()));
-  const std::uint64_t stored = reader.number(UINT64_MAX);
-  for (std::size_t i = 0; i < std::min<std::uint64_t>(stored, identity.size()); ++i) {
-    const auto name = reader.text(), value = reader.text();
-    if (value != identity[i].second)
+  StateReader reader = reader_of(sealed);
+  const LaneIdentity stored = read_identity(reader);
+  for (std::size_t i = 0; i < std::min(stored.size(), identity.size()); ++i) {
+    const auto& [name, value] = identity[i];
+    if (value != stored[i].second)
       throw ConfigError(
-          {fmt::format("{} has changed since the state was saved: {} then, {} now", identity[i].first, value,
-                       identity[i].second),
-           std::string(name),
-           "use the same data and settings, or read the data from its start: checkpoint.load_data=false"});
+          {fmt::format("{} has changed since the state was saved: {} then, {} now", name, stored[i].second, value),
+           name, "use the same data and settings, or read the data from its start: checkpoint.load_data=false"});
   }
-  if (stored != identity.size())
+  if (stored.size() != identity.size())
     throw DataError(
-        fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid",
-                    stored, identity.size()));
+        fmt::format("the state of a data lane depends on {} settings, not {}: it is from another version of braid; {}",
+                    stored.size(), identity.size(), kWayOn));
   return reader;
 }
 

@@ -15,6 +15,9 @@ using LaneIdentity = std::vector<std::pair<std::string, std::string>>;
 
 std::string seal_state(const LaneIdentity& identity, const StateWriter& state);
 
+// What a sealed state depends on. DataError if it is damaged.
+LaneIdentity stored_identity(std::string_view sealed);
+
 // The state in a sealed one, which must outlive the result. ConfigError that names the difference if it depends on
 // something else, DataError if it is damaged.
 StateReader open_state(const LaneIdentity& identity, std::string_view sealed);

@@ -120,6 +120,7 @@ Prepared prepare_lines(const PrepareRequest& request) {
 struct ScannedShards {
   std::map<std::string, std::int64_t> counts{};
   std::set<std::string> parts{};
+  std::vector<std::string> remarks{};
 };
 
 ScannedShards index_shards(const PrepareRequest& request, const std::vector<std::string>& shards, KeyIndex& keys) {
@@ -128,13 +129,15 @@ ScannedShards index_shards(const PrepareRequest& request, const std::vector<std:
     const std::string path = fs::path(request.path) / shards[i];
     std::vector<std::uint64_t> offsets;
     std::uint64_t end = 0;
-    scan_shard(path, [&](const ScannedSample& sample) {
+    std::string remark = scan_shard(path, [&](const ScannedSample& sample) {
       keys.add(i, std::ssize(offsets), sample);
       offsets.push_back(sample.begin);
       end = sample.end;
       for (const ScannedPart& part : sample.parts)
         if (scanned.parts.size() < kMostParts) scanned.parts.insert(part.name);
     });
+    if (!remark.empty() && scanned.remarks.size() < Prepared::kMostRemarks)
+      scanned.remarks.push_back(std::move(remark));
     scanned.counts[shards[i]] = std::ssize(offsets);
     offsets.push_back(end);
     write_sample_index(index_path(path), offsets);
@@ -150,6 +153,10 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (request.path.ends_with(".jsonl")) return prepare_lines(request);
   if (!fs::is_directory(request.path))
     throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});
+  if (fs::exists(fs::path(request.path) / kUnfinishedMark))
+    throw ConfigError(
+        {fmt::format("'{}' is incomplete: writing it was interrupted ({})", request.path, kUnfinishedMark), "",
+         "remove the folder and write it again, for example with `braid data draw`"});
   const fs::path meta = fs::path(request.path) / kMetaFolder;
   const std::string info_path = meta / ".info.json", info_yaml_path = meta / ".info.yaml";
   const std::string dataset_path = meta / "dataset.yaml";
@@ -168,7 +175,8 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (KeyIndex::is_supported()) write_file(meta / "index.uuid", make_uuid());
   write_file(meta / "split.yaml", split_yaml(splits));
 
-  Prepared result{.shards = std::ssize(shards), .parts = {scanned.parts.begin(), scanned.parts.end()}};
+  Prepared result{
+      .shards = std::ssize(shards), .parts = {scanned.parts.begin(), scanned.parts.end()}, .remarks = scanned.remarks};
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
   Json info = {{"shard_counts", Json::object()}};

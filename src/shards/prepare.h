@@ -11,6 +11,9 @@
 
 namespace braid {
 
+// A file in a folder of shards that is there until all of them are written. Such a folder is not prepared.
+inline constexpr const char* kUnfinishedMark = ".unfinished";
+
 struct PrepareRequest {
   std::string path;                                              // a folder, or a JSONL file, which only gets an index
   std::vector<std::pair<std::string, double>> ratios{};          // of splits, in shards; relative to their sum
@@ -32,6 +35,8 @@ struct Prepared {
   std::vector<std::string> parts{};  // names of parts, at most 50
   std::vector<PreparedSplit> splits{};
   bool kept_dataset_yaml = false;
+  std::vector<std::string> remarks{};  // shards that look cut, at most kMostRemarks
+  static constexpr std::size_t kMostRemarks = 20;
 };
 
 // Complete files replace old ones. .info.json, which marks a folder as prepared, is removed first and written last, so

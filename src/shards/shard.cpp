@@ -75,6 +75,16 @@ std::string OpenShard::key(std::int64_t index) const {
   return shard_.is_jsonl() ? std::to_string(index) : read_tar(index, /*only_key=*/true).key;
 }
 
+std::string OpenShard::end_remark() const {
+  const std::string_view bytes = file_.bytes();
+  const std::uint64_t end = index_.end();
+  if (end > bytes.size())
+    return fmt::format("'{}' has {} bytes, but its index covers {}: it has been cut", shard_.path, bytes.size(), end);
+  // An index need not cover members that belong to no sample.
+  const bool is_followed = bytes.find_first_not_of('\0', end) != bytes.npos;
+  return shard_.is_jsonl() || is_followed ? "" : braid::end_remark(bytes, end, shard_.path);
+}
+
 std::vector<std::int64_t> samples_with_keys(const Shard& shard, const std::set<std::string>& keys) {
   const auto open = OpenShard::open(shard);
   std::vector<std::int64_t> indices;

@@ -43,6 +43,8 @@ class OpenShard : public std::enable_shared_from_this<OpenShard> {
   Sample read(std::int64_t index) const;
   // Without looking at the sample's other members.
   std::string key(std::int64_t index) const;
+  // Why the end of the shard may have been lost; empty: nothing suggests it.
+  std::string end_remark() const;
 
  private:
   explicit OpenShard(const Shard& shard);

@@ -9,7 +9,7 @@
 
 namespace braid {
 
-void scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample) {
+std::string scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample) {
   const MappedFile file(path);
   TarReader tar(file.bytes(), path);
   std::optional<ScannedSample> current;
@@ -31,6 +31,7 @@ void scan_shard(const std::string& path, const std::function<void(const ScannedS
     throw DataError(
         fmt::format("'{}' has no samples: remove it, or name its files KEY.PART, for example 0001.jpg", path));
   finish(tar.offset());
+  return end_remark(file.bytes(), tar.offset(), path);
 }
 
 std::vector<std::uint64_t> scan_lines(const std::string& path) {

@@ -19,8 +19,9 @@ struct ScannedSample {
   std::vector<ScannedPart> parts{};
 };
 
-// Calls `on_sample` for each sample, in order. DataError on damage, and for a shard without samples.
-void scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample);
+// Calls `on_sample` for each sample, in order. DataError on damage, and for a shard without samples. Returns why the
+// shard may have lost samples although it can be read; empty: nothing suggests it.
+std::string scan_shard(const std::string& path, const std::function<void(const ScannedSample&)>& on_sample);
 
 // Offsets for the index of a JSONL file. DataError when a line is not a JSON object.
 std::vector<std::uint64_t> scan_lines(const std::string& path);

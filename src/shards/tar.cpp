@@ -138,6 +138,18 @@ TarMember TarReader::finish_member(std::string_view header, const Extensions& ex
   return member;
 }
 
+std::string end_remark(std::string_view archive, std::uint64_t end, const std::string& name) {
+  if (end % kBlock != 0) return fmt::format("'{}' ends within the padding of its last member: it has been cut", name);
+  if (end >= archive.size())
+    return fmt::format("'{}' has no end mark after its last member: it may have been cut there", name);
+  const std::size_t ignored = archive.find_first_not_of('\0', end);
+  if (ignored == archive.npos) return "";
+  return fmt::format(
+      "'{}' has data after its end mark at byte {}, which is ignored: it was appended, or the mark is "
+      "damage",
+      name, end);
+}
+
 std::optional<TarMember> TarReader::next() {
   Extensions extensions;
   std::optional<std::uint64_t> extended_from;

@@ -43,4 +43,8 @@ class TarReader {
   std::uint64_t offset_;
 };
 
+// What is wrong with the end of an archive whose last member ends, padding included, at `end`, as TarReader::offset()
+// says; empty: nothing. Tools read such archives in silence, but most write the end: blocks of zeros.
+std::string end_remark(std::string_view archive, std::uint64_t end, const std::string& name);
+
 }  // namespace braid

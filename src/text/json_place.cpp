@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_error.h"
 
 namespace braid {
 namespace {
@@ -44,7 +45,7 @@ Json parse_json_file(std::string_view text, const std::string& name) {
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& e) {
-    throw DataError(fmt::format("{}: not JSON: {}", name, std::string(e.what()).substr(0, 200)));
+    throw DataError(fmt::format("{}: not JSON: {}", name, json_error(e.what())));
   }
 }
 

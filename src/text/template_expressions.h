@@ -32,7 +32,16 @@ class TemplateExpressionParser {
   [[noreturn]] void refuse(const std::string& what) const;
 
  private:
-  class Deeper;
+  // Counts how deep the parser calls itself.
+  class Deeper {
+   public:
+    explicit Deeper(TemplateExpressionParser& parser);
+    ~Deeper() { --depth_; }
+    Deeper(const Deeper&) = delete;
+
+   private:
+    int& depth_;
+  };
   Expression make(TemplateExpression::Kind kind, std::string text = "", std::vector<Expression> parts = {});
   Expression join(Expression left, const std::string& symbol, Expression right);
   void add(TemplateExpression& parent, Expression child);

@@ -1,6 +1,9 @@
 #include "base/strings.h"
 
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "base/json_error.h"
 
 namespace braid {
 namespace {
@@ -55,6 +58,19 @@ TEST(InQuotesTest, ShowsNamesWithoutTheirTricks) {
                       "2J \xc3\xa9 \xff"),
             "'\\xc2\\x9b2J \xc3\xa9 \\xff'");
   EXPECT_EQ(in_quotes(std::string(300, 'x')), "'" + std::string(200, 'x') + "...' (300 letters)");
+}
+
+TEST(JsonErrorTest, HasThePlaceAndTheReason) {
+  const auto error = [](const char* text) -> std::string {
+    try {
+      return nlohmann::json::parse(text).dump();
+    } catch (const nlohmann::json::exception& e) {
+      return json_error(e.what());
+    }
+  };
+  EXPECT_EQ(error("{\"a\": 1,\n 2}"), "line 2, column 2: unexpected number literal; expected string literal");
+  EXPECT_THAT(error("\"\\ud800\""), testing::StartsWith("line 1, column 8: invalid string: surrogate"));
+  EXPECT_EQ(json_error("plain words"), "plain words");
 }
 
 TEST(FoldRanksTest, FoldsRuns) {

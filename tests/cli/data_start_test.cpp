@@ -63,6 +63,22 @@ class DataStart : public ::testing::Test {
     return run.err;
   }
 
+  // A checkpoint after three iterations, and the flags of a run that continues from it.
+  static std::string saved() {
+    const std::string path = in_folder("first");
+    if (!fs::exists(path)) EXPECT_EQ(braid(with_data({"train", "--save", path})).exit_code, 0);
+    return path;
+  }
+  static Words continuing(Words options) {
+    options.insert(options.begin(), {"--load", saved(), "--train-iters", "4", "--override-opt-param-scheduler"});
+    return options;
+  }
+  static Finished continued(Words options) {
+    options = continuing(std::move(options));
+    options.insert(options.begin(), "train");
+    return braid(with_data(options));
+  }
+
   inline static std::unique_ptr<TemporaryFolder> folder_;
   inline static std::string recipe_;
 };
@@ -199,6 +215,62 @@ TEST_F(DataStart, EvalListsTheModelsAnswers) {
   EXPECT_NE(answers({"--data.pictures.blank", "true"}).first["lm_loss"], totals["lm_loss"]);
   EXPECT_THAT(braid({"eval", recipe_, "--load", in_folder("answering"), "--show", "1"}).err,
               HasSubstr("mock samples have no questions"));
+}
+
+TEST_F(DataStart, PositionsOfOtherSettings) {
+  EXPECT_THAT(refusal(continuing({"--tokenizer-prompt-format", "qwen2p0"})),
+              AllOf(HasSubstr("data.prompt_format has changed since the state was saved: 'chatml' then, 'qwen2p0' now"),
+                    HasSubstr("--tokenizer-prompt-format"), HasSubstr("checkpoint.load_data=false")));
+  EXPECT_THAT(refusal(continuing({"--loader.lanes", "4"})),
+              AllOf(HasSubstr("positions of 2 lanes of the data set, but this run has 4"), HasSubstr("--loader.lanes"),
+                    HasSubstr("use loader.lanes=2")));
+  EXPECT_THAT(refusal(continuing({"--packing-buffer-size", "9"})), HasSubstr("loader.packing_buffer has changed"));
+  const Finished anew = continued({"--packing-buffer-size", "9", "--checkpoint.load_data", "false"});
+  EXPECT_EQ(anew.exit_code, 0) << anew.err;
+  EXPECT_THAT(anew.out, HasSubstr("the data set is read from its start"));
+}
+
+// The seed of a checkpoint's random numbers is that of its data too, unless the user does not load them.
+TEST_F(DataStart, PositionsOfAnotherSeed) {
+  EXPECT_THAT(refusal(continuing({"--seed", "99", "--no-load-rng"})),
+              AllOf(HasSubstr("train.seed has changed since the state was saved: 1234 then, 99 now"),
+                    HasSubstr("where: command line, --seed")));
+  const Finished run = continued({"--seed", "99"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("using the checkpoint's random seed 1234, not train.seed=99"));
+}
+
+TEST_F(DataStart, PositionsInAnotherDataSet) {
+  const std::string other = in_folder("shorter");
+  ASSERT_EQ(braid({"data", "draw", other, "--samples", "50", "--val", "20", "--per-shard", "10"}).exit_code, 0);
+  EXPECT_THAT(
+      refusal(continuing({"--data-path", other})),
+      AllOf(HasSubstr("data set '" + other + "' (split train) has changed"), HasSubstr("60 samples in 6 shards"),
+            HasSubstr("50 samples in 5 shards"), HasSubstr("--data-path (data.path)")));
+}
+
+TEST_F(DataStart, EvalWithAnotherTokenizerWarns) {
+  const std::string other = in_folder("retold");
+  fs::copy(in_folder("set/tokenizer"), other, fs::copy_options::recursive);
+  std::ofstream(other + "/tokenizer_config.json", std::ios::app) << "\n";
+  const auto eval = [&](const std::string& tokenizer) {
+    return braid(with_data({"eval", "--load", saved(), "--json", "--tokenizer-model", tokenizer}));
+  };
+  const Finished same = eval(in_folder("set/tokenizer")), changed = eval(other);
+  EXPECT_EQ(changed.exit_code, 0) << changed.err;
+  EXPECT_EQ(changed.out, same.out);
+  EXPECT_THAT(same.err, IsEmpty());
+  EXPECT_EQ(count(changed.err, "WARNING: data.tokenizer is not that of the training"), 1) << changed.err;
+}
+
+TEST_F(DataStart, EvalFilesThatCannotBeWritten) {
+  const std::string in_file = recipe_ + "/page.html", new_folder = in_folder("new/pages");
+  const Finished run = braid(with_data({"eval", "--load", saved(), "--html", in_file, "--answers", in_folder("set")}));
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(count(run.err, "braid: "), 1) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("2 problems"), HasSubstr("where: --html"), HasSubstr("it is a folder")));
+  EXPECT_EQ(braid(with_data({"eval", "--load", saved(), "--html", new_folder + "/page.html"})).exit_code, 0);
+  EXPECT_TRUE(fs::exists(new_folder + "/page.html"));
 }
 
 TEST_F(DataStart, EvalNeedsACheckpoint) {

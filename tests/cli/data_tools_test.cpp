@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include <fstream>
+#include <set>
 
 #include "cli/cli_support.h"
+#include "shards/tar_files.h"
 
 namespace braid {
 namespace {
@@ -97,6 +99,18 @@ TEST_F(DataTools, PacksFitTheirBorders) {
   EXPECT_NE(packs({"--count", "1", "--lane", "1"}), packs({"--count", "1"}));
 }
 
+TEST_F(DataTools, EvaluationPacksEachSampleOnce) {
+  std::set<std::string> keys;
+  std::size_t samples = 0;
+  for (const json& pack : packs({"--count", "1000", "--eval", "--loader.lanes", "1"}))
+    for (const json& sample : pack["samples"]) samples += keys.insert(sample["key"].get<std::string>()).second;
+  EXPECT_EQ(samples, 7u);
+  EXPECT_EQ(keys.size(), 7u);
+  const Finished beyond = braid({"data", "pack", recipe_, "--eval", "--skip", "1000"});
+  EXPECT_EQ(beyond.exit_code, 0) << beyond.err;
+  EXPECT_THAT(beyond.err, HasSubstr("lane 0 of split 'val' ends after "));
+}
+
 TEST_F(DataTools, PackReportsWhatItSkips) {
   const Finished full = braid({"data", "pack", recipe_, "--count", "5"});
   EXPECT_THAT(full.out, AllOf(HasSubstr("packing density: "), HasSubstr("skipped: 0 too long")));
@@ -125,6 +139,75 @@ TEST_F(DataTools, InspectCountsAndNamesDamage) {
   EXPECT_EQ(report["tokens"]["count"], kSamples - 1);
   EXPECT_GT(report["packing"]["density"], 0.5);
   EXPECT_EQ(inspected({"--count", "13"})["samples"], 13);
+}
+
+// One line for a shard, however many of its samples are lost; and what can be used decides the exit code.
+TEST_F(DataTools, InspectNamesDamagedShardsOnce) {
+  const std::string shard = set() + "/train_0001.tar", bytes = testing::read_file(shard);
+  std::ofstream(shard, std::ios::binary) << bytes.substr(0, 9000);
+  const json report = inspected({"--count", "all"});
+  ASSERT_EQ(report["damaged"]["shards"].size(), 1u);
+  EXPECT_EQ(report["damaged"]["shards"][0]["shard"], "train_0001.tar");
+  EXPECT_EQ(report["damaged"]["shards"][0]["samples"], report["damaged"]["count"]);
+  EXPECT_GT(report["damaged"]["count"], 5);
+  EXPECT_TRUE(report["damaged"]["first"].empty());
+  const std::string text = braid({"data", "inspect", recipe_}).out;
+  EXPECT_THAT(text, AllOf(HasSubstr("shard 'train_0001.tar': "), HasSubstr("it has been cut")));
+  EXPECT_EQ(count(text, "train_0001.tar':"), 1) << text;
+
+  std::ofstream(shard, std::ios::binary) << bytes.substr(0, bytes.find_last_not_of('\0') + 2);
+  EXPECT_THAT(braid({"data", "inspect", recipe_}).out,
+              AllOf(HasSubstr("damaged: 0 samples\n  shard 'train_0001.tar'"), HasSubstr("it has been cut")));
+  for (const char* name : {"/train_0000.tar", "/train_0001.tar"}) std::ofstream(set() + name) << "gone";
+  const Finished nothing = braid({"data", "inspect", recipe_});
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_THAT(nothing.err, HasSubstr("no sample that was looked at can be used"));
+}
+
+TEST_F(DataTools, InspectReplacesNoInput) {
+  for (const std::string& input : {recipe_, set() + "/train_0000.tar", set() + "/train_0001.tar.idx",
+                                   set() + "/.nv-meta/split.yaml", set() + "/tokenizer/tokenizer.json"}) {
+    const std::string before = testing::read_file(input);
+    for (const char* option : {"--html", "--stats"}) {
+      const Finished run = braid({"data", "inspect", recipe_, option, input});
+      EXPECT_EQ(run.exit_code, 2) << input;
+      EXPECT_THAT(run.err, AllOf(HasSubstr("would replace a file that is read"), HasSubstr(option)));
+    }
+    EXPECT_EQ(testing::read_file(input), before);
+  }
+  for (int i = 0; i < 2; ++i) inspected({"--html", set() + "/page.html"});
+}
+
+// Two words per line, whatever the names have.
+TEST_F(DataTools, OrderEscapesWhiteSpace) {
+  testing::write_text(folder_.path() + "/odd/a b.tar", testing::tar_member("with space.txt", "x") +
+                                                           testing::tar_member("with\nline.txt", "x") +
+                                                           testing::tar_member("plain.txt", "x") + testing::tar_end());
+  ASSERT_EQ(braid({"data", "prepare", folder_.path() + "/odd"}).exit_code, 0);
+  EXPECT_EQ(braid({"data", "order", folder_.path() + "/odd", "--eval"}).out,
+            "a\\x20b.tar with\\x20space\na\\x20b.tar with\\x0aline\na\\x20b.tar plain\n");
+}
+
+TEST_F(DataTools, NumbersOutOfRange) {
+  const auto told = [&](const std::vector<std::string>& words) {
+    const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    return run.err;
+  };
+  EXPECT_THAT(told({"data", "order", set(), "--skip", "1000000000000"}),
+              AllOf(HasSubstr("each sample that is left out must be drawn"), HasSubstr("at most --skip 1000000000")));
+  EXPECT_THAT(told({"data", "order", set(), "--shuffle-buffer", "-1"}), HasSubstr("fix:   use 0 for none"));
+  EXPECT_THAT(told({"data", "draw", folder_.path() + "/other", "--seed", "-1"}), HasSubstr("--seed"));
+}
+
+TEST_F(DataTools, TokenizeNamesTheLineAndTheReason) {
+  const Finished run = testing::run_program({"/bin/sh", "-c",
+                                             fmt::format("printf '%s\\n' '\"red\"' '\"\\ud800\"' | {} data tokenize {}",
+                                                         testing::built_program("braid"), set() + "/tokenizer")});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(count(run.out, "\n"), 1) << run.out;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("standard input, line 2: not JSON: "), HasSubstr("surrogate"),
+                             Not(HasSubstr("json.exception"))));
 }
 
 // A pass of the bench has the totals that inspect and the data set give.

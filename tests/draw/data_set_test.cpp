@@ -9,6 +9,7 @@
 
 #include "draw/scene.h"
 #include "samples/stored_sample.h"
+#include "shards/prepare.h"
 #include "support/errors.h"
 
 namespace braid {
@@ -34,6 +35,7 @@ TEST(DrawnData, DependsOnlyOnTheSeed) {
   const auto files = files_of(request);
   EXPECT_TRUE(files.contains("train_0001.tar"));
   EXPECT_TRUE(files.contains("val_0002.tar"));
+  EXPECT_FALSE(files.contains(kUnfinishedMark));
   EXPECT_TRUE(files == files_of(request));
   DrawRequest other = request;
   other.seed = 8;
@@ -69,6 +71,10 @@ TEST(DrawnData, RefusesUnknownTasksAndUsedFolders) {
               HasSubstr("there is no task 'fly'"));
   EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path(), .val = 0}); }),
               HasSubstr("--val 0 must be from 1"));
+  folder.write(kUnfinishedMark, "");
+  EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path()}); }),
+              HasSubstr("has a drawing that was interrupted"));
+  std::filesystem::remove(folder.path() + "/" + kUnfinishedMark);
   folder.write("mine.txt", "x");
   EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path()}); }), HasSubstr("is not empty"));
 }

@@ -157,6 +157,13 @@ TEST(Recipe, UnknownKeysAndTypesNameTheLine) {
                     HasSubstr("lr should be a number, not 'fast'"), HasSubstr("recipe:5")));
 }
 
+TEST(Recipe, AKeyInTheWrongSectionIsFoundInTheRightOne) {
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.log_interval", "5"}}),
+              AllOf(HasSubstr("unknown key 'log_interval'"), HasSubstr("did you mean 'log.interval'?")));
+  EXPECT_THAT(error_of(kTwoGrids, {{"data.packing_buffer", "5"}}), HasSubstr("did you mean 'loader.packing_buffer'?"));
+  EXPECT_THAT(error_of(kTwoGrids, {{"train.lrr", "5"}}), HasSubstr("did you mean 'lr'?"));
+}
+
 // The settings by which runs are compared: a change here changes the experiment.
 TEST(Recipe, TheRunsOfManyNodesArePinned) {
   struct Pinned {

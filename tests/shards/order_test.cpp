@@ -142,8 +142,8 @@ TEST(LaneState, RefusesOtherSettingsByName) {
   OrderConfig seed = setting.config, workers = setting.config;
   seed.seed = 1;
   workers.workers = 3;
-  EXPECT_THAT(error(setting.blend, seed), HasSubstr("the seed has changed"));
-  EXPECT_THAT(error(setting.blend, workers), HasSubstr("the number of workers has changed"));
+  EXPECT_THAT(error(setting.blend, seed), HasSubstr("train.seed has changed"));
+  EXPECT_THAT(error(setting.blend, workers), HasSubstr("loader.num_workers has changed"));
   Blend changed = setting.blend;
   ++changed.leaves[1].data.shards[0].samples;
   EXPECT_THAT(error(changed, setting.config), HasSubstr("data set 'b' (split train) has changed"));

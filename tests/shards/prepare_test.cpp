@@ -49,6 +49,23 @@ TEST_F(Prepare, CountsSamplesAndSplits) {
   EXPECT_EQ(open_blend(root(), "val")->leaves[0].data.samples(), 4);
 }
 
+TEST_F(Prepare, RemarksOnShardsThatLookCut) {
+  write_shards(root(), {2, 2}, "s");
+  EXPECT_THAT(prepare_data_set({.path = root()}).remarks, ElementsAre());
+  const std::string tar = read_text(root() / "s_1.tar");
+  write_text(root() / "s_1.tar", tar.substr(0, tar.size() - tar_end().size() - 1));
+  const Prepared prepared = prepare_data_set({.path = root(), .force = true});
+  EXPECT_EQ(prepared.samples, 4);
+  EXPECT_THAT(prepared.remarks, ElementsAre(HasSubstr("s_1.tar' ends within the padding of its last member")));
+}
+
+TEST_F(Prepare, RefusesAnUnfinishedFolder) {
+  write_shards(root(), {2}, "s");
+  write_text(root() / kUnfinishedMark, "");
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr("incomplete"), HasSubstr("write it again")));
+  EXPECT_FALSE(fs::exists(root() / ".nv-meta"));
+}
+
 TEST_F(Prepare, RefusesToOverwrite) {
   write_shards(root(), {2}, "s");
   prepare_data_set({.path = root()});

@@ -126,6 +126,22 @@ TEST(Tar, EveryChangedByteOfAHeaderIsNoticed) {
   }
 }
 
+TEST(Tar, AnEndThatMayBeLostIsRemarked) {
+  const auto remark = [](const std::string& archive) {
+    TarReader tar(archive, "a.tar");
+    while (tar.next()) {
+    }
+    return end_remark(archive, tar.offset(), "a.tar");
+  };
+  const std::string member = tar_member("a.txt", "one");
+  EXPECT_EQ(remark(member + tar_end()), "");
+  EXPECT_EQ(remark(member + std::string(512, '\0')), "");
+  EXPECT_THAT(remark(member), HasSubstr("no end mark"));
+  EXPECT_THAT(remark(member.substr(0, member.size() - 100)), HasSubstr("within the padding of its last member"));
+  EXPECT_THAT(remark(member.substr(0, 512 + 3)), HasSubstr("within the padding of its last member"));
+  EXPECT_THAT(remark(member + tar_end() + member), HasSubstr("data after its end mark at byte 1024"));
+}
+
 std::string split(std::string_view name) {
   const auto found = split_sample_name(name);
   return found ? fmt::format("{} {}", found->key, found->part) : "-";

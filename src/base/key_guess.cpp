@@ -1,0 +1,44 @@
+#include "base/key_guess.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace braid {
+namespace {
+
+void add_keys(const YAML::Node& node, const std::string& path, std::vector<std::string>& keys) {
+  if (!node.IsMap()) return keys.push_back(path);
+  for (const auto& entry : node) add_keys(entry.second, (path.empty() ? "" : path + ".") + entry.first.Scalar(), keys);
+}
+
+// Nothing if several sections have it.
+std::optional<std::string> key_elsewhere(const std::string& key, const std::vector<std::string>& all) {
+  std::vector<std::string> found;
+  for (const std::string& candidate : all) {
+    std::string joined = candidate;
+    std::replace(joined.begin(), joined.end(), '.', '_');
+    if (joined == key) return candidate;
+    if (candidate.ends_with("." + key)) found.push_back(candidate);
+  }
+  return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> dotted_keys(const std::string& yaml) {
+  std::vector<std::string> keys;
+  add_keys(YAML::Load(yaml), "", keys);
+  return keys;
+}
+
+void suggest_keys_elsewhere(std::vector<Problem>& problems, const std::vector<std::string>& all) {
+  for (Problem& problem : problems) {
+    if (!problem.what.starts_with(kUnknownKey)) continue;
+    const std::string key = problem.where.substr(problem.where.find_last_of(". ") + 1);
+    if (const auto other = key_elsewhere(key, all)) problem.fix = fmt::format("did you mean '{}'?", *other);
+  }
+}
+
+}  // namespace braid
