@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <regex>
 
 namespace braid {
 namespace {
@@ -28,15 +29,17 @@ std::optional<std::string> key_elsewhere(const std::string& key, const std::vect
 }  // namespace
 
 std::vector<std::string> dotted_keys(const std::string& yaml) {
+  static const std::regex unset(R"((^|\n)( *)# ([a-z_]+:))");  // keys without a value are written as comments
   std::vector<std::string> keys;
-  add_keys(YAML::Load(yaml), "", keys);
+  add_keys(YAML::Load(std::regex_replace(yaml, unset, "$1$2$3")), "", keys);
   return keys;
 }
 
 void suggest_keys_elsewhere(std::vector<Problem>& problems, const std::vector<std::string>& all) {
   for (Problem& problem : problems) {
     if (!problem.what.starts_with(kUnknownKey)) continue;
-    const std::string key = problem.where.substr(problem.where.find_last_of(". ") + 1);
+    std::string key = problem.where.substr(problem.where.find_last_of(". ") + 1);
+    if (key.ends_with(')')) key.pop_back();  // "command line, --train (train.log_interval)"
     if (const auto other = key_elsewhere(key, all)) problem.fix = fmt::format("did you mean '{}'?", *other);
   }
 }

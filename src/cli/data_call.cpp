@@ -8,6 +8,7 @@
 
 #include "base/strings.h"
 #include "cli/commands.h"
+#include "run/written_paths.h"
 #include "text/tokenizer.h"
 
 namespace braid {
@@ -62,6 +63,7 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
 
 void check_output(const char* option, const std::string& file, const std::string& call_path,
                   const LaneSetOptions& options, const Blend& blend) {
+  check_replaceable(option, file, call_path);
   const fs::path target(file);
   const auto is = [&](const fs::path& input) {
     std::error_code ignored;
@@ -70,17 +72,17 @@ void check_output(const char* option, const std::string& file, const std::string
   const auto is_shard_file = [&](const fs::path& input) {  // names first: asking the file system takes long
     return input.filename() == target.filename() && is(input);
   };
-  bool is_input = is(call_path) || is(options.data.path) || is(options.data.tokenizer);
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja"})
-    is_input |= is(fs::path(options.data.tokenizer) / name);
+  std::error_code ignored;
+  const fs::path tokenizer(options.data.tokenizer);
+  const fs::path tokenizer_folder = fs::is_directory(tokenizer, ignored) ? tokenizer : tokenizer.parent_path();
+  bool is_input = is(options.data.path) || is(tokenizer);
+  if (!tokenizer.empty()) is_input |= is(tokenizer_folder / target.filename());
   for (const Leaf& leaf : blend.leaves) {
     is_input |= is(fs::path(leaf.data.path) / kMetaFolder / target.filename());
     for (const Shard& shard : leaf.data.shards)
       is_input |= is_shard_file(shard.path) || is_shard_file(index_path(shard.path));
   }
-  if (is_input)
-    throw ConfigError(
-        {fmt::format("{} {} would replace a file that is read", option, in_quotes(file)), option, "give another name"});
+  if (is_input) refuse_to_replace(option, file);
 }
 
 void require_tokenizer(const DataCall& call) {

@@ -90,7 +90,9 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
     fmt::print("{}\n", survey_json(report).dump(2));
   else
     fmt::print("{}", show_survey(report));
-  if (!report.survey.has_usable()) throw DataError("no sample that was looked at can be used");
+  if (!report.survey.has_usable())
+    throw DataError(fmt::format("'{}' has no usable sample among the {} that were looked at: the lines above say why",
+                                command.path, report.survey.samples));
 }
 
 }  // namespace

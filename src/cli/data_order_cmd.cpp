@@ -24,12 +24,11 @@ struct OrderCommand {
 // Each sample must be drawn to know the next: that many take about a minute.
 constexpr std::int64_t kMostSkipped = 1'000'000'000;
 
-// A line has two words, whatever the names contain.
-std::string one_word(const std::string& name) {
-  std::string word;
-  for (const char c : visible_text(name))
-    word += c == ' ' ? "\\x20" : c == '\t' ? "\\x09" : c == '\n' ? "\\x0a" : std::string(1, c);
-  return word;
+// A name stays on its line; spaces in it are as they are, as in Energon's names.
+std::string on_one_line(const std::string& name) {
+  std::string line;
+  for (const char c : visible_text(name)) line += c == '\t' ? "\\x09" : c == '\n' ? "\\x0a" : std::string(1, c);
+  return line;
 }
 
 void print_order(OrderCommand command) {
@@ -46,7 +45,7 @@ void print_order(OrderCommand command) {
   for (std::int64_t i = 0; i < command.count; ++i) {
     const auto ref = lane.next();
     if (!ref) return;
-    fmt::print("{} {}\n", one_word(reader.shard_of(*ref).name), one_word(reader.key(*ref)));
+    fmt::print("{} {}\n", on_one_line(reader.shard_of(*ref).name), on_one_line(reader.key(*ref)));
   }
 }
 
@@ -70,7 +69,7 @@ void add_data_order_command(CLI::App& data) {
   order->add_option("--split", command->split, "split to read")->capture_default_str();
   order->add_option("--count", command->count, "how many samples to print")->check(is_count)->capture_default_str();
   order->add_option("--skip", command->skip, "how many samples to leave out first")
-      ->check(is_count)
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   order->add_option("--shuffle-buffer", command->order.shuffle_buffer, "samples that each worker shuffles at a time")
       ->capture_default_str();

@@ -45,6 +45,11 @@ void print_packs(const PackCommand& command, const std::vector<std::string>& fla
       sizes.push_back(size_of(*pack));
   }
   if (!command.json) fmt::print("{}{}", show_packs(sizes, set.options.sequence_length), show_skipped(bad));
+  if (number == 0 && command.skip + command.count > 0)
+    throw DataError(
+        fmt::format("lane {} of split '{}' has no sample that fits into a sequence of {} tokens: use a "
+                    "longer data.sequence_length, or fewer lanes",
+                    command.lane, set.options.split, set.options.sequence_length));
   if (number < command.skip + command.count)
     fmt::print(stderr, "braid: lane {} of split '{}' ends after {}\n", command.lane, set.options.split,
                counted(number, "sequence"));

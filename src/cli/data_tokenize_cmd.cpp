@@ -27,8 +27,9 @@ Json parse_line(const std::string& line, bool decode) {
   Json value;
   try {
     value = Json::parse(with_valid_utf8(line));
-  } catch (const Json::parse_error& e) {
-    throw DataError(fmt::format("not JSON: {}", json_error(e.what())));
+  } catch (const Json::exception& e) {
+    const std::string why = json_error(e.what()), of_one_line = "line 1, ";
+    throw DataError(fmt::format("not JSON: {}", why.substr(why.starts_with(of_one_line) ? of_one_line.size() : 0)));
   }
   bool fits = decode ? value.is_array() : value.is_string();
   if (decode && fits)

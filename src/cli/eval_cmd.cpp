@@ -116,6 +116,8 @@ int eval_command(const EvalOptions& options, const std::vector<std::string>& arg
   RecipeCall call = read_recipe_call(options.recipe_path, arguments);
   Recipe& recipe = call.recipe;
   evaluate_only(recipe, options);
+  for (const WrittenPath& written : options.written())
+    check_replaceable(written.key, written.path, options.recipe_path);
   const Topology topology(recipe.topology, workload_of(recipe));
   const auto spec = world_spec_from(process_env());
   const StartProblems problems = start_problems({.source = call.source,

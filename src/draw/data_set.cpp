@@ -85,8 +85,9 @@ Drawn draw_data_set(const DrawRequest& request) {
        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
        "'\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"}};
   write_file(request.folder + "/tokenizer/tokenizer_config.json", settings.dump(1) + "\n");
+  prepare_data_set(
+      {.path = request.folder, .patterns = {{"train", "train_.*"}, {"val", "val_.*"}}, .finishes_writing = true});
   fs::remove(mark);
-  prepare_data_set({.path = request.folder, .patterns = {{"train", "train_.*"}, {"val", "val_.*"}}});
   return drawn;
 }
 

@@ -49,7 +49,7 @@ struct Survey {
   std::vector<DamagedSample> first_damaged{};                   // can be read, but not used
   static constexpr std::size_t kNamedDamaged = 20;
 
-  bool has_usable() const { return damaged < samples; }
+  bool has_usable() const { return damaged + too_long + without_targets < samples; }
 };
 
 // Samples at equal distances, in the order of the data sets.

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr int kBatch = 16;  // sequences whose pictures are decoded at a time
+constexpr int kBatch = 8;  // sequences whose pictures are decoded at a time
 constexpr std::size_t kPageBytes = 4096;
 
 class Stopwatch {

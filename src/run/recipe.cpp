@@ -180,7 +180,7 @@ Reading read(const RecipeSource& source, const std::vector<ConfigOverride>& over
   lower_min_lr(before, overrides, reading.recipe.train.schedule);
   name_media(reading.recipe);
   reading.of_values = reading.reader.finish();
-  if (!reading.of_values.empty()) suggest_keys_elsewhere(reading.of_values, dotted_keys(to_yaml(Recipe())));
+  if (!reading.of_values.empty()) suggest_keys_elsewhere(reading.of_values, dotted_keys(to_yaml(reading.recipe)));
   // Checking a partly read topology would repeat problems that the parser has already reported.
   if (!reading.of_values.empty()) return reading;
   const Recipe& recipe = reading.recipe;

@@ -113,8 +113,10 @@ class LoadCheck {
     try {
       check_schedule(own, stored.scheduler, config, checkpoint->folder());
     } catch (const ConfigError& e) {
-      problems_ = e.problems();
-      if (config.scheduler == "same") problems_.front().where = keys_behind(differences(own, stored.scheduler), recipe);
+      std::vector<Problem> of_schedule = e.problems();
+      if (config.scheduler == "same")
+        of_schedule.front().where = keys_behind(differences(own, stored.scheduler), recipe);
+      problems_.insert(problems_.end(), of_schedule.begin(), of_schedule.end());
     }
   }
 

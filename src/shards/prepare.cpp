@@ -153,7 +153,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (request.path.ends_with(".jsonl")) return prepare_lines(request);
   if (!fs::is_directory(request.path))
     throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});
-  if (fs::exists(fs::path(request.path) / kUnfinishedMark))
+  if (!request.finishes_writing && fs::exists(fs::path(request.path) / kUnfinishedMark))
     throw ConfigError(
         {fmt::format("'{}' is incomplete: writing it was interrupted ({})", request.path, kUnfinishedMark), "",
          "remove the folder and write it again, for example with `braid data draw`"});

@@ -20,6 +20,7 @@ struct PrepareRequest {
   std::vector<std::pair<std::string, std::string>> patterns{};   // of splits: regular expressions for shard names
   bool shuffle = false;                                          // the shards, before they are split by ratio
   bool force = false;                                            // also if the folder is prepared already
+  bool finishes_writing = false;                                 // the last step of the writer of an unfinished folder
   std::string sample_type{};                                     // empty: a crude data set, whose parts the recipe maps
   std::vector<std::pair<std::string, std::string>> field_map{};  // field, source
   std::function<void(std::int64_t done, std::int64_t total)> progress{};  // in shards

@@ -139,14 +139,15 @@ TarMember TarReader::finish_member(std::string_view header, const Extensions& ex
 }
 
 std::string end_remark(std::string_view archive, std::uint64_t end, const std::string& name) {
-  if (end % kBlock != 0) return fmt::format("'{}' ends within the padding of its last member: it has been cut", name);
+  if (end % kBlock != 0)
+    return fmt::format(
+        "'{}' ends within the padding of its last member: it has been cut, or its writer leaves out padding", name);
   if (end >= archive.size())
     return fmt::format("'{}' has no end mark after its last member: it may have been cut there", name);
-  const std::size_t ignored = archive.find_first_not_of('\0', end);
-  if (ignored == archive.npos) return "";
+  if (archive.find_first_not_of('\0', end) == archive.npos) return "";
   return fmt::format(
-      "'{}' has data after its end mark at byte {}, which is ignored: it was appended, or the mark is "
-      "damage",
+      "'{}' has data after its end mark at byte {}, which is ignored: it was appended, or a damaged block looks like "
+      "an end mark",
       name, end);
 }
 

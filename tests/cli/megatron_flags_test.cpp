@@ -101,13 +101,6 @@ TEST(MegatronFlags, FlagsOfTheOtherModelFamilyAreRefused) {
   }
 }
 
-TEST(MegatronFlags, UnknownTokenizerTypesListTheKnownOnes) {
-  const Finished run = braid({"train", kTinyVlm, "--print-recipe", "--tokenizer-type", "HugingFaceTokenizer"});
-  EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("--tokenizer-type HugingFaceTokenizer"), HasSubstr("HuggingFaceTokenizer,"),
-                             HasSubstr("MultimodalTokenizer")));
-}
-
 // The data flags of Megatron's multimodal trainer, as keys of the recipe.
 TEST(MegatronFlags, DataFlagsAreRecipeKeys) {
   const auto keys = [](std::vector<std::string> flags) {
