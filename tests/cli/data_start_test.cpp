@@ -271,6 +271,8 @@ TEST_F(DataStart, EvalFilesThatCannotBeWritten) {
   EXPECT_THAT(run.err, AllOf(HasSubstr("2 problems"), HasSubstr("where: --html"), HasSubstr("it is a folder")));
   EXPECT_EQ(braid(with_data({"eval", "--load", saved(), "--html", new_folder + "/page.html"})).exit_code, 0);
   EXPECT_TRUE(fs::exists(new_folder + "/page.html"));
+  EXPECT_THAT(braid(with_data({"eval", "--load", saved(), "--answers", recipe_})).err,
+              HasSubstr("would replace a file that is read"));
 }
 
 TEST_F(DataStart, EvalNeedsACheckpoint) {

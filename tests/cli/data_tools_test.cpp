@@ -204,13 +204,15 @@ TEST_F(DataTools, NumbersOutOfRange) {
 }
 
 TEST_F(DataTools, TokenizeNamesTheLineAndTheReason) {
-  const Finished run = testing::run_program({"/bin/sh", "-c",
-                                             fmt::format("printf '%s\\n' '\"red\"' '\"\\ud800\"' | {} data tokenize {}",
-                                                         testing::built_program("braid"), set() + "/tokenizer")});
-  EXPECT_EQ(run.exit_code, 1);
-  EXPECT_EQ(count(run.out, "\n"), 1) << run.out;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("standard input, line 2: not JSON: "), HasSubstr("surrogate"),
-                             Not(HasSubstr("json.exception"))));
+  for (const auto& [line, reason] : {std::pair{"\"\\ud800\"", "surrogate"}, {"1e999", "number"}}) {
+    const Finished run = testing::run_program({"/bin/sh", "-c",
+                                               fmt::format("printf '%s\\n' '\"red\"' '{}' | {} data tokenize {}", line,
+                                                           testing::built_program("braid"), set() + "/tokenizer")});
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_EQ(count(run.out, "\n"), 1) << run.out;
+    EXPECT_THAT(run.err, AllOf(HasSubstr("standard input, line 2: not JSON: "), HasSubstr(reason),
+                               Not(HasSubstr("json.exception"))));
+  }
 }
 
 // A pass of the bench has the totals that inspect and the data set give.
