@@ -9,6 +9,8 @@
 #include <ATen/ops/silu_backward.h>
 
 #include "base/error.h"
+#include "ops/activation_cuda.h"
+#include "ops/has_kernel.h"
 #include "ops/widen.h"
 
 namespace braid {
@@ -16,11 +18,17 @@ namespace braid {
 // max(x, 0) and 2 max(x, 0) are exact in x's dtype; only the square is rounded, so the products are those of fp32
 // rounded once.
 at::Tensor squared_relu_forward(const at::Tensor& x) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x})) return cuda::squared_relu_forward(x);
   const at::Tensor y = x.relu();
   return y.mul_(y);
 }
 
-at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x) { return x.relu().mul_(2).mul_(grad); }
+at::Tensor squared_relu_backward(const at::Tensor& grad, const at::Tensor& x) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x})) return cuda::squared_relu_backward(grad, x);
+  return x.relu().mul_(2).mul_(grad);
+}
 
 at::Tensor squared_relu(const at::Tensor& x) {
   return differentiable(

@@ -1,0 +1,38 @@
+# The CUDA kernels of src/kernels. A CUDA build links them. A CPU build on a machine with an nvcc compiles them and does
+# nothing more, so that a broken kernel is found without a GPU; without an nvcc it leaves them out.
+include(CheckLanguage)
+set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+if(NOT BRAID_CUDA)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(STATUS "without an nvcc: the CUDA kernels are not compiled")
+    return()
+  endif()
+endif()
+
+# sm_90a has Hopper's own instructions; the rest of the list runs elsewhere, GPUs of the future included.
+set(braid_every_gpu 80-real 90a-real 100-real 90-virtual)
+set(BRAID_CUDA_ARCHITECTURES "" CACHE STRING "GPUs to compile kernels for (empty: sm_80, sm_90a, sm_100; in a CPU build sm_90a)")
+if(BRAID_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES ${BRAID_CUDA_ARCHITECTURES})
+elseif(BRAID_CUDA)
+  set(CMAKE_CUDA_ARCHITECTURES ${braid_every_gpu})
+else()
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+if(NOT BRAID_CUDA_ARCHITECTURES AND CUDAToolkit_VERSION VERSION_LESS 12.8)
+  list(REMOVE_ITEM CMAKE_CUDA_ARCHITECTURES 100-real)
+endif()
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it with clang as the host compiler
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+
+# braid_kernels(FILE...): the static library of all kernels.
+function(braid_kernels)
+  add_library(braid_kernels STATIC ${ARGN})
+  target_include_directories(braid_kernels PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(braid_kernels PUBLIC CUDA::cudart)
+  target_compile_options(braid_kernels PRIVATE --extended-lambda --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra
+    $<$<BOOL:${BRAID_WERROR}>:-Werror=all-warnings>)
+endfunction()

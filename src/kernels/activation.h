@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/matrix.h"
+
+namespace braid::kernels {
+
+// y = max(x, 0)^2 and its gradient 2 max(x, 0) grad, element by element.
+template <class T>
+void squared_relu_forward(const T* x, T* y, std::int64_t count, cudaStream_t stream);
+template <class T>
+void squared_relu_backward(const T* grad, const T* x, T* x_grad, std::int64_t count, cudaStream_t stream);
+
+}  // namespace braid::kernels

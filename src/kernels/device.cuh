@@ -1,0 +1,60 @@
+// Pieces that kernels are made of.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace braid::kernels {
+
+constexpr int kWarp = 32;
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+template <class T>
+__device__ T from_float(float x) {
+  if constexpr (sizeof(T) == sizeof(float))
+    return x;
+  else
+    return __float2bfloat16_rn(x);
+}
+
+// As many elements as one memory instruction moves.
+template <class T>
+inline constexpr int kVectorWidth = 16 / sizeof(T);
+
+// kWidth elements that are loaded and stored together; memory must be aligned to their size.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Vector {
+  T values[kWidth];
+
+  __device__ static Vector load(const T* from) { return *reinterpret_cast<const Vector*>(from); }
+  __device__ void store(T* to) const { *reinterpret_cast<Vector*>(to) = *this; }
+};
+
+template <class T>
+bool is_aligned(const T* data, std::int64_t stride) {
+  constexpr std::uintptr_t kBytes = kVectorWidth<T> * sizeof(T);
+  return reinterpret_cast<std::uintptr_t>(data) % kBytes == 0 && stride % kVectorWidth<T> == 0;
+}
+
+__device__ inline float warp_sum(float x) {
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(~0u, x, lane);
+  return x;
+}
+
+// The sum over all threads of a block, in each of them. `scratch` has an element per warp; a block may use it again only
+// after a __syncthreads().
+__device__ inline float block_sum(float x, float* scratch) {
+  x = warp_sum(x);
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  const int warps = (blockDim.x + kWarp - 1) / kWarp, lane = threadIdx.x % kWarp;
+  return warp_sum(lane < warps ? scratch[lane] : 0.f);
+}
+
+constexpr std::int64_t blocks_for(std::int64_t items, std::int64_t per_block) {
+  return (items + per_block - 1) / per_block;
+}
+
+}  // namespace braid::kernels
