@@ -45,8 +45,8 @@ Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps
       gate_norm_(parameters.get(prefix + "norm.weight")),
       out_proj_(parameters, prefix + "out_proj.", Split::Rows, parallel) {}
 
-at::Tensor Mamba2::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  return out_proj_(mix(in_proj_(rms_norm(x, pre_norm_, norm_eps_)), batch.sequences));
+at::Tensor Mamba2::branch(const Residual& x, const SequenceBatch& batch) {
+  return out_proj_(mix(in_proj_(x.rms_norm(pre_norm_, norm_eps_)), batch.sequences));
 }
 
 at::Tensor Mamba2::mix(const at::Tensor& projected, const PackedSequences& sequences) const {

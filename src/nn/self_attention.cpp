@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "ops/attention.h"
-#include "ops/norm.h"
 #include "ops/positions.h"
 
 namespace braid {
@@ -27,8 +26,8 @@ SelfAttention::SelfAttention(const AttentionShape& shape, double norm_eps, const
       qkv_(parameters, prefix + "linear_qkv.", Split::Columns, parallel),
       proj_(parameters, prefix + "linear_proj.", Split::Rows, parallel) {}
 
-at::Tensor SelfAttention::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  return proj_(attend(qkv_(rms_norm(x, norm_, norm_eps_)), shape_, true, batch.sequences, parallel_));
+at::Tensor SelfAttention::branch(const Residual& x, const SequenceBatch& batch) {
+  return proj_(attend(qkv_(x.rms_norm(norm_, norm_eps_)), shape_, true, batch.sequences, parallel_));
 }
 
 }  // namespace braid

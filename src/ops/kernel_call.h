@@ -24,6 +24,17 @@ kernels::Matrix<T> matrix(const at::Tensor& x) {
   return {data<T>(x), x.size(0), x.size(1), x.stride(0)};
 }
 
+// The same to be read; an undefined tensor has no data.
+template <class T>
+kernels::Matrix<const T> const_matrix(const at::Tensor& x) {
+  return x.defined() ? matrix<const T>(x) : kernels::Matrix<const T>();
+}
+
+// x itself if its rows are contiguous, or a copy; x: [rows, columns] or undefined
+inline at::Tensor with_dense_rows(const at::Tensor& x) {
+  return !x.defined() || x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
+}
+
 // call.operator()<T>(stream) with T for the dtype of `like`, on its device and current stream.
 template <class Call>
 void call_kernel(const at::Tensor& like, const Call& call) {

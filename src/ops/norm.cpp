@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
+#include "ops/has_kernel.h"
+#include "ops/norm_cuda.h"
 #include "ops/widen.h"
 
 namespace braid {
@@ -29,12 +31,22 @@ at::Tensor gated(const at::Tensor& y, const at::Tensor& z, std::int64_t groups) 
 }  // namespace
 
 OutputAndSaved<at::Tensor> rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x, weight}) && cuda::takes_norm_of(x)) {
+      const cuda::Normed result = cuda::norm_forward(x, {}, weight, {}, eps);
+      return {result.output, result.inverse_root};
+    }
   const at::Tensor wide = widen(x), inverse_root = inverse_root_mean_square(wide, eps);
   return {(wide * inverse_root).mul_(widen(weight)).to(x.scalar_type()), inverse_root};
 }
 
 Tensors rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                           const at::Tensor& inverse_root) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x, weight}) && cuda::takes_norm_of(x)) {
+      const Tensors grads = cuda::norm_backward(grad, {}, x, weight, {{}, inverse_root});
+      return {grads[0], grads[1]};
+    }
   const at::Tensor wide_grad = widen(grad), normalized = widen(x) * inverse_root;
   const at::Tensor grad_x = grad_of_normalized(wide_grad * widen(weight), normalized, inverse_root);
   return {grad_x.to(x.scalar_type()), sum_over_tokens(wide_grad * normalized, weight)};
@@ -80,6 +92,11 @@ at::Tensor gated_rms_norm(const at::Tensor& y, const at::Tensor& z, const at::Te
 
 OutputAndSaved<LayerNormStatistics> layer_norm_forward(const at::Tensor& x, const at::Tensor& weight,
                                                        const at::Tensor& bias, double eps) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x, weight, bias}) && cuda::takes_norm_of(x)) {
+      const cuda::Normed result = cuda::norm_forward(x, {}, weight, bias, eps);
+      return {result.output, {result.mean, result.inverse_root}};
+    }
   const at::Tensor wide = widen(x), mean = wide.mean(-1, /*keepdim=*/true), centered = wide - mean;
   const at::Tensor inverse_root = inverse_root_mean_square(centered, eps);
   const at::Tensor out = at::addcmul(widen(bias), centered * inverse_root, widen(weight)).to(x.scalar_type());
@@ -88,6 +105,9 @@ OutputAndSaved<LayerNormStatistics> layer_norm_forward(const at::Tensor& x, cons
 
 Tensors layer_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, const LayerNormStatistics& saved) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x, weight, bias}) && cuda::takes_norm_of(x))
+      return cuda::norm_backward(grad, {}, x, weight, {saved.mean, saved.inverse_root});
   const at::Tensor wide_grad = widen(grad), normalized = (widen(x) - saved.mean).mul_(saved.inverse_root);
   const at::Tensor grad_centered = grad_of_normalized(wide_grad * widen(weight), normalized, saved.inverse_root);
   const at::Tensor grad_x = grad_centered - grad_centered.mean(-1, /*keepdim=*/true);

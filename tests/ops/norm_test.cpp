@@ -1,5 +1,6 @@
 #include "ops/norm.h"
 
+#include "ops/amid_columns.h"
 #include "ops/gradients.h"
 
 namespace braid {
@@ -72,6 +73,26 @@ TEST(Norm, ComputesGradientsOnlyForWhoWantsThem) {
   check_partial_gradients(rms, rms_inputs(5));
   check_partial_gradients(gated(2), gated_inputs(5));
   check_partial_gradients(layer, layer_inputs(5));
+}
+
+// Kernels divide rows over blocks, and columns over threads in vectors: sizes around those, and of real models. Errors
+// of an fp32 sum of n terms with any sign grow like the sum itself, with the root of n, at most n times.
+TEST(Norm, AgreesWithDoubleAtAnySize) {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{1, 1},    {1, 2688}, {3, 7},     {2, 8},
+                                                                    {5, 130},  {33, 264}, {700, 513}, {4000, 24},
+                                                                    {3, 8200}, {2, 9001}, {900, 2688}};
+  for (const auto& [tokens, columns] : sizes) {
+    SCOPED_TRACE(::testing::Message() << tokens << " x " << columns);
+    const at::Tensor weight = random_tensor({columns}, 2), bias = random_tensor({columns}, 3);
+    const Tensors inputs = {random_tensor({tokens, columns}, 1), weight, bias};
+    const Tensors wider = {random_tensor({tokens, columns + 1}, 1), weight, bias};
+    const double of_sums = 2 * std::sqrt(static_cast<double>(std::max(tokens, columns)));
+    for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, 1.0}, {at::kFloat, 12 + of_sums}})
+      for (const Operator& norm : {rms, layer}) {
+        check_precision(norm, inputs, dtype, epsilons);
+        check_precision(testing::amid_columns(norm), wider, dtype, epsilons);
+      }
+  }
 }
 
 // Weights are often fp32 while activations are bf16.
