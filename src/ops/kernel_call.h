@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/matrix.h"
+#include "kernels/parameter.h"
 
 namespace braid::cuda {
 
@@ -22,6 +23,17 @@ template <class T>
 kernels::Matrix<T> matrix(const at::Tensor& x) {
   BRAID_CHECK(x.dim() == 2 && (x.stride(1) == 1 || x.size(1) <= 1), "rows of a matrix must be contiguous");
   return {data<T>(x), x.size(0), x.size(1), x.stride(0)};
+}
+
+// x itself, unless its rows have gaps between their elements.   x: [rows, columns]
+inline at::Tensor contiguous_rows(const at::Tensor& x) {
+  return x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
+}
+
+// A contiguous parameter, float or bf16; or none
+inline kernels::Parameter parameter(const at::Tensor& x) {
+  if (!x.defined()) return {};
+  return {x.data_ptr(), x.scalar_type() == at::kFloat};
 }
 
 // call.operator()<T>(stream) with T for the dtype of `like`, on its device and current stream.
