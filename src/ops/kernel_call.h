@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/matrix.h"
+#include "kernels/parameter.h"
 
 namespace braid::cuda {
 
@@ -33,6 +34,12 @@ kernels::Matrix<const T> const_matrix(const at::Tensor& x) {
 // x itself if its rows are contiguous, or a copy; x: [rows, columns] or undefined
 inline at::Tensor with_dense_rows(const at::Tensor& x) {
   return !x.defined() || x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
+}
+
+// A contiguous parameter, float or bf16; or none
+inline kernels::Parameter parameter(const at::Tensor& x) {
+  if (!x.defined()) return {};
+  return {x.data_ptr(), x.scalar_type() == at::kFloat};
 }
 
 // call.operator()<T>(stream) with T for the dtype of `like`, on its device and current stream.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "base/error.h"
+#include "ops/gated_norm_cuda.h"
 #include "ops/has_kernel.h"
 #include "ops/norm_cuda.h"
 #include "ops/widen.h"
@@ -63,20 +64,34 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 
 OutputAndSaved<at::Tensor> gated_rms_norm_forward(const at::Tensor& y, const at::Tensor& z, const at::Tensor& weight,
                                                   std::int64_t groups, double eps) {
+  if constexpr (kHasKernels)
+    if (has_kernel({y, z}) && has_kernel({weight}) && y.dim() == 2 && cuda::has_gated_rms_norm(y.size(1) / groups))
+      return cuda::gated_rms_norm_forward(y, z, weight, groups, eps);
   const at::Tensor g = gated(y, z, groups), inverse_root = inverse_root_mean_square(g, eps);
   return {(g * inverse_root).flatten(-2).mul_(widen(weight)).to(y.scalar_type()), inverse_root};
 }
 
-Tensors gated_rms_norm_backward(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& z,
-                                const at::Tensor& weight, const at::Tensor& inverse_root) {
+at::Tensor gated_rms_norm_backward_into(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& z,
+                                        const at::Tensor& weight, const at::Tensor& inverse_root,
+                                        const at::Tensor& y_grad, const at::Tensor& z_grad) {
   const std::int64_t groups = inverse_root.size(-2);
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, y, z, y_grad, z_grad}) && has_kernel({weight}) && y.dim() == 2 &&
+        cuda::has_gated_rms_norm(y.size(1) / groups))
+      return cuda::gated_rms_norm_backward(grad, y, z, weight, inverse_root, y_grad, z_grad);
   const at::Tensor wide_grad = widen(grad), normalized = gated(y, z, groups).mul_(inverse_root);
   const at::Tensor grad_normalized = (wide_grad * widen(weight)).unflatten(-1, {groups, -1});
   const at::Tensor grad_g = grad_of_normalized(grad_normalized, normalized, inverse_root).flatten(-2);
-  const at::Tensor grad_y = grad_g * at::silu(widen(z));
-  const at::Tensor grad_z = at::silu_backward(grad_g * widen(y), widen(z));
-  return {grad_y.to(y.scalar_type()), grad_z.to(z.scalar_type()),
-          sum_over_tokens(wide_grad * normalized.flatten(-2), weight)};
+  y_grad.copy_(grad_g * at::silu(widen(z)));
+  z_grad.copy_(at::silu_backward(grad_g * widen(y), widen(z)));
+  return sum_over_tokens(wide_grad * normalized.flatten(-2), weight);
+}
+
+Tensors gated_rms_norm_backward(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& z,
+                                const at::Tensor& weight, const at::Tensor& inverse_root) {
+  const at::Tensor y_grad = at::empty(y.sizes(), y.options()), z_grad = at::empty(z.sizes(), z.options());
+  const at::Tensor weight_grad = gated_rms_norm_backward_into(grad, y, z, weight, inverse_root, y_grad, z_grad);
+  return {y_grad, z_grad, weight_grad};
 }
 
 at::Tensor gated_rms_norm(const at::Tensor& y, const at::Tensor& z, const at::Tensor& weight, std::int64_t groups,

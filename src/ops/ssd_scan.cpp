@@ -323,6 +323,12 @@ SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, con
   return Scan(inputs, options, sequences).backward(states, grad);
 }
 
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients) {
+  const Tensors from = in_order(ssd_scan_backward(grad, inputs, states, options, sequences)), to = in_order(gradients);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
   BRAID_CHECK_EQ(inputs.x.size(0), sequences.tokens(), "number of tokens in ssd_scan");
   BRAID_CHECK_EQ(inputs.x.size(1) % inputs.B.size(1), 0, "heads of ssd_scan must be a multiple of groups");

@@ -35,5 +35,8 @@ OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOp
 // The gradient of each input, in its dtype.
 SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
                             const SsdOptions& options, const PackedSequences& sequences);
+// The same, written into the given tensors, which may be strided.
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients);
 
 }  // namespace braid
