@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/has_kernel.h"
+#include "ops/ssd_scan_cuda.h"
 #include "ops/widen.h"
 
 // Each sequence gets a whole number of chunks; the last one is padded with slots where x = B = C = s = 0, which have no
@@ -315,12 +317,31 @@ Tensors in_order(const SsdInputs& in) { return {in.x, in.dt, in.A_log, in.B, in.
 
 OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
                                             const PackedSequences& sequences) {
+  if constexpr (kHasKernels)
+    if (cuda::has_ssd_scan(inputs)) return cuda::ssd_scan_forward(inputs, options, sequences);
   return Scan(inputs, options, sequences).forward();
 }
 
 SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
                             const SsdOptions& options, const PackedSequences& sequences) {
+  if constexpr (kHasKernels)
+    if (cuda::are_kernel_states(states)) {
+      const auto like = [](const at::Tensor& x) { return at::empty(x.sizes(), x.options()); };
+      const SsdInputs gradients{like(inputs.x), like(inputs.dt), like(inputs.A_log),  like(inputs.B),
+                                like(inputs.C), like(inputs.D),  like(inputs.dt_bias)};
+      cuda::ssd_scan_backward_into(grad, inputs, states, options, sequences, gradients);
+      return gradients;
+    }
   return Scan(inputs, options, sequences).backward(states, grad);
+}
+
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients) {
+  if constexpr (kHasKernels)
+    if (cuda::are_kernel_states(states))
+      return cuda::ssd_scan_backward_into(grad, inputs, states, options, sequences, gradients);
+  const Tensors from = in_order(Scan(inputs, options, sequences).backward(states, grad)), to = in_order(gradients);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
 }
 
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {

@@ -29,11 +29,15 @@ struct SsdOptions {
 // rest. Arithmetic in fp32, or in double for double tensors.   y: [T, h, p] in x's dtype
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences);
 
-// Saved: the state before each chunk, [chunks, g, h / g * p, n]
+// Saved: the state before each chunk, [chunks, g, h / g * p, n]. Kernels on a GPU have bf16 inputs, chunks of their own
+// length, bf16 factors in products, and bf16 states, which are passed on in fp32.
 OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
                                             const PackedSequences& sequences);
 // The gradient of each input, in its dtype.
 SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
                             const SsdOptions& options, const PackedSequences& sequences);
+// The same, written into `gradients`, which may be columns of wider tensors.
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients);
 
 }  // namespace braid
