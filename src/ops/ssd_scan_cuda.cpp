@@ -1,6 +1,7 @@
 #include "ops/ssd_scan_cuda.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -119,6 +120,14 @@ struct Scratch {
   }
 };
 
+at::Tensor dense_or_undefined(const at::Tensor& states) { return states.defined() ? states.contiguous() : states; }
+
+// Memory for the states that leave sequences: what enters an empty one leaves it.   [sequences, h, p, n]
+at::Tensor leaving_states(const at::Tensor& entering, const SsdSizes& sizes, const at::Tensor& like) {
+  if (entering.defined()) return entering.clone();
+  return at::zeros({sizes.sequences, sizes.heads, sizes.width, sizes.state}, like.options().dtype(at::kFloat));
+}
+
 }  // namespace
 
 bool has_ssd_scan(const SsdInputs& in) {
@@ -130,22 +139,26 @@ bool has_ssd_scan(const SsdInputs& in) {
 bool are_kernel_states(const at::Tensor& states) { return states.is_cuda() && states.scalar_type() == at::kBFloat16; }
 
 OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
-                                            const PackedSequences& sequences) {
+                                            const PackedSequences& sequences, at::Tensor* final_states) {
   const In in(inputs);
   const SsdSizes sizes = sizes_of(inputs, options, sequences);
   const Scratch scratch(sizes, inputs.x, /*for_backward=*/false);
   const at::Tensor y = at::empty(inputs.x.sizes(), inputs.x.options());
   const at::Tensor states = at::empty(
       {sizes.chunks, sizes.groups, sizes.heads / sizes.groups * sizes.width, sizes.state}, inputs.x.options());
+  const at::Tensor initial = dense_or_undefined(inputs.initial_states);
+  if (final_states != nullptr) *final_states = leaving_states(initial, sizes, inputs.x);
   call_kernel(inputs.x, [&]<class T>(cudaStream_t stream) {
-    kernels::ssd_scan_forward(in.kernel, sizes, data<int>(sequences.cu_seqlens), scratch.kernel(), {},
+    kernels::ssd_scan_forward(in.kernel, sizes, data<int>(sequences.cu_seqlens), scratch.kernel(),
+                              {data<float>(initial), final_states == nullptr ? nullptr : data<float>(*final_states)},
                               matrix<bf16>(y.flatten(1)), data<bf16>(states), stream);
   });
   return {y, states};
 }
 
 void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
-                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients) {
+                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
+                            const at::Tensor& final_states_grad) {
   const In in(inputs);
   const SsdSizes sizes = sizes_of(inputs, options, sequences);
   const Scratch scratch(sizes, inputs.x, /*for_backward=*/true);
@@ -156,11 +169,16 @@ void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, con
   const kernels::SsdTensors out{matrix<bf16>(x.tensor()), matrix<bf16>(B.tensor()), matrix<bf16>(C.tensor()),
                                 numbers(dt.tensor()),     numbers(A_log.tensor()),  numbers(D.tensor()),
                                 numbers(dt_bias.tensor())};
+  const at::Tensor final_grad = dense_or_undefined(final_states_grad);
+  at::Tensor initial_grad;
+  if (gradients.initial_states.defined()) initial_grad = leaving_states(final_grad, sizes, inputs.x);
   call_kernel(inputs.x, [&]<class T>(cudaStream_t stream) {
     kernels::ssd_scan_backward(matrix<bf16>(grad_rows), in.kernel, sizes, data<int>(sequences.cu_seqlens),
-                               data<bf16>(states), scratch.kernel(), {}, out, stream);
+                               data<bf16>(states), scratch.kernel(),
+                               {data<float>(final_grad), data<float>(initial_grad)}, out, stream);
   });
   for (const Target& target : {x, B, C, dt, A_log, D, dt_bias}) target.finish();
+  if (initial_grad.defined()) gradients.initial_states.copy_(initial_grad);
 }
 
 }  // namespace braid::cuda

@@ -11,8 +11,9 @@ bool has_ssd_scan(const SsdInputs& inputs);
 bool are_kernel_states(const at::Tensor& states);
 
 OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
-                                            const PackedSequences& sequences);
+                                            const PackedSequences& sequences, at::Tensor* final_states);
 void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
-                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients);
+                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
+                            const at::Tensor& final_states_grad);
 
 }  // namespace braid::cuda

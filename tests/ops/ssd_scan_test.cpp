@@ -166,6 +166,72 @@ TEST(SsdScan, GradientsHaveTheTypesOfTheirInputs) {
   for (const at::Tensor& x : in) EXPECT_EQ(x.grad().scalar_type(), x.scalar_type());
 }
 
+// y and the final states as one vector, from inputs and initial states: so that both have gradients.
+Operator scan_with_states(const std::vector<std::int64_t>& offsets, const SsdOptions& options) {
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  return [=](const Tensors& in) {
+    const SsdOutput out =
+        ssd_scan_with_states({in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]}, options, sequences);
+    return at::cat({out.y.flatten().to(out.final_states.scalar_type()), out.final_states.flatten()});
+  };
+}
+
+Tensors inputs_and_states(std::int64_t tokens, std::int64_t sequences, Shape shape = {}) {
+  Tensors in = inputs(tokens, shape);
+  in.push_back(random_tensor({sequences, shape.heads, shape.width, shape.state}, 9));
+  return in;
+}
+
+// The scan of a whole is that of its halves if the second starts from the state that the first one leaves.
+Operator scan_in_halves(const std::vector<std::int64_t>& first, const std::vector<std::int64_t>& second,
+                        const SsdOptions& options) {
+  const PackedSequences before = pack_sequences(first, test_device()), after = pack_sequences(second, test_device());
+  return [=](const Tensors& in) {
+    const std::int64_t middle = first.back(), end = middle + second.back();
+    const auto part = [&](std::int64_t from, std::int64_t to, const at::Tensor& state) {
+      return SsdInputs{in[0].slice(0, from, to),
+                       in[1].slice(0, from, to),
+                       in[2],
+                       in[3].slice(0, from, to),
+                       in[4].slice(0, from, to),
+                       in[5],
+                       in[6],
+                       state};
+    };
+    const SsdOutput a = ssd_scan_with_states(part(0, middle, in[7]), options, before);
+    const SsdOutput b = ssd_scan_with_states(part(middle, end, a.final_states), options, after);
+    return at::cat({a.y.flatten(), b.y.flatten(), b.final_states.flatten()});
+  };
+}
+
+TEST(SsdScan, PassesStatesBetweenPartsOfASequence) {
+  for (const std::int64_t chunk : {1, 2, 3, 100}) {
+    SCOPED_TRACE(::testing::Message() << "chunks of " << chunk);
+    const SsdOptions options{.chunk = chunk};
+    check_gradients(scan_with_states({0, 8}, options), scan_in_halves({0, 5}, {0, 3}, options),
+                    inputs_and_states(8, 1, {2, 2, 1, 2}));
+    check_gradients(scan_with_states({0, 8}, options), scan_in_halves({0, 0}, {0, 8}, options),
+                    inputs_and_states(8, 1, {2, 2, 1, 2}));
+  }
+}
+
+TEST(SsdScan, EachSequenceHasItsOwnStates) {
+  const std::vector<std::int64_t> offsets = {0, 3, 3, 8, 8};
+  const Tensors in = inputs_and_states(8, 4);
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  const SsdOutput got =
+      ssd_scan_with_states({in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]}, {.chunk = 2}, sequences);
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const auto part = [&](const at::Tensor& x) { return x.slice(0, offsets[i], offsets[i + 1]); };
+    const at::Tensor state = in[7].narrow(0, static_cast<std::int64_t>(i), 1);
+    const PackedSequences one = pack_sequences({0, offsets[i + 1] - offsets[i]}, test_device());
+    const SsdOutput alone = ssd_scan_with_states(
+        {part(in[0]), part(in[1]), in[2], part(in[3]), part(in[4]), in[5], in[6], state}, {.chunk = 2}, one);
+    expect_close(part(got.y), alone.y, 1e-14);
+    expect_close(got.final_states.narrow(0, static_cast<std::int64_t>(i), 1), alone.final_states, 1e-14);
+  }
+}
+
 // Sizes that a GPU has a kernel for. It rounds factors of products to bf16 (weights, decayed x, states), each by half
 // an epsilon relatively; the results are sums of many such terms with independent errors, and are rounded themselves.
 constexpr double kKernelEpsilons = 2;
@@ -179,6 +245,33 @@ TEST(SsdScan, KernelSizesInBf16) {
       SCOPED_TRACE(::testing::Message() << offsets.back() << " tokens, state size " << shape.state);
       check_precision(scan(offsets, {}), inputs(offsets.back(), shape), at::kBFloat16, kKernelEpsilons);
     }
+}
+
+// With fp32 states beside bf16 inputs.
+TEST(SsdScan, StatesInKernelSizes) {
+  const std::vector<std::int64_t> offsets = {0, 150, 150, 290, 300};
+  Tensors narrow = inputs_and_states(300, 4, kKernelShape), wide;
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    narrow[i] = narrow[i].to(i < 7 ? at::kBFloat16 : at::kFloat);
+    wide.push_back(narrow[i].to(at::kDouble));
+  }
+  const Operator op = scan_with_states(offsets, {});
+  at::Tensor output;
+  {
+    at::NoGradGuard guard;
+    output = op(wide);
+  }
+  const std::int64_t y_size = wide[0].numel();
+  at::Tensor grad = random_tensor(output.sizes(), 10);
+  grad.slice(0, 0, y_size).copy_(grad.slice(0, 0, y_size).to(at::kBFloat16));
+  const testing::Evaluation got = evaluate(op, narrow, grad), expected = evaluate(op, wide, grad);
+  const double tolerance = kKernelEpsilons * testing::epsilon_of(at::kBFloat16);
+  expect_close(got.output.slice(0, 0, y_size), expected.output.slice(0, 0, y_size), tolerance, "y");
+  expect_close(got.output.slice(0, y_size), expected.output.slice(0, y_size), tolerance, "final states");
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    EXPECT_EQ(got.gradients[i].scalar_type(), narrow[i].scalar_type());
+    expect_close(got.gradients[i], expected.gradients[i], tolerance, "gradient of input " + std::to_string(i));
+  }
 }
 
 TEST(SsdScan, SizesOfTheRealModelInBf16) {
