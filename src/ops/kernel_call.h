@@ -24,6 +24,9 @@ kernels::Matrix<T> matrix(const at::Tensor& x) {
   return {data<T>(x), x.size(0), x.size(1), x.stride(0)};
 }
 
+// x itself if its rows are contiguous, columns of a wider matrix included.
+inline at::Tensor with_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 ? x : x.contiguous(); }
+
 // call.operator()<T>(stream) with T for the dtype of `like`, on its device and current stream.
 template <class Call>
 void call_kernel(const at::Tensor& like, const Call& call) {
