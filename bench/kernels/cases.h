@@ -23,5 +23,6 @@ inline at::Tensor random_bf16(at::IntArrayRef shape) {
 }
 
 std::vector<KernelCase> activation_cases();
+std::vector<KernelCase> moe_cases();
 
 }  // namespace braid
