@@ -27,5 +27,6 @@ std::vector<KernelCase> activation_cases();
 std::vector<KernelCase> norm_cases();
 std::vector<KernelCase> mamba_cases();
 std::vector<KernelCase> ssd_scan_cases();
+std::vector<KernelCase> moe_cases();
 
 }  // namespace braid

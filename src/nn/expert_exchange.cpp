@@ -42,8 +42,13 @@ at::Tensor order_by_expert(const at::Tensor& counts, std::int64_t rows) {
 
 }  // namespace
 
-ExpertExchange::ExpertExchange(const at::Tensor& counts, const Group& ep, const Group& expt_tp)
+ExpertExchange::ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp)
     : ep_(ep), expt_tp_(expt_tp) {
+  if (ep.size() == 1 && expt_tp.size() == 1) {
+    local_rows_ = ExpertRows(order.ends);
+    return;
+  }
+  const at::Tensor& counts = order.counts;
   const at::Tensor incoming = gather_counts(counts, ep, expt_tp);
   const auto sources = static_cast<std::size_t>(incoming.size(0)), experts = static_cast<std::size_t>(incoming.size(1));
   // The only host synchronisation: the all-to-all needs the row counts on the host.
@@ -56,7 +61,7 @@ ExpertExchange::ExpertExchange(const at::Tensor& counts, const Group& ep, const 
   rows_to_.resize(ep_size);
   rows_from_.resize(ep_size);
   rows_of_.resize(static_cast<std::size_t>(expt_tp.size()));
-  local_rows_.counts.resize(experts);
+  std::vector<std::int64_t> local_counts(experts);
   for (std::size_t expert = 0; expert < experts; ++expert) {
     for (std::size_t rank = 0; rank < ep_size; ++rank) {
       rows_to_[rank] += outgoing_at(rank, expert);
@@ -64,11 +69,10 @@ ExpertExchange::ExpertExchange(const at::Tensor& counts, const Group& ep, const 
     }
     for (std::size_t source = 0; source < sources; ++source) {
       rows_of_[source / ep_size] += incoming_at(source, expert);
-      local_rows_.counts[expert] += incoming_at(source, expert);
+      local_counts[expert] += incoming_at(source, expert);
     }
   }
-  local_rows_.ends = incoming.sum(0).cumsum(0).to(at::kInt);
-  if (sources == 1) return;  // rows from one source are sorted already
+  local_rows_ = ExpertRows(std::move(local_counts), incoming.sum(0).cumsum(0).to(at::kInt));
   by_expert_ = order_by_expert(incoming, std::accumulate(rows_of_.begin(), rows_of_.end(), std::int64_t{0}));
   by_source_ = at::empty_like(by_expert_).scatter_(0, by_expert_, at::arange(by_expert_.numel(), by_expert_.options()));
 }

@@ -6,14 +6,15 @@
 
 #include "dist/collectives.h"
 #include "ops/grouped_linear.h"
+#include "ops/moe.h"
 
 namespace braid {
 
 class ExpertExchange {
  public:
-  // counts: [E] int64, this rank's rows for each expert. Collective over ep and expt_tp: every rank learns how many
-  // rows it will receive.
-  ExpertExchange(const at::Tensor& counts, const Group& ep, const Group& expt_tp);
+  // order: this rank's rows for each expert. Collective over ep and expt_tp: every rank learns how many rows it will
+  // receive. Without other ranks the row counts stay on the device.
+  ExpertExchange(const ExpertOrder& order, const Group& ep, const Group& expt_tp);
 
   // [R, ...] sorted by expert -> [R', ...] sorted by local expert, from the result, which must not outlive this object.
   // What runs before it is called overlaps with the all-to-all over ep.

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -12,6 +11,7 @@
 #include "base/philox.h"
 #include "nn/expert_exchange.h"
 #include "ops/activation.h"
+#include "ops/aux_loss.h"
 #include "tensor/autograd.h"
 
 namespace braid {
@@ -58,17 +58,18 @@ at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
   // With recomputation a layer runs twice, once with gradients; tokens are counted in that run only.
   if (at::GradMode::is_enabled()) tokens_per_expert_ += order.counts;
 
-  const ExpertExchange exchange(order.counts, parallel_.ep, parallel_.expt_tp);
+  const ExpertExchange exchange(order, parallel_.ep, parallel_.expt_tp);
   const AwaitRows await_rows = exchange.start_dispatch(permute_to_experts(own, order, top_k));
-  const AwaitRows await_weights = exchange.start_dispatch(routing.weights.flatten().index_select(0, order.order));
+  const AwaitRows await_weights = exchange.start_dispatch(weights_by_expert(routing.weights, order));
   const at::Tensor shared = shared_expert(normed);  // while the rows travel
 
   const at::Tensor rows = await_rows(), weights = await_weights();
   const at::Tensor inner = scaled_squared_relu(fc1_(rows, exchange.local_rows()), weights);
   const at::Tensor outer = exchange.combine(fc2_(inner, exchange.local_rows()));
-  const at::Tensor y = with_aux_loss(unpermute_from_experts(outer, order, top_k), routing, batch);
-  const at::Tensor routed = all_rows(y, parallel_);
-  return shared.defined() ? routed + shared : routed;
+  const bool own_is_all = own.size(0) == normed.size(0);
+  const at::Tensor y = unpermute_from_experts(outer, order, top_k, own_is_all ? shared : at::Tensor());
+  const at::Tensor routed = all_rows(with_aux_loss(y, routing, batch), parallel_);
+  return shared.defined() && !own_is_all ? routed + shared : routed;
 }
 
 at::Tensor Moe::shared_expert(const at::Tensor& x) const {
@@ -77,7 +78,7 @@ at::Tensor Moe::shared_expert(const at::Tensor& x) const {
 
 at::Tensor Moe::with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch) {
   if (!at::GradMode::is_enabled() || options_.aux_loss_coeff == 0 || batch.aux_loss_scale == 0) return y;
-  const at::Tensor loss = aux_loss(routing.scores, batch);
+  const at::Tensor loss = aux_loss_of(routing.scores, batch);
   aux_loss_sum_ += loss.detach();
   return with_extra_loss(y, loss, options_.aux_loss_coeff * batch.aux_loss_scale);
 }
@@ -97,29 +98,13 @@ const at::Tensor& Moe::balanced_logits(std::int64_t tokens) {
   return balanced_logits_ = logits.to(expert_bias_.options());
 }
 
-// With s the scores of a token scaled to sum 1, P the sum of s over the tokens of a sample and f how often an expert is
-// among the top k of s there:  E / (k S^2 B) * sum over samples and experts of P f. P covers this rank's tokens, f
-// those of all ranks.
-at::Tensor Moe::aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const {
-  const std::int64_t own = scores.size(0), experts = options_.experts, top_k = options_.router.top_k;
-  const std::int64_t tokens = own * parallel_.tp_cp.size(), length = tokens / batch.samples;
+at::Tensor Moe::aux_loss_of(const at::Tensor& scores, const SequenceBatch& batch) const {
+  const std::int64_t own = scores.size(0), tokens = own * parallel_.tp_cp.size();
   BRAID_CHECK_EQ(tokens % batch.samples, 0, "{} samples of equal length", batch.samples);
-  const auto index = scores.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor sample_of = (at::arange(own, index) + first_token(parallel_, own)).floor_divide(length);
-  const at::Tensor is_of_sample = (sample_of == at::arange(batch.samples, index).unsqueeze(1)).to(scores.scalar_type());
-  const at::Tensor share = scores / (scores.sum(1, true) + kNeverZero);
-  const auto per_sample = [&](const at::Tensor& tokens) { return is_of_sample.matmul(tokens); };
-  at::Tensor chosen;
-  {
-    at::NoGradGuard guard;
-    const at::Tensor best = std::get<1>(share.topk(top_k, 1));
-    chosen = per_sample(at::zeros_like(share).scatter_(1, best, 1));
+  const SampleTokens samples = {first_token(parallel_, own), tokens / batch.samples, batch.samples};
+  return aux_loss(scores, options_.router.top_k, samples, [&](at::Tensor& chosen) {
     if (parallel_.tp_cp.size() > 1) parallel_.tp_cp.all_reduce(chosen);
-  }
-  const double factor =
-      static_cast<double>(experts) /
-      (static_cast<double>(top_k) * static_cast<double>(length * length) * static_cast<double>(batch.samples));
-  return (per_sample(share) * chosen).sum() * factor;
+  });
 }
 
 at::Tensor Moe::take_aux_loss() {

@@ -38,7 +38,7 @@ class Moe : public Layer {
  private:
   at::Tensor shared_expert(const at::Tensor& x) const;
   at::Tensor with_aux_loss(const at::Tensor& y, const Routing& routing, const SequenceBatch& batch);
-  at::Tensor aux_loss(const at::Tensor& scores, const SequenceBatch& batch) const;
+  at::Tensor aux_loss_of(const at::Tensor& scores, const SequenceBatch& batch) const;
   at::Tensor logits_of(const at::Tensor& x);
   const at::Tensor& balanced_logits(std::int64_t tokens);
 

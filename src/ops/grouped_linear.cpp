@@ -8,9 +8,22 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/grouped_linear_cuda.h"
+#include "ops/has_kernel.h"
 #include "ops/linear.h"
 
 namespace braid {
+
+const std::vector<std::int64_t>& ExpertRows::counts() const {
+  if (!on_host()) {
+    const at::Tensor host = ends_.cpu().contiguous();
+    const int* ends = host.data_ptr<int>();
+    counts_->emplace(static_cast<std::size_t>(host.numel()));
+    std::adjacent_difference(ends, ends + host.numel(), (*counts_)->begin());
+  }
+  return **counts_;
+}
+
 namespace {
 
 // libtorch's grouped product needs bf16 on a GPU, at least one row, and strides that are multiples of 16 bytes.
@@ -22,8 +35,9 @@ bool has_grouped_kernel(const at::Tensor& rows, const at::Tensor& matrices) {
 template <class Visit>
 void for_each_expert(const ExpertRows& experts, Visit visit) {  // visit(expert, begin, count), those with rows only
   std::int64_t begin = 0;
-  for (std::size_t expert = 0; expert < experts.counts.size(); ++expert) {
-    const std::int64_t count = experts.counts[expert];
+  const std::vector<std::int64_t>& counts = experts.counts();
+  for (std::size_t expert = 0; expert < counts.size(); ++expert) {
+    const std::int64_t count = counts[expert];
     if (count > 0) visit(static_cast<std::int64_t>(expert), begin, count);
     begin += count;
   }
@@ -31,7 +45,7 @@ void for_each_expert(const ExpertRows& experts, Visit visit) {  // visit(expert,
 
 // Each expert's rows times its matrix.   rows: [R, In], matrices: [E, In, Out] -> [R, Out]
 at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, const ExpertRows& experts) {
-  if (has_grouped_kernel(rows, matrices)) return at::_grouped_mm(rows.contiguous(), matrices, experts.ends);
+  if (has_grouped_kernel(rows, matrices)) return at::_grouped_mm(rows.contiguous(), matrices, experts.ends());
   at::Tensor result = at::empty({rows.size(0), matrices.size(2)}, rows.options());
   for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
     at::Tensor part = result.narrow(0, begin, count);
@@ -40,10 +54,18 @@ at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, con
   return result;
 }
 
-// One product per expert, on a GPU too: libtorch's grouped product cannot add to its output, and a rounded temporary of
-// the whole weight costs more than the launches it saves.   grad: [R, Out], rows: [R, In], sum: [E, Out, In]
+// grad^T rows of each expert, as one product; undefined where there are no rows.   -> [E, Out, In]
+at::Tensor grouped_gradients(const at::Tensor& grad, const at::Tensor& rows, const ExpertRows& experts) {
+  return at::_grouped_mm(grad.t(), rows.contiguous(), experts.ends());
+}
+
+// One product per expert if the host knows their rows: libtorch's grouped product cannot add to its output, and rounds
+// it.   grad: [R, Out], rows: [R, In], sum: [E, Out, In]
 void add_weight_gradients(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& sum,
                           const ExpertRows& experts) {
+  if constexpr (kHasKernels)
+    if (!experts.on_host() && sum.scalar_type() == at::kFloat && has_grouped_kernel(rows, sum))
+      return cuda::add_expert_gradients(grouped_gradients(grad, rows, experts), experts.ends(), sum);
   for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
     add_weight_gradient(grad.narrow(0, begin, count), rows.narrow(0, begin, count), sum.select(0, expert));
   });
@@ -52,6 +74,12 @@ void add_weight_gradients(const at::Tensor& grad, const at::Tensor& rows, const 
 at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
                            const ExpertRows& experts) {
   if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradients(grad, rows, sum, experts); })) return {};
+  if constexpr (kHasKernels)
+    if (has_grouped_kernel(rows, weight.value)) {
+      const at::Tensor result = grouped_gradients(grad, rows, experts);
+      cuda::clear_expert_gradients(experts.ends(), result);
+      return result;
+    }
   const at::Tensor result = at::zeros(weight.value.sizes(), weight.value.options().requires_grad(false));
   add_weight_gradients(grad, rows, result, experts);
   return result;
@@ -71,13 +99,15 @@ Tensors grouped_linear_backward(const at::Tensor& grad, const at::Tensor& rows, 
 }
 
 at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const ExpertRows& experts) {
-  const std::vector<std::int64_t>& counts = experts.counts;
   const at::Tensor& matrices = weight.value;
   BRAID_CHECK(rows.dim() == 2 && matrices.dim() == 3 && rows.size(1) == matrices.size(2),
               "rows and weights must have the same inner width");
-  BRAID_CHECK_EQ(static_cast<std::int64_t>(counts.size()), matrices.size(0), "a row count per expert");
-  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
+  BRAID_CHECK_EQ(experts.ends().numel(), matrices.size(0), "a row count per expert");
+  if (experts.on_host()) {
+    const std::vector<std::int64_t>& counts = experts.counts();
+    const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
+  }
   return differentiable(
       "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },
       [rows = matrices.requires_grad() ? rows : at::Tensor(), weight, experts, rows_train = rows.requires_grad()](

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "tensor/autograd.h"
@@ -9,11 +11,24 @@
 
 namespace braid {
 
-// How many rows each expert has: on the host for loops, and as end offsets on the device for kernels, so that nothing
-// is copied between the two later.
-struct ExpertRows {
-  std::vector<std::int64_t> counts;
-  at::Tensor ends;  // [E] int32
+// How many rows each expert has: as end offsets on the device for kernels, and on the host for loops over experts.
+class ExpertRows {
+ public:
+  ExpertRows() = default;
+  explicit ExpertRows(at::Tensor ends) : ends_(std::move(ends)) {}
+  ExpertRows(std::vector<std::int64_t> counts, at::Tensor ends) : ends_(std::move(ends)), counts_(make(counts)) {}
+
+  const at::Tensor& ends() const { return ends_; }  // [E] int32, one past the last row of each expert
+  bool on_host() const { return counts_->has_value(); }
+  // Rows of each expert. If they are not on the host, the first call copies them and makes the host wait for the GPU.
+  const std::vector<std::int64_t>& counts() const;
+
+ private:
+  using Counts = std::optional<std::vector<std::int64_t>>;
+  static std::shared_ptr<Counts> make(Counts counts) { return std::make_shared<Counts>(std::move(counts)); }
+
+  at::Tensor ends_;
+  std::shared_ptr<Counts> counts_ = make({});  // one for all copies
 };
 
 // The rows of each expert e times weight[e]^T.   rows: [R, In], weight: [E, Out, In] -> [R, Out]

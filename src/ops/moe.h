@@ -40,17 +40,25 @@ at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weigh
 
 // The stable sort of rows by expert: row i in sorted order is slot `order[i]` of the flattened [T * k].
 struct ExpertOrder {
-  at::Tensor order;   // [T * k] int64
-  at::Tensor counts;  // [E] int64: rows of each expert
+  at::Tensor order;    // [T * k] int64
+  at::Tensor inverse;  // [T * k] int64: the row of each slot
+  at::Tensor counts;   // [E] int64: rows of each expert
+  at::Tensor ends;     // [E] int32: one past the last row of each expert
 };
 ExpertOrder sort_by_expert(const at::Tensor& experts, std::int64_t num_experts);
 
 // Row i is x[order[i] / k].   x: [T, H] -> [T * k, H]
 at::Tensor permute_to_experts(const at::Tensor& x, const ExpertOrder& order, std::int64_t top_k);
-// The transpose: sums the k rows of each token.   rows: [T * k, H] -> [T, H]
-at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k);
-// One pair for both: each is the other's backward. Saved: order, [T * k].
-at::Tensor permute_to_experts_forward(const at::Tensor& x, const at::Tensor& order, std::int64_t top_k);
-at::Tensor permute_to_experts_backward(const at::Tensor& grad, const at::Tensor& order, std::int64_t top_k);
+// The transpose: sums the k rows of each token, and adds the token's row of `added` if that is defined.
+// rows: [T * k, H], added: [T, H] -> [T, H]
+at::Tensor unpermute_from_experts(const at::Tensor& rows, const ExpertOrder& order, std::int64_t top_k,
+                                  const at::Tensor& added = {});
+// One pair for both: each is the other's backward. Saved: order and inverse, [T * k].
+at::Tensor permute_to_experts_forward(const at::Tensor& x, const ExpertOrder& order, std::int64_t top_k);
+at::Tensor permute_to_experts_backward(const at::Tensor& grad, const ExpertOrder& order, std::int64_t top_k,
+                                       const at::Tensor& added = {});
+
+// One number per row instead.   weights: [T, k] -> [T * k]
+at::Tensor weights_by_expert(const at::Tensor& weights, const ExpertOrder& order);
 
 }  // namespace braid

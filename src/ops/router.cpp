@@ -1,11 +1,14 @@
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/sort.h>
 
 #include "base/error.h"
+#include "ops/has_kernel.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
+#include "ops/router_cuda.h"
 #include "ops/widen.h"
 
 namespace braid {
@@ -25,7 +28,26 @@ at::Tensor chosen_grad(const at::Tensor& chosen, const at::Tensor& weights_grad,
   return (grad - (grad * (chosen / sum)).sum(1, /*keepdim=*/true)) / sum;
 }
 
+// fp32 tokens need no kernel: libtorch multiplies them without copies.
+bool has_logits_kernel(const at::Tensor& x, const at::Tensor& weight) {
+  return has_kernel({x}) && has_kernel({weight}) && x.scalar_type() == at::kBFloat16;
+}
+
+bool has_route_kernel(const at::Tensor& scores, std::int64_t top_k) {
+  if constexpr (kHasKernels)
+    return has_kernel({scores}) && scores.scalar_type() == at::kFloat && cuda::can_route(scores.size(1), top_k);
+  return false;
+}
+
 at::Tensor router_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
+  if constexpr (kHasKernels)
+    if (has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value})) {
+      if (weight.sum->add_by([&](const at::Tensor& sum) { cuda::router_logits_weight_grad(grad, x, sum, true); }))
+        return {};
+      const at::Tensor result = at::empty_like(weight.value);
+      cuda::router_logits_weight_grad(grad, x, result, /*add=*/false);
+      return result;
+    }
   const at::Tensor wide = widen(x);
   if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradient(grad, wide, sum); })) return {};
   return grad.t().mm(wide).to(weight.value.scalar_type());
@@ -34,11 +56,23 @@ at::Tensor router_weight_gradient(const at::Tensor& grad, const at::Tensor& x, c
 }  // namespace
 
 at::Tensor router_logits_forward(const at::Tensor& x, const at::Tensor& weight) {
+  if constexpr (kHasKernels)
+    if (has_logits_kernel(x, weight)) return cuda::router_logits_forward(x, weight);
   return at::linear(widen(x), widen(weight));
 }
 
+namespace {
+
+at::Tensor router_x_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight) {
+  if constexpr (kHasKernels)
+    if (has_logits_kernel(x, weight)) return cuda::router_logits_x_grad(grad, x, weight);
+  return grad.mm(widen(weight)).to(x.scalar_type());
+}
+
+}  // namespace
+
 Tensors router_logits_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
-  return {x.requires_grad() ? grad.mm(widen(weight.value)).to(x.scalar_type()) : at::Tensor(),
+  return {x.requires_grad() ? router_x_gradient(grad, x, weight.value) : at::Tensor(),
           weight.value.requires_grad() ? router_weight_gradient(grad, x, weight) : at::Tensor()};
 }
 
@@ -51,6 +85,9 @@ at::Tensor router_logits(const at::Tensor& x, const Weight& weight) {
 }
 
 Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options) {
+  if constexpr (kHasKernels)
+    if (has_kernel({logits, bias}) && has_route_kernel(logits, options.top_k))
+      return cuda::route_forward(logits, bias, options);
   const at::Tensor scores = widen(logits).sigmoid();
   // A stable sort, because topk leaves the order of ties to the device.
   const at::Tensor order = std::get<1>(at::sort(scores + bias, /*stable=*/true, /*dim=*/1, /*descending=*/true));
@@ -62,6 +99,9 @@ Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const Ro
 // adds.
 at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weights_grad, const at::Tensor& scores,
                           const at::Tensor& experts, const RouterOptions& options) {
+  if constexpr (kHasKernels)
+    if (has_route_kernel(scores, options.top_k))
+      return cuda::route_backward(scores_grad, weights_grad, scores, experts, options);
   const at::Tensor of_chosen = chosen_grad(scores.gather(1, experts), weights_grad, options);
   const at::Tensor total = scores_grad.scatter(1, experts, scores_grad.gather(1, experts) + of_chosen);
   return at::sigmoid_backward(total, scores);

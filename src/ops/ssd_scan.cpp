@@ -381,12 +381,6 @@ void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, con
     if (to[i].defined()) to[i].copy_(from[i]);
 }
 
-void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
-                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients) {
-  const Tensors from = in_order(ssd_scan_backward(grad, inputs, states, options, sequences)), to = in_order(gradients);
-  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
-}
-
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
   check(inputs, options, sequences);
   return differentiable(

@@ -77,7 +77,11 @@ at::Tensor arrivals(const Layout& layout, int global_rank, const CountsOf& count
 }
 
 ExpertExchange make_exchange(const Counts& counts, const Rank& rank) {
-  return {at::tensor(counts, at::kLong), rank.parallel.ep, rank.parallel.expt_tp};
+  const ExpertOrder order = {.order = {},
+                             .inverse = {},
+                             .counts = at::tensor(counts, at::kLong),
+                             .ends = expert_rows(counts, at::kCPU).ends()};
+  return {order, rank.parallel.ep, rank.parallel.expt_tp};
 }
 
 void check_dispatch(const Layout& layout, const CountsOf& counts_of) {
@@ -87,8 +91,8 @@ void check_dispatch(const Layout& layout, const CountsOf& counts_of) {
     const ExpertExchange exchange = make_exchange(counts_of(me), rank);
     Counts local_counts;
     const at::Tensor expected = arrivals(layout, me, counts_of, local_counts);
-    EXPECT_EQ(exchange.local_rows().counts, local_counts) << "rank " << me;
-    EXPECT_TRUE(at::equal(exchange.local_rows().ends, expert_rows(local_counts, at::Device("cpu")).ends));
+    EXPECT_EQ(exchange.local_rows().counts(), local_counts) << "rank " << me;
+    EXPECT_TRUE(at::equal(exchange.local_rows().ends(), expert_rows(local_counts, at::Device("cpu")).ends()));
     const at::Tensor got = exchange.start_dispatch(rows_of(me, counts_of(me)))();
     EXPECT_TRUE(at::equal(got, expected)) << "rank " << me << " got\n" << got << "\nnot\n" << expected;
     const at::Tensor senders =

@@ -54,6 +54,35 @@ TEST(GroupedLinear, OfNoRowsIsEmptyAndItsWeightsHaveAGradientOfZeros) {
       std::logic_error);
 }
 
+Operator grouped_on_device(const Integers& counts) {
+  return [counts](const Tensors& in) {
+    return grouped_linear(in[0], {in[1]}, ExpertRows(expert_rows(counts, in[0].device()).ends()));
+  };
+}
+
+TEST(GroupedLinear, NeedsNoCountsOnTheHost) {
+  for (const Integers& counts : {Integers{9, 0, 40, 15}, Integers{0, 0, 64, 0}}) {
+    const Tensors inputs = {random_tensor({64, 16}, 1), random_tensor({4, 32, 16}, 2)};
+    check_gradients(grouped_on_device(counts), naively_grouped(counts), inputs);
+    check_precision(grouped_on_device(counts), inputs, at::kBFloat16, /*epsilons=*/0.6);
+  }
+}
+
+// On a GPU each addend is rounded to bf16, because libtorch's grouped product has the dtype of its factors.
+TEST(GroupedLinear, AddsToASumWithoutCountsOnTheHost) {
+  const Integers counts = {9, 0, 40, 15};
+  const at::Tensor rows = random_tensor({64, 24}, 1).to(at::kBFloat16),
+                   grad = random_tensor({64, 16}, 2).to(at::kBFloat16);
+  const Weight weight = {random_tensor({4, 16, 24}, 3).to(at::kBFloat16).requires_grad_()};
+  const at::Tensor before = random_tensor({4, 16, 24}, 4).to(at::kFloat);
+  weight.sum->value = before.clone();
+  grouped_linear(rows, weight, ExpertRows(expert_rows(counts, test_device()).ends())).backward(grad);
+  const Evaluation once =
+      evaluate(naively_grouped(counts), {rows.to(at::kDouble), weight.value.to(at::kDouble)}, grad.to(at::kDouble));
+  expect_close(weight.sum->value, before.to(at::kDouble) + once.gradients[1], 0.6 * epsilon_of(at::kBFloat16));
+  EXPECT_TRUE(at::equal(weight.sum->value[1], before[1])) << "an expert without rows";
+}
+
 // A sum or an addend that is rounded to bf16 would be off by hundreds of times the tolerance.
 TEST(GroupedLinear, AddsEachExpertsGradientToItsSliceInTheSumsPrecision) {
   constexpr int kMicrobatches = 20;

@@ -110,6 +110,17 @@ TEST(Route, KeepsToFloat) {
   check_precision(routed(bias, options), {random_tensor({32, 16}, 5)}, at::kFloat, /*epsilons=*/16);
 }
 
+TEST(Route, OfManyExpertsKeepsToFloatAndChoosesAsAStableSort) {
+  for (const std::int64_t experts : {33, 128, 300}) {
+    const at::Tensor bias = (random_tensor({experts}, 4) * 0.1).to(at::kFloat),
+                     logits = random_tensor({19, experts}, 5);
+    const RouterOptions options{.top_k = 6, .scaling = 2.5};
+    check_precision(routed(bias, options), {logits}, at::kFloat, /*epsilons=*/16);
+    const at::Tensor few_values = logits.round().to(at::kFloat), no_bias = at::zeros_like(bias);
+    EXPECT_EQ(to_host(route(few_values, no_bias, options).experts), to_host(naive_choice(few_values, 6)));
+  }
+}
+
 TEST(Route, OfNoTokensIsEmpty) {
   const at::Tensor logits = random_tensor({0, 5}, 1).requires_grad_();
   const Routing routing = route(logits, random_tensor({5}, 2), {.top_k = 3});
@@ -123,6 +134,31 @@ TEST(SortByExpert, IsStableAndCountsExpertsWithoutTokens) {
   const ExpertOrder order = sort_by_expert(integers({2, 0, 0, 3, 2, 0}, {3, 2}), 5);
   EXPECT_EQ(to_host(order.order), (Integers{1, 2, 5, 0, 4, 3}));
   EXPECT_EQ(to_host(order.counts), (Integers{3, 0, 2, 1, 0}));
+}
+
+void check_sort(const at::Tensor& experts, std::int64_t num_experts) {
+  const Integers flat = to_host(experts.flatten());
+  Integers order(flat.size()), inverse(flat.size()), counts(static_cast<std::size_t>(num_experts)), ends(counts);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return flat[a] < flat[b]; });
+  for (std::size_t row = 0; row < order.size(); ++row) inverse[order[row]] = static_cast<std::int64_t>(row);
+  for (const std::int64_t expert : flat) ++counts[expert];
+  std::inclusive_scan(counts.begin(), counts.end(), ends.begin());
+  const ExpertOrder got = sort_by_expert(experts, num_experts);
+  EXPECT_EQ(to_host(got.order), order);
+  EXPECT_EQ(to_host(got.inverse), inverse);
+  EXPECT_EQ(to_host(got.counts), counts);
+  EXPECT_EQ(got.ends.scalar_type(), at::kInt);
+  EXPECT_EQ(to_host(got.ends.to(at::kLong)), ends);
+}
+
+TEST(SortByExpert, OfAnySizeIsAStableSort) {
+  for (const std::int64_t slots : {0, 1, 31, 600, 49152, 100001})
+    for (const std::int64_t experts : {1, 5, 16, 128, 1000}) {
+      SCOPED_TRACE(::testing::Message() << slots << " slots, " << experts << " experts");
+      const at::Tensor values = random_tensor({slots}, 7).abs() * static_cast<double>(experts) / 4;
+      check_sort(values.to(at::kLong).clamp_max(experts - 1), experts);
+    }
 }
 
 struct PermutationTest : ::testing::Test {
@@ -145,6 +181,38 @@ TEST_F(PermutationTest, SumsTheSlotsOfEachToken) {
   check_gradients(unpermute, [&](const Tensors& in) { return at::zeros_like(x).index_add(0, token, in[0]); }, {rows});
   check_partial_gradients(unpermute, {rows});
   check_precision(unpermute, {rows}, at::kBFloat16, /*epsilons=*/0.501);
+}
+
+TEST_F(PermutationTest, AddsARowToEachTokensSum) {
+  const Operator with_row = [this](const Tensors& in) { return unpermute_from_experts(in[0], order, kTopK, in[1]); };
+  const Operator naive = [this](const Tensors& in) { return unpermute_from_experts(in[0], order, kTopK) + in[1]; };
+  check_gradients(with_row, naive, {rows, x});
+  check_partial_gradients(with_row, {rows, x});
+}
+
+// Rows that start at multiples of 16 bytes, and others; columns of a wider matrix.
+TEST_F(PermutationTest, OfAnyWidthRoundsOnce) {
+  for (const std::int64_t hidden : {1, 7, 64, 200, 2688})
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
+      const at::Tensor wide_x = random_tensor({kTokens, hidden + 3}, 2), wide_rows = random_tensor({21, hidden}, 3);
+      const Operator columns = [&](const Tensors& in) {
+        return permute_to_experts(in[0].narrow(1, 3, hidden), order, 3);
+      };
+      const Operator sum = [&](const Tensors& in) {
+        return unpermute_from_experts(in[0], order, kTopK, in[1].narrow(1, 3, hidden));
+      };
+      check_precision(columns, {wide_x}, dtype, /*epsilons=*/dtype == at::kFloat ? 2 : 0.501);
+      if (test_device().is_cuda() || dtype == at::kFloat)
+        check_precision(sum, {wide_rows, wide_x}, dtype, /*epsilons=*/dtype == at::kFloat ? 2 : 0.501);
+    }
+}
+
+TEST_F(PermutationTest, SortsWeightsWithTheirRows) {
+  const Operator sorted = [this](const Tensors& in) { return weights_by_expert(in[0], order); };
+  const Tensors weights = {random_tensor({kTokens, kTopK}, 5)};
+  check_gradients(
+      sorted, [this](const Tensors& in) { return in[0].flatten().index_select(0, order.order); }, weights);
+  check_partial_gradients(sorted, weights);
 }
 
 // 1 + 2^-8 + 2^-8 is a bf16 number, but adding one small term at a time in bf16 stays at 1.
@@ -182,6 +250,40 @@ TEST(RouterLogits, OfBfloat16AreFloats) {
   EXPECT_EQ(got.output.item<double>(), 1 + 1.0 / 512);
   for (const at::Tensor& gradient : got.gradients) EXPECT_EQ(gradient.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(at::equal(got.gradients[1], x));
+}
+
+// fp32 precision of the products, whatever the dtype of the weight, and one rounding of bf16 gradients.
+void check_logits_precision(std::int64_t tokens, std::int64_t hidden, std::int64_t experts, at::ScalarType dtype) {
+  SCOPED_TRACE(::testing::Message() << tokens << " x " << hidden << " x " << experts << " " << dtype);
+  constexpr double kOfSums = 12;
+  const at::Tensor wide = random_tensor({tokens, hidden + 8}, 1).to(at::kBFloat16);
+  const at::Tensor x = hidden % 8 == 0 ? wide.narrow(1, 0, hidden) : wide.narrow(1, 1, hidden);
+  const at::Tensor weight = random_tensor({experts, hidden}, 2).to(dtype), grad = random_tensor({tokens, experts}, 3);
+  const Tensors doubles = {x.to(at::kDouble), weight.to(at::kDouble)};
+  const Evaluation expected = evaluate(logits_naive, doubles, grad.to(at::kFloat).to(at::kDouble));
+  const Evaluation got = evaluate(logits_op, {x, weight}, grad);
+  expect_close(got.output, expected.output, kOfSums * epsilon_of(at::kFloat), "logits");
+  expect_close(got.gradients[0], expected.gradients[0], 0.51 * epsilon_of(at::kBFloat16), "gradient of x");
+  expect_close(got.gradients[1], expected.gradients[1],
+               dtype == at::kFloat ? kOfSums * epsilon_of(at::kFloat) : 0.501 * epsilon_of(at::kBFloat16),
+               "of the weight");
+}
+
+TEST(RouterLogits, OfAnySizeKeepToFloat) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    check_logits_precision(1, 8, 3, dtype);
+    check_logits_precision(45, 61, 16, dtype);
+    check_logits_precision(300, 104, 40, dtype);
+    check_logits_precision(1000, 2688, 16, dtype);
+    check_logits_precision(77, 2688, 128, dtype);
+  }
+}
+
+TEST(RouterLogits, OfNoTokensHaveAWeightGradientOfZeros) {
+  const Tensors inputs = {random_tensor({0, 16}, 1).to(at::kBFloat16), random_tensor({4, 16}, 2).to(at::kBFloat16)};
+  const Evaluation got = evaluate(logits_op, inputs, random_tensor({0, 4}, 3));
+  EXPECT_EQ(got.output.sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_TRUE(at::equal(got.gradients[1], at::zeros_like(inputs[1])));
 }
 
 TEST(RouterLogits, AddTheirWeightGradientToItsSum) {
