@@ -23,5 +23,8 @@ inline at::Tensor random_bf16(at::IntArrayRef shape) {
 }
 
 std::vector<KernelCase> activation_cases();
+std::vector<KernelCase> cross_entropy_cases();
+std::vector<KernelCase> embedding_cases();
+std::vector<KernelCase> optimizer_cases();
 
 }  // namespace braid
