@@ -28,5 +28,8 @@ std::vector<KernelCase> norm_cases();
 std::vector<KernelCase> mamba_cases();
 std::vector<KernelCase> ssd_scan_cases();
 std::vector<KernelCase> moe_cases();
+std::vector<KernelCase> cross_entropy_cases();
+std::vector<KernelCase> embedding_cases();
+std::vector<KernelCase> optimizer_cases();
 
 }  // namespace braid

@@ -103,9 +103,9 @@ at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const 
   return stream.value();
 }
 
-at::Tensor HybridLm::logits(const at::Tensor& x) const {
+at::Tensor HybridLm::logits(const at::Tensor& x, const at::Tensor& rows) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_norm.weight"), config_.norm_eps);
-  return output_.value()(normed);
+  return rows.defined() ? output_->of_rows(normed, rows) : output_.value()(normed);
 }
 
 at::Tensor HybridLm::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {

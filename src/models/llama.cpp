@@ -69,9 +69,9 @@ at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
   return stream.value();
 }
 
-at::Tensor Llama::logits(const at::Tensor& x) const {
+at::Tensor Llama::logits(const at::Tensor& x, const at::Tensor& rows) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_layernorm.weight"), config_.norm_eps);
-  return output_.value()(normed);
+  return rows.defined() ? output_->of_rows(normed, rows) : output_.value()(normed);
 }
 
 at::Tensor Llama::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {
