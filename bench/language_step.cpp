@@ -1,13 +1,9 @@
 #include "language_step.h"
 
 #include <ATen/ATen.h>
-#include <ATen/DeviceAccelerator.h>
-#include <torch/cuda.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,11 +13,10 @@
 #include "kernel_table.h"
 #include "models/hybrid_lm.h"
 #include "ops/cross_entropy.h"
+#include "timing.h"
 
 namespace braid {
 namespace {
-
-constexpr int kWarmUp = 3;
 
 Parallel make_single_rank(World& world) {
   const Group alone = world.make_group("alone", {0});
@@ -58,10 +53,6 @@ class LanguageStep {
     const at::Tensor loss = forward();
     loss.backward();
     return loss.detach();
-  }
-
-  void synchronize() const {
-    if (device_.is_cuda()) torch::cuda::synchronize();
   }
 
   // The number of parameters with a gradient; checks that all are finite and not zero.
@@ -108,22 +99,6 @@ void check_loss(const StepReport& report, const HybridLmConfig& config, std::int
               report.loss, report.expected_loss, tolerance);
 }
 
-// Wall clock time until the device has finished, so that time in which the GPU waits for the host counts.
-double median_ms(int repeats, const LanguageStep& step, const std::function<void()>& act) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<double> times_ms;
-  for (int i = -kWarmUp; i < repeats; ++i) {
-    step.synchronize();
-    const auto start = Clock::now();
-    act();
-    step.synchronize();
-    if (i >= 0) times_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-  }
-  std::sort(times_ms.begin(), times_ms.end());
-  const std::size_t middle = times_ms.size() / 2;
-  return times_ms.size() % 2 == 1 ? times_ms[middle] : (times_ms[middle - 1] + times_ms[middle]) / 2;
-}
-
 StepReport measure(const HybridLmConfig& config, const StepOptions& options, const at::Device& device) {
   const LanguageStep step(config, options, device);
   StepReport report;
@@ -132,17 +107,13 @@ StepReport measure(const HybridLmConfig& config, const StepOptions& options, con
   check_loss(report, config, step.counted());
   report.gradients = step.check_gradients();
 
-  report.ms_forward = median_ms(options.repeats, step, [&] { step.forward(); });
+  report.ms_forward = median_ms(options.repeats, device, [&] { step.forward(); });
   if (device.is_cuda()) at::accelerator::resetPeakStats(device.index());
-  report.ms_forward_backward = median_ms(options.repeats, step, [&] { step.forward_backward(); });
-  if (device.is_cuda()) {
-    const auto all_pools = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    report.peak_gb =
-        static_cast<double>(at::accelerator::getDeviceStats(device.index()).allocated_bytes[all_pools].peak) / 1e9;
-  }
+  report.ms_forward_backward = median_ms(options.repeats, device, [&] { step.forward_backward(); });
+  report.peak_gb = peak_gb(device);
   report.kernels = kernel_table(device.is_cuda(), [&] {
     step.forward_backward();
-    step.synchronize();
+    synchronize(device);
   });
   return report;
 }
