@@ -80,6 +80,20 @@ Totals gpu_kernels(const std::vector<profiler::KinetoEvent>& events) {
   return totals;
 }
 
+// The time between the first and the last kernel in which none ran.
+double waiting_ms(const std::vector<profiler::KinetoEvent>& events) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
+  for (const profiler::KinetoEvent& event : events)
+    if (event.deviceType() == c10::kCUDA) spans.emplace_back(event.startNs(), event.endNs());
+  std::sort(spans.begin(), spans.end());
+  std::uint64_t idle = 0, busy_until = spans.empty() ? 0 : spans[0].first;
+  for (const auto& [start, end] : spans) {
+    if (start > busy_until) idle += start - busy_until;
+    busy_until = std::max(busy_until, end);
+  }
+  return static_cast<double>(idle) / 1e6;
+}
+
 // Operators nest: each is counted without its children, which start and end inside it on the same thread.
 Totals operators(const std::vector<profiler::KinetoEvent>& events) {
   std::map<std::uint64_t, std::vector<const profiler::KinetoEvent*>> by_thread;
@@ -146,7 +160,9 @@ std::string kernel_table(bool on_gpu, const std::function<void()>& work) {
   auto kernels = longest_first(totals);
   const std::size_t different = kernels.size();
   kernels.resize(std::min(different, kKernelsShown));
-  return fmt::format("{:.2f} ms in {} different {}s, of which the {} longest:\n{}\n{}", sum_ms, different, what,
+  const std::string waits =
+      on_gpu ? fmt::format(", {:.2f} ms between kernels", waiting_ms(result->events())) : std::string();
+  return fmt::format("{:.2f} ms in {} different {}s{}, of which the {} longest:\n{}\n{}", sum_ms, different, what, waits,
                      kernels.size(), table_of(what, kernels, sum_ms),
                      table_of("group", longest_first(families), sum_ms));
 }
