@@ -25,5 +25,6 @@ inline at::Tensor random_bf16(at::IntArrayRef shape) {
 
 std::vector<KernelCase> activation_cases();
 std::vector<KernelCase> norm_cases();
+std::vector<KernelCase> vision_cases();
 
 }  // namespace braid
