@@ -1,6 +1,7 @@
 #include "ops/vision.h"
 
 #include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
@@ -14,7 +15,6 @@
 #include "base/error.h"
 #include "ops/has_kernel.h"
 #include "ops/vision_cuda.h"
-#include "ops/widen.h"
 #include "tensor/upload.h"
 
 namespace braid {
