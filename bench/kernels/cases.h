@@ -31,5 +31,6 @@ std::vector<KernelCase> moe_cases();
 std::vector<KernelCase> cross_entropy_cases();
 std::vector<KernelCase> embedding_cases();
 std::vector<KernelCase> optimizer_cases();
+std::vector<KernelCase> vision_cases();
 
 }  // namespace braid

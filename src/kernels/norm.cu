@@ -12,8 +12,8 @@ namespace {
 constexpr int kColumnsPerThread = 16, kMostThreads = kWidestNorm / kColumnsPerThread, kMostWarps = kMostThreads / kWarp;
 
 // Of a backward: the threads per multiprocessor that its registers leave room for.
-constexpr int backward_threads(bool centred) { return centred ? 512 : 768; }
-constexpr int backward_registers(bool centred) { return centred ? 128 : 80; }
+constexpr int backward_threads(bool centred) { return centred ? 512 : 576; }
+constexpr int backward_registers(bool centred) { return centred ? 128 : 112; }
 
 template <class T, int kWidth>
 using Held = Vector<T, kWidth>[kColumnsPerThread / kWidth];
@@ -79,27 +79,42 @@ __global__ void __launch_bounds__(kMostThreads) forward(NormForward<T> norm) {
   }
 }
 
+// What a thread holds of one row in a backward.
+template <class T, int kWidth>
+struct BackwardRow {
+  Held<T, kWidth> s, grad, sum_grad;
+  float inverse_root, mean;
+
+  __device__ void load(const NormBackward<T>& norm, std::int64_t row) {
+    load_row<T, kWidth>(s, norm.s, row);
+    load_row<T, kWidth>(grad, norm.grad, row);
+    if (norm.sum_grad.data) load_row<T, kWidth>(sum_grad, norm.sum_grad, row);
+    inverse_root = norm.inverse_root[row];
+    mean = norm.mean ? norm.mean[row] : 0.f;
+  }
+  __device__ float normed(int part, int i) const { return (to_float(s[part].values[i]) - mean) * inverse_root; }
+};
+
 // With n the normalised row, g = grad * weight and means over columns:
 //   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)), the last term in a layer norm only.
-// Block b takes rows b, b + gridDim.x, ...; its threads add the gradients of weight and bias over them.
+// Block b takes rows b, b + gridDim.x, ..., and loads the next one before it works on one; its threads add the
+// gradients of weight and bias over these rows.
 template <class T, int kWidth, bool kCentred>
 __global__ void __maxnreg__(backward_registers(kCentred)) backward(NormBackward<T> norm) {
   __shared__ float scratch[2][2][kMostWarps];
   const std::int64_t columns = norm.s.columns;
   float weight_sums[kColumnsPerThread / kWidth][kWidth] = {}, bias_sums[kColumnsPerThread / kWidth][kWidth] = {};
+  BackwardRow<T, kWidth> next;
+  next.load(norm, blockIdx.x);
   int turn = 0;
   for (std::int64_t row = blockIdx.x; row < norm.s.rows; row += gridDim.x, turn ^= 1) {
-    Held<T, kWidth> s, grad, sum_grad;
-    load_row<T, kWidth>(s, norm.s, row);
-    load_row<T, kWidth>(grad, norm.grad, row);
-    if (norm.sum_grad.data) load_row<T, kWidth>(sum_grad, norm.sum_grad, row);
-    const float inverse_root = norm.inverse_root[row], mean = kCentred ? norm.mean[row] : 0.f;
+    BackwardRow<T, kWidth> held = next;
+    if (row + gridDim.x < norm.s.rows) next.load(norm, row + gridDim.x);
     float along = 0, total = 0;
     for_held<kWidth>(columns, [&](int part, int column) {
       const auto weight = Vector<T, kWidth>::load(norm.weight + column);
       for (int i = 0; i < kWidth; ++i) {
-        const float normed = (to_float(s[part].values[i]) - mean) * inverse_root,
-                    slope = to_float(grad[part].values[i]);
+        const float normed = held.normed(part, i), slope = to_float(held.grad[part].values[i]);
         weight_sums[part][i] += slope * normed;
         bias_sums[part][i] += slope;
         along += slope * to_float(weight.values[i]) * normed;
@@ -110,22 +125,22 @@ __global__ void __maxnreg__(backward_registers(kCentred)) backward(NormBackward<
     if constexpr (kCentred) total = block_sum(total, scratch[turn][1]) / columns;
     for_held<kWidth>(columns, [&](int part, int column) {
       const auto weight = Vector<T, kWidth>::load(norm.weight + column);
+      Vector<T, kWidth> result;
       for (int i = 0; i < kWidth; ++i) {
-        const float normed = (to_float(s[part].values[i]) - mean) * inverse_root;
-        float g = to_float(grad[part].values[i]) * to_float(weight.values[i]) - normed * along;
+        float g = to_float(held.grad[part].values[i]) * to_float(weight.values[i]) - held.normed(part, i) * along;
         if constexpr (kCentred) g -= total;
-        g *= inverse_root;
-        if (norm.sum_grad.data) g += to_float(sum_grad[part].values[i]);
-        s[part].values[i] = from_float<T>(g);
+        g *= held.inverse_root;
+        if (norm.sum_grad.data) g += to_float(held.sum_grad[part].values[i]);
+        result.values[i] = from_float<T>(g);
       }
-      s[part].store(norm.s_grad + row * columns + column);
+      result.store(norm.s_grad + row * columns + column);
     });
   }
-  float* const weight_partials = norm.partials + blockIdx.x * columns;
+  float* const partials = norm.partials + blockIdx.x * (kCentred ? 2 : 1) * columns;
   for_held<kWidth>(columns, [&](int part, int column) {
     for (int i = 0; i < kWidth; ++i) {
-      weight_partials[column + i] = weight_sums[part][i];
-      if constexpr (kCentred) weight_partials[gridDim.x * columns + column + i] = bias_sums[part][i];
+      partials[column + i] = weight_sums[part][i];
+      if constexpr (kCentred) partials[columns + column + i] = bias_sums[part][i];
     }
   });
 }
@@ -164,10 +179,8 @@ void norm_backward(const NormBackward<T>& norm, cudaStream_t stream) {
       const auto kernel = norm.mean ? backward<T, width(), true> : backward<T, width(), false>;
       kernel<<<blocks, threads_for(s.columns), 0, stream>>>(norm);
     });
-  const Matrix<const float> weight_partials = {norm.partials, blocks, s.columns, s.columns};
-  add_partials(weight_partials, norm.weight_grad, stream);
-  if (norm.mean)
-    add_partials({norm.partials + blocks * s.columns, blocks, s.columns, s.columns}, norm.bias_grad, stream);
+  const std::int64_t parameters = (norm.mean ? 2 : 1) * s.columns;
+  add_partials({norm.partials, blocks, parameters, parameters}, norm.parameter_grads, stream);
 }
 
 template void norm_forward(const NormForward<float>&, cudaStream_t);

@@ -34,10 +34,9 @@ struct NormBackward {
   const T* weight = nullptr;
   const float* mean = nullptr;  // of a layer norm
   const float* inverse_root = nullptr;
-  T* s_grad = nullptr;  // dense
-  T* weight_grad = nullptr;
-  T* bias_grad = nullptr;     // of a layer norm
-  float* partials = nullptr;  // norm_partials() x columns floats for the weight, as many again for a bias
+  T* s_grad = nullptr;           // dense
+  T* parameter_grads = nullptr;  // [columns] of the weight, then, of a layer norm, as many of the bias
+  float* partials = nullptr;     // norm_partials() x as many
 };
 std::int64_t norm_partials(std::int64_t rows, std::int64_t columns, bool has_bias);
 template <class T>

@@ -68,8 +68,6 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (scale_grad && threadIdx.x % kWarp == 0) scale_grad[row] = sum;
 }
 
-__device__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
-
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kWarps* kWarp) gated_forward(Matrix<const T> x, T* y) {
   const std::int64_t row = row_of_warp(), width = x.columns / 2;

@@ -4,7 +4,6 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/problem_list.h"
 #include "nn/linear.h"
@@ -17,18 +16,6 @@ PackedSequences sequences_of(const std::vector<PatchGrid>& images, int class_tok
   std::vector<std::int64_t> offsets = {0};
   for (const PatchGrid& image : images) offsets.push_back(offsets.back() + class_tokens + image.patches());
   return pack_sequences(std::move(offsets), device);
-}
-
-// The position embedding of each image, computed once per grid.
-std::vector<at::Tensor> positions_of(const at::Tensor& table, const std::vector<PatchGrid>& images) {
-  std::map<std::pair<std::int64_t, std::int64_t>, at::Tensor> by_grid;
-  std::vector<at::Tensor> positions;
-  for (const PatchGrid& image : images) {
-    at::Tensor& known = by_grid[{image.rows, image.columns}];
-    if (!known.defined()) known = interpolate_positions(table, image);
-    positions.push_back(known);
-  }
-  return positions;
 }
 
 // Far larger than any image, so that a product of two sides cannot overflow, nor a sum below the second limit.
@@ -97,18 +84,8 @@ at::Tensor Radio::embed(const at::Tensor& patches, const std::vector<PatchGrid>&
   const Linear& embedder = embedder_.value();
   const at::Tensor pixels = config_.normalize_pixels ? normalize(patches) : patches;
   const at::Tensor embedded = gather_features(embedder(pixels.to(embedder.dtype())), parallel_);
-  if (images.empty()) return embedded;
-
-  std::vector<std::int64_t> lengths;
-  for (const PatchGrid& image : images) lengths.push_back(image.patches());
-  const std::vector<at::Tensor> by_image = embedded.split_with_sizes(lengths);
-  const std::vector<at::Tensor> positions = positions_of(parameters_.get("position_embeddings").squeeze(0), images);
-  std::vector<at::Tensor> parts;
-  for (std::size_t i = 0; i < images.size(); ++i) {
-    parts.push_back(parameters_.get("class_token"));
-    parts.push_back(by_image[i] + positions[i]);
-  }
-  return at::cat(parts);
+  return place_patches(embedded, parameters_.get("position_embeddings").squeeze(0), parameters_.get("class_token"),
+                       images);
 }
 
 at::Tensor Radio::run_layers(at::Tensor x, const std::vector<PatchGrid>& images) const {

@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 
+#include <utility>
+
 #include "ops/add_norm.h"
 #include "ops/norm.h"
 

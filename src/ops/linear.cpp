@@ -4,6 +4,7 @@
 #include <ATen/ops/linear.h>
 
 #include "base/error.h"
+#include "ops/column_sum.h"
 
 namespace braid {
 
@@ -33,7 +34,8 @@ at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& x, const We
 
 Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, const LinearNeeds& needs) {
   return {needs.x_grad ? grad.mm(weight.value.flatten(1)) : at::Tensor(),
-          x.defined() ? weight_gradient(grad, x, weight) : at::Tensor(), needs.bias_grad ? grad.sum(0) : at::Tensor()};
+          x.defined() ? weight_gradient(grad, x, weight) : at::Tensor(),
+          needs.bias_grad ? column_sum(grad) : at::Tensor()};
 }
 
 at::Tensor linear(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {

@@ -1,7 +1,6 @@
 #include "ops/norm_cuda.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include "kernels/norm.h"
 #include "ops/kernel_call.h"
@@ -40,11 +39,11 @@ std::vector<at::Tensor> norm_backward(const at::Tensor& grad, const at::Tensor& 
                                       const at::Tensor& weight, const Statistics& saved) {
   const auto options = sum.options().requires_grad(false);
   const bool has_bias = saved.mean.defined();
-  const at::Tensor dense_weight = weight.contiguous(), weight_grad = at::empty({sum.size(1)}, options);
+  const std::int64_t columns = sum.size(1), parameters = (has_bias ? 2 : 1) * columns;
+  const at::Tensor dense_weight = weight.contiguous(), parameter_grads = at::empty({parameters}, options);
   const at::Tensor s_grad = at::empty(sum.sizes(), options);
-  const at::Tensor bias_grad = has_bias ? at::empty_like(weight_grad) : at::Tensor();
-  const std::int64_t count = kernels::norm_partials(sum.size(0), sum.size(1), has_bias);
-  const at::Tensor partials = at::empty({has_bias ? 2 : 1, count, sum.size(1)}, options.dtype(at::kFloat));
+  const std::int64_t count = kernels::norm_partials(sum.size(0), columns, has_bias);
+  const at::Tensor partials = at::empty({count, parameters}, options.dtype(at::kFloat));
   const at::Tensor s = with_dense_rows(sum), rows = with_dense_rows(grad), added = with_dense_rows(sum_grad);
   call_kernel(sum, [&]<class T>(cudaStream_t stream) {
     kernels::norm_backward<T>({.grad = const_matrix<T>(rows),
@@ -54,12 +53,12 @@ std::vector<at::Tensor> norm_backward(const at::Tensor& grad, const at::Tensor& 
                                .mean = data<float>(saved.mean),
                                .inverse_root = data<float>(saved.inverse_root),
                                .s_grad = data<T>(s_grad),
-                               .weight_grad = data<T>(weight_grad),
-                               .bias_grad = data<T>(bias_grad),
+                               .parameter_grads = data<T>(parameter_grads),
                                .partials = data<float>(partials)},
                               stream);
   });
-  return {s_grad, weight_grad, bias_grad};
+  return {s_grad, parameter_grads.narrow(0, 0, columns),
+          has_bias ? parameter_grads.narrow(0, columns, columns) : at::Tensor()};
 }
 
 }  // namespace braid::cuda

@@ -1,6 +1,8 @@
 #include "ops/vision.h"
 
 #include <ATen/OpMathType.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
@@ -8,8 +10,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
+#include "ops/has_kernel.h"
+#include "ops/vision_cuda.h"
 #include "tensor/upload.h"
 
 namespace braid {
@@ -32,14 +37,19 @@ at::Tensor resize_matrix(std::int64_t count, std::int64_t size, std::int64_t sid
 }
 
 ResizeMatrices resize_matrices(const at::Tensor& table, PatchGrid grid) {
-  const auto side = std::llround(std::sqrt(static_cast<double>(table.size(0))));
-  BRAID_CHECK_EQ(side * side, table.size(0), "a position table must be square");
+  const std::int64_t side = table_side(table);
   const at::TensorOptions options = table.options().dtype(at::toOpMathType(table.scalar_type())).requires_grad(false);
   const std::int64_t size = std::max(grid.rows, grid.columns);
   return {resize_matrix(grid.rows, size, side, options), resize_matrix(grid.columns, size, side, options)};
 }
 
 }  // namespace
+
+std::int64_t table_side(const at::Tensor& table) {
+  const auto side = std::llround(std::sqrt(static_cast<double>(table.size(0))));
+  BRAID_CHECK_EQ(side * side, table.size(0), "a position table must be square");
+  return side;
+}
 
 OutputAndSaved<ResizeMatrices> interpolate_positions_forward(const at::Tensor& table, PatchGrid grid) {
   const ResizeMatrices matrices = resize_matrices(table, grid);
@@ -61,6 +71,77 @@ at::Tensor interpolate_positions(const at::Tensor& table, PatchGrid grid) {
   return differentiable(
       "InterpolatePositionsBackward", {table}, [&] { return interpolate_positions_forward(table, grid); },
       interpolate_positions_backward);
+}
+
+namespace {
+
+// call(grid, indices of its images) once per grid.
+template <class Call>
+void for_each_grid(const std::vector<PatchGrid>& images, const Call& call) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> by_grid;
+  for (std::size_t i = 0; i < images.size(); ++i) by_grid[{images[i].rows, images[i].columns}].push_back(i);
+  for (const auto& [grid, which] : by_grid) call(PatchGrid{grid.first, grid.second}, which);
+}
+
+// For each image the lengths of its class tokens and of its patches.
+std::vector<std::int64_t> lengths_with_class_tokens(const std::vector<PatchGrid>& images, std::int64_t class_tokens) {
+  std::vector<std::int64_t> lengths;
+  for (const PatchGrid& image : images) lengths.insert(lengths.end(), {class_tokens, image.patches()});
+  return lengths;
+}
+
+}  // namespace
+
+OutputAndSaved<at::Tensor> place_patches_forward(const at::Tensor& patches, const at::Tensor& table,
+                                                 const at::Tensor& class_token, const std::vector<PatchGrid>& images) {
+  if constexpr (kHasKernels)
+    if (has_kernel({patches, table, class_token})) {
+      const at::Tensor on_device = cuda::image_table(images, patches.device());
+      return {cuda::place_patches_forward(patches, table, class_token, on_device), on_device};
+    }
+  if (images.empty()) return {patches.clone(), {}};
+  Tensors parts = patches.split_with_sizes(lengths_with_class_tokens(images, 0));
+  for (std::size_t i = 0; i < images.size(); ++i) parts[2 * i] = class_token;
+  for_each_grid(images, [&](PatchGrid grid, const std::vector<std::size_t>& which) {
+    const at::Tensor positions = interpolate_positions_forward(table, grid).output;
+    for (const std::size_t i : which) parts[2 * i + 1] = parts[2 * i + 1] + positions;
+  });
+  return {at::cat(parts), {}};
+}
+
+Tensors place_patches_backward(const at::Tensor& grad, const PlacePatchesNeeds& needs,
+                               const std::vector<PatchGrid>& images, const at::Tensor& on_device) {
+  if constexpr (kHasKernels)
+    if (on_device.defined() && has_kernel({grad})) return cuda::place_patches_backward(grad, needs, on_device);
+  const Tensors parts = grad.split_with_sizes(lengths_with_class_tokens(images, needs.class_tokens));
+  const at::TensorOptions wide = grad.options().dtype(at::toOpMathType(grad.scalar_type()));
+  const at::Tensor class_token_grad = at::zeros({needs.class_tokens, grad.size(1)}, wide);
+  const at::Tensor table_grad = at::zeros({needs.side * needs.side, grad.size(1)}, wide);
+  Tensors of_patches;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    class_token_grad.add_(parts[2 * i]);
+    of_patches.push_back(parts[2 * i + 1]);
+  }
+  for_each_grid(images, [&](PatchGrid grid, const std::vector<std::size_t>& which) {
+    const at::Tensor sum = at::zeros({grid.patches(), grad.size(1)}, wide);
+    for (const std::size_t i : which) sum.add_(of_patches[i]);
+    table_grad.add_(interpolate_positions_backward(sum, resize_matrices(table_grad, grid)));
+  });
+  return {images.empty() ? grad : at::cat(of_patches), table_grad.to(grad.scalar_type()),
+          class_token_grad.to(grad.scalar_type())};
+}
+
+at::Tensor place_patches(const at::Tensor& patches, const at::Tensor& table, const at::Tensor& class_token,
+                         const std::vector<PatchGrid>& images) {
+  BRAID_CHECK_EQ(patches.size(0), total_patches(images), "patches of {} images", images.size());
+  const PlacePatchesNeeds needs = {table_side(table), class_token.size(0), patches.requires_grad(),
+                                   table.requires_grad(), class_token.requires_grad()};
+  return differentiable(
+      "PlacePatchesBackward", {patches, table, class_token},
+      [&] { return place_patches_forward(patches, table, class_token, images); },
+      [needs, images](const at::Tensor& grad, const at::Tensor& on_device) {
+        return place_patches_backward(grad, needs, images, on_device);
+      });
 }
 
 namespace {
@@ -87,13 +168,21 @@ void check_images(const at::Tensor& x, const std::vector<PatchGrid>& images) {
 
 }  // namespace
 
-at::Tensor pixel_shuffle_forward(const at::Tensor& x, const std::vector<PatchGrid>& images) {
+OutputAndSaved<at::Tensor> pixel_shuffle_forward(const at::Tensor& x, const std::vector<PatchGrid>& images) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x})) {
+      const at::Tensor on_device = cuda::image_table(images, x.device());
+      return {cuda::pixel_shuffle_forward(x, on_device), on_device};
+    }
   const at::Tensor tokens = at::empty({x.size(0) / 4, x.size(1) * 4}, x.options().requires_grad(false));
   for_each_image(x, tokens, images, [](const at::Tensor& from, const at::Tensor& to) { to.copy_(from); });
-  return tokens;
+  return {tokens, {}};
 }
 
-at::Tensor pixel_shuffle_backward(const at::Tensor& grad, const std::vector<PatchGrid>& images) {
+at::Tensor pixel_shuffle_backward(const at::Tensor& grad, const std::vector<PatchGrid>& images,
+                                  const at::Tensor& on_device) {
+  if constexpr (kHasKernels)
+    if (on_device.defined() && has_kernel({grad})) return cuda::pixel_shuffle_backward(grad, on_device);
   const at::Tensor patches = at::empty({grad.size(0) * 4, grad.size(1) / 4}, grad.options());
   for_each_image(patches, grad.contiguous(), images,
                  [](const at::Tensor& to, const at::Tensor& from) { to.copy_(from); });
@@ -104,7 +193,9 @@ at::Tensor pixel_shuffle(const at::Tensor& x, const std::vector<PatchGrid>& imag
   check_images(x, images);
   return differentiable(
       "PixelShuffleBackward", {x}, [&] { return pixel_shuffle_forward(x, images); },
-      [images](const at::Tensor& grad) { return pixel_shuffle_backward(grad, images); });
+      [images](const at::Tensor& grad, const at::Tensor& on_device) {
+        return pixel_shuffle_backward(grad, images, on_device);
+      });
 }
 
 }  // namespace braid

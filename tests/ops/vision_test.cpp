@@ -63,6 +63,51 @@ TEST(InterpolatePositions, OfTheTablesOwnSizeIsTheTable) {
   EXPECT_THROW(interpolate_positions(random_tensor({15, 5}, 4), {4, 4}), std::logic_error);
 }
 
+Operator placed(const std::vector<PatchGrid>& images) {
+  return [images](const Tensors& in) { return place_patches(in[0], in[1], in[2], images); };
+}
+
+Operator placed_one_by_one(const std::vector<PatchGrid>& images) {
+  return [images](const Tensors& in) {
+    Tensors tokens = {in[0].narrow(0, 0, 0)};
+    std::int64_t first = 0;
+    for (const PatchGrid& image : images) {
+      tokens.push_back(in[2]);
+      tokens.push_back(in[0].narrow(0, first, image.patches()) + interpolate_positions(in[1], image));
+      first += image.patches();
+    }
+    return at::cat(tokens);
+  };
+}
+
+Tensors patches_table_and_class_token(const std::vector<PatchGrid>& images, std::int64_t side,
+                                      std::int64_t class_tokens, std::int64_t channels) {
+  return {random_tensor({total_patches(images), channels}, 1), random_tensor({side * side, channels}, 2),
+          random_tensor({class_tokens, channels}, 3)};
+}
+
+TEST(PlacePatches, PutsClassTokensBeforePatchesPlusPositions) {
+  for (const std::int64_t class_tokens : {0, 2})
+    for (const std::vector<PatchGrid>& images : {kGrids, {{3, 2}, {3, 2}}, {{5, 1}}, {}}) {
+      const Tensors inputs = patches_table_and_class_token(images, 4, class_tokens, 3);
+      check_gradients(placed(images), placed_one_by_one(images), inputs);
+      check_partial_gradients(placed(images), inputs);
+    }
+  EXPECT_THROW(placed({{2, 2}})(patches_table_and_class_token({{3, 2}}, 4, 2, 3)), std::logic_error);
+}
+
+// A position is rounded before it is added, so that bf16 rounds the sum twice. A table entry's gradient sums tens of
+// terms.
+TEST(PlacePatches, RoundsLittleAtAnySize) {
+  for (const std::int64_t side : {1, 4, 32})
+    for (const std::int64_t channels : {1, 5, 8, 130, 1280}) {
+      const std::vector<PatchGrid> images = {{16, 16}, {2, 3}, {40, 24}, {16, 16}, {1, 50}};
+      const Tensors inputs = patches_table_and_class_token(images, side, 3, channels);
+      check_precision(placed(images), inputs, at::kBFloat16, /*epsilons=*/1);
+      check_precision(placed(images), inputs, at::kFloat, /*epsilons=*/64);
+    }
+}
+
 // Patch 10 * row + column of each image, image i from 100 * i.
 TEST(PixelShuffle, JoinsSquaresOfPatchesRowByRow) {
   const at::Tensor wide = at::tensor({0, 1, 2, 3, 10, 11, 12, 13}, at::kFloat);
@@ -95,7 +140,14 @@ TEST(PixelShuffle, KeepsChannelsOfAPatchTogetherForwardAndBackward) {
   check_gradients(op, naive, {x});
   check_gradients(op, naive, {random_tensor({3, 40}, 6).t()});
   check_partial_gradients(op, {x});
-  EXPECT_TRUE(at::equal(op({x.to(at::kBFloat16)}), naive({x.to(at::kBFloat16)})));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+    for (const std::int64_t channels : {1, 3, 8, 1280}) {
+      const Tensors inputs = {random_tensor({40, channels}, 7).to(dtype)};
+      const at::Tensor output_grad = random_tensor({10, 4 * channels}, 8).to(dtype);
+      const Evaluation got = evaluate(op, inputs, output_grad), expected = evaluate(naive, inputs, output_grad);
+      EXPECT_TRUE(at::equal(got.output, expected.output));
+      EXPECT_TRUE(at::equal(got.gradients[0], expected.gradients[0]));
+    }
 }
 
 TEST(PixelShuffle, NeedsEvenSidesAndAllPatches) {
