@@ -1,5 +1,4 @@
 #include "kernels/activation.h"
-
 #include "kernels/device.cuh"
 
 namespace braid::kernels {
@@ -35,7 +34,8 @@ void launch_map(std::int64_t count, T* y, cudaStream_t stream, Apply apply, cons
 
 template <class T>
 void squared_relu_forward(const T* x, T* y, std::int64_t count, cudaStream_t stream) {
-  launch_map(count, y, stream, [] __device__(float value) { return value <= 0 ? 0 : value * value; }, x);
+  launch_map(
+      count, y, stream, [] __device__(float value) { return value <= 0 ? 0 : value * value; }, x);
 }
 
 template <class T>

@@ -43,8 +43,8 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// The sum over all threads of a block, in each of them. `scratch` has an element per warp; a block may use it again only
-// after a __syncthreads().
+// The sum over all threads of a block, in each of them. `scratch` has an element per warp; a block may use it again
+// only after a __syncthreads().
 __device__ inline float block_sum(float x, float* scratch) {
   x = warp_sum(x);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
