@@ -24,5 +24,6 @@ inline at::Tensor random_bf16(at::IntArrayRef shape) {
 
 std::vector<KernelCase> activation_cases();
 std::vector<KernelCase> mamba_cases();
+std::vector<KernelCase> position_cases();
 
 }  // namespace braid

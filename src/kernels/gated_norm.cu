@@ -43,8 +43,7 @@ struct Team {
   __device__ Values<T, kWidth> load(const Matrix<const T>& x, std::int64_t row) const {
     Values<T, kWidth> values = {};
     for (int i = 0; i < kValues; i += kWidth)
-      if (row < end && has(i))
-        values.vectors[i / kWidth] = Vector<T, kWidth>::load(x.data + row * x.stride + column(i));
+      if (has(i)) values.vectors[i / kWidth] = Vector<T, kWidth>::load(x.data + row * x.stride + column(i));
     return values;
   }
   __device__ void store(const Matrix<T>& x, std::int64_t row, int first, const float (&values)[kWidth]) const {
