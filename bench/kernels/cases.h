@@ -32,5 +32,6 @@ std::vector<KernelCase> cross_entropy_cases();
 std::vector<KernelCase> embedding_cases();
 std::vector<KernelCase> optimizer_cases();
 std::vector<KernelCase> vision_cases();
+std::vector<KernelCase> position_cases();
 
 }  // namespace braid

@@ -1,40 +1,86 @@
 // Each warp walks along the tokens of one piece with kWarp * kWidth channels, kWidth per thread, and keeps the filter
-// and the last inputs in registers. The warps of a block have the same channels and consecutive pieces. Rows of a batch
-// of tokens are loaded while the batch before is computed.
+// and the last inputs in registers. The warps of a block have the same channels and consecutive pieces. In shared
+// memory are the rows to come: copied asynchronously in batches, each element by the thread that reads it.
+#include <cuda_pipeline.h>
+
 #include "kernels/causal_conv.h"
 #include "kernels/parameter.cuh"
+#include "kernels/vector_math.cuh"
 
 namespace braid::kernels {
 namespace {
 
-constexpr int kWarps = 4, kThreads = kWarps * kWarp, kBatch = 4;
-constexpr int kForwardTokens = 32, kBackwardTokens = 64;  // of a piece; multiples of kWarp
-
-__device__ float sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
+constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+constexpr int kBatch = 4, kBatches = 3;                   // one is computed while the others arrive
+constexpr int kForwardTokens = 64, kBackwardTokens = 64;  // of a piece; multiples of kWarp
 
 // A thread's channels and its warp's tokens.
 template <int kWidth>
 struct Piece {
-  std::int64_t block, first_channel, channel, begin, end;
-  bool has_channels;
+  std::int64_t block, first_channel, channel, begin;
+  int tokens, stored_tokens;  // of the piece; of those, how many have this thread's channels: all or none
 
-  __device__ Piece(std::int64_t tokens, std::int64_t channels, int length) {
-    const std::int64_t blocks_across = (channels + kWarp * kWidth - 1) / (kWarp * kWidth);
+  __device__ Piece(std::int64_t rows, std::int64_t columns, int length) {
+    const std::int64_t blocks_across = (columns + kWarp * kWidth - 1) / (kWarp * kWidth);
     block = blockIdx.x / blocks_across;
     first_channel = blockIdx.x % blocks_across * (kWarp * kWidth);
     channel = first_channel + threadIdx.x % kWarp * kWidth;
-    has_channels = channel < channels;
-    begin = min(tokens, (block * kWarps + threadIdx.x / kWarp) * length);
-    end = min(tokens, begin + length);
-  }
-
-  // A thread's elements of a row; zeros where the matrix has none.
-  template <class T>
-  __device__ Vector<T, kWidth> load(const Matrix<const T>& x, std::int64_t row) const {
-    if (has_channels && row >= 0 && row < x.rows) return Vector<T, kWidth>::load(x.data + row * x.stride + channel);
-    return {};
+    begin = min(rows, (block * kWarps + threadIdx.x / kWarp) * length);
+    tokens = static_cast<int>(min(rows - begin, std::int64_t{length}));
+    stored_tokens = channel < columns ? tokens : 0;
   }
 };
+
+// A thread's elements of the rows to come; zeros behind the last.
+template <class T, int kWidth>
+class Rows {
+ public:
+  static constexpr int kShared = kWarps * kBatches * kBatch * kWarp;
+  using Element = Vector<T, kWidth>;
+
+  // shared: of the block, kShared elements
+  __device__ Rows(const Matrix<const T>& x, const Piece<kWidth>& piece, int count, Element* shared)
+      : from_(x.data + piece.begin * x.stride + piece.channel),
+        stride_(x.stride),
+        left_(piece.stored_tokens > 0 ? count : 0),
+        ring_(shared + threadIdx.x / kWarp * (kBatches * kBatch * kWarp) + threadIdx.x % kWarp) {}
+
+  __device__ void copy_batch() {
+    for (int i = 0; i < kBatch; ++i) {
+      Element* to = ring_ + (arriving_ * kBatch + i) * kWarp;
+      if constexpr (sizeof(Element) >= 4)
+        __pipeline_memcpy_async(to, from_, sizeof(Element), i < left_ ? 0 : sizeof(Element));
+      else
+        *to = i < left_ ? Element::load(from_) : Element{};
+      from_ += stride_;
+    }
+    left_ -= kBatch;
+    arriving_ = arriving_ + 1 < kBatches ? arriving_ + 1 : 0;
+  }
+  __device__ Element operator[](int i) const { return ring_[(present_ * kBatch + i) * kWarp]; }
+  __device__ void next_batch() { present_ = present_ + 1 < kBatches ? present_ + 1 : 0; }
+
+ private:
+  const T* from_;
+  std::int64_t stride_;
+  int left_, arriving_ = 0, present_ = 0;
+  Element* ring_;
+};
+
+// Copies the next batches, and waits for the first that was not yet taken.
+template <class... AllRows>
+__device__ void copy_ahead(AllRows&... rows) {
+  (rows.copy_batch(), ...);
+  __pipeline_commit();
+  __pipeline_wait_prior(kBatches - 1);
+}
+template <class... AllRows>
+__device__ void copy_first(AllRows&... rows) {
+  for (int i = 0; i < kBatches - 1; ++i) {
+    (rows.copy_batch(), ...);
+    __pipeline_commit();
+  }
+}
 
 // The filter of a thread's channels.
 template <int kTaps, int kWidth>
@@ -82,9 +128,10 @@ struct Window {
 
   template <class T>
   __device__ void fill(const Matrix<const T>& x, const Piece<kWidth>& piece, const std::int64_t* position_of) {
-    const std::int64_t position = piece.begin < piece.end ? position_of[piece.begin] : 0;
+    const std::int64_t position = piece.stored_tokens > 0 ? position_of[piece.begin] : 0;
     for (int back = 1; back < kTaps; ++back) {
-      const Vector<T, kWidth> row = piece.load(x, position >= back ? piece.begin - back : -1);
+      Vector<T, kWidth> row = {};
+      if (position >= back) row = Vector<T, kWidth>::load(x.data + (piece.begin - back) * x.stride + piece.channel);
       for (int i = 0; i < kWidth; ++i) inputs[back - 1][i] = to_float(row.values[i]);
     }
   }
@@ -104,41 +151,35 @@ struct Window {
   }
 };
 
-template <class T, int kWidth>
-struct Batch {
-  Vector<T, kWidth> rows[kBatch];
-
-  __device__ Batch(const Matrix<const T>& x, const Piece<kWidth>& piece, std::int64_t begin, std::int64_t end) {
-    for (int i = 0; i < kBatch; ++i) rows[i] = piece.load(x, begin + i < end ? begin + i : -1);
-  }
-};
-
 template <class T, int kWidth, int kTaps>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 5)
     forward(Matrix<const T> x, ConvFilter parameters, const std::int64_t* position_of, Matrix<T> y) {
   __shared__ float shared[Filter<kTaps, kWidth>::kShared];
+  __shared__ Vector<T, kWidth> ring[Rows<T, kWidth>::kShared];
   const Piece<kWidth> piece(x.rows, x.columns, kForwardTokens);
-  Batch<T, kWidth> batch(x, piece, piece.begin, piece.end);
+  Rows<T, kWidth> rows(x, piece, piece.tokens, ring);
+  copy_first(rows);
   Window<kTaps, kWidth> window;
   window.fill(x, piece, position_of);
   Reach<kTaps> reach;
   const Filter<kTaps, kWidth> filter(parameters, piece, x.columns, shared);
-  for (std::int64_t token = piece.begin; token < piece.end; token += kBatch) {
-    if ((token - piece.begin) % kWarp == 0) reach.look_up(position_of, token, x.rows);
-    const Batch<T, kWidth> next(x, piece, token + kBatch, piece.end);
+  T* to = y.data + piece.begin * y.stride + piece.channel;
+  for (int token = 0; token < piece.tokens; token += kBatch) {
+    if (token % kWarp == 0) reach.look_up(position_of, piece.begin + token, x.rows);
+    copy_ahead(rows);
 #pragma unroll
     for (int step = 0; step < kBatch; ++step) {
-      window.push(batch.rows[step], !reach.has(1));
+      window.push(rows[step], !reach.has(1));
       reach.advance();
-      Vector<T, kWidth> result;
+      float result[kWidth];
       for (int i = 0; i < kWidth; ++i) {
         const float sum = window.before_silu(filter, i);
-        result.values[i] = from_float<T>(sum * sigmoid(sum));
+        result[i] = sum * sigmoid(sum);
       }
-      if (piece.has_channels && token + step < piece.end)
-        result.store(y.data + (token + step) * y.stride + piece.channel);
+      if (token + step < piece.stored_tokens) pack<T>(result).store(to);
+      to += y.stride;
     }
-    batch = next;
+    rows.next_batch();
   }
 }
 
@@ -149,13 +190,13 @@ struct Gradients {
   float weight[kTaps][kWidth] = {}, bias[kWidth] = {};
 
   // Takes the next token. Its own piece alone adds it to the parameters' gradients.
-  template <bool kOwn>
+  template <bool kOwn, class T>
   __device__ void add(const Filter<kTaps, kWidth>& filter, const Window<kTaps, kWidth>& window,
-                      const float* output_grad, const Reach<kTaps>& reach) {
+                      const Vector<T, kWidth>& output_grad, const Reach<kTaps>& reach) {
     float grad[kWidth];
     for (int i = 0; i < kWidth; ++i) {
       const float sum = window.before_silu(filter, i), share = sigmoid(sum);
-      grad[i] = output_grad[i] * (share + share * (sum - sum * share));
+      grad[i] = to_float(output_grad.values[i]) * (share + share * (sum - sum * share));
     }
     for (int back = kTaps - 1; back > 0; --back) {
       for (int i = 0; i < kWidth; ++i) pending[back][i] = pending[back - 1][i];
@@ -196,43 +237,43 @@ struct Gradients {
 // Recomputes the sums before silu. A piece's inputs also reach the first taps - 1 tokens of the next piece, so the warp
 // walks on through these. partials: a row per block along the tokens
 template <class T, int kWidth, int kTaps>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     backward(Matrix<const T> grad, Matrix<const T> x, ConvFilter parameters, const std::int64_t* position_of,
              Matrix<T> x_grad, float* partials) {
   __shared__ float shared[Filter<kTaps, kWidth>::kShared];
+  __shared__ Vector<T, kWidth> ring[2][Rows<T, kWidth>::kShared];
   const Piece<kWidth> piece(x.rows, x.columns, kBackwardTokens);
-  const std::int64_t last = piece.begin < piece.end ? min(x.rows, piece.end + kTaps - 1) : 0;
-  Batch<T, kWidth> inputs(x, piece, piece.begin, last), output_grads(grad, piece, piece.begin, last);
+  const int reached = static_cast<int>(min(x.rows - piece.begin, std::int64_t{piece.tokens + kTaps - 1}));
+  Rows<T, kWidth> inputs(x, piece, reached, ring[0]), output_grads(grad, piece, reached, ring[1]);
+  copy_first(inputs, output_grads);
   Window<kTaps, kWidth> window;
   window.fill(x, piece, position_of);
   Reach<kTaps> reach;
   const Filter<kTaps, kWidth> filter(parameters, piece, x.columns, shared);
   Gradients<kTaps, kWidth> gradients;
 
-  const auto take = [&]<bool kOwn>(std::int64_t token, int step) {
-    window.push(inputs.rows[step], !reach.has(1));
-    float output_grad[kWidth];
-    for (int i = 0; i < kWidth; ++i) output_grad[i] = to_float(output_grads.rows[step].values[i]);
-    gradients.template add<kOwn>(filter, window, output_grad, reach);
+  T* to = x_grad.data + (piece.begin - (kTaps - 1)) * x_grad.stride + piece.channel;
+  const auto take = [&]<bool kOwn>(int token, int step) {
+    window.push(inputs[step], !reach.has(1));
+    gradients.template add<kOwn>(filter, window, output_grads[step], reach);
     reach.advance();
-    const std::int64_t complete = token - (kTaps - 1);
-    if (complete < piece.begin || complete >= piece.end || !piece.has_channels) return;
-    Vector<T, kWidth> result;
-    for (int i = 0; i < kWidth; ++i) result.values[i] = from_float<T>(gradients.pending[kTaps - 1][i]);
-    result.store(x_grad.data + complete * x_grad.stride + piece.channel);
+    const int complete = token + step - (kTaps - 1);
+    if (complete >= 0 && complete < piece.stored_tokens) pack<T>(gradients.pending[kTaps - 1]).store(to);
+    to += x_grad.stride;
   };
-  std::int64_t token = piece.begin;
-  for (; token < piece.end; token += kBatch) {
-    if ((token - piece.begin) % kWarp == 0) reach.look_up(position_of, token, x.rows);
-    const Batch<T, kWidth> next_inputs(x, piece, token + kBatch, last), next_grads(grad, piece, token + kBatch, last);
+  int token = 0;
+  for (; token < piece.tokens; token += kBatch) {
+    if (token % kWarp == 0) reach.look_up(position_of, piece.begin + token, x.rows);
+    copy_ahead(inputs, output_grads);
 #pragma unroll
-    for (int step = 0; step < kBatch; ++step) take.template operator()<true>(token + step, step);
-    inputs = next_inputs;
-    output_grads = next_grads;
+    for (int step = 0; step < kBatch; ++step) take.template operator()<true>(token, step);
+    inputs.next_batch();
+    output_grads.next_batch();
   }
-  if ((token - piece.begin) % kWarp == 0) reach.look_up(position_of, token, x.rows);
+  if (token % kWarp == 0) reach.look_up(position_of, piece.begin + token, x.rows);
+  copy_ahead(inputs, output_grads);
 #pragma unroll
-  for (int step = 0; step < kTaps - 1; ++step) take.template operator()<false>(token + step, step);
+  for (int step = 0; step < kTaps - 1; ++step) take.template operator()<false>(token, step);
   gradients.write_sums(piece, x.columns, partials + piece.block * (kTaps + 1) * x.columns, shared);
 }
 
@@ -286,7 +327,7 @@ void causal_conv_silu_backward(Matrix<const T> grad, Matrix<const T> x, const Co
         backward<T, kWidth, kTaps><<<blocks, kThreads, 0, stream>>>(grad, x, filter, position_of, x_grad, partials);
     };
     if (has_vectors(grad) && has_vectors(x) && has_vectors(x_grad))
-      launch.template operator()<4>();  // more would need too many registers
+      launch.template operator()<8 / sizeof(T)>();  // more would need too many registers
     else
       launch.template operator()<1>();
   });

@@ -2,21 +2,22 @@
 // A block has four teams of one warp or one larger team, all with the same group.
 #include "kernels/gated_norm.h"
 #include "kernels/parameter.cuh"
+#include "kernels/vector_math.cuh"
 
 namespace braid::kernels {
 namespace {
 
-constexpr int kValues = 16;                            // per thread
-constexpr int kForwardRows = 32, kBackwardRows = 128;  // per block
-
-__device__ float sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
+constexpr int kValues = 16;                           // per thread
+constexpr int kForwardRows = 16, kBackwardRows = 64;  // per block
 
 template <class T, int kWidth>
 struct Values {
   Vector<T, kWidth> vectors[kValues / kWidth];
 
   __device__ float operator[](int i) const { return to_float(vectors[i / kWidth].values[i % kWidth]); }
-  __device__ void set(int i, float value) { vectors[i / kWidth].values[i % kWidth] = from_float<T>(value); }
+  __device__ void forget() {
+    for (Vector<T, kWidth>& vector : vectors) kernels::forget(vector);
+  }
 };
 
 // A thread's channels of its block's group, and its team's rows.
@@ -42,16 +43,14 @@ struct Team {
   __device__ Values<T, kWidth> load(const Matrix<const T>& x, std::int64_t row) const {
     Values<T, kWidth> values = {};
     for (int i = 0; i < kValues; i += kWidth)
-      if (row < end && has(i))
-        values.vectors[i / kWidth] = Vector<T, kWidth>::load(x.data + row * x.stride + column(i));
+      if (has(i)) values.vectors[i / kWidth] = Vector<T, kWidth>::load(x.data + row * x.stride + column(i));
     return values;
   }
-  __device__ void store(const Values<T, kWidth>& values, const Matrix<T>& x, std::int64_t row) const {
-    for (int i = 0; i < kValues; i += kWidth)
-      if (has(i)) values.vectors[i / kWidth].store(x.data + row * x.stride + column(i));
+  __device__ void store(const Matrix<T>& x, std::int64_t row, int first, const float (&values)[kWidth]) const {
+    if (has(first)) pack<T>(values).store(x.data + row * x.stride + column(first));
   }
-  __device__ void load(const Parameter& parameter, float (&values)[kValues]) const {
-    for (int i = 0; i < kValues; ++i) values[i] = has(i) ? value_at(parameter, column(i)) : 0;
+  __device__ float load(const Parameter& parameter, int value) const {
+    return has(value) ? value_at(parameter, column(value)) : 0;
   }
 
   __device__ static float sum(float x) {
@@ -70,7 +69,7 @@ __global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
   using OwnTeam = Team<T, kWidth, kTeamWarps>;
   const OwnTeam team(y.rows, y.columns, groups, kForwardRows);
   float weights[kValues];
-  team.load(weight, weights);
+  for (int i = 0; i < kValues; ++i) weights[i] = team.load(weight, i);
   for (std::int64_t row = team.begin; row < team.end; row += OwnTeam::kTeams) {
     const Values<T, kWidth> ys = team.load(y, row), zs = team.load(z, row);
     float gated[kValues], squares = 0;
@@ -79,68 +78,70 @@ __global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
       squares += gated[i] * gated[i];
     }
     const float root = rsqrtf(OwnTeam::sum(squares) / team.size + eps);
-    Values<T, kWidth> result;
-    for (int i = 0; i < kValues; ++i) result.set(i, gated[i] * root * weights[i]);
-    team.store(result, out, row);
+    for (int first = 0; first < kValues; first += kWidth) {
+      float normed[kWidth];
+      for (int i = 0; i < kWidth; ++i) normed[i] = gated[first + i] * root * weights[first + i];
+      team.store(out, row, first, normed);
+    }
     if (team.thread == 0) inverse_root[row * groups + team.group] = root;
   }
 }
 
-// The sum of all teams of the block, in order, in the last team's `values`.
+// The sum of all teams of the block, in order, in the last team's `values`. shared: an element per value and thread of
+// a team
 template <class OwnTeam>
-__device__ void sum_teams(const OwnTeam& team, float (&values)[kValues]) {
-  if constexpr (OwnTeam::kTeams > 1) {
-    __shared__ float sums[kValues * OwnTeam::kSize];
-    for (int turn = 0; turn < OwnTeam::kTeams; ++turn) {
-      if (team.index == turn)
-        for (int i = 0; i < kValues; ++i) {
-          float& sum = sums[i * OwnTeam::kSize + team.thread];
-          if (turn > 0) values[i] += sum;
-          sum = values[i];
-        }
-      __syncthreads();
+__device__ void sum_teams(const OwnTeam& team, float (&values)[kValues], float* shared) {
+  for (int turn = 0; turn < OwnTeam::kTeams; ++turn) {
+    __syncthreads();
+    if (team.index != turn) continue;
+    for (int i = 0; i < kValues; ++i) {
+      float& sum = shared[i * OwnTeam::kSize + team.thread];
+      if (turn > 0) values[i] += sum;
+      sum = values[i];
     }
   }
 }
 
-// With n = y silu(z) root and d = grad weight: the gradient of y silu(z) is (d - n mean(d n)) root.
+// With n = y silu(z) root and d = grad weight: the gradient of y silu(z) is (d - n mean(d n)) root. The weights are in
+// shared memory, because registers limit how many rows are on their way.
 // partials: a row per block along the rows
 template <class T, int kWidth, int kTeamWarps>
-__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
+__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads, kTeamWarps == 1 ? 6 : 1)
     backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups,
              const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad, float* partials) {
   using OwnTeam = Team<T, kWidth, kTeamWarps>;
+  __shared__ float shared[kValues * OwnTeam::kSize];
   const OwnTeam team(y.rows, y.columns, groups, kBackwardRows);
-  float weights[kValues], weight_grad[kValues] = {};
-  team.load(weight, weights);
-  Values<T, kWidth> grads = team.load(grad, team.begin), ys = team.load(y, team.begin), zs = team.load(z, team.begin);
+  float* weights = shared + team.thread;
+  for (int i = team.index; i < kValues; i += OwnTeam::kTeams) weights[i * OwnTeam::kSize] = team.load(weight, i);
+  __syncthreads();
+  float weight_grad[kValues] = {};
   for (std::int64_t row = team.begin; row < team.end; row += OwnTeam::kTeams) {
+    Values<T, kWidth> grads = team.load(grad, row), ys = team.load(y, row), zs = team.load(z, row);
     const float root = inverse_root[row * groups + team.group];
-    const std::int64_t next = row + OwnTeam::kTeams;
-    const Values<T, kWidth> next_grads = team.load(grad, next), next_ys = team.load(y, next),
-                            next_zs = team.load(z, next);
-    float shares[kValues], along = 0;
+    float along = 0;
     for (int i = 0; i < kValues; ++i) {
-      shares[i] = sigmoid(zs[i]);
-      const float slope = grads[i] * (ys[i] * zs[i] * shares[i] * root);
+      const float slope = grads[i] * (ys[i] * (zs[i] * sigmoid(zs[i])) * root);
       weight_grad[i] += slope;
-      along += slope * weights[i];
+      along += slope * weights[i * OwnTeam::kSize];
     }
     along = OwnTeam::sum(along) / team.size;
-    Values<T, kWidth> y_grads, z_grads;
-    for (int i = 0; i < kValues; ++i) {
-      const float silu = zs[i] * shares[i];
-      const float gated_grad = (grads[i] * weights[i] - ys[i] * silu * root * along) * root;
-      y_grads.set(i, gated_grad * silu);
-      z_grads.set(i, gated_grad * ys[i] * (shares[i] + silu - silu * shares[i]));
+    grads.forget();
+    ys.forget();
+    zs.forget();
+    for (int first = 0; first < kValues; first += kWidth) {
+      float y_grads[kWidth], z_grads[kWidth];
+      for (int i = first; i < first + kWidth; ++i) {
+        const float share = sigmoid(zs[i]), silu = zs[i] * share;
+        const float gated_grad = (grads[i] * weights[i * OwnTeam::kSize] - ys[i] * silu * root * along) * root;
+        y_grads[i - first] = gated_grad * silu;
+        z_grads[i - first] = gated_grad * ys[i] * (share + silu - silu * share);
+      }
+      team.store(y_grad, row, first, y_grads);
+      team.store(z_grad, row, first, z_grads);
     }
-    team.store(y_grads, y_grad, row);
-    team.store(z_grads, z_grad, row);
-    grads = next_grads;
-    ys = next_ys;
-    zs = next_zs;
   }
-  sum_teams(team, weight_grad);
+  sum_teams(team, weight_grad, shared);
   if (team.index < OwnTeam::kTeams - 1) return;
   for (int i = 0; i < kValues; ++i)
     if (team.has(i)) partials[team.block * y.columns + team.column(i)] = weight_grad[i];

@@ -8,6 +8,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ops/has_kernel.h"
+#include "ops/positions_cuda.h"
 #include "ops/widen.h"
 
 namespace braid {
@@ -21,6 +23,9 @@ at::Tensor angles(const at::Tensor& positions, double base, double step, std::in
 
 // Direction 1 is the forward, -1 the backward: a rotation's transpose is its inverse.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, double theta, double direction) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x}) && x.numel() > 0 && cuda::has_rotary(x.size(-1)))
+      return cuda::rotate(x, positions, theta, direction);
   const std::int64_t half = x.size(-1) / 2;
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
   shape.front() = x.size(0);

@@ -80,8 +80,10 @@ TEST(MambaMixer, WorksWithoutABias) {
 TEST(MambaMixer, ComputesGradientsOnlyForWhoWantsThem) { check_partial_gradients(mixer({0, 3, 7}, 2), inputs(7, 2)); }
 
 TEST(MambaMixer, RejectsFeaturesThatDoNotFit) {
-  EXPECT_ANY_THROW(mixer({0, 7}, 1)(inputs(7, 2)));
-  EXPECT_ANY_THROW(mixer({0, 6}, 2)(inputs(7, 2)));
+  const Tensors in = inputs(7, 2);
+  EXPECT_ANY_THROW(mixer({0, 7}, 3)(in));
+  EXPECT_ANY_THROW(mixer({0, 7}, 2)({random_tensor({7, 30}, 1), in[1], in[2], in[3], in[4], in[5], in[6]}));
+  EXPECT_ANY_THROW(mixer({0, 6}, 2)(in));
 }
 
 }  // namespace

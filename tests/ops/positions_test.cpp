@@ -55,6 +55,19 @@ TEST(RotaryEmbedding, RoundsLittle) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) check_precision(op, inputs, dtype, 0.501);
 }
 
+// Some heads of a wider tensor: in vectors, in vectors that are not aligned, and in numbers that fit no vector.
+TEST(RotaryEmbedding, RoundsLittleOnPartsOfAWiderTensor) {
+  for (const auto& [width, begin] : {std::pair<std::int64_t, std::int64_t>{128, 8}, {128, 1}, {36, 0}, {2, 0}}) {
+    SCOPED_TRACE(::testing::Message() << width << " channels from " << begin);
+    const Operator part = [width = width, begin = begin](const Tensors& in) {
+      return rotary_embedding(in[0].slice(1, begin, begin + 5 * width).unflatten(1, {5, width}), in[1], kTheta);
+    };
+    const Tensors inputs = {random_tensor({6, 5 * width + 16}, 7), positions()};
+    check_precision(part, inputs, at::kFloat, 3);
+    check_precision(part, inputs, at::kBFloat16, 0.501);
+  }
+}
+
 TEST(RotaryEmbedding, ScoresDependOnDistanceAlone) {
   const at::Tensor q = random_tensor({1, 1, 8}, 5), k = random_tensor({1, 1, 8}, 6);
   const auto score = [&](std::int64_t of_q, std::int64_t of_k) {

@@ -1,0 +1,67 @@
+// A block per token: its threads put the sines and cosines of the token's angles into shared memory, then rotate all
+// heads, kWidth pairs of channels at a time.
+#include <cmath>
+
+#include "kernels/rotary.h"
+#include "kernels/vector_math.cuh"
+
+namespace braid::kernels {
+namespace {
+
+constexpr int kThreads = 128, kMaxPairs = 1024;
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    rotate_tokens(Heads<const T> x, const std::int64_t* positions, double exponent, double direction, Heads<T> y) {
+  __shared__ float cosines[kMaxPairs], sines[kMaxPairs];
+  const std::int64_t token = blockIdx.x;
+  const int pairs = static_cast<int>(x.width / 2), vectors = pairs / kWidth;
+  for (int i = threadIdx.x; i < pairs; i += kThreads) {
+    double sine, cosine;
+    sincos(static_cast<double>(positions[token]) * exp(i * exponent), &sine, &cosine);
+    cosines[i] = static_cast<float>(cosine);
+    sines[i] = static_cast<float>(sine * direction);
+  }
+  __syncthreads();
+  for (std::int64_t item = threadIdx.x; item < x.heads * vectors; item += kThreads) {
+    const std::int64_t head = item / vectors;
+    const int begin = static_cast<int>(item % vectors) * kWidth;
+    const T* from = x.data + token * x.token_stride + head * x.head_stride + begin;
+    T* to = y.data + token * y.token_stride + head * y.head_stride + begin;
+    const auto first = Vector<T, kWidth>::load(from), second = Vector<T, kWidth>::load(from + pairs);
+    float rotated_first[kWidth], rotated_second[kWidth];
+    for (int i = 0; i < kWidth; ++i) {
+      const float a = to_float(first.values[i]), b = to_float(second.values[i]);
+      const float cosine = cosines[begin + i], sine = sines[begin + i];
+      rotated_first[i] = a * cosine - b * sine;
+      rotated_second[i] = b * cosine + a * sine;
+    }
+    pack<T>(rotated_first).store(to);
+    pack<T>(rotated_second).store(to + pairs);
+  }
+}
+
+template <class T>
+bool has_vectors(const Heads<T>& x) {
+  return is_aligned(x.data, x.token_stride) && x.head_stride % kVectorWidth<T> == 0;
+}
+
+}  // namespace
+
+template <class T>
+void rotate(Heads<const T> x, const std::int64_t* positions, double theta, double direction, Heads<T> y,
+            cudaStream_t stream) {
+  if (x.tokens == 0) return;
+  const double exponent = -2 / static_cast<double>(x.width) * std::log(theta);
+  constexpr int kWidth = kVectorWidth<T>;
+  if (x.width / 2 % kWidth == 0 && has_vectors(x) && has_vectors(y))
+    rotate_tokens<T, kWidth><<<x.tokens, kThreads, 0, stream>>>(x, positions, exponent, direction, y);
+  else
+    rotate_tokens<T, 1><<<x.tokens, kThreads, 0, stream>>>(x, positions, exponent, direction, y);
+}
+
+template void rotate(Heads<const float>, const std::int64_t*, double, double, Heads<float>, cudaStream_t);
+template void rotate(Heads<const __nv_bfloat16>, const std::int64_t*, double, double, Heads<__nv_bfloat16>,
+                     cudaStream_t);
+
+}  // namespace braid::kernels
