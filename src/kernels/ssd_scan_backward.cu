@@ -300,6 +300,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     auto& stage = shared.stages[h % 2];
     const Tile<kState> state{stage.state};
     const Steps& steps = stage.steps;
+    int own_row = row;  // unknown to the compiler, which would keep all addresses of the loop below in registers
+    asm volatile("" : "+r"(own_row));
     float decay[2], weight[2], dots[2] = {0, 0};
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
@@ -319,7 +321,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int below = 0; below < 2; ++below) {
-          const float2 factor = own.pair(row + 8 * below, (n + i) * 8 + column_of_lane());
+          const float2 factor = own.pair(own_row + 8 * below, (n + i) * 8 + column_of_lane());
           const float* product = products[i].values + 2 * below;
           float* sum = sums[n + i].values + 2 * below;
           dots[below] += product[0] * factor.x + product[1] * factor.y;
