@@ -55,6 +55,29 @@ __device__ inline int tile_of_warp() {
   return warp < kTiles / 2 ? warp : kTiles * 3 / 2 - 1 - warp;
 }
 
+// 16 rows of scores, one tile of 16 columns per fragment: rows . columns over the state. Two tiles at a time from
+// `first` to `last`; the others are zero. Rounded to bf16, which leaves registers for two tiles in flight.
+template <int kState>
+__device__ void compute_scores(Fragment (&scores)[kTiles], Tile<kState> rows, Tile<kState> columns, int first_row,
+                               int first, int last) {
+#pragma unroll
+  for (int j = 0; j < kTiles; j += 2) {
+    scores[j] = scores[j + 1] = {};
+    if (j + 1 < first || j > last) continue;
+    Accumulator sums[4];
+#pragma unroll
+    for (int k = 0; k < kState; k += kMma) {
+      const Fragment row = left(rows, first_row, k);
+      multiply_add(&sums[0], row, right_transposed(columns, k, j * kMma));
+      multiply_add(&sums[2], row, right_transposed(columns, k, (j + 1) * kMma));
+    }
+    scores[j] = as_left(&sums[0]);
+    scores[j + 1] = as_left(&sums[2]);
+  }
+}
+
+__device__ inline float2 pair_at(const float* values) { return *reinterpret_cast<const float2*>(values); }
+
 inline Chunk* chunk_table(const SsdScratch& scratch) { return reinterpret_cast<Chunk*>(scratch.chunks); }
 inline Steps* step_table(const SsdScratch& scratch) { return reinterpret_cast<Steps*>(scratch.steps); }
 

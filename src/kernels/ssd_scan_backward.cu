@@ -103,14 +103,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   copies_arrived();
   __syncthreads();
 
-  Accumulator scores[2 * kTiles], score_grad[2 * kTiles];
-#pragma unroll
-  for (int k = 0; k < kState; k += kMma) {
-    const Fragment b = left(B, first_row, k);
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i)
-      if (i >= tile) multiply_add(&scores[2 * i], b, right_transposed(C, k, i * kMma));
-  }
+  Fragment scores[kTiles];
+  Accumulator score_grad[2 * kTiles];
+  compute_scores(scores, B, C, first_row, tile, kTiles - 1);
 
   for (int h = 0; h < heads_per_group; ++h) {
     copies_arrived();
@@ -145,47 +140,64 @@ __global__ void __launch_bounds__(kThreads, 1)
     const float to_tile[2] = {steps.to_tile[row], steps.to_tile[row + 8]};
     float later[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      if (i < tile) continue;
-      Accumulator products[2];
+    for (int i = 0; i < kTiles; i += 2) {
+      if (i + 1 < tile) continue;
+      Accumulator products[4], decays[4];
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p)
-        multiply_add(products, rows[p], right_transposed(y_grad, p * kMma, i * kMma));
-      Accumulator weights[2];
-      float earlier[2][2];
-      const float between = i > tile ? steps.between(tile, i) : 0;
-      const float until[2] = {to_tile[0] * between, to_tile[1] * between};
+      for (int p = 0; p < kWidth / kMma; ++p) {
+        multiply_add(&products[0], rows[p], right_transposed(y_grad, p * kMma, i * kMma));
+        multiply_add(&products[2], rows[p], right_transposed(y_grad, p * kMma, (i + 1) * kMma));
+      }
+      if (i > tile) {
+        const float between[2] = {steps.between(tile, i), steps.between(tile, i + 1)};
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
+        for (int n = 0; n < 4; ++n)
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int column = i * kMma + half * 8 + column_of_lane() + e;
-          earlier[half][e] = 0;
+          for (int v = 0; v < 4; ++v)
+            decays[n].values[v] =
+                to_tile[v / 2] * between[n / 2] * steps.from_tile[i * kMma + n * 8 + column_of_lane() + v % 2];
+      } else {
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+          for (int v = 0; v < 4; ++v) {
+            const int column = i * kMma + n * 8 + column_of_lane() + v % 2;
+            decays[n].values[v] = column >= row + v / 2 * 8 ? __expf(steps.sum[column] - sum[v / 2]) : 0;
+          }
+      }
+#pragma unroll
+      for (int t = 0; t < 2; ++t) {
+        Fragment weights;
+        float earlier[2][2] = {};
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int below = 0; below < 2; ++below) {
-            const int v = 2 * below + e, slot = row + 8 * below;
-            float decay;
-            if (i > tile)
-              decay = until[below] * steps.from_tile[column];
-            else
-              decay = column >= slot ? __expf(steps.sum[column] - sum[below]) : 0;
-            const float product = products[half].values[v], weight = scores[2 * i + half].values[v] * decay;
-            weights[half].values[v] = weight;
-            score_grad[2 * i + half].values[v] += product * decay * step[below];
-            float z = product * weight;
-            if (i == tile && column == slot) {
-              tokens.own[slot] = z;
-              tokens.product[slot] = product;
-              z = 0;
-            }
-            later[below] += z;
-            earlier[half][e] += z * step[below];
-          }
-        }
-      write_column_sums(earlier, &shared.earlier[h % 2][tile][i * kMma]);
-      const Fragment w = as_left(weights);
+            const float2 score = unpack(scores[i + t].values[2 * half + below]);
+            const float* product = products[2 * t + half].values + 2 * below;
+            const float* decay = decays[2 * t + half].values + 2 * below;
+            float* of_score = score_grad[2 * (i + t) + half].values + 2 * below;
+            const float weight[2] = {score.x * decay[0], score.y * decay[1]};
+            weights.values[2 * half + below] = pack(weight[0], weight[1]);
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], w, right(y_grad, i * kMma, p * kMma));
+            for (int e = 0; e < 2; ++e) {
+              const int column = (i + t) * kMma + half * 8 + column_of_lane() + e, slot = row + 8 * below;
+              float z = product[e] * weight[e];
+              of_score[e] += product[e] * decay[e] * step[below];
+              if (column == slot) {
+                tokens.own[slot] = z;
+                tokens.product[slot] = product[e];
+                z = 0;
+              }
+              later[below] += z;
+              earlier[half][e] += z * step[below];
+            }
+          }
+        write_column_sums(earlier, &shared.earlier[h % 2][tile][(i + t) * kMma]);
+#pragma unroll
+        for (int p = 0; p < kWidth / kMma; ++p)
+          multiply_add(&sums[2 * p], weights, right(y_grad, (i + t) * kMma, p * kMma));
+      }
     }
 
 #pragma unroll
@@ -300,6 +312,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     auto& stage = shared.stages[h % 2];
     const Tile<kState> state{stage.state};
     const Steps& steps = stage.steps;
+    int own_row = row;  // unknown to the compiler, which would keep all addresses of the loop below in registers
+    asm volatile("" : "+r"(own_row));
     float decay[2], weight[2], dots[2] = {0, 0};
 #pragma unroll
     for (int below = 0; below < 2; ++below) {
@@ -319,7 +333,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int below = 0; below < 2; ++below) {
-          const float2 factor = own.pair(row + 8 * below, (n + i) * 8 + column_of_lane());
+          const float2 factor = own.pair(own_row + 8 * below, (n + i) * 8 + column_of_lane());
           const float* product = products[i].values + 2 * below;
           float* sum = sums[n + i].values + 2 * below;
           dots[below] += product[0] * factor.x + product[1] * factor.y;
@@ -363,15 +377,19 @@ __global__ void __launch_bounds__(kThreads)
   const TokenGrads& tokens = all_tokens[index];
   const float bias = number_at(in.dt_bias, head), A = -expf(number_at(in.A_log, head));
 
+  const auto load = [&](const float(&of_slots)[kSlots]) { return Vector<float, kPerLane>::load(of_slots + first); };
+  const auto step = load(steps.step), later = load(tokens.later), earlier = load(tokens.earlier),
+             own = load(tokens.own), products = load(tokens.product), from_states = load(tokens.from_state),
+             to_states = load(tokens.to_state);
   float of_step[kPerLane], of_a[kPerLane], to_state = 0, product = 0, total = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    const int slot = first + i;
-    const float step = steps.step[slot], as_factor = tokens.later[slot] + tokens.to_state[slot];
-    of_step[i] = as_factor + tokens.own[slot];
-    of_a[i] = tokens.earlier[slot] + tokens.from_state[slot] - step * as_factor;  // of the running sum, so far
-    to_state += step * tokens.to_state[slot];
-    product += tokens.product[slot];
+    const float as_factor = later.values[i] + to_states.values[i];
+    of_step[i] = as_factor + own.values[i];
+    // of the running sum, so far
+    of_a[i] = earlier.values[i] + from_states.values[i] - step.values[i] * as_factor;
+    to_state += step.values[i] * to_states.values[i];
+    product += products.values[i];
     total += of_a[i];
   }
   // The last running sum's gradient has more terms; what follows a slot is added up from the end.
@@ -392,12 +410,12 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = kPerLane - 1; i >= 0; --i) {
     const int slot = first + i;
     after += of_a[i];
-    of_A += after * steps.step[slot];
+    of_A += after * step.values[i];
     if (slot >= chunk.tokens) continue;
     const std::int64_t row = chunk.begin + slot;
     const float raw = number_at(in.dt, row * in.dt.stride + head) + bias;
-    const float step = raw > 20 ? raw : log1pf(expf(raw)), slope = raw > 20 ? 1 : 1 / (1 + expf(-raw));
-    const bool inside = step >= sizes.dt_min && step <= sizes.dt_max;
+    const float positive = raw > 20 ? raw : log1pf(expf(raw)), slope = raw > 20 ? 1 : 1 / (1 + expf(-raw));
+    const bool inside = positive >= sizes.dt_min && positive <= sizes.dt_max;
     const float of_raw = inside ? (of_step[i] + after * A) * slope : 0;
     write_number(dt_grad, row * dt_grad.stride + head, of_raw);
     of_bias += of_raw;

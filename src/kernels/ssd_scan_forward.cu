@@ -50,14 +50,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   copies_arrived();
   __syncthreads();
 
-  Accumulator scores[2 * kTiles];
-#pragma unroll
-  for (int k = 0; k < kState; k += kMma) {
-    const Fragment c = left(C, first_row, k);
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j)
-      if (j <= tile) multiply_add(&scores[2 * j], c, right_transposed(B, k, j * kMma));
-  }
+  Fragment scores[kTiles];
+  compute_scores(scores, C, B, first_row, 0, tile);
 
   for (int i = 0; i < heads_per_group; ++i) {
     copies_arrived();
@@ -86,25 +80,41 @@ __global__ void __launch_bounds__(kThreads, 2)
 
     const float from_tile[2] = {steps.from_tile[row], steps.from_tile[row + 8]};
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
+    for (int j = 0; j < kTiles; j += 2) {
       if (j > tile) continue;
-      Accumulator weights[2];
-      const float between = j < tile ? steps.between(j, tile) : 0;
+      Fragment weights[2];
+      if (j + 1 < tile) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
+        for (int t = 0; t < 2; ++t) {
+          const float between = steps.between(j + t, tile);
 #pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          const int column = j * kMma + half * 8 + column_of_lane() + v % 2;
-          float decay;
-          if (j < tile)
-            decay = from_tile[v / 2] * between * steps.to_tile[column];
-          else
-            decay = column <= row + v / 2 * 8 ? __expf(sum[v / 2] - steps.sum[column]) : 0;
-          weights[half].values[v] = scores[2 * j + half].values[v] * decay * steps.step[column];
+          for (int v = 0; v < 4; ++v) {
+            const int column = (j + t) * kMma + v / 2 * 8 + column_of_lane();
+            const float2 score = unpack(scores[j + t].values[v]), to_tile = pair_at(&steps.to_tile[column]);
+            const float2 step = pair_at(&steps.step[column]);
+            const float decay = from_tile[v % 2] * between;
+            weights[t].values[v] =
+                pack(score.x * (decay * (to_tile.x * step.x)), score.y * (decay * (to_tile.y * step.y)));
+          }
         }
-      const Fragment w = as_left(weights);
+      } else {
 #pragma unroll
-      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], w, right(x, j * kMma, p * kMma));
+        for (int t = 0; t < 2; ++t)
+#pragma unroll
+          for (int v = 0; v < 4; ++v) {
+            const int column = (j + t) * kMma + v / 2 * 8 + column_of_lane(), slot = row + v % 2 * 8;
+            const float2 score = unpack(scores[j + t].values[v]), until = pair_at(&steps.sum[column]);
+            const float2 step = pair_at(&steps.step[column]);
+            const float first = column <= slot ? __expf(sum[v % 2] - until.x) : 0;
+            const float second = column + 1 <= slot ? __expf(sum[v % 2] - until.y) : 0;
+            weights[t].values[v] = pack(score.x * (first * step.x), score.y * (second * step.y));
+          }
+      }
+#pragma unroll
+      for (int t = 0; t < 2; ++t)
+#pragma unroll
+        for (int p = 0; p < kWidth / kMma; ++p)
+          multiply_add(&sums[2 * p], weights[t], right(x, (j + t) * kMma, p * kMma));
     }
 
 #pragma unroll

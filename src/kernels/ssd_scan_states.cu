@@ -46,15 +46,18 @@ __global__ void __launch_bounds__(kStepHeads* kTiles)
   const Chunk chunk = table[blockIdx.x];
   const bool valid = head < sizes.heads;
   const float bias = valid ? number_at(in.dt_bias, head) : 0, A = valid ? -expf(number_at(in.A_log, head)) : 0;
+  const int tokens = valid ? chunk.tokens - tile * kMma : 0;  // of this tile
+  const std::int64_t first = (std::int64_t{chunk.begin} + tile * kMma) * in.dt.stride + head;
   float step[kMma], sum[kMma];
+  const auto load = [&]<class T>(const T* dt) {
+#pragma unroll
+    for (int i = 0; i < kMma; ++i) step[i] = i < tokens ? to_float(dt[first + i * in.dt.stride]) : 0;
+  };
+  in.dt.is_float ? load(static_cast<const float*>(in.dt.data)) : load(static_cast<const bf16*>(in.dt.data));
 #pragma unroll
   for (int i = 0; i < kMma; ++i) {
-    const int slot = tile * kMma + i;
-    step[i] = 0;
-    if (valid && slot < chunk.tokens) {
-      const float raw = number_at(in.dt, (chunk.begin + slot) * in.dt.stride + head) + bias;
-      step[i] = fminf(fmaxf(raw > 20 ? raw : log1pf(expf(raw)), sizes.dt_min), sizes.dt_max);
-    }
+    const float raw = step[i] + bias, positive = raw > 20 ? raw : log1pf(expf(raw));
+    step[i] = i < tokens ? fminf(fmaxf(positive, sizes.dt_min), sizes.dt_max) : 0;
     sum[i] = (i == 0 ? 0 : sum[i - 1]) + step[i] * A;
   }
   tile_sums[tile][column] = sum[kMma - 1];
@@ -146,55 +149,68 @@ __global__ void __launch_bounds__(kStateThreads, 4)
       }
 }
 
-// A thread has 8 elements of the state of one head and walks over all chunks; it reads kAhead chunks at once.
-constexpr int kPassThreads = 128, kPassWidth = 8, kAhead = 8;
+// A thread has 8 elements of the state of one head and walks over all chunks. It reads kAhead chunks while it works on
+// the kAhead before them.
+constexpr int kPassThreads = 128, kPassWidth = 8, kAhead = 4;
 static_assert(kPassWidth * kWarp == kSsdPassed);
 
+struct Ahead {
+  Vector<bf16, kPassWidth> added[kAhead], before[kAhead];
+  float sum[kAhead];
+  Chunk chunk[kAhead];
+};
+
 template <Direction kDirection>
-__global__ void __launch_bounds__(kPassThreads)
+__global__ void __launch_bounds__(kPassThreads, 4)
     pass(int chunks, int heads, int elements, const Chunk* table, const Steps* steps, SsdBorderStates border,
          bf16* states, const bf16* before, float* passed) {
   using Values = Vector<bf16, kPassWidth>;
   constexpr bool kForward = kDirection == Direction::Forward;
   const int head = blockIdx.y, place = (blockIdx.x * kPassThreads + threadIdx.x) * kPassWidth;
   if (place >= elements) return;  // whole warps
-  float carry[kPassWidth] = {};
-  for (int base = 0; base < chunks; base += kAhead) {
-    Values added[kAhead], state_before[kAhead];
-    float decay[kAhead];
-    Chunk chunk[kAhead];
-    std::int64_t index[kAhead];
+  const auto index_at = [&](int step) {
+    return static_cast<std::int64_t>(kForward ? step : chunks - 1 - step) * heads + head;
+  };
+  const auto load = [&](Ahead& ahead, int base) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       if (base + i >= chunks) break;
-      const int number = kForward ? base + i : chunks - 1 - (base + i);
-      chunk[i] = table[number];
-      index[i] = std::int64_t{number} * heads + head;
-      added[i] = Values::load(states + index[i] * elements + place);
-      if constexpr (!kForward) state_before[i] = Values::load(before + index[i] * elements + place);
-      decay[i] = steps[index[i]].sum[kSlots - 1];
+      const std::int64_t index = index_at(base + i);
+      ahead.added[i] = Values::load(states + index * elements + place);
+      if constexpr (!kForward) ahead.before[i] = Values::load(before + index * elements + place);
+      ahead.sum[i] = steps[index].sum[kSlots - 1];
+      ahead.chunk[i] = table[kForward ? base + i : chunks - 1 - (base + i)];
     }
+  };
+  float carry[kPassWidth] = {};
+  Ahead now, next;
+  load(next, 0);
+  for (int base = 0; base < chunks; base += kAhead) {
+    now = next;
+    load(next, base + kAhead);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       if (base + i >= chunks) break;
-      const std::int64_t at_border = (std::int64_t{chunk[i].sequence} * heads + head) * elements + place;
-      if (kForward ? chunk[i].is_first() : chunk[i].is_last())
+      const std::int64_t index = index_at(base + i);
+      const Chunk& chunk = now.chunk[i];
+      const std::int64_t at_border = (std::int64_t{chunk.sequence} * heads + head) * elements + place;
+      if (kForward ? chunk.is_first() : chunk.is_last())
         for (int k = 0; k < kPassWidth; ++k) carry[k] = border.enter == nullptr ? 0 : border.enter[at_border + k];
       Values arrived;
       float product = 0;
-      const float factor = __expf(decay[i]);
+      const float decay = __expf(now.sum[i]);
 #pragma unroll
       for (int k = 0; k < kPassWidth; ++k) {
         arrived.values[k] = from_float<bf16>(carry[k]);
-        if constexpr (!kForward) product += carry[k] * to_float(state_before[i].values[k]);
-        carry[k] = carry[k] * factor + to_float(added[i].values[k]);
+        if constexpr (!kForward) product += carry[k] * to_float(now.before[i].values[k]);
+        carry[k] = carry[k] * decay + to_float(now.added[i].values[k]);
       }
-      arrived.store(states + index[i] * elements + place);
+      arrived.store(states + index * elements + place);
       if constexpr (!kForward) {
         product = warp_sum(product);
-        if (lane_id() == 0) passed[index[i] * (elements / kSsdPassed) + place / kSsdPassed] = product * factor;
+        if (lane_id() == 0) passed[index * (elements / kSsdPassed) + place / kSsdPassed] = product * decay;
       }
-      if (border.leave != nullptr && (kForward ? chunk[i].is_last() : chunk[i].is_first()))
+      if (border.leave != nullptr && (kForward ? chunk.is_last() : chunk.is_first()))
         for (int k = 0; k < kPassWidth; ++k) border.leave[at_border + k] = carry[k];
     }
   }

@@ -31,7 +31,8 @@ __device__ inline unsigned shared_address(const void* data) {
 
 // Copies 16 bytes to shared memory, or writes zeros there; complete after copies_arrived() and a barrier.
 __device__ inline void copy_async(void* to, const void* from, bool valid = true) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(valid ? 16 : 0)
                : "memory");
 }
 __device__ inline void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
