@@ -23,13 +23,38 @@ __device__ T from_float(float x) {
 template <class T>
 inline constexpr int kVectorWidth = 16 / sizeof(T);
 
+// What one instruction stores: a struct's elements would be stored one by one.
+template <int kBytes>
+struct Word;
+template <>
+struct Word<2> {
+  using Type = unsigned short;
+};
+template <>
+struct Word<4> {
+  using Type = unsigned;
+};
+template <>
+struct Word<8> {
+  using Type = uint2;
+};
+template <>
+struct Word<16> {
+  using Type = uint4;
+};
+
 // kWidth elements that are loaded and stored together; memory must be aligned to their size.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Vector {
   T values[kWidth];
 
   __device__ static Vector load(const T* from) { return *reinterpret_cast<const Vector*>(from); }
-  __device__ void store(T* to) const { *reinterpret_cast<Vector*>(to) = *this; }
+  __device__ void store(T* to) const {
+    using Type = typename Word<sizeof(T) * kWidth>::Type;
+    Type word;
+    memcpy(&word, values, sizeof(word));
+    *reinterpret_cast<Type*>(to) = word;
+  }
 };
 
 template <class T>
@@ -43,8 +68,8 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// The sum over all threads of a block, in each of them. `scratch` has an element per warp; a block may use it again only
-// after a __syncthreads().
+// The sum over all threads of a block, in each of them. `scratch` has an element per warp; a block may use it again
+// only after a __syncthreads().
 __device__ inline float block_sum(float x, float* scratch) {
   x = warp_sum(x);
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
