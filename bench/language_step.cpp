@@ -38,17 +38,20 @@ class LanguageStep {
         model_(config, parameters_, parallel_, 0, 1, options.recompute),
         batch_({.sequences = pack_sequences({0, options.sequence}, device)}) {
     parameters_.initialize(1);
-    const auto integers = at::TensorOptions(at::kLong).device(device);
-    ids_ = at::randint(config.vocab, {options.sequence}, integers);
-    labels_ = ids_.roll(-1);
-    labels_.slice(0, -1).fill_(kIgnoredLabel);
+    const at::Tensor ids = at::randint(config.vocab, {options.sequence}, at::kLong), labels = ids.roll(-1);
+    labels.slice(0, -1).fill_(kIgnoredLabel);
+    labels.slice(0, 0, std::llround(options.ignored_share * options.sequence)).fill_(kIgnoredLabel);
+    ids_ = ids.to(device);
+    labels_ = counted_labels(labels, device);
   }
 
   // The sum of the token losses.
   at::Tensor forward() const {
     const at::Tensor x = model_.run_layers(model_.embed(ids_), batch_);
-    return model_.token_losses(model_.logits(x), labels_).sum();
+    return model_.token_losses(model_.logits(x, labels_.rows), labels_.labels).sum();
   }
+
+  std::int64_t counted() const { return labels_.rows.size(0); }
 
   at::Tensor forward_backward() const {
     for (const Parameters::Entry& entry : parameters_.entries()) entry.value.mutable_grad() = at::Tensor();
@@ -87,17 +90,19 @@ class LanguageStep {
   Parameters parameters_;
   const HybridLm model_;
   const SequenceBatch batch_;
-  at::Tensor ids_, labels_;
+  at::Tensor ids_;
+  CountedLabels labels_;
 };
 
 // The final norm gives rows of length sqrt(hidden), so each logit is normally distributed with this variance, and the
 // mean loss is log(vocab) plus half the variance.
 double logit_variance(const HybridLmConfig& config) { return config.hidden * config.init_std * config.init_std; }
 
-void check_loss(const StepReport& report, const HybridLmConfig& config, int sequence) {
+void check_loss(const StepReport& report, const HybridLmConfig& config, std::int64_t labels) {
   // The standard error of the mean over the labels' logits is their standard deviation over the square root of the
   // number of different labels. The tolerance is six times that, plus the rounding of the logits to bf16 (8 bits).
-  const double strays = std::sqrt(logit_variance(config) / std::min(sequence - 1, config.vocab));
+  const double strays =
+      std::sqrt(logit_variance(config) / static_cast<double>(std::min<std::int64_t>(labels, config.vocab)));
   const double tolerance = 6 * strays + 1.0 / 128;
   BRAID_CHECK(std::abs(report.loss - report.expected_loss) <= tolerance, "loss {}, where random weights give {} +- {}",
               report.loss, report.expected_loss, tolerance);
@@ -123,8 +128,8 @@ StepReport measure(const HybridLmConfig& config, const StepOptions& options, con
   const LanguageStep step(config, options, device);
   StepReport report;
   report.expected_loss = std::log(config.vocab) + logit_variance(config) / 2;
-  report.loss = step.forward_backward().item<double>() / (options.sequence - 1);
-  check_loss(report, config, options.sequence);
+  report.loss = step.forward_backward().item<double>() / static_cast<double>(step.counted());
+  check_loss(report, config, step.counted());
   report.gradients = step.check_gradients();
 
   report.ms_forward = median_ms(options.repeats, step, [&] { step.forward(); });

@@ -13,6 +13,7 @@ struct StepOptions {
   int sequence = 8192;
   int repeats = 10;
   bool recompute = false;
+  double ignored_share = 0;  // of the labels, as in a batch of images and prompts
 };
 
 struct StepReport {

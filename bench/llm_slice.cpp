@@ -152,6 +152,8 @@ int main(int argc, char** argv) {
   app.add_option("--experts", command.experts, "experts per MoE layer (default 16; 8 with --tiny)");
   app.add_option("--layers", command.layers, "pattern of M * E -");
   app.add_option("--repeats", command.step.repeats, "timed steps")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--ignored", command.step.ignored_share, "share of the labels that have no loss")
+      ->check(CLI::Range(0.0, 0.9));
   app.add_flag("--recompute", command.step.recompute, "recompute each layer's activations in backward");
   app.add_flag("--tiny", command.tiny, "toy sizes");
   app.add_option("--peer", command.peer,

@@ -26,6 +26,7 @@ if(NOT BRAID_CUDA_ARCHITECTURES AND CUDAToolkit_VERSION VERSION_LESS 12.8)
   list(REMOVE_ITEM CMAKE_CUDA_ARCHITECTURES 100-real)
 endif()
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know it with clang as the host compiler
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that libtorch uses
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
 
 # braid_kernels(FILE...): the static library of all kernels.
@@ -33,6 +34,21 @@ function(braid_kernels)
   add_library(braid_kernels STATIC ${ARGN})
   target_include_directories(braid_kernels PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(braid_kernels PUBLIC CUDA::cudart)
-  target_compile_options(braid_kernels PRIVATE --extended-lambda --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra
-    $<$<BOOL:${BRAID_WERROR}>:-Werror=all-warnings>)
+  target_compile_options(braid_kernels PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${braid_warnings}>
+    "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra;$<$<BOOL:${BRAID_WERROR}>:-Werror=all-warnings>>")
+endfunction()
+
+# cuDNN's attention is reached through its frontend, a library of headers. Without it attention is libtorch's.
+function(braid_use_cudnn)
+  find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${site_packages}/include)
+  find_path(CUDNN_INCLUDE cudnn.h HINTS ${site_packages}/nvidia/cudnn/include ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(CUDNN_LIBRARY NAMES libcudnn.so.9 HINTS ${site_packages}/nvidia/cudnn/lib ${CUDAToolkit_LIBRARY_DIR})
+  if(NOT CUDNN_FRONTEND_INCLUDE OR NOT CUDNN_INCLUDE OR NOT CUDNN_LIBRARY)
+    message(STATUS "without cuDNN's frontend: attention is libtorch's")
+    return()
+  endif()
+  target_sources(braid_kernels PRIVATE kernels/cudnn_attention.cpp)
+  target_include_directories(braid_kernels SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE} ${CUDNN_INCLUDE})
+  target_compile_definitions(braid_kernels PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB PUBLIC BRAID_CUDNN)
+  target_link_libraries(braid_kernels PUBLIC ${CUDNN_LIBRARY})
 endfunction()

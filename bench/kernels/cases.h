@@ -17,12 +17,19 @@ struct KernelCase {
 };
 
 constexpr std::int64_t kTokens = 8192, kHidden = 2688;
+constexpr std::int64_t kRadioTokens = 8 * 1034, kRadioHidden = 1280;  // RADIO-H, 8 images of 512 x 512
 
 inline at::Tensor random_bf16(at::IntArrayRef shape) {
   return at::randn(shape, at::TensorOptions(at::kBFloat16).device(at::kCUDA));
 }
 
 std::vector<KernelCase> activation_cases();
+std::vector<KernelCase> norm_cases();
+std::vector<KernelCase> mamba_cases();
+std::vector<KernelCase> ssd_scan_cases();
 std::vector<KernelCase> moe_cases();
+std::vector<KernelCase> cross_entropy_cases();
+std::vector<KernelCase> embedding_cases();
+std::vector<KernelCase> optimizer_cases();
 
 }  // namespace braid

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <type_traits>
+
+#include "kernels/matrix.h"
 
 namespace braid::kernels {
 
@@ -63,6 +67,22 @@ bool is_aligned(const T* data, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % kBytes == 0 && stride % kVectorWidth<T> == 0;
 }
 
+template <class T>
+bool is_aligned(const Matrix<T>& x) {
+  return is_aligned(x.data, x.stride);
+}
+
+// call(width) with the number of elements that a thread moves at once, as a compile-time constant: 1 unless all rows
+// are aligned and have a whole number of vectors.
+template <class T, class Call>
+void with_vector_width(bool aligned, std::int64_t columns, const Call& call) {
+  constexpr int kWidth = kVectorWidth<T>;
+  if (aligned && columns % kWidth == 0)
+    call(std::integral_constant<int, kWidth>());
+  else
+    call(std::integral_constant<int, 1>());
+}
+
 __device__ inline float warp_sum(float x) {
   for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(~0u, x, lane);
   return x;
@@ -76,6 +96,14 @@ __device__ inline float block_sum(float x, float* scratch) {
   __syncthreads();
   const int warps = (blockDim.x + kWarp - 1) / kWarp, lane = threadIdx.x % kWarp;
   return warp_sum(lane < warps ? scratch[lane] : 0.f);
+}
+
+// Of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
 }
 
 constexpr std::int64_t blocks_for(std::int64_t items, std::int64_t per_block) {

@@ -24,7 +24,7 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 // Runs of consecutive tokens with a label in one sub-sequence.
 struct Answers {
   std::int64_t count = 0;
-  at::Tensor answer_of;  // [T]: the answer that a token's label belongs to; `count` where there is none
+  at::Tensor answer_of;  // [T]: the answer that a token's label belongs to; -1 where there is none
 };
 
 Answers answers_in(const LanguageBatch& text) {
@@ -38,7 +38,6 @@ Answers answers_in(const LanguageBatch& text) {
       answers.count += starts;
       answer_of[i] = counts ? answers.count - 1 : -1;
     }
-  answers.answer_of.masked_fill_(answers.answer_of == -1, answers.count);
   return answers;
 }
 
@@ -119,7 +118,7 @@ class Step::Impl : public StageWork {
     PackedSequences sequences{};
     at::Tensor ids{};                  // on the first stage: 0 in place of media tokens
     std::vector<MediaTokens> media{};  // on the first stage: by encoder
-    at::Tensor labels{};               // on the last stage
+    CountedLabels labels{};            // on the last stage
   };
 
   Text& text_of(const Stage& stage, int microbatch) {
@@ -158,7 +157,7 @@ class Step::Impl : public StageWork {
     const LanguageBatch& batch = text(microbatch);
     Text& loaded = text_of(local.stage, microbatch);
     loaded.sequences = pack_sequences(batch.offsets, device());
-    if (local.position.is_last()) loaded.labels = upload(own_tokens(batch.labels, local.parallel), device());
+    if (local.position.is_last()) loaded.labels = counted_labels(own_tokens(batch.labels, local.parallel), device());
     if (!local.position.is_first()) return;
     at::Tensor ids = batch.ids;
     for (const int m : encoders_) {
@@ -194,37 +193,40 @@ class Step::Impl : public StageWork {
     const at::Tensor loss = local.language->token_losses(x, loaded.labels).sum();
     if (local.parallel.tp.rank() == 0) {  // every tp rank has the same loss; it counts once
       totals_[0] += loss.detach();
-      totals_[1] += (loaded.labels != kIgnoredLabel).sum();
+      totals_[1] += static_cast<double>(loaded.labels.rows.size(0));
     }
     return loss;
   }
 
   // As above, and counts what the model's first choice gets right.
-  at::Tensor judge(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& x, const at::Tensor& labels) {
+  at::Tensor judge(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& x,
+                   const CountedLabels& labels) {
     const LanguageStage::Judged judged = local.language->judge(x, labels);
-    if (input_.keep_choices) keep_choices(local, microbatch, judged.choices);
+    if (input_.keep_choices) keep_choices(local, microbatch, labels.rows, judged.choices);
     const Answers answers = answers_in(text(microbatch));
     const at::Tensor answer_of = upload(own_tokens(answers.answer_of, local.parallel), device());
-    const at::Tensor counts = labels != kIgnoredLabel, hits = judged.choices == labels;
-    at::Tensor misses = at::zeros({answers.count + 1}, totals_.options());  // the last one: tokens without a label
-    misses.index_add_(0, answer_of, counts.logical_and(hits.logical_not()).to(at::kDouble));
+    const at::Tensor hits = judged.choices == labels.labels;
+    at::Tensor misses = at::zeros({answers.count}, totals_.options());
+    misses.index_add_(0, answer_of.index_select(0, labels.rows), hits.logical_not().to(at::kDouble));
     if (local.parallel.cp.size() > 1) local.parallel.cp.all_reduce(misses);
     const at::Tensor loss = judged.losses.sum();
     if (local.parallel.tp.rank() != 0) return loss;
     totals_[0] += loss;
-    totals_[1] += counts.sum();
+    totals_[1] += static_cast<double>(labels.rows.size(0));
     totals_[2] += hits.sum();
     if (local.parallel.cp.rank() == 0) {
       totals_[3] += static_cast<double>(answers.count);
-      totals_[4] += (misses.narrow(0, 0, answers.count) == 0).sum();
+      totals_[4] += (misses == 0).sum();
     }
     return loss;
   }
 
-  void keep_choices(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& own) {
+  // `own`: the choices of some of this rank's tokens; 0 is kept for the others.
+  void keep_choices(const MimoModel::LocalStage& local, int microbatch, const at::Tensor& rows, const at::Tensor& own) {
     const std::int64_t tokens = text(microbatch).offsets.back();
     at::Tensor all = at::zeros({tokens}, own.options());
-    all.index_copy_(0, upload(own_tokens(at::arange(tokens, at::kLong), local.parallel), device()), own);
+    const at::Tensor places = upload(own_tokens(at::arange(tokens, at::kLong), local.parallel), device());
+    all.index_copy_(0, places.index_select(0, rows), own);
     if (local.parallel.cp.size() > 1) local.parallel.cp.all_reduce(all);
     if (local.parallel.tp_cp.rank() != 0) return;
     const std::int64_t length = tokens / input_.micro_batch;

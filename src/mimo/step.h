@@ -49,8 +49,8 @@ class Step {
   void await(const Op& op);
   // After the last op: this rank's terms of the totals, of type double; everything sent has been received.
   at::Tensor finish();
-  // The model's first choice for the label of each token, by sample of the step. Only on one rank of each language
-  // replica; -1 in the samples of others. Undefined on all other ranks.   [global batch, tokens] int64
+  // The model's first choice for each label, 0 for a token without one, by sample of the step. Only on one rank of each
+  // language replica; -1 in the samples of others. Undefined on all other ranks.   [global batch, tokens] int64
   at::Tensor choices() const;
 
  private:

@@ -6,6 +6,7 @@
 #include "models/even_stages.h"
 #include "nn/linear.h"
 #include "nn/recompute.h"
+#include "nn/residual.h"
 #include "nn/self_attention.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
@@ -28,10 +29,10 @@ class EncoderLayers::TransformerLayer {
         fc2_(parameters, prefix + "mlp.linear_fc2.", Split::Rows, parallel),
         mlp_scale_(parameters.get_if_declared(prefix + "mlp.layer_scale")) {}
 
-  at::Tensor forward(const at::Tensor& x, const PackedSequences& sequences) const {
-    const at::Tensor attended = attend(normed_columns(x, qkv_), attention_, false, sequences, parallel_);
-    const at::Tensor y = x + scaled(proj_(attended), attention_scale_);
-    return y + scaled(fc2_(activated(normed_columns(y, fc1_))), mlp_scale_);
+  void add_to(Residual& stream, const PackedSequences& sequences) const {
+    const at::Tensor attended = attend(normed_columns(stream, qkv_), attention_, false, sequences, parallel_);
+    stream.add(scaled(proj_(attended), attention_scale_));
+    stream.add(scaled(fc2_(activated(normed_columns(stream, fc1_))), mlp_scale_));
   }
 
  private:
@@ -45,8 +46,8 @@ class EncoderLayers::TransformerLayer {
           linear(parameters, prefix, Split::Columns, parallel) {}
   };
 
-  at::Tensor normed_columns(const at::Tensor& x, const NormedLinear& columns) const {
-    return columns.linear(layer_norm(x, columns.norm_weight, columns.norm_bias, norm_eps_));
+  at::Tensor normed_columns(const Residual& x, const NormedLinear& columns) const {
+    return columns.linear(x.layer_norm(columns.norm_weight, columns.norm_bias, norm_eps_));
   }
 
   at::Tensor activated(const at::Tensor& x) const {
@@ -82,14 +83,13 @@ EncoderLayers::EncoderLayers(const EncoderLayersConfig& config, const Parameters
 EncoderLayers::~EncoderLayers() = default;
 
 at::Tensor EncoderLayers::run(at::Tensor x, const PackedSequences& sequences) const {
+  Residual stream(std::move(x));
   for (const auto& layer : layers_) {
     // Copied, because backward may run the layer again after the caller's sequences are gone.
-    const auto forward = [layer = layer.get(), sequences](const at::Tensor& input) {
-      return layer->forward(input, sequences);
-    };
-    x = recompute_ ? recompute(forward, x, parameters_.trains()) : forward(x);
+    const auto add_branches = [layer = layer.get(), sequences](Residual& to) { layer->add_to(to, sequences); };
+    add_layer(stream, add_branches, recompute_, parameters_.trains());
   }
-  return x;
+  return stream.value();
 }
 
 at::Tensor named_layer_norm(const at::Tensor& x, const Parameters& parameters, const std::string& name, double eps) {

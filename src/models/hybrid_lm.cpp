@@ -25,8 +25,8 @@ class Mlp : public Layer {
         fc1_(parameters, prefix + "linear_fc1.", Split::Columns, parallel),
         fc2_(parameters, prefix + "linear_fc2.", Split::Rows, parallel) {}
 
-  at::Tensor branch(const at::Tensor& x, const SequenceBatch&) override {
-    return fc2_(squared_relu(fc1_(rms_norm(x, norm_, norm_eps_))));
+  at::Tensor branch(const Residual& x, const SequenceBatch&) override {
+    return fc2_(squared_relu(fc1_(x.rms_norm(norm_, norm_eps_))));
   }
 
  private:
@@ -94,19 +94,18 @@ at::Tensor HybridLm::embed(const at::Tensor& ids) const {
 }
 
 at::Tensor HybridLm::run_layers(at::Tensor x, const SequenceBatch& batch) const {
+  Residual stream(std::move(x));
   for (const auto& layer : layers_) {
     // Copied, because backward may run the layer again after the caller's batch is gone.
-    const auto add_branch = [layer = layer.get(), batch](const at::Tensor& input) {
-      return input + layer->branch(input, batch);
-    };
-    x = recompute_ ? braid::recompute(add_branch, x, parameters_.trains()) : add_branch(x);
+    const auto add_branch = [layer = layer.get(), batch](Residual& to) { to.add(layer->branch(to, batch)); };
+    add_layer(stream, add_branch, recompute_, parameters_.trains());
   }
-  return x;
+  return stream.value();
 }
 
-at::Tensor HybridLm::logits(const at::Tensor& x) const {
+at::Tensor HybridLm::logits(const at::Tensor& x, const at::Tensor& rows) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_norm.weight"), config_.norm_eps);
-  return output_.value()(normed);
+  return rows.defined() ? output_->of_rows(normed, rows) : output_.value()(normed);
 }
 
 at::Tensor HybridLm::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {

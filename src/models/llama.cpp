@@ -23,9 +23,9 @@ class Llama::DecoderLayer {
         fc1_(parameters, prefix + "mlp.linear_fc1.", Split::Columns, parallel),
         fc2_(parameters, prefix + "mlp.linear_fc2.", Split::Rows, parallel) {}
 
-  at::Tensor forward(const at::Tensor& x, const SequenceBatch& batch) {
-    const at::Tensor y = x + attention_.branch(x, batch);
-    return y + fc2_(swiglu(fc1_(rms_norm(y, mlp_norm_, norm_eps_))));
+  void add_to(Residual& stream, const SequenceBatch& batch) {
+    stream.add(attention_.branch(stream, batch));
+    stream.add(fc2_(swiglu(fc1_(stream.rms_norm(mlp_norm_, norm_eps_)))));
   }
 
  private:
@@ -60,17 +60,18 @@ Weight Llama::word_embeddings() const {
 at::Tensor Llama::embed(const at::Tensor& ids) const { return braid::embed(ids, word_embeddings(), parallel_); }
 
 at::Tensor Llama::run_layers(at::Tensor x, const SequenceBatch& batch) const {
+  Residual stream(std::move(x));
   for (const auto& layer : layers_) {
     // Copied, because backward may run the layer again after the caller's batch is gone.
-    const auto forward = [layer = layer.get(), batch](const at::Tensor& input) { return layer->forward(input, batch); };
-    x = recompute_ ? braid::recompute(forward, x, parameters_.trains()) : forward(x);
+    const auto add_branches = [layer = layer.get(), batch](Residual& to) { layer->add_to(to, batch); };
+    add_layer(stream, add_branches, recompute_, parameters_.trains());
   }
-  return x;
+  return stream.value();
 }
 
-at::Tensor Llama::logits(const at::Tensor& x) const {
+at::Tensor Llama::logits(const at::Tensor& x, const at::Tensor& rows) const {
   const at::Tensor normed = rms_norm(x, parameters_.get("decoder.final_layernorm.weight"), config_.norm_eps);
-  return output_.value()(normed);
+  return rows.defined() ? output_->of_rows(normed, rows) : output_.value()(normed);
 }
 
 at::Tensor Llama::token_losses(const at::Tensor& logits, const at::Tensor& labels) const {

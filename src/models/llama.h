@@ -32,9 +32,10 @@ class Llama {
 
   at::Tensor embed(const at::Tensor& ids) const;                          // [T / cp] -> [t, H]
   at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const;  // [t, H] -> [t, H]
-  at::Tensor logits(const at::Tensor& x) const;                           // [t, H] -> [T / cp, V / tp]
+  // Of all tokens, or of some rows of the T / cp.   [t, H] -> [T / cp or rows, V / tp]
+  at::Tensor logits(const at::Tensor& x, const at::Tensor& rows = {}) const;
   // The loss of each next token; see vocab_parallel_cross_entropy: backward overwrites the logits.
-  at::Tensor token_losses(const at::Tensor& logits, const at::Tensor& labels) const;  // [T / cp]
+  at::Tensor token_losses(const at::Tensor& logits, const at::Tensor& labels) const;  // of each row
 
  private:
   class DecoderLayer;

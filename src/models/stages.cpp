@@ -115,12 +115,12 @@ class AnyLanguageStage : public LanguageStage {
   at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const override {
     return model_.run_layers(std::move(x), batch);
   }
-  at::Tensor token_losses(const at::Tensor& x, const at::Tensor& labels) const override {
-    return model_.token_losses(model_.logits(x), labels);
+  at::Tensor token_losses(const at::Tensor& x, const CountedLabels& labels) const override {
+    return model_.token_losses(model_.logits(x, labels.rows), labels.labels);
   }
-  Judged judge(const at::Tensor& x, const at::Tensor& labels) const override {
-    const at::Tensor logits = model_.logits(x);
-    return {model_.token_losses(logits, labels), first_choices(logits, tp_)};
+  Judged judge(const at::Tensor& x, const CountedLabels& labels) const override {
+    const at::Tensor logits = model_.logits(x, labels.rows);
+    return {model_.token_losses(logits, labels.labels), first_choices(logits, tp_)};
   }
   std::vector<Moe*> moe_layers() const override {
     if constexpr (requires { model_.moe_layers(); })

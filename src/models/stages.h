@@ -10,6 +10,7 @@
 #include "nn/layer.h"
 #include "nn/parallel.h"
 #include "nn/parameters.h"
+#include "ops/cross_entropy.h"
 
 namespace braid {
 
@@ -28,14 +29,15 @@ class EncoderStage {
 class LanguageStage {
  public:
   virtual ~LanguageStage() = default;
-  virtual at::Tensor embed(const at::Tensor& ids) const = 0;                                 // [T / cp] -> [t, H]
-  virtual at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const = 0;         // [t, H] -> [t, H]
-  virtual at::Tensor token_losses(const at::Tensor& x, const at::Tensor& labels) const = 0;  // [t, H] -> [T / cp]
-  // The losses, and the ids that the model would choose.   [t, H] -> [T / cp] each
+  virtual at::Tensor embed(const at::Tensor& ids) const = 0;                          // [T / cp] -> [t, H]
+  virtual at::Tensor run_layers(at::Tensor x, const SequenceBatch& batch) const = 0;  // [t, H] -> [t, H]
+  // Of the tokens that have a loss; others cost nothing.   [t, H], n labels -> [n]
+  virtual at::Tensor token_losses(const at::Tensor& x, const CountedLabels& labels) const = 0;
+  // The losses, and the ids that the model would choose in place of the labels.   [t, H], n labels -> [n] each
   struct Judged {
     at::Tensor losses, choices;
   };
-  virtual Judged judge(const at::Tensor& x, const at::Tensor& labels) const = 0;
+  virtual Judged judge(const at::Tensor& x, const CountedLabels& labels) const = 0;
   virtual std::vector<Moe*> moe_layers() const { return {}; }
 };
 

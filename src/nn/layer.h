@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nn/residual.h"
 #include "ops/packed_sequences.h"
 
 namespace braid {
@@ -11,11 +12,11 @@ struct SequenceBatch {
   double aux_loss_scale = 0;  // weight of auxiliary losses relative to the summed token losses; 0: none
 };
 
-// One residual branch, its norm included: the model adds its output to x.   [t, H] -> [t, H]
+// One residual branch, its norm included: the model adds its output to the stream x.   [t, H] -> [t, H]
 class Layer {
  public:
   virtual ~Layer() = default;
-  virtual at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) = 0;
+  virtual at::Tensor branch(const Residual& x, const SequenceBatch& batch) = 0;
 };
 
 }  // namespace braid

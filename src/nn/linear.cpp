@@ -3,8 +3,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
+#include "base/error.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/select_rows.h"
 
 namespace braid {
 
@@ -12,6 +14,11 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   if (split_ == Split::Columns) return linear(gather_sequence(x, *parallel_), weight_, bias_);
   const at::Tensor y = reduce_to_sequence(linear(x, weight_, {}), *parallel_);
   return bias_.defined() ? y + bias_ : y;
+}
+
+at::Tensor Linear::of_rows(const at::Tensor& x, const at::Tensor& rows) const {
+  BRAID_CHECK(split_ == Split::Columns, "only a map of whole tokens has rows to leave out");
+  return linear(select_rows(gather_sequence(x, *parallel_), rows), weight_, bias_);
 }
 
 at::Tensor embed(const at::Tensor& ids, const Weight& weight, const Parallel& parallel) {

@@ -25,6 +25,8 @@ class Linear {
       : Linear(parameters.weight(prefix + "weight"), parameters.get_if_declared(prefix + "bias"), split, parallel) {}
 
   at::Tensor operator()(const at::Tensor& x) const;
+  // With Split::Columns, for some of the T / cp tokens only.   [t, In], rows: [n] int64 -> [n, Out / tp]
+  at::Tensor of_rows(const at::Tensor& x, const at::Tensor& rows) const;
   at::ScalarType dtype() const { return weight_.value.scalar_type(); }
 
  private:

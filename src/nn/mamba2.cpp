@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 
-#include "ops/causal_conv.h"
+#include "ops/mamba_mixer.h"
 #include "ops/norm.h"
 
 namespace braid {
@@ -45,8 +45,8 @@ Mamba2::Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps
       gate_norm_(parameters.get(prefix + "norm.weight")),
       out_proj_(parameters, prefix + "out_proj.", Split::Rows, parallel) {}
 
-at::Tensor Mamba2::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  return out_proj_(mix(in_proj_(rms_norm(x, pre_norm_, norm_eps_)), batch.sequences));
+at::Tensor Mamba2::branch(const Residual& x, const SequenceBatch& batch) {
+  return out_proj_(mix(in_proj_(x.rms_norm(pre_norm_, norm_eps_)), batch.sequences));
 }
 
 at::Tensor Mamba2::mix(const at::Tensor& projected, const PackedSequences& sequences) const {
@@ -54,23 +54,15 @@ at::Tensor Mamba2::mix(const at::Tensor& projected, const PackedSequences& seque
   const std::int64_t inner = std::int64_t{shape_.heads} * shape_.head_dim;
   const std::int64_t states = std::int64_t{shape_.groups} * shape_.state;
   const at::Tensor features = exchange_blocks(projected, {inner, inner, states, states, shape_.heads}, cp);
-  const auto share = [&](std::int64_t size) { return size / cp.size(); };
-  const std::vector<at::Tensor> z_xbc_dt =
-      features.split_with_sizes({share(inner), share(inner + 2 * states), share(shape_.heads)}, 1);
   const std::vector<std::int64_t> conv_blocks = {inner, states, states}, per_head = {shape_.heads};
-  const at::Tensor xbc = causal_conv_silu(z_xbc_dt[1], share_of_blocks(conv_weight_, conv_blocks, cp).squeeze(1),
-                                          share_of_blocks(conv_bias_, conv_blocks, cp), sequences);
-  const std::vector<at::Tensor> x_b_c = xbc.split_with_sizes({share(inner), share(states), share(states)}, 1);
-  const at::Tensor y = ssd_scan({.x = x_b_c[0].unflatten(1, {-1, shape_.head_dim}),
-                                 .dt = z_xbc_dt[2],
-                                 .A_log = share_of_blocks(A_log_, per_head, cp),
-                                 .B = x_b_c[1].unflatten(1, {-1, shape_.state}),
-                                 .C = x_b_c[2].unflatten(1, {-1, shape_.state}),
-                                 .D = share_of_blocks(D_, per_head, cp),
-                                 .dt_bias = share_of_blocks(dt_bias_, per_head, cp)},
-                                scan_, sequences);
-  const at::Tensor normed = gated_rms_norm(y.flatten(1, 2), z_xbc_dt[0], share_of_blocks(gate_norm_, {inner}, cp),
-                                           share(shape_.groups), norm_eps_);
+  const MambaParameters parameters = {.conv_weight = share_of_blocks(conv_weight_, conv_blocks, cp).squeeze(1),
+                                      .conv_bias = share_of_blocks(conv_bias_, conv_blocks, cp),
+                                      .A_log = share_of_blocks(A_log_, per_head, cp),
+                                      .D = share_of_blocks(D_, per_head, cp),
+                                      .dt_bias = share_of_blocks(dt_bias_, per_head, cp),
+                                      .norm_weight = share_of_blocks(gate_norm_, {inner}, cp)};
+  const MambaOptions options = {.groups = shape_.groups / cp.size(), .scan = scan_, .norm_eps = norm_eps_};
+  const at::Tensor normed = mamba_mixer(features, parameters, options, sequences);
   return heads_to_sequence(normed.unsqueeze(1), cp).flatten(1, 2);
 }
 

@@ -17,7 +17,7 @@ class Mamba2 : public Layer {
  public:
   Mamba2(const Mamba2Shape& shape, const SsdOptions& scan, double norm_eps, const Parameters& parameters,
          const std::string& prefix, const Parallel& parallel);
-  at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
+  at::Tensor branch(const Residual& x, const SequenceBatch& batch) override;
 
  private:
   at::Tensor mix(const at::Tensor& projected, const PackedSequences& sequences) const;

@@ -12,7 +12,6 @@
 #include "nn/expert_exchange.h"
 #include "ops/activation.h"
 #include "ops/aux_loss.h"
-#include "ops/norm.h"
 #include "tensor/autograd.h"
 
 namespace braid {
@@ -51,8 +50,8 @@ Moe::Moe(const MoeOptions& options, const Parameters& parameters, const std::str
   shared_fc2_.emplace(parameters, shared + "linear_fc2.", Split::Rows, parallel);
 }
 
-at::Tensor Moe::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  const at::Tensor normed = rms_norm(x, norm_, options_.norm_eps), own = own_rows(normed, parallel_);
+at::Tensor Moe::branch(const Residual& x, const SequenceBatch& batch) {
+  const at::Tensor normed = x.rms_norm(norm_, options_.norm_eps), own = own_rows(normed, parallel_);
   const std::int64_t top_k = options_.router.top_k;
   const Routing routing = route(logits_of(own), expert_bias_, options_.router);
   const ExpertOrder order = sort_by_expert(routing.experts, options_.experts);

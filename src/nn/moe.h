@@ -23,7 +23,7 @@ struct MoeOptions {
 class Moe : public Layer {
  public:
   Moe(const MoeOptions& options, const Parameters& parameters, const std::string& prefix, const Parallel& parallel);
-  at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
+  at::Tensor branch(const Residual& x, const SequenceBatch& batch) override;
 
   // The unweighted auxiliary loss, this rank's share, summed over the forwards with gradient since the last call.
   // Summed over all shares, balanced routing gives 1 per forward, for any number of samples.

@@ -25,4 +25,13 @@ at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, 
                          })[0];
 }
 
+void add_layer(Residual& stream, const std::function<void(Residual&)>& add, bool recomputed, bool trains) {
+  if (!recomputed) return add(stream);
+  const auto layer = [add](Residual input) {
+    add(input);
+    return input.value();
+  };
+  stream = recompute(layer, stream.value(), trains);
+}
+
 }  // namespace braid

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "nn/residual.h"
+
 namespace braid {
 
 // layer(x), saving only x: backward runs the layer again. The layer must give the same result both times; ranks of its
@@ -11,5 +13,8 @@ namespace braid {
 // on an input without gradient is run directly.
 at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& x,
                      bool trains = true);
+
+// add(stream), which adds a layer's branches. `recomputed`: the layer saves only the stream's value, as above.
+void add_layer(Residual& stream, const std::function<void(Residual&)>& add, bool recomputed, bool trains);
 
 }  // namespace braid

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "ops/attention.h"
-#include "ops/norm.h"
 #include "ops/positions.h"
 
 namespace braid {
@@ -11,13 +10,10 @@ namespace braid {
 at::Tensor attend(const at::Tensor& qkv, const AttentionShape& shape, bool causal, const PackedSequences& sequences,
                   const Parallel& parallel) {
   const std::int64_t queries = shape.heads / shape.kv_heads, width = shape.head_dim;
-  const at::Tensor by_group = sequence_to_heads(qkv.unflatten(1, {-1, queries + 2, width}), parallel.cp);
-  at::Tensor with_positions = by_group.narrow(2, 0, queries + 1);  // queries and keys
-  if (shape.rotary_theta > 0)
-    with_positions = rotary_embedding(with_positions, sequences.position_of, shape.rotary_theta);
-  const at::Tensor q = with_positions.narrow(2, 0, queries).flatten(1, 2);  // [T, heads, width]
-  const at::Tensor k = with_positions.select(2, queries), v = by_group.select(2, queries + 1);
-  const at::Tensor out = attention(q, k, v, sequences, causal, 1 / std::sqrt(static_cast<double>(width)));
+  at::Tensor groups = sequence_to_heads(qkv.unflatten(1, {-1, queries + 2, width}), parallel.cp);
+  if (shape.rotary_theta > 0)  // of queries and keys
+    groups = rotary_embedding(groups, sequences.position_of, shape.rotary_theta, queries + 1);
+  const at::Tensor out = attention(groups, sequences, causal, 1 / std::sqrt(static_cast<double>(width)));
   return heads_to_sequence(out, parallel.cp).flatten(1, 2);
 }
 
@@ -30,8 +26,8 @@ SelfAttention::SelfAttention(const AttentionShape& shape, double norm_eps, const
       qkv_(parameters, prefix + "linear_qkv.", Split::Columns, parallel),
       proj_(parameters, prefix + "linear_proj.", Split::Rows, parallel) {}
 
-at::Tensor SelfAttention::branch(const at::Tensor& x, const SequenceBatch& batch) {
-  return proj_(attend(qkv_(rms_norm(x, norm_, norm_eps_)), shape_, true, batch.sequences, parallel_));
+at::Tensor SelfAttention::branch(const Residual& x, const SequenceBatch& batch) {
+  return proj_(attend(qkv_(x.rms_norm(norm_, norm_eps_)), shape_, true, batch.sequences, parallel_));
 }
 
 }  // namespace braid

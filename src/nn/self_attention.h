@@ -22,7 +22,7 @@ class SelfAttention : public Layer {
  public:
   SelfAttention(const AttentionShape& shape, double norm_eps, const Parameters& parameters, const std::string& prefix,
                 const Parallel& parallel);
-  at::Tensor branch(const at::Tensor& x, const SequenceBatch& batch) override;
+  at::Tensor branch(const Residual& x, const SequenceBatch& batch) override;
 
  private:
   const AttentionShape shape_;

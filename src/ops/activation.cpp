@@ -45,11 +45,15 @@ at::ScalarType wider(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 at::Tensor scaled_squared_relu_forward(const at::Tensor& x, const at::Tensor& scale) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x}) && has_kernel({scale})) return cuda::scaled_squared_relu_forward(x, scale);
   const at::Tensor y = x.relu().to(wider(x, scale));
   return y.mul_(y).mul_(scale.unsqueeze(1)).to(x.scalar_type());
 }
 
 Tensors scaled_squared_relu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& scale) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x}) && has_kernel({scale})) return cuda::scaled_squared_relu_backward(grad, x, scale);
   const at::Tensor positive = x.relu().to(wider(x, scale));
   const at::Tensor slope = positive * grad;
   at::Tensor x_grad, scale_grad;
@@ -67,11 +71,15 @@ at::Tensor scaled_squared_relu(const at::Tensor& x, const at::Tensor& scale) {
 }
 
 at::Tensor swiglu_forward(const at::Tensor& x) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x}) && x.dim() == 2) return cuda::swiglu_forward(x);
   const std::int64_t width = x.size(-1) / 2;
   return at::silu(widen(x.narrow(-1, 0, width))).mul_(widen(x.narrow(-1, width, width))).to(x.scalar_type());
 }
 
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& x) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x}) && x.dim() == 2) return cuda::swiglu_backward(grad, x);
   const std::int64_t width = x.size(-1) / 2;
   const at::Tensor gate = widen(x.narrow(-1, 0, width)), up = widen(x.narrow(-1, width, width));
   const at::Tensor wide = widen(grad);
@@ -89,9 +97,15 @@ namespace {
 const char* aten_name(GeluForm form) { return form == GeluForm::Tanh ? "tanh" : "none"; }
 }  // namespace
 
-at::Tensor gelu_forward(const at::Tensor& x, GeluForm form) { return at::gelu(x, aten_name(form)); }
+at::Tensor gelu_forward(const at::Tensor& x, GeluForm form) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x})) return cuda::gelu_forward(x, form == GeluForm::Tanh);
+  return at::gelu(x, aten_name(form));
+}
 
 at::Tensor gelu_backward(const at::Tensor& grad, const at::Tensor& x, GeluForm form) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x})) return cuda::gelu_backward(grad, x, form == GeluForm::Tanh);
   return at::gelu_backward(grad, x, aten_name(form));
 }
 
@@ -106,11 +120,15 @@ constexpr double kQuickGelu = 1.702;
 }
 
 at::Tensor quick_gelu_forward(const at::Tensor& x) {
+  if constexpr (kHasKernels)
+    if (has_kernel({x})) return cuda::quick_gelu_forward(x);
   const at::Tensor wide = widen(x);
   return (wide * kQuickGelu).sigmoid_().mul_(wide).to(x.scalar_type());
 }
 
 at::Tensor quick_gelu_backward(const at::Tensor& grad, const at::Tensor& x) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, x})) return cuda::quick_gelu_backward(grad, x);
   const at::Tensor wide = widen(x), share = (wide * kQuickGelu).sigmoid_();
   const at::Tensor slope = (1 - share).mul_(wide).mul_(kQuickGelu).add_(1).mul_(share);
   return slope.mul_(widen(grad)).to(x.scalar_type());

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/attention_cuda.h"
+#include "ops/has_kernel.h"
 #include "ops/widen.h"
 
 // The rows of a matrix are (query head of the group, token) pairs. So the query heads that share a key head form one
@@ -124,6 +126,11 @@ at::Tensor scores(const Attention& a, const Block& block, const at::Tensor& quer
   return result;
 }
 
+at::Tensor join_groups(const QueriesKeysValues& parts) {
+  const at::Tensor queries = parts.q.unflatten(1, {parts.k.size(1), -1});
+  return at::cat({queries, parts.k.unsqueeze(2), parts.v.unsqueeze(2)}, 2);
+}
+
 OutputAndSaved<AttentionSaved> forward_in_blocks(const Attention& a) {
   const at::Tensor out = at::empty(a.q.sizes(), a.q.options());
   const at::Tensor log_sum_exp =
@@ -138,10 +145,10 @@ OutputAndSaved<AttentionSaved> forward_in_blocks(const Attention& a) {
     store(out, at::bmm((s - log_sums).exp_(), a.to_matrices(block.keys_of(a.v))));
     store(log_sum_exp, log_sums);
   }
-  return {out, {out, log_sum_exp, {}, {}}};
+  return {out, {.out = out, .log_sum_exp = log_sum_exp}};
 }
 
-Tensors backward_in_blocks(const Attention& a, const AttentionSaved& saved, const at::Tensor& output_grad) {
+QueriesKeysValues backward_in_blocks(const Attention& a, const AttentionSaved& saved, const at::Tensor& output_grad) {
   const auto wide = saved.log_sum_exp.options();
   at::Tensor grad_q = at::empty(a.q.sizes(), a.q.options());
   const at::Tensor grad_k = at::zeros(a.k.sizes(), wide), grad_v = at::zeros(a.v.sizes(), wide);
@@ -166,55 +173,37 @@ Tensors backward_in_blocks(const Attention& a, const AttentionSaved& saved, cons
   return {grad_q, grad_k.to(a.k.scalar_type()), grad_v.to(a.v.scalar_type())};
 }
 
-bool flash_can(const Attention& a) {
-  const at::ScalarType dtype = a.q.scalar_type();
-  const std::int64_t width = a.q.size(2);
-  return a.q.is_cuda() && a.q.numel() > 0 && (dtype == at::kBFloat16 || dtype == at::kHalf) && width % 8 == 0 &&
-         width <= 256;
-}
-
-OutputAndSaved<AttentionSaved> forward_by_flash(const Attention& a) {
-  const at::Tensor& cu_seqlens = a.sequences.cu_seqlens;
-  const std::int64_t longest = a.sequences.max_length;
-  const auto [out, log_sum_exp, random_state, unused, debug_mask] =
-      at::_flash_attention_forward(a.q.contiguous(), a.k.contiguous(), a.v.contiguous(), cu_seqlens, cu_seqlens,
-                                   longest, longest, /*dropout_p=*/0, a.causal, /*return_debug_mask=*/false, a.scale);
-  return {out, {out, log_sum_exp, random_state, unused}};
-}
-
-Tensors backward_by_flash(const Attention& a, const AttentionSaved& saved, const at::Tensor& output_grad) {
-  const at::Tensor& cu_seqlens = a.sequences.cu_seqlens;
-  const std::int64_t longest = a.sequences.max_length;
-  const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
-      output_grad.contiguous(), a.q.contiguous(), a.k.contiguous(), a.v.contiguous(), saved.out, saved.log_sum_exp,
-      cu_seqlens, cu_seqlens, longest, longest, /*dropout_p=*/0, a.causal, saved.random_state, saved.unused, a.scale);
-  return {grad_q, grad_k, grad_v};
-}
-
 }  // namespace
 
-OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                 const PackedSequences& sequences, bool causal, double scale) {
-  const Attention a{q, k, v, sequences, causal, scale};
-  return flash_can(a) ? forward_by_flash(a) : forward_in_blocks(a);
+QueriesKeysValues split_groups(const at::Tensor& groups) {
+  const std::int64_t queries = groups.size(2) - 2;
+  return {groups.narrow(2, 0, queries).flatten(1, 2), groups.select(2, queries), groups.select(2, queries + 1)};
 }
 
-Tensors attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionSaved& saved, const PackedSequences& sequences, bool causal, double scale) {
-  const Attention a{q, k, v, sequences, causal, scale};
-  return flash_can(a) ? backward_by_flash(a, saved, grad) : backward_in_blocks(a, saved, grad);
+OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const PackedSequences& sequences,
+                                                 bool causal, double scale) {
+  if constexpr (kHasKernels)
+    if (cuda::has_attention(groups)) return cuda::attention_forward(groups, sequences, causal, scale);
+  const auto [q, k, v] = split_groups(groups);
+  return forward_in_blocks({q, k, v, sequences, causal, scale});
 }
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedSequences& sequences,
-                     bool causal, double scale) {
-  BRAID_CHECK_EQ(q.size(0), sequences.tokens(), "number of tokens in attention");
-  BRAID_CHECK_EQ(q.size(1) % k.size(1), 0, "{} query heads on {} key heads", q.size(1), k.size(1));
-  BRAID_CHECK(k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(2) == q.size(2),
-              "shapes of q, k and v in attention");
+at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
+                              const PackedSequences& sequences, bool causal, double scale) {
+  if constexpr (kHasKernels)
+    if (saved.path != AttentionPath::Blocks)
+      return cuda::attention_backward(grad, groups, saved, sequences, causal, scale);
+  const auto [q, k, v] = split_groups(groups);
+  return join_groups(backward_in_blocks({q, k, v, sequences, causal, scale}, saved, grad));
+}
+
+at::Tensor attention(const at::Tensor& groups, const PackedSequences& sequences, bool causal, double scale) {
+  BRAID_CHECK_EQ(groups.size(0), sequences.tokens(), "number of tokens in attention");
+  BRAID_CHECK(groups.dim() == 4 && groups.size(2) >= 3, "a group of heads has a query, the key and the value");
   return differentiable(
-      "AttentionBackward", {q, k, v}, [&] { return attention_forward(q, k, v, sequences, causal, scale); },
-      [q, k, v, sequences, causal, scale](const at::Tensor& grad, const AttentionSaved& saved) {
-        return attention_backward(grad, q, k, v, saved, sequences, causal, scale);
+      "AttentionBackward", {groups}, [&] { return attention_forward(groups, sequences, causal, scale); },
+      [groups, sequences, causal, scale](const at::Tensor& grad, const AttentionSaved& saved) {
+        return attention_backward(grad, groups, saved, sequences, causal, scale);
       });
 }
 

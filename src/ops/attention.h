@@ -1,24 +1,35 @@
 #pragma once
 
+#include <string>
+
 #include "ops/packed_sequences.h"
 #include "tensor/autograd.h"
 
 namespace braid {
 
-// softmax(q k^T * scale) v inside each sequence; query head i uses key/value head i / (Hq / Hkv). Causal: a token
-// attends to itself and the tokens before it. Saves q, k, v, the output and one log-sum-exp per token and query head;
-// never materialises a [T, T] matrix.   q: [T, Hq, Dh], k, v: [T, Hkv, Dh] -> [T, Hq, Dh]
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PackedSequences& sequences,
-                     bool causal, double scale);
+// softmax(q k^T * scale) v inside each sequence. Heads come in groups, as a fused projection gives them: some query
+// heads, and the key and the value that they share. Causal: a token attends to itself and the tokens before it. Saves
+// its input, the output and one log-sum-exp per token and query head; never materialises a [T, T] matrix.
+// groups: [T, G, queries + 2, D] -> [T, G * queries, D]
+at::Tensor attention(const at::Tensor& groups, const PackedSequences& sequences, bool causal, double scale);
+
+enum class AttentionPath { Blocks, Flash, Cudnn };
 
 struct AttentionSaved {
-  at::Tensor out, log_sum_exp;      // [T, Hq, Dh], [T, Hq, 1]; flash attention stores the latter in its own layout
+  AttentionPath path = AttentionPath::Blocks;
+  at::Tensor out, log_sum_exp;      // [T, Hq, D]; fp32 or wider, in the layout of the path
   at::Tensor random_state, unused;  // needed by the backward of libtorch's flash attention; undefined elsewhere
 };
-OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                 const PackedSequences& sequences, bool causal, double scale);
-Tensors attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionSaved& saved, const PackedSequences& sequences, bool causal,
-                           double scale);  // gradients of q, k, v
+OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const PackedSequences& sequences,
+                                                 bool causal, double scale);
+// The gradient of `groups`.
+at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
+                              const PackedSequences& sequences, bool causal, double scale);
+
+// The parts of `groups`: [T, G * queries, D], which is a copy if there are several of both, and views [T, G, D].
+struct QueriesKeysValues {
+  at::Tensor q, k, v;
+};
+QueriesKeysValues split_groups(const at::Tensor& groups);
 
 }  // namespace braid

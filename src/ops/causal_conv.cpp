@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/causal_conv_cuda.h"
+#include "ops/has_kernel.h"
 #include "ops/widen.h"
 
 namespace braid {
@@ -41,15 +43,27 @@ struct Convolution {
   }
 };
 
+// Parameters may have another dtype than activations.
+bool has_kernels(std::initializer_list<at::Tensor> activations, const at::Tensor& weight, const at::Tensor& bias) {
+  return has_kernel(activations) && has_kernel({weight}) && has_kernel({bias});
+}
+
 }  // namespace
 
 at::Tensor causal_conv_silu_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                     const PackedSequences& sequences) {
+  if constexpr (kHasKernels)
+    if (has_kernels({x}, weight, bias) && cuda::has_causal_conv(weight.size(1)))
+      return cuda::causal_conv_silu_forward(x, weight, bias, sequences);
   return at::silu(Convolution{x, weight, bias, sequences}.before_silu()).to(x.scalar_type());
 }
 
-Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& bias, const PackedSequences& sequences) {
+Tensors causal_conv_silu_backward_into(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                       const at::Tensor& bias, const PackedSequences& sequences,
+                                       const at::Tensor& x_grad) {
+  if constexpr (kHasKernels)
+    if (has_kernels({grad, x, x_grad}, weight, bias) && cuda::has_causal_conv(weight.size(1)))
+      return cuda::causal_conv_silu_backward(grad, x, weight, bias, sequences, x_grad);
   const Convolution conv{x, weight, bias, sequences};
   const at::Tensor wide = widen(x), grad_sum = at::silu_backward(widen(grad), conv.before_silu());
   at::Tensor grad_x = at::zeros_like(wide, at::MemoryFormat::Contiguous);
@@ -59,8 +73,15 @@ Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, c
     grad_x.slice(0, 0, grad_x.size(0) - back).addcmul_(arriving, conv.weight_at(back));
     grad_weight.select(1, conv.taps() - 1 - back).copy_((arriving * conv.rows_seen(wide, back)).sum(0));
   }
-  return {grad_x.to(x.scalar_type()), grad_weight.to(weight.scalar_type()),
-          bias.defined() ? grad_sum.sum(0).to(bias.scalar_type()) : at::Tensor()};
+  x_grad.copy_(grad_x);
+  return {grad_weight.to(weight.scalar_type()), bias.defined() ? grad_sum.sum(0).to(bias.scalar_type()) : at::Tensor()};
+}
+
+Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                  const at::Tensor& bias, const PackedSequences& sequences) {
+  const at::Tensor x_grad = at::empty(x.sizes(), x.options());
+  const Tensors filter_grads = causal_conv_silu_backward_into(grad, x, weight, bias, sequences, x_grad);
+  return {x_grad, filter_grads[0], filter_grads[1]};
 }
 
 at::Tensor causal_conv_silu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

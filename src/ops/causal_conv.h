@@ -15,5 +15,10 @@ at::Tensor causal_conv_silu_forward(const at::Tensor& x, const at::Tensor& weigh
 // Gradients of x, weight and bias; that of an undefined bias is undefined.
 Tensors causal_conv_silu_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& bias, const PackedSequences& sequences);
+// The same, with the gradient of x written into x_grad, which may be columns of a wider tensor; returns those of weight
+// and bias.
+Tensors causal_conv_silu_backward_into(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                                       const at::Tensor& bias, const PackedSequences& sequences,
+                                       const at::Tensor& x_grad);
 
 }  // namespace braid

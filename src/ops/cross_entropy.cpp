@@ -12,6 +12,9 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/cross_entropy_cuda.h"
+#include "ops/has_kernel.h"
+#include "tensor/upload.h"
 
 namespace braid {
 namespace {
@@ -63,8 +66,15 @@ void reduce(at::Tensor& values, Reduce op, const Group& group) {
 
 }  // namespace
 
+CountedLabels counted_labels(const at::Tensor& labels, const at::Device& device) {
+  const at::Tensor rows = (labels != kIgnoredLabel).nonzero().squeeze(1);
+  return {upload(rows, device), upload(labels.index_select(0, rows), device)};
+}
+
 OutputAndSaved<RowSums> vocab_parallel_cross_entropy_forward(const at::Tensor& logits, const at::Tensor& labels,
                                                              const Group& group) {
+  if constexpr (kHasKernels)
+    if (has_kernel({logits})) return cuda::vocab_parallel_cross_entropy_forward(logits, labels, group);
   const at::ScalarType dtype = at::toOpMathType(logits.scalar_type());
   at::Tensor max = logits.amax(1).to(dtype);
   reduce(max, Reduce::Max, group);
@@ -101,6 +111,9 @@ at::Tensor first_choices(const at::Tensor& logits, const Group& group) {
 at::Tensor vocab_parallel_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits,
                                                  const at::Tensor& labels, const RowSums& row_sums,
                                                  const Group& group) {
+  if constexpr (kHasKernels)
+    if (has_kernel({logits}) && has_kernel({grad, row_sums.max}))
+      return cuda::vocab_parallel_cross_entropy_backward(grad, logits, labels, row_sums, group);
   const Targets targets(labels, logits.size(1), group);
   const at::Tensor hit = targets.here.to(row_sums.sum.scalar_type()).unsqueeze(1).neg_();
   const at::Tensor ignored = (labels == kIgnoredLabel).unsqueeze(1), gradient = logits.detach();

@@ -9,6 +9,13 @@ namespace braid {
 
 inline constexpr std::int64_t kIgnoredLabel = -100;
 
+// The tokens that have a loss.
+struct CountedLabels {
+  at::Tensor rows, labels;  // [n] int64 each
+};
+// `labels` are on the CPU, so that the host knows how many count; the result is on `device`.
+CountedLabels counted_labels(const at::Tensor& labels, const at::Device& device);
+
 // The loss of each token, log(sum exp logits) - logits[label], with the vocabulary split over a group in rank order;
 // zero where the label is kIgnoredLabel. The result is the same on every rank of the group and represents one loss: the
 // incoming gradient must be the same on every rank and counts once. Arithmetic in fp32 or wider. Any other label

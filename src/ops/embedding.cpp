@@ -10,6 +10,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/embedding_cuda.h"
+#include "ops/has_kernel.h"
 
 namespace braid {
 namespace {
@@ -41,6 +43,8 @@ void add_to_rows(at::Tensor sum, const at::Tensor& rows, const at::Tensor& grads
 }  // namespace
 
 at::Tensor embedding_forward(const at::Tensor& ids, const at::Tensor& weight, const VocabularyShard& shard) {
+  if constexpr (kHasKernels)
+    if (has_kernel({weight})) return cuda::embedding_forward(ids, weight, shard);
   const at::Tensor found = weight.index_select(0, rows_of(ids, weight));
   const at::Tensor is_nowhere = (ids < 0).logical_or(ids >= weight.size(0) * shard.count).unsqueeze(1);
   const at::Tensor other = at::zeros_like(is_nowhere, weight.scalar_type()).masked_fill_(is_nowhere, kNaN);
@@ -49,6 +53,9 @@ at::Tensor embedding_forward(const at::Tensor& ids, const at::Tensor& weight, co
 
 at::Tensor embedding_backward(const at::Tensor& grad, const at::Tensor& ids, const Weight& weight,
                               const VocabularyShard& shard) {
+  if constexpr (kHasKernels)
+    if (has_kernel({grad, weight.value}) && has_kernel({weight.sum->value}))
+      return cuda::embedding_backward(grad, ids, weight, shard);
   const at::Tensor rows = rows_of(ids, weight.value);
   const at::Tensor own = grad.masked_fill(is_elsewhere(ids, weight.value, shard), 0);
   if (weight.sum->add_by([&](const at::Tensor& sum) { add_to_rows(sum, rows, own); })) return {};

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/matrix.h"
+#include "kernels/parameter.h"
 
 namespace braid::cuda {
 
@@ -24,8 +25,22 @@ kernels::Matrix<T> matrix(const at::Tensor& x) {
   return {data<T>(x), x.size(0), x.size(1), x.stride(0)};
 }
 
-// x itself if its rows are contiguous, columns of a wider matrix included.
-inline at::Tensor with_dense_rows(const at::Tensor& x) { return x.stride(1) == 1 ? x : x.contiguous(); }
+// The same to be read; an undefined tensor has no data.
+template <class T>
+kernels::Matrix<const T> const_matrix(const at::Tensor& x) {
+  return x.defined() ? matrix<const T>(x) : kernels::Matrix<const T>();
+}
+
+// x itself if its rows are contiguous, or a copy; x: [rows, columns] or undefined
+inline at::Tensor with_dense_rows(const at::Tensor& x) {
+  return !x.defined() || x.stride(1) == 1 || x.size(1) <= 1 ? x : x.contiguous();
+}
+
+// A contiguous parameter, float or bf16; or none
+inline kernels::Parameter parameter(const at::Tensor& x) {
+  if (!x.defined()) return {};
+  return {x.data_ptr(), x.scalar_type() == at::kFloat};
+}
 
 // call.operator()<T>(stream) with T for the dtype of `like`, on its device and current stream.
 template <class Call>

@@ -7,13 +7,14 @@
 
 namespace braid {
 
-void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum) {
+void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum, bool is_first) {
   at::Tensor matrix = sum.flatten(1);
+  const int kept = is_first ? 0 : 1;
   const at::ScalarType dtype = sum.scalar_type();
   if (sum.is_cuda() && dtype != x.scalar_type())
-    at::addmm_out(matrix, matrix, grad.t(), x, dtype);
+    at::addmm_out(matrix, matrix, grad.t(), x, dtype, kept);
   else  // on a CPU a product has the dtype of its factors
-    matrix.addmm_(grad.to(dtype).t(), x.to(dtype));
+    matrix.addmm_(grad.to(dtype).t(), x.to(dtype), kept);
 }
 
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
@@ -23,7 +24,8 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const a
 namespace {
 
 at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
-  if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradient(grad, x, sum); })) return {};
+  const auto write = [&](const at::Tensor& sum, bool is_first) { add_weight_gradient(grad, x, sum, is_first); };
+  if (weight.sum->write_by(write)) return {};
   return grad.t().mm(x).view(weight.value.sizes());
 }
 

@@ -17,8 +17,8 @@ struct LinearNeeds {
 // weight's sum. Saved: x if the weight requires a gradient, else undefined.
 Tensors linear_backward(const at::Tensor& grad, const at::Tensor& x, const Weight& weight, const LinearNeeds& needs);
 
-// sum += grad^T x, in the precision of the sum and without a temporary of its size.
-// grad: [T, Out], x: [T, In], sum: [Out, In...]
-void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum);
+// sum += grad^T x, or sum = grad^T x if it is the first; in the precision of the sum and without a temporary of its
+// size. grad: [T, Out], x: [T, In], sum: [Out, In...]
+void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum, bool is_first = false);
 
 }  // namespace braid

@@ -22,6 +22,11 @@ OutputAndSaved<at::Tensor> gated_rms_norm_forward(const at::Tensor& y, const at:
                                                   std::int64_t groups, double eps);
 Tensors gated_rms_norm_backward(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& z,
                                 const at::Tensor& weight, const at::Tensor& inverse_root);  // of y, z, weight
+// The same, with the gradients of y and z written into y_grad and z_grad, which may be columns of wider tensors;
+// returns that of weight.
+at::Tensor gated_rms_norm_backward_into(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& z,
+                                        const at::Tensor& weight, const at::Tensor& inverse_root,
+                                        const at::Tensor& y_grad, const at::Tensor& z_grad);
 
 // (x - mean) / sqrt(variance + eps) * weight + bias.   x: [T, H], weight, bias: [H]
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);

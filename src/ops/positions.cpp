@@ -32,22 +32,34 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions, double theta
   return at::cat({first * cos - second * sin, second * cos + first * sin}, -1).to(x.scalar_type());
 }
 
+at::Tensor rotate_first(const at::Tensor& x, const at::Tensor& positions, double theta, std::int64_t rotated,
+                        double direction) {
+  const std::int64_t rest = x.size(-2) - rotated;
+  const at::Tensor turned = rotate(x.narrow(-2, 0, rotated), positions, theta, direction);
+  return rest > 0 ? at::cat({turned, x.narrow(-2, rotated, rest)}, -2) : turned;
+}
+
 }  // namespace
 
-at::Tensor rotary_embedding_forward(const at::Tensor& x, const at::Tensor& positions, double theta) {
-  return rotate(x, positions, theta, 1);
+at::Tensor rotary_embedding_forward(const at::Tensor& x, const at::Tensor& positions, double theta,
+                                    std::int64_t rotated) {
+  return rotate_first(x, positions, theta, rotated, 1);
 }
 
-at::Tensor rotary_embedding_backward(const at::Tensor& grad, const at::Tensor& positions, double theta) {
-  return rotate(grad, positions, theta, -1);
+at::Tensor rotary_embedding_backward(const at::Tensor& grad, const at::Tensor& positions, double theta,
+                                     std::int64_t rotated) {
+  return rotate_first(grad, positions, theta, rotated, -1);
 }
 
-at::Tensor rotary_embedding(const at::Tensor& x, const at::Tensor& positions, double theta) {
+at::Tensor rotary_embedding(const at::Tensor& x, const at::Tensor& positions, double theta, std::int64_t rotated) {
   BRAID_CHECK_EQ(x.size(-1) % 2, 0, "rotary_embedding needs an even number of channels");
   BRAID_CHECK_EQ(x.size(0), positions.size(0), "number of positions in rotary_embedding");
+  BRAID_CHECK(x.dim() >= 3 && rotated >= 0 && rotated <= x.size(-2), "rotary_embedding of {} vectors", rotated);
   return differentiable(
-      "RotaryEmbeddingBackward", {x}, [&] { return rotary_embedding_forward(x, positions, theta); },
-      [positions, theta](const at::Tensor& grad) { return rotary_embedding_backward(grad, positions, theta); });
+      "RotaryEmbeddingBackward", {x}, [&] { return rotary_embedding_forward(x, positions, theta, rotated); },
+      [positions, theta, rotated](const at::Tensor& grad) {
+        return rotary_embedding_backward(grad, positions, theta, rotated);
+      });
 }
 
 at::Tensor sinusoids(const at::Tensor& positions, std::int64_t width, at::ScalarType dtype) {

@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ops/has_kernel.h"
+#include "ops/ssd_scan_cuda.h"
 #include "ops/widen.h"
 
 // Each sequence gets a whole number of chunks; the last one is padded with slots where x = B = C = s = 0, which have no
@@ -28,7 +30,8 @@ class ChunkLayout {
       : length_(std::max<std::int64_t>(1, std::min(max_chunk, sequences.max_length))) {
     for (std::size_t i = 0; i + 1 < sequences.offsets.size(); ++i) {
       const std::int64_t tokens = sequences.offsets[i + 1] - sequences.offsets[i];
-      for (std::int64_t begin = 0; begin < tokens; begin += length_) starts_sequence_.push_back(begin == 0);
+      for (std::int64_t begin = 0; begin < tokens; begin += length_)
+        sequence_of_.push_back(static_cast<std::int64_t>(i));
     }
     if (sequences.tokens() == count() * length_) return;
     const at::Tensor chunks = (sequences.cu_seqlens.diff().to(at::kLong) + (length_ - 1)).floor_divide(length_);
@@ -36,8 +39,10 @@ class ChunkLayout {
   }
 
   std::int64_t length() const { return length_; }
-  std::int64_t count() const { return static_cast<std::int64_t>(starts_sequence_.size()); }
-  bool starts_sequence(std::int64_t chunk) const { return starts_sequence_[static_cast<std::size_t>(chunk)]; }
+  std::int64_t count() const { return static_cast<std::int64_t>(sequence_of_.size()); }
+  std::int64_t sequence_of(std::int64_t chunk) const { return sequence_of_[static_cast<std::size_t>(chunk)]; }
+  bool starts_sequence(std::int64_t chunk) const { return chunk == 0 || sequence_of(chunk) != sequence_of(chunk - 1); }
+  bool ends_sequence(std::int64_t chunk) const { return chunk + 1 == count() || starts_sequence(chunk + 1); }
 
   // [T, ...] -> [chunks, length, ...]
   at::Tensor to_chunks(const at::Tensor& x) const {
@@ -54,8 +59,8 @@ class ChunkLayout {
 
  private:
   std::int64_t length_;
-  std::vector<bool> starts_sequence_;
-  at::Tensor slot_of_;  // [T]; undefined if all sequences fill their chunks
+  std::vector<std::int64_t> sequence_of_;  // each chunk's
+  at::Tensor slot_of_;                     // [T]; undefined if all sequences fill their chunks
 };
 
 // [c, l, g, r, ...] -> [c, g, r, l, ...] and back
@@ -93,10 +98,11 @@ struct Block {
 class Scan {
  public:
   Scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences)
-      : in_(inputs), options_(options), layout_(sequences, options.chunk) {}
+      : in_(inputs), options_(options), sequences_(sequences), layout_(sequences, options.chunk) {}
 
-  OutputAndSaved<at::Tensor> forward() const;
-  SsdInputs backward(const at::Tensor& states, const at::Tensor& output_grad) const;
+  OutputAndSaved<at::Tensor> forward(at::Tensor* final_states) const;
+  SsdInputs backward(const at::Tensor& states, const at::Tensor& output_grad,
+                     const at::Tensor& final_states_grad) const;
 
  private:
   std::int64_t groups() const { return in_.B.size(1); }
@@ -122,14 +128,22 @@ class Scan {
   }
 
   at::Tensor decays_over_chunks(const Chunked& all) const;
+  // Before and after each chunk: row c is before chunk c, row c + 1 after it.
   at::Tensor empty_states() const {
-    return at::zeros({chunks(), groups(), heads() / groups() * in_.x.size(2), in_.B.size(2)}, wide_options());
+    return at::zeros({chunks() + 1, groups(), heads() / groups() * in_.x.size(2), in_.B.size(2)}, wide_options());
   }
-  at::Tensor states_before_chunks(const Chunked& all) const;
-  at::Tensor state_grads_after_chunks(const Chunked& all, const at::Tensor& grad_y) const;
+  // States of sequences, or zeros if undefined, [sequences, h, p, n], and the same memory as [sequences, g, r * p, n].
+  at::Tensor copy_of(const at::Tensor& states) const {
+    if (states.defined()) return states.clone(at::MemoryFormat::Contiguous);
+    return at::zeros({sequences_.count(), heads(), in_.x.size(2), in_.B.size(2)}, wide_options());
+  }
+  at::Tensor in_groups(const at::Tensor& states) const { return states.unflatten(1, {groups(), -1}).flatten(2, 3); }
+  at::Tensor states_before_chunks(const Chunked& all, const at::Tensor& border) const;
+  at::Tensor state_grads_after_chunks(const Chunked& all, const at::Tensor& grad_y, const at::Tensor& border) const;
 
   const SsdInputs& in_;
   const SsdOptions& options_;
+  const PackedSequences& sequences_;
   ChunkLayout layout_;
 };
 
@@ -160,25 +174,28 @@ at::Tensor Scan::decays_over_chunks(const Chunked& all) const {
   return all.sums.select(1, layout_.length() - 1).exp().repeat_interleave(in_.x.size(2), 2).unsqueeze(3);
 }
 
-at::Tensor Scan::states_before_chunks(const Chunked& all) const {
+// `border` has the initial states of sequences, and gets their final ones.
+at::Tensor Scan::states_before_chunks(const Chunked& all, const at::Tensor& border) const {
   at::Tensor states = empty_states();
   for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
     const Block block = block_at(all, begin);
-    const at::Tensor after = states.slice(0, block.begin + 1, block.end + 1);
-    after.copy_(block.added_states().slice(0, 0, after.size(0)));
+    states.slice(0, block.begin + 1, block.end + 1).copy_(block.added_states());
   }
   const at::Tensor decays = decays_over_chunks(all);
-  for (std::int64_t chunk = 1; chunk < chunks(); ++chunk)
-    if (layout_.starts_sequence(chunk))
-      states[chunk].zero_();
-    else
-      states[chunk].addcmul_(states[chunk - 1], decays[chunk - 1]);
-  return states;
+  for (std::int64_t chunk = 0; chunk < chunks(); ++chunk) {
+    const at::Tensor of_sequence = border[layout_.sequence_of(chunk)];
+    if (layout_.starts_sequence(chunk)) states[chunk].copy_(of_sequence);
+    states[chunk + 1].addcmul_(states[chunk], decays[chunk]);
+    if (layout_.ends_sequence(chunk)) of_sequence.copy_(states[chunk + 1]);
+  }
+  return states.slice(0, 0, chunks());
 }
 
-OutputAndSaved<at::Tensor> Scan::forward() const {
+OutputAndSaved<at::Tensor> Scan::forward(at::Tensor* final_states) const {
   const Chunked all = chunked(steps(raw_steps()));
-  const at::Tensor states = states_before_chunks(all), skip = wide(in_.D).view({groups(), -1, 1, 1});
+  const at::Tensor border = copy_of(in_.initial_states), states = states_before_chunks(all, in_groups(border));
+  if (final_states != nullptr) *final_states = border;
+  const at::Tensor skip = wide(in_.D).view({groups(), -1, 1, 1});
   at::Tensor y = at::empty(all.x.sizes(), in_.x.options());
   for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
     const Block block = block_at(all, begin);
@@ -192,24 +209,25 @@ OutputAndSaved<at::Tensor> Scan::forward() const {
   return {layout_.to_tokens(y.flatten(2, 3)), states};
 }
 
-// The gradient of the state that leaves each chunk; zero where the next chunk begins another sequence.
-at::Tensor Scan::state_grads_after_chunks(const Chunked& all, const at::Tensor& grad_y) const {
+// The gradient of the state that leaves each chunk. `border` has those of the final states of sequences, and gets those
+// of their initial ones.
+at::Tensor Scan::state_grads_after_chunks(const Chunked& all, const at::Tensor& grad_y,
+                                          const at::Tensor& border) const {
   at::Tensor grads = empty_states();
   for (std::int64_t begin = 0; begin < chunks(); begin += block_chunks()) {
     const Block block = block_at(all, begin);
     const at::Tensor grad = heads_first(wide(grad_y.slice(0, block.begin, block.end)));
     const at::Tensor weighted = heads_in_columns(grad * block.decay_from_start().unsqueeze(4));
-    const at::Tensor before = weighted.transpose(2, 3).matmul(block.C);
-    const std::int64_t first = block.begin == 0 ? 1 : 0;  // the first chunk has no predecessor
-    grads.slice(0, block.begin + first - 1, block.end - 1).copy_(before.slice(0, first));
+    grads.slice(0, block.begin, block.end).copy_(weighted.transpose(2, 3).matmul(block.C));
   }
   const at::Tensor decays = decays_over_chunks(all);
-  for (std::int64_t chunk = chunks() - 1; chunk > 0; --chunk)
-    if (layout_.starts_sequence(chunk))
-      grads[chunk - 1].zero_();
-    else
-      grads[chunk - 1].addcmul_(grads[chunk], decays[chunk]);
-  return grads;
+  for (std::int64_t chunk = chunks() - 1; chunk >= 0; --chunk) {
+    const at::Tensor of_sequence = border[layout_.sequence_of(chunk)];
+    if (layout_.ends_sequence(chunk)) grads[chunk + 1].copy_(of_sequence);
+    grads[chunk].addcmul_(grads[chunk + 1], decays[chunk]);
+    if (layout_.starts_sequence(chunk)) of_sequence.copy_(grads[chunk]);
+  }
+  return grads.slice(0, 1);
 }
 
 struct BlockGrads {
@@ -275,11 +293,13 @@ at::Tensor Scan::grad_of_raw_steps(const at::Tensor& raw, const at::Tensor& grad
   return at::softplus_backward(grad_steps, raw, /*beta=*/1, /*threshold=*/20).mul_(inside);
 }
 
-SsdInputs Scan::backward(const at::Tensor& states, const at::Tensor& output_grad) const {
+SsdInputs Scan::backward(const at::Tensor& states, const at::Tensor& output_grad,
+                         const at::Tensor& final_states_grad) const {
   const at::Tensor raw = raw_steps();
   const Chunked all = chunked(steps(raw));
   const at::Tensor grad_y = per_head(output_grad), skip = wide(in_.D).view({groups(), -1, 1, 1});
-  const at::Tensor grads_after = state_grads_after_chunks(all, grad_y);
+  const at::Tensor border = copy_of(final_states_grad);
+  const at::Tensor grads_after = state_grads_after_chunks(all, grad_y, in_groups(border));
 
   at::Tensor grad_x = at::empty(all.x.sizes(), in_.x.options());
   at::Tensor grad_B = at::empty(all.B.sizes(), in_.B.options()), grad_C = at::empty_like(grad_B);
@@ -306,33 +326,87 @@ SsdInputs Scan::backward(const at::Tensor& states, const at::Tensor& output_grad
           .B = layout_.to_tokens(grad_B),
           .C = layout_.to_tokens(grad_C),
           .D = grad_D.flatten().to(in_.D.scalar_type()),
-          .dt_bias = grad_raw.sum(0).to(in_.dt_bias.scalar_type())};
+          .dt_bias = grad_raw.sum(0).to(in_.dt_bias.scalar_type()),
+          .initial_states = in_.initial_states.defined() ? border : at::Tensor()};
 }
 
-Tensors in_order(const SsdInputs& in) { return {in.x, in.dt, in.A_log, in.B, in.C, in.D, in.dt_bias}; }
+Tensors in_order(const SsdInputs& in) {
+  return {in.x, in.dt, in.A_log, in.B, in.C, in.D, in.dt_bias, in.initial_states};
+}
+
+void check(const SsdInputs& in, const SsdOptions& options, const PackedSequences& sequences) {
+  BRAID_CHECK_EQ(in.x.size(0), sequences.tokens(), "number of tokens in ssd_scan");
+  BRAID_CHECK_EQ(in.x.size(1) % in.B.size(1), 0, "heads of ssd_scan must be a multiple of groups");
+  BRAID_CHECK(in.B.sizes() == in.C.sizes(), "B and C of ssd_scan differ in shape");
+  BRAID_CHECK(options.chunk > 0, "chunk={} must be at least 1", options.chunk);
+  if (!in.initial_states.defined()) return;
+  const std::vector<std::int64_t> shape{sequences.count(), in.x.size(1), in.x.size(2), in.B.size(2)};
+  BRAID_CHECK(in.initial_states.sizes().vec() == shape, "initial states of ssd_scan must be [sequences, h, p, n]");
+  BRAID_CHECK(in.initial_states.scalar_type() == at::toOpMathType(in.x.scalar_type()),
+              "initial states of ssd_scan must have the dtype of its arithmetic");
+}
 
 }  // namespace
 
 OutputAndSaved<at::Tensor> ssd_scan_forward(const SsdInputs& inputs, const SsdOptions& options,
-                                            const PackedSequences& sequences) {
-  return Scan(inputs, options, sequences).forward();
+                                            const PackedSequences& sequences, at::Tensor* final_states) {
+  if constexpr (kHasKernels)
+    if (cuda::has_ssd_scan(inputs)) return cuda::ssd_scan_forward(inputs, options, sequences, final_states);
+  return Scan(inputs, options, sequences).forward(final_states);
 }
 
 SsdInputs ssd_scan_backward(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
-                            const SsdOptions& options, const PackedSequences& sequences) {
-  return Scan(inputs, options, sequences).backward(states, grad);
+                            const SsdOptions& options, const PackedSequences& sequences,
+                            const at::Tensor& final_states_grad) {
+  if constexpr (kHasKernels)
+    if (cuda::are_kernel_states(states)) {
+      const auto like = [](const at::Tensor& x) { return x.defined() ? at::empty(x.sizes(), x.options()) : x; };
+      const SsdInputs gradients{like(inputs.x), like(inputs.dt), like(inputs.A_log),   like(inputs.B),
+                                like(inputs.C), like(inputs.D),  like(inputs.dt_bias), like(inputs.initial_states)};
+      cuda::ssd_scan_backward_into(grad, inputs, states, options, sequences, gradients, final_states_grad);
+      return gradients;
+    }
+  return Scan(inputs, options, sequences).backward(states, grad, final_states_grad);
+}
+
+void ssd_scan_backward_into(const at::Tensor& grad, const SsdInputs& inputs, const at::Tensor& states,
+                            const SsdOptions& options, const PackedSequences& sequences, const SsdInputs& gradients,
+                            const at::Tensor& final_states_grad) {
+  if constexpr (kHasKernels)
+    if (cuda::are_kernel_states(states))
+      return cuda::ssd_scan_backward_into(grad, inputs, states, options, sequences, gradients, final_states_grad);
+  const Tensors from = in_order(Scan(inputs, options, sequences).backward(states, grad, final_states_grad));
+  const Tensors to = in_order(gradients);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    if (to[i].defined()) to[i].copy_(from[i]);
 }
 
 at::Tensor ssd_scan(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
-  BRAID_CHECK_EQ(inputs.x.size(0), sequences.tokens(), "number of tokens in ssd_scan");
-  BRAID_CHECK_EQ(inputs.x.size(1) % inputs.B.size(1), 0, "heads of ssd_scan must be a multiple of groups");
-  BRAID_CHECK(inputs.B.sizes() == inputs.C.sizes(), "B and C of ssd_scan differ in shape");
-  BRAID_CHECK(options.chunk > 0, "chunk={} must be at least 1", options.chunk);
+  check(inputs, options, sequences);
   return differentiable(
       "SsdScanBackward", in_order(inputs), [&] { return ssd_scan_forward(inputs, options, sequences); },
       [inputs, options, sequences](const at::Tensor& grad, const at::Tensor& states) {
         return in_order(ssd_scan_backward(grad, inputs, states, options, sequences));
       });
+}
+
+SsdOutput ssd_scan_with_states(const SsdInputs& inputs, const SsdOptions& options, const PackedSequences& sequences) {
+  check(inputs, options, sequences);
+  SsdOutput result;
+  at::Tensor states;
+  {
+    at::NoGradGuard guard;
+    auto forward = ssd_scan_forward(inputs, options, sequences, &result.final_states);
+    result.y = forward.output;
+    states = forward.saved;
+  }
+  if (!needs_gradient(in_order(inputs))) return result;
+  const Tensors outputs =
+      attach_backward("SsdScanWithStatesBackward", in_order(inputs), {result.y, result.final_states},
+                      [inputs, options, sequences, states](const Tensors& grads) {
+                        return in_order(ssd_scan_backward(grads[0], inputs, states, options, sequences, grads[1]));
+                      });
+  return {outputs[0], outputs[1]};
 }
 
 }  // namespace braid

@@ -19,8 +19,9 @@ at::Tensor gradient_terms(const std::vector<ModuleUpdate>& own, int modules, boo
   for (at::Tensor& norm : squared_norms) norm = zero();
   at::Tensor nonfinite = zero(), zeros = zero();
   for (const ModuleUpdate& update : own) {
-    squared_norms[static_cast<std::size_t>(update.module)].add_(update.optimizer->squared_norm());
-    nonfinite.add_(update.optimizer->has_nonfinite());
+    const at::Tensor terms = update.optimizer->norm_terms();
+    squared_norms[static_cast<std::size_t>(update.module)].add_(terms[0]);
+    nonfinite.add_(terms[1]);
     if (count_zeros) zeros.add_(update.optimizer->count_zeros());
   }
   squared_norms.insert(squared_norms.end(), {nonfinite, zeros});

@@ -58,7 +58,7 @@ GradientBuffer::~GradientBuffer() {
 void GradientBuffer::begin_step() {
   BRAID_CHECK(under_way_.empty(), "a step begins on {} before the reductions of the last one are complete",
               group_.name());
-  flat_.zero_();
+  for (const Parameters::Entry& entry : entries_) entry.gradient->is_unset = true;
   next_bucket_ = 0;
   last_.assign(layout_.slots.size(), false);
   ready_ = last_;
@@ -75,9 +75,10 @@ void GradientBuffer::announce_reduction(int stage) {
 void GradientBuffer::accumulate(std::size_t slot, const at::Tensor& parameter) {
   if (!parameter.grad().defined()) return;  // a layer has already added it to the sum
   at::NoGradGuard guard;
-  view(layout_.slots[slot].span).add_(parameter.grad().flatten());
-  parameter.mutable_grad().reset();
-  count(slot);
+  entry(layout_.slots[slot]).gradient->write_by([&](const at::Tensor& sum, bool is_first) {
+    is_first ? sum.copy_(parameter.grad()) : sum.add_(parameter.grad());
+    parameter.mutable_grad().reset();
+  });
 }
 
 void GradientBuffer::count(std::size_t slot) {
@@ -111,8 +112,16 @@ void GradientBuffer::finish_reduction(int stage) {
   }
 }
 
+void GradientBuffer::zero_unset(const BucketLayout::Bucket& bucket) {
+  for (std::size_t slot = bucket.first_slot; slot <= bucket.last_slot; ++slot) {
+    GradientSum& sum = *entry(layout_.slots[slot]).gradient;
+    if (std::exchange(sum.is_unset, false)) sum.value.zero_();
+  }
+}
+
 GradientBuffer::Reduction GradientBuffer::start_next_bucket() {
   const std::size_t bucket = next_bucket_++;
+  zero_unset(layout_.buckets[bucket]);
   if (group_.size() == 1) return {bucket, {}, {}};
   at::Tensor whole = view(layout_.buckets[bucket].span);
   if (!options_.shard) return {bucket, {}, group_.start_all_reduce(whole)};

@@ -35,7 +35,7 @@ class GradientBuffer {
   GradientBuffer(const GradientBuffer&) = delete;
   GradientBuffer& operator=(const GradientBuffer&) = delete;
 
-  void begin_step();  // sets all gradients to zero
+  void begin_step();  // all gradients count as zero; their memory is first written by backward or by the reduction
   // Collective over the group, the last stage first. With overlap, before the stage's last backward.
   void announce_reduction(int stage);
   void start_reduction(int stage);   // collective too, after the stage's last backward: the buckets not yet started
@@ -63,6 +63,7 @@ class GradientBuffer {
   void accumulate(std::size_t slot, const at::Tensor& parameter);
   void count(std::size_t slot);  // counts a gradient that was added
   void mark_ready(std::size_t slot);
+  void zero_unset(const BucketLayout::Bucket& bucket);
   Reduction start_next_bucket();
   void finish(Reduction reduction);
 

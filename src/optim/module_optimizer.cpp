@@ -52,22 +52,21 @@ void ModuleOptimizer::finish_gradients(int stage) {
   for (auto& part : parts_) part->finish_gradients(stage);
 }
 
-at::Tensor ModuleOptimizer::sum(at::Tensor (ShardedAdam::*term)() const) const {
-  at::Tensor total = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
-  for (const auto& part : parts_) total.add_(((*part).*term)());
+at::Tensor ModuleOptimizer::norm_terms() const {
+  at::Tensor total = at::zeros({2}, at::TensorOptions(at::kDouble).device(device_));
+  for (const auto& part : parts_) total.add_(part->norm_terms());
   return total;
 }
 
-at::Tensor ModuleOptimizer::squared_norm() const { return sum(&ShardedAdam::squared_norm); }
-at::Tensor ModuleOptimizer::count_zeros() const { return sum(&ShardedAdam::count_zeros); }
-at::Tensor ModuleOptimizer::has_nonfinite() const { return sum(&ShardedAdam::has_nonfinite).clamp_max(1); }
+at::Tensor ModuleOptimizer::count_zeros() const {
+  at::Tensor total = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
+  for (const auto& part : parts_) total.add_(part->count_zeros());
+  return total;
+}
 
 void ModuleOptimizer::step(double lr, double weight_decay, double factor) {
   ++steps_;
-  for (auto& part : parts_) {
-    if (factor != 1) part->scale(factor);
-    part->update(steps_, lr, weight_decay);
-  }
+  for (auto& part : parts_) part->update(steps_, lr, weight_decay, factor);
 }
 
 std::vector<OptimizerState> ModuleOptimizer::state() const {

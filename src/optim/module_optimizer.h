@@ -38,10 +38,9 @@ class ModuleOptimizer {
   void start_gradients(int stage);  // after the stage's last backward
   void finish_gradients(int stage);
 
-  // Scalars of type double. Summed over the ranks of the module, the first two count every element once.
-  at::Tensor squared_norm() const;
-  at::Tensor count_zeros() const;
-  at::Tensor has_nonfinite() const;  // 0 or 1, of the gradients on this rank
+  // Of type double. Summed over the ranks of the module, squares and zeros count every element once.
+  at::Tensor norm_terms() const;   // [2]: the sum of squares; more than 0 if a gradient on this rank is not finite
+  at::Tensor count_zeros() const;  // a scalar
 
   // One update of the main copy with gradients times `factor`.
   void step(double lr, double weight_decay, double factor);
@@ -57,8 +56,6 @@ class ModuleOptimizer {
   void take_parameters();
 
  private:
-  at::Tensor sum(at::Tensor (ShardedAdam::*term)() const) const;
-
   at::Device device_;
   std::vector<std::unique_ptr<ShardedAdam>> parts_;  // dense, expert; those that have parameters
   std::int64_t steps_ = 0;

@@ -7,12 +7,14 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "base/error.h"
+#include "ops/has_kernel.h"
 
 namespace braid {
 namespace {
@@ -63,6 +65,7 @@ ShardedAdam::ShardedAdam(std::vector<Parameters::Entry> entries, const Group& re
   }
   for (const Range& range : ranges_)
     if (counts(range)) add_counted(range);
+  make_table();
   is_stale_.resize(shards_.size());
   arriving_.resize(shards_.size());
   take_parameters();
@@ -135,8 +138,21 @@ void ShardedAdam::sum_over_replicas(int stage) {
   }
 }
 
-void ShardedAdam::scale(double factor) {
-  for (Shard& shard : shards_) shard.gradient.mul_(factor);
+void ShardedAdam::make_table() {
+  if (!kHasKernels || !has_kernel({parameters_}) || ranges_.empty()) return;
+  std::vector<cuda::AdamPiece> pieces;
+  for (const Range& range : ranges_)
+    pieces.push_back({range.gradient, range.main, range.exp_avg, range.exp_avg_sq, part(parameters_, range.in_buffer),
+                      has_weight_decay(spec(range)), counts(range)});
+  if constexpr (kHasKernels) table_ = cuda::adam_table(pieces);
+}
+
+bool ShardedAdam::has_kernels() const { return table_.size > 0 && has_kernel({parameters_}); }
+
+at::Tensor ShardedAdam::norm_terms() const {
+  if constexpr (kHasKernels)
+    if (has_kernels()) return cuda::sum_squares(table_);
+  return at::stack({squared_norm(), has_nonfinite()});
 }
 
 at::Tensor ShardedAdam::squared_norm() const {
@@ -159,15 +175,29 @@ at::Tensor ShardedAdam::has_nonfinite() const {
   return 1 - finite;
 }
 
-void ShardedAdam::update(std::int64_t step, double lr, double weight_decay) {
+void ShardedAdam::update(std::int64_t step, double lr, double weight_decay, double factor) {
   at::NoGradGuard guard;
-  const at::Tensor step_tensor =
-      at::full({}, step, at::TensorOptions(at::kFloat).device(gradients_.tensor_options().device()));
-  for (const bool decayed : {true, false}) update(decayed, step_tensor, lr, decayed ? weight_decay : 0);
   is_stale_.assign(is_stale_.size(), true);
+  if constexpr (kHasKernels)
+    if (has_kernels()) {
+      for (Pending& pending : arriving_) pending.wait();
+      cuda::adam_update(table_, {step, lr, config_.beta1, config_.beta2, config_.eps, weight_decay, factor});
+      own_is_copied_ = true;
+      return;
+    }
+  update_by_aten(step, lr, weight_decay, factor);
+  own_is_copied_ = false;
 }
 
-void ShardedAdam::update(bool decayed, const at::Tensor& step, double lr, double weight_decay) {
+void ShardedAdam::update_by_aten(std::int64_t step, double lr, double weight_decay, double factor) {
+  if (factor != 1)
+    for (Shard& shard : shards_) shard.gradient.mul_(factor);
+  const at::Tensor step_tensor =
+      at::full({}, step, at::TensorOptions(at::kFloat).device(gradients_.tensor_options().device()));
+  for (const bool decayed : {true, false}) update_by_aten(decayed, step_tensor, lr, decayed ? weight_decay : 0);
+}
+
+void ShardedAdam::update_by_aten(bool decayed, const at::Tensor& step, double lr, double weight_decay) {
   std::vector<at::Tensor> main, gradient, exp_avg, exp_avg_sq;
   for (const Range& range : ranges_) {
     if (has_weight_decay(spec(range)) != decayed) continue;
@@ -194,6 +224,7 @@ void ShardedAdam::take_parameters() {
 void ShardedAdam::publish_parameters() {
   finish_publishing();
   is_stale_.assign(is_stale_.size(), true);
+  own_is_copied_ = false;
   finish_publishing();
 }
 
@@ -209,7 +240,7 @@ void ShardedAdam::start_publishing(int stage) {
 
 Pending ShardedAdam::start_gather(std::size_t bucket) {
   at::Tensor own = part(parameters_, shards_[bucket].in_buffer);
-  own.copy_(shards_[bucket].main);
+  if (!own_is_copied_) own.copy_(shards_[bucket].main);
   if (!gradients_.sharded() || gradients_.group().size() == 1) return {};
   at::Tensor whole = part(parameters_, gradients_.layout().buckets[bucket].span);
   return gradients_.group().start_all_gather(whole, own);

@@ -10,6 +10,7 @@
 
 #include "dist/group.h"
 #include "nn/parameters.h"
+#include "optim/adam_cuda.h"
 #include "optim/gradient_buffer.h"
 #include "optim/optimizer_config.h"
 
@@ -42,15 +43,15 @@ class ShardedAdam {
 
   GradientBuffer& gradients() { return gradients_; }
   void finish_gradients(int stage);
-  void scale(double factor);
 
-  // This rank's terms of sums over the module: every element counts on exactly one rank. Scalars of type double.
-  at::Tensor squared_norm() const;
-  at::Tensor count_zeros() const;
-  at::Tensor has_nonfinite() const;  // 0 or 1, over all elements on this rank
+  // This rank's terms of sums over the module, in which every element counts on exactly one rank. Of type double.
+  at::Tensor norm_terms() const;   // [2]: the sum of squares; 0, or 1 if any element on this rank is not finite
+  at::Tensor count_zeros() const;  // a scalar
 
-  void update(std::int64_t step, double lr, double weight_decay);  // of the main copy
-  void take_parameters();                                          // copies the model's parameters to the main copy
+  // Of the main copy, with the gradients times `factor`. On a GPU, this rank's part of the model's parameters follows
+  // at once.
+  void update(std::int64_t step, double lr, double weight_decay, double factor);
+  void take_parameters();     // copies the model's parameters to the main copy
   void publish_parameters();  // copies the main copy to the model's parameters, on all ranks
   // The same for what update() has changed, in two calls and by stage. Collective.
   void start_publishing(int stage);
@@ -79,7 +80,12 @@ class ShardedAdam {
   void add_counted(const Range& range);
   void sum_over_replicas(int stage);
   const ParamSpec& spec(const Range& range) const;
-  void update(bool decayed, const at::Tensor& step, double lr, double weight_decay);
+  void make_table();
+  bool has_kernels() const;
+  at::Tensor squared_norm() const;
+  at::Tensor has_nonfinite() const;
+  void update_by_aten(std::int64_t step, double lr, double weight_decay, double factor);
+  void update_by_aten(bool decayed, const at::Tensor& step, double lr, double weight_decay);
   Pending start_gather(std::size_t bucket);
   int stage_of(std::size_t bucket) const { return gradients_.stage_of(gradients_.layout().buckets[bucket]); }
 
@@ -90,7 +96,9 @@ class ShardedAdam {
   std::vector<Range> ranges_;      // in buffer order
   std::vector<Span> counted_;      // the slices that count on this rank, neighbours merged
   at::Tensor parameters_;          // the model's, in the layout of the gradients
-  std::vector<bool> is_stale_;     // by bucket: the main copy has changed since the model's parameters were copied
+  cuda::AdamTable table_;          // the ranges, if kernels know their types
+  std::vector<bool> is_stale_;     // by bucket: the main copy has changed since the model's parameters were published
+  bool own_is_copied_ = false;     // this rank's part of the model's parameters equals the main copy
   std::vector<Pending> arriving_;  // by bucket
 };
 

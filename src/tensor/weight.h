@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace braid {
 
@@ -13,13 +14,24 @@ namespace braid {
 // there is no sum, and autograd stores the gradient.
 struct GradientSum {
   at::Tensor value{};
+  bool is_unset = false;          // the next gradient is the first: whatever the value holds, the sum is zero
   std::function<void()> added{};  // called after each addition
 
   // Adds a gradient by add(value). False, without a call, if there is no sum.
   template <class Add>
-  bool add_by(const Add& add) const {
+  bool add_by(const Add& add) {
+    return write_by([&](at::Tensor sum, bool is_first) {
+      if (is_first) sum.zero_();
+      add(sum);
+    });
+  }
+
+  // The same by write(value, is_first), which overwrites the value with the first gradient and adds the others to it: a
+  // sum that is never zeroed is written and read once less.
+  template <class Write>
+  bool write_by(const Write& write) {
     if (!value.defined()) return false;
-    add(value);
+    write(value, std::exchange(is_unset, false));
     if (added) added();
     return true;
   }

@@ -1,6 +1,7 @@
 #include "ops/activation.h"
 
 #include "base/error.h"
+#include "ops/amid_columns.h"
 #include "ops/gradients.h"
 
 namespace braid {
@@ -65,6 +66,18 @@ TEST(ScaledSquaredRelu, OfNoRowsIsEmpty) {
   EXPECT_THROW(scaled_squared_relu(random_tensor({3, 7}, 1), random_tensor({1}, 1)), std::logic_error);
 }
 
+// Of the experts of one microbatch, whose fp32 row sums add 1856 terms; and odd sizes.
+TEST(ScaledSquaredRelu, AgreesWithDoubleAtAnySize) {
+  for (const auto& [rows, columns] : {std::pair{1, 1}, {1, 1856}, {300, 1856}, {9, 257}, {8, 1024}, {17, 24}}) {
+    SCOPED_TRACE(::testing::Message() << rows << " x " << columns);
+    const at::Tensor scale = random_tensor({rows}, 5);
+    for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, kOneRounding}, {at::kFloat, 50.0}}) {
+      check_precision(scaled_op, {random_tensor({rows, columns}, 4), scale}, dtype, epsilons);
+      check_precision(amid_columns(scaled_op), {random_tensor({rows, columns + 1}, 4), scale}, dtype, epsilons);
+    }
+  }
+}
+
 at::Tensor swiglu_op(const Tensors& in) { return swiglu(in[0]); }
 at::Tensor swiglu_naive(const Tensors& in) {
   const std::vector<at::Tensor> halves = in[0].chunk(2, -1);
@@ -108,6 +121,17 @@ TEST(GatedActivations, RoundLittle) {
     check_precision(gated, inputs, at::kFloat, 4);
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) check_precision(gated, inputs, dtype, kOneRounding);
   }
+}
+
+TEST(GatedActivations, AgreeWithDoubleAtAnySize) {
+  for (const auto& [rows, columns] : {std::pair{0, 6}, {1, 2}, {1, 1280}, {70, 2688}, {9, 258}, {17, 48}})
+    for (const Operator& gated :
+         {Operator(swiglu_op), Operator(gelu_op), Operator(tanh_gelu_op), Operator(quick_gelu_op)})
+      for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, kOneRounding}, {at::kFloat, 4.0}}) {
+        SCOPED_TRACE(::testing::Message() << rows << " x " << columns);
+        check_precision(gated, {random_tensor({rows, columns}, 3)}, dtype, epsilons);
+        check_precision(amid_columns(gated), {random_tensor({rows, columns + 1}, 3)}, dtype, epsilons);
+      }
 }
 
 }  // namespace

@@ -28,9 +28,15 @@ Tensors inputs(std::int64_t tokens, Heads heads) {
           random_tensor({tokens, heads.key, heads.width}, 3)};
 }
 
+// As a fused projection gives them.
+at::Tensor join_groups(const Tensors& q_k_v) {
+  const std::int64_t groups = q_k_v[1].size(1);
+  return at::cat({q_k_v[0].unflatten(1, {groups, -1}), q_k_v[1].unsqueeze(2), q_k_v[2].unsqueeze(2)}, 2);
+}
+
 Operator packed_attention(const std::vector<std::int64_t>& offsets, bool causal) {
   const PackedSequences sequences = pack_sequences(offsets, test_device());
-  return [=](const Tensors& in) { return attention(in[0], in[1], in[2], sequences, causal, kScale); };
+  return [=](const Tensors& in) { return attention(join_groups(in), sequences, causal, kScale); };
 }
 
 // One [T, T] matrix for each head.
@@ -90,6 +96,19 @@ TEST(Attention, NarrowTypesAreRoundedAtTheEnds) {
     check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), at::kFloat, 40);
     check_precision(packed_attention({0, 17, 40}, causal), inputs(40, {4, 2, 8}), at::kBFloat16, 3);
   }
+}
+
+// Shapes of real models, which a GPU computes in other ways than small ones: one sequence, equal ones, packed ones.
+TEST(Attention, RealShapesAreRoundedAtTheEnds) {
+  struct Case {
+    std::vector<std::int64_t> offsets;
+    Heads heads;
+  };
+  for (const Case& c : {Case{{0, 300}, {8, 2, 128}}, Case{{0, 130, 260, 390}, {3, 3, 80}},
+                        Case{{0, 130, 260}, {4, 2, 64}}, Case{{0, 1, 200, 200, 333, 340}, {8, 2, 128}},
+                        Case{{0, 7, 200, 210}, {3, 3, 80}}})
+    for (const bool causal : {true, false})
+      check_precision(packed_attention(c.offsets, causal), inputs(c.offsets.back(), c.heads), at::kBFloat16, 3);
 }
 
 TEST(Attention, NothingCrossesABorder) {

@@ -18,8 +18,13 @@ using testing::test_device;
 
 constexpr std::int64_t kChannels = 5;
 
-Tensors inputs(std::int64_t tokens, std::int64_t taps) {
-  return {random_tensor({tokens, kChannels}, 1), random_tensor({kChannels, taps}, 2), random_tensor({kChannels}, 3)};
+Tensors inputs(std::int64_t tokens, std::int64_t taps, std::int64_t channels = kChannels) {
+  return {random_tensor({tokens, channels}, 1), random_tensor({channels, taps}, 2), random_tensor({channels}, 3)};
+}
+
+// The operator on some columns of its first input.
+Operator on_columns(const Operator& op, std::int64_t begin, std::int64_t end) {
+  return [=](const Tensors& wide) { return op({wide[0].slice(1, begin, end), wide[1], wide[2]}); };
 }
 
 Operator convolution(const std::vector<std::int64_t>& offsets) {
@@ -61,9 +66,7 @@ TEST(CausalConv, WorksWithoutABias) {
 
 TEST(CausalConv, TakesAColumnSliceOfAWiderTensor) {
   const Tensors in = inputs(7, 4);
-  const auto sliced = [](const Operator& op) {
-    return [op](const Tensors& wide) { return op({wide[0].slice(1, 2, 2 + kChannels), wide[1], wide[2]}); };
-  };
+  const auto sliced = [](const Operator& op) { return on_columns(op, 2, 2 + kChannels); };
   check_gradients(sliced(convolution({0, 3, 7})), sliced(naive({0, 3, 7})),
                   {random_tensor({7, kChannels + 4}, 5), in[1], in[2]});
 }
@@ -74,17 +77,64 @@ TEST(CausalConv, NarrowTypesAreRoundedAtTheEndOnly) {
   check_precision(convolution({0, 17, 40}), inputs(40, 4), at::kFloat, 40);
 }
 
-TEST(CausalConv, NothingCrossesABorder) {
-  Tensors in = inputs(9, 4);
-  at::Tensor grad = at::zeros({9, kChannels}, in[0].options());
-  grad.slice(0, 4, 7).fill_(1);  // of the middle sequence
-  const at::Tensor grad_x = evaluate(convolution({0, 4, 7, 9}), in, grad).gradients[0];
-  EXPECT_TRUE(grad_x.slice(0, 0, 4).eq(0).all().item<bool>());
-  EXPECT_TRUE(grad_x.slice(0, 4, 7).ne(0).all().item<bool>());
-  EXPECT_TRUE(grad_x.slice(0, 7, 9).eq(0).all().item<bool>());
+// Of several warps' channels, in vectors and not, in sequences of all lengths that meet the borders of a kernel's
+// pieces. The weights' gradients are sums over 300 tokens.
+TEST(CausalConv, IsPreciseAtSizesThatFitNoTile) {
+  const std::vector<std::int64_t> ragged = {0, 1, 3, 31, 31, 32, 33, 35, 66, 127, 129, 130, 257, 300};
+  for (const std::vector<std::int64_t>& offsets : {ragged, {0, 300}, {0, 256}, {0, 1}, {0}})
+    for (const std::int64_t taps : {2, 3, 4, 5})
+      for (const auto& [channels, begin] :
+           {std::pair<std::int64_t, std::int64_t>{264, 0}, {264, 16}, {264, 3}, {37, 0}}) {
+        SCOPED_TRACE(::testing::Message() << offsets.size() - 1 << " sequences, " << taps << " taps, " << channels
+                                          << " channels from " << begin);
+        Tensors in = inputs(offsets.back(), taps, channels);
+        in[0] = random_tensor({offsets.back(), channels + begin + 8}, 4);
+        const Operator op = on_columns(convolution(offsets), begin, begin + channels);
+        check_precision(op, in, at::kBFloat16, 1);
+        check_precision(op, in, at::kFloat, 40);
+      }
+}
 
-  in[0].slice(0, 0, 4).fill_(std::numeric_limits<double>::infinity());
-  EXPECT_TRUE(convolution({0, 4, 7, 9})(in).slice(0, 4).isfinite().all().item<bool>());
+TEST(CausalConv, IsPreciseAtTheWidthOfALargeModel) {
+  Tensors in = inputs(500, 4, 6144);
+  in[0] = random_tensor({500, 10304}, 4);
+  const Operator op = on_columns(convolution({0, 200, 500}), 4096, 4096 + 6144);
+  check_precision(op, in, at::kBFloat16, 1);
+  check_precision(op, in, at::kFloat, 40);
+}
+
+// Weights are often fp32 while activations are bf16.
+TEST(CausalConv, GradientsHaveTheTypesOfTheirInputs) {
+  Tensors in = inputs(20, 4, 16);
+  in[0] = in[0].to(at::kBFloat16);
+  in[1] = in[1].to(at::kFloat);
+  in[2] = in[2].to(at::kFloat);
+  const at::Tensor grad = random_tensor({20, 16}, 5).to(at::kBFloat16);
+  const testing::Evaluation got = evaluate(convolution({0, 7, 20}), in, grad);
+  EXPECT_EQ(got.output.scalar_type(), at::kBFloat16);
+  for (std::size_t i = 0; i < in.size(); ++i) EXPECT_EQ(got.gradients[i].scalar_type(), in[i].scalar_type());
+  for (at::Tensor& x : in) x = x.to(at::kDouble);
+  const testing::Evaluation expected = evaluate(convolution({0, 7, 20}), in, grad);
+  testing::expect_close(got.gradients[1], expected.gradients[1], 40 * testing::epsilon_of(at::kFloat));
+  testing::expect_close(got.gradients[2], expected.gradients[2], 40 * testing::epsilon_of(at::kFloat));
+}
+
+TEST(CausalConv, NothingCrossesABorder) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    Tensors in = inputs(9, 4);
+    for (at::Tensor& x : in) x = x.to(dtype);
+    at::Tensor grad = at::zeros({9, kChannels}, in[0].options());
+    grad.slice(0, 4, 7).fill_(1);  // of the middle sequence
+    const at::Tensor grad_x = evaluate(convolution({0, 4, 7, 9}), in, grad).gradients[0];
+    EXPECT_TRUE(grad_x.slice(0, 0, 4).eq(0).all().item<bool>());
+    EXPECT_TRUE(grad_x.slice(0, 4, 7).ne(0).all().item<bool>());
+    EXPECT_TRUE(grad_x.slice(0, 7, 9).eq(0).all().item<bool>());
+
+    in[0].slice(0, 0, 4).fill_(std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(convolution({0, 4, 7, 9})(in).slice(0, 4).isfinite().all().item<bool>());
+    const Tensors gradients = evaluate(convolution({0, 4, 7, 9}), in, at::ones_like(grad)).gradients;
+    EXPECT_TRUE(gradients[0].slice(0, 4).isfinite().all().item<bool>());
+  }
 }
 
 TEST(CausalConv, PackedSequencesAreTheSequencesOneByOne) {

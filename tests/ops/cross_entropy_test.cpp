@@ -55,6 +55,29 @@ TEST(CrossEntropy, LossIsFloatAndGradientRoundsOnce) {
   }
 }
 
+// Rows of any width, next to each other or columns of a wider matrix. A sum of V exponentials is off by at most 2
+// log2(V) roundings when it is a tree's, and by far less than sqrt(V) of them in any order.
+TEST(CrossEntropy, HasAnyWidthAndRowStride) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat})
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 4099}, {3, 4104}, {5, 24'576}, {2, 131'072}})
+      for (const std::int64_t margin : {0, 3, 8}) {
+        const at::Tensor wide = (random_tensor({rows, columns + 2 * margin}, columns) * 2).to(dtype);
+        const at::Tensor logits = wide.narrow(1, margin, columns), exact = logits.to(at::kDouble).requires_grad_();
+        Labels labels;
+        for (std::int64_t row = 0; row < rows; ++row)
+          labels.push_back(row == 2 ? kIgnoredLabel : columns - 1 - row % columns);
+        const at::Tensor grad = random_tensor({rows}, 3).to(at::kFloat), expected = naive({exact, tensor_of(labels)});
+        expected.backward(grad.to(at::kDouble));
+        const double arithmetic = 40 * epsilon_of(at::kFloat);
+        const at::Tensor leaf = logits.detach().requires_grad_();
+        const at::Tensor loss = on_one_rank(leaf, tensor_of(labels));
+        loss.backward(grad);
+        expect_close(loss, expected, arithmetic);
+        expect_close(leaf.grad(), exact.grad(), epsilon_of(dtype) / 2 + arithmetic);
+      }
+}
+
 TEST(CrossEntropy, HoldsForLogitsFarFromZero) {
   const at::Tensor logits = random_tensor({4, 9}, 4), labels = tensor_of({0, 3, 8, 2});
   for (const double shift : {-4096.0, 4096.0}) {

@@ -1,5 +1,6 @@
 #include "ops/norm.h"
 
+#include "ops/amid_columns.h"
 #include "ops/gradients.h"
 
 namespace braid {
@@ -68,10 +69,56 @@ TEST(Norm, NarrowTypesAreRoundedAtTheEndOnly) {
   }
 }
 
+// Groups of less than a warp's share, of one warp, of several warps, and larger than a block holds; in vectors and not.
+// The weight's gradient is a sum over 133 tokens.
+TEST(Norm, GatedRmsNormIsPreciseForGroupsOfAnySize) {
+  for (const auto& [groups, size] : {std::pair<std::int64_t, std::int64_t>{3, 4},
+                                     {2, 512},
+                                     {1, 40},
+                                     {3, 37},
+                                     {2, 1100},
+                                     {1, 2053},
+                                     {1, 5000},
+                                     {1, 8200},
+                                     {8, 512}})
+    for (const std::int64_t tokens : {133, 1, 0})
+      for (const std::int64_t begin : {8, 1}) {
+        SCOPED_TRACE(::testing::Message() << groups << " groups of " << size << " channels from " << begin);
+        const std::int64_t width = groups * size;
+        const Operator op = [=, groups = groups](const Tensors& in) {
+          return gated_rms_norm(in[0], in[1].slice(1, begin, begin + width), in[2], groups, kEps);
+        };
+        const Tensors in = {random_tensor({tokens, width}, 1), random_tensor({tokens, width + begin + 8}, 2),
+                            random_tensor({width}, 3)};
+        check_precision(op, in, at::kBFloat16, 1);
+        check_precision(op, in, at::kFloat, 40);
+      }
+}
+
 TEST(Norm, ComputesGradientsOnlyForWhoWantsThem) {
   check_partial_gradients(rms, rms_inputs(5));
   check_partial_gradients(gated(2), gated_inputs(5));
   check_partial_gradients(layer, layer_inputs(5));
+}
+
+// Kernels divide rows over blocks, and columns over threads in vectors: sizes around those, and of real models. Errors
+// of an fp32 sum of n terms with any sign grow like the sum itself, with the root of n, at most n times.
+TEST(Norm, AgreesWithDoubleAtAnySize) {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{1, 1},    {1, 2688}, {3, 7},     {2, 8},
+                                                                    {5, 130},  {33, 264}, {700, 513}, {4000, 24},
+                                                                    {3, 8200}, {2, 9001}, {900, 2688}};
+  for (const auto& [tokens, columns] : sizes) {
+    SCOPED_TRACE(::testing::Message() << tokens << " x " << columns);
+    const at::Tensor weight = random_tensor({columns}, 2), bias = random_tensor({columns}, 3);
+    const Tensors inputs = {random_tensor({tokens, columns}, 1), weight, bias};
+    const Tensors wider = {random_tensor({tokens, columns + 1}, 1), weight, bias};
+    const double of_sums = 2 * std::sqrt(static_cast<double>(std::max(tokens, columns)));
+    for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, 1.0}, {at::kFloat, 12 + of_sums}})
+      for (const Operator& norm : {rms, layer}) {
+        check_precision(norm, inputs, dtype, epsilons);
+        check_precision(testing::amid_columns(norm), wider, dtype, epsilons);
+      }
+  }
 }
 
 // Weights are often fp32 while activations are bf16.
@@ -83,6 +130,16 @@ TEST(Norm, GradientsHaveTheTypesOfTheirInputs) {
   y.backward(at::ones_like(y));
   EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
   EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
+
+  Tensors in = gated_inputs(5);
+  for (const std::size_t i : {0, 1}) in[i] = in[i].to(at::kBFloat16);
+  in[2] = in[2].to(at::kFloat);
+  const at::Tensor grad = random_tensor({5, 12}, 4).to(at::kBFloat16);
+  const testing::Evaluation got = testing::evaluate(gated(3), in, grad);
+  for (std::size_t i = 0; i < in.size(); ++i) EXPECT_EQ(got.gradients[i].scalar_type(), in[i].scalar_type());
+  for (at::Tensor& tensor : in) tensor = tensor.to(at::kDouble);
+  testing::expect_close(got.gradients[2], testing::evaluate(gated(3), in, grad).gradients[2],
+                        12 * testing::epsilon_of(at::kFloat));
 }
 
 }  // namespace

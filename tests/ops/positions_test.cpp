@@ -11,7 +11,7 @@ using namespace testing;
 
 constexpr double kTheta = 100;
 
-at::Tensor op(const Tensors& in) { return rotary_embedding(in[0], in[1], kTheta); }
+at::Tensor op(const Tensors& in) { return rotary_embedding(in[0], in[1], kTheta, in[0].size(-2)); }
 
 at::Tensor naive(const Tensors& in) {
   const std::int64_t half = in[0].size(-1) / 2;
@@ -34,10 +34,18 @@ at::Tensor naive(const Tensors& in) {
 at::Tensor positions() { return at::tensor({0, 1, 2, 0, 1, 700}, at::kLong).to(test_device()); }
 
 TEST(RotaryEmbedding, IsItsFormulaForwardAndBackward) {
-  check_gradients(op, naive, {random_tensor({6, 8}, 1), positions()});
+  check_gradients(op, naive, {random_tensor({6, 1, 8}, 1), positions()});
   check_gradients(op, naive, {random_tensor({6, 2, 3, 4}, 2), positions()});
   check_gradients(op, naive, {random_tensor({2, 4, 6}, 3).transpose(0, 2), positions()});
-  check_partial_gradients(op, {random_tensor({6, 8}, 1), positions()});
+  check_partial_gradients(op, {random_tensor({6, 1, 8}, 1), positions()});
+}
+
+TEST(RotaryEmbedding, LeavesTheVectorsAfterTheFirstOnes) {
+  const auto first_two = [](const Tensors& in) { return rotary_embedding(in[0], in[1], kTheta, 2); };
+  const auto naive_first_two = [](const Tensors& in) {
+    return at::cat({naive({in[0].narrow(2, 0, 2), in[1]}), in[0].narrow(2, 2, 1)}, 2);
+  };
+  check_gradients(first_two, naive_first_two, {random_tensor({6, 2, 3, 4}, 2), positions()});
 }
 
 // Two products and their sum in fp32, each rounded by at most half an epsilon; narrower types round once more.
@@ -48,10 +56,10 @@ TEST(RotaryEmbedding, RoundsLittle) {
 }
 
 TEST(RotaryEmbedding, ScoresDependOnDistanceAlone) {
-  const at::Tensor q = random_tensor({1, 8}, 5), k = random_tensor({1, 8}, 6);
+  const at::Tensor q = random_tensor({1, 1, 8}, 5), k = random_tensor({1, 1, 8}, 6);
   const auto score = [&](std::int64_t of_q, std::int64_t of_k) {
     const auto at_position = [](const at::Tensor& x, std::int64_t position) {
-      return rotary_embedding(x, at::full({1}, position, at::TensorOptions(at::kLong).device(x.device())), kTheta);
+      return rotary_embedding(x, at::full({1}, position, at::TensorOptions(at::kLong).device(x.device())), kTheta, 1);
     };
     return (at_position(q, of_q) * at_position(k, of_k)).sum();
   };
@@ -60,8 +68,8 @@ TEST(RotaryEmbedding, ScoresDependOnDistanceAlone) {
 }
 
 TEST(RotaryEmbedding, RefusesWhatDoesNotFit) {
-  EXPECT_ANY_THROW(op({random_tensor({6, 7}, 1), positions()}));
-  EXPECT_ANY_THROW(op({random_tensor({5, 8}, 1), positions()}));
+  EXPECT_ANY_THROW(op({random_tensor({6, 1, 7}, 1), positions()}));
+  EXPECT_ANY_THROW(op({random_tensor({5, 1, 8}, 1), positions()}));
 }
 
 TEST(Sinusoids, GoFromOneToTenThousand) {

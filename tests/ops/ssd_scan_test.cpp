@@ -166,5 +166,190 @@ TEST(SsdScan, GradientsHaveTheTypesOfTheirInputs) {
   for (const at::Tensor& x : in) EXPECT_EQ(x.grad().scalar_type(), x.scalar_type());
 }
 
+// y and the final states as one vector, from inputs and initial states: so that both have gradients.
+Operator scan_with_states(const std::vector<std::int64_t>& offsets, const SsdOptions& options) {
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  return [=](const Tensors& in) {
+    const SsdOutput out =
+        ssd_scan_with_states({in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]}, options, sequences);
+    return at::cat({out.y.flatten().to(out.final_states.scalar_type()), out.final_states.flatten()});
+  };
+}
+
+Tensors inputs_and_states(std::int64_t tokens, std::int64_t sequences, Shape shape = {}) {
+  Tensors in = inputs(tokens, shape);
+  in.push_back(random_tensor({sequences, shape.heads, shape.width, shape.state}, 9));
+  return in;
+}
+
+// The scan of a whole is that of its halves if the second starts from the state that the first one leaves.
+Operator scan_in_halves(const std::vector<std::int64_t>& first, const std::vector<std::int64_t>& second,
+                        const SsdOptions& options) {
+  const PackedSequences before = pack_sequences(first, test_device()), after = pack_sequences(second, test_device());
+  return [=](const Tensors& in) {
+    const std::int64_t middle = first.back(), end = middle + second.back();
+    const auto part = [&](std::int64_t from, std::int64_t to, const at::Tensor& state) {
+      return SsdInputs{in[0].slice(0, from, to),
+                       in[1].slice(0, from, to),
+                       in[2],
+                       in[3].slice(0, from, to),
+                       in[4].slice(0, from, to),
+                       in[5],
+                       in[6],
+                       state};
+    };
+    const SsdOutput a = ssd_scan_with_states(part(0, middle, in[7]), options, before);
+    const SsdOutput b = ssd_scan_with_states(part(middle, end, a.final_states), options, after);
+    return at::cat({a.y.flatten(), b.y.flatten(), b.final_states.flatten()});
+  };
+}
+
+TEST(SsdScan, PassesStatesBetweenPartsOfASequence) {
+  for (const std::int64_t chunk : {1, 2, 3, 100}) {
+    SCOPED_TRACE(::testing::Message() << "chunks of " << chunk);
+    const SsdOptions options{.chunk = chunk};
+    check_gradients(scan_with_states({0, 8}, options), scan_in_halves({0, 5}, {0, 3}, options),
+                    inputs_and_states(8, 1, {2, 2, 1, 2}));
+    check_gradients(scan_with_states({0, 8}, options), scan_in_halves({0, 0}, {0, 8}, options),
+                    inputs_and_states(8, 1, {2, 2, 1, 2}));
+  }
+}
+
+TEST(SsdScan, EachSequenceHasItsOwnStates) {
+  const std::vector<std::int64_t> offsets = {0, 3, 3, 8, 8};
+  const Tensors in = inputs_and_states(8, 4);
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  const SsdOutput got =
+      ssd_scan_with_states({in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]}, {.chunk = 2}, sequences);
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const auto part = [&](const at::Tensor& x) { return x.slice(0, offsets[i], offsets[i + 1]); };
+    const at::Tensor state = in[7].narrow(0, static_cast<std::int64_t>(i), 1);
+    const PackedSequences one = pack_sequences({0, offsets[i + 1] - offsets[i]}, test_device());
+    const SsdOutput alone = ssd_scan_with_states(
+        {part(in[0]), part(in[1]), in[2], part(in[3]), part(in[4]), in[5], in[6], state}, {.chunk = 2}, one);
+    expect_close(part(got.y), alone.y, 1e-14);
+    expect_close(got.final_states.narrow(0, static_cast<std::int64_t>(i), 1), alone.final_states, 1e-14);
+  }
+}
+
+// Sizes that a GPU has a kernel for. It rounds factors of products to bf16 (weights, decayed x, states), each by half
+// an epsilon relatively; the results are sums of many such terms with independent errors, and are rounded themselves.
+constexpr double kKernelEpsilons = 2;
+constexpr Shape kKernelShape{.heads = 4, .width = 64, .groups = 2, .state = 128};
+
+TEST(SsdScan, KernelSizesInBf16) {
+  const std::vector<std::vector<std::int64_t>> packings = {
+      {0, 1}, {0, 256}, {0, 0, 1, 18, 18, 147, 403, 404, 404}, {0, 40, 200}};
+  for (const std::vector<std::int64_t>& offsets : packings)
+    for (const Shape& shape : {kKernelShape, Shape{3, 64, 1, 64}, Shape{2, 64, 2, 128}}) {
+      SCOPED_TRACE(::testing::Message() << offsets.back() << " tokens, state size " << shape.state);
+      check_precision(scan(offsets, {}), inputs(offsets.back(), shape), at::kBFloat16, kKernelEpsilons);
+    }
+}
+
+// With fp32 states beside bf16 inputs.
+TEST(SsdScan, StatesInKernelSizes) {
+  const std::vector<std::int64_t> offsets = {0, 150, 150, 290, 300};
+  Tensors narrow = inputs_and_states(300, 4, kKernelShape), wide;
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    narrow[i] = narrow[i].to(i < 7 ? at::kBFloat16 : at::kFloat);
+    wide.push_back(narrow[i].to(at::kDouble));
+  }
+  const Operator op = scan_with_states(offsets, {});
+  at::Tensor output;
+  {
+    at::NoGradGuard guard;
+    output = op(wide);
+  }
+  const std::int64_t y_size = wide[0].numel();
+  at::Tensor grad = random_tensor(output.sizes(), 10);
+  grad.slice(0, 0, y_size).copy_(grad.slice(0, 0, y_size).to(at::kBFloat16));
+  const testing::Evaluation got = evaluate(op, narrow, grad), expected = evaluate(op, wide, grad);
+  const double tolerance = kKernelEpsilons * testing::epsilon_of(at::kBFloat16);
+  expect_close(got.output.slice(0, 0, y_size), expected.output.slice(0, 0, y_size), tolerance, "y");
+  expect_close(got.output.slice(0, y_size), expected.output.slice(0, y_size), tolerance, "final states");
+  for (std::size_t i = 0; i < narrow.size(); ++i) {
+    EXPECT_EQ(got.gradients[i].scalar_type(), narrow[i].scalar_type());
+    expect_close(got.gradients[i], expected.gradients[i], tolerance, "gradient of input " + std::to_string(i));
+  }
+}
+
+TEST(SsdScan, SizesOfTheRealModelInBf16) {
+  if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: it is too much for a CPU";
+  check_precision(scan({0, 5000, 8192}, {}), inputs(8192, {.heads = 64, .width = 64, .groups = 8, .state = 128}),
+                  at::kBFloat16, kKernelEpsilons);
+}
+
+// Steps of about 5 with A near -20: nothing survives a few tokens, and sums of a chunk reach -10^4.
+TEST(SsdScan, StrongDecaysInKernelSizes) {
+  Tensors in = inputs(200, kKernelShape);
+  in[1] = in[1] + 5;
+  in[2] = in[2] + 3;
+  check_precision(scan({0, 200}, {}), in, at::kBFloat16, kKernelEpsilons);
+}
+
+TEST(SsdScan, ClampedStepsInKernelSizes) {
+  check_precision(scan({0, 150}, {.dt_min = 0.5, .dt_max = 1.0}), inputs(150, kKernelShape), at::kBFloat16,
+                  kKernelEpsilons);
+}
+
+// The inputs as columns of one wide matrix, and their gradients written into another one's columns: with rows aligned
+// to 16 bytes, and not.
+TEST(SsdScan, InputsAndGradientsAreColumns) {
+  const std::vector<std::int64_t> offsets = {0, 30, 170};
+  const PackedSequences sequences = pack_sequences(offsets, test_device());
+  const std::int64_t tokens = offsets.back(), x_width = 4 * 64, shared = 2 * 128;
+  for (const std::int64_t first : {0, 8, 3}) {
+    SCOPED_TRACE(::testing::Message() << "from column " << first);
+    const auto columns = [&](const at::Tensor& wide, const Tensors& weights) {
+      return SsdInputs{wide.narrow(1, first, x_width).unflatten(1, {4, 64}),
+                       wide.narrow(1, first + x_width + 2 * shared, 4),
+                       weights[2],
+                       wide.narrow(1, first + x_width, shared).unflatten(1, {2, 128}),
+                       wide.narrow(1, first + x_width + shared, shared).unflatten(1, {2, 128}),
+                       weights[5],
+                       weights[6]};
+    };
+    Tensors weights = inputs(0, kKernelShape);
+    for (at::Tensor& weight : weights) weight = weight.to(at::kFloat);
+    const at::Tensor wide = random_tensor({tokens, first + x_width + 2 * shared + 4 + first}, 1).to(at::kBFloat16);
+    const SsdInputs in = columns(wide, weights);
+    const auto dense = [](const at::Tensor& x) { return x.clone(at::MemoryFormat::Contiguous); };
+    const SsdInputs copy{dense(in.x), dense(in.dt), in.A_log, dense(in.B), dense(in.C), in.D, in.dt_bias};
+    const at::Tensor grad = random_tensor(in.x.sizes(), 2).to(at::kBFloat16);
+
+    const auto [y, states] = ssd_scan_forward(in, {}, sequences);
+    const auto [expected_y, expected_states] = ssd_scan_forward(copy, {}, sequences);
+    EXPECT_TRUE(at::equal(y, expected_y));
+    const SsdInputs expected = ssd_scan_backward(grad, copy, expected_states, {}, sequences);
+    Tensors weight_grads;
+    for (const at::Tensor& weight : weights) weight_grads.push_back(at::full_like(weight, 7));
+    const at::Tensor wide_grad = at::full_like(wide, 7);
+    const SsdInputs got = columns(wide_grad, weight_grads);
+    ssd_scan_backward_into(grad, in, states, {}, sequences, got);
+    EXPECT_TRUE(at::equal(got.x, expected.x) && at::equal(got.dt, expected.dt) &&
+                at::equal(got.A_log, expected.A_log) && at::equal(got.B, expected.B) && at::equal(got.C, expected.C) &&
+                at::equal(got.D, expected.D) && at::equal(got.dt_bias, expected.dt_bias));
+    EXPECT_TRUE(wide_grad.narrow(1, 0, first).eq(7).all().item<bool>());
+    EXPECT_TRUE(wide_grad.narrow(1, wide.size(1) - first, first).eq(7).all().item<bool>());
+  }
+}
+
+TEST(SsdScan, NoTokensInKernelSizes) {
+  Tensors in = inputs(0, kKernelShape);
+  for (at::Tensor& x : in) x = x.to(at::kBFloat16);
+  for (const at::Tensor& gradient : evaluate(scan({0, 0}, {}), in, in[0]).gradients)
+    EXPECT_TRUE(gradient.eq(0).all().item<bool>());
+}
+
+TEST(SsdScan, GivesTheSameBitsAgain) {
+  Tensors in = inputs(300, kKernelShape);
+  for (at::Tensor& x : in) x = x.to(at::kBFloat16);
+  const auto once = [&] { return evaluate(scan({0, 100, 300}, {}), in, at::ones_like(in[0])); };
+  const testing::Evaluation first = once(), again = once();
+  EXPECT_TRUE(at::equal(first.output, again.output));
+  for (std::size_t i = 0; i < in.size(); ++i) EXPECT_TRUE(at::equal(first.gradients[i], again.gradients[i]));
+}
+
 }  // namespace
 }  // namespace braid

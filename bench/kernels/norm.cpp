@@ -1,0 +1,40 @@
+#include "ops/norm.h"
+
+#include "cases.h"
+#include "ops/add_norm.h"
+
+namespace braid {
+namespace {
+
+constexpr double kEps = 1e-5;
+
+void add_cases(std::vector<KernelCase>& cases, const std::string& name, std::int64_t tokens, std::int64_t width,
+               bool has_bias) {
+  const at::Tensor x = random_bf16({tokens, width}), branch = random_bf16({tokens, width});
+  const at::Tensor weight = random_bf16({width}), bias = has_bias ? random_bf16({width}) : at::Tensor();
+  const auto bytes = static_cast<double>(x.nbytes());
+  const LayerNormStatistics saved = add_norm_forward(x, branch, weight, bias, kEps).saved;
+  if (has_bias) {
+    cases.push_back({name, 2 * bytes, 0, [=] { layer_norm_forward(x, weight, bias, kEps); }});
+    cases.push_back({name + " backward", 3 * bytes, 0, [=] { layer_norm_backward(branch, x, weight, bias, saved); }});
+  } else {
+    cases.push_back({name, 2 * bytes, 0, [=] { rms_norm_forward(x, weight, kEps); }});
+    cases.push_back(
+        {name + " backward", 3 * bytes, 0, [=] { rms_norm_backward(branch, x, weight, saved.inverse_root); }});
+  }
+  cases.push_back({"add_" + name, 4 * bytes, 0, [=] { add_norm_forward(x, branch, weight, bias, kEps); }});
+  cases.push_back({"add_" + name + " backward", 4 * bytes, 0, [=, grad = random_bf16({tokens, width})] {
+                     add_norm_backward(grad, branch, x, weight, bias, saved);
+                   }});
+}
+
+}  // namespace
+
+std::vector<KernelCase> norm_cases() {
+  std::vector<KernelCase> cases;
+  add_cases(cases, "rms_norm", kTokens, kHidden, /*has_bias=*/false);
+  add_cases(cases, "layer_norm, RADIO", kRadioTokens, kRadioHidden, /*has_bias=*/true);
+  return cases;
+}
+
+}  // namespace braid

@@ -1,0 +1,140 @@
+#include "kernels/adam.h"
+#include "kernels/device.cuh"
+
+namespace braid::kernels {
+namespace {
+
+constexpr int kThreads = 256, kWide = kVectorWidth<float>;
+constexpr int kPerBlock = 16384;  // elements; a block works on one range
+
+// The elements that the calling block works on.
+struct Piece {
+  AdamRange range;
+  std::int64_t begin, end;
+};
+
+__device__ Piece own_piece(const AdamRanges& ranges) {
+  int low = 0, high = ranges.size - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (ranges.data[middle].first_block <= blockIdx.x)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  const AdamRange range = ranges.data[low];
+  const std::int64_t begin = (blockIdx.x - range.first_block) * kPerBlock;
+  return {range, begin, min(begin + kPerBlock, range.count)};
+}
+
+__device__ double warp_sum(double x) {
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(~0u, x, lane);
+  return x;
+}
+
+// In the block's first thread.
+__device__ double block_sum(double x) {
+  __shared__ double scratch[kWarp];
+  x = warp_sum(x);
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  return threadIdx.x < kWarp ? warp_sum(threadIdx.x < blockDim.x / kWarp ? scratch[threadIdx.x] : 0) : 0;
+}
+
+template <int kWidth>
+__device__ double squares(const float* data, std::int64_t begin, std::int64_t end) {
+  double sum = 0;
+#pragma unroll 8
+  for (std::int64_t i = begin + threadIdx.x * kWidth; i < end; i += kThreads * kWidth) {
+    const auto vector = Vector<float, kWidth>::load(data + i);
+    double some = 0;
+    for (const float value : vector.values) some += static_cast<double>(value) * value;
+    sum += some;
+  }
+  return sum;
+}
+
+// A range that does not count adds zero, or NaN if an element is not finite.
+__global__ void __launch_bounds__(kThreads) sum_squares_of_pieces(AdamRanges ranges, double* partial) {
+  const auto [range, begin, end] = own_piece(ranges);
+  const std::int64_t wide_end = range.aligned ? end - end % kWide : begin;
+  const double sum =
+      block_sum(squares<kWide>(range.gradient, begin, wide_end) + squares<1>(range.gradient, wide_end, end));
+  if (threadIdx.x == 0) partial[blockIdx.x] = range.counts ? sum : sum - sum;
+}
+
+// One block. The squares of floats do not overflow in double, so the sum is finite if the elements are.
+__global__ void add_partial_sums(const double* partial, std::int64_t count, double* terms) {
+  double sum = 0;
+#pragma unroll 8
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += partial[i];
+  sum = block_sum(sum);
+  if (threadIdx.x > 0) return;
+  terms[0] = sum;
+  terms[1] = isfinite(sum) ? 0 : 1;
+}
+
+__device__ void update(const AdamStep& step, float decay, float gradient, float& main, float& exp_avg,
+                       float& exp_avg_sq) {
+  const float g = step.factor * gradient;
+  exp_avg = fmaf(step.new_share1, g - exp_avg, exp_avg);
+  exp_avg_sq = fmaf(step.new_share2, g * g - exp_avg_sq, exp_avg_sq);
+  const float decayed = fmaf(-decay, main, main);
+  main = decayed - step.rate * exp_avg / fmaf(step.root_scale, sqrtf(exp_avg_sq), step.eps);
+}
+
+template <class T, int kWidth>
+__device__ void update_elements(const AdamRange& range, const AdamStep& step, std::int64_t begin, std::int64_t end) {
+  const float decay = range.decayed ? step.decay : 0;
+  for (std::int64_t i = begin + threadIdx.x * kWidth; i < end; i += kThreads * kWidth) {
+    using Floats = Vector<float, kWidth>;
+    const Floats gradient = Floats::load(range.gradient + i);
+    Floats main = Floats::load(range.main + i);
+    Floats exp_avg = Floats::load(range.exp_avg + i), exp_avg_sq = Floats::load(range.exp_avg_sq + i);
+    Vector<T, kWidth> parameter;
+    for (int k = 0; k < kWidth; ++k) {
+      update(step, decay, gradient.values[k], main.values[k], exp_avg.values[k], exp_avg_sq.values[k]);
+      parameter.values[k] = from_float<T>(main.values[k]);
+    }
+    main.store(range.main + i);
+    exp_avg.store(range.exp_avg + i);
+    exp_avg_sq.store(range.exp_avg_sq + i);
+    parameter.store(static_cast<T*>(range.parameter) + i);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) update_pieces(AdamRanges ranges, AdamStep step) {
+  const auto [range, begin, end] = own_piece(ranges);
+  const std::int64_t wide_end = range.aligned ? end - end % kWide : begin;
+  update_elements<T, kWide>(range, step, begin, wide_end);
+  update_elements<T, 1>(range, step, wide_end, end);
+}
+
+}  // namespace
+
+std::int64_t lay_out_blocks(std::vector<AdamRange>& ranges) {
+  std::int64_t blocks = 0;
+  for (AdamRange& range : ranges) {
+    range.aligned = is_aligned(range.gradient, 0) && is_aligned(range.main, 0) && is_aligned(range.exp_avg, 0) &&
+                    is_aligned(range.exp_avg_sq, 0) && is_aligned(static_cast<float*>(range.parameter), 0);
+    range.first_block = blocks;
+    blocks += blocks_for(range.count, kPerBlock);
+  }
+  return blocks;
+}
+
+void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaStream_t stream) {
+  if (ranges.blocks > 0) sum_squares_of_pieces<<<ranges.blocks, kThreads, 0, stream>>>(ranges, partial);
+  add_partial_sums<<<1, 1024, 0, stream>>>(partial, ranges.blocks, terms);
+}
+
+template <class T>
+void adam_update(const AdamRanges& ranges, const AdamStep& step, cudaStream_t stream) {
+  if (ranges.blocks > 0) update_pieces<T><<<ranges.blocks, kThreads, 0, stream>>>(ranges, step);
+}
+
+template void adam_update<float>(const AdamRanges&, const AdamStep&, cudaStream_t);
+template void adam_update<__nv_bfloat16>(const AdamRanges&, const AdamStep&, cudaStream_t);
+
+}  // namespace braid::kernels

@@ -1,0 +1,51 @@
+// The optimizer's two passes over memory: one that sums the gradient's squares, and one that updates everything. Each
+// is one launch for all parameters.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace braid::kernels {
+
+// Neighbouring elements that are treated alike.
+struct AdamRange {
+  const float* gradient = nullptr;
+  float *main = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr;
+  void* parameter = nullptr;  // the model's copy
+  std::int64_t count = 0;
+  bool decayed = false;          // by weight decay
+  bool counts = false;           // in the sum of squares
+  bool aligned = false;          // to the widest memory instructions
+  std::int64_t first_block = 0;  // of the threads' blocks that work on it
+};
+
+// Sets the members that follow from the others, and returns the number of blocks.
+std::int64_t lay_out_blocks(std::vector<AdamRange>& ranges);
+
+// A list of ranges in device memory.
+struct AdamRanges {
+  const AdamRange* data = nullptr;
+  int size = 0;
+  std::int64_t blocks = 0;
+};
+
+// terms[0] = the sum of squares in double, in a fixed order; terms[1] = 1 if any element of any range is not finite,
+// else 0. `partial` has room for a number per block.
+void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaStream_t stream);
+
+// AdamW's step with gradient g = factor * gradient:
+//   main -= decay * main, where decayed
+//   exp_avg += new_share1 * (g - exp_avg), exp_avg_sq += new_share2 * (g * g - exp_avg_sq)
+//   main -= rate * exp_avg / (root_scale * sqrt(exp_avg_sq) + eps)
+// The new shares are 1 - beta; rate and root_scale contain the corrections for the moments' first steps.
+struct AdamStep {
+  float factor = 1, decay = 0, new_share1 = 0, new_share2 = 0, rate = 0, root_scale = 1, eps = 0;
+};
+// Also copies the main copy to the model's parameters, of type T.
+template <class T>
+void adam_update(const AdamRanges& ranges, const AdamStep& step, cudaStream_t stream);
+
+}  // namespace braid::kernels

@@ -1,0 +1,206 @@
+// A team of 1, 4 or 16 warps holds one group of one row in registers, 16 channels per thread, and walks along the rows.
+// A block has four teams of one warp or one larger team, all with the same group.
+#include "kernels/gated_norm.h"
+#include "kernels/parameter.cuh"
+
+namespace braid::kernels {
+namespace {
+
+constexpr int kValues = 16;                            // per thread
+constexpr int kForwardRows = 32, kBackwardRows = 128;  // per block
+
+__device__ float sigmoid(float x) { return __fdividef(1.f, 1.f + __expf(-x)); }
+
+template <class T, int kWidth>
+struct Values {
+  Vector<T, kWidth> vectors[kValues / kWidth];
+
+  __device__ float operator[](int i) const { return to_float(vectors[i / kWidth].values[i % kWidth]); }
+  __device__ void set(int i, float value) { vectors[i / kWidth].values[i % kWidth] = from_float<T>(value); }
+};
+
+// A thread's channels of its block's group, and its team's rows.
+template <class T, int kWidth, int kTeamWarps>
+struct Team {
+  static constexpr int kSize = kTeamWarps * kWarp, kTeams = kTeamWarps == 1 ? 4 : 1, kThreads = kTeams * kSize;
+  int size, index, thread;  // of the group, in the block, in the team
+  std::int64_t group, block, begin, end;
+
+  __device__ Team(std::int64_t rows, std::int64_t columns, std::int64_t groups, int rows_per_block)
+      : size(static_cast<int>(columns / groups)), index(threadIdx.x / kSize), thread(threadIdx.x % kSize) {
+    group = blockIdx.x % groups;
+    block = blockIdx.x / groups;
+    begin = block * rows_per_block + index;
+    end = min(rows, (block + 1) * rows_per_block);
+  }
+
+  // In the group.
+  __device__ int channel(int value) const { return (value / kWidth * kSize + thread) * kWidth + value % kWidth; }
+  __device__ bool has(int value) const { return channel(value) < size; }
+  __device__ std::int64_t column(int value) const { return group * size + channel(value); }
+
+  __device__ Values<T, kWidth> load(const Matrix<const T>& x, std::int64_t row) const {
+    Values<T, kWidth> values = {};
+    for (int i = 0; i < kValues; i += kWidth)
+      if (row < end && has(i))
+        values.vectors[i / kWidth] = Vector<T, kWidth>::load(x.data + row * x.stride + column(i));
+    return values;
+  }
+  __device__ void store(const Values<T, kWidth>& values, const Matrix<T>& x, std::int64_t row) const {
+    for (int i = 0; i < kValues; i += kWidth)
+      if (has(i)) values.vectors[i / kWidth].store(x.data + row * x.stride + column(i));
+  }
+  __device__ void load(const Parameter& parameter, float (&values)[kValues]) const {
+    for (int i = 0; i < kValues; ++i) values[i] = has(i) ? value_at(parameter, column(i)) : 0;
+  }
+
+  __device__ static float sum(float x) {
+    if constexpr (kTeamWarps == 1) return warp_sum(x);
+    __shared__ float scratch[kTeamWarps];
+    const float sum = block_sum(x, scratch);
+    __syncthreads();
+    return sum;
+  }
+};
+
+template <class T, int kWidth, int kTeamWarps>
+__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
+    forward(Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups, float eps, Matrix<T> out,
+            float* inverse_root) {
+  using OwnTeam = Team<T, kWidth, kTeamWarps>;
+  const OwnTeam team(y.rows, y.columns, groups, kForwardRows);
+  float weights[kValues];
+  team.load(weight, weights);
+  for (std::int64_t row = team.begin; row < team.end; row += OwnTeam::kTeams) {
+    const Values<T, kWidth> ys = team.load(y, row), zs = team.load(z, row);
+    float gated[kValues], squares = 0;
+    for (int i = 0; i < kValues; ++i) {
+      gated[i] = ys[i] * zs[i] * sigmoid(zs[i]);
+      squares += gated[i] * gated[i];
+    }
+    const float root = rsqrtf(OwnTeam::sum(squares) / team.size + eps);
+    Values<T, kWidth> result;
+    for (int i = 0; i < kValues; ++i) result.set(i, gated[i] * root * weights[i]);
+    team.store(result, out, row);
+    if (team.thread == 0) inverse_root[row * groups + team.group] = root;
+  }
+}
+
+// The sum of all teams of the block, in order, in the last team's `values`.
+template <class OwnTeam>
+__device__ void sum_teams(const OwnTeam& team, float (&values)[kValues]) {
+  if constexpr (OwnTeam::kTeams > 1) {
+    __shared__ float sums[kValues * OwnTeam::kSize];
+    for (int turn = 0; turn < OwnTeam::kTeams; ++turn) {
+      if (team.index == turn)
+        for (int i = 0; i < kValues; ++i) {
+          float& sum = sums[i * OwnTeam::kSize + team.thread];
+          if (turn > 0) values[i] += sum;
+          sum = values[i];
+        }
+      __syncthreads();
+    }
+  }
+}
+
+// With n = y silu(z) root and d = grad weight: the gradient of y silu(z) is (d - n mean(d n)) root.
+// partials: a row per block along the rows
+template <class T, int kWidth, int kTeamWarps>
+__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
+    backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups,
+             const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad, float* partials) {
+  using OwnTeam = Team<T, kWidth, kTeamWarps>;
+  const OwnTeam team(y.rows, y.columns, groups, kBackwardRows);
+  float weights[kValues], weight_grad[kValues] = {};
+  team.load(weight, weights);
+  Values<T, kWidth> grads = team.load(grad, team.begin), ys = team.load(y, team.begin), zs = team.load(z, team.begin);
+  for (std::int64_t row = team.begin; row < team.end; row += OwnTeam::kTeams) {
+    const float root = inverse_root[row * groups + team.group];
+    const std::int64_t next = row + OwnTeam::kTeams;
+    const Values<T, kWidth> next_grads = team.load(grad, next), next_ys = team.load(y, next),
+                            next_zs = team.load(z, next);
+    float shares[kValues], along = 0;
+    for (int i = 0; i < kValues; ++i) {
+      shares[i] = sigmoid(zs[i]);
+      const float slope = grads[i] * (ys[i] * zs[i] * shares[i] * root);
+      weight_grad[i] += slope;
+      along += slope * weights[i];
+    }
+    along = OwnTeam::sum(along) / team.size;
+    Values<T, kWidth> y_grads, z_grads;
+    for (int i = 0; i < kValues; ++i) {
+      const float silu = zs[i] * shares[i];
+      const float gated_grad = (grads[i] * weights[i] - ys[i] * silu * root * along) * root;
+      y_grads.set(i, gated_grad * silu);
+      z_grads.set(i, gated_grad * ys[i] * (shares[i] + silu - silu * shares[i]));
+    }
+    team.store(y_grads, y_grad, row);
+    team.store(z_grads, z_grad, row);
+    grads = next_grads;
+    ys = next_ys;
+    zs = next_zs;
+  }
+  sum_teams(team, weight_grad);
+  if (team.index < OwnTeam::kTeams - 1) return;
+  for (int i = 0; i < kValues; ++i)
+    if (team.has(i)) partials[team.block * y.columns + team.column(i)] = weight_grad[i];
+}
+
+// call.operator()<kWidth, kTeamWarps>()
+template <class T, class Call, class... Matrices>
+void with_team(std::int64_t group_size, const Call& call, const Matrices&... matrices) {
+  const auto sized = [&]<int kWidth>() {
+    if (group_size <= kValues * kWarp)
+      call.template operator()<kWidth, 1>();
+    else if (group_size <= 4 * kValues * kWarp)
+      call.template operator()<kWidth, 4>();
+    else
+      call.template operator()<kWidth, 16>();
+  };
+  if (group_size % kVectorWidth<T> == 0 && (is_aligned(matrices.data, matrices.stride) && ...))
+    sized.template operator()<kVectorWidth<T>>();
+  else
+    sized.template operator()<1>();
+}
+
+}  // namespace
+
+template <class T>
+void gated_rms_norm_forward(Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups, float eps,
+                            Matrix<T> out, float* inverse_root, cudaStream_t stream) {
+  const std::int64_t blocks = blocks_for(y.rows, kForwardRows) * groups;
+  if (blocks == 0) return;
+  const auto launch = [&]<int kWidth, int kTeamWarps>() {
+    constexpr int kThreads = Team<T, kWidth, kTeamWarps>::kThreads;
+    forward<T, kWidth, kTeamWarps><<<blocks, kThreads, 0, stream>>>(y, z, weight, groups, eps, out, inverse_root);
+  };
+  with_team<T>(y.columns / groups, launch, y, z, out);
+}
+
+std::int64_t gated_rms_norm_partials(std::int64_t tokens) { return blocks_for(tokens, kBackwardRows); }
+
+template <class T>
+void gated_rms_norm_backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight,
+                             std::int64_t groups, const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad,
+                             float* partials, Parameter weight_grad, cudaStream_t stream) {
+  const std::int64_t blocks = gated_rms_norm_partials(y.rows) * groups;
+  const auto launch = [&]<int kWidth, int kTeamWarps>() {
+    constexpr int kThreads = Team<T, kWidth, kTeamWarps>::kThreads;
+    backward<T, kWidth, kTeamWarps>
+        <<<blocks, kThreads, 0, stream>>>(grad, y, z, weight, groups, inverse_root, y_grad, z_grad, partials);
+  };
+  if (blocks > 0) with_team<T>(y.columns / groups, launch, grad, y, z, y_grad, z_grad);
+  const auto store = [=] __device__(std::int64_t column, float sum) { set_value(weight_grad, column, sum); };
+  launch_sum_rows(partials, gated_rms_norm_partials(y.rows), y.columns, stream, store);
+}
+
+#define BRAID_GATED_NORM(T)                                                                                         \
+  template void gated_rms_norm_forward(Matrix<const T>, Matrix<const T>, Parameter, std::int64_t, float, Matrix<T>, \
+                                       float*, cudaStream_t);                                                       \
+  template void gated_rms_norm_backward(Matrix<const T>, Matrix<const T>, Matrix<const T>, Parameter, std::int64_t, \
+                                        const float*, Matrix<T>, Matrix<T>, float*, Parameter, cudaStream_t);
+BRAID_GATED_NORM(float)
+BRAID_GATED_NORM(__nv_bfloat16)
+#undef BRAID_GATED_NORM
+
+}  // namespace braid::kernels

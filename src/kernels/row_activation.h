@@ -1,0 +1,22 @@
+// Activations that treat the columns of a row together.
+#pragma once
+
+#include "kernels/matrix.h"
+
+namespace braid::kernels {
+
+// y = max(x, 0)^2 * scale[row]; y is dense.
+template <class T>
+void scaled_squared_relu_forward(Matrix<const T> x, const float* scale, T* y, cudaStream_t stream);
+// x_grad = 2 max(x, 0) grad scale, dense; scale_grad[row] = the row's sum of max(x, 0)^2 grad. Either may be null.
+template <class T>
+void scaled_squared_relu_backward(Matrix<const T> grad, Matrix<const T> x, const float* scale, T* x_grad,
+                                  float* scale_grad, cudaStream_t stream);
+
+// y = gate sigmoid(gate) up, with x = gate | up; y and x_grad are dense.
+template <class T>
+void swiglu_forward(Matrix<const T> x, T* y, cudaStream_t stream);
+template <class T>
+void swiglu_backward(Matrix<const T> grad, Matrix<const T> x, T* x_grad, cudaStream_t stream);
+
+}  // namespace braid::kernels

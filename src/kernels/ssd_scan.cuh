@@ -1,0 +1,88 @@
+// What the forward and the backward kernels of the SSD scan share. A block works on one chunk of kSsdChunk slots; slots
+// beyond the chunk's tokens have x = B = C = dt = 0 and have no effect.
+#pragma once
+
+#include "kernels/ssd_scan.h"
+#include "kernels/tensor_core.cuh"
+
+namespace braid::kernels::ssd {
+
+constexpr int kSlots = kSsdChunk;
+constexpr int kTiles = kSlots / kMma;
+
+__device__ inline float number_at(const Numbers& numbers, std::int64_t i) {
+  return numbers.is_float ? static_cast<const float*>(numbers.data)[i]
+                          : to_float(static_cast<const bf16*>(numbers.data)[i]);
+}
+__device__ inline void write_number(const Numbers& numbers, std::int64_t i, float value) {
+  if (numbers.is_float)
+    static_cast<float*>(numbers.data)[i] = value;
+  else
+    static_cast<bf16*>(numbers.data)[i] = from_float<bf16>(value);
+}
+
+struct Chunk {
+  int begin, tokens;  // first token, how many
+  int sequence;
+  int place;  // bit 0: the sequence's first chunk, bit 1: its last
+
+  __device__ bool is_first() const { return place & 1; }
+  __device__ bool is_last() const { return place & 2; }
+};
+
+// Of one head in one chunk, per slot: s, the running sum of s A, and the decays since the tile of 16 slots began and
+// until it ends. Between slots of different tiles, exp(sum_i - sum_j) is the product of those two and of the decay
+// between the tiles, and no factor exceeds 1.
+struct Steps {
+  float step[kSlots], sum[kSlots], from_tile[kSlots], to_tile[kSlots];
+
+  // From the end of one tile to the begin of a later one.
+  __device__ float between(int from, int to) const { return __expf(sum[to * kMma - 1] - sum[from * kMma + kMma - 1]); }
+};
+static_assert(sizeof(Steps) == kSsdStepFloats * sizeof(float));
+
+template <int kThreads>
+__device__ void load_steps(Steps& to, const Steps* from) {
+  constexpr int kUnits = sizeof(Steps) / 16;
+  for (int i = threadIdx.x; i < kUnits; i += kThreads)
+    copy_async(reinterpret_cast<char*>(&to) + i * 16, reinterpret_cast<const char*>(from) + i * 16);
+}
+
+// The tile of 16 rows that a warp of a block of 8 works on. Causal products have 1 to 8 tiles per row of tiles; warps w
+// and w + 4, which share a scheduler, have 9 together.
+__device__ inline int tile_of_warp() {
+  const int warp = threadIdx.x / kWarp;
+  return warp < kTiles / 2 ? warp : kTiles * 3 / 2 - 1 - warp;
+}
+
+inline Chunk* chunk_table(const SsdScratch& scratch) { return reinterpret_cast<Chunk*>(scratch.chunks); }
+inline Steps* step_table(const SsdScratch& scratch) { return reinterpret_cast<Steps*>(scratch.steps); }
+
+// Fills the tables of chunks and of steps.
+void prepare(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
+             cudaStream_t stream);
+
+// Forward: what each chunk adds to the state, sum_j exp(sum_end - sum_j) s_j x_j B_j^T, from (x, B).
+// Backward: what it adds to the gradient of the state before it, sum_i exp(sum_i) grad_i C_i^T, from (grad, C).
+enum class Direction { Forward, Backward };
+template <Direction kDirection>
+void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdScratch& scratch,
+                  bf16* states, cudaStream_t stream);
+
+// Replaces what each chunk adds by the sum of all that was added before it in its sequence (forward), or after it
+// (backward), decayed. Backward also sums the products of these gradients with the states before the chunks, in parts
+// of kSsdPassed elements.
+template <Direction kDirection>
+void pass_states(const SsdSizes& sizes, const SsdScratch& scratch, const SsdBorderStates& border, bf16* states,
+                 const bf16* before, cudaStream_t stream);
+
+template <class Kernel>
+void allow_shared_memory(Kernel* kernel, std::size_t bytes) {
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+}
+
+inline dim3 grid_of(std::int64_t x, std::int64_t y = 1, std::int64_t z = 1) {
+  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
+}
+
+}  // namespace braid::kernels::ssd

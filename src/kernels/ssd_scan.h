@@ -1,0 +1,61 @@
+// Mamba2's selective state space scan in bf16; see ops/ssd_scan.h for what it computes and ops/ssd_scan.cpp for the
+// formulas. Sequences are cut into chunks of kSsdChunk tokens, the last one of each may be shorter.
+#pragma once
+
+#include "kernels/matrix.h"
+
+namespace braid::kernels {
+
+constexpr int kSsdChunk = 128;
+
+constexpr bool ssd_scan_has_shape(std::int64_t width, std::int64_t state) {
+  return width == 64 && (state == 64 || state == 128);
+}
+
+// Float or bf16 values, decided at run time; rows are `stride` elements apart.
+struct Numbers {
+  void* data = nullptr;
+  bool is_float = false;
+  std::int64_t stride = 1;
+};
+
+struct SsdTensors {
+  Matrix<__nv_bfloat16> x, B, C;  // [T, h * p], [T, g * n]; rows begin at multiples of 16 bytes
+  Numbers dt;                     // [T, h]
+  Numbers A_log, D, dt_bias;      // [h]
+};
+
+struct SsdSizes {
+  std::int64_t heads = 0, groups = 0, width = 0, state = 0;
+  std::int64_t sequences = 0, chunks = 0;
+  float dt_min = 0, dt_max = 0;
+};
+
+// States that enter and leave sequences, [sequences, h, p, n]; null: zeros enter, and what leaves is dropped.
+struct SsdBorderStates {
+  const float* enter = nullptr;
+  float* leave = nullptr;
+};
+
+// Memory for intermediate results, with these numbers of elements.
+struct SsdScratch {
+  int* chunks = nullptr;                 // 4 chunks + sequences + 1
+  float* steps = nullptr;                // chunks * h * kSsdStepFloats
+  float* passed = nullptr;               // backward: chunks * h * p * n / kSsdPassed
+  float* tokens = nullptr;               // backward: chunks * h * kSsdTokenFloats
+  float* sums = nullptr;                 // backward: chunks * h * 3
+  __nv_bfloat16* state_grads = nullptr;  // backward: chunks * h * p * n
+  __nv_bfloat16* score_grads = nullptr;  // backward: chunks * g * kSsdChunk^2
+};
+constexpr int kSsdStepFloats = 4 * kSsdChunk, kSsdTokenFloats = 6 * kSsdChunk, kSsdPassed = 256;
+
+// y: [T, h * p]; states, the state before each chunk: [chunks, h, p, n]
+void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
+                      const SsdBorderStates& border, Matrix<__nv_bfloat16> y, __nv_bfloat16* states,
+                      cudaStream_t stream);
+// Writes the gradients of all inputs. `border` has the gradients: those of the states that leave sequences enter here.
+void ssd_scan_backward(Matrix<__nv_bfloat16> grad, const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens,
+                       const __nv_bfloat16* states, const SsdScratch& scratch, const SsdBorderStates& border,
+                       const SsdTensors& gradients, cudaStream_t stream);
+
+}  // namespace braid::kernels

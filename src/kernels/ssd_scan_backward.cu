@@ -1,0 +1,462 @@
+#include "kernels/ssd_scan.cuh"
+
+// With the gradient g_i of y_i, the state H before a chunk, the gradient G of the state after it, and per head
+//   w_ij = scores_ij exp(sum_i - sum_j) and z_ij = (g_i . x_j) w_ij for i >= j (s_j is left out of both):
+//   x_j grad      = s_j (sum_i w_ij g_i + exp(sum_end - sum_j) G B_j) + D g_j
+//   scores_ij grad = sum over heads of (g_i . x_j) exp(sum_i - sum_j) s_j
+//   C_i grad      = sum_j scores_ij grad B_j + sum over heads of exp(sum_i) H^T g_i
+//   B_j grad      = sum_i scores_ij grad C_i + sum over heads of exp(sum_end - sum_j) s_j G^T x_j
+//   s_j grad      = sum_i z_ij + exp(sum_end - sum_j) x_j . (G B_j)         as the factor of x_j
+//   sum_i grad    = sum_{j < i} z_ij s_j + exp(sum_i) g_i . (H C_i) - s_i (s_i grad without z_ii)
+// and the last sum also gets what its decay of all states gives. In running sums the terms i = j cancel: they are
+// omitted.
+namespace braid::kernels {
+namespace ssd {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Of one head in one chunk, per slot.
+struct TokenGrads {
+  float later[kSlots];       // sum_{i > j} z_ij
+  float earlier[kSlots];     // sum_{j < i} z_ij s_j
+  float own[kSlots];         // z_jj
+  float product[kSlots];     // g_j . x_j
+  float from_state[kSlots];  // exp(sum_i) g_i . (H C_i)
+  float to_state[kSlots];    // exp(sum_end - sum_j) x_j . (G B_j)
+};
+static_assert(sizeof(TokenGrads) == kSsdTokenFloats * sizeof(float));
+
+TokenGrads* token_grads(const SsdScratch& scratch) { return reinterpret_cast<TokenGrads*>(scratch.tokens); }
+
+// While the scores are computed, C takes the place of the second stage.
+template <int kWidth, int kState>
+struct ChunkMemory {
+  struct Stage {
+    bf16 x[kSlots * kWidth], grad[kSlots * kWidth], state_grad[kWidth * kState];
+    Steps steps;
+  };
+  bf16 B[kSlots * kState];
+  Stage stages[2];
+  float earlier[2][kTiles][kSlots];  // of the current and the previous head: sums over a tile of slots j
+  static_assert(sizeof(Stage) >= kSlots * kState * sizeof(bf16));
+};
+
+// Sums of 16 columns over the 16 rows of a tile; v[half][i] has column 8 half + column_of_lane() + i, summed over this
+// lane's rows. Each lane gets one of its four columns: halves of them are exchanged with lanes of other rows.
+__device__ void write_column_sums(const float (&v)[2][2], float* to) {
+  const int lane = lane_id();
+  const bool second = lane & 16, odd = lane & 8;
+  float kept[2];
+  for (int i = 0; i < 2; ++i)
+    kept[i] = (second ? v[1][i] : v[0][i]) + __shfl_xor_sync(~0u, second ? v[0][i] : v[1][i], 16);
+  float sum = (odd ? kept[1] : kept[0]) + __shfl_xor_sync(~0u, odd ? kept[0] : kept[1], 8);
+  sum += __shfl_xor_sync(~0u, sum, 4);
+  if ((lane & 4) == 0) to[(second ? 8 : 0) + column_of_lane() + (odd ? 1 : 0)] = sum;
+}
+
+// The sum over the four lanes of a row.
+__device__ float row_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// The gradients of x and of the scores inside a chunk, for the heads of one group. A warp has 16 slots j as rows; their
+// scores, and the gradients of these, summed over the heads, stay in registers: 16 x 128, columns i >= j. The next
+// head's x, grad and state gradient are copied to shared memory meanwhile.
+template <int kWidth, int kState>
+__global__ void __launch_bounds__(kThreads, 1)
+    inside_chunks(Matrix<bf16> grad, SsdTensors in, int heads, int heads_per_group, const Chunk* table,
+                  const Steps* all_steps, const bf16* state_grads, Matrix<bf16> x_grad, bf16* score_grads,
+                  TokenGrads* all_tokens) {
+  extern __shared__ __align__(128) char memory[];
+  auto& shared = *reinterpret_cast<ChunkMemory<kWidth, kState>*>(memory);
+  const Tile<kState> B{shared.B}, C{reinterpret_cast<bf16*>(&shared.stages[1])};
+  const Chunk chunk = table[blockIdx.x];
+  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
+  const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
+
+  const auto load_head = [&](int i) {
+    auto& stage = shared.stages[i % 2];
+    const std::int64_t column = (std::int64_t{group} * heads_per_group + i) * kWidth, index = first_index + i;
+    load_tile<kSlots, kThreads>(Tile<kWidth>{stage.x}, in.x.data + chunk.begin * in.x.stride + column, in.x.stride,
+                                chunk.tokens);
+    load_tile<kSlots, kThreads>(Tile<kWidth>{stage.grad}, grad.data + chunk.begin * grad.stride + column, grad.stride,
+                                chunk.tokens);
+    load_tile<kWidth, kThreads>(Tile<kState>{stage.state_grad}, state_grads + index * kWidth * kState, kState, kWidth);
+    load_steps<kThreads>(stage.steps, all_steps + index);
+  };
+  const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
+    load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
+  };
+  // By the threads of the first half, one slot each; a slot of tile i has sums over tiles up to i.
+  const auto write_earlier = [&](int i) {
+    const int slot = threadIdx.x;
+    if (slot >= kSlots) return;
+    float sum = 0;
+    for (int t = 0; t <= slot / kMma; ++t) sum += shared.earlier[i % 2][t][slot];
+    all_tokens[first_index + i].earlier[slot] = sum;
+  };
+  load_group(B, in.B);
+  load_group(C, in.C);
+  load_head(0);
+  copies_arrived();
+  __syncthreads();
+
+  Accumulator scores[2 * kTiles], score_grad[2 * kTiles];
+#pragma unroll
+  for (int k = 0; k < kState; k += kMma) {
+    const Fragment b = left(B, first_row, k);
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+      if (i >= tile) multiply_add(&scores[2 * i], b, right_transposed(C, k, i * kMma));
+  }
+
+  for (int h = 0; h < heads_per_group; ++h) {
+    copies_arrived();
+    __syncthreads();
+    if (h + 1 < heads_per_group) load_head(h + 1);
+    if (h > 0) write_earlier(h - 1);
+    auto& stage = shared.stages[h % 2];
+    const Tile<kWidth> x{stage.x}, y_grad{stage.grad};
+    const Tile<kState> state_grad{stage.state_grad};
+    const Steps& steps = stage.steps;
+    TokenGrads& tokens = all_tokens[first_index + h];
+    const int row = first_row + row_of_lane();
+    const float skip = number_at(in.D, group * heads_per_group + h);
+    const float sum[2] = {steps.sum[row], steps.sum[row + 8]}, step[2] = {steps.step[row], steps.step[row + 8]};
+
+    Accumulator sums[kWidth / 8];
+#pragma unroll
+    for (int k = 0; k < kState; k += kMma) {
+      const Fragment b = left(B, first_row, k);
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], b, right_transposed(state_grad, k, p * kMma));
+    }
+    const float end = steps.sum[kSlots - 1], to_end[2] = {__expf(end - sum[0]), __expf(end - sum[1])};
+#pragma unroll
+    for (int p = 0; p < kWidth / 8; ++p)
+#pragma unroll
+      for (int v = 0; v < 4; ++v) sums[p].values[v] *= to_end[v / 2];
+
+    Fragment rows[kWidth / kMma];
+#pragma unroll
+    for (int p = 0; p < kWidth / kMma; ++p) rows[p] = left(x, first_row, p * kMma);
+    const float to_tile[2] = {steps.to_tile[row], steps.to_tile[row + 8]};
+    float later[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      if (i < tile) continue;
+      Accumulator products[2];
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p)
+        multiply_add(products, rows[p], right_transposed(y_grad, p * kMma, i * kMma));
+      Accumulator weights[2];
+      float earlier[2][2];
+      const float between = i > tile ? steps.between(tile, i) : 0;
+      const float until[2] = {to_tile[0] * between, to_tile[1] * between};
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int column = i * kMma + half * 8 + column_of_lane() + e;
+          earlier[half][e] = 0;
+#pragma unroll
+          for (int below = 0; below < 2; ++below) {
+            const int v = 2 * below + e, slot = row + 8 * below;
+            float decay;
+            if (i > tile)
+              decay = until[below] * steps.from_tile[column];
+            else
+              decay = column >= slot ? __expf(steps.sum[column] - sum[below]) : 0;
+            const float product = products[half].values[v], weight = scores[2 * i + half].values[v] * decay;
+            weights[half].values[v] = weight;
+            score_grad[2 * i + half].values[v] += product * decay * step[below];
+            float z = product * weight;
+            if (i == tile && column == slot) {
+              tokens.own[slot] = z;
+              tokens.product[slot] = product;
+              z = 0;
+            }
+            later[below] += z;
+            earlier[half][e] += z * step[below];
+          }
+        }
+      write_column_sums(earlier, &shared.earlier[h % 2][tile][i * kMma]);
+      const Fragment w = as_left(weights);
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], w, right(y_grad, i * kMma, p * kMma));
+    }
+
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const int slot = row + 8 * below;
+      const float all_later = row_sum(later[below]), s = step[below];
+      if (column_of_lane() == 0) tokens.later[slot] = all_later;
+      bf16* to = x_grad.data + (chunk.begin + slot) * x_grad.stride + (group * heads_per_group + h) * kWidth;
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p) {
+        const float *a = sums[2 * p].values + 2 * below, *b = sums[2 * p + 1].values + 2 * below;
+        const float2 low = y_grad.pair(slot, p * kMma + column_of_lane());
+        const float2 high = y_grad.pair(slot, p * kMma + 8 + column_of_lane());
+        store_row(to + p * kMma, {s * a[0] + skip * low.x, s * a[1] + skip * low.y},
+                  {s * b[0] + skip * high.x, s * b[1] + skip * high.y}, slot < chunk.tokens);
+      }
+    }
+  }
+
+  __syncthreads();
+  write_earlier(heads_per_group - 1);
+  bf16* to = score_grads + (std::int64_t{blockIdx.x} * gridDim.y + group) * kSlots * kSlots;
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const float *a = score_grad[2 * i].values + 2 * below, *b = score_grad[2 * i + 1].values + 2 * below;
+      store_row(to + (first_row + row_of_lane() + 8 * below) * kSlots + i * kMma, {a[0], a[1]}, {b[0], b[1]}, true);
+    }
+}
+
+// Before the heads, the gradients of the scores and the other of B and C take the place of the stages.
+template <int kWidth, int kState>
+struct GroupMemory {
+  struct Stage {
+    bf16 rows[kSlots * kWidth], state[kWidth * kState];
+    Steps steps;
+  };
+  struct Scores {
+    bf16 grads[kSlots * kSlots], other[kSlots * kState];
+  };
+  bf16 own[kSlots * kState];
+  union {
+    Stage stages[2];
+    Scores scores;
+  };
+};
+
+// What is different for the gradients of C and of B.
+struct GroupTerms {
+  Matrix<bf16> rows, own, other;  // grad, C, B; or x, B, C
+  const bf16* states;             // H or G
+  Matrix<bf16> to;
+};
+struct GroupTermsOfCAndB {
+  GroupTerms terms[2];
+};
+
+// The gradient of C (blockIdx.z = 0) or B (1) in a chunk, for one group: a product of the scores' gradients with the
+// other of the two, and over the heads of the group products of grad and H, or of x and G, with rows weighted by
+// decays. A warp has 16 slots as rows. The products' dot products with the rows of C or B are gradients of decays:
+// from_state, to_state.
+template <int kWidth, int kState>
+__global__ void __launch_bounds__(kThreads, 2)
+    of_groups(const __grid_constant__ GroupTermsOfCAndB both, int heads, int heads_per_group, const Chunk* table,
+              const Steps* all_steps, const bf16* score_grads, TokenGrads* all_tokens) {
+  extern __shared__ __align__(128) char memory[];
+  auto& shared = *reinterpret_cast<GroupMemory<kWidth, kState>*>(memory);
+  const bool of_C = blockIdx.z == 0;
+  const GroupTerms& terms = both.terms[blockIdx.z];
+  const Tile<kState> own{shared.own}, other{shared.scores.other};
+  const Tile<kSlots> scores{shared.scores.grads};
+  const Chunk chunk = table[blockIdx.x];
+  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
+  const std::int64_t first_index = std::int64_t{blockIdx.x} * heads + group * heads_per_group;
+
+  const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
+    load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
+  };
+  load_group(own, terms.own);
+  load_group(other, terms.other);
+  load_tile<kSlots, kThreads>(scores, score_grads + (std::int64_t{blockIdx.x} * gridDim.y + group) * kSlots * kSlots,
+                              kSlots, kSlots);
+  copies_arrived();
+  __syncthreads();
+
+  Accumulator sums[kState / 8];
+  for (int k = 0; k < kTiles; ++k) {
+    if (of_C ? k > tile : k < tile) continue;
+    const Fragment s = of_C ? left_transposed(scores, first_row, k * kMma) : left(scores, first_row, k * kMma);
+#pragma unroll
+    for (int n = 0; n < kState / kMma; ++n) multiply_add(&sums[2 * n], s, right(other, k * kMma, n * kMma));
+  }
+  __syncthreads();
+
+  const auto load_head = [&](int i) {
+    auto& stage = shared.stages[i % 2];
+    load_tile<kSlots, kThreads>(
+        Tile<kWidth>{stage.rows},
+        terms.rows.data + chunk.begin * terms.rows.stride + (std::int64_t{group} * heads_per_group + i) * kWidth,
+        terms.rows.stride, chunk.tokens);
+    load_tile<kWidth, kThreads>(Tile<kState>{stage.state}, terms.states + (first_index + i) * kWidth * kState, kState,
+                                kWidth);
+    load_steps<kThreads>(stage.steps, all_steps + first_index + i);
+  };
+  load_head(0);
+  const int row = first_row + row_of_lane();
+  for (int h = 0; h < heads_per_group; ++h) {
+    copies_arrived();
+    __syncthreads();
+    if (h + 1 < heads_per_group) load_head(h + 1);
+    auto& stage = shared.stages[h % 2];
+    const Tile<kState> state{stage.state};
+    const Steps& steps = stage.steps;
+    float decay[2], weight[2], dots[2] = {0, 0};
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const int slot = row + 8 * below;
+      decay[below] = __expf(of_C ? steps.sum[slot] : steps.sum[kSlots - 1] - steps.sum[slot]);
+      weight[below] = of_C ? decay[below] : decay[below] * steps.step[slot];
+    }
+    Fragment a[kWidth / kMma];
+#pragma unroll
+    for (int p = 0; p < kWidth / kMma; ++p) a[p] = left(Tile<kWidth>{stage.rows}, first_row, p * kMma);
+#pragma unroll
+    for (int n = 0; n < kState / 8; n += 2) {
+      Accumulator products[2];
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(products, a[p], right(state, p * kMma, n * 8));
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int below = 0; below < 2; ++below) {
+          const float2 factor = own.pair(row + 8 * below, (n + i) * 8 + column_of_lane());
+          const float* product = products[i].values + 2 * below;
+          float* sum = sums[n + i].values + 2 * below;
+          dots[below] += product[0] * factor.x + product[1] * factor.y;
+          sum[0] += weight[below] * product[0];
+          sum[1] += weight[below] * product[1];
+        }
+    }
+    TokenGrads& tokens = all_tokens[first_index + h];
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const float dot = row_sum(dots[below]) * decay[below];
+      if (column_of_lane() == 0) (of_C ? tokens.from_state : tokens.to_state)[row + 8 * below] = dot;
+    }
+  }
+
+  const Matrix<bf16>& to = terms.to;
+#pragma unroll
+  for (int below = 0; below < 2; ++below) {
+    const int slot = row + 8 * below;
+#pragma unroll
+    for (int n = 0; n < kState / kMma; ++n) {
+      const float *a = sums[2 * n].values + 2 * below, *b = sums[2 * n + 1].values + 2 * below;
+      store_row(to.data + (chunk.begin + slot) * to.stride + group * kState + n * kMma, {a[0], a[1]}, {b[0], b[1]},
+                slot < chunk.tokens);
+    }
+  }
+}
+
+// The gradient of dt, and the sums over a chunk for A_log, D and dt_bias. A warp has one head in one chunk, a lane 4
+// slots.
+constexpr int kPerLane = kSlots / kWarp;
+__global__ void __launch_bounds__(kThreads)
+    of_steps(SsdTensors in, SsdSizes sizes, const Chunk* table, const Steps* all_steps, const TokenGrads* all_tokens,
+             const float* passed, Numbers dt_grad, float* chunk_sums) {
+  const int lane = lane_id(), first = lane * kPerLane;
+  const std::int64_t head = std::int64_t{blockIdx.y} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (head >= sizes.heads) return;
+  const Chunk chunk = table[blockIdx.x];
+  const std::int64_t index = blockIdx.x * sizes.heads + head;
+  const Steps& steps = all_steps[index];
+  const TokenGrads& tokens = all_tokens[index];
+  const float bias = number_at(in.dt_bias, head), A = -expf(number_at(in.A_log, head));
+
+  float of_step[kPerLane], of_a[kPerLane], to_state = 0, product = 0, total = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int slot = first + i;
+    const float step = steps.step[slot], as_factor = tokens.later[slot] + tokens.to_state[slot];
+    of_step[i] = as_factor + tokens.own[slot];
+    of_a[i] = tokens.earlier[slot] + tokens.from_state[slot] - step * as_factor;  // of the running sum, so far
+    to_state += step * tokens.to_state[slot];
+    product += tokens.product[slot];
+    total += of_a[i];
+  }
+  // The last running sum's gradient has more terms; what follows a slot is added up from the end.
+  const int parts = static_cast<int>(sizes.width * sizes.state / kSsdPassed);
+  float of_end = 0;
+  for (int i = lane; i < parts; i += kWarp) of_end += passed[index * parts + i];
+  float after = warp_sum(of_end + to_state);
+  float from_here = total;
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const float other = __shfl_down_sync(~0u, from_here, distance);
+    if (lane + distance < kWarp) from_here += other;
+  }
+  const float next = __shfl_down_sync(~0u, from_here, 1);
+  after += lane + 1 < kWarp ? next : 0;
+
+  float of_A = 0, of_bias = 0;
+#pragma unroll
+  for (int i = kPerLane - 1; i >= 0; --i) {
+    const int slot = first + i;
+    after += of_a[i];
+    of_A += after * steps.step[slot];
+    if (slot >= chunk.tokens) continue;
+    const std::int64_t row = chunk.begin + slot;
+    const float raw = number_at(in.dt, row * in.dt.stride + head) + bias;
+    const float step = raw > 20 ? raw : log1pf(expf(raw)), slope = raw > 20 ? 1 : 1 / (1 + expf(-raw));
+    const bool inside = step >= sizes.dt_min && step <= sizes.dt_max;
+    const float of_raw = inside ? (of_step[i] + after * A) * slope : 0;
+    write_number(dt_grad, row * dt_grad.stride + head, of_raw);
+    of_bias += of_raw;
+  }
+  const float sums[3] = {warp_sum(of_A) * A, warp_sum(product), warp_sum(of_bias)};
+  if (lane < 3) chunk_sums[index * 3 + lane] = lane == 0 ? sums[0] : lane == 1 ? sums[1] : sums[2];
+}
+
+// A warp adds up one head's sums over the chunks.
+__global__ void __launch_bounds__(kThreads)
+    of_weights(SsdSizes sizes, const float* chunk_sums, Numbers A_log_grad, Numbers D_grad, Numbers dt_bias_grad) {
+  const std::int64_t head = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (head >= sizes.heads) return;
+  float sums[3] = {0, 0, 0};
+  for (std::int64_t chunk = lane_id(); chunk < sizes.chunks; chunk += kWarp)
+    for (int i = 0; i < 3; ++i) sums[i] += chunk_sums[(chunk * sizes.heads + head) * 3 + i];
+  for (int i = 0; i < 3; ++i) sums[i] = warp_sum(sums[i]);
+  if (lane_id() != 0) return;
+  write_number(A_log_grad, head, sums[0]);
+  write_number(D_grad, head, sums[1]);
+  write_number(dt_bias_grad, head, sums[2]);
+}
+
+}  // namespace
+}  // namespace ssd
+
+void ssd_scan_backward(Matrix<bf16> grad, const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens,
+                       const bf16* states, const SsdScratch& scratch, const SsdBorderStates& border,
+                       const SsdTensors& gradients, cudaStream_t stream) {
+  using namespace ssd;
+  const std::int64_t head_blocks = blocks_for(sizes.heads, kThreads / kWarp);
+  const Chunk* table = chunk_table(scratch);
+  const Steps* steps = step_table(scratch);
+  if (sizes.chunks > 0) {
+    prepare(in, sizes, cu_seqlens, scratch, stream);
+    chunk_states<Direction::Backward>(grad, in.C, sizes, scratch, scratch.state_grads, stream);
+    pass_states<Direction::Backward>(sizes, scratch, border, scratch.state_grads, states, stream);
+    const int heads = static_cast<int>(sizes.heads), heads_per_group = static_cast<int>(sizes.heads / sizes.groups);
+    const auto launch = [&]<int kWidth, int kState>() {
+      constexpr std::size_t kChunkBytes = sizeof(ChunkMemory<kWidth, kState>);
+      const auto inside = inside_chunks<kWidth, kState>;
+      allow_shared_memory(inside, kChunkBytes);
+      inside<<<grid_of(sizes.chunks, sizes.groups), kThreads, kChunkBytes, stream>>>(
+          grad, in, heads, heads_per_group, table, steps, scratch.state_grads, gradients.x, scratch.score_grads,
+          token_grads(scratch));
+      constexpr std::size_t kGroupBytes = sizeof(GroupMemory<kWidth, kState>);
+      const auto groups = of_groups<kWidth, kState>;
+      allow_shared_memory(groups, kGroupBytes);
+      const GroupTermsOfCAndB both{
+          {{grad, in.C, in.B, states, gradients.C}, {in.x, in.B, in.C, scratch.state_grads, gradients.B}}};
+      groups<<<grid_of(sizes.chunks, sizes.groups, 2), kThreads, kGroupBytes, stream>>>(
+          both, heads, heads_per_group, table, steps, scratch.score_grads, token_grads(scratch));
+    };
+    sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
+    of_steps<<<grid_of(sizes.chunks, head_blocks), kThreads, 0, stream>>>(in, sizes, table, steps, token_grads(scratch),
+                                                                          scratch.passed, gradients.dt, scratch.sums);
+  }
+  of_weights<<<grid_of(head_blocks), kThreads, 0, stream>>>(sizes, scratch.sums, gradients.A_log, gradients.D,
+                                                            gradients.dt_bias);
+}
+
+}  // namespace braid::kernels

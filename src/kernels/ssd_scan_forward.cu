@@ -1,0 +1,147 @@
+#include "kernels/ssd_scan.cuh"
+
+namespace braid::kernels {
+namespace ssd {
+namespace {
+
+constexpr int kThreads = 256;
+
+// While the scores are computed, B takes the place of the second stage.
+template <int kWidth, int kState>
+struct OutputMemory {
+  struct Stage {
+    bf16 x[kSlots * kWidth], state[kWidth * kState];
+    Steps steps;
+  };
+  bf16 C[kSlots * kState];
+  Stage stages[2];
+  static_assert(sizeof(Stage) >= kSlots * kState * sizeof(bf16));
+};
+
+// y of a chunk, for the heads of one group. A warp has 16 slots (rows i) and keeps their scores C_i . B_j, j <= i, in
+// registers for all heads. Per head, with the weights w_ij = scores_ij exp(sum_i - sum_j) s_j:
+//   y_i = exp(sum_i) H C_i + sum_j w_ij x_j + D x_i
+// The next head's x and state H are copied to shared memory meanwhile.
+template <int kWidth, int kState>
+__global__ void __launch_bounds__(kThreads, 2)
+    outputs(SsdTensors in, int heads, int heads_per_group, const Chunk* table, const Steps* all_steps,
+            const bf16* states, Matrix<bf16> y) {
+  extern __shared__ __align__(128) char memory[];
+  auto& shared = *reinterpret_cast<OutputMemory<kWidth, kState>*>(memory);
+  const Tile<kState> C{shared.C}, B{reinterpret_cast<bf16*>(&shared.stages[1])};
+  const Chunk chunk = table[blockIdx.x];
+  const int group = blockIdx.y, tile = tile_of_warp(), first_row = tile * kMma;
+
+  const auto load_head = [&](int i) {
+    auto& stage = shared.stages[i % 2];
+    const std::int64_t head = std::int64_t{group} * heads_per_group + i,
+                       index = std::int64_t{blockIdx.x} * heads + head;
+    load_tile<kSlots, kThreads>(Tile<kWidth>{stage.x}, in.x.data + chunk.begin * in.x.stride + head * kWidth,
+                                in.x.stride, chunk.tokens);
+    load_tile<kWidth, kThreads>(Tile<kState>{stage.state}, states + index * kWidth * kState, kState, kWidth);
+    load_steps<kThreads>(stage.steps, all_steps + index);
+  };
+  const auto load_group = [&](Tile<kState> to, const Matrix<bf16>& from) {
+    load_tile<kSlots, kThreads>(to, from.data + chunk.begin * from.stride + group * kState, from.stride, chunk.tokens);
+  };
+  load_group(C, in.C);
+  load_group(B, in.B);
+  load_head(0);
+  copies_arrived();
+  __syncthreads();
+
+  Accumulator scores[2 * kTiles];
+#pragma unroll
+  for (int k = 0; k < kState; k += kMma) {
+    const Fragment c = left(C, first_row, k);
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+      if (j <= tile) multiply_add(&scores[2 * j], c, right_transposed(B, k, j * kMma));
+  }
+
+  for (int i = 0; i < heads_per_group; ++i) {
+    copies_arrived();
+    __syncthreads();
+    if (i + 1 < heads_per_group) load_head(i + 1);
+    const auto& stage = shared.stages[i % 2];
+    const Tile<kWidth> x{const_cast<bf16*>(stage.x)};
+    const Tile<kState> state{const_cast<bf16*>(stage.state)};
+    const Steps& steps = stage.steps;
+    const int head = group * heads_per_group + i, row = first_row + row_of_lane();
+    const float skip = number_at(in.D, head);
+
+    Accumulator sums[kWidth / 8];
+#pragma unroll
+    for (int k = 0; k < kState; k += kMma) {
+      const Fragment c = left(C, first_row, k);
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], c, right_transposed(state, k, p * kMma));
+    }
+    const float sum[2] = {steps.sum[row], steps.sum[row + 8]};
+    const float from_start[2] = {__expf(sum[0]), __expf(sum[1])};
+#pragma unroll
+    for (int p = 0; p < kWidth / 8; ++p)
+#pragma unroll
+      for (int v = 0; v < 4; ++v) sums[p].values[v] *= from_start[v / 2];
+
+    const float from_tile[2] = {steps.from_tile[row], steps.from_tile[row + 8]};
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      if (j > tile) continue;
+      Accumulator weights[2];
+      const float between = j < tile ? steps.between(j, tile) : 0;
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          const int column = j * kMma + half * 8 + column_of_lane() + v % 2;
+          float decay;
+          if (j < tile)
+            decay = from_tile[v / 2] * between * steps.to_tile[column];
+          else
+            decay = column <= row + v / 2 * 8 ? __expf(sum[v / 2] - steps.sum[column]) : 0;
+          weights[half].values[v] = scores[2 * j + half].values[v] * decay * steps.step[column];
+        }
+      const Fragment w = as_left(weights);
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p) multiply_add(&sums[2 * p], w, right(x, j * kMma, p * kMma));
+    }
+
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const int slot = row + 8 * below;
+      bf16* to = y.data + (chunk.begin + slot) * y.stride + head * kWidth;
+#pragma unroll
+      for (int p = 0; p < kWidth / kMma; ++p) {
+        const float *a = sums[2 * p].values + 2 * below, *b = sums[2 * p + 1].values + 2 * below;
+        const float2 low = x.pair(slot, p * kMma + column_of_lane()),
+                     high = x.pair(slot, p * kMma + 8 + column_of_lane());
+        store_row(to + p * kMma, {a[0] + skip * low.x, a[1] + skip * low.y},
+                  {b[0] + skip * high.x, b[1] + skip * high.y}, slot < chunk.tokens);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ssd
+
+void ssd_scan_forward(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
+                      const SsdBorderStates& border, Matrix<bf16> y, bf16* states, cudaStream_t stream) {
+  using namespace ssd;
+  if (sizes.chunks == 0) return;
+  prepare(in, sizes, cu_seqlens, scratch, stream);
+  chunk_states<Direction::Forward>(in.x, in.B, sizes, scratch, states, stream);
+  pass_states<Direction::Forward>(sizes, scratch, border, states, nullptr, stream);
+  const auto launch = [&]<int kWidth, int kState>() {
+    constexpr std::size_t kBytes = sizeof(OutputMemory<kWidth, kState>);
+    const auto kernel = outputs<kWidth, kState>;
+    allow_shared_memory(kernel, kBytes);
+    kernel<<<grid_of(sizes.chunks, sizes.groups), kThreads, kBytes, stream>>>(
+        in, static_cast<int>(sizes.heads), static_cast<int>(sizes.heads / sizes.groups), chunk_table(scratch),
+        step_table(scratch), states, y);
+  };
+  sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
+}
+
+}  // namespace braid::kernels

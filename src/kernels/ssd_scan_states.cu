@@ -1,0 +1,246 @@
+#include "kernels/ssd_scan.cuh"
+
+namespace braid::kernels::ssd {
+namespace {
+
+// One block. first_chunk[i] is the first chunk of sequence i; then each chunk finds its sequence by bisection.
+constexpr int kTableThreads = 1024;
+__global__ void __launch_bounds__(kTableThreads)
+    fill_chunk_table(const int* cu_seqlens, int sequences, int chunks, Chunk* table, int* first_chunk) {
+  __shared__ int counts[kTableThreads];
+  int before = 0;
+  for (int base = 0; base < sequences; base += kTableThreads) {
+    const int i = base + static_cast<int>(threadIdx.x);
+    const int own = i < sequences ? (cu_seqlens[i + 1] - cu_seqlens[i] + kSlots - 1) / kSlots : 0;
+    counts[threadIdx.x] = own;
+    __syncthreads();
+    for (int distance = 1; distance < kTableThreads; distance *= 2) {
+      const int other = threadIdx.x >= distance ? counts[threadIdx.x - distance] : 0;
+      __syncthreads();
+      counts[threadIdx.x] += other;
+      __syncthreads();
+    }
+    if (i < sequences) first_chunk[i] = before + counts[threadIdx.x] - own;
+    before += counts[kTableThreads - 1];
+    __syncthreads();
+  }
+  for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kTableThreads) {
+    int low = 0, high = sequences;  // first_chunk[low] <= chunk < first_chunk[high]
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (first_chunk[middle] <= chunk ? low : high) = middle;
+    }
+    const int begin = cu_seqlens[low] + (chunk - first_chunk[low]) * kSlots, end = cu_seqlens[low + 1];
+    const bool is_last = begin + kSlots >= end;
+    table[chunk] = {begin, is_last ? end - begin : kSlots, low, (begin == cu_seqlens[low] ? 1 : 0) + (is_last ? 2 : 0)};
+  }
+}
+
+// A block has 32 heads of a chunk, a thread one head in one tile of 16 slots.
+constexpr int kStepHeads = 32;
+__global__ void __launch_bounds__(kStepHeads* kTiles)
+    fill_steps(SsdTensors in, SsdSizes sizes, const Chunk* table, Steps* all_steps) {
+  __shared__ float tile_sums[kTiles][kStepHeads];
+  const int column = threadIdx.x % kStepHeads, tile = threadIdx.x / kStepHeads;
+  const std::int64_t head = std::int64_t{blockIdx.y} * kStepHeads + column;
+  const Chunk chunk = table[blockIdx.x];
+  const bool valid = head < sizes.heads;
+  const float bias = valid ? number_at(in.dt_bias, head) : 0, A = valid ? -expf(number_at(in.A_log, head)) : 0;
+  float step[kMma], sum[kMma];
+#pragma unroll
+  for (int i = 0; i < kMma; ++i) {
+    const int slot = tile * kMma + i;
+    step[i] = 0;
+    if (valid && slot < chunk.tokens) {
+      const float raw = number_at(in.dt, (chunk.begin + slot) * in.dt.stride + head) + bias;
+      step[i] = fminf(fmaxf(raw > 20 ? raw : log1pf(expf(raw)), sizes.dt_min), sizes.dt_max);
+    }
+    sum[i] = (i == 0 ? 0 : sum[i - 1]) + step[i] * A;
+  }
+  tile_sums[tile][column] = sum[kMma - 1];
+  __syncthreads();
+  if (!valid) return;
+  float before = 0;
+  for (int i = 0; i < tile; ++i) before += tile_sums[i][column];
+  Steps& steps = all_steps[blockIdx.x * sizes.heads + head];
+#pragma unroll
+  for (int i = 0; i < kMma; i += 4) {
+    const int slot = tile * kMma + i;
+    const auto write = [&](float* to, auto value) {
+      *reinterpret_cast<float4*>(to + slot) = {value(i), value(i + 1), value(i + 2), value(i + 3)};
+    };
+    write(steps.step, [&](int k) { return step[k]; });
+    write(steps.sum, [&](int k) { return before + sum[k]; });
+    write(steps.from_tile, [&](int k) { return expf(sum[k]); });
+    write(steps.to_tile, [&](int k) { return expf(sum[kMma - 1] - sum[k]); });
+  }
+}
+
+// A block computes the p x n matrix of one head in one chunk, a product over the slots; 4 warps have a quarter each.
+constexpr int kStateThreads = 128;
+template <int kWidth, int kState>
+struct StateMemory {
+  bf16 rows[kSlots * kWidth], columns[kSlots * kState];
+  float weights[kSlots];
+};
+
+template <Direction kDirection, int kWidth, int kState>
+__global__ void __launch_bounds__(kStateThreads, 4)
+    add_chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, int heads_per_group, const Chunk* table,
+                     const Steps* all_steps, bf16* states) {
+  extern __shared__ __align__(128) char memory[];
+  auto& shared = *reinterpret_cast<StateMemory<kWidth, kState>*>(memory);
+  const Tile<kWidth> row_tile{shared.rows};
+  const Tile<kState> column_tile{shared.columns};
+  const int head = blockIdx.x, group = head / heads_per_group;
+  const Chunk chunk = table[blockIdx.y];
+  const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + head;
+  load_tile<kSlots, kStateThreads>(row_tile, rows.data + chunk.begin * rows.stride + head * kWidth, rows.stride,
+                                   chunk.tokens);
+  load_tile<kSlots, kStateThreads>(column_tile, columns.data + chunk.begin * columns.stride + group * kState,
+                                   columns.stride, chunk.tokens);
+  const Steps& steps = all_steps[index];
+  const int slot = threadIdx.x;
+  static_assert(kStateThreads == kSlots);
+  shared.weights[slot] = kDirection == Direction::Forward
+                             ? __expf(steps.sum[kSlots - 1] - steps.sum[slot]) * steps.step[slot]
+                             : __expf(steps.sum[slot]);
+  copies_arrived();
+  __syncthreads();
+
+  constexpr int kRows = kWidth / 2, kColumns = kState / 2;
+  const int warp = threadIdx.x / kWarp, first_row = warp / 2 * kRows, first_column = warp % 2 * kColumns;
+  Accumulator sums[kRows / kMma][kColumns / 8];
+#pragma unroll
+  for (int k = 0; k < kSlots; k += kMma) {
+    const float2 low = *reinterpret_cast<const float2*>(&shared.weights[k + column_of_lane()]);
+    const float2 high = *reinterpret_cast<const float2*>(&shared.weights[k + 8 + column_of_lane()]);
+    Fragment weighted[kRows / kMma];
+#pragma unroll
+    for (int m = 0; m < kRows / kMma; ++m) {
+      weighted[m] = left_transposed(row_tile, first_row + m * kMma, k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 pair = unpack(weighted[m].values[i]), weight = i < 2 ? low : high;
+        weighted[m].values[i] = pack(pair.x * weight.x, pair.y * weight.y);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kColumns / kMma; ++n) {
+      const Fragment b = right(column_tile, k, first_column + n * kMma);
+#pragma unroll
+      for (int m = 0; m < kRows / kMma; ++m) multiply_add(&sums[m][2 * n], weighted[m], b);
+    }
+  }
+
+  bf16* state = states + index * kWidth * kState;
+#pragma unroll
+  for (int m = 0; m < kRows / kMma; ++m)
+#pragma unroll
+    for (int n = 0; n < kColumns / kMma; ++n)
+#pragma unroll
+      for (int below = 0; below < 2; ++below) {
+        const float *a = sums[m][2 * n].values + 2 * below, *b = sums[m][2 * n + 1].values + 2 * below;
+        const int row = first_row + m * kMma + row_of_lane() + 8 * below;
+        store_row(state + row * kState + first_column + n * kMma, {a[0], a[1]}, {b[0], b[1]}, true);
+      }
+}
+
+// A thread has 8 elements of the state of one head and walks over all chunks; it reads kAhead chunks at once.
+constexpr int kPassThreads = 128, kPassWidth = 8, kAhead = 8;
+static_assert(kPassWidth * kWarp == kSsdPassed);
+
+template <Direction kDirection>
+__global__ void __launch_bounds__(kPassThreads)
+    pass(int chunks, int heads, int elements, const Chunk* table, const Steps* steps, SsdBorderStates border,
+         bf16* states, const bf16* before, float* passed) {
+  using Values = Vector<bf16, kPassWidth>;
+  constexpr bool kForward = kDirection == Direction::Forward;
+  const int head = blockIdx.y, place = (blockIdx.x * kPassThreads + threadIdx.x) * kPassWidth;
+  if (place >= elements) return;  // whole warps
+  float carry[kPassWidth] = {};
+  for (int base = 0; base < chunks; base += kAhead) {
+    Values added[kAhead], state_before[kAhead];
+    float decay[kAhead];
+    Chunk chunk[kAhead];
+    std::int64_t index[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (base + i >= chunks) break;
+      const int number = kForward ? base + i : chunks - 1 - (base + i);
+      chunk[i] = table[number];
+      index[i] = std::int64_t{number} * heads + head;
+      added[i] = Values::load(states + index[i] * elements + place);
+      if constexpr (!kForward) state_before[i] = Values::load(before + index[i] * elements + place);
+      decay[i] = steps[index[i]].sum[kSlots - 1];
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (base + i >= chunks) break;
+      const std::int64_t at_border = (std::int64_t{chunk[i].sequence} * heads + head) * elements + place;
+      if (kForward ? chunk[i].is_first() : chunk[i].is_last())
+        for (int k = 0; k < kPassWidth; ++k) carry[k] = border.enter == nullptr ? 0 : border.enter[at_border + k];
+      Values arrived;
+      float product = 0;
+      const float factor = __expf(decay[i]);
+#pragma unroll
+      for (int k = 0; k < kPassWidth; ++k) {
+        arrived.values[k] = from_float<bf16>(carry[k]);
+        if constexpr (!kForward) product += carry[k] * to_float(state_before[i].values[k]);
+        carry[k] = carry[k] * factor + to_float(added[i].values[k]);
+      }
+      arrived.store(states + index[i] * elements + place);
+      if constexpr (!kForward) {
+        product = warp_sum(product);
+        if (lane_id() == 0) passed[index[i] * (elements / kSsdPassed) + place / kSsdPassed] = product * factor;
+      }
+      if (border.leave != nullptr && (kForward ? chunk[i].is_last() : chunk[i].is_first()))
+        for (int k = 0; k < kPassWidth; ++k) border.leave[at_border + k] = carry[k];
+    }
+  }
+}
+
+}  // namespace
+
+void prepare(const SsdTensors& in, const SsdSizes& sizes, const int* cu_seqlens, const SsdScratch& scratch,
+             cudaStream_t stream) {
+  Chunk* table = chunk_table(scratch);
+  const int chunks = static_cast<int>(sizes.chunks);
+  fill_chunk_table<<<1, kTableThreads, 0, stream>>>(cu_seqlens, static_cast<int>(sizes.sequences), chunks, table,
+                                                    scratch.chunks + 4 * chunks);
+  fill_steps<<<grid_of(chunks, blocks_for(sizes.heads, kStepHeads)), kStepHeads * kTiles, 0, stream>>>(
+      in, sizes, table, step_table(scratch));
+}
+
+template <Direction kDirection>
+void chunk_states(Matrix<bf16> rows, Matrix<bf16> columns, const SsdSizes& sizes, const SsdScratch& scratch,
+                  bf16* states, cudaStream_t stream) {
+  const auto launch = [&]<int kWidth, int kState>() {
+    constexpr std::size_t kBytes = sizeof(StateMemory<kWidth, kState>);
+    const auto kernel = add_chunk_states<kDirection, kWidth, kState>;
+    allow_shared_memory(kernel, kBytes);
+    kernel<<<grid_of(sizes.heads, sizes.chunks), kStateThreads, kBytes, stream>>>(
+        rows, columns, static_cast<int>(sizes.heads / sizes.groups), chunk_table(scratch), step_table(scratch), states);
+  };
+  sizes.state == 128 ? launch.template operator()<64, 128>() : launch.template operator()<64, 64>();
+}
+
+template <Direction kDirection>
+void pass_states(const SsdSizes& sizes, const SsdScratch& scratch, const SsdBorderStates& border, bf16* states,
+                 const bf16* before, cudaStream_t stream) {
+  const std::int64_t elements = sizes.width * sizes.state;
+  pass<kDirection><<<grid_of(blocks_for(elements, kPassThreads * kPassWidth), sizes.heads), kPassThreads, 0, stream>>>(
+      static_cast<int>(sizes.chunks), static_cast<int>(sizes.heads), static_cast<int>(elements), chunk_table(scratch),
+      step_table(scratch), border, states, before, scratch.passed);
+}
+
+template void chunk_states<Direction::Forward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdScratch&, bf16*,
+                                               cudaStream_t);
+template void chunk_states<Direction::Backward>(Matrix<bf16>, Matrix<bf16>, const SsdSizes&, const SsdScratch&, bf16*,
+                                                cudaStream_t);
+template void pass_states<Direction::Forward>(const SsdSizes&, const SsdScratch&, const SsdBorderStates&, bf16*,
+                                              const bf16*, cudaStream_t);
+template void pass_states<Direction::Backward>(const SsdSizes&, const SsdScratch&, const SsdBorderStates&, bf16*,
+                                               const bf16*, cudaStream_t);
+
+}  // namespace braid::kernels::ssd

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace braid {
+
+// A residual stream: the sum of x and of the outputs of branches. The last output is added only when the stream is next
+// normalised or read, so that adding and normalising are one pass over memory.
+class Residual {
+ public:
+  Residual(at::Tensor x) : x_(std::move(x)) {}  // implicit: a tensor is a stream to which nothing was added yet
+
+  void add(at::Tensor branch);
+  const at::Tensor& value() const;  // [t, H]
+  at::Tensor rms_norm(const at::Tensor& weight, double eps) const;
+  at::Tensor layer_norm(const at::Tensor& weight, const at::Tensor& bias, double eps) const;
+
+ private:
+  mutable at::Tensor x_, pending_;  // the stream is their sum; pending_ may be undefined
+};
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "ops/ssd_scan.h"
+
+namespace braid {
+
+// h heads of width p, d = h p; g groups with states of size n.
+struct MambaParameters {
+  at::Tensor conv_weight, conv_bias;  // [d + 2 g n, K], [d + 2 g n] or undefined
+  at::Tensor A_log, D, dt_bias;       // [h]
+  at::Tensor norm_weight;             // [d]
+};
+
+struct MambaOptions {
+  std::int64_t groups = 1;
+  SsdOptions scan;
+  double norm_eps = 1e-5;
+};
+
+// What Mamba2 does between its projections: causal_conv_silu over x | B | C, ssd_scan, gated_rms_norm. The features are
+// read where they are, and backward writes all their gradients into one tensor. Saves its inputs, the outputs of the
+// convolution and of the scan, the scan's states and the norm's statistics.
+// features: [T, z | x | B | C | dt] = [T, 2 d + 2 g n + h] -> [T, d]
+at::Tensor mamba_mixer(const at::Tensor& features, const MambaParameters& parameters, const MambaOptions& options,
+                       const PackedSequences& sequences);
+
+struct MambaSaved {
+  at::Tensor convolved;     // [T, d + 2 g n]
+  at::Tensor y, states;     // of the scan
+  at::Tensor inverse_root;  // of the norm
+};
+OutputAndSaved<MambaSaved> mamba_mixer_forward(const at::Tensor& features, const MambaParameters& parameters,
+                                               const MambaOptions& options, const PackedSequences& sequences);
+// Of features and of the parameters in their order.
+Tensors mamba_mixer_backward(const at::Tensor& grad, const at::Tensor& features, const MambaParameters& parameters,
+                             const MambaOptions& options, const PackedSequences& sequences, const MambaSaved& saved);
+
+}  // namespace braid

@@ -1,0 +1,23 @@
+#include "ops/select_rows.h"
+
+#include "ops/gradients.h"
+
+namespace braid {
+namespace {
+
+using namespace testing;
+
+at::Tensor op(const Tensors& in) { return select_rows(in[0], in[1]); }
+at::Tensor naive(const Tensors& in) { return in[0].index({in[1]}); }
+
+TEST(SelectRows, IsIndexingForwardAndBackward) {
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{4, 0, 2}, {}, {0, 1, 2, 3, 4}}) {
+    const Tensors inputs = {random_tensor({5, 3}, 1), at::tensor(rows, at::kLong).to(test_device())};
+    check_gradients(op, naive, inputs);
+    check_partial_gradients(op, inputs);
+    check_precision(op, inputs, at::kBFloat16, 0);
+  }
+}
+
+}  // namespace
+}  // namespace braid
