@@ -27,38 +27,13 @@ __device__ T from_float(float x) {
 template <class T>
 inline constexpr int kVectorWidth = 16 / sizeof(T);
 
-// What one instruction stores: a struct's elements would be stored one by one.
-template <int kBytes>
-struct Word;
-template <>
-struct Word<2> {
-  using Type = unsigned short;
-};
-template <>
-struct Word<4> {
-  using Type = unsigned;
-};
-template <>
-struct Word<8> {
-  using Type = uint2;
-};
-template <>
-struct Word<16> {
-  using Type = uint4;
-};
-
 // kWidth elements that are loaded and stored together; memory must be aligned to their size.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Vector {
   T values[kWidth];
 
   __device__ static Vector load(const T* from) { return *reinterpret_cast<const Vector*>(from); }
-  __device__ void store(T* to) const {
-    using Type = typename Word<sizeof(T) * kWidth>::Type;
-    Type word;
-    memcpy(&word, values, sizeof(word));
-    *reinterpret_cast<Type*>(to) = word;
-  }
+  __device__ void store(T* to) const { *reinterpret_cast<Vector*>(to) = *this; }
 };
 
 template <class T>
