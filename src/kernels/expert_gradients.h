@@ -1,4 +1,4 @@
-// The gradients of experts' weights after a grouped product.
+// The gradients of experts' weights after a grouped product, which may leave those of experts without rows undefined.
 #pragma once
 
 #include "kernels/matrix.h"
@@ -11,8 +11,6 @@ struct ExpertWeights {
   std::int64_t experts = 0, size = 0;
 };
 
-// sum += grad for experts that have rows; the gradients of the others are never read.
-void add_gradients(const __nv_bfloat16* grad, const ExpertWeights& weights, float* sum, cudaStream_t stream);
 // grad = 0 for experts without rows.
 void clear_gradients(const ExpertWeights& weights, __nv_bfloat16* grad, cudaStream_t stream);
 

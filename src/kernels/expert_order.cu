@@ -122,14 +122,15 @@ __global__ void __launch_bounds__(kThreads) place(Slots slots, const std::int32_
   });
 }
 
-// A block per token; a thread keeps its columns in registers and writes them k times.
-template <int kWidth, class T>
-__global__ void permute(Matrix<const T> x, const std::int64_t* __restrict__ inverse, int top_k, T* __restrict__ rows) {
+// A block per token; a thread keeps one element of its row at a time and writes it k times. Elements are the matrix's,
+// or uint4 for several of them.
+template <class Element>
+__global__ void permute(Matrix<const Element> x, const std::int64_t* __restrict__ inverse, int top_k, Element* rows) {
   const std::int64_t token = blockIdx.x;
-  for (std::int64_t column = threadIdx.x * kWidth; column < x.columns; column += blockDim.x * kWidth) {
-    const auto values = Vector<T, kWidth>::load(x.data + token * x.stride + column);
+  for (std::int64_t column = threadIdx.x; column < x.columns; column += blockDim.x) {
+    const Element value = x.data[token * x.stride + column];
 #pragma unroll 4
-    for (int i = 0; i < top_k; ++i) values.store(rows + inverse[token * top_k + i] * x.columns + column);
+    for (int i = 0; i < top_k; ++i) rows[inverse[token * top_k + i] * x.columns + column] = value;
   }
 }
 
@@ -181,12 +182,15 @@ void sort_by_expert(const std::int64_t* experts, std::int64_t slots, int num_exp
 template <class T>
 void permute_to_experts(Matrix<const T> x, const std::int64_t* inverse, int top_k, T* rows, cudaStream_t stream) {
   if (x.rows == 0 || x.columns == 0) return;
+  const auto launch = [&]<class Element>(Matrix<const Element> tokens, Element* to) {
+    permute<<<static_cast<unsigned>(x.rows), threads_for(tokens.columns, 1), 0, stream>>>(tokens, inverse, top_k, to);
+  };
   constexpr int kWidth = kVectorWidth<T>;
-  const auto blocks = static_cast<unsigned>(x.rows);
   if (is_aligned(x.data, x.stride) && is_aligned(rows, x.columns))
-    permute<kWidth><<<blocks, threads_for(x.columns, kWidth), 0, stream>>>(x, inverse, top_k, rows);
+    launch(Matrix<const uint4>{reinterpret_cast<const uint4*>(x.data), x.rows, x.columns / kWidth, x.stride / kWidth},
+           reinterpret_cast<uint4*>(rows));
   else
-    permute<1><<<blocks, threads_for(x.columns, 1), 0, stream>>>(x, inverse, top_k, rows);
+    launch(x, rows);
 }
 
 template <class T>

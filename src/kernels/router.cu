@@ -69,24 +69,23 @@ __device__ unsigned pair_of(const Vector<bf16, 8>& values, int i) {
   return pack(values.values[2 * i], values.values[2 * i + 1]);
 }
 
-constexpr int kLogitWarps = 8, kLogitTokens = 32;
-
-// A block computes 32 tokens times 8 kTiles experts. Its warps share the features: a step of a warp takes 32 of them,
-// eight neighbours per lane. Shared: the sums of each warp, which are added in order.
-template <class W, bool kAligned, int kTiles>
-__global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
-  __shared__ float of_warps[kLogitWarps][kLogitTokens][kTiles * 8];
+// A block computes 16 kRows tokens times 8 kTiles experts. Its kWarps warps share the features: a step of a warp takes
+// 32 of them, eight neighbours per lane. Shared: the sums of each warp, which are added in order.
+template <class W, bool kAligned, int kRows, int kTiles, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
+  constexpr int kTokens = 16 * kRows, kExperts = 8 * kTiles;
+  __shared__ float of_warps[kWarps][kTokens][kExperts];
   const Lane lane;
-  const std::int64_t first_token = std::int64_t{blockIdx.x} * kLogitTokens;
-  const int first_expert = static_cast<int>(blockIdx.y) * kTiles * 8;
+  const std::int64_t first_token = std::int64_t{blockIdx.x} * kTokens;
+  const int first_expert = static_cast<int>(blockIdx.y) * kExperts;
   // The tensor cores truncate their sums: small parts have their own.
-  float large[2][kTiles][4] = {}, small[2][kTiles][4] = {};
+  float large[kRows][kTiles][4] = {}, small[kRows][kTiles][4] = {};
 #pragma unroll 2
-  for (std::int64_t first = lane.warp * kWarp; first < x.columns; first += kLogitWarps * kWarp) {
+  for (std::int64_t first = lane.warp * kWarp; first < x.columns; first += kWarps * kWarp) {
     const std::int64_t column = first + lane.q * 8;
-    Vector<bf16, 8> rows[4];
+    Vector<bf16, 8> rows[2 * kRows];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2 * kRows; ++i) {
       const std::int64_t token = first_token + i * 8 + lane.g;
       rows[i] = load_eight<kAligned>(x.data + token * x.stride, column, x.columns, token < x.rows);
     }
@@ -102,7 +101,7 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const 
 #pragma unroll
         for (int part = 0; part < kExactParts<W>; ++part)
 #pragma unroll
-          for (int m = 0; m < 2; ++m)
+          for (int m = 0; m < kRows; ++m)
             multiply_add(part == 0 ? large[m][tile] : small[m][tile], pair_of(rows[2 * m], 2 * half),
                          pair_of(rows[2 * m + 1], 2 * half), pair_of(rows[2 * m], 2 * half + 1),
                          pair_of(rows[2 * m + 1], 2 * half + 1), low.parts[part], high.parts[part]);
@@ -110,7 +109,7 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const 
     }
   }
 #pragma unroll
-  for (int m = 0; m < 2; ++m)
+  for (int m = 0; m < kRows; ++m)
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
@@ -118,10 +117,10 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const 
         of_warps[lane.warp][m * 16 + i / 2 * 8 + lane.g][tile * 8 + lane.q * 2 + i % 2] =
             large[m][tile][i] + small[m][tile][i];
   __syncthreads();
-  for (int i = threadIdx.x; i < kLogitTokens * kTiles * 8; i += kLogitWarps * kWarp) {
-    const int row = i / (kTiles * 8), column = i % (kTiles * 8);
+  for (int i = threadIdx.x; i < kTokens * kExperts; i += kWarps * kWarp) {
+    const int row = i / kExperts, column = i % kExperts;
     float sum = 0;
-    for (int warp = 0; warp < kLogitWarps; ++warp) sum += of_warps[warp][row][column];
+    for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp][row][column];
     if (first_token + row < x.rows && first_expert + column < experts)
       logits[(first_token + row) * experts + first_expert + column] = sum;
   }
@@ -133,11 +132,22 @@ constexpr unsigned column_blocks(std::int64_t columns) {
   return static_cast<unsigned>(blocks_for(columns, kGradWarps * kGradColumns));
 }
 
-// A warp computes 32 tokens times 64 features, in two groups of 32: column n of product j of a group is feature
-// 8 (n / 2) + 2 j + n % 2, so that a lane has eight neighbours of each row. bf16 results need two parts of each factor.
+// The numbers of four neighbouring experts, zeros beyond the last.
+template <class T>
+__device__ Vector<float, 4> load_four(const T* row, int expert, int experts, bool is_row) {
+  Vector<float, 4> values = {};
+  for (int i = 0; i < 4; ++i)
+    if (is_row && expert + i < experts) values.values[i] = to_float(row[expert + i]);
+  return values;
+}
+
+// A warp computes 32 tokens times 64 features. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is expert 4 q, ..., 4 q + 3;
+// column n of product j is feature 8 n + j, so that a lane loads and stores eight neighbours. bf16 results need two
+// parts of each fp32 factor.
 template <class W, bool kAligned>
 __global__ void __launch_bounds__(kGradWarps* kWarp)
     x_gradients(const float* grad, const W* weight, int experts, Matrix<bf16> x_grad) {
+  constexpr int kWeightParts = kExactParts<W> == 1 ? 1 : 2;
   const Lane lane;
   const unsigned across = column_blocks(x_grad.columns);
   const std::int64_t first_token = std::int64_t{blockIdx.x / across} * kGradTokens;
@@ -145,45 +155,43 @@ __global__ void __launch_bounds__(kGradWarps* kWarp)
   if (first_column >= x_grad.columns) return;
   float sums[2][8][4] = {};
   for (int first = 0; first < experts; first += 16) {
-    const auto grad_at = [&](std::int64_t token, int inner) {
-      const int expert = first + inner;
-      return token < x_grad.rows && expert < experts ? grad[token * experts + expert] : 0.f;
-    };
-    const auto grad_pair = [&](int row, int inner) {
-      const std::int64_t token = first_token + row + lane.g;
-      return Pair<2>(grad_at(token, inner + lane.q * 2), grad_at(token, inner + lane.q * 2 + 1));
-    };
-    const Pair<2> a[2][4] = {{grad_pair(0, 0), grad_pair(8, 0), grad_pair(0, 8), grad_pair(8, 8)},
-                             {grad_pair(16, 0), grad_pair(24, 0), grad_pair(16, 8), grad_pair(24, 8)}};
+    const int expert = first + lane.q * 4;
+    Vector<W, 8> rows[4];
 #pragma unroll
-    for (int tile = 0; tile < 8; ++tile) {
-      const std::int64_t column = first_column + tile / 4 * 32 + lane.g / 2 * 8 + tile % 4 * 2 + lane.g % 2;
-      const auto weight_at = [&](int inner) {
-        const int expert = first + inner;
-        return column < x_grad.columns && expert < experts ? to_float(weight[expert * x_grad.columns + column]) : 0.f;
-      };
-      const Pair<2> low(weight_at(lane.q * 2), weight_at(lane.q * 2 + 1)),
-          high(weight_at(lane.q * 2 + 8), weight_at(lane.q * 2 + 9));
-      const auto multiply = [&](int grad_part, int weight_part) {
+    for (int i = 0; i < 4; ++i)
+      rows[i] = load_eight<kAligned>(weight + (expert + i) * x_grad.columns, first_column + lane.g * 8, x_grad.columns,
+                                     expert + i < experts);
 #pragma unroll
-        for (int m = 0; m < 2; ++m)
-          multiply_add(sums[m][tile], a[m][0].parts[grad_part], a[m][1].parts[grad_part], a[m][2].parts[grad_part],
-                       a[m][3].parts[grad_part], low.parts[weight_part], high.parts[weight_part]);
-      };
-      if constexpr (kExactParts < W >> 1) multiply(0, 1);
-      multiply(1, 0);
-      multiply(0, 0);
+    for (int m = 0; m < 2; ++m) {
+      const std::int64_t token = first_token + m * 16 + lane.g;
+      const auto upper = load_four(grad + token * experts, expert, experts, token < x_grad.rows);
+      const auto lower = load_four(grad + (token + 8) * experts, expert, experts, token + 8 < x_grad.rows);
+      const Pair<2> a[4] = {{upper.values[0], upper.values[1]},
+                            {lower.values[0], lower.values[1]},
+                            {upper.values[2], upper.values[3]},
+                            {lower.values[2], lower.values[3]}};
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const auto at = [&](int i) { return to_float(rows[i].values[j]); };
+        const Pair<kWeightParts> low(at(0), at(1)), high(at(2), at(3));
+#pragma unroll
+        for (int part = kWeightParts - 1; part >= 0; --part)
+#pragma unroll
+          for (int grad_part = 1 - part; grad_part >= 0; --grad_part)
+            multiply_add(sums[m][j], a[0].parts[grad_part], a[1].parts[grad_part], a[2].parts[grad_part],
+                         a[3].parts[grad_part], low.parts[part], high.parts[part]);
+      }
     }
   }
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {  // m-tile, half of it, group
-    const int m = i / 4, half = i / 2 % 2, group = i % 2;
+  for (int i = 0; i < 8; ++i) {  // of each token of the lane, two times eight features
+    const int m = i / 4, half = i / 2 % 2, side = i % 2;
     const std::int64_t token = first_token + m * 16 + half * 8 + lane.g;
-    const std::int64_t column = first_column + group * 32 + lane.q * 8;
+    const std::int64_t column = first_column + (lane.q * 2 + side) * 8;
     if (token >= x_grad.rows) continue;
     Vector<bf16, 8> values;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) values.values[j] = from_float<bf16>(sums[m][group * 4 + j / 2][half * 2 + j % 2]);
+    for (int j = 0; j < 8; ++j) values.values[j] = from_float<bf16>(sums[m][j][half * 2 + side]);
     bf16* to = x_grad.data + token * x_grad.stride + column;
     if constexpr (kAligned) {
       if (column < x_grad.columns) values.store(to);
@@ -201,18 +209,19 @@ std::int64_t tokens_per_part(std::int64_t tokens) {
   return kPartTokens * blocks_for(std::max<std::int64_t>(tokens, 1), kPartTokens * kMostParts);
 }
 
-// Block (c, p, e) computes 16 experts times 64 features over the p-th part of the tokens, of which each warp takes
-// every fourth 16. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is token 4 q, ..., 4 q + 3; column n of product j is
-// feature 8 n + j. Shared: the sums of each warp.   partials: [parts, E, H]
-template <bool kAligned>
+// Block (c, p, e) computes 16 kTiles experts times 64 features over the p-th part of the tokens, of which each warp
+// takes every fourth 16. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is token 4 q, ..., 4 q + 3; column n of product j
+// is feature 8 n + j. Shared: the sums of each warp.   partials: [parts, E, H]
+template <bool kAligned, int kTiles>
 __global__ void __launch_bounds__(kGradWarps* kWarp)
     weight_gradients(const float* grad, Tokens x, int experts, std::int64_t per_part, float* partials) {
-  __shared__ float of_warps[kGradWarps][16][kGradColumns + 1];
+  constexpr int kExperts = 16 * kTiles;
+  __shared__ float of_warps[kGradWarps][kExperts][kGradColumns + 1];
   const Lane lane;
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kGradColumns, part = blockIdx.y;
-  const int first_expert = static_cast<int>(blockIdx.z) * 16;
+  const int first_expert = static_cast<int>(blockIdx.z) * kExperts;
   const std::int64_t end = min((part + 1) * per_part, x.rows);
-  float sums[8][4] = {};
+  float sums[kTiles][8][4] = {};
   for (std::int64_t first = part * per_part + lane.warp * 16; first < end; first += kGradWarps * 16) {
     const std::int64_t token = first + lane.q * 4;
     Vector<bf16, 8> rows[4];
@@ -220,27 +229,33 @@ __global__ void __launch_bounds__(kGradWarps* kWarp)
     for (int i = 0; i < 4; ++i)
       rows[i] =
           load_eight<kAligned>(x.data + (token + i) * x.stride, first_column + lane.g * 8, x.columns, token + i < end);
-    const auto grad_pair = [&](int row, int i) {
-      const int expert = first_expert + row + lane.g;
-      const auto grad_at = [&](std::int64_t t) {
-        return t < end && expert < experts ? grad[t * experts + expert] : 0.f;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const auto grad_pair = [&](int row, int i) {
+        const int expert = first_expert + tile * 16 + row + lane.g;
+        const auto grad_at = [&](std::int64_t t) {
+          return t < end && expert < experts ? grad[t * experts + expert] : 0.f;
+        };
+        return Pair<3>(grad_at(token + i), grad_at(token + i + 1));
       };
-      return Pair<3>(grad_at(token + i), grad_at(token + i + 1));
-    };
-    const Pair<3> a[4] = {grad_pair(0, 0), grad_pair(8, 0), grad_pair(0, 2), grad_pair(8, 2)};
+      const Pair<3> a[4] = {grad_pair(0, 0), grad_pair(8, 0), grad_pair(0, 2), grad_pair(8, 2)};
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int i = 2; i >= 0; --i)  // the smallest part first, which loses least to truncation
+          multiply_add(sums[tile][j], a[0].parts[i], a[1].parts[i], a[2].parts[i], a[3].parts[i],
+                       pack(rows[0].values[j], rows[1].values[j]), pack(rows[2].values[j], rows[3].values[j]));
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
-      for (int i = 2; i >= 0; --i)  // the smallest part first, which loses least to truncation
-        multiply_add(sums[j], a[0].parts[i], a[1].parts[i], a[2].parts[i], a[3].parts[i],
-                     pack(rows[0].values[j], rows[1].values[j]), pack(rows[2].values[j], rows[3].values[j]));
-  }
-#pragma unroll
-  for (int j = 0; j < 8; ++j)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) of_warps[lane.warp][i / 2 * 8 + lane.g][(lane.q * 2 + i % 2) * 8 + j] = sums[j][i];
+      for (int i = 0; i < 4; ++i)
+        of_warps[lane.warp][tile * 16 + i / 2 * 8 + lane.g][(lane.q * 2 + i % 2) * 8 + j] = sums[tile][j][i];
   __syncthreads();
-  for (int i = threadIdx.x; i < 16 * kGradColumns; i += kGradWarps * kWarp) {
+  for (int i = threadIdx.x; i < kExperts * kGradColumns; i += kGradWarps * kWarp) {
     const int row = i / kGradColumns, column = i % kGradColumns;
     if (first_expert + row >= experts || first_column + column >= x.columns) continue;
     float sum = 0;
@@ -269,13 +284,23 @@ unsigned grid_size(std::int64_t items, std::int64_t per_block) {
 
 template <class W, bool kAligned>
 void launch_logits(Tokens x, const W* weight, int experts, float* logits, cudaStream_t stream) {
-  const unsigned tokens = grid_size(x.rows, kLogitTokens);
-  constexpr int kThreadsOfBlock = kLogitWarps * kWarp;
   if (experts <= 16)
-    logits_of<W, kAligned, 2><<<tokens, kThreadsOfBlock, 0, stream>>>(x, weight, experts, logits);
+    logits_of<W, kAligned, 2, 2, 8><<<grid_size(x.rows, 32), 8 * kWarp, 0, stream>>>(x, weight, experts, logits);
   else
-    logits_of<W, kAligned, 4>
-        <<<dim3(tokens, grid_size(experts, 32)), kThreadsOfBlock, 0, stream>>>(x, weight, experts, logits);
+    logits_of<W, kAligned, 4, 4, 4>
+        <<<dim3(grid_size(x.rows, 64), grid_size(experts, 32)), 4 * kWarp, 0, stream>>>(x, weight, experts, logits);
+}
+
+template <bool kAligned>
+void launch_weight_gradients(const float* grad, Tokens x, int experts, float* partials, cudaStream_t stream) {
+  const std::int64_t per_part = tokens_per_part(x.rows);
+  const unsigned columns = grid_size(x.columns, kGradColumns), parts = grid_size(x.rows, per_part);
+  if (experts <= 16)
+    weight_gradients<kAligned, 1>
+        <<<dim3(columns, parts), kGradWarps * kWarp, 0, stream>>>(grad, x, experts, per_part, partials);
+  else
+    weight_gradients<kAligned, 2><<<dim3(columns, parts, grid_size(experts, 32)), kGradWarps * kWarp, 0, stream>>>(
+        grad, x, experts, per_part, partials);
 }
 
 }  // namespace
@@ -293,7 +318,7 @@ template <class W>
 void router_logits_x_grad(const float* grad, const W* weight, int experts, Matrix<bf16> x_grad, cudaStream_t stream) {
   if (x_grad.rows == 0 || x_grad.columns == 0) return;
   const unsigned blocks = column_blocks(x_grad.columns) * grid_size(x_grad.rows, kGradTokens);
-  if (is_aligned(x_grad.data, x_grad.stride) && x_grad.columns % 8 == 0)
+  if (is_aligned(x_grad.data, x_grad.stride) && x_grad.columns % 8 == 0 && is_aligned(weight, x_grad.columns))
     x_gradients<W, true><<<blocks, kGradWarps * kWarp, 0, stream>>>(grad, weight, experts, x_grad);
   else
     x_gradients<W, false><<<blocks, kGradWarps * kWarp, 0, stream>>>(grad, weight, experts, x_grad);
@@ -306,12 +331,10 @@ void router_logits_weight_grad(const float* grad, Tokens x, int experts, float* 
                                cudaStream_t stream) {
   const std::int64_t parts = router_token_parts(x.rows), count = experts * x.columns;
   if (count == 0) return;
-  const dim3 blocks(grid_size(x.columns, kGradColumns), static_cast<unsigned>(parts), grid_size(experts, 16));
-  const std::int64_t per_part = tokens_per_part(x.rows);
   if (parts > 0 && is_aligned(x.data, x.stride) && x.columns % 8 == 0)
-    weight_gradients<true><<<blocks, kGradWarps * kWarp, 0, stream>>>(grad, x, experts, per_part, partials);
+    launch_weight_gradients<true>(grad, x, experts, partials, stream);
   else if (parts > 0)
-    weight_gradients<false><<<blocks, kGradWarps * kWarp, 0, stream>>>(grad, x, experts, per_part, partials);
+    launch_weight_gradients<false>(grad, x, experts, partials, stream);
   sum_parts<<<grid_size(count, kThreads), kThreads, 0, stream>>>(partials, parts, count, weight_grad, add);
 }
 

@@ -3,7 +3,7 @@
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <numeric>
 
@@ -14,14 +14,22 @@
 
 namespace braid {
 
+void ExpertRows::prefetch() const {
+  if (on_host() || host_->copied || !ends_.is_cuda()) return;
+  host_->ends = at::empty(ends_.sizes(), at::TensorOptions(at::kInt).pinned_memory(true));
+  host_->ends.copy_(ends_, /*non_blocking=*/true);
+  host_->copied.emplace(at::kCUDA);
+  host_->copied->record(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(ends_.device()));
+}
+
 const std::vector<std::int64_t>& ExpertRows::counts() const {
-  if (!on_host()) {
-    const at::Tensor host = ends_.cpu().contiguous();
-    const int* ends = host.data_ptr<int>();
-    counts_->emplace(static_cast<std::size_t>(host.numel()));
-    std::adjacent_difference(ends, ends + host.numel(), (*counts_)->begin());
-  }
-  return **counts_;
+  if (on_host()) return *host_->counts;
+  prefetch();
+  if (host_->copied) host_->copied->synchronize();
+  const at::Tensor& ends = ends_.is_cuda() ? host_->ends : ends_;
+  std::vector<std::int64_t>& counts = host_->counts.emplace(static_cast<std::size_t>(ends.numel()));
+  std::adjacent_difference(ends.data_ptr<int>(), ends.data_ptr<int>() + ends.numel(), counts.begin());
+  return counts;
 }
 
 namespace {
@@ -33,12 +41,10 @@ bool has_grouped_kernel(const at::Tensor& rows, const at::Tensor& matrices) {
 }
 
 template <class Visit>
-void for_each_expert(const ExpertRows& experts, Visit visit) {  // visit(expert, begin, count), those with rows only
-  std::int64_t begin = 0;
-  const std::vector<std::int64_t>& counts = experts.counts();
-  for (std::size_t expert = 0; expert < counts.size(); ++expert) {
-    const std::int64_t count = counts[expert];
-    if (count > 0) visit(static_cast<std::int64_t>(expert), begin, count);
+void for_each_expert(const ExpertRows& experts, Visit visit) {  // visit(expert, begin, count)
+  std::int64_t begin = 0, expert = 0;
+  for (const std::int64_t count : experts.counts()) {
+    visit(expert++, begin, count);
     begin += count;
   }
 }
@@ -48,6 +54,7 @@ at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, con
   if (has_grouped_kernel(rows, matrices)) return at::_grouped_mm(rows.contiguous(), matrices, experts.ends());
   at::Tensor result = at::empty({rows.size(0), matrices.size(2)}, rows.options());
   for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+    if (count == 0) return;
     at::Tensor part = result.narrow(0, begin, count);
     at::mm_out(part, rows.narrow(0, begin, count), matrices.select(0, expert));
   });
@@ -59,29 +66,33 @@ at::Tensor grouped_gradients(const at::Tensor& grad, const at::Tensor& rows, con
   return at::_grouped_mm(grad.t(), rows.contiguous(), experts.ends());
 }
 
-// One product per expert if the host knows their rows: libtorch's grouped product cannot add to its output, and rounds
-// it.   grad: [R, Out], rows: [R, In], sum: [E, Out, In]
-void add_weight_gradients(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& sum,
-                          const ExpertRows& experts) {
-  if constexpr (kHasKernels)
-    if (!experts.on_host() && sum.scalar_type() == at::kFloat && has_grouped_kernel(rows, sum))
-      return cuda::add_expert_gradients(grouped_gradients(grad, rows, experts), experts.ends(), sum);
+// One product per expert, on a GPU too: libtorch's grouped product rounds its result and cannot add it to a sum.
+// grad: [R, Out], rows: [R, In], sum: [E, Out, In]
+void write_weight_gradients(const at::Tensor& grad, const at::Tensor& rows, const at::Tensor& sum, bool is_first,
+                            const ExpertRows& experts) {
   for_each_expert(experts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
-    add_weight_gradient(grad.narrow(0, begin, count), rows.narrow(0, begin, count), sum.select(0, expert));
+    const at::Tensor slice = sum.select(0, expert);
+    if (count > 0)
+      add_weight_gradient(grad.narrow(0, begin, count), rows.narrow(0, begin, count), slice, is_first);
+    else if (is_first)
+      slice.zero_();
   });
 }
 
 at::Tensor weight_gradient(const at::Tensor& grad, const at::Tensor& rows, const Weight& weight,
                            const ExpertRows& experts) {
-  if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradients(grad, rows, sum, experts); })) return {};
+  const auto write = [&](const at::Tensor& sum, bool is_first) {
+    write_weight_gradients(grad, rows, sum, is_first, experts);
+  };
+  if (weight.sum->write_by(write)) return {};
   if constexpr (kHasKernels)
     if (has_grouped_kernel(rows, weight.value)) {
       const at::Tensor result = grouped_gradients(grad, rows, experts);
       cuda::clear_expert_gradients(experts.ends(), result);
       return result;
     }
-  const at::Tensor result = at::zeros(weight.value.sizes(), weight.value.options().requires_grad(false));
-  add_weight_gradients(grad, rows, result, experts);
+  const at::Tensor result = at::empty(weight.value.sizes(), weight.value.options().requires_grad(false));
+  write_weight_gradients(grad, rows, result, /*is_first=*/true, experts);
   return result;
 }
 
@@ -108,6 +119,7 @@ at::Tensor grouped_linear(const at::Tensor& rows, const Weight& weight, const Ex
     const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
     BRAID_CHECK_EQ(total, rows.size(0), "rows of all experts");
   }
+  if (weight.sum->value.defined() && needs_gradient({matrices})) experts.prefetch();
   return differentiable(
       "GroupedLinearBackward", {rows, matrices}, [&] { return grouped_linear_forward(rows, matrices, experts); },
       [rows = matrices.requires_grad() ? rows : at::Tensor(), weight, experts, rows_train = rows.requires_grad()](

@@ -13,13 +13,6 @@ kernels::ExpertWeights weights_of(const at::Tensor& grad, const at::Tensor& ends
 
 }  // namespace
 
-void add_expert_gradients(const at::Tensor& grad, const at::Tensor& ends, const at::Tensor& sum) {
-  BRAID_CHECK(sum.is_contiguous(), "a sum of gradients must be contiguous");
-  call_kernel(grad, [&]<class T>(cudaStream_t stream) {
-    kernels::add_gradients(data<__nv_bfloat16>(grad), weights_of(grad, ends), data<float>(sum), stream);
-  });
-}
-
 void clear_expert_gradients(const at::Tensor& ends, const at::Tensor& grad) {
   call_kernel(grad, [&]<class T>(cudaStream_t stream) {
     kernels::clear_gradients(weights_of(grad, ends), data<__nv_bfloat16>(grad), stream);

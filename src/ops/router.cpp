@@ -42,14 +42,17 @@ bool has_route_kernel(const at::Tensor& scores, std::int64_t top_k) {
 at::Tensor router_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
   if constexpr (kHasKernels)
     if (has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value})) {
-      if (weight.sum->add_by([&](const at::Tensor& sum) { cuda::router_logits_weight_grad(grad, x, sum, true); }))
-        return {};
+      const auto write = [&](const at::Tensor& sum, bool is_first) {
+        cuda::router_logits_weight_grad(grad, x, sum, /*add=*/!is_first);
+      };
+      if (weight.sum->write_by(write)) return {};
       const at::Tensor result = at::empty_like(weight.value);
       cuda::router_logits_weight_grad(grad, x, result, /*add=*/false);
       return result;
     }
   const at::Tensor wide = widen(x);
-  if (weight.sum->add_by([&](const at::Tensor& sum) { add_weight_gradient(grad, wide, sum); })) return {};
+  const auto write = [&](const at::Tensor& sum, bool is_first) { add_weight_gradient(grad, wide, sum, is_first); };
+  if (weight.sum->write_by(write)) return {};
   return grad.t().mm(wide).to(weight.value.scalar_type());
 }
 

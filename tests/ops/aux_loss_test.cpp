@@ -44,11 +44,11 @@ TEST(AuxLoss, IsItsFormulaForwardAndBackward) {
   }
 }
 
-// A sum of n positive terms in fp32, in chunks, is off by less than 16 epsilons at these sizes.
+// A gradient is a difference of terms a few times its size, each a product of sums and quotients.
 TEST(AuxLoss, KeepsToFloat) {
   for (const Case& c : {Case{500, 16, 6, {0, 500, 1}}, Case{300, 40, 3, {150, 90, 5}}, Case{70, 128, 8, {0, 35, 2}},
                         Case{64, 300, 4, {0, 64, 1}}})
-    check_precision(loss_of(c), {random_tensor({c.tokens, c.experts}, 2)}, at::kFloat, /*epsilons=*/32);
+    check_precision(loss_of(c), {random_tensor({c.tokens, c.experts}, 2)}, at::kFloat, /*epsilons=*/128);
 }
 
 TEST(AuxLoss, OfVanishingScoresIsFinite) {

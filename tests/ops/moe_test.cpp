@@ -293,7 +293,11 @@ TEST(RouterLogits, AddTheirWeightGradientToItsSum) {
   const at::Tensor grad = random_tensor({6, 4}, 3).to(at::kFloat);
   for (int microbatch = 0; microbatch < 2; ++microbatch) router_logits(x, weight).backward(grad);
   EXPECT_FALSE(weight.value.grad().defined());
-  expect_close(weight.sum->value, 2 * grad.to(at::kDouble).t().mm(x.to(at::kDouble)), 4 * epsilon_of(at::kFloat));
+  const at::Tensor once = grad.to(at::kDouble).t().mm(x.to(at::kDouble));
+  expect_close(weight.sum->value, 2 * once, 4 * epsilon_of(at::kFloat));
+  weight.sum->is_unset = true;  // the first gradient of a step overwrites
+  router_logits(x, weight).backward(grad);
+  expect_close(weight.sum->value, once, 4 * epsilon_of(at::kFloat));
 }
 
 }  // namespace
