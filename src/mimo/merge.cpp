@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "ops/select_rows.h"
 #include "tensor/upload.h"
 
 namespace braid {
@@ -25,7 +26,13 @@ MediaTokens find_media(const at::Tensor& is_media, const Parallel& parallel, con
 
 at::Tensor put_embeddings(const at::Tensor& merged, const at::Tensor& embeddings, const MediaTokens& media) {
   if (!embeddings.requires_grad() && media.positions.numel() == 0) return merged;
-  return merged.index_put({media.positions}, embeddings.index_select(0, media.rows));
+  return differentiable(
+      "PutEmbeddingsBackward", {merged, embeddings},
+      [&] { return merged.index_copy(0, media.positions, embeddings.index_select(0, media.rows)); },
+      [media, count = embeddings.size(0)](const at::Tensor& grad) {
+        return Tensors{grad.index_fill(0, media.positions, 0),
+                       select_rows_backward(grad.index_select(0, media.positions), media.rows, count)};
+      });
 }
 
 }  // namespace braid

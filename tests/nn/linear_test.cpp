@@ -110,6 +110,23 @@ TEST(ColumnLinear, SplitsTheOutputFeatures) {
          .output_has_every_column = false});
 }
 
+// Of every four tokens, the first and the last.
+at::Tensor half_of(std::int64_t tokens) {
+  const at::Tensor all = at::arange(tokens, at::kLong);
+  return all.masked_select((all.remainder(4) == 0).logical_or(all.remainder(4) == 3)).to(test_device());
+}
+
+TEST(ColumnLinear, LeavesOutTokens) {
+  check_split({.op =
+                   [](const Tensors& in, const Parallel& p) {
+                     return Linear({in[1]}, {}, Split::Columns, p).of_rows(in[0], half_of(kTokens / p.cp.size()));
+                   },
+               .whole = [](const Tensors& in) { return at::linear(in[0].index_select(0, half_of(kTokens)), in[1]); },
+               .inputs = {{random_tensor({kTokens, kIn}, 1), kOutside}, {random_tensor({kOut, kIn}, 2), kTpRows}},
+               .output = kInsideColumns,
+               .output_has_every_column = false});
+}
+
 TEST(RowLinear, SplitsTheInputFeaturesAndCountsTheBiasOnce) {
   for (const bool with_bias : {true, false})
     check_split(

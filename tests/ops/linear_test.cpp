@@ -1,5 +1,7 @@
 #include "ops/linear.h"
 
+#include <limits>
+
 #include "ops/column_sum.h"
 #include "ops/gradients.h"
 
@@ -47,7 +49,8 @@ TEST(LinearOperator, AddsItsWeightGradientInTheSumsPrecision) {
   constexpr int kMicrobatches = 20;
   const at::Tensor x = random_tensor({7, 12}, 1).to(at::kBFloat16), grad = random_tensor({7, 5}, 2).to(at::kBFloat16);
   const Weight weight = {random_tensor({5, 3, 2, 2}, 3).to(at::kBFloat16).requires_grad_()};
-  weight.sum->value = at::zeros({5, 3, 2, 2}, x.options().dtype(at::kFloat));
+  weight.sum->value = at::full({5, 3, 2, 2}, std::numeric_limits<double>::quiet_NaN(), x.options().dtype(at::kFloat));
+  weight.sum->is_unset = true;
   for (int i = 0; i < kMicrobatches; ++i) linear(x, weight, {}).backward(grad);
   EXPECT_FALSE(weight.value.grad().defined());
   const at::Tensor once = grad.to(at::kDouble).t().mm(x.to(at::kDouble));
