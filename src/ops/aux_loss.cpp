@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "ops/aux_loss_cuda.h"
 #include "ops/has_kernel.h"
 #include "ops/moe.h"
 #include "ops/router_cuda.h"

@@ -1,7 +1,6 @@
 // The router by Braid's kernels; see ops/has_kernel.h.
 #pragma once
 
-#include "ops/aux_loss.h"
 #include "ops/moe.h"
 
 namespace braid::cuda {
@@ -17,10 +16,5 @@ bool can_route(std::int64_t experts, std::int64_t top_k);
 Routing route_forward(const at::Tensor& logits, const at::Tensor& bias, const RouterOptions& options);
 at::Tensor route_backward(const at::Tensor& scores_grad, const at::Tensor& weights_grad, const at::Tensor& scores,
                           const at::Tensor& experts, const RouterOptions& options);
-
-ExpertShares expert_shares(const at::Tensor& scores, std::int64_t top_k, const SampleTokens& samples);
-at::Tensor aux_loss_of(const ExpertShares& shares, double factor);
-at::Tensor aux_loss_backward(const at::Tensor& grad, const at::Tensor& scores, const at::Tensor& chosen,
-                             const SampleTokens& samples, double factor);
 
 }  // namespace braid::cuda
