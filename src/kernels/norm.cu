@@ -1,4 +1,4 @@
-// A block has a row at a time and holds it in registers: thread t has vectors t, t + blockDim.x, ..., at most 16
+// A block has a row at a time and holds it in registers: thread t has vectors t, t + blockDim.x, ..., at most 8
 // columns. Sums over a row pass through shared memory.
 #include <algorithm>
 
@@ -9,11 +9,10 @@
 namespace braid::kernels {
 namespace {
 
-constexpr int kColumnsPerThread = 16, kMostThreads = kWidestNorm / kColumnsPerThread, kMostWarps = kMostThreads / kWarp;
+constexpr int kColumnsPerThread = 8, kMostThreads = kWidestNorm / kColumnsPerThread, kMostWarps = kMostThreads / kWarp;
 
-// Of a backward: the threads per multiprocessor that its registers leave room for.
-constexpr int backward_threads(bool centred) { return centred ? 512 : 576; }
-constexpr int backward_registers(bool centred) { return centred ? 128 : 112; }
+// Of a backward: registers of a thread, and the threads per multiprocessor that these leave room for.
+constexpr int kBackwardRegisters = 56, kBackwardThreads = 1120;
 
 template <class T, int kWidth>
 using Held = Vector<T, kWidth>[kColumnsPerThread / kWidth];
@@ -97,19 +96,16 @@ struct BackwardRow {
 
 // With n the normalised row, g = grad * weight and means over columns:
 //   gradient of s = inverse_root * (g - n * mean(g n) - mean(g)), the last term in a layer norm only.
-// Block b takes rows b, b + gridDim.x, ..., and loads the next one before it works on one; its threads add the
-// gradients of weight and bias over these rows.
+// Block b takes rows b, b + gridDim.x, ...; its threads add the gradients of weight and bias over them.
 template <class T, int kWidth, bool kCentred>
-__global__ void __maxnreg__(backward_registers(kCentred)) backward(NormBackward<T> norm) {
+__global__ void __maxnreg__(kBackwardRegisters) backward(NormBackward<T> norm) {
   __shared__ float scratch[2][2][kMostWarps];
   const std::int64_t columns = norm.s.columns;
   float weight_sums[kColumnsPerThread / kWidth][kWidth] = {}, bias_sums[kColumnsPerThread / kWidth][kWidth] = {};
-  BackwardRow<T, kWidth> next;
-  next.load(norm, blockIdx.x);
   int turn = 0;
   for (std::int64_t row = blockIdx.x; row < norm.s.rows; row += gridDim.x, turn ^= 1) {
-    BackwardRow<T, kWidth> held = next;
-    if (row + gridDim.x < norm.s.rows) next.load(norm, row + gridDim.x);
+    BackwardRow<T, kWidth> held;
+    held.load(norm, row);
     float along = 0, total = 0;
     for_held<kWidth>(columns, [&](int part, int column) {
       const auto weight = Vector<T, kWidth>::load(norm.weight + column);
@@ -163,15 +159,15 @@ void norm_forward(const NormForward<T>& norm, cudaStream_t stream) {
   });
 }
 
-std::int64_t norm_partials(std::int64_t rows, std::int64_t columns, bool centred) {
+std::int64_t norm_partials(std::int64_t rows, std::int64_t columns) {
   const int threads = std::max(threads_for(columns), kWarp);
-  return std::min<std::int64_t>(rows, std::max(backward_threads(centred) / threads, 1) * multiprocessors());
+  return std::min<std::int64_t>(rows, kBackwardThreads / threads * multiprocessors());
 }
 
 template <class T>
 void norm_backward(const NormBackward<T>& norm, cudaStream_t stream) {
   const auto& s = norm.s;
-  const std::int64_t blocks = norm_partials(s.rows, s.columns, norm.mean != nullptr);
+  const std::int64_t blocks = norm_partials(s.rows, s.columns);
   const bool aligned =
       is_aligned(s) && is_aligned(norm.grad) && is_aligned(norm.sum_grad) && is_aligned(norm.weight, 0);
   if (blocks > 0 && s.columns > 0)

@@ -38,7 +38,7 @@ struct NormBackward {
   T* parameter_grads = nullptr;  // [columns] of the weight, then, of a layer norm, as many of the bias
   float* partials = nullptr;     // norm_partials() x as many
 };
-std::int64_t norm_partials(std::int64_t rows, std::int64_t columns, bool has_bias);
+std::int64_t norm_partials(std::int64_t rows, std::int64_t columns);
 template <class T>
 void norm_backward(const NormBackward<T>& norm, cudaStream_t stream);
 

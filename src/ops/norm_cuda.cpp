@@ -42,7 +42,7 @@ std::vector<at::Tensor> norm_backward(const at::Tensor& grad, const at::Tensor& 
   const std::int64_t columns = sum.size(1), parameters = (has_bias ? 2 : 1) * columns;
   const at::Tensor dense_weight = weight.contiguous(), parameter_grads = at::empty({parameters}, options);
   const at::Tensor s_grad = at::empty(sum.sizes(), options);
-  const std::int64_t count = kernels::norm_partials(sum.size(0), columns, has_bias);
+  const std::int64_t count = kernels::norm_partials(sum.size(0), columns);
   const at::Tensor partials = at::empty({count, parameters}, options.dtype(at::kFloat));
   const at::Tensor s = with_dense_rows(sum), rows = with_dense_rows(grad), added = with_dense_rows(sum_grad);
   call_kernel(sum, [&]<class T>(cudaStream_t stream) {

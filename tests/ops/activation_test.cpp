@@ -113,12 +113,13 @@ TEST(QuickGelu, IsItsFormulaForwardAndBackward) {
   check_partial_gradients(quick_gelu_op, {random_tensor({5, 7}, 1)});
 }
 
-// In fp32 a few operations, each off by up to an epsilon; narrower types round once, at the end.
+// In fp32 a few operations, each off by up to an epsilon, or two for a fast exponential; narrower types round once, at
+// the end.
 TEST(GatedActivations, RoundLittle) {
   for (const Operator& gated :
        {Operator(swiglu_op), Operator(gelu_op), Operator(tanh_gelu_op), Operator(quick_gelu_op)}) {
     const Tensors inputs = {random_tensor({31, 34}, 3)};
-    check_precision(gated, inputs, at::kFloat, 4);
+    check_precision(gated, inputs, at::kFloat, 8);
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) check_precision(gated, inputs, dtype, kOneRounding);
   }
 }
@@ -127,7 +128,7 @@ TEST(GatedActivations, AgreeWithDoubleAtAnySize) {
   for (const auto& [rows, columns] : {std::pair{0, 6}, {1, 2}, {1, 1280}, {70, 2688}, {9, 258}, {17, 48}})
     for (const Operator& gated :
          {Operator(swiglu_op), Operator(gelu_op), Operator(tanh_gelu_op), Operator(quick_gelu_op)})
-      for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, kOneRounding}, {at::kFloat, 4.0}}) {
+      for (const auto& [dtype, epsilons] : {std::pair{at::kBFloat16, kOneRounding}, {at::kFloat, 8.0}}) {
         SCOPED_TRACE(::testing::Message() << rows << " x " << columns);
         check_precision(gated, {random_tensor({rows, columns}, 3)}, dtype, epsilons);
         check_precision(amid_columns(gated), {random_tensor({rows, columns + 1}, 3)}, dtype, epsilons);
