@@ -12,7 +12,11 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kBatch = 4, kBatches = 3;                   // one is computed while the others arrive
-constexpr int kForwardTokens = 64, kBackwardTokens = 64;  // of a piece; multiples of kWarp
+constexpr int kForwardTokens = 32, kBackwardTokens = 64;  // of a piece; multiples of kWarp
+
+// Channels of a thread: wider vectors would need too many registers.
+template <class T>
+constexpr int kPieceWidth = 8 / sizeof(T);
 
 // A thread's channels and its warp's tokens.
 template <int kWidth>
@@ -152,7 +156,7 @@ struct Window {
 };
 
 template <class T, int kWidth, int kTaps>
-__global__ void __launch_bounds__(kThreads, 5)
+__global__ void __launch_bounds__(kThreads, 6)
     forward(Matrix<const T> x, ConvFilter parameters, const std::int64_t* position_of, Matrix<T> y) {
   __shared__ float shared[Filter<kTaps, kWidth>::kShared];
   __shared__ Vector<T, kWidth> ring[Rows<T, kWidth>::kShared];
@@ -261,6 +265,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (complete >= 0 && complete < piece.stored_tokens) pack<T>(gradients.pending[kTaps - 1]).store(to);
     to += x_grad.stride;
   };
+  static_assert(kTaps - 1 <= kBatch, "one more batch has the tokens behind the piece");
   int token = 0;
   for (; token < piece.tokens; token += kBatch) {
     if (token % kWarp == 0) reach.look_up(position_of, piece.begin + token, x.rows);
@@ -306,7 +311,7 @@ void causal_conv_silu_forward(Matrix<const T> x, const ConvFilter& filter, const
       forward<T, kWidth, kTaps><<<blocks, kThreads, 0, stream>>>(x, filter, position_of, y);
     };
     if (has_vectors(x) && has_vectors(y))
-      launch.template operator()<kVectorWidth<T>>();
+      launch.template operator()<kPieceWidth<T>>();
     else
       launch.template operator()<1>();
   });
@@ -327,7 +332,7 @@ void causal_conv_silu_backward(Matrix<const T> grad, Matrix<const T> x, const Co
         backward<T, kWidth, kTaps><<<blocks, kThreads, 0, stream>>>(grad, x, filter, position_of, x_grad, partials);
     };
     if (has_vectors(grad) && has_vectors(x) && has_vectors(x_grad))
-      launch.template operator()<8 / sizeof(T)>();  // more would need too many registers
+      launch.template operator()<kPieceWidth<T>>();
     else
       launch.template operator()<1>();
   });

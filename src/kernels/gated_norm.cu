@@ -106,7 +106,7 @@ __device__ void sum_teams(const OwnTeam& team, float (&values)[kValues], float* 
 // shared memory, because registers limit how many rows are on their way.
 // partials: a row per block along the rows
 template <class T, int kWidth, int kTeamWarps>
-__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads, kTeamWarps == 1 ? 6 : 1)
+__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads, kTeamWarps == 1 ? 5 : 1)
     backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups,
              const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad, float* partials) {
   using OwnTeam = Team<T, kWidth, kTeamWarps>;
