@@ -234,8 +234,8 @@ TEST(SsdScan, EachSequenceHasItsOwnStates) {
 
 // Sizes that a GPU has a kernel for. It rounds factors of products to bf16 (scores, weights, decayed x, states), each
 // by half an epsilon relatively; the results are sums of many such terms with independent errors, and are rounded
-// themselves. Sums over all tokens (the gradients of A_log and dt_bias) have terms of both signs and can be a few times
-// smaller than their errors let expect.
+// themselves. In sums over all tokens (the gradients of A_log and dt_bias) terms of both signs may cancel more than
+// their errors do.
 constexpr double kKernelEpsilons = 4;
 constexpr Shape kKernelShape{.heads = 4, .width = 64, .groups = 2, .state = 128};
 
