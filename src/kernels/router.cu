@@ -189,15 +189,16 @@ __global__ void __launch_bounds__(kGradWarps* kWarp)
     const std::int64_t token = first_token + m * 16 + half * 8 + lane.g;
     const std::int64_t column = first_column + (lane.q * 2 + side) * 8;
     if (token >= x_grad.rows) continue;
-    Vector<bf16, 8> values;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) values.values[j] = from_float<bf16>(sums[m][j][half * 2 + side]);
+    const auto value = [&](int j) { return from_float<bf16>(sums[m][j][half * 2 + side]); };
     bf16* to = x_grad.data + token * x_grad.stride + column;
     if constexpr (kAligned) {
-      if (column < x_grad.columns) values.store(to);
+      if (column < x_grad.columns)
+        __stwb(reinterpret_cast<uint4*>(to), make_uint4(pack(value(0), value(1)), pack(value(2), value(3)),
+                                                        pack(value(4), value(5)), pack(value(6), value(7))));
     } else {
+#pragma unroll
       for (int j = 0; j < 8; ++j)
-        if (column + j < x_grad.columns) to[j] = values.values[j];
+        if (column + j < x_grad.columns) to[j] = value(j);
     }
   }
 }
