@@ -4,14 +4,6 @@
 
 namespace braid::kernels {
 
-// 1 / (1 + exp(-x)) to about 2^-22, without the extra steps that would keep numbers below 2^-126.
-__device__ inline float sigmoid(float x) {
-  float power, share;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * -1.44269504f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + power));
-  return share;
-}
-
 // Rounds two bf16 numbers with one instruction.
 template <class T, int kWidth>
 __device__ Vector<T, kWidth> pack(const float (&values)[kWidth]) {

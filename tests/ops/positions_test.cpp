@@ -60,7 +60,7 @@ TEST(RotaryEmbedding, RoundsLittleOnPartsOfAWiderTensor) {
   for (const auto& [width, begin] : {std::pair<std::int64_t, std::int64_t>{128, 8}, {128, 1}, {36, 0}, {2, 0}}) {
     SCOPED_TRACE(::testing::Message() << width << " channels from " << begin);
     const Operator part = [width = width, begin = begin](const Tensors& in) {
-      return rotary_embedding(in[0].slice(1, begin, begin + 5 * width).unflatten(1, {5, width}), in[1], kTheta);
+      return rotary_embedding(in[0].slice(1, begin, begin + 5 * width).unflatten(1, {5, width}), in[1], kTheta, 5);
     };
     const Tensors inputs = {random_tensor({6, 5 * width + 16}, 7), positions()};
     check_precision(part, inputs, at::kFloat, 3);
