@@ -69,19 +69,21 @@ __device__ unsigned pair_of(const Vector<bf16, 8>& values, int i) {
   return pack(values.values[2 * i], values.values[2 * i + 1]);
 }
 
-// A block computes 16 kRows tokens times 8 kTiles experts. Its kWarps warps share the features: a step of a warp takes
+constexpr int kLogitWarps = 8, kLogitTokens = 32;
+
+// A block computes 32 tokens times 8 kTiles experts. Its warps share the features: a step of a warp takes
 // 32 of them, eight neighbours per lane. Shared: the sums of each warp, which are added in order.
-template <class W, bool kAligned, int kRows, int kTiles, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
-  constexpr int kTokens = 16 * kRows, kExperts = 8 * kTiles;
-  __shared__ float of_warps[kWarps][kTokens][kExperts];
+template <class W, bool kAligned, int kTiles>
+__global__ void __launch_bounds__(kLogitWarps* kWarp) logits_of(Tokens x, const W* weight, int experts, float* logits) {
+  constexpr int kRows = kLogitTokens / 16, kExperts = 8 * kTiles;
+  __shared__ float of_warps[kLogitWarps][kLogitTokens][kExperts];
   const Lane lane;
-  const std::int64_t first_token = std::int64_t{blockIdx.x} * kTokens;
+  const std::int64_t first_token = std::int64_t{blockIdx.x} * kLogitTokens;
   const int first_expert = static_cast<int>(blockIdx.y) * kExperts;
   // The tensor cores truncate their sums: small parts have their own.
   float large[kRows][kTiles][4] = {}, small[kRows][kTiles][4] = {};
 #pragma unroll 2
-  for (std::int64_t first = lane.warp * kWarp; first < x.columns; first += kWarps * kWarp) {
+  for (std::int64_t first = lane.warp * kWarp; first < x.columns; first += kLogitWarps * kWarp) {
     const std::int64_t column = first + lane.q * 8;
     Vector<bf16, 8> rows[2 * kRows];
 #pragma unroll
@@ -117,10 +119,10 @@ __global__ void __launch_bounds__(kWarps* kWarp) logits_of(Tokens x, const W* we
         of_warps[lane.warp][m * 16 + i / 2 * 8 + lane.g][tile * 8 + lane.q * 2 + i % 2] =
             large[m][tile][i] + small[m][tile][i];
   __syncthreads();
-  for (int i = threadIdx.x; i < kTokens * kExperts; i += kWarps * kWarp) {
+  for (int i = threadIdx.x; i < kLogitTokens * kExperts; i += kLogitWarps * kWarp) {
     const int row = i / kExperts, column = i % kExperts;
     float sum = 0;
-    for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp][row][column];
+    for (int warp = 0; warp < kLogitWarps; ++warp) sum += of_warps[warp][row][column];
     if (first_token + row < x.rows && first_expert + column < experts)
       logits[(first_token + row) * experts + first_expert + column] = sum;
   }
@@ -210,19 +212,19 @@ std::int64_t tokens_per_part(std::int64_t tokens) {
   return kPartTokens * blocks_for(std::max<std::int64_t>(tokens, 1), kPartTokens * kMostParts);
 }
 
-// Block (c, p, e) computes 16 kTiles experts times 64 features over the p-th part of the tokens, of which each warp
+// Block (c, p, e) computes 16 experts times 64 features over the p-th part of the tokens, of which each warp
 // takes every fourth 16. Inner index 2 q, 2 q + 1, 2 q + 8, 2 q + 9 is token 4 q, ..., 4 q + 3; column n of product j
 // is feature 8 n + j. Shared: the sums of each warp.   partials: [parts, E, H]
-template <bool kAligned, int kTiles>
+template <bool kAligned>
 __global__ void __launch_bounds__(kGradWarps* kWarp)
     weight_gradients(const float* grad, Tokens x, int experts, std::int64_t per_part, float* partials) {
-  constexpr int kExperts = 16 * kTiles;
+  constexpr int kExperts = 16;
   __shared__ float of_warps[kGradWarps][kExperts][kGradColumns + 1];
   const Lane lane;
   const std::int64_t first_column = std::int64_t{blockIdx.x} * kGradColumns, part = blockIdx.y;
   const int first_expert = static_cast<int>(blockIdx.z) * kExperts;
   const std::int64_t end = min((part + 1) * per_part, x.rows);
-  float sums[kTiles][8][4] = {};
+  float sums[8][4] = {};
   for (std::int64_t first = part * per_part + lane.warp * 16; first < end; first += kGradWarps * 16) {
     const std::int64_t token = first + lane.q * 4;
     Vector<bf16, 8> rows[4];
@@ -230,31 +232,25 @@ __global__ void __launch_bounds__(kGradWarps* kWarp)
     for (int i = 0; i < 4; ++i)
       rows[i] =
           load_eight<kAligned>(x.data + (token + i) * x.stride, first_column + lane.g * 8, x.columns, token + i < end);
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const auto grad_pair = [&](int row, int i) {
-        const int expert = first_expert + tile * 16 + row + lane.g;
-        const auto grad_at = [&](std::int64_t t) {
-          return t < end && expert < experts ? grad[t * experts + expert] : 0.f;
-        };
-        return Pair<3>(grad_at(token + i), grad_at(token + i + 1));
+    const auto grad_pair = [&](int row, int i) {
+      const int expert = first_expert + row + lane.g;
+      const auto grad_at = [&](std::int64_t t) {
+        return t < end && expert < experts ? grad[t * experts + expert] : 0.f;
       };
-      const Pair<3> a[4] = {grad_pair(0, 0), grad_pair(8, 0), grad_pair(0, 2), grad_pair(8, 2)};
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int i = 2; i >= 0; --i)  // the smallest part first, which loses least to truncation
-          multiply_add(sums[tile][j], a[0].parts[i], a[1].parts[i], a[2].parts[i], a[3].parts[i],
-                       pack(rows[0].values[j], rows[1].values[j]), pack(rows[2].values[j], rows[3].values[j]));
-    }
-  }
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile)
+      return Pair<3>(grad_at(token + i), grad_at(token + i + 1));
+    };
+    const Pair<3> a[4] = {grad_pair(0, 0), grad_pair(8, 0), grad_pair(0, 2), grad_pair(8, 2)};
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        of_warps[lane.warp][tile * 16 + i / 2 * 8 + lane.g][(lane.q * 2 + i % 2) * 8 + j] = sums[tile][j][i];
+      for (int i = 2; i >= 0; --i)  // the smallest part first, which loses least to truncation
+        multiply_add(sums[j], a[0].parts[i], a[1].parts[i], a[2].parts[i], a[3].parts[i],
+                     pack(rows[0].values[j], rows[1].values[j]), pack(rows[2].values[j], rows[3].values[j]));
+  }
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of_warps[lane.warp][i / 2 * 8 + lane.g][(lane.q * 2 + i % 2) * 8 + j] = sums[j][i];
   __syncthreads();
   for (int i = threadIdx.x; i < kExperts * kGradColumns; i += kGradWarps * kWarp) {
     const int row = i / kGradColumns, column = i % kGradColumns;
@@ -286,22 +282,19 @@ unsigned grid_size(std::int64_t items, std::int64_t per_block) {
 template <class W, bool kAligned>
 void launch_logits(Tokens x, const W* weight, int experts, float* logits, cudaStream_t stream) {
   if (experts <= 16)
-    logits_of<W, kAligned, 2, 2, 8><<<grid_size(x.rows, 32), 8 * kWarp, 0, stream>>>(x, weight, experts, logits);
+    logits_of<W, kAligned, 2>
+        <<<grid_size(x.rows, kLogitTokens), kLogitWarps * kWarp, 0, stream>>>(x, weight, experts, logits);
   else
-    logits_of<W, kAligned, 4, 4, 4>
-        <<<dim3(grid_size(x.rows, 64), grid_size(experts, 32)), 4 * kWarp, 0, stream>>>(x, weight, experts, logits);
+    logits_of<W, kAligned, 4>
+        <<<dim3(grid_size(x.rows, kLogitTokens), grid_size(experts, 32)), kLogitWarps * kWarp, 0, stream>>>(
+            x, weight, experts, logits);
 }
 
 template <bool kAligned>
 void launch_weight_gradients(const float* grad, Tokens x, int experts, float* partials, cudaStream_t stream) {
   const std::int64_t per_part = tokens_per_part(x.rows);
-  const unsigned columns = grid_size(x.columns, kGradColumns), parts = grid_size(x.rows, per_part);
-  if (experts <= 16)
-    weight_gradients<kAligned, 1>
-        <<<dim3(columns, parts), kGradWarps * kWarp, 0, stream>>>(grad, x, experts, per_part, partials);
-  else
-    weight_gradients<kAligned, 2><<<dim3(columns, parts, grid_size(experts, 32)), kGradWarps * kWarp, 0, stream>>>(
-        grad, x, experts, per_part, partials);
+  const dim3 blocks(grid_size(x.columns, kGradColumns), grid_size(x.rows, per_part), grid_size(experts, 16));
+  weight_gradients<kAligned><<<blocks, kGradWarps * kWarp, 0, stream>>>(grad, x, experts, per_part, partials);
 }
 
 }  // namespace

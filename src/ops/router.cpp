@@ -33,6 +33,14 @@ bool has_logits_kernel(const at::Tensor& x, const at::Tensor& weight) {
   return has_kernel({x}) && has_kernel({weight}) && x.scalar_type() == at::kBFloat16;
 }
 
+// The kernel reads the tokens once for every 16 experts; with more than this, libtorch's product of copies is faster.
+constexpr std::int64_t kMostExpertsOfGradient = 64;
+
+bool has_weight_gradient_kernel(const at::Tensor& x, const Weight& weight) {
+  return has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value}) &&
+         weight.value.size(0) <= kMostExpertsOfGradient;
+}
+
 bool has_route_kernel(const at::Tensor& scores, std::int64_t top_k) {
   if constexpr (kHasKernels)
     return has_kernel({scores}) && scores.scalar_type() == at::kFloat && cuda::can_route(scores.size(1), top_k);
@@ -41,7 +49,7 @@ bool has_route_kernel(const at::Tensor& scores, std::int64_t top_k) {
 
 at::Tensor router_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const Weight& weight) {
   if constexpr (kHasKernels)
-    if (has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value})) {
+    if (has_weight_gradient_kernel(x, weight)) {
       const auto write = [&](const at::Tensor& sum, bool is_first) {
         cuda::router_logits_weight_grad(grad, x, sum, /*add=*/!is_first);
       };
