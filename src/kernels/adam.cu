@@ -5,7 +5,7 @@ namespace braid::kernels {
 namespace {
 
 constexpr int kThreads = 256, kWide = kVectorWidth<float>;
-constexpr int kPerBlock = 16384;  // elements; a block works on one range
+constexpr int kPerSumBlock = 16384, kPerUpdateBlock = 4096;  // elements; a block works on one range
 
 // The elements that the calling block works on.
 struct Piece {
@@ -13,17 +13,18 @@ struct Piece {
   std::int64_t begin, end;
 };
 
-__device__ Piece own_piece(const AdamRanges& ranges) {
+template <int kPerBlock>
+__device__ Piece own_piece(const AdamRanges& ranges, std::int64_t AdamRange::*first_block) {
   int low = 0, high = ranges.size - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (ranges.data[middle].first_block <= blockIdx.x)
+    if (ranges.data[middle].*first_block <= blockIdx.x)
       low = middle;
     else
       high = middle - 1;
   }
   const AdamRange range = ranges.data[low];
-  const std::int64_t begin = (blockIdx.x - range.first_block) * kPerBlock;
+  const std::int64_t begin = (blockIdx.x - range.*first_block) * kPerBlock;
   return {range, begin, min(begin + kPerBlock, range.count)};
 }
 
@@ -56,7 +57,7 @@ __device__ double squares(const float* data, std::int64_t begin, std::int64_t en
 
 // A range that does not count adds zero, or NaN if an element is not finite.
 __global__ void __launch_bounds__(kThreads) sum_squares_of_pieces(AdamRanges ranges, double* partial) {
-  const auto [range, begin, end] = own_piece(ranges);
+  const auto [range, begin, end] = own_piece<kPerSumBlock>(ranges, &AdamRange::first_sum_block);
   const std::int64_t wide_end = range.aligned ? end - end % kWide : begin;
   const double sum =
       block_sum(squares<kWide>(range.gradient, begin, wide_end) + squares<1>(range.gradient, wide_end, end));
@@ -105,7 +106,7 @@ __device__ void update_elements(const AdamRange& range, const AdamStep& step, st
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) update_pieces(AdamRanges ranges, AdamStep step) {
-  const auto [range, begin, end] = own_piece(ranges);
+  const auto [range, begin, end] = own_piece<kPerUpdateBlock>(ranges, &AdamRange::first_update_block);
   const std::int64_t wide_end = range.aligned ? end - end % kWide : begin;
   update_elements<T, kWide>(range, step, begin, wide_end);
   update_elements<T, 1>(range, step, wide_end, end);
@@ -113,25 +114,27 @@ __global__ void __launch_bounds__(kThreads) update_pieces(AdamRanges ranges, Ada
 
 }  // namespace
 
-std::int64_t lay_out_blocks(std::vector<AdamRange>& ranges) {
-  std::int64_t blocks = 0;
+AdamBlocks lay_out_blocks(std::vector<AdamRange>& ranges) {
+  AdamBlocks blocks;
   for (AdamRange& range : ranges) {
     range.aligned = is_aligned(range.gradient, 0) && is_aligned(range.main, 0) && is_aligned(range.exp_avg, 0) &&
                     is_aligned(range.exp_avg_sq, 0) && is_aligned(static_cast<float*>(range.parameter), 0);
-    range.first_block = blocks;
-    blocks += blocks_for(range.count, kPerBlock);
+    range.first_sum_block = blocks.sum;
+    range.first_update_block = blocks.update;
+    blocks.sum += blocks_for(range.count, kPerSumBlock);
+    blocks.update += blocks_for(range.count, kPerUpdateBlock);
   }
   return blocks;
 }
 
 void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaStream_t stream) {
-  if (ranges.blocks > 0) sum_squares_of_pieces<<<ranges.blocks, kThreads, 0, stream>>>(ranges, partial);
-  add_partial_sums<<<1, 1024, 0, stream>>>(partial, ranges.blocks, terms);
+  if (ranges.blocks.sum > 0) sum_squares_of_pieces<<<ranges.blocks.sum, kThreads, 0, stream>>>(ranges, partial);
+  add_partial_sums<<<1, 1024, 0, stream>>>(partial, ranges.blocks.sum, terms);
 }
 
 template <class T>
 void adam_update(const AdamRanges& ranges, const AdamStep& step, cudaStream_t stream) {
-  if (ranges.blocks > 0) update_pieces<T><<<ranges.blocks, kThreads, 0, stream>>>(ranges, step);
+  if (ranges.blocks.update > 0) update_pieces<T><<<ranges.blocks.update, kThreads, 0, stream>>>(ranges, step);
 }
 
 template void adam_update<float>(const AdamRanges&, const AdamStep&, cudaStream_t);

@@ -16,24 +16,28 @@ struct AdamRange {
   float *main = nullptr, *exp_avg = nullptr, *exp_avg_sq = nullptr;
   void* parameter = nullptr;  // the model's copy
   std::int64_t count = 0;
-  bool decayed = false;          // by weight decay
-  bool counts = false;           // in the sum of squares
-  bool aligned = false;          // to the widest memory instructions
-  std::int64_t first_block = 0;  // of the threads' blocks that work on it
+  bool decayed = false;                                      // by weight decay
+  bool counts = false;                                       // in the sum of squares
+  bool aligned = false;                                      // to the widest memory instructions
+  std::int64_t first_sum_block = 0, first_update_block = 0;  // of the threads' blocks that work on it in each pass
 };
 
-// Sets the members that follow from the others, and returns the number of blocks.
-std::int64_t lay_out_blocks(std::vector<AdamRange>& ranges);
+// How many blocks of threads each pass has.
+struct AdamBlocks {
+  std::int64_t sum = 0, update = 0;
+};
+// Sets the members of the ranges that follow from the others.
+AdamBlocks lay_out_blocks(std::vector<AdamRange>& ranges);
 
 // A list of ranges in device memory.
 struct AdamRanges {
   const AdamRange* data = nullptr;
   int size = 0;
-  std::int64_t blocks = 0;
+  AdamBlocks blocks{};
 };
 
 // terms[0] = the sum of squares in double, in a fixed order; terms[1] = 1 if any element of any range is not finite,
-// else 0. `partial` has room for a number per block.
+// else 0. `partial` has room for a number per block of the sum.
 void sum_squares(const AdamRanges& ranges, double* partial, double* terms, cudaStream_t stream);
 
 // AdamW's step with gradient g = factor * gradient:

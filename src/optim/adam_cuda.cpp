@@ -12,7 +12,7 @@ namespace braid::cuda {
 namespace {
 
 kernels::AdamRanges ranges_of(const AdamTable& table) {
-  return {data<const kernels::AdamRange>(table.ranges), table.size, table.blocks};
+  return {data<const kernels::AdamRange>(table.ranges), table.size, {table.sum_blocks, table.update_blocks}};
 }
 
 }  // namespace
@@ -28,9 +28,11 @@ AdamTable adam_table(const std::vector<AdamPiece>& pieces) {
                       .count = piece.main.numel(),
                       .decayed = piece.decayed,
                       .counts = piece.counts});
+  const kernels::AdamBlocks blocks = kernels::lay_out_blocks(ranges);
   AdamTable table = {.dtype = pieces.at(0).parameter.scalar_type(),
                      .size = static_cast<int>(ranges.size()),
-                     .blocks = kernels::lay_out_blocks(ranges)};
+                     .sum_blocks = blocks.sum,
+                     .update_blocks = blocks.update};
   const auto bytes = static_cast<std::int64_t>(ranges.size() * sizeof(ranges[0]));
   table.ranges = at::from_blob(ranges.data(), {bytes}, at::kByte).to(pieces[0].main.device());
   return table;
@@ -38,7 +40,7 @@ AdamTable adam_table(const std::vector<AdamPiece>& pieces) {
 
 at::Tensor sum_squares(const AdamTable& table) {
   const auto doubles = table.ranges.options().dtype(at::kDouble);
-  const at::Tensor partial = at::empty({table.blocks}, doubles), terms = at::empty({2}, doubles);
+  const at::Tensor partial = at::empty({table.sum_blocks}, doubles), terms = at::empty({2}, doubles);
   call_kernel(table.ranges, [&]<class T>(cudaStream_t stream) {
     kernels::sum_squares(ranges_of(table), data<double>(partial), data<double>(terms), stream);
   });

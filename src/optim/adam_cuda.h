@@ -20,7 +20,7 @@ struct AdamTable {
   at::Tensor ranges;       // bytes on the device
   at::ScalarType dtype{};  // of the parameters
   int size = 0;
-  std::int64_t blocks = 0;
+  std::int64_t sum_blocks = 0, update_blocks = 0;  // of threads, in each pass
 };
 AdamTable adam_table(const std::vector<AdamPiece>& pieces);
 
