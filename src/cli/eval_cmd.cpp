@@ -124,9 +124,9 @@ int eval_command(const EvalOptions& options, const std::vector<std::string>& arg
   RecipeCall call = read_recipe_call(options.recipe_path, arguments);
   Recipe& recipe = call.recipe;
   evaluate_only(recipe, options);
-  check_files(options, recipe.data.set);
   const Topology topology(recipe.topology, workload_of(recipe));
   const auto spec = world_spec_from(process_env());
+  if (!spec || spec->launcher != Launcher::Local) check_files(options, recipe.data.set);
   const StartProblems problems = start_problems({.source = call.source,
                                                  .log_dir = "",
                                                  .oversubscribe = options.oversubscribe,
