@@ -61,6 +61,15 @@ void print_text(const BenchResult& result, const BadSamples& bad) {
              result.start_mb, result.end_mb, show_skipped(bad));
 }
 
+// CLI::Range accepts nan.
+std::string is_duration(const std::string& text) {
+  const auto seconds = parse_double(text);
+  constexpr double kLeast = 0.001, kMost = 1e6;
+  return seconds && *seconds >= kLeast && *seconds <= kMost
+             ? ""
+             : fmt::format("Value {} not in range {} to {}", text, kLeast, kMost);
+}
+
 void bench(const BenchCommand& command, const std::vector<std::string>& flags) {
   DataCall call = read_data_call(command.path, flags, DataUse::Training);
   require_tokenizer(call);
@@ -89,7 +98,7 @@ void add_data_bench_command(CLI::App& data) {
   measuring->add_option("path", command->path, "a recipe, or a data set with --data.tokenizer and --data.prompt_format")
       ->required();
   CLI::Option* seconds = measuring->add_option("--seconds", command->limits.seconds, "how long to measure")
-                             ->check(CLI::Range(0.001, 1e6))
+                             ->check(is_duration)
                              ->capture_default_str();
   measuring->add_flag("--one-pass", command->limits.one_pass, "measure until each sample was read once")
       ->excludes(seconds);

@@ -3,12 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "base/strings.h"
 #include "cli/commands.h"
-#include "run/written_paths.h"
 #include "text/tokenizer.h"
 
 namespace braid {
@@ -16,15 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Metadatasets are YAML files as recipes are; only they have a section `splits`.
-bool is_metadataset(const std::string& path) {
+bool has_any_section(const std::string& path, std::initializer_list<const char*> sections) {
   try {
     const YAML::Node root = YAML::LoadFile(path);
-    return root.IsMap() && root["splits"].IsDefined();
-  } catch (const YAML::Exception&) {
-    return false;  // the recipe's reader says what is wrong
+    return root.IsMap() && std::any_of(sections.begin(), sections.end(),
+                                       [&](const char* section) { return root[section].IsDefined(); });
+  } catch (const std::exception&) {
+    return false;  // whoever reads it next says what is wrong
   }
 }
+
+// Metadatasets are YAML files as recipes are; only they have a section `splits`.
+bool is_metadataset(const std::string& path) { return has_any_section(path, {"splits"}); }
 
 bool is_data_set(const std::string& path) {
   std::error_code ignored;
@@ -39,6 +41,8 @@ Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& f
                   quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   Recipe recipe = parse_recipe(RecipeSource{data_set, text, parse_overrides(flags)}, RecipeChecks::TopologyOnly);
   std::vector<Problem> problems = validate(recipe.loader, "loader");
+  for (Problem& problem : sequence_length_problems(recipe.data.sequence_length.value_or(1)))
+    problems.push_back(std::move(problem));
   if (!recipe.data.set.tokenizer.empty())
     for (Problem& problem : validate(recipe.data.set, "data")) problems.push_back(std::move(problem));
   if (!problems.empty()) throw ConfigError(std::move(problems));
@@ -48,6 +52,10 @@ Recipe recipe_for(const std::string& data_set, const std::vector<std::string>& f
 }  // namespace
 
 DataCall read_data_call(const std::string& path, const std::vector<std::string>& flags, DataUse use) {
+  std::error_code ignored;
+  if (path != "-" && !fs::exists(path, ignored))
+    throw ConfigError({fmt::format("{} does not exist", in_quotes(path)), "PATH",
+                       "give a recipe, a data set's folder, a .jsonl file or a metadataset"});
   const bool is_alone = is_data_set(path);
   const Recipe recipe = is_alone ? recipe_for(path, flags) : read_recipe_call(path, flags).recipe;
   if (is_mock(recipe.data) || recipe.data.set.path.empty())
@@ -61,28 +69,10 @@ DataCall read_data_call(const std::string& path, const std::vector<std::string>&
   return call;
 }
 
-void check_output(const char* option, const std::string& file, const std::string& call_path,
-                  const LaneSetOptions& options, const Blend& blend) {
-  check_replaceable(option, file, call_path);
-  const fs::path target(file);
-  const auto is = [&](const fs::path& input) {
-    std::error_code ignored;
-    return fs::equivalent(target, input, ignored);
-  };
-  const auto is_shard_file = [&](const fs::path& input) {  // names first: asking the file system takes long
-    return input.filename() == target.filename() && is(input);
-  };
+bool looks_like_recipe(const std::string& path) {
   std::error_code ignored;
-  const fs::path tokenizer(options.data.tokenizer);
-  const fs::path tokenizer_folder = fs::is_directory(tokenizer, ignored) ? tokenizer : tokenizer.parent_path();
-  bool is_input = is(options.data.path) || is(tokenizer);
-  if (!tokenizer.empty()) is_input |= is(tokenizer_folder / target.filename());
-  for (const Leaf& leaf : blend.leaves) {
-    is_input |= is(fs::path(leaf.data.path) / kMetaFolder / target.filename());
-    for (const Shard& shard : leaf.data.shards)
-      is_input |= is_shard_file(shard.path) || is_shard_file(index_path(shard.path));
-  }
-  if (is_input) refuse_to_replace(option, file);
+  return fs::is_regular_file(path, ignored) && !is_metadataset(path) &&
+         has_any_section(path, {"topology", "model", "data", "train"});
 }
 
 void require_tokenizer(const DataCall& call) {

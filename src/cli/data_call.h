@@ -17,10 +17,8 @@ struct DataCall {
 // flags after it; its model may have any id for pictures. ConfigError for a recipe of mock samples.
 DataCall read_data_call(const std::string& path, const std::vector<std::string>& flags, DataUse use);
 
-// ConfigError if a file to write, which may be empty for none, is one of those that the call reads: the recipe or
-// metadataset, shards and their indexes, .nv-meta, the tokenizer.
-void check_output(const char* option, const std::string& file, const std::string& call_path,
-                  const LaneSetOptions& options, const Blend& blend);
+// Whether a file is a recipe rather than a metadataset, which is YAML too.
+bool looks_like_recipe(const std::string& path);
 
 // ConfigError if there is none.
 void require_tokenizer(const DataCall& call);

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "cli/data_commands.h"
 #include "draw/data_set.h"
+#include "run/written_paths.h"
 
 namespace braid {
 
@@ -24,6 +25,7 @@ void add_data_draw_command(CLI::App& data) {
   draw->add_option("--tasks", request->tasks, "kinds of samples, separated by commas; default: all")->delimiter(',');
   draw->footer("The folder also gets a tokenizer that has a token for each word of the questions and answers.");
   draw->callback([request] {
+    require_writable({{"FOLDER", request->folder, WrittenPath::Folder}});
     const Drawn drawn = draw_data_set(*request);
     fmt::print("drew {} samples ({}) in {} shards, {}, in {}\n", drawn.samples, fmt::join(drawn.tasks, ", "),
                drawn.shards, readable_bytes(drawn.bytes), request->folder);

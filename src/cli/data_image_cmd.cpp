@@ -13,6 +13,7 @@
 #include "formats/safetensors.h"
 #include "image/decode.h"
 #include "image/resize.h"
+#include "run/output_files.h"
 
 namespace braid {
 namespace {
@@ -47,6 +48,7 @@ void check_size(PixelSize wanted) {
 }
 
 void write_pixels(const std::string& path, const Image& image) {
+  make_folder_of(path);
   const TensorInfo info = {"pixels", StoredDtype::U8, {image.size().height, image.size().width, 3}};
   SafetensorsWriter writer = SafetensorsWriter::to_file(path, {info});
   writer.write(info.name, std::as_bytes(image.pixels()));
@@ -64,10 +66,6 @@ void convert(const ImageCommand& command, const std::string& path, const std::st
   check_size(wanted);
   if (wanted != decoded)
     image = resize(image, wanted, command.filter == "bicubic" ? ResizeFilter::Bicubic : ResizeFilter::Bilinear);
-  std::error_code ignored;
-  if (fs::equivalent(path, out, ignored))
-    throw ConfigError(
-        {fmt::format("--out {} would replace the picture", in_quotes(out)), "--out", "give another name"});
   if (!out.empty()) write_pixels(out, image);
   fmt::print("{}: {} of {} x {}, orientation {}{}, {} x {} pixels{}\n", clean_text(path), name_of(header.format),
              header.stored.width, header.stored.height, header.orientation,
@@ -81,18 +79,22 @@ std::string out_for(const ImageCommand& command, const std::string& path) {
   return (fs::path(command.out) / fs::path(path).filename()).string() + ".safetensors";
 }
 
-void check_out(const ImageCommand& command) {
-  if (command.out.empty() || command.files.size() == 1) return;
+void check_names(const ImageCommand& command) {
   std::vector<std::string> names;
   for (const std::string& path : command.files) names.push_back(fs::path(path).filename().string());
   std::sort(names.begin(), names.end());
   if (const auto twin = std::adjacent_find(names.begin(), names.end()); twin != names.end())
     throw ConfigError(
         {fmt::format("two files are called {}", in_quotes(*twin)), "FILE", "convert them into two folders"});
-  std::error_code error;
-  fs::create_directories(command.out, error);
-  if (!fs::is_directory(command.out))
-    throw ConfigError({fmt::format("{} is no folder", in_quotes(command.out)), "--out", "several files need a folder"});
+}
+
+void check_out(const ImageCommand& command) {
+  if (command.out.empty()) return;
+  const bool is_file = out_for(command, command.files.front()) == command.out;
+  if (!is_file) check_names(command);
+  for (const std::string& path : command.files)
+    check_outputs({{"--out", out_for(command, path), {".safetensors"}}}, {.path = path});
+  require_writable({{"--out", command.out, is_file ? WrittenPath::File : WrittenPath::Folder}});
 }
 
 void convert_all(const ImageCommand& command) {

@@ -4,14 +4,15 @@
 
 #include <memory>
 
+#include "base/clean_text.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "cli/commands.h"
 #include "cli/data_call.h"
 #include "cli/data_commands.h"
-#include "formats/atomic_file.h"
 #include "inspect/sample_view.h"
 #include "inspect/survey_page.h"
+#include "run/output_files.h"
 
 namespace braid {
 namespace {
@@ -31,7 +32,7 @@ std::int64_t count_of(const std::string& text) {
   return *count;
 }
 
-// A data set need not have a split for evaluation; JSONL files have no splits.
+// JSONL files have no splits. A data set need not have one for evaluation, but then a run cannot evaluate.
 std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& training) {
   std::vector<DataSetCount> counts = count_data_sets(training);
   if (data.valid_split == data.split || kind_of_path(data.path) == PathKind::Jsonl) return counts;
@@ -39,7 +40,9 @@ std::vector<DataSetCount> count_splits(const DataConfig& data, const Blend& trai
     for (DataSetCount& count : count_data_sets(*open_blend(data.path, data.valid_split)))
       counts.push_back(std::move(count));
   } catch (const ConfigError& e) {
-    fmt::print(stderr, "braid: the split '{}' is left out: {}\n", data.valid_split, e.what());
+    for (const Problem& problem : e.problems())
+      fmt::print(stderr, "braid: WARNING: nothing to evaluate on (data.valid_split): {} in {}\n", problem.what,
+                 visible_text(problem.where.empty() ? data.path : problem.where));
   }
   return counts;
 }
@@ -52,6 +55,13 @@ std::vector<SampleRef> shown(const SpreadSamples& samples, std::int64_t most) {
   return chosen;
 }
 
+void check_files(const InspectCommand& command, const InputFiles& inputs) {
+  const std::vector<OutputFile> outputs = {{"--html", command.html, {".html", ".htm"}},
+                                           {"--stats", command.stats, {".json"}}};
+  check_outputs(outputs, inputs);
+  require_writable(written_paths(outputs));
+}
+
 void inspect(const InspectCommand& command, const std::vector<std::string>& flags) {
   const std::int64_t count = count_of(command.count);
   const LaneSetOptions options = [&] {
@@ -62,8 +72,7 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   const auto blend = open_blend(options.data.path, options.split);
   if (std::vector<Problem> problems = unreadable_leaves(*blend, options.data.fields); !problems.empty())
     throw ConfigError(std::move(problems));
-  check_output("--html", command.html, command.path, options, *blend);
-  check_output("--stats", command.stats, command.path, options, *blend);
+  check_files(command, {command.path, options.data, blend});
   SampleReader reader(blend);
   std::optional<SequenceMaker> sequences;
   if (options.sequence_length > 0)
@@ -79,12 +88,12 @@ void inspect(const InspectCommand& command, const std::vector<std::string>& flag
   const SpreadSamples samples(*blend, count);
   const SurveyReport report = {command.path, count_splits(options.data, *blend), survey(sources, samples, pool),
                                options.sequence_length};
-  if (!command.stats.empty()) write_file(command.stats, stats_json(report).dump() + "\n");
+  if (!command.stats.empty()) write_output(command.stats, stats_json(report).dump() + "\n");
   if (!command.html.empty()) {
     std::vector<std::string> views;
     for (const SampleRef& ref : shown(samples, command.show))
       views.push_back(sample_html(sources, options.vision, ref));
-    write_file(command.html, survey_page(report, views));
+    write_output(command.html, survey_page(report, views));
   }
   if (command.json)
     fmt::print("{}\n", survey_json(report).dump(2));

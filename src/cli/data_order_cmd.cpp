@@ -6,6 +6,8 @@
 
 #include "base/clean_text.h"
 #include "base/error.h"
+#include "base/strings.h"
+#include "cli/data_call.h"
 #include "cli/data_commands.h"
 #include "shards/lane.h"
 #include "shards/sample_reader.h"
@@ -36,6 +38,12 @@ void print_order(OrderCommand command) {
     throw ConfigError(
         {fmt::format("--skip {} would take very long: each sample that is left out must be drawn", command.skip),
          "command line", fmt::format("use at most --skip {}", kMostSkipped)});
+  if (looks_like_recipe(command.path))
+    throw ConfigError(
+        {fmt::format("{} is a recipe, not a data set", in_quotes(command.path)), "PATH",
+         fmt::format("give its data.path, a data set or a metadataset; or use `braid data pack {}`, which "
+                     "takes a recipe",
+                     command.path)});
   command.order.is_training = !command.evaluates;
   const auto blend = open_blend(command.path, command.split);
   Lane lane(blend, command.order, command.lane);

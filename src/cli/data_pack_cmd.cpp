@@ -21,15 +21,22 @@ struct PackCommand {
   bool json = false, evaluates = false;
 };
 
+// Each sequence must be packed to know the next: that many take some minutes.
+constexpr std::int64_t kMostSkipped = 10'000'000;
+
 void print_packs(const PackCommand& command, const std::vector<std::string>& flags) {
   DataCall call = read_data_call(command.path, flags, command.evaluates ? DataUse::Evaluation : DataUse::Training);
   require_tokenizer(call);
+  if (command.skip > kMostSkipped)
+    throw ConfigError(
+        {fmt::format("--skip {} would take very long: each sequence that is left out must be packed", command.skip),
+         "--skip", fmt::format("use at most --skip {}", kMostSkipped)});
   if (command.lane < 0 || command.lane >= call.options.lanes)
     throw ConfigError({fmt::format("there is no lane {}", command.lane), "--lane",
                        fmt::format("the recipe has {} lanes, from 0", call.options.lanes)});
-  call.options.say = [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); };
   const LaneSet set(std::move(call.options));
-  BadSamples bad(set.options.data.max_bad_samples, set.options.say);
+  BadSamples bad(set.options.data.max_bad_samples,
+                 [](const std::string& text) { fmt::print(stderr, "braid: {}\n", visible_text(text)); });
   WorkerPool pool(set.options.loader.threads);
   PackLane lane({set.blend, set.reader, set.sequences, set.options.data.fields, bad, pool}, set.options.loader,
                 set.order(), command.lane);

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "base/clean_text.h"
@@ -9,8 +10,11 @@
 #include "base/strings.h"
 #include "base/table.h"
 #include "cli/data_commands.h"
+#include "run/written_paths.h"
 #include "shards/key_index.h"
 #include "shards/prepare.h"
+#include "shards/sample_index.h"
+#include "shards/sample_spec.h"
 
 namespace braid {
 namespace {
@@ -48,8 +52,19 @@ void show_progress(std::int64_t done, std::int64_t total) {
   if (::isatty(STDERR_FILENO)) fmt::print(stderr, "\rindexing shards: {}/{}{}", done, total, done == total ? "\n" : "");
 }
 
+// Paths that are missing or no data sets are refused later.
+void check_writable(const std::string& path) {
+  const bool is_lines = path.ends_with(".jsonl");
+  std::error_code ignored;
+  if (!is_lines && !std::filesystem::is_directory(path, ignored)) return;
+  const WrittenPath output = is_lines ? WrittenPath{"PATH", index_path(path), WrittenPath::File}
+                                      : WrittenPath{"PATH", path, WrittenPath::Folder};
+  require_writable({output});
+}
+
 void prepare(const PrepareCommand& command) {
   PrepareRequest request = request_of(command);
+  check_writable(request.path);
   request.progress = show_progress;
   const Prepared prepared = prepare_data_set(request);
   fmt::print("{} in {}; parts: {}\n", counted(prepared.samples, "sample"), counted(prepared.shards, "shard"),
@@ -67,6 +82,8 @@ void prepare(const PrepareCommand& command) {
     if (split.shards == 0)
       fmt::print("note: the split {} is empty: it needs more shards or a larger ratio\n", in_quotes(split.name));
   if (used < prepared.shards) fmt::print("note: {} belong to no split\n", counted(prepared.shards - used, "shard"));
+  if (prepared.kept_splits)
+    fmt::print("note: the splits were there already and are unchanged; --split or --split-parts replaces them\n");
   if (prepared.kept_dataset_yaml) fmt::print("note: dataset.yaml was there already and is unchanged\n");
   if (!KeyIndex::is_supported())
     fmt::print("note: this braid was built without SQLite, so there is no index.sqlite for look-ups by key\n");
@@ -81,16 +98,18 @@ void add_data_prepare_command(CLI::App& data) {
   prepare_app->add_option("path", request.path, "a folder of .tar files, or a .jsonl file")->required();
   prepare_app
       ->add_option("--split", command->ratios,
-                   "splits and their share of the shards: train:0.9,val:0.1 (default: train:1)")
+                   "splits and their share of the shards: train:0.9,val:0.1 (default: those there are, or train:1)")
       ->delimiter(',');
   prepare_app->add_option("--split-parts", command->patterns,
                           "a split and a regular expression for its shards: 'train:part_[0-8].*'; may be repeated");
   prepare_app->add_flag("--shuffle-tars", request.shuffle, "shuffle the shards before splitting them by share");
-  prepare_app->add_option("--sample-type", request.sample_type,
-                          "Energon's class for the samples, e.g. CaptioningSample (default: crude samples)");
+  prepare_app->add_option(
+      "--sample-type", request.sample_type,
+      fmt::format("Energon's class for the samples: {} (default: crude samples)", sample_type_names()));
   prepare_app->add_option("--field-map", command->fields,
                           "a field of the sample type and its part: image=jpg; may be repeated");
-  prepare_app->add_flag("--force", request.force, "prepare it again; replaces split.yaml");
+  prepare_app->add_flag("--force", request.force,
+                        "prepare it again; keeps the splits unless --split or --split-parts is given");
   prepare_app->footer(
       "Writes an index beside each shard, and .nv-meta with counts, splits and the kind of samples. Energon reads it "
       "too.\n"

@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
 #include <memory>
 
 #include "base/clean_text.h"
@@ -10,11 +9,11 @@
 #include "cli/recipe_ranks.h"
 #include "cli/tensor_commands.h"
 #include "dist/run_as_rank.h"
-#include "formats/atomic_file.h"
 #include "launch/host_capacity.h"
 #include "launch/local_launcher.h"
 #include "log/run_log.h"
 #include "run/evaluation.h"
+#include "run/output_files.h"
 #include "run/trainer.h"
 
 namespace braid {
@@ -29,10 +28,8 @@ struct EvalOptions {
 
   bool wants_answers() const { return shown > 0 || !answers.empty() || !page.empty(); }
 
-  std::vector<WrittenPath> written() const {
-    std::vector<WrittenPath> paths = {{"--answers", answers, WrittenPath::File}, {"--html", page, WrittenPath::File}};
-    std::erase_if(paths, [](const WrittenPath& written) { return written.path.empty(); });
-    return paths;
+  std::vector<OutputFile> outputs() const {
+    return {{"--answers", answers, {".jsonl", ".json", ".txt"}}, {"--html", page, {".html", ".htm"}}};
   }
 };
 
@@ -54,9 +51,13 @@ void evaluate_only(Recipe& recipe, const EvalOptions& options) {
 
 std::string json_line(const CheckpointEvaluation& evaluation) {
   const EvaluationRecord& record = evaluation.record;
-  nlohmann::ordered_json json = {{"iteration", record.iteration},       {"consumed_samples", record.consumed_samples},
-                                 {"lm_loss", record.lm_loss},           {"perplexity", perplexity(record.lm_loss)},
-                                 {"right_tokens", record.right_tokens}, {"right_answers", record.right_answers}};
+  nlohmann::ordered_json json = {{"iteration", record.iteration},
+                                 {"consumed_samples", record.consumed_samples},
+                                 {"lm_loss", record.lm_loss},
+                                 {"perplexity", perplexity(record.lm_loss)},
+                                 {"right_tokens", record.right_tokens},
+                                 {"right_answers", record.right_answers},
+                                 {"damaged_samples", evaluation.damaged}};
   for (const auto& [which, name] : {std::pair{AnswersOf::SamplesWithPictures, "right_answers_with_pictures"},
                                     {AnswersOf::SamplesWithoutPictures, "right_answers_without_pictures"}})
     if (const AnswerCounts counts = count_answers(evaluation.answers, which); counts.all > 0)
@@ -64,23 +65,28 @@ std::string json_line(const CheckpointEvaluation& evaluation) {
   return json.dump() + "\n";
 }
 
-// Creates the folder too, which the check before the start permits.
-void write_new(const std::string& path, const std::string& text) {
-  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
-    std::filesystem::create_directories(folder);
-  write_file(path, text);
+// A data set that cannot be opened is a problem of the start.
+void check_files(const EvalOptions& options, const DataConfig& data) {
+  if (options.answers.empty() && options.page.empty()) return;
+  InputFiles inputs = {options.recipe_path, data};
+  try {
+    inputs.blend = open_blend(data.path, data.valid_split);
+  } catch (const ConfigError&) {
+  } catch (const DataError&) {
+  }
+  check_outputs(options.outputs(), inputs);
 }
 
 void write_answers(const EvalOptions& options, const CheckpointEvaluation& evaluation) {
   if (!options.answers.empty()) {
     std::string lines;
     for (const ModelAnswer& answer : evaluation.answers) lines += answer_json(answer).dump() + "\n";
-    write_new(options.answers, lines);
+    write_output(options.answers, lines);
   }
   if (!options.page.empty()) {
     constexpr std::size_t kOnPage = 60;
-    write_new(options.page, answers_page(*evaluation.data, evaluation.data->options.data.path,
-                                         spread(evaluation.answers, kOnPage), evaluation.answers));
+    write_output(options.page, answers_page(*evaluation.data, evaluation.data->options.data.path,
+                                            spread(evaluation.answers, kOnPage), evaluation.answers));
   }
 }
 
@@ -93,17 +99,19 @@ int run_rank(const EvalOptions& options, const Recipe& recipe, const Topology& t
     refused = !under_ours && any_rank_refused(problems, world);
     if (refused) return;
     const bool speaks = spec.rank == logging_rank(topology);
-    const auto note = [&](const std::string& text) {
-      if (!options.json) RunLog::note(text + "\n", under_ours);
+    const auto note = [&](const std::string& line) {
+      if (!options.json) RunLog::note_of_rank(line, spec.rank, under_ours);
     };
     const auto say = [&](const std::string& text) {
-      if (speaks) note(text);
+      if (speaks && !options.json) RunLog::note(text + "\n", under_ours);
     };
     const CheckpointEvaluation evaluation =
         evaluate_checkpoint(recipe, topology, world, options.wants_answers(), say, note);
     if (!speaks) return;
     write_answers(options, evaluation);
     std::string text = options.json ? json_line(evaluation) : to_lines(evaluation.record);
+    if (evaluation.damaged > 0 && !options.json)
+      text += fmt::format("damaged samples, which are left out: {}\n", evaluation.damaged);
     if (options.wants_answers() && !options.json)
       text += "\n" + answers_text(spread(evaluation.answers, options.shown), evaluation.answers);
     RunLog::note(text, under_ours);
@@ -116,15 +124,14 @@ int eval_command(const EvalOptions& options, const std::vector<std::string>& arg
   RecipeCall call = read_recipe_call(options.recipe_path, arguments);
   Recipe& recipe = call.recipe;
   evaluate_only(recipe, options);
-  for (const WrittenPath& written : options.written())
-    check_replaceable(written.key, written.path, options.recipe_path);
   const Topology topology(recipe.topology, workload_of(recipe));
   const auto spec = world_spec_from(process_env());
+  if (!spec || spec->launcher != Launcher::Local) check_files(options, recipe.data.set);
   const StartProblems problems = start_problems({.source = call.source,
                                                  .log_dir = "",
                                                  .oversubscribe = options.oversubscribe,
                                                  .only_evaluates = true,
-                                                 .written = options.written()},
+                                                 .written = written_paths(options.outputs())},
                                                 recipe, topology, spec);
   if (is_refused(problems, spec)) return 2;
   for (const std::string& warning : problems.warnings)

@@ -89,7 +89,7 @@ StartProblems start_problems(const StartRequest& request, const Recipe& recipe, 
   found.ranks_can_meet = found.list.empty();
   if (first_of_host && !request.oversubscribe) append(found.list, room_problems(recipe, topology, here, gpus));
   if (!first) return found;
-  LoadFindings load = check_load(recipe, topology);
+  LoadFindings load = check_load(recipe, topology, request.only_evaluates);
   append(found.list, located(std::move(load.problems), request.source));
   const std::vector<DataUse> uses = request.only_evaluates ? std::vector{DataUse::Evaluation} : data_uses(recipe);
   DataFindings data = check_data(recipe, topology, uses, load.data);

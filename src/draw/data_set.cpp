@@ -22,14 +22,16 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMostSamples = 100'000'000;
 
 std::vector<std::string> tasks_of(const DrawRequest& request, bool has_font) {
-  std::vector<std::string> tasks = request.tasks;
-  if (tasks.empty())
-    for (const std::string& task : drawing_tasks())
-      if (has_font || (task != "digit" && task != "word")) tasks.push_back(task);
-  for (const std::string& task : tasks)
+  std::vector<std::string> tasks;
+  for (const std::string& task : request.tasks) {
     if (!contains(drawing_tasks(), task))
       throw ConfigError({fmt::format("there is no task '{}'", task), "--tasks",
                          fmt::format("tasks are {}", fmt::join(drawing_tasks(), ", "))});
+    if (!contains(tasks, task)) tasks.push_back(task);
+  }
+  if (tasks.empty())
+    for (const std::string& task : drawing_tasks())
+      if (has_font || (task != "digit" && task != "word")) tasks.push_back(task);
   return tasks;
 }
 
@@ -46,6 +48,8 @@ std::string record_of(const DrawnSample& sample) {
 Drawn draw_data_set(const DrawRequest& request) {
   std::error_code ignored;
   const std::string mark = request.folder + "/" + kUnfinishedMark;
+  if (fs::exists(request.folder, ignored) && !fs::is_directory(request.folder, ignored))
+    throw ConfigError({fmt::format("'{}' is a file", request.folder), "command line", "give a new folder"});
   if (fs::exists(request.folder, ignored) && !fs::is_empty(request.folder, ignored))
     throw ConfigError({fmt::format("'{}' {}", request.folder,
                                    fs::exists(mark, ignored) ? "has a drawing that was interrupted" : "is not empty"),

@@ -13,7 +13,7 @@ struct DrawRequest {
   std::int64_t train = 10000, val = 500;  // samples
   std::int64_t per_shard = 1000;
   std::uint64_t seed = 1;
-  std::vector<std::string> tasks{};  // empty: all that this build can draw
+  std::vector<std::string> tasks{};  // empty: all that this build can draw; repeated ones count once
 };
 
 struct Drawn {
@@ -21,7 +21,7 @@ struct Drawn {
   std::vector<std::string> tasks{};
 };
 
-// ConfigError if the folder is not empty, or a task is unknown.
+// ConfigError if the folder is a file or not empty, or a task is unknown.
 Drawn draw_data_set(const DrawRequest& request);
 
 // A byte-level tokenizer.json with one token for each word, turns of chatml, and <image>; ids below 512.

@@ -70,7 +70,7 @@ void add_answers(const LaneSet& set, const ReadSample& sample, std::span<const i
       continue;
     }
     answers.push_back({.ref = sample.ref,
-                       .shard = sample.shard,
+                       .shard = sample.shard->name,
                        .key = sample.key,
                        .question = turn < questions.size() ? questions[turn] : "",
                        .right = text_of(tokenizer, right),
@@ -95,7 +95,8 @@ std::string cell(const std::string& text) {
 }  // namespace
 
 std::vector<ModelAnswer> model_answers(const std::shared_ptr<const LaneSet>& set, const SequenceOrder& order,
-                                       const std::vector<std::vector<int>>& choices) {
+                                       const std::vector<std::vector<int>>& choices,
+                                       const std::set<SampleId>& damaged) {
   ReplicaLanes lanes(set, {.first = 0, .count = order.replicas, .all = order.replicas}, {});
   std::vector<ModelAnswer> answers;
   std::set<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>> seen;
@@ -105,7 +106,8 @@ std::vector<ModelAnswer> model_answers(const std::shared_ptr<const LaneSet>& set
     for (const ReadSample& sample : lanes.next(replica)) {
       const std::span<const int> own = std::span(choices[s]).subspan(begin, sample.tokens.ids.size());
       begin += own.size();
-      if (seen.insert({sample.ref.leaf, sample.ref.shard, sample.ref.index}).second)
+      if (!damaged.contains(id_of_sample(*sample.shard, sample.key)) &&
+          seen.insert({sample.ref.leaf, sample.ref.shard, sample.ref.index}).second)
         add_answers(*set, sample, own, answers);
     }
   }

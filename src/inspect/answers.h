@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,10 @@ struct SequenceOrder {
 };
 
 // `choices`: by sequence, in the order of the evaluation: for each token, the model's choice for the next one, given
-// the right tokens up to there. A sample that was evaluated again counts once.
+// the right tokens up to there. A sample that was evaluated again counts once, and `damaged` ones have no answers:
+// their pictures were not shown.
 std::vector<ModelAnswer> model_answers(const std::shared_ptr<const LaneSet>& set, const SequenceOrder& order,
-                                       const std::vector<std::vector<int>>& choices);
+                                       const std::vector<std::vector<int>>& choices, const std::set<SampleId>& damaged);
 
 struct AnswerCounts {
   std::int64_t right = 0, all = 0;

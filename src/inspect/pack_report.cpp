@@ -25,7 +25,7 @@ Json media_json(const MediaPlan& media) {
 Json sample_json(const ReadSample& sample) {
   Json media = Json::array();
   for (const MediaPlan& input : sample.tokens.media) media.push_back(media_json(input));
-  return {{"shard", with_valid_utf8(sample.shard)},
+  return {{"shard", with_valid_utf8(sample.shard->name)},
           {"key", with_valid_utf8(sample.key)},
           {"length", sample.tokens.ids.size()},
           {"labels", label_count(sample.tokens)},

@@ -108,6 +108,10 @@ void RunLog::note(const std::string& text, bool under_braid_launcher, const Prin
   print(under_braid_launcher ? to_control_lines({text}) : text);
 }
 
+void RunLog::note_of_rank(const std::string& line, int rank, bool under_braid_launcher, const Print& print) {
+  print(under_braid_launcher ? line + "\n" : fmt::format("rank {}: {}\n", rank, line));
+}
+
 void RunLog::say(const std::string& text) { note(text, facts_.under_braid_launcher, print_); }
 
 template <class File>
@@ -244,7 +248,7 @@ void RunLog::add_memory(const MemoryUse& fullest) {
   });
 }
 
-void RunLog::finish(const std::string& ended_by) {
+void RunLog::finish(const std::string& ended_by, std::int64_t damaged_samples) {
   if (facts_.done_before > 0 && facts_.done_before >= facts_.iterations)
     return say(fmt::format(
         "already at iteration {}{}: nothing to do; train further with a larger --train-iters and "
@@ -253,6 +257,7 @@ void RunLog::finish(const std::string& ended_by) {
         facts_.done_before == facts_.iterations ? fmt::format(" of {}", facts_.iterations)
                                                 : fmt::format(", and this run ends after {}", facts_.iterations)));
   summary_.ended_by = ended_by;
+  summary_.damaged_samples = damaged_samples;
   summary_.seconds = 1e-3 * ms_between(start_, last_step_);
   say(to_text(summary_));
 }

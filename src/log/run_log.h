@@ -55,6 +55,9 @@ class RunLog {
   static void print_to_stdout(const std::string& text);  // if the reader is gone, sends SIGTERM to this process
   // Lines that are not about a step, from the same rank. Braid's launcher prints them without a rank prefix.
   static void note(const std::string& text, bool under_braid_launcher, const Print& print = &print_to_stdout);
+  // A line of any rank. Braid's launcher puts the rank before it.
+  static void note_of_rank(const std::string& line, int rank, bool under_braid_launcher,
+                           const Print& print = &print_to_stdout);
 
   // ConfigError if a file cannot be written. If writing fails later, a log line says so and the file is given up: a
   // log file is not worth failing the run.
@@ -71,8 +74,8 @@ class RunLog {
   void add_phases(const std::vector<ModulePhases>& phases);
   void add_memory(const MemoryUse& fullest_rank);
 
-  // Prints the summary of all steps; `ended_by` is text_of() a StopReason.
-  void finish(const std::string& ended_by);
+  // Prints the summary of all steps; `ended_by` is text_of() a StopReason. Damaged samples are those of all ranks.
+  void finish(const std::string& ended_by, std::int64_t damaged_samples = 0);
 
   bool lost_output() const { return lost_output_; }  // a file was given up
 

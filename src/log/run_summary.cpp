@@ -58,6 +58,7 @@ std::string to_text(const RunSummary& summary) {
   };
   add_speed(rows, summary);
   rows.push_back({"skipped, nan", fmt::format("{}, {}", summary.skipped_iterations, summary.nan_iterations)});
+  if (summary.damaged_samples > 0) rows.push_back({"damaged samples", std::to_string(summary.damaged_samples)});
   if (summary.memory) rows.push_back({"peak memory of a rank", memory_text(*summary.memory)});
   std::string text = "\n" + format_table({"run ended", summary.ended_by}, rows);
   if (!summary.phases.empty()) text += "\n" + phase_table(summary.phases);

@@ -16,6 +16,7 @@ struct RunSummary {
   std::int64_t iterations_done = 0;  // by this process; less than last_iteration when resumed
   std::int64_t last_iteration = 0, iterations = 0;
   int skipped_iterations = 0, nan_iterations = 0;
+  std::int64_t damaged_samples = 0;
   std::optional<double> first_loss{}, last_loss{};
   double seconds = 0, tokens = 0;
   double flops_per_iteration = 0;  // 0: unknown

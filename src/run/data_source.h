@@ -1,9 +1,8 @@
 // The batches of a recipe: of its data set, or mock samples.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <string>
+#include <set>
 
 #include "run/lane_options.h"
 
@@ -11,10 +10,13 @@ namespace braid {
 
 class BatchSource;
 class Topology;
+class World;
 
-// ConfigError if the data set or the tokenizer cannot be used. `say` gets a line for each damaged sample, from any
-// thread.
+// ConfigError if the data set or the tokenizer cannot be used. All sources of a rank share `bad`.
 std::unique_ptr<BatchSource> make_batch_source(const Recipe& recipe, const Topology& topology, std::int64_t seed,
-                                               DataUse use, std::function<void(const std::string& text)> say);
+                                               DataUse use, std::shared_ptr<BadSamples> bad);
+
+// Collective over the world: the damaged samples that any rank has met.
+std::set<SampleId> damaged_on_all_ranks(const BadSamples& own, World& world);
 
 }  // namespace braid

@@ -49,8 +49,8 @@ EvaluationRecord record_of(const EvaluationReport& report, const RunPosition& po
 }  // namespace
 
 EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
-                          const RunPosition& position, const Say& say) {
-  const auto data = make_batch_source(recipe, topology, seed, DataUse::Evaluation, say);
+                          const RunPosition& position, const std::shared_ptr<BadSamples>& bad) {
+  const auto data = make_batch_source(recipe, topology, seed, DataUse::Evaluation, bad);
   return record_of(training.evaluate(*data, recipe.train.eval_iterations), position);
 }
 
@@ -67,15 +67,19 @@ CheckpointEvaluation evaluate_checkpoint(const Recipe& recipe, const Topology& t
   BRAID_CHECK(loaded && loaded->missing_sets.empty(), "the start checks have found a checkpoint of the whole model");
   const auto scope = world.progress().phase("evaluation");
   const std::int64_t seed = loaded->seed.value_or(recipe.train.seed);
-  const auto source = make_batch_source(recipe, topology, seed, DataUse::Evaluation, note);
+  const auto bad = std::make_shared<BadSamples>(recipe.data.set.max_bad_samples, note);
+  const auto source = make_batch_source(recipe, topology, seed, DataUse::Evaluation, bad);
   const EvaluationReport report = training.evaluate(
       *source, recipe.train.eval_iterations, wants_answers ? std::optional(logging_rank(topology)) : std::nullopt);
-  CheckpointEvaluation result = {.record = record_of(report, loaded->position)};
+  const std::set<SampleId> damaged = damaged_on_all_ranks(*bad, world);
+  CheckpointEvaluation result = {.record = record_of(report, loaded->position), .damaged = std::ssize(damaged)};
   if (wants_answers && world.rank() == logging_rank(topology)) {
-    result.data = std::make_shared<LaneSet>(lane_set_options(recipe, topology, seed, DataUse::Evaluation));
+    LaneSetOptions options = lane_set_options(recipe, topology, seed, DataUse::Evaluation);
+    options.bad = std::make_shared<BadSamples>(std::numeric_limits<std::int64_t>::max(), nullptr);
+    result.data = std::make_shared<LaneSet>(std::move(options));
     result.answers = model_answers(
         result.data, {.replicas = topology.language().dense.size_of("dp"), .micro_batch = recipe.train.micro_batch},
-        report.choices);
+        report.choices, damaged);
   }
   return result;
 }

@@ -25,12 +25,13 @@ TrainingConfig training_config(const Recipe& recipe, std::vector<std::string> fr
 int logging_rank(const Topology& topology);
 
 // Collective over the world: train.eval_iterations steps' worth of samples, from the start of the split for evaluation,
-// so that evaluations compare. `seed` is that of mock samples; `say` gets a line for each damaged sample.
+// so that evaluations compare. `seed` is that of mock samples.
 EvaluationRecord evaluate(const Recipe& recipe, const Topology& topology, Training& training, std::int64_t seed,
-                          const RunPosition& position, const Say& say);
+                          const RunPosition& position, const std::shared_ptr<BadSamples>& bad);
 
 struct CheckpointEvaluation {
   EvaluationRecord record{};
+  std::int64_t damaged = 0;  // samples, which have no part in the record and the answers
   // If they are wanted, on the logging rank: the data set, and the model's answers in the order of the evaluation.
   std::shared_ptr<LaneSet> data{};
   std::vector<ModelAnswer> answers{};

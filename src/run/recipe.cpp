@@ -63,6 +63,16 @@ Problem no_such_encoder(const Provider& provider, const ModuleConfig& module) {
           guess ? fmt::format("did you mean '{}'?", *guess) : fmt::format("it has {}", fmt::join(names, ", "))};
 }
 
+}  // namespace
+
+Problems sequence_length_problems(int length) {
+  if (length >= 1) return {};
+  return {{fmt::format("sequence_length={} must be at least 1", length), "data.sequence_length",
+           "use sequence_length=4096, for example"}};
+}
+
+namespace {
+
 Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
   // A recipe may leave the path to the command line; without one, no run starts (see check_data()).
   Problems problems = recipe.data.set.path.empty() ? Problems{} : validate(recipe.data.set, "data");
@@ -71,7 +81,8 @@ Problems data_set_problems(const Recipe& recipe, const ModuleConfig& language) {
   const auto expect = [&](bool holds, std::string what, const char* where, std::string fix) {
     if (!holds) problems.push_back({std::move(what), where, std::move(fix)});
   };
-  expect(length >= 2 && length % parts == 0,
+  append(problems, sequence_length_problems(length));
+  expect(length < 1 || length % parts == 0,
          fmt::format("sequence_length={} must be a multiple of tp x cp = {}", length, parts), "data.sequence_length",
          fmt::format("use sequence_length={}", (length / parts + 1) * parts));
   expect(lanes >= 1 && lanes % language.dp == 0,

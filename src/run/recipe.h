@@ -71,6 +71,8 @@ void describe(Fields& fields, RecipeData& config);
 void describe(Fields& fields, TrainConfig& config);
 void describe(Fields& fields, Recipe& recipe);
 
+std::vector<Problem> sequence_length_problems(int length);
+
 bool evaluates(const TrainConfig& config);  // during training
 
 Workload workload_of(const Recipe& recipe);

@@ -224,7 +224,7 @@ class LoadCheck {
 
 }  // namespace
 
-LoadFindings check_load(const Recipe& recipe, const Topology& topology) {
+LoadFindings check_load(const Recipe& recipe, const Topology& topology, bool only_evaluates) {
   const CheckpointConfig& config = recipe.checkpoint;
   const auto check = [&](const char* key, const std::string& path, KeyScheme scheme, std::optional<std::string> fix) {
     LoadCheck load(key, path, std::string_view(key) == LoadCheck::kLoad && config.load_fallback == "always");
@@ -243,7 +243,9 @@ LoadFindings check_load(const Recipe& recipe, const Topology& topology) {
     return check(LoadCheck::kVision, config.load_vision_from, KeyScheme::Nemotron, folder);
   if (config.load.empty()) return {};
   std::optional<std::string> fix;  // none: a run that resumes from its own folder starts from scratch
-  if (config.must_exist || config.finetune)
+  if (only_evaluates)
+    fix = folder;
+  else if (config.must_exist || config.finetune)
     fix = folder + ", or leave out --finetune and --exit-on-missing-checkpoint";
   else if (config.save.empty() || !is_same_folder(config.load, config.save))
     fix = folder + "; leave out --load to start from scratch, or give --save the same folder";

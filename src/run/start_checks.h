@@ -16,6 +16,6 @@ struct LoadFindings {
 };
 
 // Tensors are not read here: the ranks find damage in them.
-LoadFindings check_load(const Recipe& recipe, const Topology& topology);
+LoadFindings check_load(const Recipe& recipe, const Topology& topology, bool only_evaluates = false);
 
 }  // namespace braid

@@ -41,6 +41,10 @@ class Run {
         language_trains_(!contains(frozen_sets(recipe), topology.language().name)),
         seed_(recipe.train.seed),
         groups_(world, topology),
+        bad_(std::make_shared<BadSamples>(recipe.data.set.max_bad_samples,
+                                          [this](const std::string& line) {
+                                            RunLog::note_of_rank(line, world_.rank(), context_.under_braid_launcher);
+                                          })),
         training_(recipe.model.model, topology, groups_, world, training_config(recipe, frozen_sets(recipe))),
         clock_(open_trace(recipe.log, world.rank(), topology.coordinates_of(world.rank())),
                make_phase_clock(world.device())),
@@ -50,7 +54,7 @@ class Run {
     if (!recipe.checkpoint.save.empty())
       saver_.emplace(recipe.checkpoint, training_, world, logging_rank(topology), say, context.job, context.held_lock);
     data_positions_ = load(topology, say);
-    data_ = make_batch_source(recipe, topology, seed_, DataUse::Training, note_);
+    data_ = make_batch_source(recipe, topology, seed_, DataUse::Training, bad_);
     if (!recipe.checkpoint.load_data)
       data_positions_.clear();
     else if (data_positions_.empty())
@@ -73,7 +77,7 @@ class Run {
     }
     training_.finish_parameters();
     finish_saving();
-    if (log_) log_->finish(text_of(reason, recipe_.stop));
+    finish_log(text_of(reason, recipe_.stop));
     clock_.trace().flush();
     const bool lost = (log_ && log_->lost_output()) || clock_.trace().lost_output();
     if (lost && context_.on_lost_output) context_.on_lost_output();
@@ -179,7 +183,7 @@ class Run {
 
   void evaluate() {
     const auto scope = world_.progress().phase("evaluation");
-    const EvaluationRecord record = braid::evaluate(recipe_, topology_, training_, seed_, position_, note_);
+    const EvaluationRecord record = braid::evaluate(recipe_, topology_, training_, seed_, position_, bad_);
     if (log_) log_->add_evaluation(record);
   }
 
@@ -226,11 +230,17 @@ class Run {
     log_->add_memory(memory_of(memory));
   }
 
+  // Collective over the world.
+  void finish_log(const std::string& ended_by) {
+    const std::int64_t damaged = is_mock(recipe_.data) ? 0 : std::ssize(damaged_on_all_ranks(*bad_, world_));
+    if (log_) log_->finish(ended_by, damaged);
+  }
+
   bool too_many_skipped() const { return skipped_in_a_row_ >= recipe_.train.max_skipped; }
 
   void give_up(const TrainingReport& report) {
     const std::string what = std::isfinite(report.loss) ? "a gradient was not finite" : "the loss was not finite";
-    if (log_) log_->finish(fmt::format("{} steps in a row skipped", skipped_in_a_row_));
+    finish_log(fmt::format("{} steps in a row skipped", skipped_in_a_row_));
     throw DataError(
         fmt::format("{} steps in a row were skipped, the last one because {} (train.max_skipped={}); lower train.lr, "
                     "or inspect the "
@@ -243,15 +253,12 @@ class Run {
   const Topology& topology_;
   World& world_;
   const RunContext& context_;
-  // Of any rank that reads: a damaged sample.
-  const std::function<void(const std::string&)> note_ = [this](const std::string& text) {
-    RunLog::note(text + "\n", context_.under_braid_launcher);
-  };
   const std::int64_t iterations_;
   const bool speaks_;  // for the run
   const bool language_trains_;
   std::int64_t seed_;  // of the data
   const Groups groups_;
+  const std::shared_ptr<BadSamples> bad_;  // of training and evaluation
   std::unique_ptr<BatchSource> data_;
   std::vector<std::string> data_positions_;  // by lane, of the last checkpoint
   Training training_;

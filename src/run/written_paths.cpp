@@ -11,7 +11,6 @@
 
 #include "base/files.h"
 #include "base/socket.h"
-#include "base/strings.h"
 #include "resume/save_folder.h"
 
 namespace braid {
@@ -120,18 +119,9 @@ std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths) {
   return problems;
 }
 
-void refuse_to_replace(const std::string& flag, const std::string& file) {
-  throw ConfigError(
-      {fmt::format("{} {} would replace a file that is read", flag, in_quotes(file)), flag, "give another name"});
-}
-
-void check_replaceable(const std::string& flag, const std::string& file, const std::string& input) {
-  const fs::path target(file);
-  std::error_code ignored;
-  if (!fs::exists(target, ignored)) return;
-  const std::string kind = target.extension().string();
-  const bool is_kind_of_input = kind == ".tar" || kind == ".idx" || kind == ".yaml" || kind == ".yml";
-  if (is_kind_of_input || fs::equivalent(target, input, ignored)) refuse_to_replace(flag, file);
+void require_writable(const std::vector<WrittenPath>& paths) {
+  if (std::vector<Problem> problems = writing_problems(paths); !problems.empty())
+    throw ConfigError(std::move(problems));
 }
 
 }  // namespace braid

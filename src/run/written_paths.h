@@ -16,11 +16,8 @@ struct WrittenPath {
 };
 std::vector<WrittenPath> written_paths(const Recipe& recipe);
 
-// Refuses to replace the file `input`, and existing shards, indexes, recipes and metadatasets.
-void check_replaceable(const std::string& flag, const std::string& file, const std::string& input);
-[[noreturn]] void refuse_to_replace(const std::string& flag, const std::string& file);
-
 // Checks permissions, and tries to write as the run will; removes everything it creates for that.
 std::vector<Problem> writing_problems(const std::vector<WrittenPath>& paths);
+void require_writable(const std::vector<WrittenPath>& paths);  // ConfigError with all of them
 
 }  // namespace braid

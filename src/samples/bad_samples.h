@@ -4,22 +4,30 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "shards/shard.h"
 
 namespace braid {
 
+// Names a sample by its shard's path and its key, in 53 bits: a double holds it exactly.
+using SampleId = std::uint64_t;
+SampleId id_of_sample(const Shard& shard, const std::string& key);
+
+// All calls may come from several threads at once.
 class BadSamples {
  public:
   using Say = std::function<void(const std::string& text)>;
 
-  // Samples that are one too many for `limit` throw a DataError.
+  // Samples that are one too many for `limit` throw a DataError. `say` is not called by two threads at once.
   BadSamples(std::int64_t limit, Say say) : limit_(limit), say_(std::move(say)) {}
 
-  // May be called by several threads at once.
-  void add(const std::string& shard, const std::string& key, const std::string& reason);
-  std::int64_t count() const { return count_; }
+  // A damaged sample. It counts once, however often epochs and readers meet it.
+  void add(const Shard& shard, const std::string& key, const std::string& reason);
+  std::set<SampleId> damaged() const;
+  std::int64_t count() const { return std::ssize(damaged()); }
 
   // Samples that are not damaged, but of no use. There may be any number of them.
   void add_too_long() { ++too_long_; }
@@ -30,7 +38,9 @@ class BadSamples {
  private:
   const std::int64_t limit_;
   const Say say_;
-  std::atomic<std::int64_t> count_ = 0, too_long_ = 0, without_targets_ = 0;
+  mutable std::mutex mutex_{};
+  std::set<SampleId> damaged_{};
+  std::atomic<std::int64_t> too_long_ = 0, without_targets_ = 0;
 };
 
 }  // namespace braid

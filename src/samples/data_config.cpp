@@ -43,14 +43,15 @@ void describe(Fields& f, DataConfig& c) {
   f.section("fields", c.fields);
   f.section("pictures", c.pictures);
   f.choice("over_long", c.over_long, {"drop", "truncate"}, "what happens to samples longer than a sequence");
-  f.field("max_bad_samples", c.max_bad_samples, "a rank ends the run when it has skipped more damaged samples");
+  f.field("max_bad_samples", c.max_bad_samples,
+          "a rank ends the run when it has met more damaged samples; each counts once");
 }
 
 void describe(Fields& f, LoaderConfig& c) {
   f.field("lanes", c.lanes, "independent streams of samples; default: dp of the language model");
   f.field("num_workers", c.num_workers, "streams that each lane interleaves");
   f.field("packing_buffer", c.packing_buffer,
-          "samples per worker to choose from when packing sequences; default: none");
+          "samples per worker to choose from when packing sequences; default: none, as 0");
   f.choice("packing", c.packing, {"greedy", "even"}, "fullest sequences, or sequences of even length");
   f.field("shuffle_buffer", c.shuffle_buffer, "samples per worker that are shuffled; 0: none");
   f.field("max_samples_per_sequence", c.max_samples_per_sequence, "most samples to read in a row from a shard");
@@ -105,7 +106,7 @@ std::vector<Problem> validate(const LoaderConfig& config, const std::string& whe
   std::vector<Problem> problems;
   check_range(problems, where + ".lanes", config.lanes.value_or(1), 1);
   check_range(problems, where + ".num_workers", config.num_workers, 1, 1 << 20);
-  check_range(problems, where + ".packing_buffer", config.packing_buffer.value_or(1), 1, kMostBuffered);
+  check_range(problems, where + ".packing_buffer", config.packing_buffer.value_or(0), 0, kMostBuffered);
   check_range(problems, where + ".shuffle_buffer", config.shuffle_buffer, 0, kMostBuffered);
   check_range(problems, where + ".max_samples_per_sequence", config.max_samples_per_sequence.value_or(1), 1);
   check_range(problems, where + ".threads", config.threads, 1, 1024);

@@ -18,6 +18,7 @@ std::vector<int> tokens_without_input(const LaneSetOptions& options) {
 
 LaneSet::LaneSet(LaneSetOptions given)
     : options(std::move(given)),
+      bad(options.bad ? options.bad : std::make_shared<BadSamples>(options.data.max_bad_samples, nullptr)),
       blend(open_blend(options.data.path, options.split)),
       reader(blend),
       sequences(options.data, std::make_shared<Tokenizer>(load_tokenizer(options.data.tokenizer)), options.vision,
@@ -51,10 +52,9 @@ ReplicaLanes::ReplicaLanes(std::shared_ptr<const LaneSet> set, const Replicas& r
     : set_(std::move(set)),
       per_replica_(set_->options.lanes / replicas.all),
       first_lane_(replicas.first * per_replica_),
-      bad_(set_->options.data.max_bad_samples, set_->options.say),
       pool_(set_->options.loader.threads),
       turns_(static_cast<std::size_t>(replicas.count)) {
-  const PackSources sources = {set_->blend, set_->reader, set_->sequences, set_->options.data.fields, bad_, pool_};
+  const PackSources sources = {set_->blend, set_->reader, set_->sequences, set_->options.data.fields, bad(), pool_};
   for (int i = 0; i < replicas.count * per_replica_; ++i) {
     lanes_.push_back(std::make_unique<PackLane>(sources, set_->options.loader, set_->order(), first_lane_ + i));
     if (!positions.empty()) lanes_.back()->restore(positions[static_cast<std::size_t>(first_lane_ + i)]);

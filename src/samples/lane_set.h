@@ -1,7 +1,6 @@
 // A data set as all readers of a process share it, and the lanes that one reader follows.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,9 +19,9 @@ struct LaneSetOptions {
   int lanes = 1;
   std::int64_t sequence_length = 0;
   std::int64_t seed = 0;
-  std::vector<MediaToken> media{};                     // of all encoders, in the topology's order
-  std::optional<VisionInput> vision{};                 // none: samples with pictures are refused
-  std::function<void(const std::string& text)> say{};  // gets a line for each damaged sample
+  std::vector<MediaToken> media{};      // of all encoders, in the topology's order
+  std::optional<VisionInput> vision{};  // none: samples with pictures are refused
+  std::shared_ptr<BadSamples> bad{};    // of the run; none: the set counts its own, and names none
 };
 
 OrderConfig order_of(const LaneSetOptions& options);
@@ -40,6 +39,7 @@ struct LaneSet {
   OrderConfig order() const { return order_of(options); }
 
   const LaneSetOptions options;
+  const std::shared_ptr<BadSamples> bad;
   const std::shared_ptr<const Blend> blend;
   mutable SampleReader reader;
   const SequenceMaker sequences;
@@ -64,13 +64,12 @@ class ReplicaLanes {
   };
   std::vector<Position> positions() const;
 
-  BadSamples& bad() { return bad_; }
+  BadSamples& bad() { return *set_->bad; }
   WorkerPool& pool() { return pool_; }
 
  private:
   const std::shared_ptr<const LaneSet> set_;
   const int per_replica_, first_lane_;
-  BadSamples bad_;
   WorkerPool pool_;
   std::vector<std::unique_ptr<PackLane>> lanes_{};
   // By replica: which of its lanes is next. Not part of a position: a step takes equally many from each lane.

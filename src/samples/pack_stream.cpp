@@ -90,6 +90,7 @@ void PackStream::select() {
 
 // Nothing for samples that are skipped.
 std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
+  const Shard& shard = sources_.reader.shard_of(ref);
   std::string key = fmt::format("number {}", ref.index);
   try {
     Sample sample = sources_.reader.read(ref);
@@ -102,14 +103,14 @@ std::optional<ReadSample> PackStream::read(const SampleRef& ref) {
     if (use == SequenceUse::PredictsNothing) sources_.bad.add_without_targets();
     if (use != SequenceUse::Usable) return std::nullopt;
     return ReadSample{.ref = ref,
+                      .shard = &shard,
                       .key = std::move(sample.key),
-                      .shard = std::move(sample.shard),
                       .tokens = std::move(tokens),
                       .pictures = std::move(pictures),
                       .file = std::move(sample.file),
                       .stored_bytes = sample.stored_bytes()};
   } catch (const DataError& e) {
-    sources_.bad.add(sources_.reader.shard_of(ref).name, key, e.what());
+    sources_.bad.add(shard, key, e.what());
     return std::nullopt;
   }
 }

@@ -19,7 +19,8 @@ namespace braid {
 
 struct ReadSample {
   SampleRef ref{};
-  std::string key{}, shard{};
+  const Shard* shard = nullptr;  // of the blend
+  std::string key{};
   TokenSequence tokens{};
   std::vector<Picture> pictures{};
   std::shared_ptr<const void> file{};  // keeps the pictures' bytes

@@ -1,13 +1,11 @@
-#include "samples/conversation.h"
-
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "samples/conversation.h"
 #include "samples/conversation_builder.h"
 
 namespace braid {
@@ -156,17 +154,13 @@ std::vector<Problem> problems_of(const SampleFields& fields) {
 }  // namespace
 
 std::vector<Problem> unreadable_leaves(const Blend& blend, const SampleFields& fields) {
-  static const std::array kTypes = {"CaptioningSample",           "OCRSample",  "VQASample",
-                                    "MultiChoiceVQASample",       "TextSample", "InterleavedSample",
-                                    "SimilarityInterleavedSample"};
   std::vector<Problem> problems = problems_of(fields);
   if (maps_texts(fields)) return problems;
   for (const Leaf& leaf : blend.leaves) {
     if (leaf.spec.needs_python) problems.push_back(*leaf.spec.needs_python);
-    const bool is_known = std::find(kTypes.begin(), kTypes.end(), leaf.spec.sample_type) != kTypes.end();
-    if (!leaf.spec.needs_python && !leaf.spec.field_map.empty() && !is_known)
+    if (!leaf.spec.needs_python && !leaf.spec.field_map.empty() && !find_sample_type(leaf.spec.sample_type))
       problems.push_back({fmt::format("{} has samples of type {}", leaf.data.path, leaf.spec.sample_type), "data.path",
-                          fmt::format("known types are {}", fmt::join(kTypes, ", "))});
+                          fmt::format("known types are {}", sample_type_names())});
   }
   return problems;
 }

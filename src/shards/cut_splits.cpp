@@ -49,8 +49,8 @@ Names matching(const Names& shards, const std::string& split, const std::string&
 
 }  // namespace
 
-std::vector<std::pair<std::string, Names>> cut_splits(const PrepareRequest& request, Names shards) {
-  std::vector<std::pair<std::string, Names>> splits;
+Splits cut_splits(const PrepareRequest& request, Names shards) {
+  Splits splits;
   for (const auto& [name, pattern] : request.patterns) splits.emplace_back(name, matching(shards, name, pattern));
   if (!splits.empty()) return splits;
   const auto ratios = request.ratios.empty() ? decltype(request.ratios){{"train", 1.0}} : request.ratios;

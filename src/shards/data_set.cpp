@@ -57,6 +57,19 @@ struct Split {
   std::set<std::string> excluded;
 };
 
+std::set<std::string> excluded_in(const DocumentNode& root) {
+  std::set<std::string> excluded;
+  if (root.has("exclude"))
+    for (std::string& name : expanded(root.at("exclude"))) excluded.insert(std::move(name));
+  return excluded;
+}
+
+std::vector<std::string> shards_in(const DocumentNode& part, const std::set<std::string>& excluded) {
+  std::vector<std::string> shards = expanded(part);
+  std::erase_if(shards, [&](const std::string& name) { return excluded.contains(name); });
+  return shards;
+}
+
 Split read_split(const std::string& path, const std::string& split) {
   const Json document = read_document(path);
   const DocumentNode root(document, path);
@@ -68,11 +81,8 @@ Split read_split(const std::string& path, const std::string& split) {
     parts.fail(fmt::format("there is no split {}", in_quotes(split)),
                fmt::format("choose one of: {}", fmt::join(names, ", ")));
   }
-  Split result;
-  if (root.has("exclude"))
-    for (std::string& name : expanded(root.at("exclude"))) result.excluded.insert(std::move(name));
-  for (std::string& name : expanded(parts.at(split)))
-    if (!result.excluded.contains(name)) result.shards.push_back(std::move(name));
+  Split result = {.shards = {}, .excluded = excluded_in(root)};
+  result.shards = shards_in(parts.at(split), result.excluded);
   if (result.shards.empty())
     parts.at(split).fail(fmt::format("the split {} has no shards", in_quotes(split)),
                          "list shards, or use another split");
@@ -114,6 +124,12 @@ DataSet open_jsonl(const std::string& path, const std::string& split) {
 
 }  // namespace
 
+void refuse_unfinished(const std::string& folder) {
+  if (is_file(fs::path(folder) / kUnfinishedMark))
+    throw ConfigError({fmt::format("'{}' is unfinished: writing it was interrupted ({})", folder, kUnfinishedMark), "",
+                       "remove the folder and write it again, for example with `braid data draw`"});
+}
+
 PathKind kind_of_path(const std::string& path) {
   if (path.find("://") != path.npos)
     throw ConfigError({fmt::format("remote data sets cannot be read: {}", in_quotes(path)), "",
@@ -123,6 +139,7 @@ PathKind kind_of_path(const std::string& path) {
   if (is_file(path) && path.ends_with(".yaml")) return PathKind::Metadataset;
   if (!info_path(path).empty()) return PathKind::Folder;
   if (!fs::exists(path, ignored)) throw ConfigError({fmt::format("'{}' does not exist", path), "", "check the path"});
+  refuse_unfinished(path);
   const bool is_folder = fs::is_directory(path, ignored);
   throw ConfigError(
       {fmt::format("'{}' is not a {}", path,
@@ -130,6 +147,18 @@ PathKind kind_of_path(const std::string& path) {
        "",
        is_folder ? fmt::format("run `braid data prepare {}`", path)
                  : "give a prepared folder, a .jsonl file or a metadataset's .yaml file"});
+}
+
+Splits read_splits(const std::string& folder) {
+  const std::string path = split_path(folder, std::nullopt);
+  if (!is_file(path)) return {};
+  const Json document = read_document(path);
+  const DocumentNode root(document, path);
+  const std::set<std::string> excluded = excluded_in(root);
+  Splits splits;
+  for (const auto& [name, part] : root.at("split_parts").entries())
+    splits.emplace_back(name, shards_in(part, excluded));
+  return splits;
 }
 
 std::uint32_t DataSet::shard_of(std::int64_t sample) const {

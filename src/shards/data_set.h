@@ -12,6 +12,10 @@
 
 namespace braid {
 
+// A file in a folder of shards that is there until all of them are written. Such a folder is not prepared.
+inline constexpr const char* kUnfinishedMark = ".unfinished";
+void refuse_unfinished(const std::string& folder);  // ConfigError
+
 enum class PathKind { Folder, Jsonl, Metadataset };
 
 // ConfigError when it is none of them.
@@ -32,6 +36,10 @@ struct DataSet {
 
 inline constexpr std::int64_t kMaxSamples = std::int64_t{1} << 50;  // numbers of samples stay exact in double
 inline constexpr const char* kMetaFolder = ".nv-meta";
+
+using Splits = std::vector<std::pair<std::string, std::vector<std::string>>>;  // names, and those of their shards
+// Of split.yaml or split.json. Empty if a folder has neither.
+Splits read_splits(const std::string& folder);
 
 // `split_config`: the file below .nv-meta to use instead of split.yaml. JSONL files have no splits.
 DataSet open_data_set(const std::string& path, const std::string& split,

@@ -10,7 +10,6 @@
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "formats/atomic_file.h"
-#include "shards/data_set.h"
 #include "shards/document.h"
 #include "shards/key_index.h"
 #include "shards/sample_index.h"
@@ -23,8 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostParts = 50;
-
-using Splits = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 // Sorted by folder, then by name.
 std::vector<std::string> find_shards(const fs::path& folder) {
@@ -85,6 +82,22 @@ std::string make_uuid() {
                      hex.substr(20, 12));
 }
 
+void check_type(const PrepareRequest& request) {
+  const SampleType* type = find_sample_type(request.sample_type);
+  if (!type)
+    throw ConfigError({fmt::format("there is no sample type {}", in_quotes(request.sample_type)), "--sample-type",
+                       fmt::format("use one of {}; or give no type, and map the parts in the recipe (data.fields)",
+                                   sample_type_names())});
+  std::vector<std::string> missing;
+  for (const std::string& needed : type->fields)
+    if (std::none_of(request.field_map.begin(), request.field_map.end(),
+                     [&](const auto& mapped) { return mapped.first == needed; }))
+      missing.push_back(needed);
+  if (!missing.empty())
+    throw ConfigError({fmt::format("a {} also needs {}", type->name, fmt::join(missing, " and ")), "--field-map",
+                       fmt::format("add --field-map {}=PART", fmt::join(missing, "=PART --field-map "))});
+}
+
 void check(const PrepareRequest& request) {
   if (!request.ratios.empty() && !request.patterns.empty())
     throw ConfigError({"splits are given by ratio and by pattern", "", "use --split or --split-parts"});
@@ -106,6 +119,7 @@ void check(const PrepareRequest& request) {
     throw ConfigError(
         {"a sample type and a field map belong together", "", "give --sample-type and --field-map, or neither"});
   for (const auto& [field, source] : request.field_map) parse_field_source(source, "--field-map " + field);
+  if (!request.sample_type.empty()) check_type(request);
 }
 
 Prepared prepare_lines(const PrepareRequest& request) {
@@ -117,13 +131,38 @@ Prepared prepare_lines(const PrepareRequest& request) {
   return {.shards = 1, .samples = std::ssize(offsets) - 1, .parts = {"json"}};
 }
 
+// Indexes of shards, which wait beside the old ones until all are written.
+class NewIndexes {
+ public:
+  NewIndexes() = default;
+  NewIndexes(const NewIndexes&) = delete;
+  NewIndexes& operator=(const NewIndexes&) = delete;
+  ~NewIndexes() {
+    std::error_code ignored;
+    for (const std::string& path : paths_) fs::remove(waiting(path), ignored);
+  }
+  void add(const std::string& path, const std::vector<std::uint64_t>& offsets) {
+    paths_.push_back(path);
+    write_sample_index(waiting(path), offsets);
+  }
+  void commit() {
+    for (const std::string& path : paths_) fs::rename(waiting(path), path);
+    paths_.clear();
+  }
+
+ private:
+  static std::string waiting(const std::string& path) { return path + ".new"; }
+  std::vector<std::string> paths_{};
+};
+
 struct ScannedShards {
   std::map<std::string, std::int64_t> counts{};
   std::set<std::string> parts{};
   std::vector<std::string> remarks{};
 };
 
-ScannedShards index_shards(const PrepareRequest& request, const std::vector<std::string>& shards, KeyIndex& keys) {
+ScannedShards scan_shards(const PrepareRequest& request, const std::vector<std::string>& shards, KeyIndex& keys,
+                          NewIndexes& indexes) {
   ScannedShards scanned;
   for (std::uint32_t i = 0; i < shards.size(); ++i) {
     const std::string path = fs::path(request.path) / shards[i];
@@ -140,10 +179,32 @@ ScannedShards index_shards(const PrepareRequest& request, const std::vector<std:
       scanned.remarks.push_back(std::move(remark));
     scanned.counts[shards[i]] = std::ssize(offsets);
     offsets.push_back(end);
-    write_sample_index(index_path(path), offsets);
+    indexes.add(index_path(path), offsets);
     if (request.progress) request.progress(i + 1, std::ssize(shards));
   }
   return scanned;
+}
+
+bool asks_for_splits(const PrepareRequest& request) {
+  return !request.ratios.empty() || !request.patterns.empty() || request.shuffle;
+}
+
+void count_splits(const Splits& splits, const ScannedShards& scanned, Prepared& result) {
+  for (const auto& [name, shards] : splits) {
+    PreparedSplit split{.name = name};
+    for (const std::string& shard : shards) {
+      if (const auto count = scanned.counts.find(shard); count != scanned.counts.end()) {
+        ++split.shards;
+        split.samples += count->second;
+      } else if (result.remarks.size() < Prepared::kMostRemarks) {
+        result.remarks.push_back(
+            fmt::format("the split {} names shard {}, which is not there: correct it, or replace the "
+                        "splits with --split or --split-parts",
+                        in_quotes(name), in_quotes(shard)));
+      }
+    }
+    result.splits.push_back(std::move(split));
+  }
 }
 
 }  // namespace
@@ -153,10 +214,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (request.path.ends_with(".jsonl")) return prepare_lines(request);
   if (!fs::is_directory(request.path))
     throw ConfigError({fmt::format("'{}' is not a folder", request.path), "", "check the path"});
-  if (!request.finishes_writing && fs::exists(fs::path(request.path) / kUnfinishedMark))
-    throw ConfigError(
-        {fmt::format("'{}' is incomplete: writing it was interrupted ({})", request.path, kUnfinishedMark), "",
-         "remove the folder and write it again, for example with `braid data draw`"});
+  if (!request.finishes_writing) refuse_unfinished(request.path);
   const fs::path meta = fs::path(request.path) / kMetaFolder;
   const std::string info_path = meta / ".info.json", info_yaml_path = meta / ".info.yaml";
   const std::string dataset_path = meta / "dataset.yaml";
@@ -164,19 +222,24 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (!request.force && (fs::exists(info_path) || has_info_yaml))
     throw ConfigError({fmt::format("'{}' is prepared already", request.path), "", "use --force to prepare it again"});
   const std::vector<std::string> shards = find_shards(request.path);
-  const Splits splits = cut_splits(request, shards);
+  const Splits kept = asks_for_splits(request) ? Splits() : read_splits(request.path);
+  const Splits splits = kept.empty() ? cut_splits(request, shards) : kept;
   fs::create_directories(meta);
+  KeyIndex keys(meta / "index.sqlite", shards);
+  NewIndexes indexes;
+  const ScannedShards scanned = scan_shards(request, shards, keys, indexes);
   // An interrupted call must not leave old counts beside new indexes.
   fs::remove(info_path);
   fs::remove(info_yaml_path);
-  KeyIndex keys(meta / "index.sqlite", shards);
-  const ScannedShards scanned = index_shards(request, shards, keys);
+  indexes.commit();
   keys.commit();
   if (KeyIndex::is_supported()) write_file(meta / "index.uuid", make_uuid());
-  write_file(meta / "split.yaml", split_yaml(splits));
+  if (kept.empty()) write_file(meta / "split.yaml", split_yaml(splits));
 
-  Prepared result{
-      .shards = std::ssize(shards), .parts = {scanned.parts.begin(), scanned.parts.end()}, .remarks = scanned.remarks};
+  Prepared result{.shards = std::ssize(shards),
+                  .parts = {scanned.parts.begin(), scanned.parts.end()},
+                  .kept_splits = !kept.empty(),
+                  .remarks = scanned.remarks};
   result.kept_dataset_yaml = fs::exists(dataset_path) && request.sample_type.empty();  // a user may have edited it
   if (!result.kept_dataset_yaml) write_file(dataset_path, dataset_yaml(request));
   Json info = {{"shard_counts", Json::object()}};
@@ -186,11 +249,7 @@ Prepared prepare_data_set(const PrepareRequest& request) {
   if (has_info_yaml) write_file(info_yaml_path, info.dump(2) + "\n");  // readers may prefer it
 
   for (const auto& [shard, count] : scanned.counts) result.samples += count;
-  for (const auto& [name, names] : splits) {
-    PreparedSplit split{.name = name, .shards = std::ssize(names)};
-    for (const std::string& shard : names) split.samples += scanned.counts.at(shard);
-    result.splits.push_back(std::move(split));
-  }
+  count_splits(splits, scanned, result);
   return result;
 }
 

@@ -9,10 +9,9 @@
 #include <utility>
 #include <vector>
 
-namespace braid {
+#include "shards/data_set.h"
 
-// A file in a folder of shards that is there until all of them are written. Such a folder is not prepared.
-inline constexpr const char* kUnfinishedMark = ".unfinished";
+namespace braid {
 
 struct PrepareRequest {
   std::string path;                                              // a folder, or a JSONL file, which only gets an index
@@ -35,18 +34,18 @@ struct Prepared {
   std::int64_t shards = 0, samples = 0;
   std::vector<std::string> parts{};  // names of parts, at most 50
   std::vector<PreparedSplit> splits{};
-  bool kept_dataset_yaml = false;
-  std::vector<std::string> remarks{};  // shards that look cut, at most kMostRemarks
+  bool kept_dataset_yaml = false, kept_splits = false;
+  std::vector<std::string> remarks{};  // shards that look cut, or are missing from the folder; at most kMostRemarks
   static constexpr std::size_t kMostRemarks = 20;
 };
 
-// Complete files replace old ones. .info.json, which marks a folder as prepared, is removed first and written last, so
-// an interrupted call can be repeated. ConfigError for requests that make no sense, DataError for damaged shards and
-// repeated keys.
+// A data set that was prepared before keeps its splits, unless the request has some. All shards are scanned before
+// anything is replaced, so a failed scan changes nothing. Complete files replace old ones; .info.json, which marks a
+// folder as prepared, is removed first and written last, so an interrupted call can be repeated. ConfigError for
+// requests that make no sense, DataError for damaged shards and repeated keys.
 Prepared prepare_data_set(const PrepareRequest& request);
 
 // As Energon cuts them: by ratio of shards, rounded down at each cut. ConfigError when a pattern matches nothing.
-std::vector<std::pair<std::string, std::vector<std::string>>> cut_splits(const PrepareRequest& request,
-                                                                         std::vector<std::string> shards);
+Splits cut_splits(const PrepareRequest& request, std::vector<std::string> shards);
 
 }  // namespace braid

@@ -75,6 +75,29 @@ nlohmann::json* walk(nlohmann::json& root, const std::vector<std::string>& path)
 
 }  // namespace
 
+const std::vector<SampleType>& sample_types() {
+  static const std::vector<SampleType> types = {{"CaptioningSample", {"image", "caption"}},
+                                                {"OCRSample", {"image", "text"}},
+                                                {"VQASample", {"image", "context", "answers"}},
+                                                {"MultiChoiceVQASample", {"image", "context", "choices"}},
+                                                {"TextSample", {"text"}},
+                                                {"InterleavedSample", {"sequence"}},
+                                                {"SimilarityInterleavedSample", {"images", "texts"}}};
+  return types;
+}
+
+const SampleType* find_sample_type(std::string_view name) {
+  for (const SampleType& type : sample_types())
+    if (type.name == name) return &type;
+  return nullptr;
+}
+
+std::string sample_type_names() {
+  std::vector<std::string> names;
+  for (const SampleType& type : sample_types()) names.push_back(type.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 FieldSource parse_field_source(std::string_view text, const std::string& where) {
   FieldSource source;
   for (const std::string& alternative : split(text, ',')) {

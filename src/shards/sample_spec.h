@@ -34,6 +34,15 @@ struct SampleSpec {
   std::optional<Problem> needs_python{};  // why samples cannot be read; their order is still known
 };
 
+// Energon's types of samples that can become conversations, and the fields that each of them needs.
+struct SampleType {
+  std::string name;
+  std::vector<std::string> fields;
+};
+const std::vector<SampleType>& sample_types();
+const SampleType* find_sample_type(std::string_view name);  // null if it is none of them
+std::string sample_type_names();                            // "CaptioningSample, OCRSample, ..."
+
 // `dataset_config`: the file below .nv-meta to use instead of dataset.yaml.
 SampleSpec read_sample_spec(const std::string& data_set,
                             const std::optional<std::string>& dataset_config = std::nullopt);

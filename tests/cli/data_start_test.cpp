@@ -190,11 +190,11 @@ TEST_F(DataStart, EvalGivesWhatTheRunLoggedInEveryLayout) {
 TEST_F(DataStart, EvalListsTheModelsAnswers) {
   ASSERT_EQ(braid(with_data({"train", "--save", in_folder("answering")})).exit_code, 0);
   const auto answers = [&](Words words) {
-    words.insert(words.begin(), {"eval", "--load", in_folder("answering"), "--json", "--answers", in_folder("answers"),
-                                 "--html", in_folder("page.html")});
+    words.insert(words.begin(), {"eval", "--load", in_folder("answering"), "--json", "--answers",
+                                 in_folder("answers.jsonl"), "--html", in_folder("page.html")});
     const Finished finished = braid(with_data(words));
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
-    return std::pair(nlohmann::json::parse(finished.out), testing::read_file(in_folder("answers")));
+    return std::pair(nlohmann::json::parse(finished.out), testing::read_file(in_folder("answers.jsonl")));
   };
   const auto [totals, lines] = answers({});
   int right = 0, count = 0;
@@ -215,6 +215,45 @@ TEST_F(DataStart, EvalListsTheModelsAnswers) {
   EXPECT_NE(answers({"--data.pictures.blank", "true"}).first["lm_loss"], totals["lm_loss"]);
   EXPECT_THAT(braid({"eval", recipe_, "--load", in_folder("answering"), "--show", "1"}).err,
               HasSubstr("mock samples have no questions"));
+}
+
+// Neither right nor wrong: the model did not see the picture.
+TEST_F(DataStart, EvalLeavesOutDamagedPictures) {
+  fs::copy(in_folder("set"), in_folder("hurt"), fs::copy_options::recursive);
+  const std::string shard = in_folder("hurt/val_0006.tar");
+  std::string tar = testing::read_file(shard);
+  const std::size_t pixels = tar.find("IDAT"), name = tar.rfind(".png", pixels);
+  const std::string key = tar.substr(name - 7, 7);
+  tar.replace(pixels + 20, 4, "\xff\xff\xff\xff");
+  std::ofstream(shard, std::ios::binary) << tar;
+
+  const Words eval = {"eval", "--load", saved(), "--data-path", in_folder("hurt"), "--answers"};
+  const auto with = [&](Words words) {
+    words.insert(words.begin(), eval.begin(), eval.end());
+    const Finished run = braid(with_data(words));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  const std::string answers = in_folder("hurt.jsonl");
+  const auto totals = nlohmann::json::parse(with({answers, "--json", "--llm-dp", "2"}));
+  EXPECT_EQ(totals["damaged_samples"], 1);
+  int right = 0, all = 0;
+  for (const std::string& line : split(testing::read_file(answers), '\n')) {
+    if (line.empty()) continue;
+    const auto answer = nlohmann::json::parse(line);
+    EXPECT_NE(answer["key"], key);
+    right += answer["right"].get<bool>();
+    ++all;
+  }
+  EXPECT_EQ(all, 19);
+  EXPECT_NEAR(totals["right_answers"].get<double>(), static_cast<double>(right) / all, 1e-12);
+  const std::string text = with({answers, "--show", "100"});
+  EXPECT_THAT(text, AllOf(HasSubstr("damaged samples, which are left out: 1\n"), Not(HasSubstr("\n" + key))));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\\[[01]\\] sample '" + key + "' of shard 'val_0006.tar' is skipped"));
+
+  const Finished run = braid(with_data({"train", "--data-path", in_folder("hurt"), "--eval-interval", "1"}));
+  EXPECT_EQ(count(run.out, "'val_0006.tar' is skipped"), 1) << run.out;
+  EXPECT_THAT(run.out, ::testing::ContainsRegex("\ndamaged samples +1\n"));
 }
 
 TEST_F(DataStart, PositionsOfOtherSettings) {
@@ -273,13 +312,25 @@ TEST_F(DataStart, EvalFilesThatCannotBeWritten) {
   EXPECT_TRUE(fs::exists(new_folder + "/page.html"));
   EXPECT_THAT(braid(with_data({"eval", "--load", saved(), "--answers", recipe_})).err,
               HasSubstr("would replace a file that is read"));
+  const auto told = [&](const Words& files) {
+    Words words = {"eval", "--load", saved()};
+    words.insert(words.end(), files.begin(), files.end());
+    const Finished refused = braid(with_data(words));
+    EXPECT_EQ(refused.exit_code, 2) << refused.out;
+    return refused.err;
+  };
+  EXPECT_THAT(told({"--answers", in_folder("set/tokenizer/tokenizer.json")}), HasSubstr("a file that is read"));
+  EXPECT_THAT(told({"--answers", folder_->write("old.csv", "")}),
+              HasSubstr("a new file, or of one that ends in .jsonl"));
+  EXPECT_THAT(told({"--html", in_folder("x.html"), "--answers", in_folder("x.html")}), HasSubstr("name the same file"));
 }
 
 TEST_F(DataStart, EvalNeedsACheckpoint) {
   EXPECT_THAT(braid(with_data({"eval"})).err, HasSubstr("there is no checkpoint to evaluate"));
   const Finished run = braid(with_data({"eval", "--load", in_folder("nothing"), "--data.valid_split", "tets"}));
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("2 problems"), HasSubstr("there is no folder"), HasSubstr("no split 'tets'")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("2 problems"), HasSubstr("there is no folder"), HasSubstr("no split 'tets'"),
+                             HasSubstr("fix:   give the folder of a checkpoint\n")));
 }
 
 }  // namespace

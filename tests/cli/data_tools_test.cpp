@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -182,6 +183,35 @@ TEST_F(DataTools, InspectReplacesNoInput) {
   for (int i = 0; i < 2; ++i) inspected({"--html", set() + "/page.html"});
 }
 
+TEST_F(DataTools, OutputsAreCheckedBeforeTheWork) {
+  const auto told = [&](const std::vector<std::string>& words) {
+    const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_EQ(run.out, "");
+    return run.err;
+  };
+  const std::string notes = folder_.write("notes.md", "mine"), none = folder_.path() + "/new/folder/";
+  for (const char* option : {"--html", "--stats"})
+    EXPECT_THAT(told({"data", "inspect", set(), option, notes}),
+                AllOf(HasSubstr("would replace an existing file of another kind"), HasSubstr("ends in ")));
+  EXPECT_THAT(told({"data", "inspect", set(), "--html", none + "x", "--stats", none + "../folder/x"}),
+              HasSubstr("--html and --stats name the same file"));
+  EXPECT_THAT(told({"data", "inspect", set(), "--html", notes + "/page.html"}), HasSubstr("cannot be written"));
+  inspected({"--html", none + "page.html", "--stats", none + "stats.json"});
+  EXPECT_THAT(testing::read_file(none + "stats.json"), HasSubstr("lengths"));
+
+  const std::string picture = folder_.path() + "/one.png";
+  const std::string tar = testing::read_file(set() + "/train_0000.tar");
+  const std::size_t begin = tar.find("\x89PNG"), end = tar.find("IEND", begin) + 8;
+  testing::write_text(picture, tar.substr(begin, end - begin));
+  for (const std::string& out : {notes, picture})
+    EXPECT_THAT(told({"data", "image", picture, "--out", out}), HasSubstr("would replace"));
+  EXPECT_THAT(told({"data", "image", picture, "--out", notes + "/x.safetensors"}), HasSubstr("cannot be written"));
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(braid({"data", "image", picture, "--out", none + "pixels/x.safetensors"}).exit_code, 0);
+  EXPECT_EQ(testing::read_file(notes), "mine");
+}
+
 TEST_F(DataTools, OrderKeepsNamesOnTheirLines) {
   testing::write_text(folder_.path() + "/odd/a b.tar", testing::tar_member("with space.txt", "x") +
                                                            testing::tar_member("with\nline.txt", "x") +
@@ -201,6 +231,52 @@ TEST_F(DataTools, NumbersOutOfRange) {
               AllOf(HasSubstr("each sample that is left out must be drawn"), HasSubstr("at most --skip 1000000000")));
   EXPECT_THAT(told({"data", "order", set(), "--shuffle-buffer", "-1"}), HasSubstr("fix:   use 0 for none"));
   EXPECT_THAT(told({"data", "draw", folder_.path() + "/other", "--seed", "-1"}), HasSubstr("--seed"));
+  EXPECT_THAT(told({"data", "draw", folder_.path() + "/other", "--val", "0"}), HasSubstr("from 1 to 100000000"));
+  for (const char* seconds : {"nan", "inf", "-1", "0"})
+    EXPECT_THAT(told({"data", "bench", recipe_, "--seconds", seconds}),
+                HasSubstr("a number from 0.001 to 1000000, not"));
+  for (const std::string& path : {recipe_, set()})
+    for (const char* length : {"0", "-3"})
+      EXPECT_THAT(told({"data", "pack", path, "--data.sequence_length", length, "--data.tokenizer",
+                        set() + "/tokenizer", "--data.prompt_format", "chatml"}),
+                  HasSubstr(fmt::format("sequence_length={} must be at least 1", length)));
+  EXPECT_THAT(told({"data", "pack", recipe_, "--skip", "1000000000"}),
+              AllOf(HasSubstr("each sequence that is left out must be packed"), HasSubstr("at most --skip 10000000")));
+  EXPECT_THAT(told({"data", "pack", recipe_, "--loader.packing_buffer", "-1"}), HasSubstr("must be at least 0"));
+}
+
+TEST_F(DataTools, WithoutAPackingBufferASequenceHasOneSample) {
+  for (const json& pack : packs({"--count", "5", "--loader.packing_buffer", "0"}))
+    EXPECT_EQ(pack["samples"].size(), 1u);
+}
+
+TEST_F(DataTools, PathsThatAreSomethingElse) {
+  const auto told = [&](const std::vector<std::string>& words) {
+    const Finished run = braid(words);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_THAT(run.err, Not(HasSubstr("filesystem error")));
+    return run.err;
+  };
+  EXPECT_THAT(told({"data", "order", recipe_}),
+              AllOf(HasSubstr("is a recipe, not a data set"), HasSubstr("a data set or a metadataset"),
+                    HasSubstr("braid data pack " + recipe_)));
+  EXPECT_THAT(told({"data", "draw", recipe_}), HasSubstr("recipe.yaml' is not a folder"));
+  EXPECT_THAT(told({"data", "draw", recipe_ + "/set"}), HasSubstr("recipe.yaml' is not a folder"));
+  EXPECT_THAT(told({"data", "inspect", "/proc/x"}), HasSubstr("'/proc/x' does not exist"));
+  EXPECT_THAT(told({"data", "inspect", "/proc/self/mem"}), HasSubstr("cannot read '/proc/self/mem'"));
+  std::filesystem::remove_all(set() + "/.nv-meta");
+  testing::write_text(set() + "/.unfinished", "");
+  EXPECT_THAT(told({"data", "inspect", set()}), HasSubstr("is unfinished: writing it was interrupted"));
+}
+
+TEST_F(DataTools, PrepareAgainKeepsTheSplits) {
+  const Finished again = braid({"data", "prepare", set(), "--force"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("the splits were there already and are unchanged"));
+  EXPECT_EQ(inspected({})["data_sets"][1]["samples"], 7);
+  EXPECT_EQ(braid({"data", "prepare", set(), "--force", "--split", "train:1"}).exit_code, 0);
+  EXPECT_THAT(braid({"data", "inspect", recipe_}).err,
+              AllOf(HasSubstr("WARNING: "), HasSubstr("there is no split 'val'")));
 }
 
 TEST_F(DataTools, TokenizeNamesTheLineAndTheReason) {

@@ -77,6 +77,10 @@ TEST(DrawnData, RefusesUnknownTasksAndUsedFolders) {
   std::filesystem::remove(folder.path() + "/" + kUnfinishedMark);
   folder.write("mine.txt", "x");
   EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.path()}); }), HasSubstr("is not empty"));
+  EXPECT_THAT(testing::error_of([&] { draw_data_set({.folder = folder.write("file", "")}); }), HasSubstr("is a file"));
+  const Drawn drawn = draw_data_set(
+      {.folder = folder.path() + "/new", .train = 1, .val = 1, .tasks = {"colour", "text", "colour", "text"}});
+  EXPECT_THAT(drawn.tasks, ::testing::ElementsAre("colour", "text"));
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST_F(RunLogTest, TheWholeSummary) {
   log_->add_phases({{"images", "language", report}});
   log_->add_memory({.reserved_mb = 1, .max_reserved_mb = 100, .max_host_mb = 200});
   printed_.clear();
-  log_->finish("SIGTERM");
+  log_->finish("SIGTERM", /*damaged_samples=*/3);
   EXPECT_EQ(printed_,
             "\n"
             "run ended              SIGTERM\n"
@@ -148,11 +148,20 @@ TEST_F(RunLogTest, TheWholeSummary) {
             "throughput             1667 tokens/s (833.3 per rank)\n"
             "compute                1.667 TFLOP/s (0.8333 per rank)\n"
             "skipped, nan           1, 1\n"
+            "damaged samples        3\n"
             "peak memory of a rank  100 MB GPU, 200 MB host\n"
             "\n"
             "share of time  images\n"
             "forward        75 %\n"
             "bridge wait    25 %\n");
+}
+
+TEST(RankNotes, NameTheRankUnlessTheLauncherDoes) {
+  std::string printed;
+  const auto print = [&](const std::string& text) { printed += text; };
+  RunLog::note_of_rank("a", 3, /*under_braid_launcher=*/true, print);
+  RunLog::note_of_rank("b", 3, /*under_braid_launcher=*/false, print);
+  EXPECT_EQ(printed, "a\nrank 3: b\n");
 }
 
 // Ten iterations at 80 % waiting, then one without.

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <mutex>
 
 #include "samples/lane_set.h"
 #include "samples/stored_sample.h"
@@ -88,7 +87,6 @@ struct Read {
 
 Read read_all(const std::string& folder, std::int64_t most_bad) {
   Read read;
-  std::mutex mutex;
   LaneSetOptions options = {
       .loader = {.packing_buffer = 2}, .split = "train", .is_training = false, .sequence_length = 40};
   options.data = {.path = folder,
@@ -96,12 +94,8 @@ Read read_all(const std::string& folder, std::int64_t most_bad) {
                   .prompt_format = "chatml",
                   .max_bad_samples = most_bad};
   options.vision = VisionInput{.token = "<image>", .token_id = 511};
-  options.say = [&](const std::string& text) {
-    const std::lock_guard lock(mutex);
-    read.notes.push_back(text);
-  };
   const LaneSet set(options);
-  BadSamples bad(most_bad, options.say);
+  BadSamples bad(most_bad, [&](const std::string& text) { read.notes.push_back(text); });
   WorkerPool pool(2);
   const SampleFields fields;
   SampleReader reader(set.blend);
@@ -200,14 +194,46 @@ TEST_F(DamagedShard, IsNamedWhenItsFilesAreUseless) {
 TEST(BadSamples, EndTheRunAtTheLimit) {
   std::vector<std::string> notes;
   BadSamples bad(2, [&](const std::string& text) { notes.push_back(text); });
-  bad.add("a.tar", "k1", "broken");
-  bad.add("a.tar", "k2", "broken");
+  const Shard a{"a.tar", "/x/a.tar"}, b{"b.tar", "/x/b.tar"};
+  bad.add(a, "k1", "broken");
+  bad.add(a, "k2", "broken");
   EXPECT_EQ(bad.count(), 2);
-  EXPECT_THAT(testing::error_of<DataError>([&] { bad.add("b.tar", "k3", "no JSON"); }),
+  EXPECT_THAT(testing::error_of<DataError>([&] { bad.add(b, "k3", "no JSON"); }),
               "more than data.max_bad_samples=2 samples are damaged: sample 'k3' of shard 'b.tar' is skipped: no JSON; "
               "repair the data set ('braid data inspect --count all --decode' lists its damaged samples), or allow "
               "more");
   EXPECT_EQ(notes.size(), 2u);
+}
+
+TEST(BadSamples, CountOnceHoweverOftenTheyAreMet) {
+  std::vector<std::string> notes;
+  BadSamples bad(3, [&](const std::string& text) { notes.push_back(text); });
+  const Shard a{"a.tar", "/x/a.tar"}, other_set{"a.tar", "/y/a.tar"};
+  for (int epoch = 0; epoch < 5; ++epoch)
+    for (const Shard& shard : {a, other_set}) bad.add(shard, "k1", "broken");
+  bad.add(a, "k2", "broken");
+  EXPECT_EQ(bad.count(), 3);
+  EXPECT_EQ(notes.size(), 3u);
+  EXPECT_EQ(bad.damaged(), (std::set{id_of_sample(a, "k1"), id_of_sample(other_set, "k1"), id_of_sample(a, "k2")}));
+}
+
+// Readers of one set share its count, and so do sets of one run.
+TEST_F(DamagedShard, IsCountedOnceByAllReaders) {
+  auto samples = good_samples();
+  samples[kDamaged].second[0].second = "no picture";
+  LaneSetOptions options = {.split = "train", .is_training = false, .sequence_length = 40};
+  options.data = {
+      .path = prepare(samples), .tokenizer = testing::drawn_data() + "/tokenizer", .prompt_format = "chatml"};
+  options.vision = VisionInput{.token = "<image>", .token_id = 511};
+  int notes = 0;
+  options.bad = std::make_shared<BadSamples>(1, [&](const std::string&) { ++notes; });
+  for (const auto& set : {std::make_shared<LaneSet>(options), std::make_shared<LaneSet>(options)})
+    for (int reader = 0; reader < 2; ++reader) {
+      ReplicaLanes lanes(set, {}, {});
+      for (std::size_t i = 0; i < 2 * kSamples; ++i) EXPECT_FALSE(lanes.next(0).empty());
+    }
+  EXPECT_EQ(options.bad->count(), 1);
+  EXPECT_EQ(notes, 1);
 }
 
 }  // namespace

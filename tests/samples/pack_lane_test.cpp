@@ -33,7 +33,7 @@ LaneSetOptions drawn(const LoaderConfig& loader) {
 std::string text_of(const Pack& pack) {
   std::string text;
   for (const ReadSample& sample : pack)
-    text += fmt::format("{}/{} {} {} {}|", sample.shard, sample.key, sample.ref.epoch, sample.tokens.ids.size(),
+    text += fmt::format("{}/{} {} {} {}|", sample.shard->name, sample.key, sample.ref.epoch, sample.tokens.ids.size(),
                         sample.tokens.media.size());
   return text;
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "shards/lane.h"
 #include "shards/sample_reader.h"
@@ -62,8 +63,9 @@ TEST_F(Prepare, RemarksOnShardsThatLookCut) {
 TEST_F(Prepare, RefusesAnUnfinishedFolder) {
   write_shards(root(), {2}, "s");
   write_text(root() / kUnfinishedMark, "");
-  EXPECT_THAT(refusal({}), AllOf(HasSubstr("incomplete"), HasSubstr("write it again")));
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr("is unfinished"), HasSubstr("write it again")));
   EXPECT_FALSE(fs::exists(root() / ".nv-meta"));
+  EXPECT_THAT(error_of<ConfigError>([&] { open_blend(root(), "train"); }), HasSubstr("is unfinished"));
 }
 
 TEST_F(Prepare, RefusesToOverwrite) {
@@ -90,16 +92,42 @@ TEST_F(Prepare, NamesARepeatedKeyAndLeavesItUnprepared) {
   prepare_data_set({.path = root()});  // without --force
 }
 
-// Old counts beside new indexes would look prepared.
-TEST_F(Prepare, LeavesItUnpreparedWhenForcedAndInterrupted) {
+std::map<fs::path, std::string> files_below(const fs::path& folder) {
+  std::map<fs::path, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files[entry.path()] = read_text(entry.path());
+  return files;
+}
+
+TEST_F(Prepare, ChangesNothingWhenForcedAndAScanFails) {
   write_shards(root(), {2, 2}, "s");
   prepare_data_set({.path = root()});
+  write_shards(root(), {3, 2}, "s");
   write_text(root() / ".nv-meta/.info.yaml", "shard_counts: {}");
   write_text(root() / "s_1.tar", "damaged");
+  const auto before = files_below(root());
   EXPECT_THAT(refusal({.patterns = {{"train", "none"}}, .force = true}), HasSubstr("no shard matches"));
-  EXPECT_TRUE(fs::exists(root() / ".nv-meta/.info.json")) << "a refused request changes nothing";
   EXPECT_NE(error_of<DataError>([&] { prepare_data_set({.path = root(), .force = true}); }), "no error");
-  EXPECT_THAT(error_of<ConfigError>([&] { open_blend(root(), "train"); }), HasSubstr("is not a prepared data set"));
+  EXPECT_EQ(files_below(root()), before);
+}
+
+TEST_F(Prepare, KeepsItsSplitsUnlessOthersAreGiven) {
+  write_shards(root(), {1, 2, 3}, "s");
+  EXPECT_FALSE(prepare_data_set({.path = root(), .ratios = {{"train", 2}, {"val", 1}}}).kept_splits);
+  const std::string edited =
+      "split_parts: {train: ['s_{0,9}.tar'], held_out: [s_1.tar, s_2.tar]}\nexclude: [s_2.tar]\n";
+  write_text(root() / ".nv-meta/split.yaml", edited);
+  const Prepared kept = prepare_data_set({.path = root(), .force = true});
+  EXPECT_TRUE(kept.kept_splits);
+  EXPECT_EQ(read_text(root() / ".nv-meta/split.yaml"), edited);
+  ASSERT_EQ(kept.splits.size(), 2u);
+  EXPECT_EQ(kept.splits[0].samples, 1);
+  EXPECT_EQ(kept.splits[1].name, "held_out");
+  EXPECT_EQ(kept.splits[1].samples, 2);
+  EXPECT_THAT(kept.remarks, ElementsAre(HasSubstr("the split 'train' names shard 's_9.tar', which is not there")));
+  const Prepared cut = prepare_data_set({.path = root(), .patterns = {{"train", ".*"}}, .force = true});
+  EXPECT_FALSE(cut.kept_splits);
+  EXPECT_EQ(open_blend(root(), "train")->leaves[0].data.samples(), 6);
 }
 
 TEST_F(Prepare, NamesDamagedAndEmptyShards) {
@@ -138,6 +166,11 @@ TEST_F(Prepare, RefusesRequestsThatMakeNoSense) {
               AllOf(HasSubstr("no shard matches"), HasSubstr("train/.*")));
   EXPECT_THAT(refusal({.sample_type = "VQASample"}), HasSubstr("belong together"));
   EXPECT_THAT(refusal({.sample_type = "TextSample", .field_map = {{"text", "["}}}), HasSubstr("--field-map text"));
+  EXPECT_THAT(refusal({.sample_type = "TxtSample", .field_map = {{"text", "txt"}}}),
+              AllOf(HasSubstr("no sample type 'TxtSample'"), HasSubstr("VQASample, MultiChoiceVQASample, TextSample")));
+  EXPECT_THAT(refusal({.sample_type = "VQASample", .field_map = {{"context", "txt"}}}),
+              AllOf(HasSubstr("a VQASample also needs image and answers"),
+                    HasSubstr("--field-map image=PART --field-map answers=PART")));
 }
 
 TEST(CutSplits, CutsAsEnergonDoes) {

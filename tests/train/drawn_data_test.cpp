@@ -89,10 +89,10 @@ Outcome run(const Layout& layout, const DataOptions& options = {}) {
       LaneSetOptions lanes = lanes_of(options, split);
       lanes.media = media_tokens(provider, topology);
       lanes.vision = vision_input(provider, topology);
-      lanes.say = [&](const std::string& text) {
+      lanes.bad = std::make_shared<BadSamples>(options.max_bad_samples, [&](const std::string& text) {
         const std::lock_guard lock(mutex);
         result.notes.push_back(text);
-      };
+      });
       return std::make_unique<LaneBatches>(std::move(lanes));
     };
     const auto data = source_of("train"), valid = source_of("val");

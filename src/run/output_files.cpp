@@ -1,0 +1,85 @@
+#include "run/output_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/strings.h"
+#include "formats/atomic_file.h"
+#include "shards/metadataset.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_read(const fs::path& target, const InputFiles& inputs) {
+  const auto is = [&](const fs::path& input) {
+    std::error_code ignored;
+    return fs::equivalent(target, input, ignored);
+  };
+  const auto is_shard_file = [&](const fs::path& input) {  // names first: asking the file system takes long
+    return input.filename() == target.filename() && is(input);
+  };
+  if (is(inputs.path) || is(inputs.data.path)) return true;
+  if (const fs::path tokenizer(inputs.data.tokenizer); !tokenizer.empty()) {
+    std::error_code ignored;
+    const fs::path folder = fs::is_directory(tokenizer, ignored) ? tokenizer : tokenizer.parent_path();
+    if (is(tokenizer) || is(folder / target.filename())) return true;
+  }
+  if (!inputs.blend) return false;
+  for (const Leaf& leaf : inputs.blend->leaves) {
+    if (is(fs::path(leaf.data.path) / kMetaFolder / target.filename())) return true;
+    for (const Shard& shard : leaf.data.shards)
+      if (is_shard_file(shard.path) || is_shard_file(index_path(shard.path))) return true;
+  }
+  return false;
+}
+
+void check_replaceable(const OutputFile& output, const InputFiles& inputs) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(output.path, ignored)) return;  // others cannot be written
+  if (is_read(output.path, inputs))
+    throw ConfigError({fmt::format("{} {} would replace a file that is read", output.flag, in_quotes(output.path)),
+                       output.flag, "give another name"});
+  if (std::none_of(output.endings.begin(), output.endings.end(),
+                   [&](std::string_view ending) { return output.path.ends_with(ending); }))
+    throw ConfigError(
+        {fmt::format("{} {} would replace an existing file of another kind", output.flag, in_quotes(output.path)),
+         output.flag,
+         fmt::format("give the name of a new file, or of one that ends in {}", fmt::join(output.endings, " or "))});
+}
+
+}  // namespace
+
+void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs) {
+  std::map<fs::path, std::string> flags;
+  for (const OutputFile& output : outputs) {
+    if (output.path.empty()) continue;
+    std::error_code ignored;
+    const auto [other, is_new] = flags.emplace(fs::weakly_canonical(fs::absolute(output.path), ignored), output.flag);
+    if (!is_new)
+      throw ConfigError(
+          {fmt::format("{} and {} name the same file, {}", other->second, output.flag, in_quotes(output.path)),
+           output.flag, "give another name"});
+    check_replaceable(output, inputs);
+  }
+}
+
+std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs) {
+  std::vector<WrittenPath> paths;
+  for (const OutputFile& output : outputs)
+    if (!output.path.empty()) paths.push_back({output.flag, output.path, WrittenPath::File});
+  return paths;
+}
+
+void make_folder_of(const std::string& file) {
+  if (const fs::path folder = fs::path(file).parent_path(); !folder.empty()) fs::create_directories(folder);
+}
+
+void write_output(const std::string& file, std::string_view text) {
+  make_folder_of(file);
+  write_file(file, text);
+}
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+// Files that a command writes at its end: pages, answers, statistics, pixels. They are checked before the work. No
+// libtorch here.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "run/written_paths.h"
+
+namespace braid {
+
+struct Blend;
+
+struct OutputFile {
+  std::string flag;
+  std::string path;                         // empty: not wanted
+  std::vector<std::string_view> endings{};  // of the names of existing files that it may replace
+};
+
+// What the command reads.
+struct InputFiles {
+  std::string path;                      // the recipe, metadataset or picture
+  DataConfig data{};                     // its path and tokenizer
+  std::shared_ptr<const Blend> blend{};  // may be none
+};
+
+// ConfigError if two outputs have one path, or one would replace an input or a file of another kind.
+void check_outputs(const std::vector<OutputFile>& outputs, const InputFiles& inputs);
+// Those that are wanted, for writing_problems().
+std::vector<WrittenPath> written_paths(const std::vector<OutputFile>& outputs);
+
+// Missing folders are created.
+void make_folder_of(const std::string& file);
+void write_output(const std::string& file, std::string_view text);
+
+}  // namespace braid
