@@ -162,8 +162,8 @@ std::string kernel_table(bool on_gpu, const std::function<void()>& work) {
   kernels.resize(std::min(different, kKernelsShown));
   const std::string waits =
       on_gpu ? fmt::format(", {:.2f} ms between kernels", waiting_ms(result->events())) : std::string();
-  return fmt::format("{:.2f} ms in {} different {}s{}, of which the {} longest:\n{}\n{}", sum_ms, different, what, waits,
-                     kernels.size(), table_of(what, kernels, sum_ms),
+  return fmt::format("{:.2f} ms in {} different {}s{}, of which the {} longest:\n{}\n{}", sum_ms, different, what,
+                     waits, kernels.size(), table_of(what, kernels, sum_ms),
                      table_of("group", longest_first(families), sum_ms));
 }
 

@@ -1,12 +1,14 @@
-// RADIO-H, forward and backward: 8 images of 512 x 512 pixels compared with transformers in the same job, and a batch of
-// mixed sizes compared with the same images padded to the largest. Results: docs/benchmarks/radio.md
+// RADIO-H, forward and backward: 8 images of 512 x 512 pixels compared with transformers in the same job, and a batch
+// of mixed sizes compared with the same images padded to the largest. Results: docs/benchmarks/radio.md
 //
 //   build/bench_radio [PYTHON]        python with torch and transformers, for the peer
+#include "models/radio.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +19,6 @@
 #include "dist/world.h"
 #include "kernel_table.h"
 #include "models/providers.h"
-#include "models/radio.h"
 #include "timing.h"
 
 namespace {
@@ -64,18 +65,16 @@ struct Measured {
 };
 
 Measured measure(const RadioStep& step, const RadioConfig& config, const std::vector<PatchGrid>& images) {
-  const at::Tensor patches =
-      at::randn({total_patches(images), config.channels * config.patch * config.patch},
-                at::TensorOptions(at::kBFloat16).device(step.device()));
+  const at::Tensor patches = at::randn({total_patches(images), config.channels * config.patch * config.patch},
+                                       at::TensorOptions(at::kBFloat16).device(step.device()));
   at::accelerator::resetPeakStats(step.device().index());
   const double ms = median_ms(kRepeats, step.device(), [&] { step.forward_backward(images, patches); });
   return {ms, peak_gb(step.device()).value()};
 }
 
 std::string kernels_of(const RadioStep& step, const RadioConfig& config, const std::vector<PatchGrid>& images) {
-  const at::Tensor patches =
-      at::randn({total_patches(images), config.channels * config.patch * config.patch},
-                at::TensorOptions(at::kBFloat16).device(step.device()));
+  const at::Tensor patches = at::randn({total_patches(images), config.channels * config.patch * config.patch},
+                                       at::TensorOptions(at::kBFloat16).device(step.device()));
   return kernel_table(true, [&] {
     step.forward_backward(images, patches);
     synchronize(step.device());

@@ -16,7 +16,8 @@ inline void synchronize(const at::Device& device) {
   if (device.is_cuda()) torch::cuda::synchronize();
 }
 
-// The median of wall clock times until the device has finished, so that time in which the GPU waits for the host counts.
+// The median of wall clock times until the device has finished, so that time in which the GPU waits for the host
+// counts.
 inline double median_ms(int repeats, const at::Device& device, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   constexpr int kWarmUp = 3;

@@ -90,8 +90,8 @@ std::int64_t rounded_up(std::int64_t size) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(size)));
 }
 
-// The number of sequences and the longest length are rounded up to powers of two, so that batches share plans; the parts
-// that are too many are empty.
+// The number of sequences and the longest length are rounded up to powers of two, so that batches share plans; the
+// parts that are too many are empty.
 CudnnCall packed_groups(kernels::CudnnAttention shape, const at::Tensor& groups, const PackedSequences& sequences) {
   const std::int64_t count = sequences.count(), slots = rounded_up(count), heads = groups.size(1);
   shape.packed = true;
@@ -175,9 +175,9 @@ at::Tensor backward_by_cudnn(const at::Tensor& grad, const at::Tensor& groups, c
                                               const_cast<void*>(of_result.k), const_cast<void*>(of_result.v)};
   Workspace workspace{result};
   const c10::cuda::CUDAGuard guard(groups.device());
-  const bool done = kernels::cudnn_attention_backward(
-      call.shape, pointers(call, groups, saved.out, saved.log_sum_exp), gradients, workspace.allocate(),
-      c10::cuda::getCurrentCUDAStream());
+  const bool done =
+      kernels::cudnn_attention_backward(call.shape, pointers(call, groups, saved.out, saved.log_sum_exp), gradients,
+                                        workspace.allocate(), c10::cuda::getCurrentCUDAStream());
   BRAID_CHECK(done, "cuDNN has a forward of this attention, but no backward: {} tokens, {} sequences", groups.size(0),
               sequences.count());
   return result;
@@ -206,8 +206,7 @@ OutputAndSaved<AttentionSaved> attention_forward(const at::Tensor& groups, const
 at::Tensor attention_backward(const at::Tensor& grad, const at::Tensor& groups, const AttentionSaved& saved,
                               const PackedSequences& sequences, bool causal, double scale) {
 #ifdef BRAID_CUDNN
-  if (saved.path == AttentionPath::Cudnn)
-    return backward_by_cudnn(grad, groups, saved, sequences, causal, scale);
+  if (saved.path == AttentionPath::Cudnn) return backward_by_cudnn(grad, groups, saved, sequences, causal, scale);
 #endif
   return backward_by_flash(grad, groups, saved, sequences, causal, scale);
 }

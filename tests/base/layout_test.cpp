@@ -73,7 +73,8 @@ TEST(Layout, IncludesPointDown) {
   EXPECT_GT(checked, 50);
 }
 
-// A unit is a header and the source file of the same name, and, if they exist, those of its kernels (x_cuda belongs to x).
+// A unit is a header and the source file of the same name, and, if they exist, those of its kernels (x_cuda belongs to
+// x).
 std::string unit_of(std::string path) {
   const std::string kernels = "_cuda";
   if (path.ends_with(kernels)) path.resize(path.size() - kernels.size());

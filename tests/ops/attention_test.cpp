@@ -104,9 +104,9 @@ TEST(Attention, RealShapesAreRoundedAtTheEnds) {
     std::vector<std::int64_t> offsets;
     Heads heads;
   };
-  for (const Case& c : {Case{{0, 300}, {8, 2, 128}}, Case{{0, 130, 260, 390}, {3, 3, 80}},
-                        Case{{0, 130, 260}, {4, 2, 64}}, Case{{0, 1, 200, 200, 333, 340}, {8, 2, 128}},
-                        Case{{0, 7, 200, 210}, {3, 3, 80}}})
+  for (const Case& c :
+       {Case{{0, 300}, {8, 2, 128}}, Case{{0, 130, 260, 390}, {3, 3, 80}}, Case{{0, 130, 260}, {4, 2, 64}},
+        Case{{0, 1, 200, 200, 333, 340}, {8, 2, 128}}, Case{{0, 7, 200, 210}, {3, 3, 80}}})
     for (const bool causal : {true, false})
       check_precision(packed_attention(c.offsets, causal), inputs(c.offsets.back(), c.heads), at::kBFloat16, 3);
 }
