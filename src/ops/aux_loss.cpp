@@ -7,16 +7,9 @@
 #include "ops/aux_loss_cuda.h"
 #include "ops/has_kernel.h"
 #include "ops/moe.h"
-#include "ops/router_cuda.h"
 
 namespace braid {
 namespace {
-
-bool has_aux_loss_kernel(const at::Tensor& scores, std::int64_t top_k) {
-  if constexpr (kHasKernels)
-    return has_kernel({scores}) && scores.scalar_type() == at::kFloat && cuda::can_route(scores.size(1), top_k);
-  return false;
-}
 
 // The sample of each of this rank's tokens.
 at::Tensor sample_of_tokens(const at::Tensor& scores, const SampleTokens& samples) {
@@ -36,7 +29,7 @@ at::Tensor loss_of(const ExpertShares& shares, double factor) {
 
 ExpertShares expert_shares(const at::Tensor& scores, std::int64_t top_k, const SampleTokens& samples) {
   if constexpr (kHasKernels)
-    if (has_aux_loss_kernel(scores, top_k)) return cuda::expert_shares(scores, top_k, samples);
+    if (cuda::has_aux_loss(scores, top_k)) return cuda::expert_shares(scores, top_k, samples);
   const at::Tensor numbers = at::arange(samples.count, scores.options().dtype(at::kLong)).unsqueeze(1);
   const at::Tensor is_of_sample = (sample_of_tokens(scores, samples) == numbers).to(scores.scalar_type());
   const at::Tensor share = scores / sum_of(scores), best = std::get<1>(share.topk(top_k, 1));
@@ -47,7 +40,7 @@ ExpertShares expert_shares(const at::Tensor& scores, std::int64_t top_k, const S
 at::Tensor aux_loss_backward(const at::Tensor& grad, const at::Tensor& scores, const at::Tensor& chosen,
                              const SampleTokens& samples, double factor) {
   if constexpr (kHasKernels)
-    if (has_aux_loss_kernel(scores, 1)) return cuda::aux_loss_backward(grad, scores, chosen, samples, factor);
+    if (cuda::has_aux_loss(scores, 1)) return cuda::aux_loss_backward(grad, scores, chosen, samples, factor);
   const at::Tensor sum = sum_of(scores);
   const at::Tensor share_grad = (chosen * (grad * factor)).index_select(0, sample_of_tokens(scores, samples));
   return (share_grad - (share_grad * (scores / sum)).sum(1, true)) / sum;

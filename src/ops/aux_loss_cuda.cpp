@@ -4,8 +4,10 @@
 #include <ATen/ops/empty_like.h>
 
 #include "kernels/routing.h"
+#include "ops/has_kernel.h"
 #include "ops/kernel_call.h"
 #include "ops/moe.h"
+#include "ops/router_cuda.h"
 
 namespace braid::cuda {
 namespace {
@@ -19,6 +21,10 @@ kernels::RouteSizes sizes_of(const at::Tensor& scores, std::int64_t top_k) {
 kernels::Samples samples_of(const SampleTokens& samples) { return {samples.first, samples.length, samples.count}; }
 
 }  // namespace
+
+bool has_aux_loss(const at::Tensor& scores, std::int64_t top_k) {
+  return has_kernel({scores}) && scores.scalar_type() == at::kFloat && can_route(scores.size(1), top_k);
+}
 
 ExpertShares expert_shares(const at::Tensor& scores, std::int64_t top_k, const SampleTokens& samples) {
   const at::Tensor dense = scores.contiguous();
