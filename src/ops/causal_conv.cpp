@@ -44,7 +44,8 @@ struct Convolution {
 };
 
 // Parameters may have another dtype than activations.
-bool has_kernels(std::initializer_list<at::Tensor> activations, const at::Tensor& weight, const at::Tensor& bias) {
+[[maybe_unused]] bool has_kernels(std::initializer_list<at::Tensor> activations, const at::Tensor& weight,
+                                  const at::Tensor& bias) {
   return has_kernel(activations) && has_kernel({weight}) && has_kernel({bias});
 }
 

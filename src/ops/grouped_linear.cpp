@@ -62,7 +62,8 @@ at::Tensor multiply_rows(const at::Tensor& rows, const at::Tensor& matrices, con
 }
 
 // grad^T rows of each expert, as one product; undefined where there are no rows.   -> [E, Out, In]
-at::Tensor grouped_gradients(const at::Tensor& grad, const at::Tensor& rows, const ExpertRows& experts) {
+[[maybe_unused]] at::Tensor grouped_gradients(const at::Tensor& grad, const at::Tensor& rows,
+                                              const ExpertRows& experts) {
   return at::_grouped_mm(grad.t(), rows.contiguous(), experts.ends());
 }
 

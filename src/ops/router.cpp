@@ -36,12 +36,12 @@ bool has_logits_kernel(const at::Tensor& x, const at::Tensor& weight) {
 // The kernel reads the tokens once for every 16 experts; with more than this, libtorch's product of copies is faster.
 constexpr std::int64_t kMostExpertsOfGradient = 64;
 
-bool has_weight_gradient_kernel(const at::Tensor& x, const Weight& weight) {
+[[maybe_unused]] bool has_weight_gradient_kernel(const at::Tensor& x, const Weight& weight) {
   return has_logits_kernel(x, weight.value) && has_kernel({weight.sum->value}) &&
          weight.value.size(0) <= kMostExpertsOfGradient;
 }
 
-bool has_route_kernel(const at::Tensor& scores, std::int64_t top_k) {
+[[maybe_unused]] bool has_route_kernel(const at::Tensor& scores, std::int64_t top_k) {
   if constexpr (kHasKernels)
     return has_kernel({scores}) && scores.scalar_type() == at::kFloat && cuda::can_route(scores.size(1), top_k);
   return false;
