@@ -7,8 +7,8 @@
 namespace braid::kernels {
 namespace {
 
-constexpr int kValues = 16;                           // per thread
-constexpr int kForwardRows = 16, kBackwardRows = 64;  // per block
+constexpr int kValues = 16;                          // per thread
+constexpr int kForwardRows = 8, kBackwardRows = 64;  // per block
 
 template <class T, int kWidth>
 struct Values {
@@ -106,7 +106,7 @@ __device__ void sum_teams(const OwnTeam& team, float (&values)[kValues], float* 
 // shared memory, because registers limit how many rows are on their way.
 // partials: a row per block along the rows
 template <class T, int kWidth, int kTeamWarps>
-__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads, kTeamWarps == 1 ? 5 : 1)
+__global__ void __launch_bounds__(Team<T, kWidth, kTeamWarps>::kThreads)
     backward(Matrix<const T> grad, Matrix<const T> y, Matrix<const T> z, Parameter weight, std::int64_t groups,
              const float* inverse_root, Matrix<T> y_grad, Matrix<T> z_grad, float* partials) {
   using OwnTeam = Team<T, kWidth, kTeamWarps>;
